@@ -1,0 +1,78 @@
+"""What a watched process is told: a small JSON file named by one environment variable."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+VARIABLE = "SAMERUN_WATCH"
+ROLE_VARIABLE = "SAMERUN_PARENT_ROLE"
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Keep the tensors of one operator: the `ordinal`-th of a thread of a process."""
+
+    role: str
+    thread: int
+    ordinal: int
+    path: str
+
+
+@dataclass(frozen=True)
+class WatchConfig:
+    """How one run is watched, and which of its surroundings are held or varied from inside."""
+
+    folder: str
+    """Where traces go; one file a process."""
+    depth: str = "auto"
+    """auto, ops or steps."""
+    ops_limit: int = 2_000_000
+    """With `auto`: after so many events in a process only steps are recorded."""
+    window: tuple[int, int] | None = None
+    """Record operators only in these optimizer steps (first, last), counted from 1."""
+    max_steps: int | None = None
+    listing: str | None = None
+    """None: as the system gives it; "sorted" or "reversed"."""
+    memory: str | None = None
+    """None: as it comes; "zeros" or "pattern" for fresh tensors and arrays."""
+    clock_shift: float = 0.0
+    """Seconds added to every clock."""
+    pins: tuple[str, ...] = ()
+    """Sources that are given fixed values: see samerun.record.pins."""
+    lines: bool = False
+    """Follow the user's own lines and note the values of their variables."""
+    capture: Capture | None = None
+    user_folder: str | None = None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> WatchConfig:
+        raw: dict[str, Any] = json.loads(text)
+        known = {f.name for f in fields(WatchConfig)}
+        raw = {k: v for k, v in raw.items() if k in known}
+        if raw.get("window"):
+            raw["window"] = tuple(raw["window"])
+        raw["pins"] = tuple(raw.get("pins", ()))
+        if raw.get("capture"):
+            raw["capture"] = Capture(**raw["capture"])
+        return WatchConfig(**raw)
+
+
+def config_of_environment(environment: dict[str, str] | None = None) -> WatchConfig | None:
+    """The configuration this process was started with, or None when it is not watched."""
+    path = (os.environ if environment is None else environment).get(VARIABLE)
+    if not path:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            return WatchConfig.from_json(file.read())
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+__all__ = ["ROLE_VARIABLE", "VARIABLE", "Capture", "WatchConfig", "config_of_environment"]

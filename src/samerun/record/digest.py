@@ -1,0 +1,166 @@
+"""A 128-bit digest of a tensor's value: every bit of it, in order, with dtype and shape; not its strides.
+
+On the CPU: XXH3-128 over the tensor's own memory, no copy for contiguous tensors, seeded with a hash of
+dtype and shape. On other devices: `device_digest`, computed where the tensor is; only 16 bytes move.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
+
+KIND_CPU = "xxh3-128"
+KIND_DEVICE = "weighted-sum-128"
+
+_seeds: dict[tuple[Any, Any], int] = {}
+_char = ctypes.c_char
+_CHUNK_BYTES = 1 << 26
+
+
+def shape_seed(dtype: Any, shape: Any) -> int:
+    """64-bit seed that stands for a dtype and a shape."""
+    seed = _seeds.get((dtype, shape))
+    if seed is None:
+        if len(_seeds) > 1 << 16:  # programs whose every batch has another shape
+            _seeds.clear()
+        seed = _seeds[(dtype, shape)] = xxh3_64_intdigest(f"{dtype}{tuple(shape)}".encode())
+    return seed
+
+
+def digest(tensor: Any) -> bytes:
+    """Digest of one tensor, 16 bytes.
+
+    Any dtype, shape and stride; `-0.0` and `0.0` differ. Tensors whose elements are not plain memory
+    (sparse, nested, quantised, meta, subclasses) give a digest of what they are made of, or of dtype,
+    shape and layout alone where there is nothing else to read (see `is_readable`).
+    """
+    seed = shape_seed(tensor.dtype, tensor.shape)
+    if not is_readable(tensor):
+        return _composite(tensor, seed)
+    if tensor.device.type != "cpu":
+        return device_digest(tensor, seed)
+    if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
+        return dense_digest(tensor, seed)
+    size = tensor.numel() * tensor.element_size()
+    if size <= _CHUNK_BYTES or tensor.dim() == 0:
+        return dense_digest(tensor.detach().resolve_conj().resolve_neg().contiguous(), seed)
+    return _in_pieces(tensor.detach(), seed)
+
+
+def is_readable(tensor: Any) -> bool:
+    """True where the elements lie in memory that this process can read."""
+    import torch
+
+    return (
+        tensor.layout is torch.strided
+        and tensor.device.type != "meta"
+        and not tensor.is_quantized
+        and (type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter or _is_plain(tensor))
+    )
+
+
+def dense_digest(tensor: Any, seed: int) -> bytes:
+    """Digest of a contiguous CPU tensor, without a copy."""
+    size = tensor.numel() * tensor.element_size()
+    if size == 0:
+        return xxh3_128_digest(b"", seed)
+    return xxh3_128_digest((_char * size).from_address(tensor.data_ptr()), seed)
+
+
+def device_digest(tensor: Any, seed: int) -> bytes:
+    """Digest of a strided tensor computed by torch operators on the tensor's device.
+
+    Two sums modulo 2^64 over the tensor's 32-bit words, each word mixed with a pseudo-random 64-bit key
+    of its position (splitmix64) before it is summed. Integer addition is associative, so the result
+    does not depend on how the device orders the sum.
+    """
+    import torch
+
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if flat.numel() == 0:
+        return xxh3_128_digest(b"", seed)
+    data = flat.view(torch.uint8)
+    if data.numel() % 4:
+        data = torch.cat([data, data.new_zeros(4 - data.numel() % 4)])
+    words = data.view(torch.int32)
+    total = torch.zeros(2, dtype=torch.int64, device=tensor.device)
+    for start in range(0, words.numel(), 1 << 22):
+        word = words[start : start + (1 << 22)].to(torch.int64)
+        at = torch.arange(start + 1, start + 1 + word.numel(), dtype=torch.int64, device=tensor.device)
+        total[0] += _mix(word ^ _mix(at * _GOLDEN)).sum()
+        total[1] += _mix(word ^ _mix(at * _GOLDEN_2)).sum()
+    low, high = (int(v) & _MASK for v in total.tolist())
+    return xxh3_128_digest(low.to_bytes(8, "little") + high.to_bytes(8, "little"), seed)
+
+
+_MASK = (1 << 64) - 1
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+_GOLDEN = _signed(0x9E3779B97F4A7C15)
+_GOLDEN_2 = _signed(0xD1B54A32D192ED03)
+_M1 = _signed(0xBF58476D1CE4E5B9)
+_M2 = _signed(0x94D049BB133111EB)
+
+
+def _mix(x: Any) -> Any:
+    """The finaliser of splitmix64 on int64 tensors (shifts are made logical by a mask)."""
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * _M1
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * _M2
+    return x ^ ((x >> 31) & 0x1FFFFFFFF)
+
+
+def _is_plain(tensor: Any) -> bool:
+    """True for subclasses that only add Python behaviour (no `__torch_dispatch__` of their own)."""
+    import torch
+
+    kind = type(tensor)
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return False
+    return not torch._is_functional_tensor(tensor)
+
+
+def _composite(tensor: Any, seed: int) -> bytes:
+    """Digest of a tensor made of other tensors."""
+    import torch
+
+    tag = f"{tensor.layout}{tensor.device.type}{type(tensor).__qualname__}".encode()
+    parts: list[Any] = []
+    try:
+        if tensor.is_quantized:
+            parts = [tensor.int_repr()]
+            tag += repr(tensor.qscheme()).encode()
+        elif tensor.layout is torch.sparse_coo:
+            parts = [tensor._indices(), tensor._values()]
+        elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+            parts = [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+        elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+            parts = [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+        elif str(tensor.layout) == "torch._mkldnn":
+            parts = [tensor.to_dense()]
+    except RuntimeError:
+        parts = []
+    return xxh3_128_digest(tag + b"".join(digest(p) for p in parts), seed)
+
+
+def _in_pieces(tensor: Any, seed: int) -> bytes:
+    """Like the digest of the contiguous copy, without holding more than one row of it at a time."""
+    from xxhash import xxh3_128
+
+    running = xxh3_128(seed=seed)
+    stack = [tensor]
+    while stack:
+        part = stack.pop()
+        if part.dim() == 0 or part.numel() * part.element_size() <= _CHUNK_BYTES:
+            dense = part.resolve_conj().resolve_neg().contiguous()
+            size = dense.numel() * dense.element_size()
+            if size:
+                running.update((_char * size).from_address(dense.data_ptr()))
+        else:
+            stack.extend(reversed(part.unbind(0)))
+    return running.digest()

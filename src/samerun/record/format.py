@@ -1,0 +1,72 @@
+"""The trace file, byte by byte. `docs/reference/trace-format.md` says the same in words.
+
+A trace is a 512-byte header followed by blocks. Everything is little-endian. A block is written with
+one system call, so that whatever was written before a crash can be read up to the last whole block.
+"""
+
+from __future__ import annotations
+
+import struct
+
+MAGIC = b"SAMERUN\x01"
+VERSION = 1
+HEADER_BYTES = 512
+"""8 magic, 4 version, 4 length of the role, 256 role (utf-8), 8 process id, 232 status (utf-8, NUL padded)."""
+ROLE_AT, ROLE_BYTES = 16, 256
+PID_AT = 272
+STATUS_AT, STATUS_BYTES = 280, 232
+
+BLOCK = struct.Struct("<4sIQ")
+"""Tag, number of entries, number of payload bytes."""
+STRINGS = b"STRS"
+PLACES = b"PLCS"
+EVENTS = b"EVTS"
+END = b"END."
+
+PLACE = struct.Struct("<III")
+"""String id of the file (0: none), line, string id of the module path (0: none)."""
+
+EVENT = struct.Struct("<BBHIIIQ16s")
+"""kind, flags, thread, name, place, aux, inputs, outputs: 40 bytes."""
+EVENT_BYTES = EVENT.size
+
+# --- kinds of event --------------------------------------------------------------------------------------
+OPERATOR = 1  # name: operator; aux: digest of scalar arguments; inputs: digest of tensors; outputs: digest
+DRAW = 2  # name: generator; aux: function (string); inputs: seed it had; outputs: digest of the state before
+SEED = 3  # name: generator; inputs: digest of the seed
+CREATE = 4  # name: generator; inputs: digest of the seed, 0 where there was none
+ENTROPY = 5  # name: function; outputs: digest of the value
+CLOCK = 6  # name: function; outputs: the value
+LISTING = 7  # name: function; aux: path (string); inputs: digest of the sorted names; outputs: of the order
+FILE = 8  # name: function; aux: path (string); inputs: size in bytes; outputs: digest of the content
+ENVIRONMENT = 9  # name: variable; outputs: digest of the value
+LOADER = 10  # an iterator of a DataLoader is made; inputs: number of workers
+BATCH = 11  # a DataLoader hands over a batch; outputs: digest
+STEP = 12  # an optimizer step ended; inputs: its number, from 1; outputs: root of its leaves
+LEAF = 13  # name: what it is (params, grads, ...); outputs: digest. Leaves stand before their STEP
+SAVE = 14  # torch.save; aux: path; outputs: digest of the tensors
+LOAD = 15  # torch.load; aux: path; outputs: digest of the tensors
+FINAL = 16  # name: model class; outputs: digest of its parameters and buffers when the program ended
+THREAD = 17  # a thread starts; name: its role; inputs: its number
+COMPLETION = 18  # something finished out of a pool or a queue; outputs: digest of which
+
+KIND_NAMES = {
+    OPERATOR: "operator", DRAW: "draw", SEED: "seed", CREATE: "create", ENTROPY: "entropy", CLOCK: "clock",
+    LISTING: "listing", FILE: "file", ENVIRONMENT: "environment", LOADER: "loader", BATCH: "batch",
+    STEP: "step", LEAF: "leaf", SAVE: "save", LOAD: "load", FINAL: "final", THREAD: "thread",
+    COMPLETION: "completion",
+}  # fmt: skip
+
+POOL_THREAD = "pool"
+"""Role of threads that take tasks as they come: their events are compared as a set."""
+
+# --- flags: the phase in the low three bits --------------------------------------------------------------
+PHASES = ("forward", "backward", "optimizer", "data", "host", "between")
+FORWARD, BACKWARD, OPTIMIZER, DATA, HOST, BETWEEN = range(6)
+PHASE_MASK = 7
+DIRECT = 8  # host events: user code called it itself, no library in between
+FOREIGN_WRITE = 8  # operators: an input was last written by another thread
+UNSEEDED = 16  # generators: made or seeded without a seed
+UNINITIALISED = 16  # operators: an input holds memory that nothing wrote
+NO_INPUTS = 32  # operators: there are no tensor inputs
+INEXACT = 64  # operators: some tensor could not be read, only its dtype and shape are in the digest

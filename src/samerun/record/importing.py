@@ -1,0 +1,66 @@
+"""Call something right after a module was loaded, without importing it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+Call = Callable[[ModuleType], None]
+
+
+class AfterImport:
+    """A finder that finds nothing itself: it asks the finders behind it and adds to what they found."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, list[Call]] = {}
+
+    def add(self, name: str, call: Call) -> None:
+        """Call `call(module)` once `name` is loaded: now, if it is."""
+        module = sys.modules.get(name)
+        if module is not None and not _being_loaded(module):
+            call(module)
+        else:
+            self._calls.setdefault(name, []).append(call)
+
+    def install(self) -> None:
+        sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name not in self._calls:
+            return None
+        for finder in list(sys.meta_path):
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                self._extend(name, spec)
+                return spec
+        return None
+
+    def _extend(self, name: str, spec: ModuleSpec) -> None:
+        loader = spec.loader
+        original = getattr(loader, "exec_module", None)
+        if loader is None or original is None:
+            return
+
+        def exec_module(module: ModuleType) -> None:
+            try:
+                del loader.exec_module
+            except AttributeError:
+                pass
+            original(module)
+            for call in self._calls.pop(name, []):
+                call(module)
+
+        try:
+            loader.exec_module = exec_module  # type: ignore[method-assign]
+        except (AttributeError, TypeError):
+            pass  # a built-in loader: its modules are loaded before us anyway
+
+
+def _being_loaded(module: ModuleType) -> bool:
+    spec = getattr(module, "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))

@@ -1,0 +1,1 @@
+"""One file per source of events; `table` orders them."""

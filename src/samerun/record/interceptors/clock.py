@@ -1,0 +1,97 @@
+"""The clocks of `time`. They can be shifted (variation) or made to tick by count (pin)."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from samerun.record import format as f
+from samerun.record import pins
+from samerun.record.interceptor import Interceptor, replace
+from samerun.record.recorder import NOTHING, Recorder
+
+SECONDS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+
+
+class Clock:
+    """What every clock of the process shows."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.shift = recorder.config.clock_shift
+        self.pinned = pins.CLOCK in recorder.config.pins
+        self.ticks = 0
+
+    def seconds(self, real: float) -> float:
+        if self.pinned:
+            self.ticks += 1
+            return pins.EPOCH_START + self.ticks * pins.TICK
+        return real + self.shift
+
+    def note(self, name: str, value: float) -> None:
+        bits = struct.pack("<d", value) + NOTHING[:8]
+        self.recorder.host(f.CLOCK, name, outputs=bits, thin=True, user_only=True, depth=2)
+
+
+def install(recorder: Recorder, time: Any) -> None:
+    clock = Clock(recorder)
+    changed = clock.pinned or clock.shift
+    real_time = time.time
+
+    def in_seconds(name: str) -> Any:
+        def make(original: Any) -> Any:
+            def reading() -> float:
+                value: float = original()
+                if changed and not recorder.thread.inside:
+                    value = clock.seconds(value)
+                clock.note(name, value)
+                return value
+
+            return reading
+
+        return make
+
+    def in_nanoseconds(name: str) -> Any:
+        def make(original: Any) -> Any:
+            def reading() -> int:
+                value: int = original()
+                if changed and not recorder.thread.inside:
+                    value = int(clock.seconds(value / 1e9) * 1e9) if clock.pinned else value + int(clock.shift * 1e9)
+                clock.note(name, float(value))
+                return value
+
+            return reading
+
+        return make
+
+    for name in SECONDS:
+        replace(time, name, in_seconds(f"time.{name}"))
+        replace(time, f"{name}_ns", in_nanoseconds(f"time.{name}_ns"))
+
+    def of_now(original: Any) -> Any:
+        """`localtime()` and its like without an argument mean now."""
+
+        def converting(*args: Any) -> Any:
+            if args and args[-1] is not None:
+                return original(*args)
+            now = clock.seconds(real_time())
+            clock.note(f"time.{original.__name__}", now)
+            return original(now)
+
+        return converting
+
+    for name in ("localtime", "gmtime", "ctime"):
+        replace(time, name, of_now)
+
+    def strftime_now(original: Any) -> Any:
+        def strftime(format: str, *args: Any) -> str:
+            return str(original(format, *args) if args else original(format, time.localtime()))
+
+        return strftime
+
+    replace(time, "strftime", strftime_now)
+    recorder.clock = clock
+    recorder.real_time = real_time
+
+
+INTERCEPTOR = Interceptor("clock", "time", install)

@@ -1,0 +1,40 @@
+"""The ways a process ends or multiplies: the trace must be whole before it ends, and split at a fork."""
+
+from __future__ import annotations
+
+import atexit
+from typing import Any
+
+from samerun.record.interceptor import Interceptor
+from samerun.record.recorder import Recorder
+
+
+def install(recorder: Recorder, os: Any) -> None:
+    """Finish the trace at exit and before `os._exit`; begin another in a forked child."""
+    atexit.register(recorder.finish)
+    leave = os._exit
+
+    def _exit(status: int) -> Any:
+        try:
+            recorder.finish()
+        finally:
+            leave(status)
+
+    _exit.__doc__ = leave.__doc__
+    os._exit = _exit
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=recorder.before_fork, after_in_child=recorder.in_child)
+
+    def replaces_process(original: Any) -> Any:
+        def execute(*args: Any, **kwargs: Any) -> Any:
+            if recorder.writer is not None:
+                recorder.writer.flush()
+            return original(*args, **kwargs)
+
+        return execute
+
+    for name in ("execv", "execve"):
+        setattr(os, name, replaces_process(getattr(os, name)))
+
+
+INTERCEPTOR = Interceptor("exits", "os", install)

@@ -1,0 +1,35 @@
+"""Fill fresh NumPy arrays, so that what nobody wrote is the same, or differs, on purpose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samerun.record.fresh import PATTERN_FLOAT, PATTERN_INT
+from samerun.record.interceptor import Interceptor, replace
+from samerun.record.recorder import Recorder
+
+
+def install(recorder: Recorder, numpy: Any) -> None:
+    """Fill what `numpy.empty` and `numpy.empty_like` return."""
+    how = recorder.config.memory
+    if how is None:
+        return
+
+    def filled(original: Any) -> Any:
+        def empty(*args: Any, **kwargs: Any) -> Any:
+            array = original(*args, **kwargs)
+            if array.dtype.kind in "biufc":
+                value = 0 if how == "zeros" else PATTERN_FLOAT if array.dtype.kind in "fc" else PATTERN_INT
+                try:
+                    array[...] = value
+                except (ValueError, TypeError):
+                    pass
+            return array
+
+        return empty
+
+    for name in ("empty", "empty_like"):
+        replace(numpy, name, filled)
+
+
+INTERCEPTOR = Interceptor("fresh-memory", "numpy", install)

@@ -1,0 +1,83 @@
+"""Which module's forward are we in: forward hooks only, because full backward hooks change gradients."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from xxhash import xxh3_128_digest
+
+from samerun.record import format as f
+from samerun.record.digest import digest
+from samerun.record.interceptor import Interceptor
+from samerun.record.recorder import Recorder
+
+
+def install(recorder: Recorder, torch: Any) -> None:
+    """Register one global forward pre-hook and one forward hook."""
+    from torch.nn.modules import module as modules
+
+    names: dict[int, tuple[Any, str]] = {}
+    roots: dict[int, Any] = {}
+    is_compiling = torch.compiler.is_compiling
+
+    def learn(root: Any) -> None:
+        if id(root) not in roots:
+            roots[id(root)] = weakref.ref(root)
+        try:
+            for name, module in root.named_modules():
+                names[id(module)] = (weakref.ref(module), name or type(root).__name__)
+        except Exception:
+            names[id(root)] = (weakref.ref(root), type(root).__name__)
+
+    def name_of(module: Any, outermost: bool) -> str:
+        known = names.get(id(module))
+        if known is None or known[0]() is not module:
+            if not outermost:
+                return type(module).__name__
+            learn(module)
+            known = names[id(module)]
+        return known[1]
+
+    def enter(module: Any, args: Any) -> None:
+        if is_compiling():
+            return
+        state = recorder.thread
+        state.modules.append(state.module)
+        state.module = name_of(module, len(state.modules) == 1)
+
+    def leave(module: Any, args: Any, out: Any) -> None:
+        if is_compiling():
+            return
+        state = recorder.thread
+        if state.modules:
+            state.module = state.modules.pop()
+
+    modules.register_module_forward_pre_hook(enter)
+    modules.register_module_forward_hook(leave, always_call=True)
+    recorder.roots = roots
+    recorder.after_fork.append(roots.clear)  # what a child does with its parent's model is in its events
+
+    def final() -> None:
+        """At the end: what every model that was called holds, however it was written."""
+        recorder.thread.inside += 1
+        for reference in list(roots.values()):
+            root = reference()
+            if root is None:
+                continue
+            try:
+                tensors = [*root.named_parameters(), *root.named_buffers()]
+                value = b"".join(name.encode() + digest(t) for name, t in tensors)
+            except Exception:  # a lazy module that never saw data
+                continue
+            recorder.emit(
+                f.FINAL, name=type(root).__name__, inputs=len(tensors), outputs=xxh3_128_digest(value),
+                phase=f.BETWEEN,
+            )  # fmt: skip
+        recorder.thread.inside -= 1
+
+    recorder.final = final
+    recorder.at_end.append(final)
+
+
+INTERCEPTOR = Interceptor("modules", "torch", install)

@@ -1,0 +1,143 @@
+"""NumPy's random numbers: the global generator, and `Generator` objects with or without a seed."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
+
+from samerun.record import format as f
+from samerun.record import pins
+from samerun.record.interceptor import Interceptor, replace
+from samerun.record.recorder import Recorder
+
+LEGACY_DRAWS = (
+    "beta", "binomial", "bytes", "chisquare", "choice", "dirichlet", "exponential", "f", "gamma",
+    "geometric", "gumbel", "hypergeometric", "laplace", "logistic", "lognormal", "logseries",
+    "multinomial", "multivariate_normal", "negative_binomial", "noncentral_chisquare", "noncentral_f",
+    "normal", "pareto", "permutation", "poisson", "power", "rand", "randint", "randn", "random",
+    "random_integers", "random_sample", "ranf", "rayleigh", "sample", "shuffle", "standard_cauchy",
+    "standard_exponential", "standard_gamma", "standard_normal", "standard_t", "triangular", "uniform",
+    "vonmises", "wald", "weibull", "zipf",
+)  # fmt: skip
+GENERATOR_DRAWS = (
+    "beta", "binomial", "bytes", "chisquare", "choice", "dirichlet", "exponential", "gamma", "geometric",
+    "gumbel", "integers", "laplace", "logistic", "lognormal", "multinomial", "multivariate_normal",
+    "normal", "pareto", "permutation", "permuted", "poisson", "power", "random", "rayleigh", "shuffle",
+    "standard_cauchy", "standard_exponential", "standard_gamma", "standard_normal", "standard_t",
+    "triangular", "uniform", "vonmises", "wald", "weibull", "zipf",
+)  # fmt: skip
+
+
+def seed_bits(value: Any) -> int:
+    entropy = getattr(value, "entropy", None)  # a SeedSequence
+    if entropy is not None:
+        value = (entropy, getattr(value, "spawn_key", ()))
+    return xxh3_64_intdigest(repr(value).encode("utf-8", "surrogatepass"))
+
+
+def install(recorder: Recorder, numpy_random: Any) -> None:
+    """Wrap the module's functions; watch where seeds from the system enter (`randbits`)."""
+    get_state = numpy_random.get_state
+    pinned = recorder.config.pins
+    if pins.NUMPY_GLOBAL in pinned:
+        numpy_random.seed(pins.fixed_seed("numpy"))
+
+    def state() -> bytes:
+        now = get_state(legacy=False)
+        held = now["state"]
+        key = held["key"].tobytes() if "key" in held else repr(held).encode()
+        return xxh3_128_digest(key + repr((held.get("pos"), now.get("gauss"))).encode())
+
+    def draw(original: Any) -> Any:
+        name = original.__name__
+
+        def drawing(*args: Any, **kwargs: Any) -> Any:
+            if not recorder.thread.inside and not recorder.stopped:
+                recorder.draw("numpy", name, state)
+            return original(*args, **kwargs)
+
+        drawing.__module__, drawing.__qualname__ = "numpy.random", name
+        return drawing
+
+    for name in LEGACY_DRAWS:
+        replace(numpy_random, name, draw)
+
+    def global_seed(original: Any) -> Any:
+        def seed(*args: Any, **kwargs: Any) -> None:
+            value = args[0] if args else kwargs.get("seed")
+            if value is None:
+                recorder.host(f.SEED, "numpy", flags=f.UNSEEDED)
+                if pins.NUMPY_GLOBAL in pinned:
+                    args, kwargs = (pins.fixed_seed("numpy"),), {}
+            else:
+                recorder.host(f.SEED, "numpy", inputs=seed_bits(value))
+            recorder.thread.inside += 1
+            try:
+                original(*args, **kwargs)
+            finally:
+                recorder.thread.inside -= 1
+
+        return seed
+
+    replace(numpy_random, "seed", global_seed)
+
+    def set_state(original: Any) -> Any:
+        def setting(state: Any) -> None:
+            recorder.host(f.SEED, "numpy", inputs=seed_bits(state))
+            original(state)
+
+        return setting
+
+    replace(numpy_random, "set_state", set_state)
+
+    bit_generator = sys.modules.get("numpy.random.bit_generator")
+    stream = pins.byte_stream("numpy-generator")
+
+    def from_system(original: Any) -> Any:
+        def randbits(bits: int) -> int:
+            recorder.host(f.CREATE, "numpy.Generator", flags=f.UNSEEDED)
+            if pins.NUMPY_GENERATOR in pinned:
+                return int.from_bytes(stream((bits + 7) // 8), "little") >> (-bits % 8)
+            return int(original(bits))
+
+        return randbits
+
+    if bit_generator is not None:
+        replace(bit_generator, "randbits", from_system)
+
+    plain = numpy_random.Generator
+    watched = type("Generator", (plain,), {"__module__": "numpy.random._generator", "__slots__": ()})
+
+    def method(name: str) -> Any:
+        original = getattr(plain, name)
+
+        def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not recorder.thread.inside and not recorder.stopped:
+                recorder.draw(
+                    "numpy.Generator", name,
+                    lambda: xxh3_128_digest(repr(self.bit_generator.state["state"]).encode()),
+                )  # fmt: skip
+            return original(self, *args, **kwargs)
+
+        drawing.__name__, drawing.__doc__ = name, original.__doc__
+        return drawing
+
+    for name in GENERATOR_DRAWS:
+        if hasattr(plain, name):
+            setattr(watched, name, method(name))
+
+    def make_default(original: Any) -> Any:
+        def default_rng(seed: Any = None) -> Any:
+            if seed is not None and not isinstance(seed, (plain, numpy_random.BitGenerator)):
+                recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed))
+            made = original(seed)
+            return watched(made.bit_generator) if type(made) is plain and made is not seed else made
+
+        return default_rng
+
+    replace(numpy_random, "default_rng", make_default)
+
+
+INTERCEPTOR = Interceptor("numpy-random", "numpy.random", install)

@@ -1,0 +1,46 @@
+"""Threads: each gets a role that is the same from run to run, and the operator mode, which is per thread."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from samerun.record import format as f
+from samerun.record.interceptor import Interceptor
+from samerun.record.recorder import Recorder
+
+
+def install(recorder: Recorder, threading: Any) -> None:
+    """Wrap the starting of threads."""
+    start, bootstrap = threading.Thread.start, threading.Thread._bootstrap_inner
+
+    def watched_start(self: Any) -> None:
+        self._samerun_role = recorder.name_child_thread(role_name(self))
+        start(self)
+
+    def watched_bootstrap(self: Any) -> None:
+        role = getattr(self, "_samerun_role", "")
+        if role:
+            try:
+                recorder.enter_thread(role)
+                if recorder.enter_operators is not None and recorder.recording:
+                    recorder.enter_operators()
+            except Exception as error:
+                recorder.stop(f"samerun's recorder failed in a new thread: {error!r}")
+        bootstrap(self)
+
+    watched_start.__doc__ = start.__doc__
+    threading.Thread.start = watched_start
+    threading.Thread._bootstrap_inner = watched_bootstrap
+
+
+def role_name(thread: Any) -> str:
+    """A thread's own name without the counters that Python adds; pool threads share one name."""
+    name = re.sub(r"^Thread-\d+( \((.*)\))?$", r"\2", thread.name) or "thread"
+    pool = re.match(r"^(ThreadPoolExecutor-\d+|Thread-Pool.*)_\d+$", name)
+    if pool or type(thread).__name__ == "DummyProcess" or name == "worker":
+        return f.POOL_THREAD
+    return name
+
+
+INTERCEPTOR = Interceptor("threads", "threading", install)

@@ -1,0 +1,32 @@
+"""Keep one operator's tensors in a file, so that two runs' values can be compared element by element."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from samerun.record.config import Capture
+from samerun.record.recorder import Recorder
+
+LIMIT_BYTES = 1 << 28
+
+
+def keep(capture: Capture, recorder: Recorder, tensors: list[Any], operator: str) -> None:
+    """Write the tensors as raw bytes behind one line of JSON; nothing is pickled."""
+    if recorder.own_role() != capture.role:
+        return
+    import torch
+
+    parts: list[bytes] = []
+    heads = []
+    for tensor in tensors:
+        dense = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        size = dense.numel() * dense.element_size()
+        if size > LIMIT_BYTES:
+            continue
+        raw = bytes(dense.reshape(-1).view(torch.uint8).numpy()) if size else b""
+        heads.append({"dtype": str(tensor.dtype), "shape": list(tensor.shape), "bytes": len(raw)})
+        parts.append(raw)
+    head = json.dumps({"operator": operator, "tensors": heads}).encode() + b"\n"
+    with open(capture.path, "wb") as file:
+        file.write(head + b"".join(parts))

@@ -1,0 +1,43 @@
+"""Give one source fixed values, to see whether the difference between two runs comes from it.
+
+A pin is named in `WatchConfig.pins`. The values are the same in every run and every process: a counter
+is hashed together with the name of the source.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
+
+PYTHON = "python"
+NUMPY_GLOBAL = "numpy-global"
+NUMPY_GENERATOR = "numpy-generator"
+TORCH = "torch"
+TORCH_GENERATOR = "torch-generator"
+ENTROPY = "entropy"
+CLOCK = "clock"
+THREADS = "threads"
+DETERMINISTIC = "deterministic"
+
+EPOCH_START = 1_700_000_000.0
+TICK = 0.0005
+
+
+def byte_stream(name: str) -> Callable[[int], bytes]:
+    """A function of a number of bytes: the next ones of a fixed stream."""
+    counter = itertools.count()
+
+    def next_bytes(size: int) -> bytes:
+        out = b""
+        while len(out) < size:
+            out += xxh3_128_digest(f"{name}.{next(counter)}".encode())
+        return out[:size]
+
+    return next_bytes
+
+
+def fixed_seed(name: str, bits: int = 32) -> int:
+    """A seed that depends on the name of its source alone."""
+    return xxh3_64_intdigest(f"samerun pin {name}".encode()) >> (64 - bits)

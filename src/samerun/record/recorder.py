@@ -1,0 +1,304 @@
+"""The recorder of one process: roles, threads, events. Interceptors call it; it calls nobody."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
+
+from samerun.record import format as f
+from samerun.record import sites
+from samerun.record.config import ROLE_VARIABLE, WatchConfig
+from samerun.record.writer import TraceWriter
+
+_MASK64 = (1 << 64) - 1
+NOTHING = b"\0" * 16
+FULL_EMISSION = 64
+"""Draws, clock and environment reads at one place are all recorded up to so many, then at powers of two."""
+
+
+class ThreadState(threading.local):
+    """What is particular to a thread: its number, its module stack, whether it is inside samerun."""
+
+    def __init__(self) -> None:
+        self.number = -1
+        self.role = ""
+        self.children: dict[str, int] = {}
+        self.inside = 0
+        self.phase = -1
+        self.modules: list[str] = []
+        self.module = ""
+        self.ordinal = 0
+        self.nodes: dict[int, int] = {}
+        self.sequence = 0
+        self.mode: Any = None
+
+
+class Recorder:
+    """Collects the events of this process and writes them to its trace.
+
+    The trace file is made at the first event, because only then is the role known (a DataLoader worker
+    learns that it is one after the fork).
+    """
+
+    def __init__(self, config: WatchConfig) -> None:
+        self.config = config
+        self.role = ""
+        self.step = 0
+        self.thread = ThreadState()
+        self.writer: TraceWriter | None = None
+        self.stopped = False
+        self.failure = ""
+        self.recording = config.depth != "steps" and not (config.window and config.window[0] > 1)
+        self.enter_operators: Callable[[], None] | None = None
+        self.roots: dict[int, Any] = {}
+        self.final: Callable[[], None] | None = None
+        self.storages: Any = None
+        self.clock: Any = None
+        self.real_time: Any = None
+        self.loaders = 0
+        self.last_loss = NOTHING
+        self.last_batch = NOTHING
+        self.at_end: list[Callable[[], None]] = []
+        self.on_step: list[Callable[[], None]] = []
+        self.after_fork: list[Callable[[], None]] = []
+        self._children = itertools.count(1)
+        self._threads = itertools.count(1)
+        self._fork_number = 0
+        self._repeats: dict[tuple[Any, ...], int] = {}
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self.thread.number, self.thread.role = 0, "main"
+
+    # --- roles ---------------------------------------------------------------------------------------
+    def own_role(self) -> str:
+        """This process's name among the processes of the run, the same from run to run."""
+        if not self.role:
+            parent = os.environ.get(ROLE_VARIABLE, "")
+            rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK")
+            process = sys.modules.get("multiprocessing.process")
+            name = process.current_process().name if process else "MainProcess"  # type: ignore[attr-defined]
+            if rank is not None and "TORCHELASTIC_RUN_ID" in os.environ and name == "MainProcess":
+                self.role = f"rank{rank}"
+            elif not parent:
+                self.role = "main"
+            elif name != "MainProcess":
+                self.role = f"{parent}/{name}"
+            else:
+                self.role = f"{parent}/sub"
+        return self.role
+
+    def rename(self, role: str) -> None:
+        """Give this process another role; only before its first event is written."""
+        if self.writer is None:
+            self.role = role
+
+    def before_fork(self) -> None:
+        with self._lock:
+            if self.writer is not None:
+                self.writer.flush()
+            self._fork_number += 1
+
+    def in_child(self) -> None:
+        """After a fork: another trace, another role, nothing of the parent's written twice."""
+        self._lock = threading.RLock()
+        if self.writer is not None:
+            self.writer._lock = threading.RLock()
+            self.writer.drop()
+            self.writer = None
+        self.role = f"{self.own_role()}/fork{self._fork_number}"
+        os.environ[ROLE_VARIABLE] = self.role
+        self._fork_number = 0
+        self._pid = os.getpid()
+        self._threads = itertools.count(1)
+        self._repeats.clear()
+        self.step = 0
+        self.thread.number, self.thread.role, self.thread.ordinal = 0, "main", 0
+        self.thread.inside = 0
+        self.at_end.clear()
+        for call in self.after_fork:
+            call()
+
+    # --- threads -------------------------------------------------------------------------------------
+    def name_child_thread(self, target: str) -> str:
+        """Role of a thread that the present one is about to start."""
+        state = self.thread
+        number = state.children[target] = state.children.get(target, 0) + 1
+        return f"{state.role}/{target}#{number}"
+
+    def enter_thread(self, role: str) -> None:
+        state = self.thread
+        state.role, state.number = role, next(self._threads)
+        self.emit(f.THREAD, name=role, inputs=state.number, phase=f.HOST)
+
+    # --- events --------------------------------------------------------------------------------------
+    def open(self, failing: bool = False) -> TraceWriter | None:
+        """The writer, made on first use; None when recording is over."""
+        writer = self.writer
+        if writer is not None:
+            return writer
+        if self.stopped:
+            return None
+        with self._lock:
+            if self.writer is not None or self.stopped:
+                return self.writer
+            self.thread.inside += 1  # opening a file and reading the environment are events themselves
+            try:
+                return self._make_writer(failing)
+            finally:
+                self.thread.inside -= 1
+
+    def _make_writer(self, failing: bool) -> TraceWriter | None:
+        role = self.own_role()
+        stem = re.sub(r"[^A-Za-z0-9_.-]+", ".", role)[:120]
+        for number in itertools.count():
+            name = f"{stem}.trace" if number == 0 else f"{stem}~{number}.trace"
+            shown = role if number == 0 else f"{role}~{number}"
+            try:
+                self.writer = TraceWriter(os.path.join(self.config.folder, name), shown)
+                break
+            except FileExistsError:
+                continue
+            except OSError as error:
+                if not failing:
+                    self.stop(f"the trace could not be made: {error.strerror}")
+                return None
+        self.role = shown
+        os.environ[ROLE_VARIABLE] = shown
+        return self.writer
+
+    def emit(
+        self,
+        kind: int,
+        *,
+        name: str = "",
+        place: int = 0,
+        aux: int = 0,
+        inputs: int = 0,
+        outputs: bytes = NOTHING,
+        flags: int = 0,
+        phase: int | None = None,
+    ) -> None:
+        """Write one event of this thread."""
+        writer = self.writer or self.open()
+        if writer is None:
+            return
+        state = self.thread
+        if state.number < 0:
+            state.number, state.role = 0, "main"  # a thread torch made: it works for the main one
+        if phase is None:
+            phase = state.phase if state.phase >= 0 else f.HOST
+        writer.append(
+            f.EVENT.pack(
+                kind, phase | flags, state.number, writer.string(name), place, aux & 0xFFFFFFFF,
+                inputs & _MASK64, outputs,
+            )
+        )  # fmt: skip
+
+    def host(
+        self,
+        kind: int,
+        name: str,
+        *,
+        depth: int = 1,
+        aux: str = "",
+        inputs: int = 0,
+        value: bytes | None = None,
+        outputs: bytes = NOTHING,
+        flags: int = 0,
+        thin: bool = False,
+        user_only: bool = False,
+        placed: tuple[str, int, bool] | None = None,
+    ) -> None:
+        """Write one host event, placed at the nearest user line.
+
+        `value` is digested into the outputs. `thin`: record only the first ones at a place. `user_only`:
+        nothing where no user line stands above.
+        """
+        if self.stopped or self.thread.inside:
+            return
+        file, line, direct = placed or sites.host_site(depth + 1)
+        if user_only and not line:
+            return
+        if thin and not self.due((kind, name, file, line)):
+            return
+        writer = self.writer or self.open()
+        if writer is None:
+            return
+        self.emit(
+            kind,
+            name=name,
+            place=writer.place(file, line, self.thread.module) if line else 0,
+            aux=writer.string(aux),
+            inputs=inputs,
+            outputs=outputs if value is None else xxh3_128_digest(value),
+            flags=flags | (f.DIRECT if direct else 0),
+        )
+
+    def draw(self, generator: str, function: str, state: Callable[[], bytes]) -> None:
+        """A draw from a generator in the program's own hands; `state` digests it as it is before."""
+        file, line, direct = sites.host_site(2)
+        if not line or not self.due((generator, function, file, line)):
+            return
+        self.host(f.DRAW, generator, aux=function, outputs=state(), placed=(file, line, direct))
+
+    def due(self, key: tuple[Any, ...]) -> bool:
+        """True for the first `FULL_EMISSION` events of a key, then at powers of two."""
+        seen = self._repeats.get(key, 0) + 1
+        self._repeats[key] = seen
+        return seen <= FULL_EMISSION or not (seen & (seen - 1))
+
+    def reset_repeats(self) -> None:
+        self._repeats.clear()
+
+    def step_done(self, root: bytes) -> None:
+        """An optimizer step ended; `root` is the digest of its leaves."""
+        self.step += 1
+        self.emit(f.STEP, inputs=self.step, outputs=root, phase=f.BETWEEN)
+        window, config = self.config.window, self.config
+        if window is not None:
+            self.recording = window[0] <= self.step + 1 <= window[1]
+        elif config.depth == "auto" and self.recording and self.writer is not None:
+            self.recording = self.writer.count < config.ops_limit
+        for call in self.on_step:
+            call()
+        if config.max_steps is not None and self.step >= config.max_steps and self.thread.number == 0:
+            sys.stdout.flush()
+            os._exit(0)
+
+    # --- the end -------------------------------------------------------------------------------------
+    def stop(self, reason: str) -> None:
+        """Record nothing more; the reason is kept in the trace's header where there is one."""
+        if not self.stopped:
+            self.failure = reason
+            writer = self.writer or self.open(failing=True)
+            self.stopped = True
+            if writer is not None:
+                writer.fail(reason)
+            self.writer = None
+
+    def finish(self) -> None:
+        """Last events, then the end mark. Called at exit and before `os._exit`."""
+        if os.getpid() != self._pid:
+            return
+        calls, self.at_end[:] = list(self.at_end), []
+        for call in calls:
+            try:
+                call()
+            except Exception as error:
+                self.stop(f"samerun could not finish the trace: {error!r}")
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+        self.stopped = True
+
+
+def fold(parts: list[bytes]) -> int:
+    """64 bits that stand for a list of digests."""
+    return xxh3_64_intdigest(b"".join(parts))

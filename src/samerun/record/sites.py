@@ -1,0 +1,99 @@
+"""Where in the user's program are we: the nearest frame that is neither a library's nor ours."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from types import CodeType, FrameType
+
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _library_folders() -> tuple[str, ...]:
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    paths.add(os.path.dirname(os.__file__))
+    # A virtual environment's standard library stands in the base interpreter's folder.
+    return tuple(sorted({os.path.join(os.path.realpath(p), "") for p in paths if p}
+                        | {os.path.join(p, "") for p in paths if p}))  # fmt: skip
+
+
+_LIBRARIES = _library_folders()
+USER, LIBRARY, IMPORT = 1, 0, 2
+
+_kinds: dict[int, int] = {}
+_kept: list[CodeType] = []  # ids stay valid as long as the code lives
+_user_folders: list[str] = []
+
+
+def is_library_file(name: str) -> bool:
+    """True for files of Python, of installed packages, of samerun, and for code with no file."""
+    if name.startswith("<") or name.startswith(_HERE):
+        return True
+    if any(name.startswith(folder) for folder in _user_folders):
+        return False
+    return name.startswith(_LIBRARIES) or "site-packages" in name or "dist-packages" in name
+
+
+def treat_as_user(folder: str) -> None:
+    """Count files under `folder` as the user's, even inside an installed package (`-m package`)."""
+    _user_folders.append(os.path.join(folder, ""))
+    _kinds.clear()
+
+
+def kind_of(code: CodeType) -> int:
+    """USER, LIBRARY or IMPORT (Python's import machinery) for a code object."""
+    kind = _kinds.get(id(code))
+    if kind is None:
+        name = code.co_filename
+        if "importlib" in name:
+            kind = IMPORT
+        else:
+            kind = LIBRARY if is_library_file(name) else USER
+        _kept.append(code)
+        _kinds[id(code)] = kind
+    return kind
+
+
+def user_frame(depth: int) -> FrameType | None:
+    """The nearest user frame at or above `depth` callers, or None."""
+    try:
+        frame: FrameType | None = sys._getframe(depth + 1)
+    except ValueError:
+        return None
+    while frame is not None:
+        kind = _kinds.get(id(frame.f_code))
+        if kind is None:
+            kind = kind_of(frame.f_code)
+        if kind == USER:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def host_site(depth: int) -> tuple[str, int, bool]:
+    """File, line and directness of a host event.
+
+    Direct means: no installed package stands between the user's line and the call, so that a clock read
+    by a progress bar is not taken for the program's own. Python's own library in between is fine. Events
+    under an import statement are nobody's: the line is then 0.
+    """
+    try:
+        frame: FrameType | None = sys._getframe(depth + 1)
+    except ValueError:
+        return "", 0, False
+    direct = True
+    while frame is not None:
+        code = frame.f_code
+        kind = _kinds.get(id(code))
+        if kind is None:
+            kind = kind_of(code)
+        if kind == USER:
+            return code.co_filename, frame.f_lineno, direct
+        if kind == IMPORT:
+            return "", 0, False
+        name = code.co_filename
+        if direct and ("site-packages" in name or "dist-packages" in name) and not name.startswith(_HERE):
+            direct = False
+        frame = frame.f_back
+    return "", 0, False

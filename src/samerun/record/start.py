@@ -1,0 +1,44 @@
+"""Begin watching this process. Called by the bootstrap `sitecustomize`, before the program's first line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import ModuleType
+
+from samerun.record import sites
+from samerun.record.config import WatchConfig, config_of_environment
+from samerun.record.importing import AfterImport
+from samerun.record.interceptor import Interceptor
+from samerun.record.interceptors.table import INTERCEPTORS
+from samerun.record.recorder import Recorder
+
+current: Recorder | None = None
+
+
+def start(config: WatchConfig | None = None) -> Recorder | None:
+    """Install every interceptor for this process; once. None when there is nothing to watch for."""
+    global current
+    if current is not None:
+        return current
+    config = config or config_of_environment()
+    if config is None:
+        return None
+    recorder = current = Recorder(config)
+    if config.user_folder:
+        sites.treat_as_user(os.path.realpath(config.user_folder))
+    after = AfterImport()
+    for interceptor in INTERCEPTORS:
+        after.add(interceptor.module, _installer(recorder, interceptor))
+    after.install()
+    return recorder
+
+
+def _installer(recorder: Recorder, interceptor: Interceptor) -> Callable[[ModuleType], None]:
+    def install(module: ModuleType) -> None:
+        try:
+            interceptor.install(recorder, module)
+        except Exception as error:
+            recorder.stop(f"samerun could not watch {interceptor.name}: {error!r}")
+
+    return install

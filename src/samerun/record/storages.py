@@ -1,0 +1,146 @@
+"""Know a tensor's value without reading it twice.
+
+Every operator's outputs are digested when they are made. When they come back as inputs, what was
+digested then still holds unless something wrote to their memory, and every write by an operator passes
+through here. Memory that others can write behind torch's back (NumPy arrays, memory that no recorded
+operator made) is read again: at every use when it is small, once per optimizer step when it is large.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xxhash import xxh3_128_digest
+
+from samerun.record import digest as d
+
+SMALL_BYTES = 1 << 18
+"""Memory that may change behind torch's back is digested at every use up to this size."""
+
+
+class Storage:
+    """What is known of one piece of memory."""
+
+    __slots__ = ("content", "known", "ours", "read_at", "uninitialised", "weak", "writer")
+
+    def __init__(self, weak: int, ours: bool) -> None:
+        self.weak = weak
+        self.known: dict[Any, bytes] = {}
+        """Geometry (offset, shape, dtype) of a contiguous view -> its digest."""
+        self.content: bytes | None = None
+        """Stands for all of the memory; None when unknown."""
+        self.ours = ours
+        """Made by a recorded operator and never handed to NumPy."""
+        self.uninitialised = False
+        self.writer = -1
+        """Number of the thread that wrote last."""
+        self.read_at = -1
+
+
+class Storages:
+    """All memory that operators have touched and that is still alive."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._table: dict[int, Storage] = {}
+        self._untyped = torch.UntypedStorage
+        self.epoch = 0
+        """Advances with every optimizer step."""
+        self._purge_at = 4096
+
+    def of(self, tensor: Any, made_here: bool = False) -> Storage:
+        """The record of a tensor's memory, made if it is new."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        entry = self._table.get(key)
+        if entry is None:
+            # The weak reference keeps the address from being given to another storage; it does not
+            # keep the memory itself.
+            entry = self._table[key] = Storage(storage._weak_ref(), made_here)
+            if len(self._table) > self._purge_at:
+                self.purge()
+        return entry
+
+    def knows(self, tensor: Any) -> bool:
+        return tensor.untyped_storage()._cdata in self._table
+
+    def purge(self) -> None:
+        """Forget memory that is gone."""
+        expired, free = self._untyped._expired, self._untyped._free_weak_ref
+        for key, entry in list(self._table.items()):
+            if expired(entry.weak):
+                if self._table.pop(key, None) is not None:
+                    free(entry.weak)
+        self._purge_at = max(4096, 2 * len(self._table))
+
+    def shared_with_numpy(self, tensor: Any) -> None:
+        """From now on the memory may change behind torch's back."""
+        self.of(tensor).ours = False
+
+    def value(self, tensor: Any, entry: Storage) -> bytes:
+        """16 bytes that stand for an input's value.
+
+        For contiguous tensors its digest. For other views of memory whose whole content is known, a
+        digest of that content and of the view's geometry, which needs no copy.
+        """
+        contiguous = tensor.is_contiguous()
+        if not entry.ours:
+            return self._outside(tensor, entry, contiguous)
+        if contiguous:
+            key = (tensor.storage_offset(), tensor.shape, tensor.dtype)
+            found = entry.known.get(key)
+            if found is None:
+                found = entry.known[key] = d.digest(tensor)
+            return found
+        if entry.content is None or entry.uninitialised:
+            return d.digest(tensor)
+        key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        found = entry.known.get(key)
+        if found is None:
+            geometry = f"{key}{tensor.is_conj()}{tensor.is_neg()}".encode()
+            found = entry.known[key] = xxh3_128_digest(entry.content + geometry)
+        return found
+
+    def _outside(self, tensor: Any, entry: Storage, contiguous: bool) -> bytes:
+        size = tensor.numel() * tensor.element_size()
+        if size <= SMALL_BYTES:
+            return d.digest(tensor)
+        if entry.read_at != self.epoch:
+            entry.read_at = self.epoch
+            entry.known.clear()
+        key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        found = entry.known.get(key)
+        if found is None:
+            found = entry.known[key] = d.digest(tensor)
+        return found
+
+    def made(self, tensor: Any, entry: Storage, thread: int) -> bytes:
+        """Note and return the digest of an operator's fresh output."""
+        found = d.digest(tensor)
+        entry.writer = thread
+        if tensor.is_contiguous():
+            entry.known[(tensor.storage_offset(), tensor.shape, tensor.dtype)] = found
+            entry.content = found
+        else:
+            # Another layout: the digest is of the value, so the content is told apart by its strides.
+            entry.content = xxh3_128_digest(found + str(tensor.stride()).encode())
+        return found
+
+    def written(self, tensor: Any, entry: Storage, thread: int) -> bytes:
+        """Note and return the digest of a tensor that an operator wrote into."""
+        found = d.digest(tensor)
+        entry.known.clear()
+        entry.writer = thread
+        whole = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+        if tensor.is_contiguous():
+            key = (tensor.storage_offset(), tensor.shape, tensor.dtype)
+            entry.known[key] = found
+        else:
+            key = (tensor.storage_offset(), tensor.shape, tensor.stride())
+        if whole:
+            entry.content = found if tensor.is_contiguous() else xxh3_128_digest(found + str(key).encode())
+            entry.uninitialised = False
+        elif entry.content is not None:
+            entry.content = xxh3_128_digest(entry.content + str(key).encode() + found)
+        return found

@@ -1,0 +1,138 @@
+"""Write one trace: append-only, block by block."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import deque
+
+from samerun.record import format as f
+
+FLUSH_EVENTS = 256
+
+
+class TraceWriter:
+    """Appends events to one file.
+
+    Safe to use from several threads: events are collected in a deque and written under a lock of the
+    file. A failed write (disk full, folder gone) ends the trace, never the program: the reason is put
+    into the header, whose bytes are on the disk already, and `failure` holds it.
+    """
+
+    def __init__(self, path: str, role: str) -> None:
+        import threading
+
+        self.path = path
+        self.failure = ""
+        self.count = 0
+        self._pending: deque[bytes] = deque()
+        self._strings: dict[str, int] = {}
+        self._new_strings: list[bytes] = []
+        self._places: dict[tuple[int, int, int], int] = {}
+        self._new_places: list[bytes] = []
+        self._lock = threading.RLock()
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o644)
+        self._fd = _out_of_the_way(self._fd)
+        name = role.encode()[: f.ROLE_BYTES]
+        header = f.MAGIC + struct.pack("<II", f.VERSION, len(name)) + name.ljust(f.ROLE_BYTES, b"\0")
+        header += struct.pack("<Q", os.getpid()) + b"\0" * f.STATUS_BYTES
+        self._write(header)
+
+    def string(self, text: str) -> int:
+        """Number of a string; 0 is the empty one."""
+        if not text:
+            return 0
+        number = self._strings.get(text)
+        if number is None:
+            with self._lock:
+                number = self._strings.get(text)
+                if number is None:
+                    number = len(self._strings) + 1
+                    raw = text.encode("utf-8", "surrogateescape")
+                    self._new_strings.append(struct.pack("<I", len(raw)) + raw)
+                    self._strings[text] = number
+        return number
+
+    def place(self, file: str, line: int, module: str) -> int:
+        """Number of a place in the program: file, line, module path. Places are numbered from 1."""
+        key = (self.string(file), line, self.string(module))
+        number = self._places.get(key)
+        if number is None:
+            with self._lock:
+                number = self._places.get(key)
+                if number is None:
+                    number = len(self._places) + 1
+                    self._new_places.append(f.PLACE.pack(*key))
+                    self._places[key] = number
+        return number
+
+    def append(self, event: bytes) -> None:
+        self._pending.append(event)
+        if len(self._pending) >= FLUSH_EVENTS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending: new strings and places first, so that a reader knows them."""
+        with self._lock:
+            pending = self._pending
+            taken = [pending.popleft() for _ in range(len(pending))]
+            strings, self._new_strings = self._new_strings, []
+            places, self._new_places = self._new_places, []
+            data = b""
+            for tag, items in ((f.STRINGS, strings), (f.PLACES, places), (f.EVENTS, taken)):
+                if items:
+                    payload = b"".join(items)
+                    data += f.BLOCK.pack(tag, len(items), len(payload)) + payload
+            self.count += len(taken)
+            if data:
+                self._write(data)
+
+    def close(self) -> None:
+        """Write the end mark: the trace is whole."""
+        with self._lock:
+            if self._fd < 0:
+                return
+            self.flush()
+            self._write(f.BLOCK.pack(f.END, self.count & 0xFFFFFFFF, 0))
+            self.drop()
+
+    def drop(self) -> None:
+        """Close the file without an end mark (in a forked child: the file belongs to the parent)."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def fail(self, reason: str) -> None:
+        """Stop recording and say why in the header."""
+        with self._lock:
+            if self._fd >= 0 and not self.failure:
+                self.failure = reason
+                try:
+                    text = reason.encode()[: f.STATUS_BYTES - 1]
+                    os.pwrite(self._fd, text.ljust(f.STATUS_BYTES, b"\0"), f.STATUS_AT)
+                except OSError:
+                    pass
+                self.drop()
+            self.failure = self.failure or reason
+
+    def _write(self, data: bytes) -> None:
+        if self._fd < 0:
+            return
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError as error:
+            self.fail(f"the trace could not be written: {error.strerror}")
+
+
+def _out_of_the_way(fd: int) -> int:
+    """Move a descriptor above the low numbers, which programs expect to get from their own `open`."""
+    try:
+        import fcntl
+
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200)
+    except (ImportError, OSError, ValueError):
+        return fd
+    os.close(fd)
+    return high
