@@ -40,6 +40,8 @@ class WatchConfig:
     """None: as it comes; "zeros" or "pattern" for fresh tensors and arrays."""
     clock_shift: float = 0.0
     """Seconds added to every clock."""
+    only: tuple[str, str, int] | None = None
+    """(what, file, line): the variation of `what` (listing, memory, clock) acts at this line alone."""
     pins: tuple[str, ...] = ()
     """Sources that are given fixed values: see samerun.record.pins."""
     lines: bool = False
@@ -57,6 +59,8 @@ class WatchConfig:
         raw = {k: v for k, v in raw.items() if k in known}
         if raw.get("window"):
             raw["window"] = tuple(raw["window"])
+        if raw.get("only"):
+            raw["only"] = tuple(raw["only"])
         raw["pins"] = tuple(raw.get("pins", ()))
         if raw.get("capture"):
             raw["capture"] = Capture(**raw["capture"])

@@ -49,12 +49,14 @@ LOAD = 15  # torch.load; aux: path; outputs: digest of the tensors
 FINAL = 16  # name: model class; outputs: digest of its parameters and buffers when the program ended
 THREAD = 17  # a thread starts; name: its role; inputs: its number
 COMPLETION = 18  # something finished out of a pool or a queue; outputs: digest of which
+FRESH = 19  # memory that is not wholly written is read; name: reader; place: where it was made
+LINE = 20  # only on demand: name: variable; place: the line that ran; outputs: digest of its value
 
 KIND_NAMES = {
     OPERATOR: "operator", DRAW: "draw", SEED: "seed", CREATE: "create", ENTROPY: "entropy", CLOCK: "clock",
     LISTING: "listing", FILE: "file", ENVIRONMENT: "environment", LOADER: "loader", BATCH: "batch",
     STEP: "step", LEAF: "leaf", SAVE: "save", LOAD: "load", FINAL: "final", THREAD: "thread",
-    COMPLETION: "completion",
+    COMPLETION: "completion", FRESH: "fresh", LINE: "line",
 }  # fmt: skip
 
 POOL_THREAD = "pool"

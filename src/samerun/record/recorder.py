@@ -241,6 +241,16 @@ class Recorder:
             flags=flags | (f.DIRECT if direct else 0),
         )
 
+    def applies(self, what: str, depth: int) -> bool:
+        """Does a variation act at the user's present line? Only asked where it is set to vary."""
+        only = self.config.only
+        if only is None:
+            return True
+        if only[0] != what:
+            return False
+        file, line, _ = sites.host_site(depth + 1)
+        return (file, line) == (only[1], only[2])
+
     def draw(self, generator: str, function: str, state: Callable[[], bytes]) -> None:
         """A draw from a generator in the program's own hands; `state` digests it as it is before."""
         file, line, direct = sites.host_site(2)

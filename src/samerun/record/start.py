@@ -11,6 +11,7 @@ from samerun.record.config import WatchConfig, config_of_environment
 from samerun.record.importing import AfterImport
 from samerun.record.interceptor import Interceptor
 from samerun.record.interceptors.table import INTERCEPTORS
+from samerun.record.lines import LineFollower
 from samerun.record.recorder import Recorder
 
 current: Recorder | None = None
@@ -31,6 +32,8 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
     for interceptor in INTERCEPTORS:
         after.add(interceptor.module, _installer(recorder, interceptor))
     after.install()
+    if config.lines:
+        LineFollower(recorder).start()
     return recorder
 
 

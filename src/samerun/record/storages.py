@@ -21,7 +21,7 @@ SMALL_BYTES = 1 << 18
 class Storage:
     """What is known of one piece of memory."""
 
-    __slots__ = ("content", "known", "ours", "read_at", "uninitialised", "weak", "writer")
+    __slots__ = ("content", "known", "ours", "place", "read_at", "uninitialised", "weak", "writer")
 
     def __init__(self, weak: int, ours: bool) -> None:
         self.weak = weak
@@ -32,6 +32,9 @@ class Storage:
         self.ours = ours
         """Made by a recorded operator and never handed to NumPy."""
         self.uninitialised = False
+        """Not all of it was written since it was made by `empty` or its like."""
+        self.place = 0
+        """Where it was made, for uninitialised memory."""
         self.writer = -1
         """Number of the thread that wrote last."""
         self.read_at = -1

@@ -22,10 +22,12 @@ class Clock:
         self.pinned = pins.CLOCK in recorder.config.pins
         self.ticks = 0
 
-    def seconds(self, real: float) -> float:
+    def seconds(self, real: float, depth: int = 3) -> float:
         if self.pinned:
             self.ticks += 1
             return pins.EPOCH_START + self.ticks * pins.TICK
+        if self.shift and not self.recorder.applies("clock", depth):
+            return real
         return real + self.shift
 
     def note(self, name: str, value: float) -> None:
@@ -56,7 +58,8 @@ def install(recorder: Recorder, time: Any) -> None:
             def reading() -> int:
                 value: int = original()
                 if changed and not recorder.thread.inside:
-                    value = int(clock.seconds(value / 1e9) * 1e9) if clock.pinned else value + int(clock.shift * 1e9)
+                    moved = clock.seconds(value / 1e9)
+                    value = int(moved * 1e9) if clock.pinned else value + round(moved - value / 1e9) * 10**9
                 clock.note(name, float(value))
                 return value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from samerun.record import format as f
 from samerun.record.fresh import PATTERN_FLOAT, PATTERN_INT
 from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
@@ -19,11 +20,13 @@ def install(recorder: Recorder, numpy: Any) -> None:
         def empty(*args: Any, **kwargs: Any) -> Any:
             array = original(*args, **kwargs)
             if array.dtype.kind in "biufc":
-                value = 0 if how == "zeros" else PATTERN_FLOAT if array.dtype.kind in "fc" else PATTERN_INT
+                varied = how == "pattern" and recorder.applies("memory", 2)
+                value = 0 if not varied else PATTERN_FLOAT if array.dtype.kind in "fc" else PATTERN_INT
                 try:
                     array[...] = value
                 except (ValueError, TypeError):
                     pass
+                recorder.host(f.FRESH, "numpy.empty", user_only=True, thin=True)
             return array
 
         return empty

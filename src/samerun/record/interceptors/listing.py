@@ -40,7 +40,7 @@ def install(recorder: Recorder, os: Any) -> None:
     def arrange(items: list[Any], key: Any) -> list[Any]:
         if order is not None:
             try:
-                items.sort(key=key, reverse=order == "reversed")
+                items.sort(key=key, reverse=order == "reversed" and recorder.applies("listing", 3))
             except TypeError:
                 pass
         return items

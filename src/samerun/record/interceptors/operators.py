@@ -19,6 +19,7 @@ EMPTY = frozenset(
     for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
 )
 NO_VALUE = frozenset(("aten::_efficientzerotensor", "aten::set_", "aten::resize_", "aten::_resize_output_"))
+OVERWRITING = frozenset(("aten::copy_", "aten::fill_", "aten::zero_"))
 PLAIN = (int, float, bool, str, complex, type(None))
 NODE_RING = (1 << 17) - 1
 
@@ -26,7 +27,7 @@ NODE_RING = (1 << 17) - 1
 class Operator:
     """What has to be known of an operator, found out once."""
 
-    __slots__ = ("asynchronous", "empty", "name", "number", "random", "silent", "written")
+    __slots__ = ("asynchronous", "empty", "name", "number", "overwrites", "random", "silent", "written")
 
     def __init__(self, func: Any, random_tag: Any) -> None:
         schema = func._schema
@@ -38,6 +39,10 @@ class Operator:
             if argument.alias_info is not None and argument.alias_info.is_write
         ]
         self.random = random_tag in func.tags
+        self.overwrites = bool(self.written) and (
+            self.random or schema.name in OVERWRITING or any(name == "out" for _, name in self.written)
+        )
+        """What the written argument held before does not matter."""
         self.empty = schema.name in EMPTY
         space = schema.name.split("::", 1)[0]
         self.silent = (
@@ -70,6 +75,16 @@ def flatten(items: Any, tensor_type: type, tensors: list[Any], others: list[Any]
 _STABLE = frozenset(("dtype", "device", "layout", "memory_format", "Size"))
 
 
+def written_tensors(operator: Operator, args: Any, kwargs: Any) -> set[int]:
+    """Ids of the tensors that an operator writes into."""
+    found = set()
+    for at, name in operator.written:
+        value = args[at] if at < len(args) else (kwargs or {}).get(name)
+        for item in value if type(value) in (list, tuple) else (value,):
+            found.add(id(item))
+    return found
+
+
 def install(recorder: Recorder, torch: Any) -> None:
     """Enter the recording mode in this thread; other threads enter it when they start."""
     from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
@@ -80,6 +95,7 @@ def install(recorder: Recorder, torch: Any) -> None:
     current_node = torch._C._current_autograd_node
     next_sequence = torch._C._autograd._get_sequence_nr
     default_generator = torch.default_generator
+    grad_enabled = torch.is_grad_enabled
     operators: dict[Any, Operator] = {}
     memory = recorder.config.memory
     capture = recorder.config.capture
@@ -166,9 +182,10 @@ def install(recorder: Recorder, torch: Any) -> None:
                         fresh.fill(out, memory)
                     if recorder.recording and d.is_readable(out):
                         entry = storages.of(out, True)
-                        entry.uninitialised = memory is None or memory == "pattern"
+                        entry.uninitialised = out.numel() > 0
                         entry.ours, entry.content = True, NOTHING
                         entry.known.clear()
+                        entry.place = place_here(recorder.writer or recorder.open(), state.module)
                 except Exception as error:
                     recorder.stop(f"samerun's recorder failed at {operator.name}: {error!r}")
                 return out
@@ -209,18 +226,16 @@ def install(recorder: Recorder, torch: Any) -> None:
                     phase = f.FORWARD
                 else:
                     phase = f.BETWEEN
-                    for tensor in tensors:
-                        if tensor.requires_grad:
-                            phase = f.FORWARD
-                            break
+                    if grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+                        phase = f.FORWARD
                 if state.sequence != next_sequence():
                     note_nodes(state, place)
             parts = []
             thread = state.number
-            skip = operator.written[0][0] if operator.random and operator.written else -1
-            for at, tensor in enumerate(tensors):
-                if at == skip:
-                    continue  # a fill: what was there before does not matter
+            skip = written_tensors(operator, args, kwargs) if operator.overwrites else ()
+            for tensor in tensors:
+                if id(tensor) in skip:
+                    continue
                 if not d.is_readable(tensor):
                     flags |= f.INEXACT
                     parts.append(d.digest(tensor))
@@ -230,6 +245,8 @@ def install(recorder: Recorder, torch: Any) -> None:
                     flags |= f.FOREIGN_WRITE
                 if entry.uninitialised:
                     flags |= f.UNINITIALISED
+                    if recorder.due(("uninitialised", operator.name, entry.place)):
+                        recorder.emit(f.FRESH, name=operator.name, place=entry.place, phase=f.HOST)
                 parts.append(storages.value(tensor, entry))
             if not parts:
                 flags |= f.NO_INPUTS

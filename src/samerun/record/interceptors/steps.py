@@ -48,7 +48,7 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
         yield "optimizer", join(state_digests(optimizer, parameters))
         yield "loss", recorder.last_loss
         yield "batch", recorder.last_batch
-        yield "rng", join(rng_states())
+        yield from rng_states()
 
     def state_digests(optimizer: Any, parameters: Any) -> Any:
         for parameter in parameters:
@@ -68,21 +68,23 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
                 yield from root.buffers()
 
     def rng_states() -> Any:
-        yield dense_digest(torch.get_rng_state(), 0)
+        """Torch's generators, NumPy's, Python's: a leaf each."""
+        states = [dense_digest(torch.get_rng_state(), 0)]
         if torch.cuda.is_initialized():
-            for value in torch.cuda.get_rng_state_all():
-                yield dense_digest(value, 0)
+            states += [dense_digest(value, 0) for value in torch.cuda.get_rng_state_all()]
+        yield "rng", join(states)
         numpy_random = sys.modules.get("numpy.random")
         if numpy_random is not None:
             now = numpy_random.get_state(legacy=False)
             value = now["state"]
             if isinstance(value, dict) and "key" in value:
-                yield xxh3_128_digest(value["key"].tobytes() + repr((value["pos"], now["gauss"])).encode())
+                words = value["key"].tobytes()
+                yield "rng.numpy", xxh3_128_digest(words + repr((value["pos"], now["gauss"])).encode())
         python = sys.modules.get("random")
         if python is not None:
-            version, words, gauss = python.getstate()
+            version, numbers, gauss = python.getstate()
             # hash() of a tuple of whole numbers does not depend on the hash seed
-            yield xxh3_128_digest(f"{version}{hash(words)}{gauss}".encode())
+            yield "rng.python", xxh3_128_digest(f"{version}{hash(numbers)}{gauss}".encode())
 
     optimizer_module.register_optimizer_step_pre_hook(before)
     optimizer_module.register_optimizer_step_post_hook(after)
