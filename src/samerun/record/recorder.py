@@ -251,6 +251,18 @@ class Recorder:
         file, line, _ = sites.host_site(depth + 1)
         return (file, line) == (only[1], only[2])
 
+    def pinned(self, name: str, depth: int = 1) -> bool:
+        """Is a source held still, everywhere or at the user's present line (`name@file:line`)?"""
+        names = self.config.pins
+        if not names:
+            return False
+        if name in names:
+            return True
+        if not any(pin.startswith(name + "@") for pin in names):
+            return False
+        file, line, _ = sites.host_site(depth + 1)
+        return f"{name}@{file}:{line}" in names
+
     def draw(self, generator: str, function: str, state: Callable[[], bytes]) -> None:
         """A draw from a generator in the program's own hands; `state` digests it as it is before."""
         file, line, direct = sites.host_site(2)

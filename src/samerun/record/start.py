@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable
 from types import ModuleType
 
+from samerun.base.after_import import AfterImport
 from samerun.record import sites
 from samerun.record.config import WatchConfig, config_of_environment
-from samerun.record.importing import AfterImport
 from samerun.record.interceptor import Interceptor
 from samerun.record.interceptors.table import INTERCEPTORS
 from samerun.record.lines import LineFollower

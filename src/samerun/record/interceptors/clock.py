@@ -19,11 +19,13 @@ class Clock:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.shift = recorder.config.clock_shift
-        self.pinned = pins.CLOCK in recorder.config.pins
+        self.pinned = any(pin.split("@")[0] == pins.CLOCK for pin in recorder.config.pins)
         self.ticks = 0
 
     def seconds(self, real: float, depth: int = 3) -> float:
         if self.pinned:
+            if not self.recorder.pinned(pins.CLOCK, depth):
+                return real
             self.ticks += 1
             return pins.EPOCH_START + self.ticks * pins.TICK
         if self.shift and not self.recorder.applies("clock", depth):

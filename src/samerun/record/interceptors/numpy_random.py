@@ -98,9 +98,13 @@ def install(recorder: Recorder, numpy_random: Any) -> None:
     def from_system(original: Any) -> Any:
         def randbits(bits: int) -> int:
             recorder.host(f.CREATE, "numpy.Generator", flags=f.UNSEEDED)
-            if pins.NUMPY_GENERATOR in pinned:
+            if recorder.pinned(pins.NUMPY_GENERATOR):
                 return int.from_bytes(stream((bits + 7) // 8), "little") >> (-bits % 8)
-            return int(original(bits))
+            recorder.thread.inside += 1  # it reads os.urandom, which is not the program's own doing
+            try:
+                return int(original(bits))
+            finally:
+                recorder.thread.inside -= 1
 
         return randbits
 

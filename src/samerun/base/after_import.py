@@ -31,10 +31,12 @@ class AfterImport:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name not in self._calls:
             return None
-        for finder in list(sys.meta_path):
-            if finder is self or not hasattr(finder, "find_spec"):
+        finders: list[Any] = list(sys.meta_path)
+        # Only those behind this one: another finder of this kind would ask back for ever.
+        for finder in finders[finders.index(self) + 1 :]:
+            if not hasattr(finder, "find_spec"):
                 continue
-            spec = finder.find_spec(name, path, target)
+            spec: ModuleSpec | None = finder.find_spec(name, path, target)
             if spec is not None:
                 self._extend(name, spec)
                 return spec

@@ -1,0 +1,55 @@
+# make setup   an environment in .venv        make lint    ruff
+# make demo    a buggy and a clean trainer    make types   mypy
+# make test    the tests                      make bench   what watching costs
+# make test-exhaustive   the slow tests
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON := $(BIN)/python
+STAMP := $(VENV)/.samerun-installed
+
+.PHONY: setup demo test test-exhaustive lint types bench
+
+setup: $(STAMP)
+
+# A python3.11 on the path can be a launcher with nothing behind it, so it is asked to run.
+# Some systems ship Python without ensurepip; then the system's pip installs one into the venv.
+# torch goes first, so that everything after it resolves against the pinned version.
+$(STAMP): pyproject.toml constraints.txt
+	@base=python3.11; $$base -c '' 2>/dev/null || base=python3; \
+	set -e; \
+	test -x $(PYTHON) || $$base -m venv $(VENV) || $$base -m venv --clear --without-pip $(VENV); \
+	$(PYTHON) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m ensurepip --upgrade || \
+		$$base -m pip --python $(PYTHON) install pip
+	$(PYTHON) -m pip install -q -c constraints.txt torch numpy
+	$(PYTHON) -m pip install -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# The first program has a planted bug: `check` must exit 1. The second is clean: it must exit 0.
+demo: $(STAMP)
+	@set -- 1 examples/digits_cnn_buggy.py 0 examples/digits_cnn.py; \
+	while [ $$# -gt 0 ]; do \
+		printf '\n$$ samerun check %s\n' "$$2"; \
+		code=0; $(BIN)/samerun check "$$2" || code=$$?; \
+		printf '(exit code %s)\n' "$$code"; \
+		if [ "$$code" -ne "$$1" ]; then \
+			echo "demo: $$2: wanted exit code $$1, got $$code" >&2; exit 1; \
+		fi; \
+		shift 2; \
+	done
+
+# Tests that need a CUDA device skip themselves where there is none (tests/conftest.py).
+test: $(STAMP)
+	$(PYTHON) -m pytest -m "not exhaustive"
+
+test-exhaustive: $(STAMP)
+	$(PYTHON) -m pytest -m exhaustive
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(PYTHON) benchmarks/bench_watch.py

@@ -1,0 +1,5 @@
+"""`python -m samerun`."""
+
+from samerun.cli import main
+
+main()

@@ -1,0 +1,23 @@
+"""What samerun raises. Every error says what happened and what to do next."""
+
+from __future__ import annotations
+
+
+class SamerunError(Exception):
+    """The base of every error of samerun.
+
+    `message`: one sentence that carries the user's own call and its numbers. `hint`: the next step, or None.
+    `str()` is the message, then the hint on a line of its own, indented by two spaces.
+    """
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
+
+
+class SeedError(SamerunError, ValueError):
+    """A seed, a state of random generators or the registration of one that samerun cannot use."""

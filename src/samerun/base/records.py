@@ -1,0 +1,95 @@
+"""What a check found, as plain values: made by `check`, shown by `report`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SCHEMA = 1
+SAME, DIFFERENT, TROUBLE = "same", "different", "trouble"
+EXIT_CODES = {SAME: 0, DIFFERENT: 1, TROUBLE: 2}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one variation: same, different, skipped or trouble."""
+
+    name: str
+    outcome: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run of the user's program."""
+
+    id: str
+    vary: tuple[str, ...]
+    exit_code: int
+    steps: int
+    events: int
+    seconds: float
+    receipt: str | None
+
+
+@dataclass(frozen=True)
+class FirstDifference:
+    """Where two runs part. `file` is relative to the working directory where possible."""
+
+    variation: str
+    event: int
+    step: int
+    phase: str
+    module: str
+    operator: str
+    file: str
+    line: int
+    inputs: str
+    elements_different: int | None = None
+    elements: int | None = None
+    max_abs: float | None = None
+    max_ulp: int | None = None
+
+
+@dataclass(frozen=True)
+class FoundCause:
+    """Why. `certain` only when an experiment confirmed it."""
+
+    kind: str
+    file: str
+    line: int
+    evidence: tuple[str, ...]
+    certain: bool
+
+
+@dataclass(frozen=True)
+class Fix:
+    """What to change."""
+
+    summary: str
+    patch: str | None
+    doc: str
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The answer of `samerun check`. `notes` are for people; they are part of the JSON too."""
+
+    verdict: str
+    command: tuple[str, ...]
+    variations: tuple[Outcome, ...] = ()
+    runs: tuple[RunRecord, ...] = ()
+    first_difference: FirstDifference | None = None
+    cause: FoundCause | None = None
+    fix: Fix | None = None
+    notes: tuple[str, ...] = ()
+    others: tuple[FoundCause, ...] = field(default=())
+    """Other hazards that were seen on the way."""
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+    def to_dict(self, version: str) -> dict[str, Any]:
+        """The JSON of schema 1."""
+        return {"schema": SCHEMA, "samerun": version, **asdict(self)}

@@ -1,0 +1,1 @@
+"""Run a command under variations, find the first difference, find the cause."""

@@ -1,0 +1,197 @@
+"""From a difference to its cause: suspects first, then the experiment that confirms one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from samerun.base.records import Fix, FoundCause
+from samerun.check.causes.table import cause as cause_of
+from samerun.check.causes.table import suspects
+from samerun.check.line_search import parting_line, speaks_of_addresses, statement_at
+from samerun.check.plan import Plan, Variation
+from samerun.check.runner import Run
+from samerun.check.situation import Situation, Suspect
+from samerun.check.values import Elements, compare_kept
+from samerun.record import format as f
+from samerun.record import pins
+from samerun.record.compare import Difference
+from samerun.record.config import Capture
+
+MOST_EXPERIMENTS = 5
+EVERYTHING = (
+    pins.PYTHON, pins.NUMPY_GLOBAL, pins.NUMPY_GENERATOR, pins.TORCH, pins.TORCH_GENERATOR, pins.ENTROPY,
+    pins.CLOCK,
+)  # fmt: skip
+BY_PLACE = (pins.NUMPY_GENERATOR, pins.CLOCK)
+"""Pins that can be limited to one line."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The cause of a difference, its fix, and how far the values are apart."""
+
+    cause: FoundCause
+    fix: Fix
+    elements: Elements | None
+    others: tuple[FoundCause, ...] = ()
+
+
+class Runs(Protocol):
+    """What attribution needs of a search: runs and comparisons."""
+
+    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run: ...
+    def control(self, among: Sequence[Variation]) -> Plan: ...
+    def varied(self, among: Sequence[Variation], vary: Sequence[Variation]) -> Plan: ...
+    def difference(self, a: Run, b: Run) -> Difference | None: ...
+
+
+def of_rerun(search: Runs, situation: Situation, varying: Sequence[Variation]) -> Found | None:
+    """The cause when the same command gives two results; None where the surroundings may be the cause."""
+    plan = search.control(varying)
+    elements = values(search, situation, plan, plan)
+    listed = [s for s in suspects(situation) if s.kind not in ("unknown", "control-flow")]
+    rest = [s for s in suspects(situation) if s.kind in ("unknown", "control-flow")]
+    others = [s for s in listed if s.pins and s.rank < 5]
+    tried = 0
+    for suspect in distinct(listed):
+        if not suspect.pins:
+            if suspect.rank < 1.5:
+                return found(suspect, elements, others)
+            continue
+        if tried >= MOST_EXPERIMENTS:
+            break
+        tried += 1
+        if confirmed(search, situation, plan, suspect, f"pinned-{tried}", limited(suspect, listed)):
+            return found(replace(suspect, certain=True), elements, others)
+    held = {v.name for v in varying}
+    if not {"hash_seed", "listing_order", "memory"} <= held and not situation_is_kernel(situation):
+        return None
+    line = follow_lines(search, plan.with_pins(*EVERYTHING), plan.with_pins(*EVERYTHING), "followed")
+    if line is not None and speaks_of_addresses(statement_at(line.file, line.line)):
+        why = (f"`{line.variable}` is the first variable that differs, after line {line.line}",)
+        return found(Suspect("object-id", line.file, line.line, why, 0), elements, others)
+    weak = [s for s in listed if not s.pins] + rest
+    best = weak[0]
+    if line is not None and best.kind in ("unknown", "control-flow"):
+        why = (*best.evidence, f"`{line.variable}` is the first variable that differs, after line {line.line}")
+        best = replace(best, file=line.file, line=line.line, evidence=why)
+    return found(best, elements, others)
+
+
+def of_variation(
+    search: Runs, situation: Situation, variation: Variation | None, varying: Sequence[Variation], varied: Plan
+) -> Found:
+    """The cause when only a variation gives another result: its kind is known, the line is looked for."""
+    plan = search.control(varying)
+    kind = variation.cause if variation is not None else "unknown"
+    elements = values(search, situation, plan, varied)
+    mine = [s for s in suspects(situation) if s.kind == kind]
+    if variation is not None and variation.name == "listing_order" and len(mine) > 1:
+        mine = alone(search, situation, varied, mine[:4], "listing") or mine
+    if variation is not None and variation.name == "clock" and len(mine) > 1:
+        mine = alone(search, situation, varied, mine[:4], "clock") or mine
+    if mine:
+        return found(replace(mine[0], certain=True), elements, mine[1:])
+    line = follow_lines(search, plan, varied, "followed")
+    event = situation.difference.event
+    if line is not None:
+        why = (f"`{line.variable}` is the first variable that differs, after line {line.line}",)
+        return found(Suspect(kind, line.file, line.line, why, 0, certain=True), elements)
+    file, line_number = (event.file, event.line) if event is not None else ("", 0)
+    why = ("the line is where the difference first shows",)
+    return found(Suspect(kind, file, line_number, why, 0, certain=variation is not None), elements)
+
+
+def unexplained(situation: Situation) -> Found:
+    """The best that can be said without an experiment."""
+    return found(suspects(situation)[0], None)
+
+
+# --- experiments -----------------------------------------------------------------------------------------
+def confirmed(
+    search: Runs, situation: Situation, plan: Plan, suspect: Suspect, name: str, names: tuple[str, ...]
+) -> bool:
+    """With the suspect's source held still twice: does the difference go, or come only later?"""
+    held = plan.with_pins(*names)
+    if pins.THREADS in names:
+        held = held.with_environment(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    one, other = search.run(held, f"{name}a", (f"pin:{suspect.kind}",)), search.run(held, f"{name}b", (f"pin:{suspect.kind}",))
+    if one.exit_code != situation.a.exit_code:
+        return False
+    now, before = search.difference(one, other), situation.difference
+    if now is None:
+        return True
+    return (now.role, now.thread) == (before.role, before.thread) and now.ordinal > before.ordinal > 0
+
+
+def limited(suspect: Suspect, listed: Sequence[Suspect]) -> tuple[str, ...]:
+    """The suspect's pins, limited to its line where suspects of the same kind stand at other lines."""
+    rivals = {(s.file, s.line) for s in listed if s.kind == suspect.kind}
+    if len(rivals) < 2:
+        return suspect.pins
+    return tuple(f"{pin}@{suspect.file}:{suspect.line}" if pin in BY_PLACE else pin for pin in suspect.pins)
+
+
+def distinct(listed: Sequence[Suspect]) -> list[Suspect]:
+    """Without those whose experiment would be another's again."""
+    seen: set[tuple[object, ...]] = set()
+    result = []
+    for suspect in listed:
+        key = (suspect.pins, *limited(suspect, listed))
+        if not suspect.pins or key not in seen:
+            result.append(suspect)
+        seen.add(key)
+    return result
+
+
+def alone(
+    search: Runs, situation: Situation, varied: Plan, listed: Sequence[Suspect], what: str
+) -> list[Suspect]:
+    """The suspects whose line makes a difference when only it is varied, the first one first."""
+    hits = []
+    for number, suspect in enumerate(listed, 1):
+        run = search.run(varied.with_watch(only=(what, suspect.file, suspect.line)), f"only-{number}", (what,))
+        if search.difference(situation.a, run) is not None:
+            hits.append(suspect)
+    return hits
+
+
+def values(search: Runs, situation: Situation, a: Plan, b: Plan) -> Elements | None:
+    """How far the first differing operator's results are apart: both plans run again and keep them."""
+    difference = situation.difference
+    event = difference.a
+    if event is None or difference.b is None or not difference.ordinal or difference.what == "operator":
+        return None
+    kept = []
+    for name, plan in (("kept-a", a), ("kept-b", b)):
+        path = str(situation.a.folder.parent / f"{name}.bin")
+        capture = Capture(difference.role, event.thread, difference.ordinal, path)
+        run = search.run(plan.with_watch(capture=capture), name, ("values",))
+        kept.append(run.folder.parent / f"{name}.bin")
+    return compare_kept(*kept)
+
+
+def follow_lines(search: Runs, a: Plan, b: Plan, name: str):  # type: ignore[no-untyped-def]
+    """Both plans again, followed line by line."""
+    one = search.run(a.with_watch(lines=True, depth="steps"), f"{name}-a", ("lines",))
+    other = search.run(b.with_watch(lines=True, depth="steps"), f"{name}-b", ("lines",))
+    return parting_line(one, other)
+
+
+def situation_is_kernel(situation: Situation) -> bool:
+    """Same inputs, other outputs: the surroundings of the process have no part in it."""
+    event = situation.difference.a
+    return situation.difference.what == "outputs" and event is not None and event.kind == f.OPERATOR
+
+
+def found(suspect: Suspect, elements: Elements | None, others: Sequence[Suspect] = ()) -> Found:
+    kind = cause_of(suspect.kind)
+    rest = tuple(
+        FoundCause(o.kind, o.file, o.line, o.evidence, False)
+        for o in others
+        if (o.kind, o.file, o.line) != (suspect.kind, suspect.file, suspect.line)
+    )
+    made = FoundCause(suspect.kind, suspect.file, suspect.line, suspect.evidence, suspect.certain)
+    return Found(made, Fix(kind.fix, None, f"docs/causes.md#{kind.kind}"), elements, rest)

@@ -1,0 +1,1 @@
+"""One file per cause; `table` orders them."""

@@ -1,0 +1,43 @@
+"""What finishes first is used first."""
+
+from __future__ import annotations
+
+from samerun.check.causes.cause import Cause
+from samerun.check.situation import Situation, Suspect, nearness
+from samerun.record import format as f
+from samerun.record.run import events_of
+
+
+def find(situation: Situation) -> list[Suspect]:
+    if situation.variation != "rerun":
+        return []
+    found = []
+    for clue in situation.clues_of(f.COMPLETION):
+        if clue.b is not None and clue.a.line:
+            found.append(
+                Suspect("async-order", clue.a.file, clue.a.line,
+                        (f"{clue.a.name} at line {clue.a.line} gave another item first",), 1.0 + nearness(situation, clue))
+            )  # fmt: skip
+    batches = situation.clues_of(f.BATCH)
+    if batches and batches[0].b is not None:
+        role = batches[0].role
+        both = [
+            sorted(e.outputs for e in events_of(runs.traces[role], (f.BATCH,)))
+            for runs in (situation.a.traces, situation.b.traces)
+        ]
+        loaders = [e for e in situation.host_events if e.kind == f.LOADER and e.line]
+        if both[0] == both[1] and loaders:
+            found.append(
+                Suspect("async-order", loaders[-1].file, loaders[-1].line,
+                        ("the DataLoader handed over the same batches in another order",), 0.9)
+            )  # fmt: skip
+    return found[:2]
+
+
+CAUSE = Cause(
+    "async-order",
+    find,
+    "take results in the order in which they were asked for (pool.map, in_order=True, a sequence number)",
+    "Queues, as_completed, imap_unordered and DataLoader(in_order=False) hand over what finishes first. Which"
+    " that is depends on the machine's load.",
+)

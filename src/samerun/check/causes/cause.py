@@ -1,0 +1,32 @@
+"""The record that every file in this folder exposes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from samerun.check.situation import Situation, Suspect
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One kind of cause.
+
+    `find` looks at a difference between runs and names suspects of this kind, none where there is no
+    sign of it. `fix` says in one line what to change; `doc` explains it in a paragraph.
+    """
+
+    kind: str
+    find: Callable[[Situation], list[Suspect]]
+    fix: str
+    doc: str
+
+
+def from_variation(*names: str) -> Callable[[Situation], bool]:
+    """True for differences that one of these variations made."""
+    return lambda situation: situation.variation in names
+
+
+def nothing(situation: Situation) -> list[Suspect]:
+    """For kinds that only an experiment names."""
+    return []

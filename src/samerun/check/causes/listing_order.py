@@ -1,0 +1,30 @@
+"""The file system decides an order."""
+
+from __future__ import annotations
+
+from samerun.check.causes.cause import Cause
+from samerun.check.situation import Situation, Suspect, nearness
+from samerun.record import format as f
+
+
+def find(situation: Situation) -> list[Suspect]:
+    found = []
+    varied = situation.variation == "listing_order"
+    for clue in situation.clues_of(f.LISTING):
+        if clue.b is None or clue.a.inputs != clue.b.inputs or not clue.a.line:
+            continue
+        found.append(
+            Suspect("listing-order", clue.a.file, clue.a.line,
+                    (f"{clue.a.name}() at line {clue.a.line} gave the same names in another order",),
+                    nearness(situation, clue) + (0 if clue.a.direct else 1) + (0 if varied else 4), certain=varied)
+        )  # fmt: skip
+    return found
+
+
+CAUSE = Cause(
+    "listing-order",
+    find,
+    "wrap the listing in sorted(...)",
+    "os.listdir, os.scandir, glob and Path.iterdir give names in the order of the file system, which changes"
+    " with the machine and the history of the folder. A rerun on one machine does not show it.",
+)

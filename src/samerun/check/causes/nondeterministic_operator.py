@@ -1,0 +1,31 @@
+"""An operator gave other bits for the same inputs."""
+
+from __future__ import annotations
+
+from samerun.check.causes.cause import Cause
+from samerun.check.situation import Situation, Suspect
+from samerun.record import format as f
+from samerun.record import pins
+
+
+def find(situation: Situation) -> list[Suspect]:
+    difference = situation.difference
+    event = difference.a
+    if difference.what != "outputs" or event is None or event.kind != f.OPERATOR or situation.variation != "rerun":
+        return []
+    if event.flags & (f.UNINITIALISED | f.FOREIGN_WRITE):
+        return []
+    return [
+        Suspect("nondeterministic-operator", event.file, event.line,
+                (f"{event.name} got the same inputs in both runs and gave other bits",), 0.7,
+                (pins.DETERMINISTIC, pins.THREADS))
+    ]  # fmt: skip
+
+
+CAUSE = Cause(
+    "nondeterministic-operator",
+    find,
+    "call torch.use_deterministic_algorithms(True), or replace the operator by one with a fixed order of summation",
+    "Some operators add contributions in the order in which threads arrive: indexing with repeated indices and"
+    " its gradient, scatter_add, index_add. The sum's last bits depend on that order.",
+)

@@ -1,0 +1,44 @@
+"""Randomness read from the operating system on purpose or by accident."""
+
+from __future__ import annotations
+
+from samerun.check.causes.cause import Cause
+from samerun.check.situation import Situation, Suspect, nearness, same_line
+from samerun.record import format as f
+from samerun.record import pins
+
+
+def find(situation: Situation) -> list[Suspect]:
+    found = []
+    for clue in situation.clues_of(f.SEED):
+        if clue.a.name == "torch" and clue.a.unseeded:
+            found.append(
+                Suspect("os-entropy", clue.a.file, clue.a.line,
+                        (f"torch.seed() at line {clue.a.line} takes a seed from the operating system",),
+                        1.1 + nearness(situation, clue), (pins.TORCH,))
+            )  # fmt: skip
+        elif not clue.a.unseeded:
+            source = same_line(situation, clue, (f.ENTROPY,))
+            if source is not None and source.a.line == clue.a.line:
+                found.append(
+                    Suspect("os-entropy", clue.a.file, clue.a.line,
+                            (f"{clue.a.name} is seeded with {source.a.name}() at line {clue.a.line}",),
+                            1.0, (pins.ENTROPY,))
+                )  # fmt: skip
+    for clue in situation.clues_of(f.ENTROPY):
+        if clue.a.direct:
+            found.append(
+                Suspect("os-entropy", clue.a.file, clue.a.line,
+                        (f"{clue.a.name}() at line {clue.a.line} gave another value",),
+                        3 + nearness(situation, clue), (pins.ENTROPY,))
+            )  # fmt: skip
+    return found
+
+
+CAUSE = Cause(
+    "os-entropy",
+    find,
+    "derive the value from the run's seed instead of the operating system's entropy",
+    "os.urandom, uuid4, secrets, random.SystemRandom and torch.seed() cannot be seeded. A value that reaches"
+    " the training from there differs in every run.",
+)

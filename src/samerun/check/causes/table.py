@@ -1,0 +1,63 @@
+"""Every kind of cause, in the order in which equally good suspects are tried."""
+
+from __future__ import annotations
+
+from samerun.check.causes import (
+    async_order,
+    control_flow,
+    data_changed,
+    environment_variable,
+    external_library_rng,
+    extra_draw,
+    hash_order,
+    listing_order,
+    nondeterministic_operator,
+    object_id,
+    os_entropy,
+    thread_count,
+    thread_race,
+    time_of_day,
+    uninitialised_memory,
+    unknown,
+    unseeded_numpy_generator,
+    unseeded_numpy_global,
+    unseeded_python,
+    unseeded_torch,
+    unseeded_torch_generator,
+)
+from samerun.check.causes.cause import Cause
+from samerun.check.situation import Situation, Suspect
+
+CAUSES: tuple[Cause, ...] = (
+    unseeded_python.CAUSE,
+    unseeded_numpy_global.CAUSE,
+    unseeded_numpy_generator.CAUSE,
+    unseeded_torch.CAUSE,
+    unseeded_torch_generator.CAUSE,
+    external_library_rng.CAUSE,
+    os_entropy.CAUSE,
+    time_of_day.CAUSE,
+    object_id.CAUSE,
+    hash_order.CAUSE,
+    listing_order.CAUSE,
+    environment_variable.CAUSE,
+    uninitialised_memory.CAUSE,
+    thread_race.CAUSE,
+    async_order.CAUSE,
+    nondeterministic_operator.CAUSE,
+    thread_count.CAUSE,
+    data_changed.CAUSE,
+    extra_draw.CAUSE,
+    control_flow.CAUSE,
+    unknown.CAUSE,
+)
+
+
+def cause(kind: str) -> Cause:
+    return next(c for c in CAUSES if c.kind == kind)
+
+
+def suspects(situation: Situation) -> list[Suspect]:
+    """Everything that might lie behind a difference, the likeliest first; never empty."""
+    found = [suspect for each in CAUSES for suspect in each.find(situation)]
+    return sorted(found, key=lambda s: s.rank)

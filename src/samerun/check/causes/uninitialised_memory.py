@@ -1,0 +1,34 @@
+"""Memory is read that nothing wrote."""
+
+from __future__ import annotations
+
+from samerun.check.causes.cause import Cause
+from samerun.check.situation import Situation, Suspect
+from samerun.record import format as f
+
+
+def find(situation: Situation) -> list[Suspect]:
+    event = situation.difference.a
+    if event is None:
+        return []
+    flagged = event.kind == f.OPERATOR and bool(event.flags & f.UNINITIALISED)
+    varied = situation.variation == "memory"
+    if not flagged and not varied:
+        return []
+    fresh = [e for e in situation.host_events if e.kind == f.FRESH and e.line]
+    if not fresh:
+        return []
+    made = fresh[-1]
+    evidence = [f"memory made at line {made.line} is read before all of it was written"]
+    if made.name != "numpy.empty":
+        evidence.append(f"the first to read it is {made.name} at line {event.line}")
+    return [Suspect("uninitialised-memory", made.file, made.line, tuple(evidence), 0.5, certain=varied)]
+
+
+CAUSE = Cause(
+    "uninitialised-memory",
+    find,
+    "use torch.zeros (or full, or write every element) instead of torch.empty",
+    "torch.empty, new_empty and numpy.empty return whatever the memory held before. Elements that are read"
+    " without having been written differ from run to run and from machine to machine.",
+)

@@ -1,0 +1,26 @@
+"""Nothing that was watched explains the difference."""
+
+from __future__ import annotations
+
+from samerun.check.causes.cause import Cause
+from samerun.check.situation import Situation, Suspect
+
+
+def find(situation: Situation) -> list[Suspect]:
+    event = situation.difference.event
+    file, line = (event.file, event.line) if event is not None else ("", 0)
+    why = {
+        "inputs": "the inputs differ although no operator before gave another result: they come from outside torch",
+        "scalars": "a number given to the operator differs",
+        "leaf": "parameters differ although no operator did: something writes to them behind torch",
+        "final": "a model differs at the end although no operator did: something writes to it behind torch",
+    }.get(situation.difference.what, "nothing that was watched explains it")
+    return [Suspect("unknown", file, line, (why,), 9.0)]
+
+
+CAUSE = Cause(
+    "unknown",
+    find,
+    "look at where the values on this line come from",
+    "The runs differ and samerun could not tell why. The line is where the difference first shows.",
+)

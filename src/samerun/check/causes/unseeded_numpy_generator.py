@@ -1,0 +1,31 @@
+"""A NumPy `Generator` or `RandomState` of the program's own, made without a seed."""
+
+from __future__ import annotations
+
+from samerun.check.causes.cause import Cause
+from samerun.check.situation import Situation, Suspect, nearness
+from samerun.record import format as f
+from samerun.record import pins
+
+
+def find(situation: Situation) -> list[Suspect]:
+    found = []
+    for clue in situation.clues_of(f.CREATE):
+        if clue.a.name == "numpy.Generator" and clue.a.unseeded and clue.a.direct:
+            found.append(
+                Suspect("unseeded-numpy-generator", clue.a.file, clue.a.line,
+                        (f"a NumPy generator was made without a seed at line {clue.a.line}",
+                         "numpy.random.seed() does not reach generators of this kind"),
+                        1.5 + nearness(situation, clue), (pins.NUMPY_GENERATOR,))
+            )  # fmt: skip
+    return found
+
+
+CAUSE = Cause(
+    "unseeded-numpy-generator",
+    find,
+    "pass a seed where the generator is made: numpy.random.default_rng(SEED)",
+    "`numpy.random.default_rng()`, `RandomState()` and bit generators without a seed take one from the"
+    " operating system, and `numpy.random.seed` has no effect on them. Classes that own a generator"
+    " (augmentations, environments) need a seed argument.",
+)

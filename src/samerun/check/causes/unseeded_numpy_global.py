@@ -1,0 +1,37 @@
+"""NumPy's global generator, never seeded."""
+
+from __future__ import annotations
+
+from samerun.check.causes.cause import Cause
+from samerun.check.situation import Situation, Suspect, nearness
+from samerun.record import format as f
+from samerun.record import pins
+
+
+def find(situation: Situation) -> list[Suspect]:
+    for clue in situation.clues_of(f.DRAW, f.SEED):
+        if clue.a.name != "numpy" or not clue.a.line:
+            continue
+        if clue.kind == f.SEED and not clue.a.unseeded:
+            continue
+        if clue.kind == f.DRAW and situation.is_seeded("numpy", clue.role, clue.a.index):
+            continue
+        why = (
+            f"numpy.random.{clue.a.text}() at line {clue.a.line} drew from a generator in another state"
+            if clue.kind == f.DRAW
+            else f"numpy.random.seed() at line {clue.a.line} was called without a seed"
+        )
+        return [
+            Suspect("unseeded-numpy-global", clue.a.file, clue.a.line, (why, "no numpy.random.seed(...) came before it"),
+                    2 + nearness(situation, clue) + (0 if clue.a.direct else 2), (pins.NUMPY_GLOBAL,))
+        ]  # fmt: skip
+    return []
+
+
+CAUSE = Cause(
+    "unseeded-numpy-global",
+    find,
+    "call numpy.random.seed(SEED) before the first draw (samerun.seed_everything(SEED) seeds every source)",
+    "NumPy's global generator (`numpy.random.rand` and its like) starts from the operating system's entropy."
+    " Seeding torch does not seed it.",
+)

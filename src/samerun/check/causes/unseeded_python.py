@@ -1,0 +1,47 @@
+"""Python's `random`, never seeded."""
+
+from __future__ import annotations
+
+from samerun.check.causes.cause import Cause
+from samerun.check.situation import Situation, Suspect, nearness
+from samerun.record import format as f
+from samerun.record import pins
+
+
+def find(situation: Situation) -> list[Suspect]:
+    found = []
+    for clue in situation.clues_of(f.DRAW, f.SEED):
+        if clue.a.name != "python" or not clue.a.direct:
+            continue
+        if clue.kind == f.SEED and not clue.a.unseeded:
+            continue
+        if clue.kind == f.DRAW and situation.is_seeded("python", clue.role, clue.a.index):
+            continue
+        why = (
+            f"random.{clue.a.text}() at line {clue.a.line} drew from a generator in another state"
+            if clue.kind == f.DRAW
+            else f"random.seed() at line {clue.a.line} was called without a seed"
+        )
+        found.append(
+            Suspect("unseeded-python", clue.a.file, clue.a.line, (why, "no random.seed(...) came before it"),
+                    2 + nearness(situation, clue), (pins.PYTHON,))
+        )  # fmt: skip
+        break
+    for clue in situation.clues_of(f.CREATE):
+        if clue.a.name == "python.Random" and clue.a.unseeded and clue.a.direct:
+            found.append(
+                Suspect("unseeded-python", clue.a.file, clue.a.line,
+                        (f"random.Random() at line {clue.a.line} was made without a seed",),
+                        3 + nearness(situation, clue), (pins.PYTHON,))
+            )  # fmt: skip
+            break
+    return found
+
+
+CAUSE = Cause(
+    "unseeded-python",
+    find,
+    "call random.seed(SEED) before the first draw (samerun.seed_everything(SEED) seeds every source)",
+    "Python's random module starts from the operating system's entropy. A program that seeds torch and NumPy"
+    " but not `random` shuffles, splits or augments differently in every run.",
+)

@@ -1,0 +1,28 @@
+"""A `torch.Generator` of the program's own that took its seed from the system."""
+
+from __future__ import annotations
+
+from samerun.check.causes.cause import Cause
+from samerun.check.situation import Situation, Suspect, nearness
+from samerun.record import format as f
+from samerun.record import pins
+
+
+def find(situation: Situation) -> list[Suspect]:
+    for clue in situation.clues_of(f.SEED):
+        if clue.a.name == "torch.Generator" and clue.a.unseeded:
+            return [
+                Suspect("unseeded-torch-generator", clue.a.file, clue.a.line,
+                        (f"Generator.seed() at line {clue.a.line} took a seed from the operating system",),
+                        1.2 + nearness(situation, clue), (pins.TORCH_GENERATOR,))
+            ]  # fmt: skip
+    return []
+
+
+CAUSE = Cause(
+    "unseeded-torch-generator",
+    find,
+    "use generator.manual_seed(SEED) instead of generator.seed()",
+    "`torch.Generator().seed()` draws a seed from the operating system. (A generator that is never seeded"
+    " always starts from the same number, which torch.manual_seed does not change.)",
+)

@@ -1,0 +1,67 @@
+"""Find the line where two runs part before any operator does, from traces of the program's own lines."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from samerun.check.runner import Run
+from samerun.record import format as f
+from samerun.record.run import events_of
+
+
+@dataclass(frozen=True)
+class PartingLine:
+    """A line after which a variable has another value."""
+
+    file: str
+    line: int
+    variable: str
+
+
+def parting_line(a: Run, b: Run) -> PartingLine | None:
+    """The first variable of the user's that differs, and the line that gave it its value."""
+    one, other = a.traces.main, b.traces.main
+    if one is None or other is None:
+        return None
+    for x, y in zip_longest(events_of(one, (f.LINE,)), events_of(other, (f.LINE,))):
+        event = x or y
+        assert event is not None
+        if x is None or y is None or (x.name, x.file, x.line, x.outputs) != (y.name, y.file, y.line, y.outputs):
+            return PartingLine(event.file, event.line, event.name)
+    return None
+
+
+def statement_at(file: str, line: int) -> str:
+    """The source of the innermost statement at a line, "" where it cannot be read."""
+    try:
+        with open(file, encoding="utf-8") as source:
+            text = source.read()
+        tree = ast.parse(text)
+    except (OSError, ValueError, SyntaxError):
+        return ""
+    best: ast.stmt | None = None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            if best is None or node.lineno >= best.lineno:
+                best = node
+    if best is None:
+        return ""
+    if isinstance(best, (ast.For, ast.While, ast.If, ast.With, ast.FunctionDef, ast.ClassDef)):
+        return text.splitlines()[line - 1]
+    return ast.get_source_segment(text, best) or ""
+
+
+def speaks_of_addresses(source: str) -> bool:
+    """Does a statement use `id()` or a set, so that object addresses may order something?"""
+    try:
+        tree = ast.parse(source.strip())
+    except SyntaxError:
+        return "id(" in source or "set(" in source
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Set, ast.SetComp)):
+            return True
+        if isinstance(node, ast.Name) and node.id in ("id", "set", "frozenset"):
+            return True
+    return False

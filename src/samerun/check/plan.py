@@ -1,0 +1,50 @@
+"""A run that is yet to be made, as a frozen value. Variations are functions from plan to plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from samerun.record.config import WatchConfig
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run and in which surroundings."""
+
+    command: tuple[str, ...]
+    """The whole command line, interpreter included."""
+    shown: tuple[str, ...]
+    """What the user wrote: the script and its arguments."""
+    watch: WatchConfig
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables set on top of the inherited environment."""
+    prefix: tuple[str, ...] = ()
+    """Put in front of the command (`setarch -R`)."""
+
+    def with_environment(self, **values: str) -> Plan:
+        return replace(self, environment={**self.environment, **values})
+
+    def with_watch(self, **values: Any) -> Plan:
+        return replace(self, watch=replace(self.watch, **values))
+
+    def with_pins(self, *names: str) -> Plan:
+        return self.with_watch(pins=tuple(dict.fromkeys((*self.watch.pins, *names))))
+
+
+@dataclass(frozen=True)
+class Variation:
+    """One thing that may be different from run to run.
+
+    `apply(plan, vary)` is pure: with `vary` it changes the thing, without it pins the control value.
+    `detail` says what is changed to what; `cause` is the kind of cause a difference points to;
+    `unavailable` gives the reason why it cannot be varied on this machine, or "".
+    """
+
+    name: str
+    group: str
+    detail: str
+    apply: Callable[[Plan, bool], Plan]
+    cause: str
+    unavailable: Callable[[], str] = lambda: ""

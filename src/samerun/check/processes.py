@@ -1,0 +1,63 @@
+"""Start a program so that it and all its children can be ended, and end them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from samerun.record.config import VARIABLE
+
+GRACE_SECONDS = 1.0
+
+
+def start(command: list[str], environment: Mapping[str, str], out: IO[bytes], err: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start in a session of its own, so that a Ctrl-C in the terminal reaches samerun alone."""
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dict(environment), start_new_session=True
+    )
+
+
+def kill_all(process: subprocess.Popen[bytes], mark: str) -> None:
+    """End a program, its process group, and whatever carries the run's mark in its environment."""
+    if process.poll() is None:
+        _signal_group(process.pid, signal.SIGTERM)
+        end = time.monotonic() + GRACE_SECONDS
+        while process.poll() is None and time.monotonic() < end:
+            time.sleep(0.02)
+    _signal_group(process.pid, signal.SIGKILL)
+    for pid in marked(mark):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+    try:
+        process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        pass
+
+
+def marked(mark: str) -> list[int]:
+    """Processes whose environment names this run's configuration: they may have left the group."""
+    wanted = f"{VARIABLE}={mark}".encode()
+    found = []
+    for entry in sorted(Path("/proc").glob("[0-9]*")):
+        if int(entry.name) == os.getpid():
+            continue
+        try:
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def _signal_group(pid: int, number: Any) -> None:
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass

@@ -1,0 +1,115 @@
+"""Run a plan in a fresh process and collect what it did."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from samerun.base.errors import SamerunError
+from samerun.check import processes
+from samerun.check.plan import Plan
+from samerun.record import bootstrap_folder
+from samerun.record.config import ROLE_VARIABLE, VARIABLE
+from samerun.record.run import RunTraces
+
+Progress = Callable[[str, float, str], None]
+"""Called with the run's name, seconds so far and a state: "running" or "done"."""
+TAIL_BYTES = 1 << 16
+
+
+@dataclass
+class Run:
+    """One run that was made."""
+
+    name: str
+    vary: tuple[str, ...]
+    exit_code: int
+    seconds: float
+    folder: Path
+    timed_out: bool = False
+    traces: RunTraces = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.traces = RunTraces(self.folder)
+
+    @property
+    def failed(self) -> bool:
+        return self.timed_out or self.exit_code != 0
+
+    def output(self, name: str) -> str:
+        """The end of what the program wrote to "stdout" or "stderr"."""
+        path = self.folder / name
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+            return file.read().decode("utf-8", "replace")
+
+
+class RunFailed(SamerunError):
+    """The user's program did not end well, so there is nothing to compare."""
+
+    def __init__(self, message: str, run: Run, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.run = run
+        self.said = run.output("stderr").rstrip()
+        """The end of the program's standard error: its folder may be gone when this is shown."""
+
+
+class Runner:
+    """Runs plans one after the other, each with a folder of its own under `folder`."""
+
+    def __init__(self, folder: Path, time_limit: float | None, progress: Progress) -> None:
+        self.folder = folder
+        self.time_limit = time_limit
+        self.progress = progress
+
+    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run:
+        """Run to the end, to the time limit or to Ctrl-C; leaves no process behind in any case."""
+        folder = self.folder / name
+        try:
+            folder.mkdir(parents=True)
+            plan = plan.with_watch(folder=str(folder))
+            config = folder / "watch.json"
+            config.write_text(plan.watch.to_json(), encoding="utf-8")
+        except OSError as error:
+            raise SamerunError(
+                f"The folder for the traces cannot be written: {folder}: {error.strerror}.",
+                hint="Free some space there, or name another folder with TMPDIR or --save.",
+            ) from error
+        environment = {**os.environ, **plan.environment, VARIABLE: str(config)}
+        environment.pop(ROLE_VARIABLE, None)
+        path = [str(bootstrap_folder()), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
+        begin = time.monotonic()
+        timed_out = False
+        with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
+            try:
+                process = processes.start([*plan.prefix, *plan.command], environment, out, err)
+            except OSError as error:
+                raise SamerunError(
+                    f"{plan.command[0]} cannot be started: {error.strerror}.", hint="Is it installed and on PATH?"
+                ) from error
+            try:
+                timed_out = self._wait(process, name, begin)
+            finally:
+                processes.kill_all(process, str(config))
+        seconds = time.monotonic() - begin
+        self.progress(name, seconds, "done")
+        return Run(name, vary, process.returncode, seconds, folder, timed_out)
+
+    def _wait(self, process: subprocess.Popen[bytes], name: str, begin: float) -> bool:
+        """True when the time limit was reached."""
+        pause = 0.005
+        while process.poll() is None:
+            now = time.monotonic() - begin
+            if self.time_limit is not None and now > self.time_limit:
+                return True
+            self.progress(name, now, "running")
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.1)
+        return False
+
+

@@ -1,0 +1,84 @@
+"""What is known about a difference: the two runs, where they part, and which host events differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from samerun.check.runner import Run
+from samerun.record import format as f
+from samerun.record.compare import Difference
+from samerun.record.evidence import Clue, all_host_events, clues
+from samerun.record.run import Event
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A possible cause: where the hazard stands, why it is suspected, and what would confirm it.
+
+    `rank`: smaller is tried first. `pins`: sources to hold still; when the difference then goes (or
+    comes later), the suspect is the cause. `certain`: confirmed by an experiment.
+    """
+
+    kind: str
+    file: str
+    line: int
+    evidence: tuple[str, ...]
+    rank: float
+    pins: tuple[str, ...] = ()
+    certain: bool = False
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A difference between a control run and another run, under one variation."""
+
+    variation: str
+    a: Run
+    b: Run
+    difference: Difference
+
+    # cached_property writes to the instance's dictionary, which a frozen dataclass allows
+    @cached_property
+    def clues(self) -> list[Clue]:
+        """Host events that differ, up to the first difference in its process, anywhere in the others."""
+        event = self.difference.a
+        before = event.index if event is not None else None
+        return clues(self.a.traces, self.b.traces, self.difference.role, before)
+
+    @cached_property
+    def host_events(self) -> list[Event]:
+        """All host events of the differing process up to the first difference."""
+        event = self.difference.a
+        return all_host_events(self.a.traces, self.difference.role, event.index if event else None)
+
+    def clues_of(self, *kinds: int) -> list[Clue]:
+        return [clue for clue in self.clues if clue.kind in kinds]
+
+    def is_seeded(self, generator: str, role: str, before: int) -> bool:
+        """Was a generator seeded with a given value before event `before` of a process?"""
+        return any(
+            e.kind == f.SEED and e.name == generator and not e.unseeded
+            for e in all_host_events(self.a.traces, role, before)
+        )
+
+
+def nearness(situation: Situation, clue: Clue) -> float:
+    """0 for a clue right before the difference, towards 1 for one far before it."""
+    event = situation.difference.a
+    if event is None or clue.role != situation.difference.role:
+        return 0.5
+    return min(0.99, (event.index - clue.a.index) / (event.index + 1.0))
+
+
+def same_line(situation: Situation, seed: Clue, kinds: tuple[int, ...]) -> Clue | None:
+    """The differing host event that a seed's value was made of: on its line, or the nearest before it."""
+    before = [
+        c for c in situation.clues
+        if c.kind in kinds and c.role == seed.role and c.a.index < seed.a.index and c is not seed
+    ]  # fmt: skip
+    here = [c for c in before if c.place == seed.place]
+    if here:
+        return here[-1]
+    direct = [c for c in before if c.a.direct]
+    return direct[-1] if direct else None

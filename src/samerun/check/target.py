@@ -1,0 +1,98 @@
+"""What the user wants run: a script, a module, or a whole command."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from samerun.base.errors import SamerunError
+
+
+@dataclass(frozen=True)
+class Target:
+    """`command` is the whole command line; `shown` what the user wrote; `user_folder` where the code is."""
+
+    command: tuple[str, ...]
+    shown: tuple[str, ...]
+    user_folder: str | None = None
+
+
+def split(arguments: list[str], takes_value: set[str]) -> tuple[list[str], str, list[str]]:
+    """(samerun's options, form, the rest): everything behind the script, `-m MODULE` or `--` is the program's.
+
+    The form is "script", "module", "command" or "" when nothing is named.
+    """
+    at = 0
+    while at < len(arguments):
+        word = arguments[at]
+        if word == "--":
+            return arguments[:at], "command", arguments[at + 1 :]
+        if word == "-m":
+            return arguments[:at], "module", arguments[at + 1 :]
+        if not word.startswith("-") or word == "-":
+            return arguments[:at], "script", arguments[at:]
+        at += 2 if word in takes_value else 1
+    return arguments, "", []
+
+
+def resolve(form: str, words: list[str]) -> Target:
+    """Check that the program is there and can be started.
+
+    Raises SamerunError for a missing script, a syntax error, a missing module or command.
+    """
+    if not words:
+        what = {"module": "-m needs the name of a module.", "command": "Behind -- stands no command."}
+        raise SamerunError(
+            what.get(form, "No program is named."),
+            hint="Try: samerun check train.py, samerun check -m package.train, samerun check -- torchrun train.py",
+        )
+    if form == "module":
+        return Target((sys.executable, "-m", *words), ("-m", *words), module_folder(words[0]))
+    if form == "command":
+        if shutil.which(words[0]) is None:
+            raise SamerunError(f"There is no command {words[0]!r}.", hint="Is it installed and on PATH?")
+        return Target(tuple(words), tuple(words))
+    check_script(Path(words[0]))
+    return Target((sys.executable, *words), tuple(words), str(Path(words[0]).resolve().parent))
+
+
+def check_script(path: Path) -> None:
+    if not path.exists():
+        near = sorted(p.name for p in path.parent.glob("*.py"))[:8] if path.parent.is_dir() else []
+        hint = f"In {path.parent or '.'} there are: {', '.join(near)}" if near else "Is the path right?"
+        raise SamerunError(f"There is no script {path}.", hint=hint)
+    if path.is_dir():
+        if (path / "__main__.py").exists():
+            return
+        raise SamerunError(f"{path} is a folder without a __main__.py.", hint="Name the script itself.")
+    if path.suffix != ".py":
+        return
+    try:
+        compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise SamerunError(
+            f"{path} cannot be run: line {error.lineno}: {error.msg}.",
+            hint=(error.text or "").strip() or "Python cannot read it.",
+        ) from error
+    except (OSError, ValueError) as error:
+        raise SamerunError(f"{path} cannot be read: {error}.", hint="Is it a Python program?") from error
+
+
+def module_folder(name: str) -> str | None:
+    """The folder of a module's top package, so that its lines count as the user's own."""
+    from importlib.util import find_spec
+
+    sys.path.insert(0, "")
+    try:
+        spec = find_spec(name.split(".")[0])
+    except (ImportError, ValueError):
+        spec = None
+    finally:
+        sys.path.pop(0)
+    if spec is None:
+        raise SamerunError(f"There is no module {name}.", hint="Is it installed, or in the working directory?")
+    if spec.submodule_search_locations:
+        return next(iter(spec.submodule_search_locations))
+    return str(Path(spec.origin).parent) if spec.origin else None

@@ -1,0 +1,1 @@
+"""One file per thing that is varied; `table` orders them."""

@@ -1,0 +1,39 @@
+"""Every variation, in the order in which they are tried and reported."""
+
+from __future__ import annotations
+
+from samerun.base.errors import SamerunError
+from samerun.check.plan import Variation
+from samerun.check.variations import clock, hash_seed, listing_order, locale, memory, rerun, threads, timezone
+
+VARIATIONS: tuple[Variation, ...] = (
+    rerun.VARIATION,
+    hash_seed.VARIATION,
+    listing_order.VARIATION,
+    memory.VARIATION,
+    clock.VARIATION,
+    locale.VARIATION,
+    timezone.VARIATION,
+    threads.VARIATION,
+)
+GROUPS = tuple(dict.fromkeys(v.group for v in VARIATIONS if v.group != v.name))
+
+
+def choose(text: str) -> tuple[Variation, ...]:
+    """The variations that `--vary` names: names or groups, `all`, `none`; in table order.
+
+    Raises SamerunError for a name that is neither.
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if words == ["none"]:
+        return ()
+    chosen: set[str] = set()
+    for word in words:
+        names = [v.name for v in VARIATIONS if word in (v.name, v.group, "all")]
+        if not names:
+            known = ", ".join([v.name for v in VARIATIONS] + [g for g in GROUPS])
+            raise SamerunError(f"--vary {text}: there is no variation {word!r}.", hint=f"There are: {known}, all, none.")
+        chosen.update(names)
+    if not words:
+        raise SamerunError("--vary: no variation is named.", hint="Write --vary none to vary nothing.")
+    return tuple(v for v in VARIATIONS if v.name in chosen)

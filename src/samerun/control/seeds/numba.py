@@ -1,0 +1,67 @@
+"""Numba's own generators: `numpy.random` and `random` inside `@njit` code draw from these.
+
+Of the calling thread: Numba keeps one pair a thread, and gives no way to reach those of another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from samerun.control.seeds.loaded import loaded, present
+from samerun.control.seeds.source import Source, State
+
+NEEDS = ("rnd_seed", "rnd_get_state", "rnd_get_np_state_ptr", "rnd_get_py_state_ptr")
+
+
+class _Generator(ctypes.Structure):
+    """`rnd_state_t` of Numba's _random.c. Numba's own `rnd_get_state` leaves out the kept normal number."""
+
+    _fields_ = [
+        ("index", ctypes.c_int),
+        ("words", ctypes.c_uint * 624),
+        ("has_gauss", ctypes.c_int),
+        ("gauss", ctypes.c_double),
+        ("is_initialized", ctypes.c_int),
+    ]
+
+
+def _available() -> bool:
+    return loaded("numba") is not None and loaded("numba._helperlib", *NEEDS) is not None
+
+
+def _pointers() -> tuple[int, int]:
+    helper = present("numba._helperlib")
+    return helper.rnd_get_np_state_ptr(), helper.rnd_get_py_state_ptr()
+
+
+def _seed(seed: int) -> None:
+    for pointer, half in zip(_pointers(), (seed & 0xFFFFFFFF, seed >> 32), strict=True):
+        present("numba._helperlib").rnd_seed(pointer, half)
+
+
+def _get_state() -> State:
+    return [_read(pointer) for pointer in _pointers()] if _layout_is_known() else None
+
+
+def _set_state(state: State) -> None:
+    if not _layout_is_known():
+        raise TypeError(NOTE)
+    for pointer, one in zip(_pointers(), state, strict=True):
+        index, words, has_gauss, gauss, is_initialized = one
+        kept = _Generator(index, (ctypes.c_uint * 624)(*words), has_gauss, gauss, is_initialized)
+        ctypes.memmove(pointer, ctypes.byref(kept), ctypes.sizeof(kept))
+
+
+def _read(pointer: int) -> list[Any]:
+    now = _Generator.from_address(pointer)
+    return [now.index, list(now.words), now.has_gauss, now.gauss, now.is_initialized]
+
+
+def _layout_is_known() -> bool:
+    declared = getattr(loaded("numba.cpython.randomimpl"), "rnd_state_t", None)
+    return declared is None or str(declared) == "{i32, [624 x i32], i32, double, i32}"
+
+
+NOTE = "this version of Numba lays out its generators in a way that samerun does not know"
+SOURCE = Source("numba", "numba", _available, _seed, _get_state, _set_state, NOTE)

@@ -1,0 +1,43 @@
+"""NumPy's global generator (`numpy.random.rand` and the like; scikit-learn, SciPy and pandas default to it).
+
+`numpy.random.default_rng()` objects are not global: no tool can reach them, give each its own seed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samerun.control.seeds.loaded import loaded, present
+from samerun.control.seeds.source import Source, State
+
+
+def _available() -> bool:
+    # NumPy 2 loads its numpy.random only when asked for, as here.
+    return loaded("numpy", "random") is not None
+
+
+def _seed(seed: int) -> None:
+    random = present("numpy").random
+    kind = type(random.get_bit_generator())
+    if kind.__name__ == "MT19937":
+        random.seed([seed & 0xFFFFFFFF, seed >> 32])
+    else:  # the user put another one in; `seed` refuses those
+        random.set_bit_generator(kind(seed))
+
+
+def _get_state() -> State:
+    return _plain(present("numpy").random.get_state(legacy=False))
+
+
+def _set_state(state: State) -> None:
+    present("numpy").random.set_state(state)
+
+
+def _plain(value: Any) -> Any:
+    """Arrays as lists: `torch.load(weights_only=True)` refuses arrays, NumPy takes lists back."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+SOURCE = Source("numpy", "numpy", _available, _seed, _get_state, _set_state)

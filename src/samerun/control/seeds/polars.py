@@ -1,0 +1,18 @@
+"""Polars' global generator (`sample`, `shuffle` without a seed of their own)."""
+
+from __future__ import annotations
+
+from samerun.control.seeds.loaded import loaded, present
+from samerun.control.seeds.source import seed_only
+
+
+def _available() -> bool:
+    return loaded("polars", "set_random_seed") is not None
+
+
+def _seed(seed: int) -> None:
+    present("polars").set_random_seed(seed)
+
+
+NOTE = "Polars seeds its generator, but does not give its state"
+SOURCE = seed_only("polars", "polars", available=_available, seed=_seed, note=NOTE)

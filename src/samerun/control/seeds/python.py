@@ -1,0 +1,27 @@
+"""Python's `random`: the module's own generator, with the normal number that `gauss` keeps back."""
+
+from __future__ import annotations
+
+import random
+
+from samerun.control.seeds.source import Source, State
+
+
+def _available() -> bool:
+    return True
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+
+
+def _get_state() -> State:
+    return random.getstate()
+
+
+def _set_state(state: State) -> None:
+    version, words, kept_gauss = state  # lists, if it went through JSON
+    random.setstate((version, tuple(words), kept_gauss))
+
+
+SOURCE = Source("python", "", _available, _seed, _get_state, _set_state)

@@ -1,0 +1,1 @@
+"""Present plain records to people and machines."""

@@ -1,0 +1,139 @@
+"""The report for people: the verdict first, then where, what differs, why, and what to change."""
+
+from __future__ import annotations
+
+import linecache
+
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from samerun.base.records import DIFFERENT, SAME, CheckReport, FirstDifference
+
+INDENT = 2
+CONTEXT = 2
+MARKS = {"same": ("=", "green"), "different": ("x", "red"), "skipped": ("-", "dim"), "trouble": ("!", "yellow")}
+
+
+def show(report: CheckReport, console: Console) -> None:
+    """Print the report; reads well in 80 columns."""
+    console.print(verdict(report))
+    console.print()
+    console.print(Padding(variations(report), (0, 0, 0, INDENT)))
+    if report.verdict == DIFFERENT:
+        for part in (where(report), why(report), fix(report)):
+            if part is not None:
+                console.print()
+                console.print(part)
+    for note in report.notes:
+        console.print()
+        console.print(Text(note, style="yellow"))
+
+
+def verdict(report: CheckReport) -> Text:
+    command = " ".join(report.command)
+    if report.verdict == SAME:
+        steps = report.runs[0].steps if report.runs else 0
+        events = report.runs[0].events if report.runs else 0
+        text = Text("SAME", style="bold green")
+        text.append(f"  {command}", style="default not bold")
+        done = f"{steps} optimizer steps, " if steps else ""
+        text.append(f"\n      every value in {len(report.runs)} runs: {done}{events} events each", style="dim not bold")
+        return text
+    text = Text("DIFFERENT" if report.verdict == DIFFERENT else "TROUBLE", style="bold red")
+    text.append(f"  {command}", style="default not bold")
+    return text
+
+
+def variations(report: CheckReport) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for outcome in report.variations:
+        mark, style = MARKS.get(outcome.outcome, ("?", "dim"))
+        table.add_row(
+            Text(mark, style=style), outcome.name, Text(outcome.outcome, style=style), Text(outcome.detail, style="dim")
+        )
+    return table
+
+
+def where(report: CheckReport) -> Group | None:
+    first = report.first_difference
+    if first is None:
+        return None
+    head = Text("First difference", style="bold")
+    lines: list[Text | Padding] = [head]
+    at = [first.operator]
+    if first.module:
+        at.append(f"in {first.module}")
+    if first.phase in ("forward", "backward", "optimizer"):
+        at.append(f"({first.phase}, step {first.step})")
+    elif first.step:
+        at.append(f"(step {first.step})")
+    lines.append(Padding(Text(" ".join(at)), (0, 0, 0, INDENT)))
+    lines.append(Padding(Text(differing(first)), (0, 0, 0, INDENT)))
+    same_place = report.cause is not None and (report.cause.file, report.cause.line) == (first.file, first.line)
+    if first.file and not same_place:
+        lines.append(Padding(excerpt(first.file, first.line, 0), (0, 0, 0, INDENT)))
+    return Group(*lines)
+
+
+def differing(first: FirstDifference) -> str:
+    """What is different about the values, in words."""
+    parts = []
+    if first.elements_different is not None and first.elements is not None:
+        plural = "" if first.elements == 1 else "s"
+        parts.append(f"{first.elements_different} of {first.elements} element{plural} differ")
+        if first.max_abs is not None:
+            parts.append(f"by up to {first.max_abs:.3g}")
+        if first.max_ulp is not None:
+            parts.append(f"({first.max_ulp} ulp)" if first.max_ulp < 10**6 else "(more than a million ulp)")
+    inputs = {
+        "same": "its inputs are the same",
+        "different": "its inputs differ already",
+        "none": "it has no tensor inputs",
+    }[first.inputs]
+    return " ".join(parts) + ("; " if parts else "") + inputs
+
+
+def why(report: CheckReport) -> Group | None:
+    cause = report.cause
+    if cause is None:
+        return None
+    head = Text("Cause", style="bold") if cause.certain else Text("Suspect", style="bold yellow")
+    head.append(f"  {cause.kind}", style="bold red")
+    head.append("  confirmed by experiment" if cause.certain else "  not confirmed by an experiment", style="dim not bold")
+    lines: list[Text | Padding] = [head]
+    if cause.file:
+        lines.append(Padding(excerpt(cause.file, cause.line, CONTEXT), (0, 0, 0, INDENT)))
+    lines.extend(Padding(Text(f"- {each}"), (0, 0, 0, INDENT)) for each in cause.evidence)
+    for other in report.others[:3]:
+        text = f"also seen: {other.kind} at {other.file}:{other.line}"
+        lines.append(Padding(Text(text, style="dim"), (0, 0, 0, INDENT)))
+    return Group(*lines)
+
+
+def fix(report: CheckReport) -> Group | None:
+    if report.fix is None:
+        return None
+    lines: list[Text | Padding] = [Text("Fix", style="bold green")]
+    lines.append(Padding(Text(report.fix.summary), (0, 0, 0, INDENT)))
+    if report.fix.patch:
+        lines.append(Padding(Text(report.fix.patch, style="cyan"), (0, 0, 0, INDENT)))
+    return Group(*lines)
+
+
+def excerpt(file: str, line: int, context: int) -> Text:
+    """The file, and the line with its neighbours."""
+    linecache.checkcache(file)
+    text = Text(f"{file}:{line}", style="cyan")
+    for number in range(max(1, line - context), line + context + 1):
+        source = linecache.getline(file, number).rstrip("\n")
+        if not source and number != line:
+            continue
+        here = number == line
+        text.append(f"\n{'>' if here else ' '} {number:4} ", style="bold red" if here else "dim")
+        text.append("| ", style="dim")
+        text.append(source.expandtabs(4), style="bold" if here else "dim")
+    return text
+
+
