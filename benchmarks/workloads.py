@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -15,7 +16,7 @@ class CNN(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         widths = [3, 32, 64, 128]
-        self.conv = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in zip(widths, widths[1:], strict=False))
+        self.conv = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in itertools.pairwise(widths))
         self.norm = nn.ModuleList(nn.BatchNorm2d(width) for width in widths[1:])
         self.hidden = nn.Linear(128 * 16, 176)
         self.drop = nn.Dropout(0.1)

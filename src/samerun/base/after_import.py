@@ -26,7 +26,7 @@ class AfterImport:
             self._calls.setdefault(name, []).append(call)
 
     def install(self) -> None:
-        sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name not in self._calls:
@@ -43,7 +43,7 @@ class AfterImport:
         return None
 
     def _extend(self, name: str, spec: ModuleSpec) -> None:
-        loader = spec.loader
+        loader: Any = spec.loader
         original = getattr(loader, "exec_module", None)
         if loader is None or original is None:
             return
@@ -58,7 +58,7 @@ class AfterImport:
                 call(module)
 
         try:
-            loader.exec_module = exec_module  # type: ignore[method-assign]
+            loader.exec_module = exec_module
         except (AttributeError, TypeError):
             pass  # a built-in loader: its modules are loaded before us anyway
 

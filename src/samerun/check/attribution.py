@@ -9,7 +9,7 @@ from typing import Protocol
 from samerun.base.records import Fix, FoundCause
 from samerun.check.causes.table import cause as cause_of
 from samerun.check.causes.table import suspects
-from samerun.check.line_search import parting_line, speaks_of_addresses, statement_at
+from samerun.check.line_search import PartingLine, parting_line, speaks_of_addresses, statement_at
 from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run
 from samerun.check.situation import Situation, Suspect
@@ -42,14 +42,15 @@ class Runs(Protocol):
     """What attribution needs of a search: runs and comparisons."""
 
     def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run: ...
-    def control(self, among: Sequence[Variation]) -> Plan: ...
-    def varied(self, among: Sequence[Variation], vary: Sequence[Variation]) -> Plan: ...
     def difference(self, a: Run, b: Run) -> Difference | None: ...
 
 
-def of_rerun(search: Runs, situation: Situation, varying: Sequence[Variation]) -> Found | None:
-    """The cause when the same command gives two results; None where the surroundings may be the cause."""
-    plan = search.control(varying)
+def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None:
+    """The cause when the same command gives two results; None where the surroundings may be the cause.
+
+    `held`: names of the variations that were pinned in both runs.
+    """
+    plan = situation.a.plan
     elements = values(search, situation, plan, plan)
     listed = [s for s in suspects(situation) if s.kind not in ("unknown", "control-flow")]
     rest = [s for s in suspects(situation) if s.kind in ("unknown", "control-flow")]
@@ -65,7 +66,6 @@ def of_rerun(search: Runs, situation: Situation, varying: Sequence[Variation]) -
         tried += 1
         if confirmed(search, situation, plan, suspect, f"pinned-{tried}", limited(suspect, listed)):
             return found(replace(suspect, certain=True), elements, others)
-    held = {v.name for v in varying}
     if not {"hash_seed", "listing_order", "memory"} <= held and not situation_is_kernel(situation):
         return None
     line = follow_lines(search, plan.with_pins(*EVERYTHING), plan.with_pins(*EVERYTHING), "followed")
@@ -75,16 +75,14 @@ def of_rerun(search: Runs, situation: Situation, varying: Sequence[Variation]) -
     weak = [s for s in listed if not s.pins] + rest
     best = weak[0]
     if line is not None and best.kind in ("unknown", "control-flow"):
-        why = (*best.evidence, f"`{line.variable}` is the first variable that differs, after line {line.line}")
-        best = replace(best, file=line.file, line=line.line, evidence=why)
+        more = (*best.evidence, f"`{line.variable}` is the first variable that differs, after line {line.line}")
+        best = replace(best, file=line.file, line=line.line, evidence=more)
     return found(best, elements, others)
 
 
-def of_variation(
-    search: Runs, situation: Situation, variation: Variation | None, varying: Sequence[Variation], varied: Plan
-) -> Found:
+def of_variation(search: Runs, situation: Situation, variation: Variation | None) -> Found:
     """The cause when only a variation gives another result: its kind is known, the line is looked for."""
-    plan = search.control(varying)
+    plan, varied = situation.a.plan, situation.b.plan
     kind = variation.cause if variation is not None else "unknown"
     elements = values(search, situation, plan, varied)
     mine = [s for s in suspects(situation) if s.kind == kind]
@@ -117,7 +115,8 @@ def confirmed(
     held = plan.with_pins(*names)
     if pins.THREADS in names:
         held = held.with_environment(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    one, other = search.run(held, f"{name}a", (f"pin:{suspect.kind}",)), search.run(held, f"{name}b", (f"pin:{suspect.kind}",))
+    label = (f"pin:{suspect.kind}",)
+    one, other = search.run(held, f"{name}a", label), search.run(held, f"{name}b", label)
     if one.exit_code != situation.a.exit_code:
         return False
     now, before = search.difference(one, other), situation.difference
@@ -173,7 +172,7 @@ def values(search: Runs, situation: Situation, a: Plan, b: Plan) -> Elements | N
     return compare_kept(*kept)
 
 
-def follow_lines(search: Runs, a: Plan, b: Plan, name: str):  # type: ignore[no-untyped-def]
+def follow_lines(search: Runs, a: Plan, b: Plan, name: str) -> PartingLine | None:
     """Both plans again, followed line by line."""
     one = search.run(a.with_watch(lines=True, depth="steps"), f"{name}-a", ("lines",))
     other = search.run(b.with_watch(lines=True, depth="steps"), f"{name}-b", ("lines",))

@@ -48,7 +48,7 @@ class CheckCommand(click.Command):
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
 @click.option("--quiet", is_flag=True, help="No progress, no report for people.")
 @click.pass_context
-def command(ctx: click.Context, **options: Any) -> None:
+def command(ctx: click.Context, /, **options: Any) -> None:
     """Run a program again under controlled changes: same, or the first operation that differs, and why.
 
     The program is run a few times in fresh processes, unchanged. Its output goes to files, its standard
@@ -155,9 +155,8 @@ def _trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoRe
     from samerun.check.runner import RunFailed
     from samerun.report.json import to_json
 
-    if isinstance(error, RunFailed):
-        if error.said:
-            click.echo(f"--- the program's standard error ({error.run.name}) ---\n{error.said}\n---", err=True)
+    if isinstance(error, RunFailed) and error.said:
+        click.echo(f"--- the program's standard error ({error.run.name}) ---\n{error.said}\n---", err=True)
     click.echo(f"samerun: {error}", err=True)
     if json_to is not None:
         try:

@@ -43,9 +43,10 @@ def statement_at(file: str, line: int) -> str:
         return ""
     best: ast.stmt | None = None
     for node in ast.walk(tree):
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
-            if best is None or node.lineno >= best.lineno:
-                best = node
+        if not isinstance(node, ast.stmt) or not node.lineno <= line <= (node.end_lineno or node.lineno):
+            continue
+        if best is None or node.lineno >= best.lineno:
+            best = node
     if best is None:
         return ""
     if isinstance(best, (ast.For, ast.While, ast.If, ast.With, ast.FunctionDef, ast.ClassDef)):

@@ -15,7 +15,9 @@ from samerun.record.config import VARIABLE
 GRACE_SECONDS = 1.0
 
 
-def start(command: list[str], environment: Mapping[str, str], out: IO[bytes], err: IO[bytes]) -> subprocess.Popen[bytes]:
+def start(
+    command: list[str], environment: Mapping[str, str], out: IO[bytes], err: IO[bytes]
+) -> subprocess.Popen[bytes]:
     """Start in a session of its own, so that a Ctrl-C in the terminal reaches samerun alone."""
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dict(environment), start_new_session=True

@@ -30,6 +30,7 @@ class Run:
     exit_code: int
     seconds: float
     folder: Path
+    plan: Plan
     timed_out: bool = False
     traces: RunTraces = field(init=False)
 
@@ -98,7 +99,7 @@ class Runner:
                 processes.kill_all(process, str(config))
         seconds = time.monotonic() - begin
         self.progress(name, seconds, "done")
-        return Run(name, vary, process.returncode, seconds, folder, timed_out)
+        return Run(name, vary, process.returncode, seconds, folder, plan, timed_out)
 
     def _wait(self, process: subprocess.Popen[bytes], name: str, begin: float) -> bool:
         """True when the time limit was reached."""

@@ -75,7 +75,8 @@ class Search:
                 again = self.run(self.control(varying), f"control-{number}")
                 difference = self.difference(first, again)
                 if difference is not None:
-                    return self.rerun_differs(first, again, difference, varying, number)
+                    situation = self.closer(Situation("rerun", first, again, difference))
+                    return self.rerun_differs(situation, varying, number)
             self.outcomes["rerun"] = Outcome("rerun", SAME, f"{max(2, self.repeat)} runs of the same command")
         if varying:
             found = self.vary(first, varying)
@@ -100,26 +101,22 @@ class Search:
             difference = self.difference(first, run)
             self.settle(variation, SAME if difference is None else DIFFERENT, failure_of(run))
             if difference is not None and found is None:
-                found, culprit = Situation(variation.name, first, run, difference), variation
+                found, culprit = self.closer(Situation(variation.name, first, run, difference)), variation
         if found is None and len(varying) > 1:
             assert whole is not None
             self.notes.append("No single variation makes the difference: only together do they.")
             found = Situation("+".join(names), first, together, whole)
         if found is None:
             return None
-        vary = [culprit] if culprit is not None else list(varying)
-        cause = attribution.of_variation(self, found, culprit, varying, self.varied(varying, vary))
-        return found, cause
+        return found, attribution.of_variation(self, found, culprit)
 
-    def rerun_differs(
-        self, first: Run, again: Run, difference: Difference, varying: Sequence[Variation], number: int
-    ) -> CheckReport:
+    def rerun_differs(self, situation: Situation, varying: Sequence[Variation], number: int) -> CheckReport:
+        """The report when the same command gives two results."""
         detail = "control-1 against control-2" if number == 2 else f"first seen in run {number} of {self.repeat}"
-        self.outcomes["rerun"] = Outcome("rerun", DIFFERENT, detail + failure_of(again, "; "))
+        self.outcomes["rerun"] = Outcome("rerun", DIFFERENT, detail + failure_of(situation.b, "; "))
         for variation in varying:
             self.settle(variation, "skipped", "the program already differs when nothing is varied")
-        situation = Situation("rerun", first, again, difference)
-        found = attribution.of_rerun(self, situation, varying)
+        found = attribution.of_rerun(self, situation, {v.name for v in varying})
         if found is None:  # not the program: surroundings that --vary left alone
             rest = [v for v in self.environment if v not in varying and not v.unavailable()]
             calm = [*varying, *rest]
@@ -133,12 +130,27 @@ class Search:
         return self.report(DIFFERENT, situation, found)
 
     def difference(self, a: Run, b: Run) -> Difference | None:
-        """The first difference; where only steps were recorded that far, both run again for its operators."""
+        """The first difference of two runs; None when they are the same."""
         self.look_at(b)
         found = first_difference(a.traces, b.traces)
         if found is None and a.exit_code != b.exit_code:
             found = Difference("process", "main", "main", None, None, 0, 0)
         return found
+
+    def closer(self, situation: Situation) -> Situation:
+        """Where only steps were recorded so far into the program: both again, with that step's operators."""
+        difference, plan = situation.difference, situation.a.plan
+        if difference.what != "leaf" or plan.watch.depth != "auto":
+            return situation
+        window = (difference.step, difference.step)
+        a, b = (
+            self.run(run.plan.with_watch(depth="ops", window=window), f"{run.name}-step{difference.step}", run.vary)
+            for run in (situation.a, situation.b)
+        )
+        found = self.difference(a, b)
+        if found is None or found.what == "leaf":
+            return situation
+        return Situation(situation.variation, a, b, replace(found, step=max(found.step, difference.step)))
 
     def look_at(self, run: Run) -> None:
         """Notice what keeps a run from being compared."""
@@ -163,7 +175,7 @@ class Search:
         self, verdict: str, situation: Situation | None = None, found: attribution.Found | None = None
     ) -> CheckReport:
         if verdict == SAME and self.runs and not self.runs[0].traces.operators():
-            self.notes.append("No torch operator ran where samerun could see it: only the runs' exit codes are the same.")
+            self.notes.append("No torch operator ran where samerun could see it: only the exit codes were compared.")
         first = place(situation, found) if situation is not None else None
         cause = found.cause if found is not None else None
         return CheckReport(
@@ -208,7 +220,7 @@ def place(situation: Situation, found: attribution.Found | None) -> FirstDiffere
     difference = situation.difference
     event = difference.event
     if event is None:
-        name = "exit code" if difference.what == "process" and situation.a.exit_code != situation.b.exit_code else "process"
+        name = "exit code" if situation.a.exit_code != situation.b.exit_code else "process"
         return FirstDifference(situation.variation, 0, 0, "host", "", name, "", 0, "none")
     no_inputs = event.kind != f.OPERATOR or bool(event.flags & f.NO_INPUTS)
     inputs = "none" if no_inputs else "same" if difference.what == "outputs" else "different"

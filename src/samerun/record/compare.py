@@ -126,7 +126,7 @@ class Names:
     def values(self, chunk: Array) -> Array:
         """Mask of the events that are compared."""
         kind = chunk["kind"]
-        mask = (kind == f.OPERATOR) | (kind == f.FINAL)
+        mask: Array = (kind == f.OPERATOR) | (kind == f.FINAL)
         leaf = kind == f.LEAF
         if leaf.any():
             mask |= leaf & ~np.isin(chunk["name"], self.soft)
@@ -155,11 +155,12 @@ def value_chunks(
 def unequal(a: Array, b: Array) -> Array:
     """Mask of the positions where two equally long runs of events differ."""
     operator = a["kind"] == f.OPERATOR
-    return (
+    wrong: Array = (
         (a["kind"] != b["kind"]) | (a["name"] != b["name"]) | (a["place"] != b["place"])
         | (a["inputs"] != b["inputs"]) | (a["out0"] != b["out0"]) | (a["out1"] != b["out1"])
         | (operator & (a["aux"] != b["aux"]))
     )  # fmt: skip
+    return wrong
 
 
 def compare_streams(

@@ -30,7 +30,7 @@ class WatchConfig:
     depth: str = "auto"
     """auto, ops or steps."""
     ops_limit: int = 2_000_000
-    """With `auto`: after so many events in a process only steps are recorded."""
+    """With `auto`: after so many operators only steps are recorded, from the next step on."""
     window: tuple[int, int] | None = None
     """Record operators only in these optimizer steps (first, last), counted from 1."""
     max_steps: int | None = None

@@ -59,7 +59,6 @@ class Recorder:
         self.enter_operators: Callable[[], None] | None = None
         self.roots: dict[int, Any] = {}
         self.final: Callable[[], None] | None = None
-        self.storages: Any = None
         self.clock: Any = None
         self.real_time: Any = None
         self.loaders = 0
@@ -83,7 +82,7 @@ class Recorder:
             parent = os.environ.get(ROLE_VARIABLE, "")
             rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK")
             process = sys.modules.get("multiprocessing.process")
-            name = process.current_process().name if process else "MainProcess"  # type: ignore[attr-defined]
+            name = process.current_process().name if process else "MainProcess"
             if rank is not None and "TORCHELASTIC_RUN_ID" in os.environ and name == "MainProcess":
                 self.role = f"rank{rank}"
             elif not parent:
@@ -286,8 +285,8 @@ class Recorder:
         window, config = self.config.window, self.config
         if window is not None:
             self.recording = window[0] <= self.step + 1 <= window[1]
-        elif config.depth == "auto" and self.recording and self.writer is not None:
-            self.recording = self.writer.count < config.ops_limit
+        elif config.depth == "auto" and self.recording:
+            self.recording = self.thread.ordinal < config.ops_limit
         for call in self.on_step:
             call()
         if config.max_steps is not None and self.step >= config.max_steps and self.thread.number == 0:

@@ -28,7 +28,7 @@ _user_folders: list[str] = []
 
 def is_library_file(name: str) -> bool:
     """True for files of Python, of installed packages, of samerun, and for code with no file."""
-    if name.startswith("<") or name.startswith(_HERE):
+    if name.startswith(("<", _HERE)):
         return True
     if any(name.startswith(folder) for folder in _user_folders):
         return False
@@ -46,10 +46,7 @@ def kind_of(code: CodeType) -> int:
     kind = _kinds.get(id(code))
     if kind is None:
         name = code.co_filename
-        if "importlib" in name:
-            kind = IMPORT
-        else:
-            kind = LIBRARY if is_library_file(name) else USER
+        kind = IMPORT if "importlib" in name else LIBRARY if is_library_file(name) else USER
         _kept.append(code)
         _kinds[id(code)] = kind
     return kind

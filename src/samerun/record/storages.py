@@ -47,7 +47,7 @@ class Storages:
         import torch
 
         self._table: dict[int, Storage] = {}
-        self._untyped = torch.UntypedStorage
+        self._untyped: Any = torch.UntypedStorage
         self.epoch = 0
         """Advances with every optimizer step."""
         self._purge_at = 4096
@@ -72,9 +72,8 @@ class Storages:
         """Forget memory that is gone."""
         expired, free = self._untyped._expired, self._untyped._free_weak_ref
         for key, entry in list(self._table.items()):
-            if expired(entry.weak):
-                if self._table.pop(key, None) is not None:
-                    free(entry.weak)
+            if expired(entry.weak) and self._table.pop(key, None) is not None:
+                free(entry.weak)
         self._purge_at = max(4096, 2 * len(self._table))
 
     def shared_with_numpy(self, tensor: Any) -> None:
@@ -98,11 +97,11 @@ class Storages:
             return found
         if entry.content is None or entry.uninitialised:
             return d.digest(tensor)
-        key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-        found = entry.known.get(key)
+        view = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        found = entry.known.get(view)
         if found is None:
-            geometry = f"{key}{tensor.is_conj()}{tensor.is_neg()}".encode()
-            found = entry.known[key] = xxh3_128_digest(entry.content + geometry)
+            geometry = f"{view}{tensor.is_conj()}{tensor.is_neg()}".encode()
+            found = entry.known[view] = xxh3_128_digest(entry.content + geometry)
         return found
 
     def _outside(self, tensor: Any, entry: Storage, contiguous: bool) -> bytes:

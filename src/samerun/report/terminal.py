@@ -101,7 +101,8 @@ def why(report: CheckReport) -> Group | None:
         return None
     head = Text("Cause", style="bold") if cause.certain else Text("Suspect", style="bold yellow")
     head.append(f"  {cause.kind}", style="bold red")
-    head.append("  confirmed by experiment" if cause.certain else "  not confirmed by an experiment", style="dim not bold")
+    how = "confirmed by experiment" if cause.certain else "not confirmed by an experiment"
+    head.append(f"  {how}", style="dim not bold")
     lines: list[Text | Padding] = [head]
     if cause.file:
         lines.append(Padding(excerpt(cause.file, cause.line, CONTEXT), (0, 0, 0, INDENT)))

@@ -16,7 +16,8 @@ def find(situation: Situation) -> list[Suspect]:
         if clue.b is not None and clue.a.line:
             found.append(
                 Suspect("async-order", clue.a.file, clue.a.line,
-                        (f"{clue.a.name} at line {clue.a.line} gave another item first",), 1.0 + nearness(situation, clue))
+                        (f"{clue.a.name} at line {clue.a.line} gave another item first",),
+                        1.0 + nearness(situation, clue))
             )  # fmt: skip
     batches = situation.clues_of(f.BATCH)
     if batches and batches[0].b is not None:

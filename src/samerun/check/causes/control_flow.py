@@ -15,7 +15,8 @@ def find(situation: Situation) -> list[Suspect]:
         return [Suspect("control-flow", "", 0, (f"only one run has the process {difference.role}",), 8.0)]
     one = f"{difference.a.name} at line {difference.a.line}" if difference.a else "the end"
     other = f"{difference.b.name} at line {difference.b.line}" if difference.b else "the end"
-    return [Suspect("control-flow", event.file, event.line, (f"one run goes on with {one}, the other with {other}",), 8.0)]
+    why = f"one run goes on with {one}, the other with {other}"
+    return [Suspect("control-flow", event.file, event.line, (why,), 8.0)]
 
 
 CAUSE = Cause(

@@ -22,7 +22,8 @@ def find(situation: Situation) -> list[Suspect]:
             else f"numpy.random.seed() at line {clue.a.line} was called without a seed"
         )
         return [
-            Suspect("unseeded-numpy-global", clue.a.file, clue.a.line, (why, "no numpy.random.seed(...) came before it"),
+            Suspect("unseeded-numpy-global", clue.a.file, clue.a.line,
+                    (why, "no numpy.random.seed(...) came before it"),
                     2 + nearness(situation, clue) + (0 if clue.a.direct else 2), (pins.NUMPY_GLOBAL,))
         ]  # fmt: skip
     return []

@@ -25,4 +25,5 @@ def _variation(name: str, control: str, value: str) -> Variation:
     def vary_variable(plan: Plan, vary: bool) -> Plan:
         return plan.with_environment(**{name: value if vary else control})
 
-    return Variation(f"env:{name}={value}", "own", f"{name} {control} -> {value}", vary_variable, "environment-variable")
+    detail = f"{name} {control} -> {value}"
+    return Variation(f"env:{name}={value}", "own", detail, vary_variable, "environment-variable")

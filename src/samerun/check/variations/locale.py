@@ -22,7 +22,7 @@ def other_locale() -> str:
     for name in WANTED:
         if name.lower() in known:
             return known[name.lower()]
-    others = sorted(name for name in listed if name.lower().endswith(("utf8", "utf-8")) and name[:2] not in ("C.", "en"))
+    others = sorted(n for n in listed if n.lower().endswith(("utf8", "utf-8")) and n[:2] not in ("C.", "en"))
     return others[0] if others else "POSIX"
 
 

@@ -31,8 +31,10 @@ def choose(text: str) -> tuple[Variation, ...]:
     for word in words:
         names = [v.name for v in VARIATIONS if word in (v.name, v.group, "all")]
         if not names:
-            known = ", ".join([v.name for v in VARIATIONS] + [g for g in GROUPS])
-            raise SamerunError(f"--vary {text}: there is no variation {word!r}.", hint=f"There are: {known}, all, none.")
+            known = ", ".join([v.name for v in VARIATIONS] + list(GROUPS))
+            raise SamerunError(
+                f"--vary {text}: there is no variation {word!r}.", hint=f"There are: {known}, all, none."
+            )
         chosen.update(names)
     if not words:
         raise SamerunError("--vary: no variation is named.", hint="Write --vary none to vary nothing.")

@@ -15,12 +15,11 @@ def _samerun_begin() -> None:
         if os.environ.get("SAMERUN_WATCH"):
             try:
                 from samerun.record.start import start
+
+                start()
             except ModuleNotFoundError as error:
                 if error.name not in ("samerun", "samerun.record", "xxhash"):
-                    raise
-                start = None  # an interpreter that does not have samerun: it runs unwatched
-            if start is not None:
-                start()
+                    raise  # else: an interpreter that does not have samerun runs unwatched
     finally:
         spec = importlib.machinery.PathFinder.find_spec("sitecustomize")
         if spec is not None and spec.loader is not None:

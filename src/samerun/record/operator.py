@@ -1,0 +1,82 @@
+"""What has to be known of an operator, found out once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+EMPTY = frozenset(
+    f"aten::{name}"
+    for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
+)
+"""Make memory that holds whatever was there before."""
+OVERWRITING = frozenset(("aten::copy_", "aten::fill_", "aten::zero_"))
+SILENT = frozenset(
+    f"aten::{name}"
+    for name in (
+        "_efficientzerotensor", "set_", "resize_", "_resize_output_", "_local_scalar_dense", "is_pinned",
+        "is_same_size",
+    )
+)  # fmt: skip
+SILENT_SPACES = frozenset(("profiler", "prim", "debugprims"))
+ASYNCHRONOUS_SPACES = frozenset(("c10d", "_c10d_functional", "c10d_functional"))
+
+_PLAIN = (int, float, bool, str, complex, type(None))
+_STABLE = frozenset(("dtype", "device", "layout", "memory_format", "Size"))
+
+
+class Operator:
+    """One overload of an operator.
+
+    `silent`: computes no value (views, metadata, reading a number). `overwrites`: what the written
+    argument held before does not matter. `asynchronous`: its results may not be there yet when it returns.
+    """
+
+    __slots__ = ("asynchronous", "empty", "name", "number", "overwrites", "random", "silent", "written")
+
+    def __init__(self, func: Any, random_tag: Any) -> None:
+        schema = func._schema
+        space = schema.name.split("::", 1)[0]
+        self.name = str(func)
+        self.number = -1
+        """Number of the name in the trace's string table; -1 when not known."""
+        self.written: list[tuple[int, str]] = [
+            (i, argument.name)
+            for i, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        self.random = random_tag in func.tags
+        self.overwrites = bool(self.written) and (
+            self.random or schema.name in OVERWRITING or any(name == "out" for _, name in self.written)
+        )
+        self.empty = schema.name in EMPTY
+        self.silent = bool(getattr(func, "is_view", False)) or space in SILENT_SPACES or schema.name in SILENT
+        self.asynchronous = space in ASYNCHRONOUS_SPACES
+
+    def written_tensors(self, args: Any, kwargs: Any) -> list[Any]:
+        """The arguments it writes into, lists of tensors taken apart."""
+        found: list[Any] = []
+        for at, name in self.written:
+            value: Any = args[at] if at < len(args) else (kwargs or {}).get(name)
+            found.extend(value if type(value) in (list, tuple) else (value,))
+        return found
+
+
+def flatten(items: Any, tensor_type: type, tensors: list[Any], others: list[Any]) -> None:
+    """Split arguments into tensors and the rest, in order, through lists, tuples and dicts.
+
+    What is neither a tensor nor a plain value counts by its type alone: it may print an address.
+    """
+    for item in items:
+        if isinstance(item, tensor_type):
+            tensors.append(item)
+        elif type(item) in (list, tuple):
+            others.append(len(item))
+            flatten(item, tensor_type, tensors, others)
+        elif type(item) is dict:
+            flatten(item.values(), tensor_type, tensors, others)
+        elif isinstance(item, _PLAIN):
+            others.append(item)
+        elif type(item).__module__.startswith("torch") and type(item).__name__ in _STABLE:
+            others.append(str(item))
+        else:
+            others.append(type(item).__name__)

@@ -1,0 +1,273 @@
+"""The mode that sees every operator. Imports torch: only loaded once the program has."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
+
+from samerun.record import digest as d
+from samerun.record import format as f
+from samerun.record import fresh, keep, sites
+from samerun.record.operator import Operator, flatten
+from samerun.record.recorder import NOTHING, Recorder, ThreadState, fold
+from samerun.record.storages import Storages
+
+NODE_RING = (1 << 17) - 1
+"""So many autograd nodes back, the line that made a node is remembered."""
+
+Before = tuple[int, int, int, int]
+"""Phase and flags, place, digest of the inputs, digest of the scalars."""
+
+_Tensor = torch.Tensor
+_random_tag = torch.Tag.nondeterministic_seeded
+_graph_task = torch._C._current_graph_task_id
+_current_node = torch._C._current_autograd_node
+_next_sequence = torch._C._autograd._get_sequence_nr
+_grad_enabled = torch.is_grad_enabled
+_pack = f.EVENT.pack
+_kinds = sites._kinds
+
+
+class OperatorTable:
+    """What the modes of all threads of a process share."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.operators: dict[Any, Operator] = {}
+        self.storages = Storages()
+        self.places: dict[tuple[int, int, str], int] = {}
+        recorder.after_fork.append(self.forget_numbers)
+
+    def forget_numbers(self) -> None:
+        """Another trace numbers its strings and places anew."""
+        self.places.clear()
+        for operator in self.operators.values():
+            operator.number = -1
+
+    def operator(self, func: Any) -> Operator | None:
+        """None for higher-order operators, which call others that are seen themselves."""
+        if getattr(func, "_schema", None) is None:
+            return None
+        found = self.operators[func] = Operator(func, _random_tag)
+        return found
+
+
+class OperatorMode(TorchDispatchMode):
+    """Records what passes and changes nothing of it. One for each thread."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, table: OperatorTable) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.table = table
+        self.recorder = table.recorder
+        self.memory = table.recorder.config.memory
+        self.capture = table.recorder.config.capture
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True  # compiled programs stay compiled
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True would import torch._dynamo at the first operator
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        recorder = self.recorder
+        state = recorder.thread
+        if state.inside or recorder.stopped:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        operator = self.table.operators.get(func) or self.table.operator(func)
+        if operator is None or not (recorder.recording or operator.empty):
+            return func(*args, **kwargs) if kwargs else func(*args)
+        if operator.silent:
+            if state.sequence != _next_sequence() and _graph_task() == -1:
+                self._note_nodes(state, self._place(state.module))
+            return func(*args, **kwargs) if kwargs else func(*args)
+        if operator.empty:
+            out = func(*args, **kwargs) if kwargs else func(*args)
+            try:
+                self._made_fresh(out, state)
+            except Exception as error:
+                recorder.stop(f"samerun's recorder failed at {operator.name}: {error!r}")
+            return out
+        try:
+            before = self._before(operator, args, kwargs, state)
+        except Exception as error:
+            recorder.stop(f"samerun's recorder failed at {operator.name}: {error!r}")
+            return func(*args, **kwargs) if kwargs else func(*args)
+        out = func(*args, **kwargs) if kwargs else func(*args)
+        try:
+            self._after(operator, args, kwargs, out, state, before)
+        except Exception as error:
+            recorder.stop(f"samerun's recorder failed at {operator.name}: {error!r}")
+        return out
+
+    # --- where ---------------------------------------------------------------------------------------
+    def _place(self, module: str) -> int:
+        """Number of the user's present line; 0 where there is none."""
+        frame: Any = sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            kind = _kinds.get(id(code))
+            if kind is None:
+                kind = sites.kind_of(code)
+            if kind == sites.USER:
+                key = (id(code), frame.f_lineno, module)
+                place = self.table.places.get(key)
+                if place is None:
+                    writer = self.recorder.writer or self.recorder.open()
+                    place = writer.place(code.co_filename, frame.f_lineno, module) if writer else 0
+                    self.table.places[key] = place
+                return place
+            frame = frame.f_back
+        return 0
+
+    def _note_nodes(self, state: ThreadState, place: int) -> None:
+        """Remember which line made the autograd nodes that are new: their backward belongs to it."""
+        now = _next_sequence()
+        for number in range(max(state.sequence, now - 64), now):
+            state.nodes[number & NODE_RING] = place
+        state.sequence = now
+
+    def _phase_and_place(self, state: ThreadState, tensors: list[Any]) -> tuple[int, int]:
+        if _graph_task() != -1:
+            node = _current_node()
+            place = state.nodes.get(node._sequence_nr() & NODE_RING, 0) if node is not None else 0
+            return f.BACKWARD, place or self._place(state.module)
+        place = self._place(state.module)
+        if state.sequence != _next_sequence():
+            self._note_nodes(state, place)
+        if state.phase >= 0:
+            return state.phase, place
+        if state.modules or (_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+            return f.FORWARD, place
+        return f.BETWEEN, place
+
+    # --- what ----------------------------------------------------------------------------------------
+    def _made_fresh(self, out: Any, state: ThreadState) -> None:
+        """Memory that nothing was written to: fill it where that is asked for, remember where it was made."""
+        if self.memory is not None:
+            fresh.fill(out, self.memory if self.recorder.applies("memory", 2) else "zeros")
+        if self.recorder.recording and d.is_readable(out):
+            entry = self.table.storages.of(out, True)
+            entry.uninitialised = out.numel() > 0
+            entry.ours, entry.content = True, NOTHING
+            entry.known.clear()
+            entry.place = self._place(state.module)
+
+    def _before(self, operator: Operator, args: Any, kwargs: Any, state: ThreadState) -> Before:
+        """What is known of an event before its operator runs."""
+        recorder, storages = self.recorder, self.table.storages
+        tensors: list[Any] = []
+        others: list[Any] = []
+        flatten(args, _Tensor, tensors, others)
+        if kwargs:
+            flatten(kwargs.values(), _Tensor, tensors, others)
+        flags, place = self._phase_and_place(state, tensors)
+        skip = {id(t) for t in operator.written_tensors(args, kwargs)} if operator.overwrites else ()
+        parts = []
+        thread = state.number
+        for tensor in tensors:
+            if id(tensor) in skip:
+                continue
+            if not d.is_readable(tensor):
+                flags |= f.INEXACT
+                parts.append(d.digest(tensor))
+                continue
+            entry = storages.of(tensor)
+            if entry.writer != thread and entry.writer >= 0:
+                flags |= f.FOREIGN_WRITE
+            if entry.uninitialised:
+                flags |= f.UNINITIALISED
+                if recorder.due(("uninitialised", operator.name, entry.place)):
+                    recorder.emit(f.FRESH, name=operator.name, place=entry.place, phase=f.HOST)
+            parts.append(storages.value(tensor, entry))
+        if not parts:
+            flags |= f.NO_INPUTS
+        if operator.random:
+            self._draw(operator, kwargs, place, state, flags & f.PHASE_MASK)
+        return flags, place, fold(parts), xxh3_64_intdigest(repr(others).encode()) & 0xFFFFFFFF
+
+    def _draw(self, operator: Operator, kwargs: Any, place: int, state: ThreadState, phase: int) -> None:
+        """The generator that an operator is about to draw from: its seed and its state."""
+        writer = self.recorder.writer or self.recorder.open()
+        if writer is None:
+            return
+        given = kwargs.get("generator") if kwargs else None
+        own = given is not None and given is not torch.default_generator
+        used: Any = given if own else torch.default_generator
+        name = "torch.Generator" if own else "torch"
+        if used.device.type != "cpu":
+            name = f"torch.{used.device}"
+        seed = used.initial_seed() & 0xFFFFFFFFFFFFFFFF
+        value = d.dense_digest(used.get_state(), 0)
+        writer.append(
+            _pack(f.DRAW, phase, state.number, writer.string(name), place, writer.string(operator.name), seed, value)
+        )
+
+    def _after(
+        self, operator: Operator, args: Any, kwargs: Any, out: Any, state: ThreadState, before: Before
+    ) -> None:
+        """Digest what came out, written arguments first, and write the event."""
+        writer = self.recorder.writer or self.recorder.open()
+        if writer is None:
+            return
+        storages, thread = self.table.storages, state.number
+        flags, place, inputs, scalars = before
+        results: list[bytes] = []
+        kept: list[Any] = []
+        for tensor in operator.written_tensors(args, kwargs):
+            if not isinstance(tensor, _Tensor):
+                continue
+            kept.append(tensor)
+            if not d.is_readable(tensor):
+                continue
+            entry = storages.of(tensor)
+            if operator.asynchronous:
+                entry.ours = False
+            else:
+                results.append(storages.written(tensor, entry, thread))
+        outs: list[Any] = []
+        values: list[Any] = []
+        if not operator.asynchronous:
+            flatten((out,), _Tensor, outs, values)
+        done = {id(tensor) for tensor in kept}
+        for tensor in outs:
+            if id(tensor) in done:
+                continue
+            kept.append(tensor)
+            if not d.is_readable(tensor):
+                flags |= f.INEXACT
+                results.append(d.digest(tensor))
+            elif storages.knows(tensor):  # an alias that its schema does not speak of
+                results.append(storages.value(tensor, storages.of(tensor)))
+            else:
+                results.append(storages.made(tensor, storages.of(tensor, True), thread))
+        if values and out is not None:
+            results.append(repr(values).encode())
+        if len(results) == 1 and len(results[0]) == 16:
+            digest = results[0]
+        else:
+            digest = xxh3_128_digest(b"".join(results)) if results else NOTHING
+        if operator.number < 0:
+            operator.number = writer.string(operator.name)
+        state.ordinal += 1
+        capture = self.capture
+        if capture is not None and state.ordinal == capture.ordinal and thread == capture.thread:
+            keep.keep(capture, self.recorder, kept, operator.name)
+        writer.append(_pack(f.OPERATOR, flags, thread, operator.number, place, scalars, inputs, digest))
+
+
+def tell_compiler() -> None:
+    """Keep torch.compile from compiling the recorder itself."""
+    try:
+        frames: Any = torch._C._dynamo.eval_frame
+        never = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+        frames.set_code_exec_strategy(OperatorMode.__torch_dispatch__.__code__, never)
+    except (AttributeError, TypeError):
+        pass  # another torch: the compiler then takes the recorder for the user's code and gives up on it
