@@ -37,7 +37,7 @@ from samerun.control.state import (
     unregister_rng,
 )
 
-HELPERS = {"__init__", "derive", "late", "loaded", "source", "table", "torch_device"}
+HELPERS = {"__init__", "derive", "loaded", "source", "table", "torch_device"}
 LIBRARIES_OF_TABLE = sorted({source.module for source in SOURCES} - {""})
 NAMES = [source.name for source in SOURCES]
 

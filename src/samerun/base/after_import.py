@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -16,6 +17,7 @@ class AfterImport:
 
     def __init__(self) -> None:
         self._calls: dict[str, list[Call]] = {}
+        self._asking = threading.local()
 
     def add(self, name: str, call: Call) -> None:
         """Call `call(module)` once `name` is loaded: now, if it is."""
@@ -26,13 +28,22 @@ class AfterImport:
             self._calls.setdefault(name, []).append(call)
 
     def install(self) -> None:
-        sys.meta_path.insert(0, self)
+        """Stand first on `sys.meta_path`; once is enough."""
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name not in self._calls:
+        # A finder behind this one may do the same and ask this one in turn: then stand aside.
+        if name not in self._calls or getattr(self._asking, "name", None) == name:
             return None
+        before, self._asking.name = getattr(self._asking, "name", None), name
+        try:
+            return self._ask_those_behind(name, path, target)
+        finally:
+            self._asking.name = before
+
+    def _ask_those_behind(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
         finders: list[Any] = list(sys.meta_path)
-        # Only those behind this one: another finder of this kind would ask back for ever.
         for finder in finders[finders.index(self) + 1 :]:
             if not hasattr(finder, "find_spec"):
                 continue

@@ -80,12 +80,17 @@ class Search:
             self.outcomes["rerun"] = Outcome("rerun", SAME, f"{max(2, self.repeat)} runs of the same command")
         if varying:
             found = self.vary(first, varying)
+            if found is not None and found[1] is None:
+                return self.rerun_differs(found[0], varying, len(self.runs))
             if found is not None:
                 return self.report(DIFFERENT, *found)
         return self.report(SAME)
 
-    def vary(self, first: Run, varying: Sequence[Variation]) -> tuple[Situation, attribution.Found] | None:
-        """All at once; if that differs, one at a time. Returns the first difference and its cause."""
+    def vary(self, first: Run, varying: Sequence[Variation]) -> tuple[Situation, attribution.Found | None] | None:
+        """All at once; if that differs, one at a time. Returns the first difference and its cause.
+
+        No cause where the unvaried program turns out to differ by itself, only not every time.
+        """
         names = tuple(v.name for v in varying)
         if len(varying) > 1:
             together = self.run(self.varied(varying, varying), "varied-together", names)
@@ -108,11 +113,17 @@ class Search:
             found = Situation("+".join(names), first, together, whole)
         if found is None:
             return None
+        again = self.run(first.plan, "control-again")
+        chance = self.difference(first, again)
+        if chance is not None:
+            return self.closer(Situation("rerun", first, again, chance)), None
         return found, attribution.of_variation(self, found, culprit)
 
     def rerun_differs(self, situation: Situation, varying: Sequence[Variation], number: int) -> CheckReport:
         """The report when the same command gives two results."""
-        detail = "control-1 against control-2" if number == 2 else f"first seen in run {number} of {self.repeat}"
+        detail = f"{situation.a.name} against {situation.b.name}"
+        if number > 2:
+            detail += f": the first of {number} runs to differ"
         self.outcomes["rerun"] = Outcome("rerun", DIFFERENT, detail + failure_of(situation.b, "; "))
         for variation in varying:
             self.settle(variation, "skipped", "the program already differs when nothing is varied")
@@ -124,7 +135,7 @@ class Search:
             settled = dict(self.outcomes)
             result = self.vary(base, calm)
             self.outcomes = settled
-            if result is not None:
+            if result is not None and result[1] is not None:
                 return self.report(DIFFERENT, replace(result[0], variation="rerun"), result[1])
             found = attribution.unexplained(situation)
         return self.report(DIFFERENT, situation, found)

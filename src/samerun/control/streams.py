@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any
 
+from samerun.base.after_import import AfterImport
 from samerun.base.errors import SeedError
 from samerun.control.seeds.derive import sub_seed
-from samerun.control.seeds.late import Arrivals
 from samerun.control.seeds.source import Source
 from samerun.control.seeds.table import SOURCES
 
@@ -88,10 +89,12 @@ def _quietly(call: Callable[[Any], object]) -> Callable[[Any], None]:
     return quiet
 
 
-def _arrived(module: str) -> None:
+def _arrived(module: ModuleType) -> None:
     """Seed the sources that the import of `module` has just brought."""
     if _in_force is not None:
-        seed_sources(_in_force, [one for one in present_sources() if one.module == module])
+        seed_sources(_in_force, [one for one in present_sources() if one.module == module.__name__])
 
 
-_arrivals = Arrivals(frozenset(one.module for one in SOURCES if one.module), _arrived)
+_arrivals = AfterImport()
+for _name in sorted({one.module for one in SOURCES if one.module}):
+    _arrivals.add(_name, _arrived)

@@ -17,6 +17,7 @@ KIND_DEVICE = "weighted-sum-128"
 _seeds: dict[tuple[Any, Any], int] = {}
 _char = ctypes.c_char
 _CHUNK_BYTES = 1 << 26
+_CHUNK_WORDS = 1 << 22
 
 
 def shape_seed(dtype: Any, shape: Any) -> int:
@@ -78,16 +79,17 @@ def device_digest(tensor: Any, seed: int) -> bytes:
     """
     import torch
 
-    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    if flat.numel() == 0:
+    dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    if dense.numel() == 0:
         return xxh3_128_digest(b"", seed)
-    data = flat.view(torch.uint8)
-    if data.numel() % 4:
-        data = torch.cat([data, data.new_zeros(4 - data.numel() % 4)])
+    # not `reshape`: a contiguous tensor of one element may have any stride, which `view` refuses
+    data = dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)
+    if data.numel() % 4 or data.storage_offset() % 4:
+        data = torch.cat([data, data.new_zeros(-data.numel() % 4)])
     words = data.view(torch.int32)
     total = torch.zeros(2, dtype=torch.int64, device=tensor.device)
-    for start in range(0, words.numel(), 1 << 22):
-        word = words[start : start + (1 << 22)].to(torch.int64)
+    for start in range(0, words.numel(), _CHUNK_WORDS):
+        word = words[start : start + _CHUNK_WORDS].to(torch.int64)
         at = torch.arange(start + 1, start + 1 + word.numel(), dtype=torch.int64, device=tensor.device)
         total[0] += _mix(word ^ _mix(at * _GOLDEN)).sum()
         total[1] += _mix(word ^ _mix(at * _GOLDEN_2)).sum()
@@ -135,6 +137,10 @@ def _composite(tensor: Any, seed: int) -> bytes:
         if tensor.is_quantized:
             parts = [tensor.int_repr()]
             tag += repr(tensor.qscheme()).encode()
+            if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+                tag += repr((tensor.q_scale(), tensor.q_zero_point())).encode()
+            else:
+                parts += [tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
         elif tensor.layout is torch.sparse_coo:
             parts = [tensor._indices(), tensor._values()]
         elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):

@@ -152,7 +152,7 @@ class OperatorMode(TorchDispatchMode):
     def _made_fresh(self, out: Any, state: ThreadState) -> None:
         """Memory that nothing was written to: fill it where that is asked for, remember where it was made."""
         if self.memory is not None:
-            fresh.fill(out, self.memory if self.recorder.applies("memory", 2) else "zeros")
+            fresh.fill(out, self.memory if self.recorder.applies("memory") else "zeros")
         if self.recorder.recording and d.is_readable(out):
             entry = self.table.storages.of(out, True)
             entry.uninitialised = out.numel() > 0

@@ -205,7 +205,6 @@ class Recorder:
         kind: int,
         name: str,
         *,
-        depth: int = 1,
         aux: str = "",
         inputs: int = 0,
         value: bytes | None = None,
@@ -222,7 +221,7 @@ class Recorder:
         """
         if self.stopped or self.thread.inside:
             return
-        file, line, direct = placed or sites.host_site(depth + 1)
+        file, line, direct = placed or sites.host_site()
         if user_only and not line:
             return
         if thin and not self.due((kind, name, file, line)):
@@ -240,17 +239,17 @@ class Recorder:
             flags=flags | (f.DIRECT if direct else 0),
         )
 
-    def applies(self, what: str, depth: int) -> bool:
+    def applies(self, what: str) -> bool:
         """Does a variation act at the user's present line? Only asked where it is set to vary."""
         only = self.config.only
         if only is None:
             return True
         if only[0] != what:
             return False
-        file, line, _ = sites.host_site(depth + 1)
+        file, line, _ = sites.host_site()
         return (file, line) == (only[1], only[2])
 
-    def pinned(self, name: str, depth: int = 1) -> bool:
+    def pinned(self, name: str) -> bool:
         """Is a source held still, everywhere or at the user's present line (`name@file:line`)?"""
         names = self.config.pins
         if not names:
@@ -259,12 +258,12 @@ class Recorder:
             return True
         if not any(pin.startswith(name + "@") for pin in names):
             return False
-        file, line, _ = sites.host_site(depth + 1)
+        file, line, _ = sites.host_site()
         return f"{name}@{file}:{line}" in names
 
     def draw(self, generator: str, function: str, state: Callable[[], bytes]) -> None:
         """A draw from a generator in the program's own hands; `state` digests it as it is before."""
-        file, line, direct = sites.host_site(2)
+        file, line, direct = sites.host_site()
         if not line or not self.due((generator, function, file, line)):
             return
         self.host(f.DRAW, generator, aux=function, outputs=state(), placed=(file, line, direct))

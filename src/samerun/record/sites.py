@@ -52,44 +52,30 @@ def kind_of(code: CodeType) -> int:
     return kind
 
 
-def user_frame(depth: int) -> FrameType | None:
-    """The nearest user frame at or above `depth` callers, or None."""
-    try:
-        frame: FrameType | None = sys._getframe(depth + 1)
-    except ValueError:
-        return None
-    while frame is not None:
-        kind = _kinds.get(id(frame.f_code))
-        if kind is None:
-            kind = kind_of(frame.f_code)
-        if kind == USER:
-            return frame
-        frame = frame.f_back
-    return None
-
-
-def host_site(depth: int) -> tuple[str, int, bool]:
+def host_site() -> tuple[str, int, bool]:
     """File, line and directness of a host event.
 
     Direct means: no installed package stands between the user's line and the call, so that a clock read
     by a progress bar is not taken for the program's own. Python's own library in between is fine. Events
     under an import statement are nobody's: the line is then 0.
     """
-    try:
-        frame: FrameType | None = sys._getframe(depth + 1)
-    except ValueError:
-        return "", 0, False
+    frame: FrameType | None = sys._getframe(1)
     direct = True
+    nameless = ""
     while frame is not None:
         code = frame.f_code
         kind = _kinds.get(id(code))
         if kind is None:
             kind = kind_of(code)
         if kind == USER:
-            return code.co_filename, frame.f_lineno, direct
+            own = not nameless or nameless == frame.f_globals.get("__name__")
+            return code.co_filename, frame.f_lineno, direct and own
         if kind == IMPORT:
             return "", 0, False
         name = code.co_filename
+        if name.startswith("<") and not name.startswith("<frozen"):
+            # Code made by exec: the user's own (a dataclass's __init__) or another module's.
+            nameless = str(frame.f_globals.get("__name__", "?"))
         if direct and ("site-packages" in name or "dist-packages" in name) and not name.startswith(_HERE):
             direct = False
         frame = frame.f_back

@@ -48,11 +48,18 @@ def verdict(report: CheckReport) -> Text:
 
 def variations(report: CheckReport) -> Table:
     table = Table.grid(padding=(0, 2))
+    skipped = [o for o in report.variations if o.outcome == "skipped"]
+    together = len(skipped) > 1 and report.verdict == DIFFERENT
     for outcome in report.variations:
+        if together and outcome in skipped:
+            continue
         mark, style = MARKS.get(outcome.outcome, ("?", "dim"))
         table.add_row(
             Text(mark, style=style), outcome.name, Text(outcome.outcome, style=style), Text(outcome.detail, style="dim")
         )
+    if together:
+        names = ", ".join(o.name for o in skipped)
+        table.add_row(Text("-", style="dim"), Text("skipped", style="dim"), "", Text(names, style="dim"))
     return table
 
 

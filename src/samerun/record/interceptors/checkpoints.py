@@ -23,7 +23,7 @@ def install(recorder: Recorder, torch: Any) -> None:
         finally:
             recorder.thread.inside -= 1
         path = os.path.basename(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else ""
-        recorder.host(kind, name, aux=str(path), outputs=outputs, user_only=True, depth=2)
+        recorder.host(kind, name, aux=str(path), outputs=outputs, user_only=True)
 
     def saving(original: Any) -> Any:
         def save(obj: Any, f_: Any = None, *args: Any, **kwargs: Any) -> Any:

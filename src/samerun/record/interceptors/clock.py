@@ -22,19 +22,19 @@ class Clock:
         self.pinned = any(pin.split("@")[0] == pins.CLOCK for pin in recorder.config.pins)
         self.ticks = 0
 
-    def seconds(self, real: float, depth: int = 3) -> float:
+    def seconds(self, real: float) -> float:
         if self.pinned:
-            if not self.recorder.pinned(pins.CLOCK, depth):
+            if not self.recorder.pinned(pins.CLOCK):
                 return real
             self.ticks += 1
             return pins.EPOCH_START + self.ticks * pins.TICK
-        if self.shift and not self.recorder.applies("clock", depth):
+        if self.shift and not self.recorder.applies("clock"):
             return real
         return real + self.shift
 
     def note(self, name: str, value: float) -> None:
         bits = struct.pack("<d", value) + NOTHING[:8]
-        self.recorder.host(f.CLOCK, name, outputs=bits, thin=True, user_only=True, depth=2)
+        self.recorder.host(f.CLOCK, name, outputs=bits, thin=True, user_only=True)
 
 
 def install(recorder: Recorder, time: Any) -> None:

@@ -47,7 +47,7 @@ def install(recorder: Recorder, module: Any) -> None:
 
     def note(name: str, value: float) -> None:
         bits = struct.pack("<d", value) + NOTHING[:8]
-        recorder.host(f.CLOCK, name, outputs=bits, thin=True, user_only=True, depth=3)
+        recorder.host(f.CLOCK, name, outputs=bits, thin=True, user_only=True)
 
     def now_of(cls: Any, name: str, utc: bool, tz: Any = None) -> Any:
         real = real_datetime if cls is made else cls

@@ -54,7 +54,7 @@ def note(recorder: Recorder, name: str, item: Any) -> None:
         value = b"\0" * 16
     finally:
         recorder.thread.inside -= 1
-    recorder.host(f.COMPLETION, name, outputs=value, user_only=True, depth=2)
+    recorder.host(f.COMPLETION, name, outputs=value, user_only=True)
 
 
 INTERCEPTOR = Interceptor("completion-queue", "queue", install_queue)

@@ -27,7 +27,7 @@ def install(recorder: Recorder, os: Any) -> None:
     def note(key: Any, value: bytes) -> None:
         if recorder.stopped or recorder.thread.inside or not isinstance(key, str) or key.startswith("SAMERUN_"):
             return
-        placed = sites.host_site(3)
+        placed = sites.host_site()
         if placed[2]:
             recorder.host(f.ENVIRONMENT, key, value=value, placed=placed, thin=True)
 

@@ -36,7 +36,7 @@ def install(recorder: Recorder, os: Any) -> None:
         name = real_os.fsdecode(path)
         if name.endswith(_PROGRAM) or name.startswith(_SYSTEM):
             return
-        placed = sites.host_site(2)
+        placed = sites.host_site()
         if not placed[1] or not recorder.due(("file", name, placed[1])):
             return
         recorder.thread.inside += 1

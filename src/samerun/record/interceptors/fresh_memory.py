@@ -20,7 +20,7 @@ def install(recorder: Recorder, numpy: Any) -> None:
         def empty(*args: Any, **kwargs: Any) -> Any:
             array = original(*args, **kwargs)
             if array.dtype.kind in "biufc":
-                varied = how == "pattern" and recorder.applies("memory", 2)
+                varied = how == "pattern" and recorder.applies("memory")
                 value = 0 if not varied else PATTERN_FLOAT if array.dtype.kind in "fc" else PATTERN_INT
                 try:
                     array[...] = value

@@ -40,7 +40,7 @@ def install(recorder: Recorder, os: Any) -> None:
     def arrange(items: list[Any], key: Any) -> list[Any]:
         if order is not None:
             try:
-                items.sort(key=key, reverse=order == "reversed" and recorder.applies("listing", 3))
+                items.sort(key=key, reverse=order == "reversed" and recorder.applies("listing"))
             except TypeError:
                 pass
         return items
@@ -52,7 +52,7 @@ def install(recorder: Recorder, os: Any) -> None:
         recorder.host(
             f.LISTING, name, aux=str(shown), value=repr(names).encode("utf-8", "surrogatepass"),
             inputs=xxh3_64_intdigest(repr(sorted(names, key=str)).encode("utf-8", "surrogatepass")),
-            user_only=True, depth=2,
+            user_only=True,
         )  # fmt: skip
 
     def listdir_of(original: Any) -> Any:

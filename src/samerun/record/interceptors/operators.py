@@ -23,12 +23,14 @@ def install(recorder: Recorder, torch: Any) -> None:
         """Enter the mode in this thread, once."""
         if recorder.thread.mode is None:
             mode: Any = OperatorMode(table)
-            recorder.thread.mode = mode.__enter__()
+            recorder.thread.mode = mode
+            mode.__enter__()
 
     def leave() -> None:
         """Leave the mode, if nothing was entered on top of it; else it stays and records nothing."""
-        mode: Any = recorder.thread.mode
-        if mode is not None and memory is None and dispatch._get_current_dispatch_mode() is mode:
+        mode = recorder.thread.mode
+        top: Any = dispatch._get_current_dispatch_mode()
+        if mode is not None and memory is None and top is mode:
             mode.__exit__(None, None, None)
             recorder.thread.mode = None
 
