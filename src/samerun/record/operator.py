@@ -9,7 +9,9 @@ EMPTY = frozenset(
     for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
 )
 """Make memory that holds whatever was there before."""
-OVERWRITING = frozenset(("aten::copy_", "aten::fill_", "aten::zero_"))
+OVERWRITING = frozenset(("aten::copy_", "aten::fill_", "aten::zero_", "aten::_foreach_copy_", "aten::_foreach_zero_"))
+UNDECLARED = frozenset(("running_mean", "running_var"))
+"""Arguments that batch norms write into although their schemas do not say so."""
 SILENT = frozenset(
     f"aten::{name}"
     for name in (
@@ -42,7 +44,8 @@ class Operator:
         self.written: list[tuple[int, str]] = [
             (i, argument.name)
             for i, argument in enumerate(schema.arguments)
-            if argument.alias_info is not None and argument.alias_info.is_write
+            if (argument.alias_info is not None and argument.alias_info.is_write)
+            or (argument.name in UNDECLARED and "backward" not in schema.name)
         ]
         self.random = random_tag in func.tags
         self.overwrites = bool(self.written) and (

@@ -26,7 +26,8 @@ def find(situation: Situation) -> list[Suspect]:
             sorted(e.outputs for e in events_of(runs.traces[role], (f.BATCH,)))
             for runs in (situation.a.traces, situation.b.traces)
         ]
-        loaders = [e for e in situation.host_events if e.kind == f.LOADER and e.line]
+        made = [e for e in situation.host_events if e.kind == f.LOADER and e.line and e.text == "made"]
+        loaders = [e for e in made if not e.inputs] or made
         if both[0] == both[1] and loaders:
             found.append(
                 Suspect("async-order", loaders[-1].file, loaders[-1].line,

@@ -15,6 +15,9 @@ def find(situation: Situation) -> list[Suspect]:
     varied = situation.variation == "memory"
     if not flagged and not varied:
         return []
+    if situation.difference.what == "outputs" and not flagged:
+        why = f"{event.name} at line {event.line} got the same inputs: the operator itself reads what nothing wrote"
+        return [Suspect("uninitialised-memory", event.file, event.line, (why,), 0.5, certain=varied)]
     fresh = [e for e in situation.host_events if e.kind == f.FRESH and e.line]
     if not fresh:
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.record import format as f
-from samerun.record.interceptor import Interceptor
+from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
 from samerun.record.trees import tree_digest
 
@@ -46,6 +46,17 @@ def install(recorder: Recorder, dataloader: Any) -> None:
         return batch
 
     base.__init__, base.__next__ = start, fetch
+    replace(dataloader.DataLoader, "__init__", lambda original: making(recorder, original))
+
+
+def making(recorder: Recorder, original: Any) -> Any:
+    """Note where a loader is made, and whether it may hand over batches out of order."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        recorder.host(f.LOADER, "DataLoader", aux="made", inputs=int(kwargs.get("in_order", True)))
+        original(self, *args, **kwargs)
+
+    return __init__
 
 
 def install_worker(recorder: Recorder, worker: Any) -> None:
