@@ -54,12 +54,29 @@ class Operator:
         self.empty = schema.name in EMPTY
         self.silent = bool(getattr(func, "is_view", False)) or space in SILENT_SPACES or schema.name in SILENT
         self.asynchronous = space in ASYNCHRONOUS_SPACES
+        if self.asynchronous:
+            self._collective(schema)
+
+    def _collective(self, schema: Any) -> None:
+        """Collectives do not say in their schema what they write; their arguments' names do."""
+        name = schema.name.split("::", 1)[1]
+        arguments = [(i, argument.name) for i, argument in enumerate(schema.arguments)]
+        outputs = [(i, text) for i, text in arguments if text.startswith("output")]
+        if name == "wait_tensor":  # before it the tensor may still be on its way; after it, it is there
+            self.written, self.overwrites, self.asynchronous = arguments[:1], True, False
+        elif outputs:
+            self.written, self.overwrites = outputs, True
+        elif schema.name.startswith("c10d::"):
+            self.written = [(i, text) for i, text in arguments if text in ("tensors", "tensor")]
+            self.overwrites = name.startswith("recv")
 
     def written_tensors(self, args: Any, kwargs: Any) -> list[Any]:
         """The arguments it writes into, lists of tensors taken apart."""
         found: list[Any] = []
         for at, name in self.written:
             value: Any = args[at] if at < len(args) else (kwargs or {}).get(name)
+            while type(value) in (list, tuple) and value and type(value[0]) in (list, tuple):
+                value = [item for inner in value for item in inner]
             found.extend(value if type(value) in (list, tuple) else (value,))
         return found
 
