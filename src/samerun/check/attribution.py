@@ -164,12 +164,13 @@ def values(search: Runs, situation: Situation, a: Plan, b: Plan) -> Elements | N
     if event is None or difference.b is None or not difference.ordinal or difference.what == "operator":
         return None
     kept = []
-    for name, plan in (("kept-a", a), ("kept-b", b)):
+    at_b = difference.ordinal_b or difference.ordinal
+    for name, plan, ordinal in (("kept-a", a, difference.ordinal), ("kept-b", b, at_b)):
         path = str(situation.a.folder.parent / f"{name}.bin")
-        capture = Capture(difference.role, event.thread, difference.ordinal, path)
+        capture = Capture(difference.role, event.thread, ordinal, path)
         run = search.run(plan.with_watch(capture=capture), name, ("values",))
         kept.append(run.folder.parent / f"{name}.bin")
-    return compare_kept(*kept)
+    return compare_kept(kept[0], kept[1], event.line)
 
 
 def follow_lines(search: Runs, a: Plan, b: Plan, name: str) -> PartingLine | None:

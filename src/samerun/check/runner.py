@@ -33,9 +33,20 @@ class Run:
     plan: Plan
     timed_out: bool = False
     traces: RunTraces = field(init=False)
+    steps: int = field(init=False)
+    events: int = field(init=False)
+    operators: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.traces = RunTraces(self.folder)
+        self.steps, self.events = self.traces.steps(), self.traces.events()
+        self.operators = self.traces.operators()
+
+    def discard(self) -> None:
+        """Delete the traces: they were compared and found the same, and can be large."""
+        for trace in self.traces.traces.values():
+            trace.path.unlink(missing_ok=True)
+        self.traces.traces.clear()
 
     @property
     def failed(self) -> bool:
@@ -84,6 +95,7 @@ class Runner:
         environment.pop(ROLE_VARIABLE, None)
         path = [str(bootstrap_folder()), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
+        label = f"{name} ({', '.join(vary)})" if vary and name != f"varied-{vary[0]}" else name
         begin = time.monotonic()
         timed_out = False
         with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
@@ -94,11 +106,11 @@ class Runner:
                     f"{plan.command[0]} cannot be started: {error.strerror}.", hint="Is it installed and on PATH?"
                 ) from error
             try:
-                timed_out = self._wait(process, name, begin)
+                timed_out = self._wait(process, label, begin)
             finally:
                 processes.kill_all(process, str(config))
         seconds = time.monotonic() - begin
-        self.progress(name, seconds, "done")
+        self.progress(label, seconds, "done")
         return Run(name, vary, process.returncode, seconds, folder, plan, timed_out)
 
     def _wait(self, process: subprocess.Popen[bytes], name: str, begin: float) -> bool:

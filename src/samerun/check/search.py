@@ -77,6 +77,7 @@ class Search:
                 if difference is not None:
                     situation = self.closer(Situation("rerun", first, again, difference))
                     return self.rerun_differs(situation, varying, number)
+                self.finished(again)
             self.outcomes["rerun"] = Outcome("rerun", SAME, f"{max(2, self.repeat)} runs of the same command")
         if varying:
             found = self.vary(first, varying)
@@ -96,6 +97,7 @@ class Search:
             together = self.run(self.varied(varying, varying), "varied-together", names)
             whole = self.difference(first, together)
             if whole is None:
+                self.finished(together)
                 for variation in varying:
                     self.settle(variation, SAME)
                 return None
@@ -105,7 +107,9 @@ class Search:
             run = self.run(self.varied(varying, [variation]), f"varied-{variation.name}", (variation.name,))
             difference = self.difference(first, run)
             self.settle(variation, SAME if difference is None else DIFFERENT, failure_of(run))
-            if difference is not None and found is None:
+            if difference is None:
+                self.finished(run)
+            elif found is None:
                 found, culprit = self.closer(Situation(variation.name, first, run, difference)), variation
         if found is None and len(varying) > 1:
             assert whole is not None
@@ -148,6 +152,11 @@ class Search:
             found = Difference("process", "main", "main", None, None, 0, 0)
         return found
 
+    def finished(self, run: Run) -> None:
+        """A run that was found the same is not looked at again."""
+        if not self.saved:
+            run.discard()
+
     def closer(self, situation: Situation) -> Situation:
         """Where only steps were recorded so far into the program: both again, with that step's operators."""
         difference, plan = situation.difference, situation.a.plan
@@ -185,7 +194,7 @@ class Search:
     def report(
         self, verdict: str, situation: Situation | None = None, found: attribution.Found | None = None
     ) -> CheckReport:
-        if verdict == SAME and self.runs and not self.runs[0].traces.operators():
+        if verdict == SAME and self.runs and not self.runs[0].operators:
             self.notes.append("No torch operator ran where samerun could see it: only the exit codes were compared.")
         first = place(situation, found) if situation is not None else None
         cause = found.cause if found is not None else None
@@ -203,7 +212,7 @@ class Search:
 
     def record(self, run: Run) -> RunRecord:
         return RunRecord(
-            run.name, run.vary, run.exit_code, run.traces.steps(), run.traces.events(), round(run.seconds, 2),
+            run.name, run.vary, run.exit_code, run.steps, run.events, round(run.seconds, 2),
             str(run.folder) if self.saved else None,
         )  # fmt: skip
 

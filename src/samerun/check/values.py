@@ -30,9 +30,19 @@ def read_kept(path: Path) -> list[tuple[str, list[int], bytes]]:
         return [(t["dtype"], t["shape"], file.read(t["bytes"])) for t in head["tensors"]]
 
 
-def compare_kept(a: Path, b: Path) -> Elements | None:
-    """The first tensor that differs, or None when they cannot be compared or none differs."""
+def kept_line(path: Path) -> int:
+    with open(path, "rb") as file:
+        return int(json.loads(file.readline())["line"])
+
+
+def compare_kept(a: Path, b: Path, line: int) -> Elements | None:
+    """The first tensor that differs, or None when they cannot be compared or none differs.
+
+    Both must come from the operator at `line`: a program that differs by itself may keep another one.
+    """
     try:
+        if any(kept_line(path) != line for path in (a, b)):
+            return None
         pairs = zip(read_kept(a), read_kept(b), strict=False)
     except (OSError, ValueError, KeyError):
         return None

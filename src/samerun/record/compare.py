@@ -2,7 +2,8 @@
 
 Compared are the values a program computes: operators, draws of torch's generators, what optimizer steps
 and ended models hold. Host events (clocks, entropy, listings, ...) are evidence: they may differ freely
-as long as no value does. Traces are read in chunks; nothing is held but the chunks at hand.
+as long as no value does. Operators that only one run has (logging by the clock, say) are passed over
+when everything around them is the same: they are the difference only when they are followed by one.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import numpy as np
 from samerun.record import format as f
 from samerun.record.reader import Trace
 from samerun.record.run import Event, RunTraces, events_of, resolve
+from samerun.record.streams import Array, Names, ValueStream, value_chunks
 
-SOFT_LEAVES = frozenset(("batch", "rng", "rng.numpy", "rng.python"))
 RESYNC = 4096
-RESYNC_RUN = 4
-
-Array = np.ndarray[Any, Any]
+"""So far ahead it is looked whether two runs go on alike."""
+RESYNC_RUN = 6
+"""So many events in a row must be the same for that."""
+SHOWN = 64
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,11 @@ class Difference:
     b: Event | None
     step: int
     ordinal: int
-    """Number of the operator among those of its thread, from 1; 0 where it is no operator."""
+    """Number of the operator among those of its thread in run A, from 1; 0 where it is no operator."""
     extra_in: str = ""
     """With "operator": the run ("a" or "b") that has events the other lacks."""
     extra: tuple[Event, ...] = ()
+    ordinal_b: int = 0
 
     @property
     def event(self) -> Event | None:
@@ -62,7 +65,7 @@ def first_difference(a: RunTraces, b: RunTraces) -> Difference | None:
         if one is None or other is None:
             present = one or other
             assert present is not None
-            if missing is None and any(f.OPERATOR in np.unique(c["kind"]) for c in present.chunks()):
+            if missing is None and any((c["kind"] == f.OPERATOR).any() for c in present.chunks()):
                 missing = Difference("process", role, "main", None, None, 0, 0, "a" if one else "b")
             continue
         found = compare_traces(one, other)
@@ -75,14 +78,14 @@ def compare_traces(a: Trace, b: Trace) -> Difference | None:
     """The first difference of two processes: of all its threads' the earliest."""
     threads_a, threads_b = threads_of(a), threads_of(b)
     names = Names(a, b)
+    alone = len(threads_a) == 1 and len(threads_b) == 1
     found: list[Difference] = []
     for role in dict.fromkeys([*threads_a, *threads_b]):
         numbers = threads_a.get(role, []), threads_b.get(role, [])
-        alone = len(threads_a) == 1 and len(threads_b) == 1
-        if role.rsplit("/", 1)[-1].startswith(f.POOL_THREAD):
+        if role.rsplit("/", 1)[-1] == f.POOL_THREAD:
             difference = compare_sets(a, b, names, role, numbers)
         else:
-            difference = compare_streams(a, b, names, role, None if alone else numbers)
+            difference = StreamComparison(a, b, names, role, None if alone else numbers).first()
         if difference is not None:
             found.append(difference)
     return min(found, key=lambda d: d.event.index if d.event else 0) if found else None
@@ -100,58 +103,6 @@ def threads_of(trace: Trace) -> dict[str, list[int]]:
     return roles
 
 
-class Names:
-    """Translate the numbers of run B's strings and places into run A's."""
-
-    def __init__(self, a: Trace, b: Trace) -> None:
-        strings = {text: number for number, text in enumerate(a.strings)}
-        places = {place: number for number, place in enumerate(a.places)}
-        self.strings = np.array(
-            [strings.get(text, len(a.strings) + i) for i, text in enumerate(b.strings)], dtype=np.uint32
-        )
-        self.places = np.array(
-            [places.get(place, len(a.places) + i) for i, place in enumerate(b.places)], dtype=np.uint32
-        )
-        soft = [strings[name] for name in SOFT_LEAVES if name in strings]
-        self.soft = np.array(soft, dtype=np.uint32)
-        torch_names = [number for text, number in strings.items() if text.startswith("torch")]
-        self.torch = np.array(torch_names, dtype=np.uint32)
-
-    def translate(self, chunk: Array) -> Array:
-        out = chunk.copy()
-        out["name"] = self.strings[np.minimum(chunk["name"], len(self.strings) - 1)]
-        out["place"] = self.places[np.minimum(chunk["place"], len(self.places) - 1)]
-        return out
-
-    def values(self, chunk: Array) -> Array:
-        """Mask of the events that are compared."""
-        kind = chunk["kind"]
-        mask: Array = (kind == f.OPERATOR) | (kind == f.FINAL)
-        leaf = kind == f.LEAF
-        if leaf.any():
-            mask |= leaf & ~np.isin(chunk["name"], self.soft)
-        draw = kind == f.DRAW
-        if draw.any():
-            mask |= draw & np.isin(chunk["name"], self.torch)
-        return mask
-
-
-def value_chunks(
-    trace: Trace, names: Names, translate: bool, threads: list[int] | None
-) -> Iterator[tuple[Array, Array]]:
-    """(events compared, their indices in the file), chunk by chunk."""
-    at = 0
-    for chunk in trace.chunks():
-        if translate:
-            chunk = names.translate(chunk)
-        mask = names.values(chunk)
-        if threads is not None:
-            mask &= np.isin(chunk["thread"], threads)
-        where = np.flatnonzero(mask)
-        yield chunk[where], where + at
-        at += len(chunk)
-
-
 def unequal(a: Array, b: Array) -> Array:
     """Mask of the positions where two equally long runs of events differ."""
     operator = a["kind"] == f.OPERATOR
@@ -163,122 +114,153 @@ def unequal(a: Array, b: Array) -> Array:
     return wrong
 
 
-def compare_streams(
-    a: Trace, b: Trace, names: Names, role: str, numbers: tuple[list[int], list[int]] | None
-) -> Difference | None:
-    """Position by position."""
-    left = value_chunks(a, names, False, numbers[0] if numbers else None)
-    right = value_chunks(b, names, True, numbers[1] if numbers else None)
-    empty = (np.empty(0, _dtype(a)), np.empty(0, np.int64))
-    (ea, ia), (eb, ib) = empty, empty
-    done_a = done_b = False
-    operators = steps = 0
-    while True:
-        while not len(ea) and not done_a:
-            item = next(left, None)
-            done_a = item is None
-            ea, ia = item or empty
-        while not len(eb) and not done_b:
-            item = next(right, None)
-            done_b = item is None
-            eb, ib = item or empty
-        if not len(ea) and not len(eb):
-            return None
-        size = min(len(ea), len(eb))
-        wrong = np.flatnonzero(unequal(ea[:size], eb[:size])) if size else np.empty(0, np.int64)
-        at = int(wrong[0]) if len(wrong) else size
-        operators += int((ea[:at]["kind"] == f.OPERATOR).sum())
-        if len(wrong) or not size:
-            ea, ia = _at_least(ea[at:], ia[at:], left)
-            eb, ib = _at_least(eb[at:], ib[at:], right)
-            steps = _steps_before(a if len(ea) else b, int((ia if len(ea) else ib)[0]))
-            return _describe(a, b, role, (ea, ia), (eb, ib), operators, steps)
-        ea, ia, eb, ib = ea[size:], ia[size:], eb[size:], ib[size:]
+class StreamComparison:
+    """Two streams of events, position by position, with what only one of them has passed over."""
+
+    def __init__(
+        self, a: Trace, b: Trace, names: Names, role: str, numbers: tuple[list[int], list[int]] | None
+    ) -> None:
+        self.traces = a, b
+        self.role = role
+        self.left = ValueStream(a, names, False, numbers[0] if numbers else None)
+        self.right = ValueStream(b, names, True, numbers[1] if numbers else None)
+        self.operators = [0, 0]
+        self.inserted: Difference | None = None
+        """The last place where one run alone draws from a torch generator."""
+
+    def first(self) -> Difference | None:
+        left, right = self.left, self.right
+        while left.fill(1) | right.fill(1):
+            size = min(len(left.events), len(right.events))
+            wrong = np.flatnonzero(unequal(left.events[:size], right.events[:size]))
+            same = int(wrong[0]) if len(wrong) else size
+            self._drop(same, same)
+            if not len(wrong) and size:
+                continue
+            left.fill(RESYNC), right.fill(RESYNC)
+            if size and same_place(left.events[0], right.events[0]):
+                return self._blame(self._value_difference())
+            extra_in, count = resync(left.events, right.events, unequal_pair)
+            if not count or self._holds_results(extra_in, count):
+                return self._other_operator()
+            self._pass_over(extra_in, count)
+        return None
+
+    def _drop(self, left: int, right: int) -> None:
+        for at, stream, count in ((0, self.left, left), (1, self.right, right)):
+            self.operators[at] += int((stream.events[:count]["kind"] == f.OPERATOR).sum())
+            stream.drop(count)
+
+    def _holds_results(self, extra_in: str, count: int) -> bool:
+        """Optimizer steps and ended models are results: what only one run has of them is a difference."""
+        kinds = (self.left if extra_in == "a" else self.right).events[:count]["kind"]
+        return bool(((kinds == f.LEAF) | (kinds == f.FINAL)).any())
+
+    def _pass_over(self, extra_in: str, count: int) -> None:
+        extra = (self.left if extra_in == "a" else self.right).events[:count]
+        if (extra["kind"] == f.DRAW).any():
+            self.inserted = self._other_operator((extra_in, count))
+        self._drop(count if extra_in == "a" else 0, count if extra_in == "b" else 0)
+
+    def _blame(self, difference: Difference) -> Difference:
+        """A generator in another state after draws that only one run made: they are the difference."""
+        a, b = difference.a, difference.b
+        if difference.what == "draw" and self.inserted is not None and a and b and a.inputs == b.inputs:
+            return self.inserted
+        return difference
+
+    def _heads(self) -> tuple[Event | None, Event | None, int]:
+        """The two events at hand and the step they belong to."""
+        one, other = (
+            resolve(trace, int(stream.indices[0]), raw_event(trace, stream.indices[0])) if len(stream.events) else None
+            for trace, stream in zip(self.traces, (self.left, self.right), strict=True)
+        )
+        first = one or other
+        assert first is not None
+        return one, other, steps_before(self.traces[0] if one else self.traces[1], first.index) + 1
+
+    def _value_difference(self) -> Difference:
+        one, other, step = self._heads()
+        assert one is not None and other is not None
+        ordinals = [n + 1 if one.kind in (f.OPERATOR, f.DRAW) else 0 for n in self.operators]
+        return Difference(
+            kind_of_difference(one, other), self.traces[0].role, self.role, one, other, step, ordinals[0],
+            ordinal_b=ordinals[1],
+        )  # fmt: skip
+
+    def _other_operator(self, extra: tuple[str, int] | None = None) -> Difference:
+        """One run goes on with something else; `extra`: (run, events) where it is known what it has more."""
+        one, other, step = self._heads()
+        left, right = self.left, self.right
+        extra_in, count = extra or resync(left.events, right.events, other_place)
+        trace, stream = (self.traces[0], left) if extra_in == "a" else (self.traces[1], right)
+        events = tuple(resolve(trace, int(i), raw_event(trace, i)) for i in stream.indices[: min(count, SHOWN)])
+        ordinal = self.operators[0] + 1 if one is not None and one.kind == f.OPERATOR else 0
+        return Difference("operator", self.traces[0].role, self.role, one, other, step, ordinal, extra_in, events)
 
 
-def _dtype(trace: Trace) -> Any:
-    from samerun.record.reader import EVENT_DTYPE
-
-    return EVENT_DTYPE
-
-
-def _at_least(events: Array, indices: Array, more: Iterator[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Enough events behind a difference to see how the runs go on."""
-    while len(events) < RESYNC:
-        item = next(more, None)
-        if item is None:
-            break
-        events, indices = np.concatenate([events, item[0]]), np.concatenate([indices, item[1]])
-    return events[:RESYNC], indices[:RESYNC]
-
-
-def _steps_before(trace: Trace, index: int) -> int:
-    at = total = 0
-    for chunk in trace.chunks():
-        part = chunk[: max(0, index - at)]
-        total += int((part["kind"] == f.STEP).sum())
-        at += len(chunk)
-        if at >= index:
-            break
-    return total
-
-
-def _describe(
-    a: Trace, b: Trace, role: str, left: tuple[Array, Array], right: tuple[Array, Array], operators: int, steps: int
-) -> Difference:
-    (ea, ia), (eb, ib) = left, right
-    one = resolve(a, int(ia[0]), _raw(a, ia[0])) if len(ea) else None
-    other = resolve(b, int(ib[0]), _raw(b, ib[0])) if len(eb) else None
-    first = one or other
-    assert first is not None
-    ordinal = operators + 1 if first.kind == f.OPERATOR else operators if first.kind == f.DRAW else 0
-    process = a.role
-    if one is None or other is None or (one.kind, one.name, one.file, one.line) != (
-        other.kind, other.name, other.file, other.line,
-    ):  # fmt: skip
-        extra_in, count = resync(ea, eb)
-        source, indices = (a, ia) if extra_in == "a" else (b, ib)
-        extra = tuple(resolve(source, int(i), _raw(source, i)) for i in indices[: min(count, 64)])
-        return Difference("operator", process, role, one, other, steps + 1, ordinal, extra_in, extra)
+def kind_of_difference(one: Event, other: Event) -> str:
+    """What differs between two events of the same kind, name and place."""
     if one.kind == f.DRAW:
-        what, ordinal = "draw", operators + 1
-    elif one.kind == f.LEAF:
-        what = "leaf"
-    elif one.kind == f.FINAL:
-        what = "final"
-    elif one.aux != other.aux:
-        what = "scalars"
-    elif one.inputs != other.inputs:
-        what = "inputs"
-    elif one.outputs != other.outputs:
-        what = "outputs"
-    else:
-        what = "operator"  # the module path alone
-    return Difference(what, process, role, one, other, steps + 1, ordinal)
+        return "draw"
+    if one.kind == f.LEAF:
+        return "leaf"
+    if one.kind == f.FINAL:
+        return "final"
+    if one.aux != other.aux:
+        return "scalars"
+    return "inputs" if one.inputs != other.inputs else "outputs"
 
 
-def resync(a: Array, b: Array) -> tuple[str, int]:
-    """Which run has extra events before the two go on alike, and how many; ("", 0) when they never do."""
-    if not len(a):
-        return "b", len(b)
-    if not len(b):
-        return "a", len(a)
+def same_place(a: Any, b: Any) -> bool:
+    return bool((a["kind"], a["name"], a["place"]) == (b["kind"], b["name"], b["place"]))
+
+
+def unequal_pair(events: Array, one: Any) -> Array:
+    """Mask of the events that are not the same as `one`, values included."""
+    return unequal(events, np.broadcast_to(np.asarray(one), events.shape))
+
+
+def other_place(events: Array, one: Any) -> Array:
+    """Mask of the events that are another operator, or another line, than `one`."""
+    wrong: Array = (events["name"] != one["name"]) | (events["place"] != one["place"])
+    return wrong
+
+
+def resync(a: Array, b: Array, differ: Any) -> tuple[str, int]:
+    """Which run has extra events before the two go on alike, and how many; ("", 0) when they do not.
+
+    A run that has ended goes on alike with what is not there: all that the other still has is extra.
+    """
+    if not len(a) or not len(b):
+        return ("b", len(b)) if not len(a) else ("a", len(a))
 
     def find(short: Array, long: Array) -> int:
         head = min(RESYNC_RUN, len(short))
-        same = np.ones(max(0, len(long) - head + 1), dtype=bool)
+        places = len(long) - head + 1
+        if places <= 1:
+            return 0
+        same = np.ones(places, dtype=bool)
         for i in range(head):
-            part = long[i : i + len(same)]
-            same &= (part["name"] == short[i]["name"]) & (part["place"] == short[i]["place"])
+            same &= ~differ(long[i : i + places], short[i])
         hits = np.flatnonzero(same)
         return int(hits[0]) if len(hits) else 0
 
     in_b, in_a = find(a, b), find(b, a)
     if in_b and (not in_a or in_b <= in_a):
         return "b", in_b
-    if in_a:
-        return "a", in_a
-    return "", 0
+    return ("a", in_a) if in_a else ("", 0)
+
+
+def steps_before(trace: Trace, index: int) -> int:
+    """Optimizer steps that ended before an event."""
+    at = total = 0
+    for chunk in trace.chunks():
+        if at >= index:
+            break
+        total += int((chunk[: index - at]["kind"] == f.STEP).sum())
+        at += len(chunk)
+    return total
 
 
 def compare_sets(
@@ -286,42 +268,32 @@ def compare_sets(
 ) -> Difference | None:
     """Threads of a pool take tasks as they come: their events are compared without their order."""
     (ea, ia), (eb, ib) = (
-        _all(value_chunks(trace, names, translate, threads))
+        gathered(value_chunks(trace, names, translate, threads))
         for trace, translate, threads in ((a, False, numbers[0]), (b, True, numbers[1]))
     )
-    keys_a, keys_b = _keys(ea), _keys(eb)
+    keys_a, keys_b = set_keys(ea), set_keys(eb)
     if len(keys_a) == len(keys_b) and np.array_equal(np.sort(keys_a), np.sort(keys_b)):
         return None
     only_a = np.flatnonzero(~np.isin(keys_a, keys_b))
     only_b = np.flatnonzero(~np.isin(keys_b, keys_a))
-    one = resolve(a, int(ia[only_a[0]]), _raw(a, ia[only_a[0]])) if len(only_a) else None
-    other = None
+    one = resolve(a, int(ia[only_a[0]]), raw_event(a, ia[only_a[0]])) if len(only_a) else None
     for i in only_b:
-        event = resolve(b, int(ib[i]), _raw(b, ib[i]))
-        if one is None or (event.name, event.file, event.line) == (one.name, one.file, one.line):
-            other = event
-            break
-    first = one or other
-    if first is None:
-        return Difference("operator", a.role, role, None, None, 0, 0)
-    steps = _steps_before(a if one else b, first.index)
-    if one is None or other is None:
-        what = "operator"
-    elif one.kind == f.DRAW:
-        what = "draw"
-    elif one.aux != other.aux:
-        what = "scalars"
-    else:
-        what = "inputs" if one.inputs != other.inputs else "outputs"
-    return Difference(what, a.role, role, one, other, steps + 1, 0)
+        other = resolve(b, int(ib[i]), raw_event(b, ib[i]))
+        if one is None:
+            return Difference("operator", a.role, role, None, other, steps_before(b, other.index) + 1, 0, "b")
+        if (other.kind, other.name, other.file, other.line) == (one.kind, one.name, one.file, one.line):
+            step = steps_before(a, one.index) + 1
+            return Difference(kind_of_difference(one, other), a.role, role, one, other, step, 0)
+    step = steps_before(a, one.index) + 1 if one is not None else 0
+    return Difference("operator", a.role, role, one, None, step, 0, "a")
 
 
-def _all(chunks: Iterator[tuple[Array, Array]]) -> tuple[Array, Array]:
+def gathered(chunks: Iterator[tuple[Array, Array]]) -> tuple[Array, Array]:
     items = list(chunks)
     return np.concatenate([e for e, _ in items]), np.concatenate([i for _, i in items])
 
 
-def _keys(events: Array) -> Array:
+def set_keys(events: Array) -> Array:
     """One number for each event, for comparing sets of them."""
     with np.errstate(over="ignore"):
         key = events["out0"] * np.uint64(0x9E3779B97F4A7C15) ^ events["inputs"]
@@ -330,7 +302,7 @@ def _keys(events: Array) -> Array:
     return np.asarray(key)
 
 
-def _raw(trace: Trace, index: Any) -> Any:
+def raw_event(trace: Trace, index: Any) -> Any:
     """The record as it stands in the file, with the file's own numbers."""
     at = 0
     for chunk in trace.chunks():
@@ -338,3 +310,6 @@ def _raw(trace: Trace, index: Any) -> Any:
             return chunk[int(index) - at]
         at += len(chunk)
     raise IndexError(index)
+
+
+__all__ = ["Difference", "compare_traces", "first_difference"]

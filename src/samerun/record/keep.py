@@ -11,12 +11,14 @@ from samerun.record.recorder import Recorder
 LIMIT_BYTES = 1 << 28
 
 
-def keep(capture: Capture, recorder: Recorder, tensors: list[Any], operator: str) -> None:
+def keep(capture: Capture, recorder: Recorder, tensors: list[Any], operator: str, place: int) -> None:
     """Write the tensors as raw bytes behind one line of JSON; nothing is pickled."""
     if recorder.own_role() != capture.role:
         return
     import torch
 
+    writer = recorder.writer
+    line = writer.line_of(place) if writer is not None else 0
     parts: list[bytes] = []
     heads = []
     for tensor in tensors:
@@ -27,6 +29,6 @@ def keep(capture: Capture, recorder: Recorder, tensors: list[Any], operator: str
         raw = bytes(dense.reshape(-1).view(torch.uint8).numpy()) if size else b""
         heads.append({"dtype": str(tensor.dtype), "shape": list(tensor.shape), "bytes": len(raw)})
         parts.append(raw)
-    head = json.dumps({"operator": operator, "tensors": heads}).encode() + b"\n"
+    head = json.dumps({"operator": operator, "line": line, "tensors": heads}).encode() + b"\n"
     with open(capture.path, "wb") as file:
         file.write(head + b"".join(parts))

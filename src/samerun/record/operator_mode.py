@@ -259,7 +259,7 @@ class OperatorMode(TorchDispatchMode):
         state.ordinal += 1
         capture = self.capture
         if capture is not None and state.ordinal == capture.ordinal and thread == capture.thread:
-            keep.keep(capture, self.recorder, kept, operator.name)
+            keep.keep(capture, self.recorder, kept, operator.name, place)
         writer.append(_pack(f.OPERATOR, flags, thread, operator.number, place, scalars, inputs, digest))
 
 

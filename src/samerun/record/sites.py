@@ -30,9 +30,12 @@ def is_library_file(name: str) -> bool:
     """True for files of Python, of installed packages, of samerun, and for code with no file."""
     if name.startswith(("<", _HERE)):
         return True
-    if any(name.startswith(folder) for folder in _user_folders):
-        return False
-    return name.startswith(_LIBRARIES) or "site-packages" in name or "dist-packages" in name
+    user = max((len(folder) for folder in _user_folders if name.startswith(folder)), default=0)
+    library = max((len(folder) for folder in _LIBRARIES if name.startswith(folder)), default=0)
+    if library > user:  # a virtual environment inside the user's folder
+        return True
+    rest = name[user:]
+    return (library > 0 and not user) or "site-packages" in rest or "dist-packages" in rest
 
 
 def treat_as_user(folder: str) -> None:

@@ -76,9 +76,11 @@ class Storages:
                 free(entry.weak)
         self._purge_at = max(4096, 2 * len(self._table))
 
-    def shared_with_numpy(self, tensor: Any) -> None:
-        """From now on the memory may change behind torch's back."""
-        self.of(tensor).ours = False
+    def shared(self, storage: Any) -> None:
+        """From now on the memory may change behind torch's back. (Memory not known yet is never trusted.)"""
+        entry = self._table.get(storage._cdata)
+        if entry is not None:
+            entry.ours = False
 
     def value(self, tensor: Any, entry: Storage) -> bytes:
         """16 bytes that stand for an input's value.
@@ -86,6 +88,8 @@ class Storages:
         For contiguous tensors its digest. For other views of memory whose whole content is known, a
         digest of that content and of the view's geometry, which needs no copy.
         """
+        if tensor.is_conj() or tensor.is_neg():  # rare; its geometry is that of what it is made of
+            return d.digest(tensor)
         contiguous = tensor.is_contiguous()
         if not entry.ours:
             return self._outside(tensor, entry, contiguous)
@@ -100,8 +104,7 @@ class Storages:
         view = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
         found = entry.known.get(view)
         if found is None:
-            geometry = f"{view}{tensor.is_conj()}{tensor.is_neg()}".encode()
-            found = entry.known[view] = xxh3_128_digest(entry.content + geometry)
+            found = entry.known[view] = xxh3_128_digest(entry.content + str(view).encode())
         return found
 
     def _outside(self, tensor: Any, entry: Storage, contiguous: bool) -> bytes:
@@ -135,13 +138,14 @@ class Storages:
         entry.known.clear()
         entry.writer = thread
         whole = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
-        if tensor.is_contiguous():
-            key = (tensor.storage_offset(), tensor.shape, tensor.dtype)
+        plain = tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+        key: tuple[Any, ...] = (tensor.storage_offset(), tensor.shape, tensor.dtype)
+        if plain:
             entry.known[key] = found
         else:
-            key = (tensor.storage_offset(), tensor.shape, tensor.stride())
+            key = (*key, tensor.stride(), tensor.is_conj(), tensor.is_neg())
         if whole:
-            entry.content = found if tensor.is_contiguous() else xxh3_128_digest(found + str(key).encode())
+            entry.content = found if plain else xxh3_128_digest(found + str(key).encode())
             entry.uninitialised = False
         elif entry.content is not None:
             entry.content = xxh3_128_digest(entry.content + str(key).encode() + found)

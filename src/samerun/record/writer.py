@@ -66,6 +66,10 @@ class TraceWriter:
                     self._places[key] = number
         return number
 
+    def line_of(self, number: int) -> int:
+        """The line of a place; 0 for an unknown one."""
+        return next((line for (_, line, _), known in self._places.items() if known == number), 0)
+
     def append(self, event: bytes) -> None:
         self._pending.append(event)
         if len(self._pending) >= FLUSH_EVENTS:

@@ -17,8 +17,8 @@ class Progress:
         if self.quiet:
             return
         if state == "done":
-            print(("\r\x1b[K" if self.live else "") + f"  {name:24} {seconds:6.1f} s", file=sys.stderr, flush=True)
+            print(("\r\x1b[K" if self.live else "") + f"  {name:40} {seconds:6.1f} s", file=sys.stderr, flush=True)
             self._shown = -1.0
         elif self.live and seconds - self._shown >= 0.2:
             self._shown = seconds
-            print(f"\r\x1b[K  {name:24} {seconds:6.1f} s ...", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K  {name:36} {seconds:6.1f} s ...", end="", file=sys.stderr, flush=True)

@@ -47,23 +47,27 @@ def install(recorder: Recorder, torch: Any) -> None:
         enter()
     for name in ("numpy", "__dlpack__"):
         watch_sharing(recorder, table, torch.Tensor, name)
+    for name in ("_share_fd_cpu_", "_share_filename_cpu_"):  # `share_memory_`, and what goes to other processes
+        watch_sharing(recorder, table, torch.UntypedStorage, name)
 
 
-def watch_sharing(recorder: Recorder, table: Any, tensor_type: Any, name: str) -> None:
-    """From `tensor.numpy()` on, others can write to the tensor's memory without an operator."""
-    original = getattr(tensor_type, name)
+def watch_sharing(recorder: Recorder, table: Any, owner: Any, name: str) -> None:
+    """From `tensor.numpy()` and the like on, others can write to the memory without an operator."""
+    original = getattr(owner, name)
 
     def sharing(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not recorder.thread.inside and not recorder.stopped:
             try:
-                if is_readable(self):
-                    table.storages.shared_with_numpy(self)
+                if not hasattr(self, "untyped_storage"):
+                    table.storages.shared(self)
+                elif is_readable(self):
+                    table.storages.shared(self.untyped_storage())
             except Exception as error:
-                recorder.stop(f"samerun's recorder failed at Tensor.{name}: {error!r}")
+                recorder.stop(f"samerun's recorder failed at {owner.__name__}.{name}: {error!r}")
         return original(self, *args, **kwargs)
 
-    sharing.__name__, sharing.__qualname__, sharing.__doc__ = name, f"Tensor.{name}", original.__doc__
-    setattr(tensor_type, name, sharing)
+    sharing.__name__, sharing.__qualname__, sharing.__doc__ = name, f"{owner.__name__}.{name}", original.__doc__
+    setattr(owner, name, sharing)
 
 
 INTERCEPTOR = Interceptor("operators", "torch", install)
