@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,9 @@ from samerun.check.runner import Run, RunFailed, Runner
 from samerun.check.situation import Situation
 from samerun.record import format as f
 from samerun.record.compare import Difference, first_difference
+
+NEEDED_BYTES = 1 << 16
+"""With less free space than this a run cannot be recorded, and a program cannot print."""
 
 
 @dataclass
@@ -68,8 +72,8 @@ class Search:
                 self.settle(variation, "skipped", variation.unavailable())
         varying = [v for v in chosen if v.name != "rerun"]
         first = self.run(self.control(varying), "control-1")
-        must_end_well(first)
         self.look_at(first)
+        must_end_well(first)
         if any(v.name == "rerun" for v in chosen) or not varying:
             for number in range(2, max(2, self.repeat) + 1):
                 again = self.run(self.control(varying), f"control-{number}")
@@ -174,9 +178,11 @@ class Search:
 
     def look_at(self, run: Run) -> None:
         """Notice what keeps a run from being compared."""
-        if run.traces.failures:
+        full = shutil.disk_usage(run.folder).free < NEEDED_BYTES
+        if run.traces.failures or (full and run.failed):
+            reason = run.traces.failures[0] if run.traces.failures else "no space left on device"
             raise RunFailed(
-                f"Run {run.name} could not be recorded: {run.traces.failures[0]}.", run,
+                f"Run {run.name} could not be recorded in {run.folder.parent}: {reason}.", run,
                 hint="Free some space, or put the traces elsewhere with TMPDIR or --save.",
             )  # fmt: skip
         if not run.traces.traces and not run.failed:

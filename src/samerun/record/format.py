@@ -71,4 +71,5 @@ FOREIGN_WRITE = 8  # operators: an input was last written by another thread
 UNSEEDED = 16  # generators: made or seeded without a seed
 UNINITIALISED = 16  # operators: an input holds memory that nothing wrote
 NO_INPUTS = 32  # operators: there are no tensor inputs
+ON_DEVICE = 128  # operators, leaves: some digest is of the kind computed on a device, not xxh3
 INEXACT = 64  # operators: some tensor could not be read, only its dtype and shape are in the digest

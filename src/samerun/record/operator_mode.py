@@ -179,6 +179,8 @@ class OperatorMode(TorchDispatchMode):
                 flags |= f.INEXACT
                 parts.append(d.digest(tensor))
                 continue
+            if not tensor.is_cpu:
+                flags |= f.ON_DEVICE
             entry = storages.of(tensor)
             if entry.writer != thread and entry.writer >= 0:
                 flags |= f.FOREIGN_WRITE
@@ -227,6 +229,8 @@ class OperatorMode(TorchDispatchMode):
             kept.append(tensor)
             if not d.is_readable(tensor):
                 continue
+            if not tensor.is_cpu:
+                flags |= f.ON_DEVICE
             entry = storages.of(tensor)
             if operator.asynchronous:
                 entry.ours = False
@@ -244,7 +248,10 @@ class OperatorMode(TorchDispatchMode):
             if not d.is_readable(tensor):
                 flags |= f.INEXACT
                 results.append(d.digest(tensor))
-            elif storages.knows(tensor):  # an alias that its schema does not speak of
+                continue
+            if not tensor.is_cpu:
+                flags |= f.ON_DEVICE
+            if storages.knows(tensor):  # an alias that its schema does not speak of
                 results.append(storages.value(tensor, storages.of(tensor)))
             else:
                 results.append(storages.made(tensor, storages.of(tensor, True), thread))

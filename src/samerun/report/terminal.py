@@ -20,7 +20,7 @@ def show(report: CheckReport, console: Console) -> None:
     """Print the report; reads well in 80 columns."""
     console.print(verdict(report))
     console.print()
-    console.print(Padding(variations(report), (0, 0, 0, INDENT)))
+    console.print(Padding(variations(report), (0, 0, 0, INDENT), expand=False))
     if report.verdict == DIFFERENT:
         for part in (where(report), why(report), fix(report)):
             if part is not None:
@@ -76,11 +76,11 @@ def where(report: CheckReport) -> Group | None:
         at.append(f"({first.phase}, step {first.step})")
     elif first.step:
         at.append(f"(step {first.step})")
-    lines.append(Padding(Text(" ".join(at)), (0, 0, 0, INDENT)))
-    lines.append(Padding(Text(differing(first)), (0, 0, 0, INDENT)))
+    lines.append(Padding(Text(" ".join(at)), (0, 0, 0, INDENT), expand=False))
+    lines.append(Padding(Text(differing(first)), (0, 0, 0, INDENT), expand=False))
     same_place = report.cause is not None and (report.cause.file, report.cause.line) == (first.file, first.line)
     if first.file and not same_place:
-        lines.append(Padding(excerpt(first.file, first.line, 0), (0, 0, 0, INDENT)))
+        lines.append(Padding(excerpt(first.file, first.line, 0), (0, 0, 0, INDENT), expand=False))
     return Group(*lines)
 
 
@@ -89,7 +89,8 @@ def differing(first: FirstDifference) -> str:
     parts = []
     if first.elements_different is not None and first.elements is not None:
         plural = "" if first.elements == 1 else "s"
-        parts.append(f"{first.elements_different} of {first.elements} element{plural} differ")
+        verb = "differs" if first.elements_different == 1 else "differ"
+        parts.append(f"{first.elements_different} of {first.elements} element{plural} {verb}")
         if first.max_abs is not None:
             parts.append(f"by up to {first.max_abs:.3g}")
         if first.max_ulp is not None:
@@ -112,11 +113,11 @@ def why(report: CheckReport) -> Group | None:
     head.append(f"  {how}", style="dim not bold")
     lines: list[Text | Padding] = [head]
     if cause.file:
-        lines.append(Padding(excerpt(cause.file, cause.line, CONTEXT), (0, 0, 0, INDENT)))
-    lines.extend(Padding(Text(f"- {each}"), (0, 0, 0, INDENT)) for each in cause.evidence)
+        lines.append(Padding(excerpt(cause.file, cause.line, CONTEXT), (0, 0, 0, INDENT), expand=False))
+    lines.extend(Padding(Text(f"- {each}"), (0, 0, 0, INDENT), expand=False) for each in cause.evidence)
     for other in report.others[:3]:
         text = f"also seen: {other.kind} at {other.file}:{other.line}"
-        lines.append(Padding(Text(text, style="dim"), (0, 0, 0, INDENT)))
+        lines.append(Padding(Text(text, style="dim"), (0, 0, 0, INDENT), expand=False))
     return Group(*lines)
 
 
@@ -124,16 +125,16 @@ def fix(report: CheckReport) -> Group | None:
     if report.fix is None:
         return None
     lines: list[Text | Padding] = [Text("Fix", style="bold green")]
-    lines.append(Padding(Text(report.fix.summary), (0, 0, 0, INDENT)))
+    lines.append(Padding(Text(report.fix.summary), (0, 0, 0, INDENT), expand=False))
     if report.fix.patch:
-        lines.append(Padding(Text(report.fix.patch, style="cyan"), (0, 0, 0, INDENT)))
+        lines.append(Padding(Text(report.fix.patch, style="cyan"), (0, 0, 0, INDENT), expand=False))
     return Group(*lines)
 
 
 def excerpt(file: str, line: int, context: int) -> Text:
     """The file, and the line with its neighbours."""
     linecache.checkcache(file)
-    text = Text(f"{file}:{line}", style="cyan")
+    text = Text(f"{file}:{line}", style="cyan", no_wrap=True, overflow="ellipsis")
     for number in range(max(1, line - context), line + context + 1):
         source = linecache.getline(file, number).rstrip("\n")
         if not source and number != line:

@@ -35,8 +35,9 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
             return
         finally:
             state.inside -= 1
+        on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
         for name, value in leaves:
-            recorder.emit(f.LEAF, name=name, outputs=value, phase=f.BETWEEN)
+            recorder.emit(f.LEAF, name=name, outputs=value, flags=f.ON_DEVICE if on_device else 0, phase=f.BETWEEN)
         recorder.step_done(xxh3_128_digest(b"".join(value for _, value in leaves)))
 
     optimizer_module.register_optimizer_step_pre_hook(before)
