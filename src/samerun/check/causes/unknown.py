@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect
+from samerun.record import format as f
 
 
 def find(situation: Situation) -> list[Suspect]:
+    return [*seeds(situation), first_place(situation)]
+
+
+def seeds(situation: Situation) -> list[Suspect]:
+    """A seed that is another number in each run, whatever it was made of."""
+    for clue in situation.clues_of(f.SEED, f.CREATE):
+        if not clue.a.unseeded and clue.a.line and clue.b is not None:
+            why = f"{clue.a.name} is seeded at line {clue.a.line} with another value in each run"
+            return [Suspect("unknown", clue.a.file, clue.a.line, (why,), 7.0)]
+    return []
+
+
+def first_place(situation: Situation) -> Suspect:
     event = situation.difference.event
     file, line = (event.file, event.line) if event is not None else ("", 0)
     why = {
@@ -15,7 +29,7 @@ def find(situation: Situation) -> list[Suspect]:
         "leaf": "parameters differ although no operator did: something writes to them behind torch",
         "final": "a model differs at the end although no operator did: something writes to it behind torch",
     }.get(situation.difference.what, "nothing that was watched explains it")
-    return [Suspect("unknown", file, line, (why,), 9.0)]
+    return Suspect("unknown", file, line, (why,), 9.0)
 
 
 CAUSE = Cause(
