@@ -58,7 +58,6 @@ class Recorder:
         self.recording = config.depth != "steps" and not (config.window and config.window[0] > 1)
         self.enter_operators: Callable[[], None] | None = None
         self.roots: dict[int, Any] = {}
-        self.final: Callable[[], None] | None = None
         self.clock: Any = None
         self.real_time: Any = None
         self.loaders = 0
@@ -67,7 +66,6 @@ class Recorder:
         self.at_end: list[Callable[[], None]] = []
         self.on_step: list[Callable[[], None]] = []
         self.after_fork: list[Callable[[], None]] = []
-        self._children = itertools.count(1)
         self._threads = itertools.count(1)
         self._fork_number = 0
         self._repeats: dict[tuple[Any, ...], int] = {}
@@ -273,9 +271,6 @@ class Recorder:
         seen = self._repeats.get(key, 0) + 1
         self._repeats[key] = seen
         return seen <= FULL_EMISSION or not (seen & (seen - 1))
-
-    def reset_repeats(self) -> None:
-        self._repeats.clear()
 
     def step_done(self, root: bytes) -> None:
         """An optimizer step ended; `root` is the digest of its leaves."""

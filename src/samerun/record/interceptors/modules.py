@@ -57,27 +57,25 @@ def install(recorder: Recorder, torch: Any) -> None:
     modules.register_module_forward_hook(leave, always_call=True)
     recorder.roots = roots
     recorder.after_fork.append(roots.clear)  # what a child does with its parent's model is in its events
+    recorder.at_end.append(lambda: record_final(recorder))
 
-    def final() -> None:
-        """At the end: what every model that was called holds, however it was written."""
-        recorder.thread.inside += 1
-        for reference in list(roots.values()):
-            root = reference()
-            if root is None:
-                continue
-            try:
-                tensors = [*root.named_parameters(), *root.named_buffers()]
-                value = b"".join(name.encode() + digest(t) for name, t in tensors)
-            except Exception:  # a lazy module that never saw data
-                continue
-            recorder.emit(
-                f.FINAL, name=type(root).__name__, inputs=len(tensors), outputs=xxh3_128_digest(value),
-                phase=f.BETWEEN,
-            )  # fmt: skip
-        recorder.thread.inside -= 1
 
-    recorder.final = final
-    recorder.at_end.append(final)
+def record_final(recorder: Recorder) -> None:
+    """At the end: what every model that was called holds, however it was written."""
+    recorder.thread.inside += 1
+    for reference in list(recorder.roots.values()):
+        root = reference()
+        if root is None:
+            continue
+        try:
+            tensors = [*root.named_parameters(), *root.named_buffers()]
+            value = b"".join(name.encode() + digest(t) for name, t in tensors)
+        except Exception:  # a lazy module that never saw data
+            continue
+        recorder.emit(
+            f.FINAL, name=type(root).__name__, inputs=len(tensors), outputs=xxh3_128_digest(value), phase=f.BETWEEN
+        )
+    recorder.thread.inside -= 1
 
 
 INTERCEPTOR = Interceptor("modules", "torch", install)

@@ -38,11 +38,18 @@ def seed_bits(value: Any) -> int:
 
 
 def install(recorder: Recorder, numpy_random: Any) -> None:
-    """Wrap the module's functions; watch where seeds from the system enter (`randbits`)."""
-    get_state = numpy_random.get_state
-    pinned = recorder.config.pins
-    if pins.NUMPY_GLOBAL in pinned:
+    """Watch the global generator, seeds from the system, and generators that `default_rng` makes."""
+    if pins.NUMPY_GLOBAL in recorder.config.pins:
         numpy_random.seed(pins.fixed_seed("numpy"))
+    watch_draws(recorder, numpy_random)
+    watch_seeding(recorder, numpy_random)
+    watch_system_seeds(recorder)
+    watch_generators(recorder, numpy_random)
+
+
+def watch_draws(recorder: Recorder, numpy_random: Any) -> None:
+    """Wrap the module's functions, which draw from the global generator."""
+    get_state = numpy_random.get_state
 
     def state() -> bytes:
         now = get_state(legacy=False)
@@ -64,12 +71,16 @@ def install(recorder: Recorder, numpy_random: Any) -> None:
     for name in LEGACY_DRAWS:
         replace(numpy_random, name, draw)
 
-    def global_seed(original: Any) -> Any:
+
+def watch_seeding(recorder: Recorder, numpy_random: Any) -> None:
+    """Wrap `seed` and `set_state` of the global generator."""
+
+    def seeding(original: Any) -> Any:
         def seed(*args: Any, **kwargs: Any) -> None:
             value = args[0] if args else kwargs.get("seed")
             if value is None:
                 recorder.host(f.SEED, "numpy", flags=f.UNSEEDED)
-                if pins.NUMPY_GLOBAL in pinned:
+                if pins.NUMPY_GLOBAL in recorder.config.pins:
                     args, kwargs = (pins.fixed_seed("numpy"),), {}
             else:
                 recorder.host(f.SEED, "numpy", inputs=seed_bits(value))
@@ -81,18 +92,19 @@ def install(recorder: Recorder, numpy_random: Any) -> None:
 
         return seed
 
-    replace(numpy_random, "seed", global_seed)
-
-    def set_state(original: Any) -> Any:
-        def setting(state: Any) -> None:
+    def restoring(original: Any) -> Any:
+        def set_state(state: Any) -> None:
             recorder.host(f.SEED, "numpy", inputs=seed_bits(state))
             original(state)
 
-        return setting
+        return set_state
 
-    replace(numpy_random, "set_state", set_state)
+    replace(numpy_random, "seed", seeding)
+    replace(numpy_random, "set_state", restoring)
 
-    bit_generator = sys.modules.get("numpy.random.bit_generator")
+
+def watch_system_seeds(recorder: Recorder) -> None:
+    """Every generator made without a seed asks `bit_generator.randbits` for one."""
     stream = pins.byte_stream("numpy-generator")
 
     def from_system(original: Any) -> Any:
@@ -108,9 +120,13 @@ def install(recorder: Recorder, numpy_random: Any) -> None:
 
         return randbits
 
+    bit_generator = sys.modules.get("numpy.random.bit_generator")
     if bit_generator is not None:
         replace(bit_generator, "randbits", from_system)
 
+
+def watch_generators(recorder: Recorder, numpy_random: Any) -> None:
+    """`default_rng` gives a subclass whose draws are seen: methods of a C type cannot be wrapped."""
     plain = numpy_random.Generator
     watched = type("Generator", (plain,), {"__module__": "numpy.random._generator", "__slots__": ()})
 
@@ -119,10 +135,7 @@ def install(recorder: Recorder, numpy_random: Any) -> None:
 
         def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside and not recorder.stopped:
-                recorder.draw(
-                    "numpy.Generator", name,
-                    lambda: xxh3_128_digest(repr(self.bit_generator.state["state"]).encode()),
-                )  # fmt: skip
+                recorder.draw("numpy.Generator", name, lambda: state_digest(self))
             return original(self, *args, **kwargs)
 
         drawing.__name__, drawing.__doc__ = name, original.__doc__
@@ -132,7 +145,7 @@ def install(recorder: Recorder, numpy_random: Any) -> None:
         if hasattr(plain, name):
             setattr(watched, name, method(name))
 
-    def make_default(original: Any) -> Any:
+    def making(original: Any) -> Any:
         def default_rng(seed: Any = None) -> Any:
             if seed is not None and not isinstance(seed, (plain, numpy_random.BitGenerator)):
                 recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed))
@@ -141,7 +154,13 @@ def install(recorder: Recorder, numpy_random: Any) -> None:
 
         return default_rng
 
-    replace(numpy_random, "default_rng", make_default)
+    replace(numpy_random, "default_rng", making)
+
+
+def state_digest(generator: Any) -> bytes:
+    held = generator.bit_generator.state["state"]
+    parts = [v.tobytes() if hasattr(v, "tobytes") else repr(v).encode() for v in held.values()]
+    return xxh3_128_digest(b"".join(parts))
 
 
 INTERCEPTOR = Interceptor("numpy-random", "numpy.random", install)
