@@ -58,6 +58,7 @@ class Recorder:
         self.recording = config.depth != "steps" and not (config.window and config.window[0] > 1)
         self.enter_operators: Callable[[], None] | None = None
         self.roots: dict[int, Any] = {}
+        self.forget_values: Callable[[list[Any]], None] = lambda tensors: None
         self.clock: Any = None
         self.real_time: Any = None
         self.loaders = 0

@@ -28,7 +28,7 @@ _user_folders: list[str] = []
 
 def is_library_file(name: str) -> bool:
     """True for files of Python, of installed packages, of samerun, and for code with no file."""
-    if name.startswith(("<", _HERE)):
+    if name.startswith(("<", _HERE)) or "torchinductor_" in name:  # what torch.compile generates
         return True
     user = max((len(folder) for folder in _user_folders if name.startswith(folder)), default=0)
     library = max((len(folder) for folder in _LIBRARIES if name.startswith(folder)), default=0)

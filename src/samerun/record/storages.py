@@ -82,6 +82,14 @@ class Storages:
         if entry is not None:
             entry.ours = False
 
+    def forget(self, tensors: list[Any]) -> None:
+        """Something that is no operator may have written to these: what was known of them may be wrong."""
+        for tensor in tensors:
+            if d.is_readable(tensor):
+                entry = self.of(tensor)
+                entry.known.clear()
+                entry.content, entry.read_at = None, -1
+
     def value(self, tensor: Any, entry: Storage) -> bytes:
         """16 bytes that stand for an input's value.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.record import format as f
+from samerun.record import sites
 from samerun.record.interceptor import Interceptor
 from samerun.record.recorder import Recorder, fold
 from samerun.record.trees import tree_digest
@@ -13,6 +14,8 @@ from samerun.record.trees import tree_digest
 def install(recorder: Recorder, output_code: Any) -> None:
     """Wrap the call of a compiled graph."""
     import torch
+
+    from samerun.record.operator_mode import NODE_RING
 
     kind = output_code.CompiledFxGraph
     call = kind.__call__
@@ -28,16 +31,25 @@ def install(recorder: Recorder, output_code: Any) -> None:
             before = 0
         finally:
             state.inside -= 1
+        given = [item for item in inputs if isinstance(item, torch.Tensor)]  # the call empties the list
         out = call(self, inputs)
         state.inside += 1
         try:
+            recorder.forget_values(given)
             after = tree_digest(out, torch.Tensor)
         except Exception:
             after = b"\0" * 16
         finally:
             state.inside -= 1
         state.ordinal += 1
-        recorder.host(f.OPERATOR, "compiled graph", inputs=before, outputs=after)
+        node = torch._C._current_autograd_node()
+        place = state.nodes.get(node._sequence_nr() & NODE_RING, 0) if node is not None else 0
+        if not place:
+            file, line, _ = sites.host_site()
+            writer = recorder.writer or recorder.open()
+            place = writer.place(file, line, state.module) if writer is not None and line else 0
+        phase = f.FORWARD if node is None else f.BACKWARD
+        recorder.emit(f.OPERATOR, name="compiled graph", place=place, inputs=before, outputs=after, phase=phase)
         return out
 
     kind.__call__ = watched

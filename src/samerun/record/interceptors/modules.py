@@ -1,4 +1,4 @@
-"""Which module's forward are we in: forward hooks only, because full backward hooks change gradients."""
+"""Which module's forward are we in, and what models there are."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from samerun.record.recorder import Recorder
 
 
 def install(recorder: Recorder, torch: Any) -> None:
-    """Register one global forward pre-hook and one forward hook."""
-    from torch.nn.modules import module as modules
+    """Wrap the one method through which every module is called.
 
+    Global forward hooks would do, but torch.compile warns where it finds some; full backward hooks change
+    the bits of gradients.
+    """
     names: dict[int, tuple[Any, str]] = {}
     roots: dict[int, Any] = {}
     is_compiling = torch.compiler.is_compiling
@@ -39,22 +41,21 @@ def install(recorder: Recorder, torch: Any) -> None:
             known = names[id(module)]
         return known[1]
 
-    def enter(module: Any, args: Any) -> None:
+    original = torch.nn.Module._call_impl
+
+    def _call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
-            return
+            return original(self, *args, **kwargs)
         state = recorder.thread
         state.modules.append(state.module)
-        state.module = name_of(module, len(state.modules) == 1)
-
-    def leave(module: Any, args: Any, out: Any) -> None:
-        if is_compiling():
-            return
-        state = recorder.thread
-        if state.modules:
+        state.module = name_of(self, len(state.modules) == 1)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
             state.module = state.modules.pop()
 
-    modules.register_module_forward_pre_hook(enter)
-    modules.register_module_forward_hook(leave, always_call=True)
+    _call_impl.__qualname__ = original.__qualname__
+    torch.nn.Module._call_impl = _call_impl
     recorder.roots = roots
     recorder.after_fork.append(roots.clear)  # what a child does with its parent's model is in its events
     recorder.at_end.append(lambda: record_final(recorder))

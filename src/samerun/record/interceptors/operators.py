@@ -45,6 +45,7 @@ def install(recorder: Recorder, torch: Any) -> None:
     recorder.enter_operators = enter
     if recorder.recording or memory is not None:
         enter()
+    recorder.forget_values = table.storages.forget
     for name in ("numpy", "__dlpack__"):
         watch_sharing(recorder, table, torch.Tensor, name)
     for name in ("_share_fd_cpu_", "_share_filename_cpu_"):  # `share_memory_`, and what goes to other processes

@@ -1,0 +1,62 @@
+"""A watched program prints, returns and computes what it does unwatched."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from watching import run
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parent / "examples"
+ENVIRONMENT = {"PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"}
+"""Each program runs twice at the most on two threads' worth of machine; one thread is enough here."""
+
+NOT_RUN = {"hangs", "syntax_error"}
+VARY_BY_THEMSELVES = {"digits_cnn_buggy", "char_gpt_buggy"}
+SHORT = {
+    "char_gpt": ("--epochs", "1", "--steps", "8"),
+    "char_gpt_buggy": ("--epochs", "1", "--steps", "8"),
+    "digits_cnn": ("--epochs", "1"),
+    "digits_cnn_buggy": ("--epochs", "1"),
+    "nanogpt": ("--max-iters", "4"),
+    "dcgan": ("--num-epochs", "1"),
+}
+QUICK_TRAINERS = {"nanogpt", "dcgan"}
+
+
+def programs() -> list[object]:
+    awkward = sorted((HERE / "programs" / "awkward").glob("*.py"))
+    trainers = sorted((HERE / "programs" / "trainers").glob("*.py"))
+    found: list[object] = [pytest.param(p, id=p.stem) for p in awkward if p.stem not in NOT_RUN]
+    found += [pytest.param(p, id=p.stem) for p in sorted(EXAMPLES.glob("*.py"))]
+    for path in trainers:
+        marks = [] if path.stem in QUICK_TRAINERS else [pytest.mark.exhaustive]
+        found.append(pytest.param(path, id=path.stem, marks=marks))
+    return found
+
+
+def said(output: bytes) -> list[bytes]:
+    """Lines of output without those that tell how long something took."""
+    return [line for line in output.splitlines(keepends=True) if not line.startswith(b"time:")]
+
+
+def without_addresses(text: str) -> str:
+    return re.sub(r"0x[0-9a-f]+", "0x", text)
+
+
+@pytest.mark.parametrize("program", programs())
+def test_watching_changes_nothing(program: Path, tmp_path: Path) -> None:
+    arguments = SHORT.get(program.stem, ())
+    plain, watched = (
+        run(program, tmp_path / name, *arguments, watched=watch, environment=ENVIRONMENT, code=None)
+        for name, watch in (("plain", False), ("watched", True))
+    )
+    assert watched.exit_code == plain.exit_code
+    assert watched.traces.main is not None
+    assert watched.traces.failures == []
+    assert watched.traces.operators() > 0
+    if program.stem not in VARY_BY_THEMSELVES:
+        assert said(watched.stdout) == said(plain.stdout)
+        assert without_addresses(watched.stderr) == without_addresses(plain.stderr)
