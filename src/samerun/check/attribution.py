@@ -74,7 +74,7 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
         return found(Suspect("object-id", line.file, line.line, why, 0), elements, others)
     weak = [s for s in listed if not s.pins] + rest
     best = weak[0]
-    if line is not None and best.kind in ("unknown", "control-flow"):
+    if line is not None and best.rank >= 8:
         more = (*best.evidence, f"`{line.variable}` is the first variable that differs, after line {line.line}")
         best = replace(best, file=line.file, line=line.line, evidence=more)
     return found(best, elements, others)

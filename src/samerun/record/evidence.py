@@ -12,15 +12,21 @@ KINDS = (
     f.DRAW, f.SEED, f.CREATE, f.ENTROPY, f.CLOCK, f.LISTING, f.FILE, f.ENVIRONMENT, f.LOADER, f.BATCH,
     f.LOAD, f.COMPLETION, f.FRESH,
 )  # fmt: skip
+READS = (f.FILE, f.LOAD)
+"""Kinds that count where only the second run has them: it may have found what the first one left."""
 
 
 @dataclass(frozen=True)
 class Clue:
-    """One host event that is not the same in both runs. `b` is None where only one run has it."""
+    """One host event that is not the same in both runs. `b` is None where only one run has it.
+
+    That run is the first, and `a` its event, unless `only_b` says that it is the second.
+    """
 
     role: str
     a: Event
     b: Event | None
+    only_b: bool = False
 
     @property
     def kind(self) -> int:
@@ -53,6 +59,9 @@ def clues(a: RunTraces, b: RunTraces, role: str, before: int | None) -> list[Clu
                 if pair is None or event.unseeded or different(event, pair):
                     here.append(Clue(each, event, pair))
                     break
+        for key, events in right.items():
+            if key not in left and events[0].kind in READS:
+                here.append(Clue(each, events[0], None, only_b=True))
         found.extend(sorted(here, key=lambda clue: clue.a.index))
     return found
 
@@ -66,7 +75,7 @@ def grouped(events: list[Event]) -> dict[tuple[object, ...], list[Event]]:
 
 
 def different(a: Event, b: Event) -> bool:
-    if a.kind == f.FILE:
+    if a.kind in READS:
         return a.outputs != b.outputs and a.text == b.text
     if a.kind == f.FRESH:
         return False

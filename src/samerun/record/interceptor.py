@@ -33,4 +33,6 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         functools.update_wrapper(replacement, original)
     except (AttributeError, TypeError):
         pass
+    if hasattr(original, "__self__"):  # `random.random.__self__` is the global generator
+        replacement.__self__ = original.__self__
     setattr(owner, name, replacement)

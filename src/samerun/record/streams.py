@@ -28,10 +28,9 @@ class Names:
         self.places = np.array(
             [places.get(place, len(a.places) + i) for i, place in enumerate(b.places)], dtype=np.uint32
         )
-        soft = [strings[name] for name in SOFT_LEAVES if name in strings]
-        self.soft = np.array(soft, dtype=np.uint32)
-        torch_names = [number for text, number in strings.items() if text.startswith("torch")]
-        self.torch = np.array(torch_names, dtype=np.uint32)
+        named = [*zip(a.strings, range(len(a.strings)), strict=True), *zip(b.strings, self.strings, strict=True)]
+        self.soft = np.array([number for text, number in named if text in SOFT_LEAVES], dtype=np.uint32)
+        self.torch = np.array([number for text, number in named if text.startswith("torch")], dtype=np.uint32)
 
     def translate(self, chunk: Array) -> Array:
         out = chunk.copy()

@@ -11,10 +11,12 @@ from samerun.record import format as f
 
 def find(situation: Situation) -> list[Suspect]:
     found = []
-    for clue in situation.clues_of(f.FILE):
+    for clue in situation.clues_of(f.FILE, f.LOAD):
+        name = os.path.basename(clue.a.text) or "a file"
+        what = "was there to be read by one run only," if clue.b is None else "held something else when it was read"
         found.append(
             Suspect("data-changed", clue.a.file, clue.a.line,
-                    (f"{os.path.relpath(clue.a.text)} held something else when it was read at line {clue.a.line}",
+                    (f"{name} {what} at line {clue.a.line}",
                      "if an earlier run wrote it, the program goes on from its own results"),
                     1.6 + nearness(situation, clue))
         )  # fmt: skip

@@ -27,7 +27,23 @@ def install(recorder: Recorder, threading: Any) -> None:
                     recorder.enter_operators()
             except Exception as error:
                 recorder.stop(f"samerun's recorder failed in a new thread: {error!r}")
-        bootstrap(self)
+        try:
+            bootstrap(self)
+        finally:
+            leave_operators()
+
+    def leave_operators() -> None:
+        """Leave the mode while the interpreter is still there.
+
+        Torch would drop it when the system's thread ends, and would need the interpreter for that: where
+        the program ends just then, the process is aborted.
+        """
+        mode, recorder.thread.mode = recorder.thread.mode, None
+        if mode is not None:
+            try:
+                mode.__exit__(None, None, None)
+            except Exception as error:
+                recorder.stop(f"samerun's recorder failed in a thread that ends: {error!r}")
 
     watched_start.__doc__ = start.__doc__
     threading.Thread.start = watched_start

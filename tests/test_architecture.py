@@ -1,0 +1,162 @@
+"""The rules of ARCHITECTURE.md, read off the imports of every file."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SRC = ROOT / "src"
+FILES = sorted((SRC / "samerun").rglob("*.py"))
+MOST_LINES = 400
+
+# A room may import itself and what stands here. Faces may import everything.
+BELOW = {
+    "check": {"record", "base"},
+    "report": {"base"},
+    "record": {"base"},
+    "control": {"base"},
+    "base": set(),
+}
+FACES = {"samerun", "samerun.cli", "samerun.__main__", "samerun.check.command"}
+"""`samerun.check.command` is the face that lies inside a room."""
+TABLES = ("check/variations", "check/causes", "record/interceptors", "control/seeds")
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(SRC).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in FILES}
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every module of samerun that a file imports: at load, inside functions, for types only."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are written out in full"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                found.add(whole if whole in MODULES else str(node.module))
+    return {name for name in found if name.split(".")[0] == "samerun"}
+
+
+IMPORTS = {name: imports_of(path) for name, path in MODULES.items()}
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def members(room: str) -> set[str]:
+    """What a room's table imports from its own folder, without the record's file and the like."""
+    package = "samerun." + room.replace("/", ".")
+    tree = ast.parse((SRC / "samerun" / room / "table.py").read_text(encoding="utf-8"))
+    return {
+        f"{package}.{alias.name}"
+        for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == package
+        for alias in node.names
+    }  # fmt: skip
+
+
+def test_every_room_has_its_rule() -> None:
+    rooms = {path.name for path in (SRC / "samerun").iterdir() if (path / "__init__.py").exists()}
+    assert rooms == set(BELOW)
+    faces = {name for name in MODULES if name.count(".") < 2 and room_of(name) not in BELOW}
+    assert faces == FACES - {"samerun.check.command"}
+
+
+@pytest.mark.parametrize("module", sorted(set(MODULES) - FACES))
+def test_imports_point_down(module: str) -> None:
+    room = room_of(module)
+    for imported in IMPORTS[module]:
+        assert imported not in FACES, f"{module} imports the face {imported}"
+        assert room_of(imported) in {room, *BELOW[room]}, f"{module} imports {imported}"
+
+
+def test_imports_name_modules_that_exist() -> None:
+    for module, imported in IMPORTS.items():
+        assert imported <= set(MODULES), module
+
+
+def test_there_is_no_circle() -> None:
+    try:
+        TopologicalSorter({name: imported - {name} for name, imported in IMPORTS.items()}).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("room", TABLES)
+def test_members_import_neither_their_table_nor_each_other(room: str) -> None:
+    everyone = members(room)
+    assert len(everyone) > 5
+    table = f"samerun.{room.replace('/', '.')}.table"
+    for member in everyone:
+        wrong = IMPORTS[member] & (everyone | {table}) - {member}
+        assert not wrong, f"{member} imports {wrong}"
+
+
+@pytest.mark.parametrize("room", TABLES)
+def test_only_members_and_what_they_share_lie_in_a_room_with_a_table(room: str) -> None:
+    package = f"samerun.{room.replace('/', '.')}"
+    here = {name for name in MODULES if name.startswith(package + ".")}
+    used = set().union(*IMPORTS.values())
+    assert here - members(room) <= used, "a file that is neither in the table nor imported"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
+def test_files_are_short_and_say_what_they_are(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MOST_LINES
+    assert path.stem not in ("utils", "util", "helpers", "misc", "common")
+    assert not text.strip() or ast.get_docstring(ast.parse(text))
+
+
+def fresh(program: str) -> list[str]:
+    """The modules that a program loads, in a process of its own that nothing watches."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SAMERUN_")}
+    program += "\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    loaded: list[str] = json.loads(done.stdout)
+    return loaded
+
+
+HEAVY = {"torch", "numpy"}
+
+
+def test_importing_samerun_imports_neither_torch_nor_numpy() -> None:
+    loaded = fresh("import samerun")
+    assert "samerun" in loaded and not HEAVY & set(loaded)
+    assert not [name for name in loaded if name.startswith("samerun.")], "its names are loaded when they are used"
+
+
+def test_nor_do_the_seeds_the_base_and_the_command_line() -> None:
+    program = "import samerun\n" + "\n".join(f"samerun.{name}" for name in public_names())
+    base = [name for name in MODULES if name.startswith("samerun.base")]
+    loaded = fresh(f"{program}\nimport samerun.cli, samerun.check.command, {', '.join(base)}")
+    assert not HEAVY & set(loaded)
+
+
+def public_names() -> list[str]:
+    import samerun
+
+    return list(samerun.__all__)
+
+
+def test_starting_to_watch_imports_neither() -> None:
+    loaded = fresh("import samerun.record.start")
+    assert not HEAVY & set(loaded)

@@ -1,0 +1,110 @@
+"""Write the pages that are made from the tables: docs/causes.md and docs/variations.md.
+
+    python tools/docs.py            write them
+    python tools/docs.py --check    exit 1 when they are out of date
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from pathlib import Path
+
+from samerun.check.causes.cause import Cause
+from samerun.check.causes.table import CAUSES
+from samerun.check.plan import Variation
+from samerun.check.variations.locale import other_locale
+from samerun.check.variations.table import GROUPS, VARIATIONS
+
+ROOT = Path(__file__).resolve().parents[1]
+WIDTH = 110
+MADE = "<!-- Made by tools/docs.py: change the tables, not this page. -->"
+
+
+def causes() -> str:
+    """Every kind of cause, in table order; the report's `fix.doc` points to these headings."""
+    head = """
+        # Causes
+
+        When two runs differ, `samerun check` looks for the cause and says which kind it is, where the hazard
+        stands, and what to change. It says "Cause" when an experiment confirmed it (the source was held
+        still, or it alone was varied), and "Suspect" otherwise.
+        """
+    listed = "\n".join(f"- [{each.kind}](#{each.kind})" for each in CAUSES)
+    return page(head, listed, *(cause(each) for each in CAUSES))
+
+
+def cause(each: Cause) -> str:
+    return f"## {each.kind}\n\n{wrapped(each.doc)}\n\n{wrapped('**Fix:** ' + each.fix + '.')}"
+
+
+def variations() -> str:
+    """Every variation, in the order in which they are tried."""
+    head = """
+        # Variations
+
+        `samerun check --vary LIST` takes names and groups, separated by commas, `all` or `none`. The default
+        is `rerun,environment`. Each variation has a control value, which the runs it is compared with are
+        given, and another value. All chosen ones are varied together first; only if that makes a difference
+        are they varied one at a time.
+        """
+    groups = [f"- `{group}`: " + ", ".join(f"`{v.name}`" for v in VARIATIONS if v.group == group) for group in GROUPS]
+    own = """
+        ## Your own
+
+        `--vary-env NAME=A,B[,C]` varies an environment variable that the program reads: the control value is
+        A, and each other value is one variation. A difference points to
+        [environment-variable](causes.md#environment-variable).
+        """
+    return page(head, "Groups:\n\n" + "\n".join(groups), *(variation(each) for each in VARIATIONS), own)
+
+
+def variation(each: Variation) -> str:
+    # Which other locale there is depends on the machine; the page must not.
+    detail = each.detail.replace(f"-> {other_locale()}", "-> another that the machine has")
+    lead = f"Group `{each.group}`: {detail}."
+    if each.cause:
+        lead += f" A difference points to [{each.cause}](causes.md#{each.cause})."
+    doc = (inspect.getdoc(each.apply) or "").replace("``", "`")
+    told = [wrapped(part) for part in doc.split("\n\n") if part]
+    return "\n\n".join([f"## {each.name}", wrapped(lead), *told])
+
+
+def page(*parts: str) -> str:
+    return "\n\n".join([MADE, *(textwrap.dedent(part).strip() for part in parts)]) + "\n"
+
+
+def wrapped(text: str) -> str:
+    return textwrap.fill(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+PAGES = {"docs/causes.md": causes, "docs/variations.md": variations}
+
+
+def out_of_date(root: Path = ROOT) -> list[str]:
+    """The pages that are not what the tables say."""
+    old = []
+    for name, make in PAGES.items():
+        path = root / name
+        if not path.exists() or path.read_text(encoding="utf-8") != make():
+            old.append(name)
+    return old
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--check"]):
+        print("usage: python tools/docs.py [--check]", file=sys.stderr)
+        return 2
+    old = out_of_date()
+    for name in old:
+        if arguments:
+            print(f"{name} is out of date: run python tools/docs.py", file=sys.stderr)
+        else:
+            (ROOT / name).write_text(PAGES[name](), encoding="utf-8")
+            print(f"wrote {name}")
+    return 1 if old and arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

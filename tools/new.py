@@ -1,0 +1,316 @@
+"""Begin a new member of a room: its file, its entry in the room's table, and a test that fails.
+
+    python tools/new.py variation page_size
+    python tools/new.py cause page_size
+    python tools/new.py interceptor some_module
+    python tools/new.py seed some_library
+
+Exit code 2, and nothing written, for a name that is taken or is no name.
+"""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LINE = 110
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One room with a table. `exposed`: what a member's file calls its record; `record`: the record's class."""
+
+    room: str
+    table: str
+    exposed: str
+    record: str
+    member: str
+    test: str
+    then: str
+
+    @property
+    def package(self) -> str:
+        return "samerun." + self.room.replace("/", ".")
+
+
+VARIATION = '''"""WHAT IS VARIED, in one line."""
+
+from samerun.check.plan import Plan, Variation
+
+
+def NAME(plan: Plan, vary: bool) -> Plan:
+    """Vary WHAT.
+
+    What can go wrong: A PROGRAM THAT DEPENDS ON IT.
+    """
+    return plan
+
+
+VARIATION = Variation("NAME", "environment", "CONTROL VALUE -> OTHER VALUE", NAME, "unknown")
+'''
+
+VARIATION_TEST = '''"""What the variation `NAME` must prove."""
+
+import pytest
+
+from samerun.check.plan import Plan
+from samerun.check.variations.NAME import VARIATION
+from samerun.check.variations.table import VARIATIONS
+from samerun.record.config import WatchConfig
+
+
+def test_it_stands_in_the_table() -> None:
+    assert VARIATION in VARIATIONS
+
+
+def test_it_pins_a_control_value_and_varies_it() -> None:
+    plan = Plan(("python", "train.py"), ("train.py",), WatchConfig(folder=""))
+    assert VARIATION.apply(plan, True) != VARIATION.apply(plan, False)
+
+
+def test_a_program_that_leaks_only_this_is_caught_and_named() -> None:
+    pytest.fail("write a program in tests/zoo that depends on NAME alone: exit code 1, and its cause is named")
+
+
+def test_a_program_that_does_not_is_clean() -> None:
+    pytest.fail("write its clean twin: exit code 0 under --vary NAME")
+
+
+def test_words_are_filled_in() -> None:
+    assert VARIATION.detail != "CONTROL VALUE -> OTHER VALUE" and VARIATION.cause != "unknown"
+'''
+
+CAUSE = '''"""THE CAUSE, in one line."""
+
+from __future__ import annotations
+
+from samerun.check.causes.cause import Cause
+from samerun.check.situation import Situation, Suspect
+
+
+def find(situation: Situation) -> list[Suspect]:
+    """Suspects of this kind. Pins, where it has some, let an experiment confirm it."""
+    return []
+
+
+CAUSE = Cause("PUBLIC", find, "WHAT TO CHANGE, IN ONE LINE", "WHY IT HAPPENS, IN A PARAGRAPH.")
+'''
+
+CAUSE_TEST = '''"""What the cause `PUBLIC` must prove."""
+
+import pytest
+
+from samerun.check.causes.NAME import CAUSE
+from samerun.check.causes.table import CAUSES
+
+
+def test_it_stands_in_the_table() -> None:
+    assert CAUSE in CAUSES
+
+
+def test_programs_with_this_cause_are_named() -> None:
+    pytest.fail("write two programs in tests/zoo with this cause: cause.kind and cause.line are right in both")
+
+
+def test_programs_without_it_are_not() -> None:
+    pytest.fail("write a program with the same calls and no difference: exit code 0, and no suspect")
+
+
+def test_words_are_filled_in() -> None:
+    assert not CAUSE.fix.isupper() and not CAUSE.doc.isupper()
+'''
+
+INTERCEPTOR = '''"""THE SOURCE OF EVENTS, in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samerun.record.interceptor import Interceptor
+from samerun.record.recorder import Recorder
+
+
+def install(recorder: Recorder, module: Any) -> None:
+    """Wrap what is to be seen; `replace` of samerun.record.interceptor keeps names and documentation."""
+
+
+# The second argument is the module whose loading brings the source; it is never imported for this.
+INTERCEPTOR = Interceptor("PUBLIC", "NAME", install)
+'''
+
+INTERCEPTOR_TEST = '''"""What the interceptor `PUBLIC` must prove."""
+
+import pytest
+
+from samerun.record.interceptors.NAME import INTERCEPTOR
+from samerun.record.interceptors.table import INTERCEPTORS
+
+
+def test_it_stands_in_the_table() -> None:
+    assert INTERCEPTOR in INTERCEPTORS
+
+
+def test_events_are_recorded_with_the_line_of_the_user() -> None:
+    pytest.fail("run a program that uses the source: its events stand in the trace, at the program's line")
+
+
+def test_a_watched_program_computes_the_same() -> None:
+    pytest.fail("run the program with and without watching: same output, same digests")
+
+
+def test_a_failure_inside_never_reaches_the_program() -> None:
+    pytest.fail("make the recording fail: the program goes on, the trace says why it stops")
+'''
+
+SEED = '''"""THE GENERATOR, in one line."""
+
+from __future__ import annotations
+
+from samerun.control.seeds.loaded import loaded, present
+from samerun.control.seeds.source import Source, State
+
+
+def _available() -> bool:
+    return loaded("NAME", "seed", "get_state", "set_state") is not None
+
+
+def _seed(seed: int) -> None:
+    present("NAME").seed(seed)
+
+
+def _get_state() -> State:
+    return present("NAME").get_state()
+
+
+def _set_state(state: State) -> None:
+    present("NAME").set_state(state)
+
+
+SOURCE = Source("NAME", "NAME", _available, _seed, _get_state, _set_state)
+'''
+
+SEED_TEST = '''"""What the source `NAME` must prove."""
+
+import sys
+
+import pytest
+
+from samerun.control.seeds.NAME import SOURCE
+from samerun.control.seeds.table import SOURCES
+
+
+def test_it_stands_in_the_table() -> None:
+    assert SOURCE in SOURCES
+
+
+def test_it_never_imports_its_library() -> None:
+    before = set(sys.modules)
+    SOURCE.available()
+    assert set(sys.modules) == before
+
+
+def test_draw_restore_draw_is_the_same() -> None:
+    pytest.fail("seed, take the state, draw, put the state back, draw: the same numbers (see tests/test_seeds.py)")
+
+
+def test_another_seed_draws_otherwise() -> None:
+    pytest.fail("two seeds that differ only in their high bits draw other numbers")
+'''
+
+KINDS = {
+    "variation": Kind("check/variations", "VARIATIONS", "VARIATION", "Variation", VARIATION, VARIATION_TEST,
+                      "add it to the help of `samerun check`, run python tools/docs.py"),
+    "cause": Kind("check/causes", "CAUSES", "CAUSE", "Cause", CAUSE, CAUSE_TEST, "run python tools/docs.py"),
+    "interceptor": Kind("record/interceptors", "INTERCEPTORS", "INTERCEPTOR", "Interceptor", INTERCEPTOR,
+                        INTERCEPTOR_TEST, "say in docs/reference/trace-format.md what its events mean"),
+    "seed": Kind("control/seeds", "SOURCES", "SOURCE", "Source", SEED, SEED_TEST,
+                 "give tests/test_seeds.py a way to draw from it"),
+}  # fmt: skip
+
+
+class Refused(Exception):
+    """Nothing was written, and why."""
+
+
+def begin(root: Path, word: str, name: str) -> list[Path]:
+    """Write the member, its table entry and its test; returns the files. Raises Refused."""
+    kind = KINDS.get(word)
+    if kind is None:
+        raise Refused(f"there is no kind {word!r}. There are: {', '.join(KINDS)}.")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or keyword.issoftkeyword(name):
+        raise Refused(f"{name!r} is no name for a {word}: use a lower-case identifier, such as page_size.")
+    room = root / "src/samerun" / kind.room
+    member, table, test = room / f"{name}.py", room / "table.py", root / "tests" / f"test_{word}_{name}.py"
+    public = name.replace("_", "-")
+    for path in (member, test):
+        if path.exists():
+            raise Refused(f"{path.relative_to(root)} is there already.")
+    taken = names_in_use(room, kind.record)
+    for used in (name, public):
+        if used in taken:
+            raise Refused(f"the name {used!r} is taken by a member of {room.relative_to(root)}.")
+    entered = enter(table.read_text(encoding="utf-8"), kind, name)
+
+    def filled(template: str) -> str:
+        return template.replace("PUBLIC", public).replace("NAME", name)
+
+    member.write_text(filled(kind.member), encoding="utf-8")
+    table.write_text(entered, encoding="utf-8")
+    test.write_text(filled(kind.test), encoding="utf-8")
+    return [member, table, test]
+
+
+def names_in_use(room: Path, record: str) -> set[str]:
+    """The names that records in a room carry, which need not be those of their files."""
+    found = set()
+    for path in sorted(room.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == record and node.args:
+                first = node.args[0]
+                if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                    found.add(first.value)
+    return found
+
+
+def enter(text: str, kind: Kind, name: str) -> str:
+    """The table's source with the member's import, in order, and its entry, last."""
+    lines = text.splitlines()
+    tree = ast.parse(text)
+    imported = next(n for n in tree.body if isinstance(n, ast.ImportFrom) and n.module == kind.package)
+    table = next(
+        n for n in tree.body
+        if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name) and n.target.id == kind.table
+    )  # fmt: skip
+    end = table.end_lineno
+    assert end is not None and imported.end_lineno is not None
+    lines.insert(end - 1, f"    {name}.{kind.exposed},")
+    names = sorted({alias.name for alias in imported.names} | {name})
+    one = f"from {kind.package} import {', '.join(names)}"
+    long = imported.end_lineno > imported.lineno or len(one) > LINE
+    new = [f"from {kind.package} import (", *(f"    {each}," for each in names), ")"] if long else [one]
+    lines[imported.lineno - 1 : imported.end_lineno] = new
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str], root: Path = ROOT) -> int:
+    if len(arguments) != 2:
+        print(f"usage: python tools/new.py KIND NAME\n  KIND: {', '.join(KINDS)}", file=sys.stderr)
+        return 2
+    word, name = arguments
+    try:
+        member, table, test = (str(path.relative_to(root)) for path in begin(root, word, name))
+    except Refused as reason:
+        print(f"new.py: {reason}", file=sys.stderr)
+        return 2
+    print(f"wrote   {member}\nentered {table} (last: move it where it belongs in the order)\nwrote   {test}")
+    print(f"Next: fill in the words in capitals, make {test} pass, {KINDS[word].then}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
