@@ -76,7 +76,12 @@ def test_equal_runs(compared) -> None:
 
 @pytest.mark.parametrize(
     ("values", "what"),
-    [({"outputs": 99}, "outputs"), ({"outputs": 1 << 70}, "outputs"), ({"inputs": 99}, "inputs"), ({"aux": 9}, "scalars")],
+    [
+        ({"outputs": 99}, "outputs"),
+        ({"outputs": 1 << 70}, "outputs"),
+        ({"inputs": 99}, "inputs"),
+        ({"aux": 9}, "scalars"),
+    ],
 )
 def test_what_differs(compared, values: dict[str, int], what: str) -> None:
     found = compared(operators(50), changed(operators(50), 20, **values))
@@ -213,7 +218,8 @@ def test_a_difference_of_values_goes_before_a_missing_process(compared) -> None:
     one = {"main": operators(9), "main/a": operators(3)}
     other = {"main": operators(9), "main/b": operators(3)}
     assert compared(one, other).role == "main/a"
-    assert compared({**one, "main/c": operators(3)}, {**other, "main/c": changed(operators(3), 1, outputs=8)}).role == "main/c"
+    one["main/c"], other["main/c"] = operators(3), changed(operators(3), 1, outputs=8)
+    assert compared(one, other).role == "main/c"
 
 
 def test_the_main_process_goes_first(compared) -> None:

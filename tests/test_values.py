@@ -155,7 +155,8 @@ def compare_kept(a: Path, b: Path) -> Elements | None:
 
 def kept(path: Path, *tensors: tuple[str, list[int], bytes]) -> Path:
     heads = [{"dtype": dtype, "shape": shape, "bytes": len(raw)} for dtype, shape, raw in tensors]
-    path.write_bytes(json.dumps({"operator": "x", "line": LINE, "tensors": heads}).encode() + b"\n" + b"".join(t[2] for t in tensors))
+    head = json.dumps({"operator": "x", "line": LINE, "tensors": heads}).encode()
+    path.write_bytes(head + b"\n" + b"".join(raw for _, _, raw in tensors))
     return path
 
 

@@ -37,9 +37,9 @@ def digest(tensor: Any) -> bytes:
     (sparse, nested, quantised, meta, subclasses) give a digest of what they are made of, or of dtype,
     shape and layout alone where there is nothing else to read (see `is_readable`).
     """
-    seed = shape_seed(tensor.dtype, tensor.shape)
     if not is_readable(tensor):
-        return _composite(tensor, seed)
+        return _composite(tensor, shape_seed(tensor.dtype, () if tensor.is_nested else tensor.shape))
+    seed = shape_seed(tensor.dtype, tensor.shape)
     if tensor.device.type != "cpu":
         return device_digest(tensor, seed)
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
@@ -58,6 +58,7 @@ def is_readable(tensor: Any) -> bool:
         tensor.layout is torch.strided
         and tensor.device.type != "meta"
         and not tensor.is_quantized
+        and not tensor.is_nested
         and (type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter or _is_plain(tensor))
     )
 
@@ -134,7 +135,9 @@ def _composite(tensor: Any, seed: int) -> bytes:
     tag = f"{tensor.layout}{tensor.device.type}{type(tensor).__qualname__}".encode()
     parts: list[Any] = []
     try:
-        if tensor.is_quantized:
+        if tensor.is_nested:
+            parts = [part.detach() for part in tensor.unbind()]
+        elif tensor.is_quantized:
             parts = [tensor.int_repr()]
             tag += repr(tensor.qscheme()).encode()
             if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):

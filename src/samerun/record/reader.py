@@ -89,16 +89,17 @@ class Trace:
 
     def chunks(self) -> Iterator[np.ndarray[Any, Any]]:
         """Events in order, as structured arrays of at most about `CHUNK_EVENTS`."""
-        held: list[np.ndarray[Any, Any]] = []
-        total = 0
-        for at, count in self._blocks:
-            held.append(np.frombuffer(self._data, EVENT_DTYPE, count, at))
-            total += count
-            if total >= CHUNK_EVENTS:
-                yield np.concatenate(held)
-                held, total = [], 0
-        if held:
-            yield np.concatenate(held)
+        with memoryview(self._data) as data:
+            held: list[memoryview] = []
+            total = 0
+            for at, count in self._blocks:
+                held.append(data[at : at + count * f.EVENT_BYTES])
+                total += count
+                if total >= CHUNK_EVENTS:
+                    yield np.frombuffer(b"".join(held), EVENT_DTYPE)  # joined as bytes: far faster than as records
+                    held, total = [], 0
+            if held:
+                yield np.frombuffer(b"".join(held), EVENT_DTYPE)
 
     def events(self) -> np.ndarray[Any, Any]:
         """All events at once (40 bytes each)."""

@@ -58,7 +58,7 @@ def variations(report: CheckReport) -> Table:
             Text(mark, style=style), outcome.name, Text(outcome.outcome, style=style), Text(outcome.detail, style="dim")
         )
     if together:
-        names = ", ".join(o.name for o in skipped)
+        names = "a rerun differs already: " + ", ".join(o.name for o in skipped)
         table.add_row(Text("-", style="dim"), Text("skipped", style="dim"), "", Text(names, style="dim"))
     return table
 
