@@ -254,7 +254,7 @@ def test_seeds_and_creations(surroundings: Outcome, mark: str, kind: int, name: 
     [
         "SystemRandom()",
         # its bit generator is made unseeded and seeded right after
-        pytest.param("RandomState(3)", marks=pytest.mark.xfail(strict=True, reason="counts as unseeded")),
+        "RandomState(3)",
     ],
 )
 def test_other_creations_never_count_as_unseeded(surroundings: Outcome, mark: str) -> None:

@@ -22,8 +22,6 @@ SHAPES = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64":
 """Bits of exponent and of fraction."""
 
 
-BFLOAT16 = pytest.mark.xfail(strict=True, reason="across zero, one is lost: -0.0 and 0.0 count as none apart")
-UNSIGNED = pytest.mark.xfail(strict=True, reason="unsigned numbers are compared as signed ones")
 
 
 def value(bits: int, kind: str) -> Fraction | None:
@@ -62,7 +60,7 @@ def slow(kind: str, one: list[int], other: list[int]) -> Elements:
     try:
         return Elements(len(wrong), len(one), float(gap), ulp)
     except OverflowError:
-        return Elements(len(wrong), len(one), math.inf, ulp)
+        return Elements(len(wrong), len(one), None, ulp)  # larger than any float64, and JSON has no infinity
 
 
 def packed(bits: list[int], width: int) -> bytes:
@@ -77,8 +75,7 @@ def interesting(kind: str) -> st.SearchStrategy[int]:
     return st.one_of(st.sampled_from([b for b in near if 0 <= b < 2 * sign]), st.integers(0, 2 * sign - 1))
 
 
-@pytest.mark.parametrize("kind", ["float16", pytest.param("bfloat16", marks=BFLOAT16), "float32", "float64"])
-@pytest.mark.filterwarnings("ignore:overflow")  # the gap between the largest numbers is infinite
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
 @settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_floats(kind: str, data: Any) -> None:
@@ -103,7 +100,7 @@ def compared(one: list[Any], other: list[Any], dtype: torch.dtype) -> Elements:
 
 @pytest.mark.parametrize(
     "dtype",
-    [torch.float16, pytest.param(torch.bfloat16, marks=BFLOAT16), torch.float32, torch.float64],
+    [torch.float16, torch.bfloat16, torch.float32, torch.float64],
     ids=str,
 )
 def test_neighbours_are_one_apart(dtype: torch.dtype) -> None:
@@ -130,8 +127,8 @@ def test_infinities_and_nans() -> None:
         (torch.int64, [-(1 << 63), 1], [(1 << 63) - 1, 1], float((1 << 64) - 1)),
         (torch.int32, [5, 6], [5, -6], 12.0),
         (torch.int8, [-128, 0], [127, 0], 255.0),
-        pytest.param(torch.uint8, [0, 3], [200, 3], 200.0, marks=UNSIGNED),
-        pytest.param(torch.uint16, [0, 3], [60000, 3], 60000.0, marks=UNSIGNED),
+        (torch.uint8, [0, 3], [200, 3], 200.0),
+        (torch.uint16, [0, 3], [60000, 3], 60000.0),
         (torch.bool, [True, False], [False, False], 1.0),
     ],
     ids=str,

@@ -59,33 +59,47 @@ def compare_bytes(dtype: str, one: bytes, other: bytes, count: int) -> Elements:
     """Compare raw elements; a NaN equals a NaN."""
     width = max(1, len(one) // max(1, count))
     if dtype == "torch.bfloat16":
-        a, b = (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16 for raw in (one, other))
-        return _floats(a.view(np.float32), b.view(np.float32), np.float32, 1 << 16)
+        return _floats(np.frombuffer(one, np.int16), np.frombuffer(other, np.int16), _widened)
     if dtype in _FLOATS:
-        kind = _FLOATS[dtype]
-        return _floats(np.frombuffer(one, kind), np.frombuffer(other, kind), kind, 1)
-    if width in _INTEGERS and not dtype.startswith("torch.complex"):
-        a, b = (np.frombuffer(raw, _INTEGERS[width]) for raw in (one, other))
+        kind: Any = _FLOATS[dtype]
+        bits = _INTEGERS[width]
+        return _floats(np.frombuffer(one, bits), np.frombuffer(other, bits), lambda raw: raw.view(kind))
+    if width in _INTEGERS and dtype.startswith(("torch.int", "torch.uint", "torch.bool")):
+        kind = np.dtype(_INTEGERS[width] if dtype.startswith("torch.int") else f"u{width}")
+        a, b = (np.frombuffer(raw, kind) for raw in (one, other))
         wrong = a != b
-        gap = max((abs(int(x) - int(y)) for x, y in zip(a[wrong][:100000], b[wrong][:100000], strict=True)), default=0)
+        gap = int(np.where(a > b, _gap(a, b), _gap(b, a))[wrong].max()) if wrong.any() else 0
         return Elements(int(wrong.sum()), count, float(gap), None)
     rows = [np.frombuffer(raw, np.uint8).reshape(count, width) for raw in (one, other)]
     return Elements(int((rows[0] != rows[1]).any(axis=1).sum()), count, None, None)
 
 
-def _floats(a: Any, b: Any, kind: Any, unit: int) -> Elements:
-    bits = _INTEGERS[np.dtype(kind).itemsize]
-    wrong = (a.view(bits) != b.view(bits)) & ~(np.isnan(a) & np.isnan(b))
-    x, y = a[wrong], b[wrong]
-    finite = np.isfinite(x) & np.isfinite(y)
+def _gap(high: Any, low: Any) -> Any:
+    """high - low as unsigned numbers, right where high is the larger one."""
+    return high.astype(np.int64).view(np.uint64) - low.astype(np.int64).view(np.uint64)
+
+
+def _widened(bits: Any) -> Any:
+    """bfloat16 as float32."""
+    return (bits.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def _floats(a: Any, b: Any, values_of: Any) -> Elements:
+    """Compare floats given as the signed integers of their bits."""
+    x, y = values_of(a), values_of(b)
+    wrong = (a != b) & ~(np.isnan(x) & np.isnan(y))
+    finite = wrong & np.isfinite(x) & np.isfinite(y)
     if not finite.any():
         return Elements(int(wrong.sum()), a.size, None, None)
-    gap = float(np.max(np.abs(x[finite].astype(np.float64) - y[finite].astype(np.float64))))
-    ulp = max(abs(p - q) for p, q in zip(_ordered(x[finite], bits), _ordered(y[finite], bits), strict=True))
-    return Elements(int(wrong.sum()), a.size, gap, int(ulp) // unit)
+    with np.errstate(over="ignore"):
+        gap = float(np.max(np.abs(x[finite].astype(np.float64) - y[finite].astype(np.float64))))
+    p, q = _ordered(a[finite]), _ordered(b[finite])
+    ulp = int(np.where(p > q, _gap(p, q), _gap(q, p)).max())
+    return Elements(int(wrong.sum()), a.size, gap if np.isfinite(gap) else None, ulp)
 
 
-def _ordered(values: Any, bits: Any) -> list[int]:
+def _ordered(bits: Any) -> Any:
     """Whole numbers in the order of the floats, neighbours one apart; -0.0 and 0.0 are one apart too."""
-    top = 1 << (np.dtype(bits).itemsize * 8 - 1)
-    return [int(v) if v >= 0 else -(int(v) + top) - 1 for v in values.view(bits)[:1000000].tolist()]
+    top = np.int64(np.iinfo(bits.dtype).min)
+    wide = bits.astype(np.int64)
+    return np.where(wide >= 0, wide, -(wide - top) - 1)

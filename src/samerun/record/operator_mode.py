@@ -192,20 +192,18 @@ class OperatorMode(TorchDispatchMode):
         if not parts:
             flags |= f.NO_INPUTS
         if operator.random:
-            self._draw(operator, kwargs, place, state, flags & f.PHASE_MASK)
+            self._draw(operator, generator_of(kwargs, tensors), place, state, flags & f.PHASE_MASK)
         return flags, place, fold(parts), xxh3_64_intdigest(repr(others).encode()) & 0xFFFFFFFF
 
-    def _draw(self, operator: Operator, kwargs: Any, place: int, state: ThreadState, phase: int) -> None:
+    def _draw(self, operator: Operator, used: Any, place: int, state: ThreadState, phase: int) -> None:
         """The generator that an operator is about to draw from: its seed and its state."""
         writer = self.recorder.writer or self.recorder.open()
         if writer is None:
             return
-        given = kwargs.get("generator") if kwargs else None
-        own = given is not None and given is not torch.default_generator
-        used: Any = given if own else torch.default_generator
-        name = "torch.Generator" if own else "torch"
-        if used.device.type != "cpu":
-            name = f"torch.{used.device}"
+        if used is torch.default_generator:
+            name = "torch"
+        else:
+            name = "torch.Generator" if used.device.type == "cpu" else f"torch.{used.device}"
         seed = used.initial_seed() & 0xFFFFFFFFFFFFFFFF
         value = d.dense_digest(used.get_state(), 0)
         writer.append(
@@ -268,6 +266,21 @@ class OperatorMode(TorchDispatchMode):
         if capture is not None and state.ordinal == capture.ordinal and thread == capture.thread:
             keep.keep(capture, self.recorder, kept, operator.name, place)
         writer.append(_pack(f.OPERATOR, flags, thread, operator.number, place, scalars, inputs, digest))
+
+
+def generator_of(kwargs: Any, tensors: list[Any]) -> Any:
+    """The generator that a random operator draws from: the one it was given, or its device's own."""
+    given = kwargs.get("generator") if kwargs else None
+    if given is not None:
+        return given
+    device = kwargs.get("device") if kwargs else None
+    if device is None and tensors:
+        device = tensors[0].device
+    device = torch.device(device) if device is not None else None
+    if device is not None and device.type == "cuda" and torch.cuda.default_generators:
+        index = device.index if device.index is not None else torch.cuda.current_device()
+        return torch.cuda.default_generators[index]
+    return torch.default_generator
 
 
 def tell_compiler() -> None:

@@ -84,6 +84,8 @@ class Trace:
             if here + 4 > len(raw):
                 raise TraceError(f"{self.path} is damaged at byte {at}: a string table is too short.")
             length = struct.unpack_from("<I", raw, here)[0]
+            if here + 4 + length > len(raw):
+                raise TraceError(f"{self.path} is damaged at byte {at}: a string runs past its table.")
             self.strings.append(raw[here + 4 : here + 4 + length].decode("utf-8", "surrogateescape"))
             here += 4 + length
 

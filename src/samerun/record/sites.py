@@ -55,12 +55,12 @@ def kind_of(code: CodeType) -> int:
     return kind
 
 
-def host_site() -> tuple[str, int, bool]:
+def host_site(through_imports: bool = False) -> tuple[str, int, bool]:
     """File, line and directness of a host event.
 
     Direct means: no installed package stands between the user's line and the call, so that a clock read
     by a progress bar is not taken for the program's own. Python's own library in between is fine. Events
-    under an import statement are nobody's: the line is then 0.
+    under an import statement are nobody's: the line is then 0, or with `through_imports` that of the import.
     """
     frame: FrameType | None = sys._getframe(1)
     direct = True
@@ -74,7 +74,9 @@ def host_site() -> tuple[str, int, bool]:
             own = not nameless or nameless == frame.f_globals.get("__name__")
             return code.co_filename, frame.f_lineno, direct and own
         if kind == IMPORT:
-            return "", 0, False
+            if not through_imports:
+                return "", 0, False
+            direct = False
         name = code.co_filename
         if name.startswith("<") and not name.startswith("<frozen"):
             # Code made by exec: the user's own (a dataclass's __init__) or another module's.

@@ -1,44 +1,17 @@
 """`datetime.now()`, `utcnow()` and `today()`: methods of C types that cannot be replaced in place.
 
-A subclass stands in for each type. It makes objects of the real type, and counts as the real type in
-`isinstance`, `==`, dictionaries and pickles; only `type(x) is datetime.datetime` can tell.
+A subclass stands in for each type; only `type(x) is datetime.datetime` can tell.
 """
 
 from __future__ import annotations
 
-import copyreg
 import struct
 from typing import Any
 
 from samerun.record import format as f
 from samerun.record.interceptor import Interceptor
 from samerun.record.recorder import NOTHING, Recorder
-
-
-def stand_in(plain: Any, methods: dict[str, Any]) -> Any:
-    """A subclass of `plain` with other class methods that passes for `plain`."""
-
-    class Kind(type):
-        def __instancecheck__(cls, instance: Any) -> bool:
-            return isinstance(instance, plain) if cls is made else type.__instancecheck__(cls, instance)
-
-        def __subclasscheck__(cls, kind: type) -> bool:
-            return issubclass(kind, plain) if cls is made else type.__subclasscheck__(cls, kind)
-
-        def __eq__(cls, other: object) -> bool:
-            return other is cls or (cls is made and other is plain)
-
-        def __hash__(cls) -> int:
-            return type.__hash__(plain if cls is made else cls)
-
-    def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        return plain.__new__(plain if cls is made else cls, *args, **kwargs)
-
-    names: dict[str, Any] = {"__new__": new, "__doc__": plain.__doc__, "__module__": plain.__module__}
-    names.update({name: classmethod(method) for name, method in methods.items()})
-    made: Any = Kind(plain.__name__, (plain,), names)
-    copyreg.pickle(plain, lambda value: (made, value.__reduce_ex__(4)[1]))
-    return made
+from samerun.record.stand_in import pickle_by, stand_in
 
 
 def install(recorder: Recorder, module: Any) -> None:
@@ -74,6 +47,8 @@ def install(recorder: Recorder, module: Any) -> None:
 
     made = stand_in(real_datetime, {"now": now, "today": today, "utcnow": utcnow})
     made_date = stand_in(real_date, {"today": date_today})
+    pickle_by(made, real_datetime)
+    pickle_by(made_date, real_date)
     module.datetime, module.date = made, made_date
 
 

@@ -8,9 +8,10 @@ from typing import Any
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record import format as f
-from samerun.record import pins
+from samerun.record import pins, sites
 from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
+from samerun.record.stand_in import stand_in
 
 LEGACY_DRAWS = (
     "beta", "binomial", "bytes", "chisquare", "choice", "dirichlet", "exponential", "f", "gamma",
@@ -45,6 +46,7 @@ def install(recorder: Recorder, numpy_random: Any) -> None:
     watch_seeding(recorder, numpy_random)
     watch_system_seeds(recorder)
     watch_generators(recorder, numpy_random)
+    watch_random_states(recorder, numpy_random)
 
 
 def watch_draws(recorder: Recorder, numpy_random: Any) -> None:
@@ -109,7 +111,8 @@ def watch_system_seeds(recorder: Recorder) -> None:
 
     def from_system(original: Any) -> Any:
         def randbits(bits: int) -> int:
-            recorder.host(f.CREATE, "numpy.Generator", flags=f.UNSEEDED)
+            placed = sites.host_site(through_imports=True)  # a library may make one when it is imported
+            recorder.host(f.CREATE, "numpy.Generator", flags=f.UNSEEDED, placed=placed, user_only=True)
             if recorder.pinned(pins.NUMPY_GENERATOR):
                 return int.from_bytes(stream((bits + 7) // 8), "little") >> (-bits % 8)
             recorder.thread.inside += 1  # it reads os.urandom, which is not the program's own doing
@@ -148,13 +151,30 @@ def watch_generators(recorder: Recorder, numpy_random: Any) -> None:
     def making(original: Any) -> Any:
         def default_rng(seed: Any = None) -> Any:
             if seed is not None and not isinstance(seed, (plain, numpy_random.BitGenerator)):
-                recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed))
+                recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
             made = original(seed)
             return watched(made.bit_generator) if type(made) is plain and made is not seed else made
 
         return default_rng
 
     replace(numpy_random, "default_rng", making)
+
+
+def watch_random_states(recorder: Recorder, numpy_random: Any) -> None:
+    """`RandomState(3)` first makes a generator without a seed, then seeds it: only the seed counts."""
+    plain = numpy_random.RandomState
+
+    def make(seed: Any = None) -> Any:
+        if seed is None or isinstance(seed, numpy_random.BitGenerator):
+            return plain(seed)
+        recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
+        recorder.thread.inside += 1
+        try:
+            return plain(seed)
+        finally:
+            recorder.thread.inside -= 1
+
+    numpy_random.RandomState = stand_in(plain, {}, make)
 
 
 def state_digest(generator: Any) -> bytes:
