@@ -19,6 +19,14 @@ SILENT = frozenset(
         "is_same_size",
     )
 )  # fmt: skip
+OPAQUE = {
+    "aten::mkldnn_rnn_layer": 3,
+    "aten::_cudnn_rnn": 3,
+    "aten::miopen_rnn": 3,
+    "aten::cudnn_batch_norm": 3,
+    "aten::_batch_norm_with_update": 3,
+}
+"""Position of an output that is scratch space for the backward: its unused bytes are never written."""
 SILENT_SPACES = frozenset(("profiler", "prim", "debugprims"))
 ASYNCHRONOUS_SPACES = frozenset(("c10d", "_c10d_functional", "c10d_functional"))
 
@@ -33,7 +41,7 @@ class Operator:
     argument held before does not matter. `asynchronous`: its results may not be there yet when it returns.
     """
 
-    __slots__ = ("asynchronous", "empty", "name", "number", "overwrites", "random", "silent", "written")
+    __slots__ = ("asynchronous", "empty", "name", "number", "opaque", "overwrites", "random", "silent", "written")
 
     def __init__(self, func: Any, random_tag: Any) -> None:
         schema = func._schema
@@ -52,6 +60,7 @@ class Operator:
             self.random or schema.name in OVERWRITING or any(name == "out" for _, name in self.written)
         )
         self.empty = schema.name in EMPTY
+        self.opaque = OPAQUE.get(schema.name, -1)
         self.silent = bool(getattr(func, "is_view", False)) or space in SILENT_SPACES or schema.name in SILENT
         self.asynchronous = space in ASYNCHRONOUS_SPACES
         if self.asynchronous:

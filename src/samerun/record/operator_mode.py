@@ -239,8 +239,11 @@ class OperatorMode(TorchDispatchMode):
         if not operator.asynchronous:
             flatten((out,), _Tensor, outs, values)
         done = {id(tensor) for tensor in kept}
-        for tensor in outs:
+        for at, tensor in enumerate(outs):
             if id(tensor) in done:
+                continue
+            if at == operator.opaque:
+                storages.opaque(tensor)
                 continue
             kept.append(tensor)
             if not d.is_readable(tensor):
