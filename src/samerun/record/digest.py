@@ -78,7 +78,7 @@ def memory(address: int, size: int) -> Any:
 
 def dense_digest(tensor: Any, seed: int) -> bytes:
     """Digest of a contiguous CPU tensor, without a copy."""
-    size = tensor.numel() * tensor.element_size()
+    size = tensor.nbytes
     if size == 0:
         return xxh3_128_digest(b"", seed)
     return xxh3_128_digest(memory(tensor.data_ptr(), size), seed)

@@ -41,7 +41,10 @@ class Operator:
     argument held before does not matter. `asynchronous`: its results may not be there yet when it returns.
     """
 
-    __slots__ = ("asynchronous", "empty", "name", "number", "opaque", "overwrites", "random", "silent", "written")
+    __slots__ = (
+        "asynchronous", "empty", "in_place", "name", "number", "opaque", "overwrites", "random", "silent",
+        "simple", "written",
+    )  # fmt: skip
 
     def __init__(self, func: Any, random_tag: Any) -> None:
         schema = func._schema
@@ -63,6 +66,10 @@ class Operator:
         self.opaque = OPAQUE.get(schema.name, -1)
         self.silent = bool(getattr(func, "is_view", False)) or space in SILENT_SPACES or schema.name in SILENT
         self.asynchronous = space in ASYNCHRONOUS_SPACES
+        self.simple = not self.written and not self.asynchronous and self.opaque < 0
+        """Writes to nothing that it was given."""
+        self.in_place = [at for at, _ in self.written] == [0] and not self.asynchronous and not self.overwrites
+        """Writes to its first argument alone, and returns it."""
         if self.asynchronous:
             self._collective(schema)
 

@@ -13,7 +13,7 @@ from samerun.record import digest as d
 from samerun.record import format as f
 from samerun.record import fresh, keep, sites
 from samerun.record.operator import Operator, flatten
-from samerun.record.recorder import NOTHING, Recorder, ThreadState, fold
+from samerun.record.recorder import NOTHING, Recorder, ThreadState
 from samerun.record.storages import Storages
 
 NODE_RING = (1 << 17) - 1
@@ -23,6 +23,21 @@ Before = tuple[int, int, int, int]
 """Phase and flags, place, digest of the inputs, digest of the scalars."""
 
 _Tensor = torch.Tensor
+_plain_types = frozenset((torch.Tensor, torch.nn.Parameter))
+_strided = torch.strided
+_scalars = frozenset((int, float, bool, type(None)))
+_odd_dtypes = frozenset((torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4))
+
+
+def is_plain(tensor: Any) -> bool:
+    """True for nearly every tensor: its elements are plain memory of this machine."""
+    return (
+        tensor.is_cpu
+        and type(tensor) in _plain_types
+        and tensor.layout is _strided
+        and tensor.dtype not in _odd_dtypes
+        and not tensor.is_nested
+    )
 _random_tag = torch.Tag.nondeterministic_seeded
 _graph_task = torch._C._current_graph_task_id
 _current_node = torch._C._current_autograd_node
@@ -67,6 +82,9 @@ class OperatorMode(TorchDispatchMode):
         self.recorder = table.recorder
         self.memory = table.recorder.config.memory
         self.capture = table.recorder.config.capture
+        self.state = table.recorder.thread
+        self.entry: Any = None
+        """What is known of the tensor that the operator at hand writes into, where it is just one."""
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -77,8 +95,7 @@ class OperatorMode(TorchDispatchMode):
         return False  # True would import torch._dynamo at the first operator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        recorder = self.recorder
-        state = recorder.thread
+        recorder, state = self.recorder, self.state
         if state.inside or recorder.stopped:
             return func(*args, **kwargs) if kwargs else func(*args)
         operator = self.table.operators.get(func) or self.table.operator(func)
@@ -139,6 +156,8 @@ class OperatorMode(TorchDispatchMode):
             node = _current_node()
             place = state.nodes.get(node._sequence_nr() & NODE_RING, 0) if node is not None else 0
             return f.BACKWARD, place or self._place(state.module)
+        if state.phase == f.OPTIMIZER and state.step_place and not _grad_enabled():
+            return f.OPTIMIZER, state.step_place
         place = self._place(state.module)
         if state.sequence != _next_sequence():
             self._note_nodes(state, place)
@@ -165,23 +184,34 @@ class OperatorMode(TorchDispatchMode):
         recorder, storages = self.recorder, self.table.storages
         tensors: list[Any] = []
         others: list[Any] = []
-        flatten(args, _Tensor, tensors, others)
+        for item in args:  # what `flatten` does, without a call for the common kinds
+            if isinstance(item, _Tensor):
+                tensors.append(item)
+            elif type(item) in _scalars:
+                others.append(item)
+            else:
+                flatten((item,), _Tensor, tensors, others)
         if kwargs:
             flatten(kwargs.values(), _Tensor, tensors, others)
         flags, place = self._phase_and_place(state, tensors)
-        skip = {id(t) for t in operator.written_tensors(args, kwargs)} if operator.overwrites else ()
+        skip = {id(t) for t in operator.written_tensors(args, kwargs)} if operator.overwrites else None
         parts = []
         thread = state.number
+        self.entry = None
+        written = args[0] if operator.in_place else None
         for tensor in tensors:
-            if id(tensor) in skip:
+            if skip is not None and id(tensor) in skip:
                 continue
-            if not d.is_readable(tensor):
-                flags |= f.INEXACT
-                parts.append(d.digest(tensor))
-                continue
-            if not tensor.is_cpu:
-                flags |= f.ON_DEVICE
+            if not is_plain(tensor):
+                if not d.is_readable(tensor):
+                    flags |= f.INEXACT
+                    parts.append(d.digest(tensor))
+                    continue
+                if not tensor.is_cpu:
+                    flags |= f.ON_DEVICE
             entry = storages.of(tensor)
+            if tensor is written:
+                self.entry = entry
             if entry.writer != thread and entry.writer >= 0:
                 flags |= f.FOREIGN_WRITE
             if entry.uninitialised:
@@ -193,7 +223,8 @@ class OperatorMode(TorchDispatchMode):
             flags |= f.NO_INPUTS
         if operator.random:
             self._draw(operator, generator_of(kwargs, tensors), place, state, flags & f.PHASE_MASK)
-        return flags, place, fold(parts), xxh3_64_intdigest(repr(others).encode()) & 0xFFFFFFFF
+        scalars = xxh3_64_intdigest(repr(others).encode()) & 0xFFFFFFFF if others else 0
+        return flags, place, xxh3_64_intdigest(b"".join(parts)), scalars
 
     def _draw(self, operator: Operator, used: Any, place: int, state: ThreadState, phase: int) -> None:
         """The generator that an operator is about to draw from: its seed and its state."""
@@ -219,6 +250,14 @@ class OperatorMode(TorchDispatchMode):
             return
         storages, thread = self.table.storages, state.number
         flags, place, inputs, scalars = before
+        if operator.simple and type(out) is _Tensor and is_plain(out):
+            entry = storages.fresh(out)
+            digest = storages.value(out, storages.of(out)) if entry is None else storages.made(out, entry, thread)
+            self._write(writer, operator, state, before, digest, (out,))
+            return
+        if out is not None and operator.in_place and out is args[0] and self.entry is not None:
+            self._write(writer, operator, state, before, storages.written(out, self.entry, thread), (out,))
+            return
         results: list[bytes] = []
         kept: list[Any] = []
         for tensor in operator.written_tensors(args, kwargs):
@@ -262,13 +301,19 @@ class OperatorMode(TorchDispatchMode):
             digest = results[0]
         else:
             digest = xxh3_128_digest(b"".join(results)) if results else NOTHING
+        self._write(writer, operator, state, (flags, place, inputs, scalars), digest, kept)
+
+    def _write(
+        self, writer: Any, operator: Operator, state: ThreadState, event: Before, digest: bytes, kept: Any
+    ) -> None:
+        flags, place, inputs, scalars = event
         if operator.number < 0:
             operator.number = writer.string(operator.name)
         state.ordinal += 1
         capture = self.capture
-        if capture is not None and state.ordinal == capture.ordinal and thread == capture.thread:
-            keep.keep(capture, self.recorder, kept, operator.name, place)
-        writer.append(_pack(f.OPERATOR, flags, thread, operator.number, place, scalars, inputs, digest))
+        if capture is not None and state.ordinal == capture.ordinal and state.number == capture.thread:
+            keep.keep(capture, self.recorder, list(kept), operator.name, place)
+        writer.append(_pack(f.OPERATOR, flags, state.number, operator.number, place, scalars, inputs, digest))
 
 
 def generator_of(kwargs: Any, tensors: list[Any]) -> Any:

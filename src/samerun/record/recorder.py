@@ -23,8 +23,13 @@ FULL_EMISSION = 64
 """Draws, clock and environment reads at one place are all recorded up to so many, then at powers of two."""
 
 
-class ThreadState(threading.local):
+class ThreadState:
     """What is particular to a thread: its number, its module stack, whether it is inside samerun."""
+
+    __slots__ = (
+        "children", "inside", "mode", "module", "modules", "nodes", "number", "ordinal", "phase", "role",
+        "sequence", "step_place",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.number = -1
@@ -38,6 +43,15 @@ class ThreadState(threading.local):
         self.nodes: dict[int, int] = {}
         self.sequence = 0
         self.mode: Any = None
+        self.step_place = 0
+        """Number of the line that called the optimizer's step, while it runs."""
+
+
+class Threads(threading.local):
+    """Each thread's state, made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self.state = ThreadState()
 
 
 class Recorder:
@@ -51,7 +65,7 @@ class Recorder:
         self.config = config
         self.role = ""
         self.step = 0
-        self.thread = ThreadState()
+        self._local = Threads()
         self.writer: TraceWriter | None = None
         self.stopped = False
         self.failure = ""
@@ -73,6 +87,10 @@ class Recorder:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self.thread.number, self.thread.role = 0, "main"
+
+    @property
+    def thread(self) -> ThreadState:
+        return self._local.state
 
     # --- roles ---------------------------------------------------------------------------------------
     def own_role(self) -> str:

@@ -21,10 +21,11 @@ SMALL_BYTES = 1 << 18
 class Storage:
     """What is known of one piece of memory."""
 
-    __slots__ = ("content", "known", "ours", "place", "read_at", "uninitialised", "weak", "writer")
+    __slots__ = ("content", "cpu", "known", "ours", "place", "read_at", "uninitialised", "weak", "writer")
 
-    def __init__(self, weak: int, ours: bool) -> None:
+    def __init__(self, weak: int, ours: bool, cpu: bool) -> None:
         self.weak = weak
+        self.cpu = cpu
         self.known: dict[Any, bytes] = {}
         """Geometry (offset, shape, dtype) of a contiguous view -> its digest."""
         self.content: bytes | None = None
@@ -60,9 +61,20 @@ class Storages:
         if entry is None:
             # The weak reference keeps the address from being given to another storage; it does not
             # keep the memory itself.
-            entry = self._table[key] = Storage(storage._weak_ref(), made_here)
+            entry = self._table[key] = Storage(storage._weak_ref(), made_here, tensor.is_cpu)
             if len(self._table) > self._purge_at:
                 self.purge()
+        return entry
+
+    def fresh(self, tensor: Any) -> Storage | None:
+        """The record of memory that was just made; None when the memory is known already."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._table:
+            return None
+        entry = self._table[key] = Storage(storage._weak_ref(), True, tensor.is_cpu)
+        if len(self._table) > self._purge_at:
+            self.purge()
         return entry
 
     def knows(self, tensor: Any) -> bool:
@@ -96,7 +108,7 @@ class Storages:
         For contiguous tensors its digest. For other views of memory whose whole content is known, a
         digest of that content and of the view's geometry, which needs no copy.
         """
-        if tensor.is_conj() or tensor.is_neg():  # rare; its geometry is that of what it is made of
+        if tensor.is_neg() or tensor.is_conj():  # rare; its geometry is that of what it is made of
             return d.digest(tensor)
         contiguous = tensor.is_contiguous()
         if not entry.ours:
@@ -105,7 +117,7 @@ class Storages:
             key = (tensor.storage_offset(), tensor.shape, tensor.dtype)
             found = entry.known.get(key)
             if found is None:
-                found = entry.known[key] = d.digest(tensor)
+                found = entry.known[key] = dense(tensor, entry)
             return found
         if entry.content is None or entry.uninitialised:
             return d.digest(tensor)
@@ -118,7 +130,7 @@ class Storages:
     def _outside(self, tensor: Any, entry: Storage, contiguous: bool) -> bytes:
         size = tensor.numel() * tensor.element_size()
         if size <= SMALL_BYTES:
-            return d.digest(tensor)
+            return dense(tensor, entry) if contiguous else d.digest(tensor)
         if entry.read_at != self.epoch:
             entry.read_at = self.epoch
             entry.known.clear()
@@ -130,12 +142,13 @@ class Storages:
 
     def made(self, tensor: Any, entry: Storage, thread: int) -> bytes:
         """Note and return the digest of an operator's fresh output."""
-        found = d.digest(tensor)
         entry.writer = thread
-        if tensor.is_contiguous():
+        if tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
+            found = dense(tensor, entry)
             entry.known[(tensor.storage_offset(), tensor.shape, tensor.dtype)] = found
             entry.content = found
         else:
+            found = d.digest(tensor)
             # Another layout: the digest is of the value, so the content is told apart by its strides.
             entry.content = xxh3_128_digest(found + str(tensor.stride()).encode())
         return found
@@ -149,11 +162,11 @@ class Storages:
 
     def written(self, tensor: Any, entry: Storage, thread: int) -> bytes:
         """Note and return the digest of a tensor that an operator wrote into."""
-        found = d.digest(tensor)
+        plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
+        found = dense(tensor, entry) if plain else d.digest(tensor)
         entry.known.clear()
         entry.writer = thread
-        whole = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
-        plain = tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+        whole = tensor.nbytes == tensor.untyped_storage().nbytes()
         key: tuple[Any, ...] = (tensor.storage_offset(), tensor.shape, tensor.dtype)
         if plain:
             entry.known[key] = found
@@ -165,3 +178,10 @@ class Storages:
         elif entry.content is not None:
             entry.content = xxh3_128_digest(entry.content + str(key).encode() + found)
         return found
+
+
+def dense(tensor: Any, entry: Storage) -> bytes:
+    """Digest of a contiguous tensor that is no lazy conjugate or negative; quick on the CPU."""
+    if entry.cpu:
+        return d.dense_digest(tensor, d.shape_seed(tensor.dtype, tensor.shape))
+    return d.digest(tensor)

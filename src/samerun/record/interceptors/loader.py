@@ -15,10 +15,10 @@ def install(recorder: Recorder, dataloader: Any) -> None:
     import torch
 
     base = dataloader._BaseDataLoaderIter
-    state = recorder.thread
     begin, following = base.__init__, base.__next__
 
     def start(self: Any, loader: Any) -> None:
+        state = recorder.thread
         recorder.loaders += 1
         recorder.host(f.LOADER, "DataLoader", inputs=int(getattr(loader, "num_workers", 0) or 0))
         phase, state.phase = state.phase, f.DATA
@@ -28,6 +28,7 @@ def install(recorder: Recorder, dataloader: Any) -> None:
             state.phase = phase
 
     def fetch(self: Any) -> Any:
+        state = recorder.thread
         phase, state.phase = state.phase, f.DATA
         try:
             batch = following(self)

@@ -7,6 +7,7 @@ from typing import Any
 from xxhash import xxh3_128_digest
 
 from samerun.record import format as f
+from samerun.record import sites
 from samerun.record.digest import digest
 from samerun.record.interceptor import Interceptor
 from samerun.record.recorder import NOTHING, Recorder
@@ -18,12 +19,15 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
 
     from samerun.record.step_digests import leaves_of
 
-    state = recorder.thread
-
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        state = recorder.thread
         state.phase = f.OPTIMIZER
+        file, line, _ = sites.host_site()
+        writer = recorder.writer or recorder.open()
+        state.step_place = writer.place(file, line, state.module) if writer is not None and line else 0
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        state = recorder.thread
         state.phase = -1
         if recorder.stopped or state.inside:
             return
@@ -47,10 +51,11 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
 
 def note_losses(recorder: Recorder, torch: Any) -> None:
     """The value `backward` is called on is the step's loss."""
-    tensor_type, state = torch.Tensor, recorder.thread
+    tensor_type = torch.Tensor
     original = tensor_type.backward
 
     def backward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        state = recorder.thread
         if not state.inside and not recorder.stopped and not torch.compiler.is_compiling():
             state.inside += 1
             try:
