@@ -51,7 +51,7 @@ class Storages:
         self._untyped: Any = torch.UntypedStorage
         self.epoch = 0
         """Advances with every optimizer step."""
-        self._purge_at = 4096
+        self._purge_at = 128
 
     def of(self, tensor: Any, made_here: bool = False) -> Storage:
         """The record of a tensor's memory, made if it is new."""
@@ -86,7 +86,7 @@ class Storages:
         for key, entry in list(self._table.items()):
             if expired(entry.weak) and self._table.pop(key, None) is not None:
                 free(entry.weak)
-        self._purge_at = max(4096, 2 * len(self._table))
+        self._purge_at = max(128, 2 * len(self._table))
 
     def shared(self, storage: Any) -> None:
         """From now on the memory may change behind torch's back. (Memory not known yet is never trusted.)"""
