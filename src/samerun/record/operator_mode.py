@@ -251,9 +251,7 @@ class OperatorMode(TorchDispatchMode):
         storages, thread = self.table.storages, state.number
         flags, place, inputs, scalars = before
         if operator.simple and type(out) is _Tensor and is_plain(out):
-            entry = storages.fresh(out)
-            digest = storages.value(out, storages.of(out)) if entry is None else storages.made(out, entry, thread)
-            self._write(writer, operator, state, before, digest, (out,))
+            self._write(writer, operator, state, before, storages.result(out, thread), (out,))
             return
         if out is not None and operator.in_place and out is args[0] and self.entry is not None:
             self._write(writer, operator, state, before, storages.written(out, self.entry, thread), (out,))
@@ -291,10 +289,7 @@ class OperatorMode(TorchDispatchMode):
                 continue
             if not tensor.is_cpu:
                 flags |= f.ON_DEVICE
-            if storages.knows(tensor):  # an alias that its schema does not speak of
-                results.append(storages.value(tensor, storages.of(tensor)))
-            else:
-                results.append(storages.made(tensor, storages.of(tensor, True), thread))
+            results.append(storages.result(tensor, thread))
         if values and out is not None:
             results.append(repr(values).encode())
         if len(results) == 1 and len(results[0]) == 16:

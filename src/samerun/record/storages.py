@@ -58,27 +58,24 @@ class Storages:
         storage = tensor.untyped_storage()
         key = storage._cdata
         entry = self._table.get(key)
-        if entry is None:
-            # The weak reference keeps the address from being given to another storage; it does not
-            # keep the memory itself.
-            entry = self._table[key] = Storage(storage._weak_ref(), made_here, tensor.is_cpu)
-            if len(self._table) > self._purge_at:
-                self.purge()
-        return entry
+        return self._add(storage, key, made_here, tensor.is_cpu) if entry is None else entry
 
-    def fresh(self, tensor: Any) -> Storage | None:
-        """The record of memory that was just made; None when the memory is known already."""
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        if key in self._table:
-            return None
-        entry = self._table[key] = Storage(storage._weak_ref(), True, tensor.is_cpu)
+    def _add(self, storage: Any, key: int, made_here: bool, cpu: bool) -> Storage:
+        # The weak reference keeps the address from being given to another storage; it does not keep the
+        # memory itself.
+        entry = self._table[key] = Storage(storage._weak_ref(), made_here, cpu)
         if len(self._table) > self._purge_at:
             self.purge()
         return entry
 
-    def knows(self, tensor: Any) -> bool:
-        return tensor.untyped_storage()._cdata in self._table
+    def result(self, tensor: Any, thread: int) -> bytes:
+        """The digest of an operator's output: fresh memory, or an alias that its schema does not speak of."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        entry = self._table.get(key)
+        if entry is not None:
+            return self.value(tensor, entry)
+        return self.made(tensor, self._add(storage, key, True, tensor.is_cpu), thread)
 
     def purge(self) -> None:
         """Forget memory that is gone."""

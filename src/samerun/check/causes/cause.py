@@ -22,11 +22,6 @@ class Cause:
     doc: str
 
 
-def from_variation(*names: str) -> Callable[[Situation], bool]:
-    """True for differences that one of these variations made."""
-    return lambda situation: situation.variation in names
-
-
 def nothing(situation: Situation) -> list[Suspect]:
     """For kinds that only an experiment names."""
     return []
