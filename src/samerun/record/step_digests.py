@@ -11,6 +11,7 @@ from xxhash import xxh3_128_digest
 
 from samerun.record.digest import dense_digest, digest
 from samerun.record.recorder import NOTHING, Recorder
+from samerun.record.rng_digests import numpy_state_digest, python_state_digest
 
 Leaf = tuple[str, bytes]
 
@@ -65,13 +66,7 @@ def rng_leaves() -> Iterator[Leaf]:
     yield "rng", joined(iter(states))
     numpy_random: Any = sys.modules.get("numpy.random")
     if numpy_random is not None:
-        now = numpy_random.get_state(legacy=False)
-        value = now["state"]
-        if isinstance(value, dict) and "key" in value:
-            position = repr((value["pos"], now["gauss"])).encode()
-            yield "rng.numpy", xxh3_128_digest(value["key"].tobytes() + position)
+        yield "rng.numpy", numpy_state_digest(numpy_random.get_state(legacy=False))
     python: Any = sys.modules.get("random")
     if python is not None:
-        version, words, gauss = python.getstate()
-        # hash() of a tuple of whole numbers does not depend on the hash seed
-        yield "rng.python", xxh3_128_digest(f"{version}{hash(words)}{gauss}".encode())
+        yield "rng.python", python_state_digest(python.getstate())

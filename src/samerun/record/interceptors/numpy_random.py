@@ -11,6 +11,7 @@ from samerun.record import format as f
 from samerun.record import pins, sites
 from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
+from samerun.record.rng_digests import numpy_state_digest
 from samerun.record.stand_in import stand_in
 
 LEGACY_DRAWS = (
@@ -54,10 +55,7 @@ def watch_draws(recorder: Recorder, numpy_random: Any) -> None:
     get_state = numpy_random.get_state
 
     def state() -> bytes:
-        now = get_state(legacy=False)
-        held = now["state"]
-        key = held["key"].tobytes() if "key" in held else repr(held).encode()
-        return xxh3_128_digest(key + repr((held.get("pos"), now.get("gauss"))).encode())
+        return numpy_state_digest(get_state(legacy=False))
 
     def draw(original: Any) -> Any:
         name = original.__name__

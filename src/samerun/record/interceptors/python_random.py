@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from xxhash import xxh3_64_intdigest, xxh3_128_digest
+from xxhash import xxh3_64_intdigest
 
 from samerun.record import format as f
 from samerun.record import pins
 from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
+from samerun.record.rng_digests import python_state_digest
 
 DRAWS = (
     "random", "uniform", "triangular", "randint", "choice", "randrange", "sample", "shuffle", "choices",
@@ -29,8 +30,7 @@ def install(recorder: Recorder, random: Any) -> None:
         random.seed(pins.fixed_seed("python"))
 
     def state() -> bytes:
-        version, words, gauss = get_state()
-        return xxh3_128_digest(f"{version}{hash(words)}{gauss}".encode())
+        return python_state_digest(get_state())
 
     def draw(original: Any) -> Any:
         name = original.__name__
