@@ -4,43 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from types import CodeType, FrameType
 
+from samerun.base import user_code
+from samerun.base.user_code import is_library_file
+
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-
-def _library_folders() -> tuple[str, ...]:
-    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    paths.add(os.path.dirname(os.__file__))
-    # A virtual environment's standard library stands in the base interpreter's folder.
-    return tuple(sorted({os.path.join(os.path.realpath(p), "") for p in paths if p}
-                        | {os.path.join(p, "") for p in paths if p}))  # fmt: skip
-
-
-_LIBRARIES = _library_folders()
 USER, LIBRARY, IMPORT = 1, 0, 2
 
 _kinds: dict[int, int] = {}
 _kept: list[CodeType] = []  # ids stay valid as long as the code lives
-_user_folders: list[str] = []
-
-
-def is_library_file(name: str) -> bool:
-    """True for files of Python, of installed packages, of samerun, and for code with no file."""
-    if name.startswith(("<", _HERE)) or "torchinductor_" in name:  # what torch.compile generates
-        return True
-    user = max((len(folder) for folder in _user_folders if name.startswith(folder)), default=0)
-    library = max((len(folder) for folder in _LIBRARIES if name.startswith(folder)), default=0)
-    if library > user:  # a virtual environment inside the user's folder
-        return True
-    rest = name[user:]
-    return (library > 0 and not user) or "site-packages" in rest or "dist-packages" in rest
 
 
 def treat_as_user(folder: str) -> None:
     """Count files under `folder` as the user's, even inside an installed package (`-m package`)."""
-    _user_folders.append(os.path.join(folder, ""))
+    user_code.treat_as_user(folder)
     _kinds.clear()
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from samerun.base.stand_in import pickle_by, stand_in
 from samerun.record import format as f
 from samerun.record.interceptor import Interceptor
 from samerun.record.recorder import NOTHING, Recorder
-from samerun.record.stand_in import pickle_by, stand_in
 
 
 def install(recorder: Recorder, module: Any) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
+from samerun.base.stand_in import stand_in
 from samerun.record import format as f
 from samerun.record import pins, sites
 from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
 from samerun.record.rng_digests import numpy_state_digest
-from samerun.record.stand_in import stand_in
 
 LEGACY_DRAWS = (
     "beta", "binomial", "bytes", "chisquare", "choice", "dirichlet", "exponential", "f", "gamma",
