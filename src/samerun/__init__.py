@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from samerun.base.errors import SamerunError, SeedError
+    from samerun.base.errors import SamerunError, SeedError, SwitchError, TooLateError, UnseededError
+    from samerun.control.mode import deterministic
     from samerun.control.state import (
         get_rng_state,
         isolate_rng,
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 _WHERE = {
     "SamerunError": "samerun.base.errors",
     "SeedError": "samerun.base.errors",
+    "SwitchError": "samerun.base.errors",
+    "TooLateError": "samerun.base.errors",
+    "UnseededError": "samerun.base.errors",
+    "deterministic": "samerun.control.mode",
     "get_rng_state": "samerun.control.state",
     "isolate_rng": "samerun.control.state",
     "register_rng": "samerun.control.state",
@@ -34,7 +39,11 @@ _WHERE = {
 __all__ = [
     "SamerunError",
     "SeedError",
+    "SwitchError",
+    "TooLateError",
+    "UnseededError",
     "__version__",
+    "deterministic",
     "get_rng_state",
     "isolate_rng",
     "register_rng",

@@ -21,3 +21,15 @@ class SamerunError(Exception):
 
 class SeedError(SamerunError, ValueError):
     """A seed, a state of random generators or the registration of one that samerun cannot use."""
+
+
+class SwitchError(SamerunError, ValueError):
+    """A setting with which a run cannot be held still: an argument, or a value in the environment."""
+
+
+class TooLateError(SamerunError, RuntimeError):
+    """A setting had to be made before the interpreter, torch, CUDA or a library started, and was not."""
+
+
+class UnseededError(SamerunError, RuntimeError):
+    """Strict mode: the program's own code made a generator without a seed, or drew from the system's entropy."""

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar, overload
 
 from samerun.control.seeds.derive import checked
-from samerun.control.snapshot import RNGState, get_rng_state, set_rng_state
+from samerun.control.snapshot import RNGState, set_rng_state, take_state
 from samerun.control.streams import present_sources, put_in_force, seed_in_force, seed_sources
 from samerun.control.turns import in_turns
 
@@ -17,7 +17,9 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class _Streams:
+class Streams:
+    """Every stream, where it stands; `put_back_streams` gives them back."""
+
     state: RNGState
     present: frozenset[str]
     in_force: int | None
@@ -29,19 +31,19 @@ class Isolation:
     def __init__(self, seed: int | None, resume: bool = False) -> None:
         self._seed = seed
         self._resume = resume  # go on, when entered again, where the last turn stopped
-        self._inside: _Streams | None = None
-        self._outside: list[_Streams] = []
+        self._inside: Streams | None = None
+        self._outside: list[Streams] = []
 
     def __enter__(self) -> None:
-        outside = _take()
+        outside = take_streams()
         try:
             if self._inside is not None:
-                _put_back(self._inside)
+                put_back_streams(self._inside)
             elif self._seed is not None:
                 put_in_force(self._seed)
                 seed_sources(self._seed, [one for one in present_sources() if one.name in outside.state])
         except BaseException:
-            _put_back(outside)
+            put_back_streams(outside)
             raise
         self._outside.append(outside)
 
@@ -51,9 +53,9 @@ class Isolation:
         outside = self._outside.pop()
         try:
             if self._resume:
-                self._inside = _take()
+                self._inside = take_streams()
         finally:
-            _put_back(outside)
+            put_back_streams(outside)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         return in_turns(function, lambda: Isolation(self._seed, resume=True))
@@ -86,12 +88,13 @@ def isolate_rng(seed: Callable[P, R] | int | None = None) -> Callable[P, R] | Is
     return Isolation(None if seed is None else checked(seed, "isolate_rng"))
 
 
-def _take() -> _Streams:
+def take_streams(start_devices: bool = True) -> Streams:
+    """`start_devices=False` leaves out devices that have not started and were never seeded."""
     present = frozenset(one.name for one in present_sources())
-    return _Streams(get_rng_state(), present, seed_in_force())
+    return Streams(take_state(start_devices), present, seed_in_force())
 
 
-def _put_back(streams: _Streams) -> None:
+def put_back_streams(streams: Streams) -> None:
     put_in_force(streams.in_force)
     try:
         set_rng_state(streams.state, strict=False)

@@ -25,8 +25,15 @@ def get_rng_state() -> RNGState:
     but gives no state (OpenCV, Polars, SentencePiece, CuPy, TensorFlow) is left out; a warning in the log
     "samerun" says so once.
     """
+    return take_state(start_devices=True)
+
+
+def take_state(start_devices: bool) -> RNGState:
+    """As `get_rng_state`; with False, a device that would have to be started for it is left out."""
     state: RNGState = {}
     for source in present_sources():
+        if source.asleep() and not start_devices:
+            continue
         taken = source.get_state()
         if taken is None:
             _say_left_out(source)

@@ -10,6 +10,10 @@ State = Any
 """Opaque, but plain: numbers, strings, lists, tuples, dicts, CPU tensors; pickles, and torch saves it."""
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Source:
     """One global random generator of a process.
@@ -20,6 +24,7 @@ class Source:
     seed(n): seed it with a whole number from 0 to 2**64-1, already its own (see `derive.py`).
     get_state(): a copy of its state, or None when the library does not give it; then `note` says so.
     set_state(state): put back what `get_state` gave.
+    asleep(): whether `get_state` would have to start a device for it.
     """
 
     name: str
@@ -29,6 +34,7 @@ class Source:
     get_state: Callable[[], State | None]
     set_state: Callable[[State], None]
     note: str = ""
+    asleep: Callable[[], bool] = _never
 
 
 def seed_only(

@@ -47,7 +47,10 @@ def device_source(backend: str) -> Source:
         device().init()  # first: torch runs a queued seed after a queued state, and would undo it
         device().set_rng_state_all([one.cpu() for one in state["devices"]])
 
-    return Source(f"torch_{backend}", "torch", available, seed, get_state, set_state)
+    def asleep() -> bool:
+        return not device().is_initialized() and queued_seed(device()) is None
+
+    return Source(f"torch_{backend}", "torch", available, seed, get_state, set_state, asleep=asleep)
 
 
 def queued_seed(device: Any) -> int | None:

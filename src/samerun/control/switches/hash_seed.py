@@ -1,0 +1,39 @@
+"""The seed of `hash(str)`, which orders sets of strings."""
+
+from __future__ import annotations
+
+import sys
+
+from samerun.base.start import environment_at_start
+from samerun.control.switches.switch import Policy, Switch, Variable, always
+
+NAME = "PYTHONHASHSEED"
+LARGEST = 2**32 - 1
+
+
+def _in_force() -> str | None:
+    """The seed this interpreter hashes with; None when it drew one. `os.environ` may say anything by now."""
+    if not sys.flags.hash_randomization:
+        return "0"
+    return None if sys.flags.ignore_environment else environment_at_start().get(NAME)
+
+
+def _valid(value: str, policy: Policy) -> bool:
+    return value.isascii() and value.isdigit() and int(value) <= LARGEST
+
+
+def _wanted(policy: Policy) -> str:
+    return "0"
+
+
+SWITCH = Switch(
+    "hash_seed",
+    "Strings hash the same in every process, so sets of strings have the same order.",
+    "Read once, as the interpreter starts. Setting it inside a running program changes nothing there, and makes"
+    " child processes hash otherwise than their parent: samerun never does.",
+    "before interpreter",
+    _in_force,
+    variables=(
+        Variable(NAME, _wanted, _valid, f"a whole number from 0 to {LARGEST}", always, _in_force, inside=False),
+    ),
+)

@@ -1,0 +1,32 @@
+"""Whether something has started, without starting it; and torch's C module, if torch is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samerun.control.seeds.loaded import loaded, present
+
+
+def torch_started() -> bool:
+    return loaded("torch", "_C") is not None
+
+
+def torch_has(*names: str) -> bool:
+    """Whether torch is loaded whole, and its C module has every function in `names`."""
+    torch = loaded("torch", "_C", "backends", "cuda")
+    return torch is not None and all(hasattr(torch._C, name) for name in names)
+
+
+def torch_c() -> Any:
+    """Torch's C module, which holds the flags. The modules of `torch.backends` only show it."""
+    return present("torch")._C
+
+
+def cuda_built() -> bool:
+    torch = loaded("torch", "_C", "backends", "cuda", "version")
+    return torch is not None and bool(torch.backends.cuda.is_built())
+
+
+def cuda_started() -> bool:
+    torch = loaded("torch", "_C", "cuda")
+    return torch is not None and bool(torch.cuda.is_initialized())

@@ -1,0 +1,226 @@
+"""Strict mode: notice generators without a seed and draws from the system's entropy in the program's own code.
+
+The rule: it counts when the code that asks is the program's own, not Python's and not an installed package's.
+So temporary file names, authentication keys, TLS and the identifiers that libraries make for themselves go on
+as ever. `random`, `secrets` and `uuid` are looked through, because they only pass the question on: what counts
+is who called them.
+
+Not seen: a function that the program had taken by name before (`from os import urandom`), and what C code
+draws by itself. While the mode is in force `type(x) is numpy.random.RandomState` is false; `isinstance` holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from types import FrameType, ModuleType
+from typing import Any
+
+from samerun.base.after_import import AfterImport
+from samerun.base.errors import UnseededError
+from samerun.base.stand_in import stand_in
+from samerun.base.user_code import is_user_code, place
+
+_log = logging.getLogger("samerun")
+_LOOKED_THROUGH = {"random", "secrets", "uuid", __name__, "samerun.base.stand_in"}
+_ENTROPY = "It gives other bits in every run: draw from a seeded generator instead, such as random.Random(SEED)."
+
+_levels: list[str] = []
+"""What each mode that holds asks for; the innermost counts."""
+_undo: list[Callable[[], None]] = []
+
+
+def watch_unseeded(level: str) -> Callable[[], None]:
+    """Watch from now on; what is returned ends it. `level`: "ignore", "warn" or "error"."""
+    _levels.append(level)
+    _follow()
+    left = False
+
+    def leave() -> None:
+        nonlocal left
+        if not left:
+            left = True
+            _levels.remove(level)
+            _follow()
+
+    return leave
+
+
+def _follow() -> None:
+    """Have the wrappers in place while any mode asks for them."""
+    watching = any(level != "ignore" for level in _levels)
+    if watching and not _undo:
+        _arrivals.install()
+        for name, install in _INSTALLERS.items():
+            module = sys.modules.get(name)
+            if module is not None:
+                install(module)
+    elif not watching:
+        while _undo:
+            _undo.pop()()
+
+
+def _asked(what: str, fix: str) -> None:
+    """Someone asks for unseeded randomness: say so if it is the program's own code."""
+    level = _levels[-1] if _levels else "ignore"
+    frame = None if level == "ignore" else _who()
+    if frame is None:
+        return
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    message = f"{place(file, line)}: {what}."
+    if level == "error":
+        raise UnseededError(message, fix)
+    _log.warning("%s %s", message, fix)
+
+
+def _who() -> FrameType | None:
+    """The frame that asks, if it is the program's own."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module not in _LOOKED_THROUGH:
+            return frame if is_user_code(frame.f_code.co_filename, module) else None
+        frame = frame.f_back
+    return None
+
+
+def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Replace `owner.name` until watching ends."""
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+    replacement = make(original)
+    if not isinstance(replacement, type):
+        for kept in ("__name__", "__qualname__", "__doc__", "__module__", "__self__"):
+            if hasattr(original, kept):
+                setattr(replacement, kept, getattr(original, kept))
+    setattr(owner, name, replacement)
+
+    def undo() -> None:
+        if getattr(owner, name, None) is replacement:
+            setattr(owner, name, original)
+
+    _undo.append(undo)
+
+
+def _entropy(called: str) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:
+        def reading(*args: Any, **kwargs: Any) -> Any:
+            _asked(f"{called}() draws from the operating system's entropy", _ENTROPY)
+            return original(*args, **kwargs)
+
+        return reading
+
+    return make
+
+
+def _watch_os(os: Any) -> None:
+    _replace(os, "urandom", _entropy("os.urandom"))
+    _replace(os, "getrandom", _entropy("os.getrandom"))
+
+
+def _watch_random(random: Any) -> None:
+    """`SystemRandom`, and with it `secrets`, reads through a name of its own."""
+    _replace(random, "_urandom", _entropy("random.SystemRandom"))
+
+    def own_seed(original: Any) -> Any:
+        def seed(self: Any, a: Any = None, version: int = 2) -> None:
+            if a is None:
+                _asked("random.Random() has no seed", "Pass a seed: random.Random(SEED).")
+            original(self, a, version)
+
+        return seed
+
+    def global_seed(original: Any) -> Any:
+        def seed(a: Any = None, version: int = 2) -> None:
+            if a is None:
+                _asked("random.seed() has no seed", "Pass a seed: random.seed(SEED).")
+            original(a, version)
+
+        return seed
+
+    _replace(random.Random, "seed", own_seed)
+    _replace(random, "seed", global_seed)
+
+
+def _watch_uuid(uuid: Any) -> None:
+    fix = "It gives another value in every run: uuid.uuid5(NAMESPACE, NAME) makes one from a name."
+
+    def make(original: Any) -> Any:
+        def uuid4() -> Any:
+            _asked("uuid.uuid4() draws from the operating system's entropy", fix)
+            return original()
+
+        return uuid4
+
+    _replace(uuid, "uuid4", make)
+
+
+def _watch_numpy(random: Any) -> None:
+    """Every NumPy generator that is made without a seed asks `bit_generator.randbits` for one."""
+    allowed = 0
+
+    def from_system(original: Any) -> Any:
+        def randbits(bits: int) -> Any:
+            if not allowed:
+                _asked(
+                    "a NumPy generator has no seed",
+                    "Pass a seed where it is made: numpy.random.default_rng(SEED), PCG64(SEED), RandomState(SEED).",
+                )
+            return original(bits)
+
+        return randbits
+
+    def random_state(plain: Any) -> Any:
+        # RandomState(3) first makes a generator without a seed, then seeds it.
+        def make(seed: Any = None) -> Any:
+            nonlocal allowed
+            if seed is None:
+                return plain()
+            allowed += 1
+            try:
+                return plain(seed)
+            finally:
+                allowed -= 1
+
+        return stand_in(plain, {}, make)
+
+    bit_generator = sys.modules.get("numpy.random.bit_generator")
+    if bit_generator is not None:
+        _replace(bit_generator, "randbits", from_system)
+        mtrand = sys.modules.get("numpy.random.mtrand")
+        _replace(random, "RandomState", random_state)
+        if mtrand is not None:
+            _replace(mtrand, "RandomState", lambda plain: random.RandomState)
+
+
+def _watch_torch(torch: Any) -> None:
+    def make(original: Any) -> Any:
+        def seed() -> Any:
+            _asked("torch.seed() takes a seed from the system", "Pass a seed: torch.manual_seed(SEED).")
+            return original()
+
+        return seed
+
+    _replace(torch, "seed", make)
+    _replace(torch.random, "seed", make)
+
+
+_INSTALLERS: dict[str, Callable[[Any], None]] = {
+    "os": _watch_os,
+    "random": _watch_random,
+    "uuid": _watch_uuid,
+    "numpy.random": _watch_numpy,
+    "torch": _watch_torch,
+}
+
+
+def _arrived(module: ModuleType) -> None:
+    if _undo:
+        _INSTALLERS[module.__name__](module)
+
+
+_arrivals = AfterImport()
+for _name in ("uuid", "numpy.random", "torch"):
+    _arrivals.add(_name, _arrived)
