@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
@@ -29,6 +30,8 @@ _ENTROPY = "It gives other bits in every run: draw from a seeded generator inste
 _levels: list[str] = []
 """What each mode that holds asks for; the innermost counts."""
 _undo: list[Callable[[], None]] = []
+_thread = threading.local()
+"""`inside`: in how many calls this thread is about which was decided already; what they ask further is theirs."""
 
 
 def watch_unseeded(level: str) -> Callable[[], None]:
@@ -61,10 +64,19 @@ def _follow() -> None:
             _undo.pop()()
 
 
+def _passed(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call what was wrapped; what it asks for on the way was decided already."""
+    _thread.inside = getattr(_thread, "inside", 0) + 1
+    try:
+        return original(*args, **kwargs)
+    finally:
+        _thread.inside -= 1
+
+
 def _asked(what: str, fix: str) -> None:
     """Someone asks for unseeded randomness: say so if it is the program's own code."""
     level = _levels[-1] if _levels else "ignore"
-    frame = None if level == "ignore" else _who()
+    frame = None if level == "ignore" or getattr(_thread, "inside", 0) else _who()
     if frame is None:
         return
     file, line = frame.f_code.co_filename, frame.f_lineno
@@ -108,7 +120,7 @@ def _entropy(called: str) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def reading(*args: Any, **kwargs: Any) -> Any:
             _asked(f"{called}() draws from the operating system's entropy", _ENTROPY)
-            return original(*args, **kwargs)
+            return _passed(original, *args, **kwargs)
 
         return reading
 
@@ -128,7 +140,7 @@ def _watch_random(random: Any) -> None:
         def seed(self: Any, a: Any = None, version: int = 2) -> None:
             if a is None:
                 _asked("random.Random() has no seed", "Pass a seed: random.Random(SEED).")
-            original(self, a, version)
+            _passed(original, self, a, version)
 
         return seed
 
@@ -136,7 +148,7 @@ def _watch_random(random: Any) -> None:
         def seed(a: Any = None, version: int = 2) -> None:
             if a is None:
                 _asked("random.seed() has no seed", "Pass a seed: random.seed(SEED).")
-            original(a, version)
+            _passed(original, a, version)
 
         return seed
 
@@ -150,7 +162,7 @@ def _watch_uuid(uuid: Any) -> None:
     def make(original: Any) -> Any:
         def uuid4() -> Any:
             _asked("uuid.uuid4() draws from the operating system's entropy", fix)
-            return original()
+            return _passed(original)
 
         return uuid4
 
@@ -159,30 +171,21 @@ def _watch_uuid(uuid: Any) -> None:
 
 def _watch_numpy(random: Any) -> None:
     """Every NumPy generator that is made without a seed asks `bit_generator.randbits` for one."""
-    allowed = 0
 
     def from_system(original: Any) -> Any:
         def randbits(bits: int) -> Any:
-            if not allowed:
-                _asked(
-                    "a NumPy generator has no seed",
-                    "Pass a seed where it is made: numpy.random.default_rng(SEED), PCG64(SEED), RandomState(SEED).",
-                )
-            return original(bits)
+            _asked(
+                "a NumPy generator has no seed",
+                "Pass a seed where it is made: numpy.random.default_rng(SEED), PCG64(SEED), RandomState(SEED).",
+            )
+            return _passed(original, bits)
 
         return randbits
 
     def random_state(plain: Any) -> Any:
         # RandomState(3) first makes a generator without a seed, then seeds it.
         def make(seed: Any = None) -> Any:
-            nonlocal allowed
-            if seed is None:
-                return plain()
-            allowed += 1
-            try:
-                return plain(seed)
-            finally:
-                allowed -= 1
+            return plain() if seed is None else _passed(plain, seed)
 
         return stand_in(plain, {}, make)
 
@@ -199,7 +202,7 @@ def _watch_torch(torch: Any) -> None:
     def make(original: Any) -> Any:
         def seed() -> Any:
             _asked("torch.seed() takes a seed from the system", "Pass a seed: torch.manual_seed(SEED).")
-            return original()
+            return _passed(original)
 
         return seed
 
