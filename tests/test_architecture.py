@@ -27,7 +27,7 @@ BELOW = {
 }
 FACES = {"samerun", "samerun.cli", "samerun.__main__", "samerun.check.command"}
 """`samerun.check.command` is the face that lies inside a room."""
-TABLES = ("check/variations", "check/causes", "record/interceptors", "control/seeds")
+TABLES = ("check/variations", "check/causes", "record/interceptors", "control/seeds", "control/switches")
 
 
 def name_of(path: Path) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from samerun.check.causes.table import CAUSES
 from samerun.check.variations.table import VARIATIONS
+from samerun.control.switches.table import SWITCHES
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md")]
@@ -25,14 +26,14 @@ def docs() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["docs/causes.md", "docs/variations.md"])
+@pytest.mark.parametrize("name", ["docs/causes.md", "docs/variations.md", "docs/reference/switches.md"])
 def test_a_page_is_what_its_table_says(docs: ModuleType, name: str) -> None:
     made = docs.PAGES[name]()
     assert (ROOT / name).read_text(encoding="utf-8") == made, f"{name} is out of date: run python tools/docs.py"
 
 
 def test_an_old_page_is_noticed(docs: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/reference").mkdir(parents=True)
     for name, make in docs.PAGES.items():
         (tmp_path / name).write_text(make(), encoding="utf-8")
     assert docs.out_of_date(tmp_path) == []
@@ -50,6 +51,9 @@ def test_everything_has_a_heading_and_a_text(docs: ModuleType) -> None:
     for variation in VARIATIONS:
         assert f"\n## {variation.name}\n" in variations and variation.apply.__doc__
         assert variation.cause in kinds or variation.name == "rerun"
+    switches = docs.switches()
+    for switch in SWITCHES:
+        assert f"\n## {switch.name}\n\n{switch.what[:20]}" in switches and f"](#{switch.name})" in switches
 
 
 def anchors(page: Path) -> set[str]:

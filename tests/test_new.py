@@ -127,6 +127,8 @@ def test_names_that_are_none(tree: Path, kind: str, name: str, capsys: pytest.Ca
         ("interceptor", "entropy_uuid", "the name 'entropy-uuid' is taken"),
         ("seed", "numpy", "there already"),
         ("seed", "source", "there already"),
+        ("switch", "threads", "there already"),
+        ("switch", "switch", "there already"),
     ],
 )
 def test_names_that_are_taken(
@@ -147,7 +149,8 @@ def test_wrong_arguments(tree: Path, arguments: list[str], capsys: pytest.Captur
 
 
 def test_an_unknown_kind(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(tree, ["rule", NAME], capsys, "there is no kind 'rule'. There are: variation, cause, interceptor, seed.")
+    kinds = "variation, cause, interceptor, seed, switch"
+    refused(tree, ["rule", NAME], capsys, f"there is no kind 'rule'. There are: {kinds}.")
 
 
 def refused(tree: Path, arguments: list[str], capsys: pytest.CaptureFixture[str], said: str) -> None:

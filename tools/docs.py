@@ -1,4 +1,4 @@
-"""Write the pages that are made from the tables: docs/causes.md and docs/variations.md.
+"""Write the pages that are made from the tables: causes, variations and switches.
 
     python tools/docs.py            write them
     python tools/docs.py --check    exit 1 when they are out of date
@@ -16,7 +16,16 @@ from samerun.check.causes.table import CAUSES
 from samerun.check.plan import Variation
 from samerun.check.variations.locale import other_locale
 from samerun.check.variations.table import GROUPS, VARIATIONS
+from samerun.control.switches.switch import Switch, Variable, only_recorded
+from samerun.control.switches.table import SWITCHES
 
+MOMENTS = {
+    "before interpreter": "Must be set before the interpreter starts.",
+    "before torch": "Must be set before torch is imported.",
+    "before CUDA": "Must be set before CUDA starts.",
+    "before library": "Must be set before the library is imported.",
+    "any time": "Can be set at any time.",
+}
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH = 110
 MADE = "<!-- Made by tools/docs.py: change the tables, not this page. -->"
@@ -71,6 +80,36 @@ def variation(each: Variation) -> str:
     return "\n\n".join([f"## {each.name}", wrapped(lead), *told])
 
 
+def switches() -> str:
+    """Every switch, in the order in which they are set."""
+    head = """
+        # Switches
+
+        Settings of torch, of the libraries under it and of the environment on which the bits of a run depend.
+        `samerun.deterministic()` sets them (what can be set only before the program starts, it checks), and
+        gives them back as it found them. `survey()` in `samerun.control.survey` tells, for each, what is
+        wanted, what is in force, who set it, and whether it is too late.
+
+        A variable that you set yourself is never overwritten: a valid value stays, another is an error. "Only
+        recorded" means that no value is better than another as long as it stays the same.
+        """
+    listed = "\n".join(f"- [{each.name}](#{each.name}): {each.what}" for each in SWITCHES)
+    return page(head, listed, *(switch(each) for each in SWITCHES))
+
+
+def switch(each: Switch) -> str:
+    recorded = each.wanted is only_recorded and all(one.wanted is only_recorded for one in each.variables)
+    lead = f"{each.what} {'Only recorded.' if recorded else MOMENTS[each.when]}"
+    variables = "\n".join(variable(one) for one in each.variables)
+    return "\n\n".join(part for part in (f"## {each.name}", wrapped(lead), variables, wrapped(each.why)) if part)
+
+
+def variable(each: Variable) -> str:
+    if each.values == "anything":
+        return f"- `{each.name}`"
+    return wrapped(f"- `{each.name}`, valid: {each.values}")
+
+
 def page(*parts: str) -> str:
     return "\n\n".join([MADE, *(textwrap.dedent(part).strip() for part in parts)]) + "\n"
 
@@ -79,7 +118,7 @@ def wrapped(text: str) -> str:
     return textwrap.fill(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-PAGES = {"docs/causes.md": causes, "docs/variations.md": variations}
+PAGES = {"docs/causes.md": causes, "docs/variations.md": variations, "docs/reference/switches.md": switches}
 
 
 def out_of_date(root: Path = ROOT) -> list[str]:

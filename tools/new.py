@@ -4,6 +4,7 @@
     python tools/new.py cause page_size
     python tools/new.py interceptor some_module
     python tools/new.py seed some_library
+    python tools/new.py switch some_knob
 
 Exit code 2, and nothing written, for a name that is taken or is no name.
 """
@@ -222,6 +223,76 @@ def test_another_seed_draws_otherwise() -> None:
     pytest.fail("two seeds that differ only in their high bits draw other numbers")
 '''
 
+SWITCH = '''"""THE SETTING, in one line."""
+
+from __future__ import annotations
+
+from samerun.control.switches.started import torch_c, torch_has
+from samerun.control.switches.switch import Policy, Switch
+
+
+def _available() -> bool:
+    return torch_has("_get_NAME", "_set_NAME")
+
+
+def _read() -> bool:
+    return bool(torch_c()._get_NAME())
+
+
+def _write(value: bool) -> None:
+    torch_c()._set_NAME(value)
+
+
+def _wanted(policy: Policy) -> bool:
+    return True
+
+
+SWITCH = Switch(
+    "NAME",
+    "WHAT IT DOES, IN ONE SENTENCE.",
+    "WHY THIS VALUE, AND WHAT IS KNOWN ABOUT IT.",
+    "any time",
+    _read,
+    _write,
+    _wanted,
+    "torch",
+    _available,
+    default=False,
+)
+'''
+
+SWITCH_TEST = '''"""What the switch `NAME` must prove."""
+
+import sys
+
+import pytest
+
+from samerun.control.switches.NAME import SWITCH
+from samerun.control.switches.table import SWITCHES
+
+
+def test_it_stands_in_the_table() -> None:
+    assert SWITCH in SWITCHES
+
+
+def test_looking_imports_nothing() -> None:
+    before = set(sys.modules)
+    SWITCH.available()
+    assert set(sys.modules) == before
+
+
+def test_it_is_set_read_back_and_given_back() -> None:
+    pytest.fail("enter in OWN of tests/test_switches.py how a program sets NAME itself")
+
+
+def test_it_is_needed() -> None:
+    pytest.fail("write a program whose bits depend on NAME alone, and are the same under deterministic()")
+
+
+def test_words_are_filled_in() -> None:
+    assert not SWITCH.what.isupper() and not SWITCH.why.isupper()
+'''
+
 KINDS = {
     "variation": Kind("check/variations", "VARIATIONS", "VARIATION", "Variation", VARIATION, VARIATION_TEST,
                       "add it to the help of `samerun check`, run python tools/docs.py"),
@@ -230,6 +301,8 @@ KINDS = {
                         INTERCEPTOR_TEST, "say in docs/reference/trace-format.md what its events mean"),
     "seed": Kind("control/seeds", "SOURCES", "SOURCE", "Source", SEED, SEED_TEST,
                  "give tests/test_seeds.py a way to draw from it"),
+    "switch": Kind("control/switches", "SWITCHES", "SWITCH", "Switch", SWITCH, SWITCH_TEST,
+                   "give tests/test_switches.py a way to set it, run python tools/docs.py"),
 }  # fmt: skip
 
 

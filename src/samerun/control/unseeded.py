@@ -30,8 +30,15 @@ _ENTROPY = "It gives other bits in every run: draw from a seeded generator inste
 _levels: list[str] = []
 """What each mode that holds asks for; the innermost counts."""
 _undo: list[Callable[[], None]] = []
-_thread = threading.local()
-"""`inside`: in how many calls this thread is about which was decided already; what they ask further is theirs."""
+
+
+class _Thread(threading.local):
+    """`inside`: in how many calls this thread is that were decided about already; what they ask is theirs."""
+
+    inside: int = 0
+
+
+_thread = _Thread()
 
 
 def watch_unseeded(level: str) -> Callable[[], None]:
@@ -66,7 +73,7 @@ def _follow() -> None:
 
 def _passed(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Call what was wrapped; what it asks for on the way was decided already."""
-    _thread.inside = getattr(_thread, "inside", 0) + 1
+    _thread.inside += 1
     try:
         return original(*args, **kwargs)
     finally:
@@ -76,7 +83,7 @@ def _passed(original: Any, *args: Any, **kwargs: Any) -> Any:
 def _asked(what: str, fix: str) -> None:
     """Someone asks for unseeded randomness: say so if it is the program's own code."""
     level = _levels[-1] if _levels else "ignore"
-    frame = None if level == "ignore" or getattr(_thread, "inside", 0) else _who()
+    frame = None if level == "ignore" or _thread.inside else _who()
     if frame is None:
         return
     file, line = frame.f_code.co_filename, frame.f_lineno

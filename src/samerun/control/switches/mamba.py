@@ -20,7 +20,7 @@ _VARIABLE = Variable("MAMBA_DETERMINISTIC", _wanted, _valid, "1", is_loaded("mam
 SWITCH = Switch(
     "mamba",
     "Mamba's backward kernels add in a fixed order.",
-    "Its default follows torch's deterministic mode only in part. Not tried on a device.",
+    "By default they need not. Not tried on a device.",
     "before library",
     set_variables((_VARIABLE,)),
     available=_installed,
