@@ -1,21 +1,22 @@
 """A 128-bit digest of a tensor's value: every bit of it, in order, with dtype and shape; not its strides.
 
-On the CPU: XXH3-128 over the tensor's own memory, no copy for contiguous tensors, seeded with a hash of
-dtype and shape. On other devices: `device_digest`, computed where the tensor is; only 16 bytes move.
+On the CPU: XXH3-128 over the tensor's own memory (large memory in pieces, see `pieces`), no copy for
+contiguous tensors, seeded with a hash of dtype and shape. On other devices: `device_digest`, computed
+where the tensor is; only 16 bytes move.
 """
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
+
+from samerun.record.pieces import LARGE, Running, buffer_class, digest_of_pieces
 
 KIND_CPU = "xxh3-128"
 KIND_DEVICE = "weighted-sum-128"
 
 _seeds: dict[tuple[Any, Any], int] = {}
-_views: dict[int, Any] = {}
 _CHUNK_BYTES = 1 << 26
 _CHUNK_WORDS = 1 << 22
 
@@ -64,21 +65,15 @@ def is_readable(tensor: Any) -> bool:
 
 
 def memory(address: int, size: int) -> Any:
-    """The bytes at an address as a buffer, without a copy.
-
-    ctypes makes a class for every size, which takes 20 us and is garbage for the collector: they are kept.
-    """
-    view = _views.get(size)
-    if view is None:
-        if len(_views) > 1 << 14:
-            _views.clear()
-        view = _views[size] = ctypes.c_char * size
-    return view.from_address(address)
+    """The bytes at an address as a buffer, without a copy."""
+    return buffer_class(size).from_address(address)
 
 
 def dense_digest(tensor: Any, seed: int) -> bytes:
     """Digest of a contiguous CPU tensor, without a copy."""
     size = tensor.nbytes
+    if size >= LARGE:
+        return digest_of_pieces(tensor.data_ptr(), size, seed)
     if size == 0:
         return xxh3_128_digest(b"", seed)
     return xxh3_128_digest(memory(tensor.data_ptr(), size), seed)
@@ -172,9 +167,7 @@ def _composite(tensor: Any, seed: int) -> bytes:
 
 def _in_pieces(tensor: Any, seed: int) -> bytes:
     """Like the digest of the contiguous copy, without holding more than one row of it at a time."""
-    from xxhash import xxh3_128
-
-    running = xxh3_128(seed=seed)
+    running = Running(tensor.nbytes, seed)
     stack = [tensor]
     while stack:
         part = stack.pop()
@@ -182,7 +175,7 @@ def _in_pieces(tensor: Any, seed: int) -> bytes:
             dense = part.resolve_conj().resolve_neg().contiguous()
             size = dense.numel() * dense.element_size()
             if size:
-                running.update(memory(dense.data_ptr(), size))
+                running.update(memoryview(memory(dense.data_ptr(), size)).cast("B"))
         else:
             stack.extend(reversed(part.unbind(0)))
     return running.digest()

@@ -1,0 +1,195 @@
+/* XXH3-128 of large memory in pieces, on as many threads as the caller lends.
+ *
+ * Written from the public specification of XXH3 (xxHash, doc/xxhash_spec.md); tests compare every path
+ * with the `xxhash` package, which does the same work where this file could not be built. Only inputs
+ * above 240 bytes are handled: short ones have their own rules and never come here.
+ *
+ * The pieces are independent, so their order of computation does not matter.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define HAVE_X86 1
+#endif
+
+#define P32_1 0x9E3779B1U
+#define P32_2 0x85EBCA77U
+#define P32_3 0xC2B2AE3DU
+#define P64_1 0x9E3779B185EBCA87ULL
+#define P64_2 0xC2B2AE3D27D4EB4FULL
+#define P64_3 0x165667B19E3779F9ULL
+#define P64_4 0x85EBCA77C2B2AE63ULL
+#define P64_5 0x27D4EB2F165667C5ULL
+
+enum { SECRET = 192, STRIPE = 64, STRIPES = (SECRET - STRIPE) / 8, BLOCK = STRIPE * STRIPES };
+
+static const uint8_t secret_of_zero[SECRET] = {
+    0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
+    0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f,
+    0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21,
+    0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43, 0x24, 0x8e, 0xe0, 0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c,
+    0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb, 0x88, 0xd0, 0x65, 0x8b, 0x1b, 0x53, 0x2e, 0xa3,
+    0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19, 0xef, 0x46, 0xa9, 0xde, 0xac, 0xd8,
+    0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9, 0xdc, 0xbb, 0xc7, 0xc7, 0x0b, 0x4f, 0x1d,
+    0x8a, 0x51, 0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31, 0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73, 0x64,
+    0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb, 0xc3, 0xc5, 0x81, 0xa0, 0xff, 0xfa, 0x13, 0x63, 0xeb,
+    0x17, 0x0d, 0xdd, 0x51, 0xb7, 0xf0, 0xda, 0x49, 0xd3, 0x16, 0x55, 0x26, 0x29, 0xd4, 0x68, 0x9e,
+    0x2b, 0x16, 0xbe, 0x58, 0x7d, 0x47, 0xa1, 0xfc, 0x8f, 0xf8, 0xb8, 0xd1, 0x7a, 0xd0, 0x31, 0xce,
+    0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
+};
+
+static uint64_t read64(const uint8_t *at) {
+    uint64_t value;
+    memcpy(&value, at, 8); /* every machine this is built for is little-endian; digest_ready() checks */
+    return value;
+}
+
+static void write64(uint8_t *at, uint64_t value) { memcpy(at, &value, 8); }
+
+static void seeded(uint8_t *secret, uint64_t seed) {
+    for (int at = 0; at < SECRET; at += 16) {
+        write64(secret + at, read64(secret_of_zero + at) + seed);
+        write64(secret + at + 8, read64(secret_of_zero + at + 8) - seed);
+    }
+}
+
+static uint64_t folded(uint64_t a, uint64_t b) {
+    unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint64_t merged(const uint64_t *acc, const uint8_t *secret, uint64_t start) {
+    for (int i = 0; i < 4; i++)
+        start += folded(acc[2 * i] ^ read64(secret + 16 * i), acc[2 * i + 1] ^ read64(secret + 16 * i + 8));
+    start ^= start >> 37;
+    start *= 0x165667919E3779F9ULL;
+    return start ^ (start >> 32);
+}
+
+/* Mix data into the eight lanes: `blocks` whole blocks, each followed by a scramble, then `stripes` more
+ * stripes, then the last stripe, which may overlap. The secret moves on by 8 bytes a stripe. */
+typedef void mix_t(uint64_t *acc, const uint8_t *data, size_t size, const uint8_t *secret);
+
+static void stripe(uint64_t *acc, const uint8_t *data, const uint8_t *secret) {
+    for (int i = 0; i < 8; i++) {
+        uint64_t value = read64(data + 8 * i), key = value ^ read64(secret + 8 * i);
+        acc[i ^ 1] += value;
+        acc[i] += (key & 0xFFFFFFFFU) * (key >> 32);
+    }
+}
+
+static void mix_plain(uint64_t *acc, const uint8_t *data, size_t size, const uint8_t *secret) {
+    const uint8_t *end = data + size;
+    for (size_t block = (size - 1) / BLOCK; block; block--) {
+        for (int n = 0; n < STRIPES; n++, data += STRIPE) stripe(acc, data, secret + 8 * n);
+        for (int i = 0; i < 8; i++)
+            acc[i] = ((acc[i] ^ (acc[i] >> 47)) ^ read64(secret + SECRET - STRIPE + 8 * i)) * P32_1;
+    }
+    for (int n = 0; n < (end - 1 - data) / STRIPE; n++) stripe(acc, data + STRIPE * n, secret + 8 * n);
+    stripe(acc, end - STRIPE, secret + SECRET - STRIPE - 7);
+}
+
+#ifdef HAVE_X86
+#define LOAD(at) _mm256_loadu_si256((const __m256i *)(at))
+
+__attribute__((target("avx2"), always_inline)) static inline __m256i half_stripe(__m256i acc, const uint8_t *data,
+                                                                               const uint8_t *secret) {
+    __m256i value = LOAD(data), key = _mm256_xor_si256(value, LOAD(secret));
+    __m256i product = _mm256_mul_epu32(key, _mm256_srli_epi64(key, 32));
+    return _mm256_add_epi64(acc, _mm256_add_epi64(product, _mm256_shuffle_epi32(value, 0x4E)));
+}
+
+__attribute__((target("avx2"), always_inline)) static inline __m256i scrambled(__m256i acc, const uint8_t *secret) {
+    const __m256i prime = _mm256_set1_epi64x(P32_1);
+    acc = _mm256_xor_si256(_mm256_xor_si256(acc, _mm256_srli_epi64(acc, 47)), LOAD(secret));
+    __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(acc, 32), prime);
+    return _mm256_add_epi64(_mm256_mul_epu32(acc, prime), _mm256_slli_epi64(high, 32));
+}
+
+__attribute__((target("avx2"))) static void mix_avx2(uint64_t *acc, const uint8_t *data, size_t size,
+                                                     const uint8_t *secret) {
+    const uint8_t *end = data + size;
+    __m256i a = LOAD(acc), b = LOAD(acc + 4);
+    for (size_t block = (size - 1) / BLOCK; block; block--) {
+#pragma GCC unroll 1 /* unrolled, gcc keeps the secret on the stack and is a third slower */
+        for (int n = 0; n < STRIPES; n++, data += STRIPE) {
+            _mm_prefetch((const char *)data + 6 * STRIPE, _MM_HINT_T0);
+            a = half_stripe(a, data, secret + 8 * n);
+            b = half_stripe(b, data + 32, secret + 8 * n + 32);
+        }
+        a = scrambled(a, secret + SECRET - STRIPE);
+        b = scrambled(b, secret + SECRET - STRIPE + 32);
+    }
+    for (int n = 0; n < (end - 1 - data) / STRIPE; n++) {
+        a = half_stripe(a, data + STRIPE * n, secret + 8 * n);
+        b = half_stripe(b, data + STRIPE * n + 32, secret + 8 * n + 32);
+    }
+    a = half_stripe(a, end - STRIPE, secret + SECRET - STRIPE - 7);
+    b = half_stripe(b, end - STRIPE + 32, secret + SECRET - STRIPE - 7 + 32);
+    _mm256_storeu_si256((__m256i *)acc, a);
+    _mm256_storeu_si256((__m256i *)(acc + 4), b);
+}
+#endif
+
+static mix_t *mix = mix_plain;
+
+static void piece_digest(const uint8_t *data, size_t size, const uint8_t *secret, uint8_t *out) {
+    uint64_t acc[8] = {P32_3, P64_1, P64_2, P64_3, P64_4, P32_2, P64_5, P32_1};
+    mix(acc, data, size, secret);
+    uint64_t low = merged(acc, secret + 11, (uint64_t)size * P64_1);
+    uint64_t high = merged(acc, secret + SECRET - STRIPE - 11, ~((uint64_t)size * P64_2));
+    for (int i = 0; i < 8; i++) {
+        out[i] = (uint8_t)(high >> (56 - 8 * i));
+        out[8 + i] = (uint8_t)(low >> (56 - 8 * i));
+    }
+}
+
+typedef struct {
+    const uint8_t *data, *secret;
+    size_t size, piece, pieces;
+    uint8_t *out;
+    uint32_t threads;
+    uint32_t turn;
+} job_t;
+
+static void some_pieces(void *given) {
+    job_t *job = given;
+    uint32_t me = __atomic_fetch_add(&job->turn, 1, __ATOMIC_RELAXED);
+    size_t from = job->pieces * me / job->threads, to = job->pieces * (me + 1) / job->threads;
+    for (size_t n = from; n < to; n++) {
+        size_t size = n + 1 < job->pieces ? job->piece : job->size - n * job->piece;
+        piece_digest(job->data + n * job->piece, size, job->secret, job->out + 16 * n);
+    }
+}
+
+typedef void team_t(void (*work)(void *), void *job, unsigned threads, unsigned flags);
+
+/* 1 where this machine keeps numbers as the code above expects. Chooses the instructions; call it once. */
+int samerun_digest_ready(void) {
+    const uint16_t one = 1;
+#ifdef HAVE_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2")) mix = mix_avx2;
+#endif
+    return *(const uint8_t *)&one;
+}
+
+/* The 16-byte digests of `size / piece` pieces, the last with what is left over. piece > 240.
+ * `team`: GOMP_parallel of the OpenMP library that the program computes with, or NULL for one thread. */
+void samerun_digest_pieces(const uint8_t *data, size_t size, size_t piece, uint64_t seed, uint8_t *out,
+                           team_t *team, uint32_t threads) {
+    uint8_t secret[SECRET];
+    seeded(secret, seed);
+    job_t job = {data, secret, size, piece, size / piece, out, 1, 0};
+    if (team && threads > 1 && job.pieces > 1) {
+        job.threads = threads;
+        team(some_pieces, &job, threads, 0);
+        /* A team may be smaller than asked for: what it left is done here. */
+        while (job.turn < threads) some_pieces(&job);
+    } else {
+        some_pieces(&job);
+    }
+}

@@ -1,0 +1,143 @@
+"""Digest large memory in pieces: by a small C library where it was built, else by the xxhash package.
+
+The C library borrows the OpenMP threads that torch computes with. They are awake between two operators
+(waking others would cost more than they save), and the core that wrote a piece often still holds it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.machinery
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from xxhash import xxh3_128, xxh3_128_digest
+
+PIECE = 1 << 16
+"""Bytes. Memory of at least two pieces is digested in pieces; the last one takes what is left over."""
+LARGE = 2 * PIECE
+
+_classes: dict[int, Any] = {}
+_in_child = False
+
+
+def buffer_class(size: int) -> Any:
+    """ctypes makes a class for every size, which takes 20 us and is garbage for the collector: they are kept."""
+    found = _classes.get(size)
+    if found is None:
+        if len(_classes) > 1 << 14:
+            _classes.clear()
+        found = _classes[size] = ctypes.c_char * size
+    return found
+
+
+def digest_of_pieces(address: int, size: int, seed: int) -> bytes:
+    """XXH3-128 over the XXH3-128 digests of the pieces, all with `seed`; 16 bytes. `size` is at least `LARGE`."""
+    if _native is None:
+        return slow_digest_of_pieces(address, size, seed)
+    out = buffer_class(size // PIECE * 16)()
+    team, threads = _team()
+    _native(address, size, PIECE, seed, out, team, threads)
+    return xxh3_128_digest(out, seed)
+
+
+def slow_digest_of_pieces(address: int, size: int, seed: int) -> bytes:
+    """The same, by the xxhash package alone."""
+    starts = range(0, size - PIECE + 1, PIECE)
+    ends = [*starts[1:], size]
+    parts = [
+        xxh3_128_digest(buffer_class(end - start).from_address(address + start), seed)
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    return xxh3_128_digest(b"".join(parts), seed)
+
+
+class Running:
+    """The digest of `size` bytes that come one part after the other."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        self._seed = seed
+        self._last = max(size // PIECE - 1, 0)
+        """Number of the last piece, which has no end; small memory is one piece, digested as it is."""
+        self._digests: list[bytes] = []
+        self._piece = xxh3_128(seed=seed)
+        self._room = PIECE
+
+    def update(self, part: memoryview) -> None:
+        while len(part):
+            taken = len(part) if len(self._digests) == self._last else min(self._room, len(part))
+            self._piece.update(part[:taken])
+            self._room -= taken
+            part = part[taken:]
+            if self._room == 0 and len(self._digests) < self._last:
+                self._end_piece()
+
+    def _end_piece(self) -> None:
+        self._digests.append(self._piece.digest())
+        self._piece, self._room = xxh3_128(seed=self._seed), PIECE
+
+    def digest(self) -> bytes:
+        if self._last == 0:
+            return self._piece.digest()
+        return xxh3_128_digest(b"".join([*self._digests, self._piece.digest()]), self._seed)
+
+
+def load() -> Any:
+    """The C function, or None."""
+    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+        path = Path(__file__).with_name(f"_digest{suffix}")
+        if path.exists():
+            break
+    else:
+        return None
+    try:
+        library = ctypes.CDLL(str(path))
+        function = library.samerun_digest_pieces
+        ready = library.samerun_digest_ready()
+    except (OSError, AttributeError):  # built for another machine, or by another version
+        return None
+    u64 = ctypes.c_uint64
+    function.argtypes = [ctypes.c_void_p, u64, u64, u64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
+    function.restype = None
+    return function if ready else None
+
+
+_native = load()
+_gomp: Any = None
+_torch: Any = None
+
+
+def _team() -> tuple[Any, int]:
+    """torch's OpenMP threads and their number, where they may be borrowed.
+
+    Only in the main thread (each thread would get a team of its own), and never in a forked child, where
+    a team that the parent has used hangs.
+    """
+    global _gomp, _torch
+    if _in_child or threading.get_ident() != threading.main_thread().ident:
+        return None, 1
+    if _torch is None:
+        _torch = sys.modules.get("torch")
+        _gomp = _parallel_of(_torch)
+    return (None, 1) if _gomp is None else (_gomp, _torch.get_num_threads())
+
+
+def _parallel_of(torch: Any) -> Any:
+    """GOMP_parallel as the library resolves it that torch computes with; None with other OpenMP libraries."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
+        return ctypes.cast(library.GOMP_parallel, ctypes.c_void_p)
+    except (OSError, AttributeError):
+        return None
+
+
+def _forked() -> None:
+    global _in_child
+    _in_child = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
