@@ -76,7 +76,7 @@ def work(name: str, way: str) -> None:
 def child(name: str, way: str, folder: Path) -> subprocess.Popen[str]:
     environment = dict(os.environ, OMP_NUM_THREADS="2", PYTHONHASHSEED="1")
     if way in ("steps", "ops"):
-        from samerun.record import bootstrap_folder
+        from samerun.base.launch import bootstrap_folder
         from samerun.record.config import VARIABLE, WatchConfig
 
         traces = folder / f"{name}-{way}"

@@ -573,7 +573,7 @@ def test_a_folder_deleted_under_the_recorder(tmp_path: Path, when: str) -> None:
 
 def test_without_a_configuration_nothing_is_watched(tmp_path: Path) -> None:
     settings = tmp_path / "gone.json"
-    from samerun.record import bootstrap_folder
+    from samerun.base.launch import bootstrap_folder
 
     environment = {"SAMERUN_WATCH": str(settings), "PYTHONPATH": str(bootstrap_folder())}
     outcome = run("import random; print(random.random.__module__)", tmp_path / "run", watched=False,

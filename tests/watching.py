@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from samerun.record import bootstrap_folder
+from samerun.base.launch import bootstrap_folder
 from samerun.record import format as f
 from samerun.record.config import ROLE_VARIABLE, VARIABLE, WatchConfig
 from samerun.record.run import Event, RunTraces, events_of

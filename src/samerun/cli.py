@@ -9,15 +9,19 @@ import click
 
 from samerun import __version__
 
-COMMANDS = {"check": "samerun.check.command"}
-ORDER = ("check",)
+COMMANDS = {
+    "check": "samerun.check.command",
+    "run": "samerun.control.run_command",
+    "doctor": "samerun.control.doctor_command",
+}
+"""Where each command stands, in the order of the help."""
 
 
 class Rooms(click.Group):
     """A group whose commands stand in modules of their own."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(ORDER)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         module = COMMANDS.get(name)
@@ -37,6 +41,8 @@ def group() -> None:
       samerun check train.py                 is it reproducible, and if not, why?
       samerun check train.py --epochs 1      arguments after the script are the script's
       samerun check -- torchrun --nproc-per-node 2 train.py
+      samerun run train.py                   once, with everything held still
+      samerun doctor train.py                what is set, what is not, and what to do
     """
 
 

@@ -13,24 +13,13 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.check.target import resolve, split
-
-
-class CheckCommand(click.Command):
-    """Takes its options before the program; everything behind the program's name is the program's."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        takes_value = {
-            name for p in self.get_params(ctx) if isinstance(p, click.Option) and not p.is_flag for name in p.opts
-        }
-        own, form, words = split(args, takes_value)
-        ctx.meta["samerun.form"], ctx.meta["samerun.words"] = form, words
-        return super().parse_args(ctx, own)
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, check_writable, write_result
+from samerun.base.target import resolve
 
 
 @click.command(
     "check",
-    cls=CheckCommand,
+    cls=ProgramCommand,
     options_metavar="[OPTIONS] SCRIPT [ARGS...]",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -67,9 +56,9 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     """
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        code = check(ctx.meta["samerun.form"], ctx.meta["samerun.words"], **options)
+        code = check(ctx.meta[FORM], ctx.meta[WORDS], **options)
     except SamerunError as error:
-        _trouble(error, options.get("json_to"), ctx.meta["samerun.words"])
+        _trouble(error, options.get("json_to"), ctx.meta[WORDS])
     sys.exit(code)
 
 
@@ -80,8 +69,7 @@ def check(form: str, words: list[str], *, json_to: str | None, quiet: bool, save
     from samerun.report.json import to_json
     from samerun.report.progress import Progress
 
-    if json_to not in (None, "-"):
-        _check_writable(Path(json_to))
+    check_writable("--json", json_to)
     target = resolve(form, words)
     plan, variations, environment = _plan(target, options)
     with ExitStack() as stack:
@@ -96,7 +84,7 @@ def check(form: str, words: list[str], *, json_to: str | None, quiet: bool, save
 
             show(report, Console(highlight=False, soft_wrap=False))
         if json_to is not None:
-            _write(json_to, to_json(report, __version__))
+            write_result("--json", json_to, to_json(report, __version__))
     return report.exit_code
 
 
@@ -127,29 +115,6 @@ def _folder(save: Path | None, stack: ExitStack) -> Path:
     return save.resolve()
 
 
-def _check_writable(path: Path) -> None:
-    """Before anything runs: a report that cannot be written in the end would be a waste."""
-    try:
-        existed = path.exists()
-        with open(path, "a", encoding="utf-8"):
-            pass
-        if not existed:
-            path.unlink()
-    except OSError as error:
-        raise SamerunError(f"--json {path}: {error.strerror}.", hint="Name a file that can be written.") from error
-
-
-def _write(json_to: str, text: str) -> None:
-    if json_to == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        return
-    try:
-        Path(json_to).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SamerunError(f"--json {json_to}: {error.strerror}.", hint="Name a file that can be written.") from error
-
-
 def _trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:
     from samerun.base.records import TROUBLE, CheckReport
     from samerun.check.runner import RunFailed
@@ -159,8 +124,9 @@ def _trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoRe
         click.echo(f"--- the program's standard error ({error.run.name}) ---\n{error.said}\n---", err=True)
     click.echo(f"samerun: {error}", err=True)
     if json_to is not None:
+        report = CheckReport(TROUBLE, tuple(words), notes=(str(error),))
         try:
-            _write(json_to, to_json(CheckReport(TROUBLE, tuple(words), notes=(str(error),)), __version__))
+            write_result("--json", json_to, to_json(report, __version__))
         except SamerunError:
             pass
     sys.exit(2)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
+from samerun.base.launch import with_bootstrap
 from samerun.check import processes
 from samerun.check.plan import Plan
-from samerun.record import bootstrap_folder
 from samerun.record.config import ROLE_VARIABLE, VARIABLE
 from samerun.record.run import RunTraces
 
@@ -91,10 +91,8 @@ class Runner:
                 f"The folder for the traces cannot be written: {folder}: {error.strerror}.",
                 hint="Free some space there, or name another folder with TMPDIR or --save.",
             ) from error
-        environment = {**os.environ, **plan.environment, VARIABLE: str(config)}
+        environment = with_bootstrap({**os.environ, **plan.environment, VARIABLE: str(config)})
         environment.pop(ROLE_VARIABLE, None)
-        path = [str(bootstrap_folder()), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
         label = f"{name} ({', '.join(vary)})" if vary and name != f"varied-{vary[0]}" else name
         begin = time.monotonic()
         timed_out = False

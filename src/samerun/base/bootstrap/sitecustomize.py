@@ -1,0 +1,41 @@
+"""Start samerun in this process, then hand over to the sitecustomize that would have run without us."""
+
+import os
+import sys
+
+_SAMERUN_STARTS = (
+    ("SAMERUN_WATCH", "samerun.record.start"),
+    ("SAMERUN_HOLD", "samerun.control.start"),
+    ("SAMERUN_SURVEY", "samerun.control.survey_inside"),
+)
+"""Where the variable is set, the module's `start()` is called."""
+
+
+def _samerun_begin() -> None:
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != here]
+    # The module of this name that stands next on the path, if any, must run as if we were not here.
+    import importlib
+    import importlib.machinery
+    import importlib.util
+
+    try:
+        for variable, module in _SAMERUN_STARTS:
+            if os.environ.get(variable):
+                try:
+                    start = importlib.import_module(module).start
+                except ModuleNotFoundError as error:
+                    if error.name not in ("samerun", "samerun.record", "samerun.control", "xxhash"):
+                        raise  # else: an interpreter that does not have samerun runs without it
+                else:
+                    start()
+    finally:
+        spec = importlib.machinery.PathFinder.find_spec("sitecustomize")
+        if spec is not None and spec.loader is not None:
+            following = importlib.util.module_from_spec(spec)
+            sys.modules["sitecustomize"] = following
+            spec.loader.exec_module(following)
+
+
+_samerun_begin()
+del _samerun_begin

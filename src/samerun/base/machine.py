@@ -1,0 +1,100 @@
+"""What a run's bits can depend on besides the program: versions, processor, threads, devices. Plain values."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+LIBRARIES = ("torch", "numpy", "xxhash", "scipy", "pandas", "scikit-learn", "lightning", "transformers", "accelerate",
+             "torchvision", "triton", "opt-einsum")  # fmt: skip
+"""Packages whose version is told where they are installed."""
+
+
+def machine() -> dict[str, Any]:
+    """Versions and hardware, for people and receipts. Imports nothing: what torch knows is there once it is."""
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "cores_allowed": allowed_cores(),
+        "libraries": libraries(),
+    }
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "__config__"):
+        found["torch"] = of_torch(torch)
+    return found
+
+
+def processor() -> str:
+    """The processor's own name where the system tells it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith(("model name", "Model")):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def allowed_cores() -> int | None:
+    """How many cores this process may use; None where the system does not say."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else None
+
+
+def libraries() -> dict[str, str]:
+    """Installed versions. Only the packages' metadata are read."""
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def of_torch(torch: Any) -> dict[str, Any]:
+    """What a loaded torch says of itself and of the devices it sees. Starts no device."""
+    found: dict[str, Any] = {
+        "version": str(torch.__version__),
+        "git": torch.version.git_version,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "interop_threads": torch.get_num_interop_threads(),
+        "mkl": torch.backends.mkl.is_available(),
+        "onednn": torch.backends.mkldnn.is_available(),
+        "openmp": torch.backends.openmp.is_available(),
+        "cuda": torch.version.cuda,
+        "hip": getattr(torch.version, "hip", None),
+        "cudnn": torch.backends.cudnn.version() if torch.version.cuda else None,
+        "devices": [],
+    }
+    if torch.version.cuda and torch.cuda.is_available():
+        found["driver"] = _driver(torch)
+        for index in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(index)
+            found["devices"].append(
+                {
+                    "name": properties.name,
+                    "capability": f"{properties.major}.{properties.minor}",
+                    "multiprocessors": properties.multi_processor_count,
+                    "memory_gib": round(properties.total_memory / 2**30, 1),
+                }
+            )
+    return found
+
+
+def _driver(torch: Any) -> str | None:
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+            words = file.readline().split()
+    except OSError:
+        return None
+    return next((word for word in words if word.replace(".", "").isdigit() and "." in word), None)

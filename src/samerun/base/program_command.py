@@ -1,0 +1,60 @@
+"""A command that runs the user's program: its options come first, everything behind the program is the program's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from samerun.base.errors import SamerunError
+from samerun.base.target import Target, resolve, split
+
+FORM, WORDS = "samerun.form", "samerun.words"
+
+
+class ProgramCommand(click.Command):
+    """`ctx.meta` gets what stands behind the options: a script, `-m` and a module, or `--` and a command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        takes_value = {
+            name for p in self.get_params(ctx) if isinstance(p, click.Option) and not p.is_flag for name in p.opts
+        }
+        own, form, words = split(args, takes_value)
+        ctx.meta[FORM], ctx.meta[WORDS] = form, words
+        return super().parse_args(ctx, own)
+
+
+def target_of(ctx: click.Context) -> Target:
+    """The program that was named. Raises SamerunError where there is none, or it cannot be started."""
+    return resolve(ctx.meta[FORM], ctx.meta[WORDS])
+
+
+def check_writable(option: str, path: str | None) -> None:
+    """Before anything runs: a report that cannot be written in the end would be a waste."""
+    if path is None or path == "-":
+        return
+    try:
+        existed = Path(path).exists()
+        with open(path, "a", encoding="utf-8"):
+            pass
+        if not existed:
+            Path(path).unlink()
+    except OSError as error:
+        raise _cannot_write(option, path, error) from error
+
+
+def write_result(option: str, path: str, text: str) -> None:
+    """Write a result where the user wants it: a file, or "-" for standard output."""
+    if path == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _cannot_write(option, path, error) from error
+
+
+def _cannot_write(option: str, path: str, error: OSError) -> SamerunError:
+    return SamerunError(f"{option} {path}: {error.strerror}.", hint="Name a file that can be written.")

@@ -1,0 +1,99 @@
+"""What `samerun doctor` shows: findings first, then every switch, then the machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+MARKS = {"ok": ("=", "green"), "differs": ("x", "red"), "too late": ("x", "red"), "not applicable": ("-", "dim")}
+FINDINGS = ("differs", "too late")
+
+
+def show(record: dict[str, Any], console: Console, everything: bool) -> None:
+    """Print the record of a doctor; reads well in 80 columns."""
+    switches = record["switches"]
+    findings = [one for one in switches if one["verdict"] in FINDINGS]
+    shown = [one for one in switches if everything or one["wanted"] is not None or one in findings]
+    console.print(_verdict(record, len(findings)))
+    console.print()
+    console.print(Padding(_table(shown), (0, 0, 0, 2), expand=False))
+    if len(shown) < len(switches):
+        rest = f"{len(switches) - len(shown)} more are only recorded, or do not apply here: --all shows them."
+        console.print(Padding(Text(rest, style="dim"), (0, 0, 0, 2)))
+    for way_out, names in _ways_out(findings).items():
+        console.print()
+        console.print(Padding(Text(", ".join(names), style="bold"), (0, 0, 0, 2)))
+        console.print(Padding(Text(way_out), (0, 0, 0, 4)))
+    console.print()
+    console.print(Padding(_machine(record["machine"]), (0, 0, 0, 2), expand=False))
+
+
+def _verdict(record: dict[str, Any], findings: int) -> Text:
+    text = Text("CLEAN", style="bold green") if not findings else Text(f"{findings} FINDINGS", style="bold red")
+    if findings == 1:
+        text = Text("1 FINDING", style="bold red")
+    what = " ".join(record["program"]) if record["program"] else "Python in this shell"
+    text.append(f"  {what}", style="default not bold")
+    text.append(f"  (read at: {record['read_at']})", style="dim not bold")
+    return text
+
+
+def _table(switches: list[dict[str, Any]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for _ in range(6):
+        table.add_column(no_wrap=True)
+    heads = ("switch", "wanted", "in force", "set by", "set it before")
+    table.add_row("", *(Text(head, style="dim") for head in heads))
+    for one in switches:
+        mark, style = MARKS[one["verdict"]]
+        name = Text(one["name"], style="" if one["verdict"] in FINDINGS else "dim")
+        good = one["verdict"] == "ok" and isinstance(one["in_force"], dict)
+        found = "as wanted" if good else shortly(one["in_force"])
+        when = one["when"].removeprefix("before ")
+        table.add_row(
+            Text(mark, style=style), name, shortly(one["wanted"]), Text(found, style=style), one["set_by"], when
+        )
+    return table
+
+
+def _ways_out(findings: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """What to do, and which findings it mends; in the order of the switches."""
+    ways: dict[str, list[str]] = {}
+    for one in findings:
+        ways.setdefault(one["way_out"] or one["why"], []).append(one["name"])
+    return ways
+
+
+def _machine(machine: dict[str, Any]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_row(Text("machine", style="dim"), f"{machine['processor']}, {machine['cores_allowed']} cores")
+    table.add_row(Text("system", style="dim"), f"{machine['system']}, Python {machine['python']}")
+    torch = machine.get("torch")
+    if torch:
+        table.add_row(
+            Text("torch", style="dim"),
+            f"{torch['version']}, {torch['cpu_capability']}, {torch['threads']} threads, CUDA {torch['cuda'] or 'no'}"
+            + (f", cuDNN {torch['cudnn']}" if torch["cudnn"] else ""),
+        )
+        for device in torch["devices"]:
+            text = f"{device['name']} (capability {device['capability']}), driver {torch.get('driver') or '?'}"
+            table.add_row(Text("GPU", style="dim"), text)
+    return table
+
+
+def shortly(value: Any) -> str:
+    """A value for a narrow column."""
+    if value is None:
+        return "-"
+    if value is True or value is False:
+        return "on" if value else "off"
+    if isinstance(value, dict):
+        kinds = {shortly(one) for one in value.values()}
+        return kinds.pop() if len(kinds) == 1 else "several" if kinds else "-"
+    if isinstance(value, list):
+        return "/".join(shortly(one) for one in value)
+    return str(value)
