@@ -21,6 +21,8 @@ def _get_state() -> State:
 
 def _set_state(state: State) -> None:
     version, words, kept_gauss = state  # lists, if it went through JSON
+    if kept_gauss is not None and not isinstance(kept_gauss, float):
+        raise TypeError("the normal number that gauss() keeps is no float")
     random.setstate((version, tuple(words), kept_gauss))
 
 
