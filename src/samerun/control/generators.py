@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from samerun.control.seeds.loaded import loaded
+from samerun.control.travelling import travelling
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,8 @@ class Kind:
     """One kind of generator.
 
     name: its name in states and in the derivation of its seed; never changed once released.
-    make(n): a new one, started from a whole number from 0 to 2**64-1. start(generator, n): start it again.
+    make(n): a new one, of a class that travels, started from a whole number from 0 to 2**64-1.
+    start(generator, n): start it again.
     get_state(generator): a plain copy of its state. set_state(generator, state): put that back.
     usable(): whether one can be made without importing a library or starting a device.
     """
@@ -37,7 +39,7 @@ def _set_python(generator: random.Random, state: Any) -> None:
 
 PYTHON = Kind(
     "python",
-    make=random.Random,
+    make=lambda seed: travelling(random.Random)(seed),
     start=lambda generator, seed: generator.seed(seed),
     get_state=lambda generator: generator.getstate(),
     set_state=_set_python,
@@ -49,7 +51,9 @@ def _make_numpy(seed: int) -> Any:
     import numpy
 
     # PCG64 by name: what default_rng() takes may change. Through default_rng(), so that a watched run sees it.
-    return numpy.random.default_rng(numpy.random.PCG64(seed))
+    generator = numpy.random.default_rng(numpy.random.PCG64(seed))
+    kind: Any = type(generator)
+    return travelling(kind)(generator.bit_generator)
 
 
 def _start_numpy(generator: Any, seed: int) -> None:
@@ -80,7 +84,7 @@ def torch_kind(device: str) -> Kind:
     def make(seed: int) -> Any:
         import torch
 
-        return torch.Generator(device).manual_seed(seed)
+        return travelling(torch.Generator)(device).manual_seed(seed)
 
     def usable() -> bool:
         torch = loaded("torch", "Generator")

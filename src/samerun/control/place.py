@@ -20,14 +20,14 @@ class Origin:
 
     place: the place of the process that gave the seed. worker: the seed of the DataLoader worker that it was,
     or None. identity: its number among the processes of `multiprocessing`; None if that does not count, for
-    the process was seeded itself. fork: how many forks its parent had made, this one included; None if it is
-    no fork. rank: the rank it knew of, or None.
+    the process was seeded itself. child: how many children it had had, this one included; None if this is
+    none of them. rank: the rank it knew of, or None.
     """
 
     place: str = ""
     worker: int | None = None
     identity: tuple[int, ...] | None = None
-    fork: int | None = None
+    child: int | None = None
     rank: int | None = None
 
     def here(self) -> str:
@@ -37,11 +37,11 @@ class Origin:
             return f"{self.place}/worker/{worker}"
         if self.identity is not None and identity != self.identity:
             return f"{self.place}/process/{'.'.join(map(str, identity))}"
-        return self.place if self.fork is None else f"{self.place}/fork/{self.fork}"
+        return self.place if self.child is None else f"{self.place}/child/{self.child}"
 
-    def handed_on(self, fork: int | None = None) -> Origin:
+    def handed_on(self, child: int | None = None) -> Origin:
         """The origin of a process that gets its seed from this one."""
-        return Origin(self.here(), worker_seed(), process_identity(), fork, known_rank())
+        return Origin(self.here(), worker_seed(), process_identity(), child, known_rank())
 
 
 def seeded_here() -> Origin:

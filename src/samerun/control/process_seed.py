@@ -8,7 +8,7 @@ from samerun.control.place import Origin, worker_seed
 
 _seed: int | None = None
 _origin = Origin()
-_forks = 0
+_children = 0
 
 
 def seed() -> int | None:
@@ -27,6 +27,13 @@ def put(value: int | None, place: str = "") -> None:
     _seed, _origin = value, Origin(place, worker_seed(), rank=_origin.rank)
 
 
+def for_spawned_child() -> Origin:
+    """The origin to be sent to a child that is being spawned."""
+    global _children
+    _children += 1
+    return _origin.handed_on(_children)
+
+
 def adopt(value: int | None, given: Origin) -> None:
     """Take over the seed of another process, if this one has none."""
     global _seed, _origin
@@ -35,13 +42,13 @@ def adopt(value: int | None, given: Origin) -> None:
 
 
 def _before_fork() -> None:
-    global _forks
-    _forks += 1
+    global _children
+    _children += 1
 
 
 def _in_forked_child() -> None:
-    global _forks, _origin
-    _forks, _origin = 0, _origin.handed_on(fork=_forks)
+    global _children, _origin
+    _children, _origin = 0, _origin.handed_on(_children)
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_in_forked_child)

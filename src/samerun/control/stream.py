@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from samerun.base.errors import SeedError
 from samerun.control import place, process_seed
-from samerun.control.generators import NUMPY, PYTHON, Kind, torch_kind
+from samerun.control.generators import NUMPY, PYTHON, Kind, kind_named, torch_kind
 from samerun.control.seeds.derive import checked, sub_seed
+from samerun.control.travelling import spawning
 
 if TYPE_CHECKING:
     import random
@@ -112,6 +113,7 @@ class Stream:
         self._settle()
         if kind.name not in self.generators:
             generator = kind.make(self._seed_of(kind))
+            generator.home = (_generator_of, (self, kind.name))
             if kind.name in self.waiting:
                 try:
                     kind.set_state(generator, self.waiting[kind.name])
@@ -170,7 +172,8 @@ class Stream:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, (self.key, process_seed.seed(), process_seed.origin().handed_on())
+        origin = process_seed.for_spawned_child() if spawning() else process_seed.origin().handed_on()
+        return _arrived, (self.key, process_seed.seed(), origin)
 
 
 streams: dict[Key, Stream] = {}
@@ -208,7 +211,8 @@ def stream(name: str, *, seed: int | None = None, rank: Rank = "same") -> Stream
       The loader draws it from its `generator`, or torch's global one: pass `generator=stream("loader").torch`.
     - In other children by their number, in the order in which they were started.
     - A spawned child knows no seed: give it the stream, by pickle, as a dataset's attribute for one, and it
-      brings the seed with it. Give it the stream, not the stream's generators: those would be plain copies.
+      brings the seed with it. So does one of the stream's generators. Sent by other ways than at the start of
+      a process, or pickled to a file, a generator is a plain copy, position included.
 
     A child that calls `seed_everything` draws what its parent would with that seed.
 
@@ -236,6 +240,13 @@ def _arrived(key: Key, seed: int | None, origin: place.Origin) -> Stream:
     """A stream that was pickled. It brings its seed if this process has none."""
     process_seed.adopt(seed, origin)
     return stream_with(key)
+
+
+def _generator_of(stream: Stream, name: str) -> Any:
+    """A generator that was pickled for a spawned process: what this process's stream has in its place."""
+    kind = kind_named(name)
+    assert kind is not None
+    return stream._generator(kind)
 
 
 def _in_forked_child() -> None:
