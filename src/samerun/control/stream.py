@@ -78,7 +78,7 @@ class Stream:
         self.waiting.clear()
         if self._own_seed() is None:
             self.generators.clear()  # back to before the first seeding: there is nothing to draw from
-        self.drawn_as = self._now()
+        self.drawn_as = self._now() if self.generators else None
         self._start_all()
 
     def put_back(self, states: dict[str, tuple[Kind, Any]], rank: int | None = None) -> None:
@@ -86,11 +86,13 @@ class Stream:
 
         rank: the one that the states were taken at; it counts while this process does not know its own.
         """
-        if self.drawn_as is None and rank is not None:
-            self.drawn_as = (rank, "")
+        before = self.drawn_as or (None if rank is None else (rank, ""))
         held = {name: self.generators.pop(name) for name in states if name in self.generators}
         self.restart()
         self.generators.update(held)
+        if states:
+            self.drawn_as = before  # for _now(): the rank in case of doubt
+            self.drawn_as = self._now()
         for kind, state in states.values():
             if kind.name in held or kind.usable():
                 kind.set_state(self._generator(kind), state)

@@ -50,9 +50,10 @@ def _read(record: Any) -> tuple[Key, dict[str, tuple[Kind, Any]], int | None]:
     numbers = all(one is None or isinstance(one, int) for one in (seed, drawn_as))
     if not isinstance(name, str) or rank not in ("same", "distinct") or not numbers:
         raise TypeError(f"it holds a stream that is none: {name!r}, rank {rank!r}, seed {seed!r}")
-    here = known_rank()
-    if rank == "distinct" and None not in (drawn_as, here) and drawn_as != here:
-        raise ValueError(f"its stream {name!r} is of rank {drawn_as}, and this is rank {here}")
+    if rank == "distinct" and drawn_as is not None:
+        here = known_rank()
+        if here not in (None, drawn_as):
+            raise ValueError(f"its stream {name!r} is of rank {drawn_as}, and this is rank {here}")
     parts = {}
     for part, value in dict(record["parts"]).items():
         kind = kind_named(part)
