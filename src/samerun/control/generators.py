@@ -34,6 +34,8 @@ def _set_python(generator: random.Random, state: Any) -> None:
     version, words, kept_gauss = state  # lists, if it went through JSON
     if kept_gauss is not None and not isinstance(kept_gauss, float):
         raise TypeError("the normal number that gauss() keeps is no float")
+    if max(words) >> 32:  # Python would cut it
+        raise ValueError("it holds a number of more than 32 bits")
     generator.setstate((version, tuple(words), kept_gauss))
 
 

@@ -70,16 +70,12 @@ def load_state_dict(state: Mapping[str, Any], *, strict: bool = True) -> None:
         refused = set_states(rng)
         for name, reason in refused.items():
             if not strict and isinstance(reason, OtherDevices):
-                _log.warning("load_state_dict(): %s keeps its stream: the state of %s", name, _of(reason))
+                _log.warning("load_state_dict(): %s keeps its stream: the state's is refused: %s", name, reason)
             else:
                 raise SeedError(f"load_state_dict(): {name} did not take its state: {reason}", _why(reason)) from reason
     except BaseException:
         put_back(before)
         raise
-
-
-def _of(reason: Exception) -> str:
-    return str(reason).removeprefix("it is of ")
 
 
 def _why(reason: Exception) -> str:
