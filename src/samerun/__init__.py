@@ -11,6 +11,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from samerun.base.errors import SamerunError, SeedError, SwitchError, TooLateError, UnseededError
+    from samerun.control.checkpoint import checkpoint, checkpoint_sequential
+    from samerun.control.isolation import fixed_rng
     from samerun.control.mode import deterministic
     from samerun.control.state import (
         get_rng_state,
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
         set_rng_state,
         unregister_rng,
     )
+    from samerun.control.state_dict import load_state_dict, state_dict
+    from samerun.control.stream import stream
 
 _WHERE = {
     "SamerunError": "samerun.base.errors",
@@ -27,12 +31,18 @@ _WHERE = {
     "SwitchError": "samerun.base.errors",
     "TooLateError": "samerun.base.errors",
     "UnseededError": "samerun.base.errors",
+    "checkpoint": "samerun.control.checkpoint",
+    "checkpoint_sequential": "samerun.control.checkpoint",
     "deterministic": "samerun.control.mode",
+    "fixed_rng": "samerun.control.isolation",
     "get_rng_state": "samerun.control.state",
     "isolate_rng": "samerun.control.state",
+    "load_state_dict": "samerun.control.state_dict",
     "register_rng": "samerun.control.state",
     "seed_everything": "samerun.control.state",
     "set_rng_state": "samerun.control.state",
+    "state_dict": "samerun.control.state_dict",
+    "stream": "samerun.control.stream",
     "unregister_rng": "samerun.control.state",
 }
 
@@ -43,12 +53,18 @@ __all__ = [
     "TooLateError",
     "UnseededError",
     "__version__",
+    "checkpoint",
+    "checkpoint_sequential",
     "deterministic",
+    "fixed_rng",
     "get_rng_state",
     "isolate_rng",
+    "load_state_dict",
     "register_rng",
     "seed_everything",
     "set_rng_state",
+    "state_dict",
+    "stream",
     "unregister_rng",
 ]
 

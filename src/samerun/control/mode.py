@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar, overload
 from samerun.base.errors import SwitchError
 from samerun.control import explain
 from samerun.control.holding import Hold
-from samerun.control.isolation import Streams, put_back_streams, take_streams
+from samerun.control.moment import Moment, put_back, take
 from samerun.control.seeds.derive import checked
 from samerun.control.state import seed_everything
 from samerun.control.switches.switch import Policy
@@ -29,7 +29,7 @@ class Deterministic:
         self._policy = policy
         self._unseeded = unseeded
         self._resume = resume  # streams go on, when entered again, where the last turn stopped
-        self._inside: Streams | None = None
+        self._inside: Moment | None = None
         self._left: list[ExitStack] = []
         self._plain = False  # in force by the call itself, and no `with` has taken it over
 
@@ -51,7 +51,7 @@ class Deterministic:
         if error is not None:
             explain.add_note(error)
         if self._resume:
-            self._inside = take_streams(start_devices=False)
+            self._inside = take(start_devices=False)
         self._left.pop().close()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -65,10 +65,10 @@ class Deterministic:
             hold = Hold(self._policy)
             hold.take()
             leaving.callback(hold.release)
-            leaving.callback(put_back_streams, take_streams(start_devices=False))
+            leaving.callback(put_back, take(start_devices=False))
             leaving.callback(explain.at_exit())
             if self._inside is not None:
-                put_back_streams(self._inside)
+                put_back(self._inside)
             elif self._seed is not None:
                 seed_everything(self._seed)
             leaving.callback(watch_unseeded(self._unseeded))
