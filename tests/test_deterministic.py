@@ -557,3 +557,27 @@ def test_other_errors_are_left_alone() -> None:
     with pytest.raises(RuntimeError) as caught, samerun.deterministic():
         raise RuntimeError("mine")
     assert notes(caught.value) == "mine"
+
+
+def test_a_decorated_generator_warns_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(hash_seed, "environment_at_start", dict)
+
+    @samerun.deterministic(0, level="warn")
+    def steps() -> Iterator[int]:
+        yield from range(5)
+
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "samerun"):
+        assert list(steps()) == list(range(5))
+    assert len(caplog.records) == 1
+
+
+def test_a_plain_call_in_a_loop_does_not_pile_up() -> None:
+    program = """
+import sys, samerun, torch
+for seed in range(3000):
+    samerun.deterministic(seed, unseeded="error")
+torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
+"""
+    done = fresh(program, code=1)
+    assert "samerun: <string>:5 called put_" in done.stderr and "RecursionError" not in done.stderr
