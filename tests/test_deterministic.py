@@ -557,3 +557,66 @@ def test_other_errors_are_left_alone() -> None:
     with pytest.raises(RuntimeError) as caught, samerun.deterministic():
         raise RuntimeError("mine")
     assert notes(caught.value) == "mine"
+
+
+def test_a_decorated_generator_warns_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(hash_seed, "environment_at_start", dict)
+
+    @samerun.deterministic(0, level="warn")
+    def steps() -> Iterator[int]:
+        yield from range(5)
+
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "samerun"):
+        assert list(steps()) == list(range(5))
+    assert len(caplog.records) == 1
+
+
+def test_a_plain_call_in_a_loop_does_not_pile_up() -> None:
+    program = """
+import sys, samerun, torch
+for seed in range(3000):
+    samerun.deterministic(seed, unseeded="error")
+torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
+"""
+    done = fresh(program, code=1)
+    assert "samerun: <string>:5 called put_" in done.stderr and "RecursionError" not in done.stderr
+
+
+PRECISIONS = """
+import json, torch, samerun
+C = torch._C
+keys = [(b, o) for b in ("cuda", "mkldnn") for o in ("all", "matmul", "conv", "rnn")]
+def read(): return {f"{b}.{o}": C._get_fp32_precision_getter(b, o) for b, o in keys}
+def after(value):
+    torch.backends.fp32_precision = value
+    return read()
+"""
+
+
+@pytest.mark.parametrize("own", ["tf32", "ieee"])
+def test_a_precision_that_followed_its_parent_follows_it_afterwards(own: str) -> None:
+    """What is in force tells nothing about it: a part set to "tf32" reads like one that follows a "tf32"."""
+    program = f"""
+{PRECISIONS}
+torch.backends.fp32_precision = {own!r}
+torch.backends.mkldnn.conv.fp32_precision = "tf32"
+with samerun.deterministic():
+    inside = read()
+print(json.dumps([inside, after("ieee"), after("tf32")]))
+"""
+    inside, ieee, tf32 = told(program)
+    assert set(inside.values()) == {"ieee"}
+    assert {name for name, value in ieee.items() if value != "ieee"} - {"cuda.conv", "cuda.rnn"} == {"mkldnn.conv"}
+    assert set(tf32.values()) == {"tf32"}
+
+
+def test_keeping_the_precision_leaves_even_what_cannot_be_read() -> None:
+    """cuDNN starts as "TF32 until the parent is set"."""
+    program = f"""
+{PRECISIONS}
+with samerun.deterministic(precision="keep"):
+    inside = read()
+print(json.dumps([inside["cuda.conv"], after("ieee")["cuda.conv"]]))
+"""
+    assert told(program) == ["tf32", "ieee"]

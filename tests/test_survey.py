@@ -137,3 +137,30 @@ def test_the_environment_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     start.environment_at_start.cache_clear()
     assert "SAMERUN_TEST_LATER" not in start.environment_at_start()
     assert start.environment_at_start()["PATH"]
+
+
+def test_native_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert of("native_overrides").verdict == "not applicable", "there is no CUDA in this build"
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    native = pytest.importorskip("torch._native.common_utils")
+    monkeypatch.setattr(native, "check_native_jit_disabled", lambda: False)
+    monkeypatch.setenv("TORCH_DISABLE_NATIVE_JIT", "1")
+    one = of("native_overrides")
+    assert (one.verdict, one.wanted, one.in_force) == ("too late", "1", None), "set after torch was imported"
+    monkeypatch.setattr(native, "check_native_jit_disabled", lambda: True)
+    assert (of("native_overrides").verdict, of("native_overrides").in_force) == ("ok", "1")
+
+
+def test_children_that_would_hash_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "42")
+    one = of("hash_seed")
+    assert (one.verdict, one.in_force) == ("differs", "0") and "42" in one.why
+
+
+def test_composite_settings_know_who_set_them() -> None:
+    assert {of(name).set_by for name in ("fp32_precision", "sdpa", "reduced_precision_reduction")} == {"default"}
+    try:
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = (False, True)
+        assert of("reduced_precision_reduction").set_by == "program"
+    finally:
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = (True, True)

@@ -29,9 +29,13 @@ class Hold:
         self._environment: dict[str, str | None] = {}
         self._saved: list[tuple[Switch, Any]] = []
 
-    def take(self) -> None:
-        """Put the switches in force. Raises TooLateError or SwitchError, and then nothing is changed."""
-        check(self.policy)
+    def take(self, again: bool = False) -> None:
+        """Put the switches in force. Raises TooLateError or SwitchError, and then nothing is changed.
+
+        `again`: it was checked before, and said what it had to.
+        """
+        if not again:
+            check(self.policy)
         self._environment = {name: os.environ.get(name) for name in _VARIABLES}
         _holds.append(self)
         _arrivals.install()

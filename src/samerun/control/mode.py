@@ -63,7 +63,7 @@ class Deterministic:
     def _enter(self) -> ExitStack:
         with ExitStack() as leaving:
             hold = Hold(self._policy)
-            hold.take()
+            hold.take(again=self._inside is not None)
             leaving.callback(hold.release)
             leaving.callback(put_back, take(start_devices=False))
             leaving.callback(explain.at_exit())
@@ -103,7 +103,9 @@ def deterministic(
     `deterministic(0)` alone is in force from then on. `with deterministic(0):` and `@deterministic(0)` are in
     force inside, and on leaving, also through an exception, give back every random stream, flag and variable
     as it was found, whatever the program did to them inside. They may be nested. A decorated generator,
-    coroutine or async generator is inside only while it runs.
+    coroutine or async generator is inside only while it runs. Seeded, but not given back: a library that gives
+    no state (OpenCV, ...), and a device that had not started and never been seeded, which is not started for it.
+    All of it belongs to the process, not to a thread.
 
     seed: a whole number from 0 to 2**64-1, for `seed_everything`. None: the streams go on from where they are.
     level: "error" raises when a setting comes too late, and torch raises for operators that have no

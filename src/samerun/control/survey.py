@@ -16,7 +16,7 @@ from samerun.control.too_late import Problem, environment_wanted, problem_of
 __all__ = ["Finding", "environment_wanted", "survey"]
 
 Verdict = Literal["ok", "differs", "too late", "not applicable"]
-SetBy = Literal["environment", "program", "samerun", "default"]
+SetBy = Literal["environment", "program", "samerun", "default", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Finding:
     """One switch. Plain values only.
 
     wanted: None: any value will do, it is only recorded. in_force: None: not set, or not there.
-    set_by: "environment" (before the program started), "program", "samerun" or "default".
+    set_by: "environment" (before the program started), "program", "samerun", "default" or "unknown".
     verdict: "ok", "differs" (can be mended now), "too late", or "not applicable" (what it belongs to is not
     here, or torch is not imported yet). why: of the verdict. way_out: what to do, or None.
     """
@@ -58,7 +58,7 @@ def survey(
 
 
 def _finding(switch: Switch, policy: Policy) -> Finding:
-    set_by = _set_by(switch, policy)
+    set_by = _set_by(switch)
 
     def found(wanted: Value, in_force: Value, verdict: Verdict, why: str, way_out: str | None = None) -> Finding:
         return Finding(switch.name, switch.what, switch.when, wanted, in_force, set_by, verdict, why, way_out)
@@ -74,6 +74,11 @@ def _finding(switch: Switch, policy: Policy) -> Finding:
     wanted, in_force = _wanted(switch, policy), switch.read()
     if problems:
         return found(wanted, in_force, *_told(problems))
+    for one in switch.variables:
+        now = os.environ.get(one.name)
+        if not one.inside and now != in_force:
+            why = f"This process goes by {in_force}, but those that it starts will go by {now}."
+            return found(wanted, in_force, "differs", why, f'os.environ["{one.name}"] = "{in_force}"')
     if wanted is None:
         return found(None, in_force, "ok", f"Only recorded. {switch.why}")
     if switch.write is not None and switch.wanted(policy) is not None and not switch.agrees(in_force, wanted):
@@ -113,17 +118,23 @@ def _is_there(module: str) -> bool:
     return module in sys.modules
 
 
-def _set_by(switch: Switch, policy: Policy) -> SetBy:
+def _is_default(value: Value, default: Value) -> bool:
+    if isinstance(value, dict):
+        return all(default.get(name, one) == one for name, one in value.items())
+    return bool(value == default)
+
+
+def _set_by(switch: Switch) -> SetBy:
     names = [one.name for one in switch.variables]
     if any(set_by_samerun(name) for name in (switch.name, *names)):
         return "samerun"
     start = environment_at_start()
-    if switch.write is not None and switch.available():
-        if switch.default is not None and switch.read() == switch.default:
+    if switch.available() and switch.default is not None:
+        if _is_default(switch.read(), switch.default):
             return "default"
-        if any(name in start for name in names):
-            return "environment"
-        return "default" if switch.default is None else "program"
+        return "environment" if any(name in start for name in names) else "program"
+    if switch.available() and switch.write is not None:
+        return "environment" if any(name in start for name in names) else "unknown"
     if any(name in os.environ and os.environ[name] != start.get(name) for name in names):
         return "program"
     return "environment" if any(name in start for name in names) else "default"

@@ -38,4 +38,11 @@ SWITCH = Switch(
     module="torch",
     available=_available,
     restore=_restore,
+    default={
+        "cudnn": True,
+        "mkldnn": True,
+        "nnpack": True,
+        "miopen_immediate": False,
+        "cudnn_depthwise_kernel": "auto",
+    },
 )

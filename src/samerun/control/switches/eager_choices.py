@@ -22,10 +22,13 @@ def _read() -> dict[str, Value]:
 
 
 def _restore(saved: dict[str, Value]) -> None:
-    backends = present("torch").backends
-    backends.mha.set_fastpath_enabled(saved["mha_fastpath"])
-    backends.opt_einsum.enabled = saved["opt_einsum_enabled"]
-    backends.opt_einsum.strategy = saved["opt_einsum_strategy"]
+    backends, now = present("torch").backends, _read()
+    if now["mha_fastpath"] != saved["mha_fastpath"]:
+        backends.mha.set_fastpath_enabled(saved["mha_fastpath"])
+    if now["opt_einsum_enabled"] != saved["opt_einsum_enabled"]:
+        backends.opt_einsum.enabled = saved["opt_einsum_enabled"]
+    if now["opt_einsum_strategy"] != saved["opt_einsum_strategy"]:
+        backends.opt_einsum.strategy = saved["opt_einsum_strategy"]
 
 
 SWITCH = Switch(
@@ -38,4 +41,5 @@ SWITCH = Switch(
     module="torch",
     available=_available,
     restore=_restore,
+    default={"mha_fastpath": True},
 )

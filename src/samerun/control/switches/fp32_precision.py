@@ -184,6 +184,11 @@ SWITCH = Switch(
     _save,
     _restore,
     agrees=_agrees,
+    default={
+        **{".".join(key): "tf32" if key in CUDNN else "none" for key in KEYS},
+        "matmul": "highest",
+        "cudnn_allow_tf32": True,
+    },
     variables=(
         Variable("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", started=torch_started),
         Variable("NVIDIA_TF32_OVERRIDE"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.control.switches import inductor_config as config
-from samerun.control.switches.switch import Policy, Switch, Value
+from samerun.control.switches.switch import Policy, Switch, Value, Variable
 
 _NAMES = (
     "max_autotune", "max_autotune_pointwise", "max_autotune_gemm", "coordinate_descent_tuning", "benchmark_fusion",
@@ -42,4 +42,6 @@ SWITCH = Switch(
     _save,
     config.restore,
     agrees=_agrees,
+    default=dict.fromkeys(_NAMES, False),
+    variables=tuple(Variable(f"TORCHINDUCTOR_{name.upper()}", started=config.available(name)) for name in _NAMES),
 )

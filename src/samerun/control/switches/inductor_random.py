@@ -29,4 +29,5 @@ SWITCH = Switch(
     available=config.available("fallback_random"),
     save=_save,
     restore=config.restore,
+    default=dict.fromkeys(_NAMES, False),
 )

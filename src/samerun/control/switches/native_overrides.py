@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from samerun.control.seeds.loaded import loaded
 from samerun.control.switches.started import torch_started
 from samerun.control.switches.switch import Policy, Switch, Variable, set_variables
@@ -21,7 +23,9 @@ def _available() -> bool:
 def _in_force() -> str | None:
     """What torch found as it was imported, which it keeps."""
     module = loaded("torch._native.common_utils", "check_native_jit_disabled")
-    return None if module is None else "1" if module.check_native_jit_disabled() else "0"
+    if module is not None and module.check_native_jit_disabled():
+        return "1"
+    return "0" if os.environ.get(NAME) == "0" else None
 
 
 def _wanted(policy: Policy) -> str:

@@ -50,4 +50,5 @@ SWITCH = Switch(
     _wanted,
     "torch",
     _available,
+    default={"bf16": [True, True], "fp16": [True, True], _ON_CPU: [False]},
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from samerun.control.switches.started import torch_c, torch_has
 from samerun.control.switches.switch import Policy, Switch
 
-# Torch's name in the getter, and in the setter.
-_KINDS = {"flash": "flash", "mem_efficient": "mem_efficient", "math": "math", "cudnn": "cudnn"}
+_KINDS = ("flash", "mem_efficient", "math", "cudnn")
 
 
 def _available() -> bool:
@@ -43,4 +42,5 @@ SWITCH = Switch(
     "torch",
     _available,
     agrees=_agrees,
+    default=dict.fromkeys(_KINDS, True),
 )

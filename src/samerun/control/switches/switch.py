@@ -83,7 +83,7 @@ class Switch:
     write(wanted): put it in force. None: it cannot be changed from inside, or has only variables.
     save(), restore(saved): everything that `write`, or the user, may change; default: `read` and `write`.
     agrees(read, wanted): whether that is in force which is wanted.
-    default: what `read` gives in a fresh process; None: it depends.
+    default: what `read` gives in a fresh process (of a dict, the entries that are known); None: it depends.
     variables: the environment variables that it goes by.
     """
 
