@@ -102,7 +102,8 @@ def test_threads_are_borrowed_and_change_nothing() -> None:
 def test_a_forked_child_computes_alone() -> None:
     """A team that the parent has used hangs in its child."""
     program = """
-import os, torch
+import faulthandler, os, torch
+faulthandler.dump_traceback_later(200, exit=True)
 from samerun.record.digest import digest
 tensor = torch.ones(1 << 20)
 torch.set_num_threads(2)
@@ -112,7 +113,7 @@ if child == 0:
     os._exit(0 if digest(tensor) == expected else 3)
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], timeout=300).returncode == 0
 
 
 def test_large_views_stream_to_the_same_digest(monkeypatch: pytest.MonkeyPatch) -> None:
