@@ -507,9 +507,7 @@ def test_a_refused_operator_is_told_with_the_users_line() -> None:
     assert "max_unpooling2d_forward_out" in said
 
 
-def library_function() -> Any:
-    """A function of torch's engine whose backward refuses, as several on CUDA do; not in the user's files."""
-    source = """
+LIBRARY = """
 class AvgPool3D(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -518,8 +516,12 @@ class AvgPool3D(torch.autograd.Function):
     def backward(ctx, gradient):
         raise RuntimeError("avg_pool3d_backward_cuda does not have a deterministic implementation, but you set ...")
 """
+
+
+def library_function() -> Any:
+    """A function of torch's engine whose backward refuses, as several on CUDA do; not in the user's files."""
     scope: dict[str, Any] = {"torch": torch, "__name__": "some_library"}
-    exec(compile(source, "<some library>", "exec"), scope)
+    exec(compile(LIBRARY, "<some library>", "exec"), scope)
     return scope["AvgPool3D"]
 
 
@@ -541,6 +543,40 @@ def test_a_refused_backward_is_told_with_the_line_of_the_forward_pass(anomaly: b
         assert f"test_deterministic.py:{forward} called" in said
     else:
         assert "set_detect_anomaly(True, check_nan=False)" in said
+
+
+def test_without_anomaly_mode_likely_lines_are_told(tmp_path: Path) -> None:
+    program = """import torch, samerun, model
+net = model.Net()
+with samerun.deterministic(0):
+    net(torch.ones(2, requires_grad=True)).sum().backward()
+"""
+    model = """from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pool = nn.AvgPool3d(2)  # not this: AvgPool3d
+        self.other = nn.AvgPool2d(2)
+    def forward(self, x):
+        import library
+        return library.AvgPool3D.apply(x)
+"""
+    package = tmp_path / "site-packages"
+    package.mkdir()
+    (package / "library.py").write_text(f"import torch\n{LIBRARY}")
+    (tmp_path / "train.py").write_text(program)
+    (tmp_path / "model.py").write_text(model)
+    path = os.pathsep.join([str(package), *(each for each in sys.path if each)])
+    done = subprocess.run(
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": path},
+    )
+    assert "samerun: train.py:4 called avg_pool3d_backward_cuda" in done.stderr, done.stderr
+    assert "likely of model.py:5, model.py:9." in done.stderr
 
 
 def test_an_error_that_ends_the_program_is_explained_too() -> None:

@@ -35,6 +35,7 @@ ASKS: dict[str, Callable[[], Any]] = {
     "MT19937": lambda: np.random.MT19937(),
     "SeedSequence": lambda: np.random.SeedSequence(),
     "numpy seed": lambda: np.random.default_rng(None),
+    "numpy global": lambda: np.random.seed(),
     "Random": lambda: random.Random(),
     "Random seed": lambda: random.Random(3).seed(),
     "random seed": lambda: random.seed(),

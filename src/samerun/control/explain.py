@@ -1,8 +1,6 @@
 """Tell the user's line and a way out when torch refuses an operator in deterministic mode.
 
-Nothing is done until such an error leaves the mode, or ends the program: then a note is added to it. Where an
-operator of the backward pass came from is known only to torch's anomaly mode, which costs time at every
-operator; so it is told when that mode is on, and otherwise how to learn it.
+Nothing is done until such an error leaves the mode, or ends the program: then a note is added to it.
 """
 
 from __future__ import annotations
@@ -15,10 +13,9 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from samerun.base.user_code import is_user_code, place
+from samerun.control.backward import forward
 
 _REFUSED = re.compile(r"^(\S+) does not have a deterministic implementation")
-_BACKWARD = re.compile(r"Backward\d*$")
-_STEP = re.compile(r'\s*File "(.+)", line (\d+)')
 _MARK = "samerun: "
 
 
@@ -59,7 +56,8 @@ def _note(operator: str, trace: TracebackType | None) -> str:
     steps = list(_steps(trace))
     own = [(frame, line) for frame, line in steps if _is_own(frame)]
     told = [_at(*own[-1], operator)] if own else [f"{operator} gives other bits in every run."]
-    told += _forward(operator, [frame for frame, _ in steps])
+    inner = [frame for frame, _ in steps]
+    told += forward(operator, inner[inner.index(own[-1][0]) + 1 :] if own else inner)
     told.append(
         "Use another operator there. Where other bits do no harm, allow it around this call:"
         " torch.use_deterministic_algorithms(True, warn_only=True);"
@@ -84,46 +82,3 @@ def _at(frame: FrameType, line: int, operator: str) -> str:
     return f"{place(file, line)} called {operator}, which gives other bits in every run" + (
         f": {text}" if text else "."
     )
-
-
-def _forward(operator: str, frames: list[FrameType]) -> list[str]:
-    """Where the operator of a backward pass came from."""
-    run = [frame for frame in frames if str(frame.f_globals.get("__name__")).startswith("torch.autograd")]
-    if not run or "_backward" not in operator:
-        return []
-    lines = {found for frame in run for node in _nodes(frame, operator) for found in [_made_at(node)] if found}
-    if lines:
-        return [f"It is the backward of what {' and '.join(sorted(lines))} called."]
-    return [
-        "It belongs to the backward pass. For the line of the forward pass, run once with"
-        " torch.autograd.set_detect_anomaly(True, check_nan=False) before the model is called."
-    ]
-
-
-def _nodes(frame: FrameType, operator: str) -> list[Any]:
-    """The nodes of the graph under the tensors that `frame` differentiates whose operator this is."""
-    wanted = operator.partition("_backward")[0].replace("_", "").lower()
-    todo = [root for tensor in _roots(frame) for root in [getattr(tensor, "grad_fn", None)] if root is not None]
-    seen, found = set(todo), []
-    while todo:
-        node = todo.pop()
-        if _BACKWARD.sub("", node.name().rpartition("::")[2]).lower() == wanted:
-            found.append(node)
-        new = {child for child, _ in node.next_functions if child is not None} - seen
-        seen |= new
-        todo.extend(new)
-    return found
-
-
-def _roots(frame: FrameType) -> tuple[Any, ...]:
-    tensors = frame.f_locals.get("tensors", frame.f_locals.get("outputs", ()))
-    return tuple(tensors) if isinstance(tensors, (list, tuple)) else (tensors,)
-
-
-def _made_at(node: Any) -> str | None:
-    """The user's line in the traceback that anomaly mode kept for `node`."""
-    for step in reversed(node.metadata.get("traceback_", [])):
-        parts = _STEP.match(step)
-        if parts and is_user_code(parts[1], "__main__"):
-            return place(parts[1], int(parts[2]))
-    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import ParamSpec, TypeVar, overload
+from typing import Literal, ParamSpec, TypeVar, overload
 
 from samerun.base.errors import SwitchError
 from samerun.control import explain
@@ -81,22 +81,22 @@ def deterministic(seed: Callable[P, R], /) -> Callable[P, R]: ...
 def deterministic(
     seed: int | None = None,
     *,
-    level: str = "error",
+    level: Literal["error", "warn"] = "error",
     fill_uninitialized_memory: bool = True,
-    precision: str = "ieee",
+    precision: Literal["ieee", "keep"] = "ieee",
     threads: int | None = None,
-    cudnn_benchmark: str = "off",
-    unseeded: str = "ignore",
+    cudnn_benchmark: Literal["off", "keep"] = "off",
+    unseeded: Literal["ignore", "warn", "error"] = "ignore",
 ) -> Deterministic: ...
 def deterministic(
     seed: Callable[P, R] | int | None = None,
     *,
-    level: str = "error",
+    level: Literal["error", "warn"] = "error",
     fill_uninitialized_memory: bool = True,
-    precision: str = "ieee",
+    precision: Literal["ieee", "keep"] = "ieee",
     threads: int | None = None,
-    cudnn_benchmark: str = "off",
-    unseeded: str = "ignore",
+    cudnn_benchmark: Literal["off", "keep"] = "off",
+    unseeded: Literal["ignore", "warn", "error"] = "ignore",
 ) -> Callable[P, R] | Deterministic:
     """Hold this process still: same machine, same environment, same command, same bits.
 

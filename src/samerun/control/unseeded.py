@@ -6,7 +6,9 @@ as ever. `random`, `secrets` and `uuid` are looked through, because they only pa
 is who called them.
 
 Not seen: a function that the program had taken by name before (`from os import urandom`), and what C code
-draws by itself. While the mode is in force `type(x) is numpy.random.RandomState` is false; `isinstance` holds.
+draws by itself (`torch.Generator().seed()`). A subclass of `numpy.random.RandomState` is refused even with a
+seed: NumPy first makes it without one. While the mode is in force `type(x) is numpy.random.RandomState` is
+false; `isinstance` holds.
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ def torch_c() -> Any:
 
 
 def cuda_built() -> bool:
+    """Whether this torch was built for CUDA, and not for AMD's devices, which it calls CUDA as well."""
     torch = loaded("torch", "_C", "backends", "cuda", "version")
-    return torch is not None and bool(torch.backends.cuda.is_built())
+    return torch is not None and torch.backends.cuda.is_built() and not torch.version.hip
 
 
 def cuda_started() -> bool:
