@@ -47,7 +47,7 @@ class Storages:
     def __init__(self) -> None:
         import torch
 
-        self._table: dict[int, Storage] = {}
+        self.entries: dict[int, Storage] = {}
         self._untyped: Any = torch.UntypedStorage
         self.epoch = 0
         """Advances with every optimizer step."""
@@ -57,14 +57,14 @@ class Storages:
         """The record of a tensor's memory, made if it is new."""
         storage = tensor.untyped_storage()
         key = storage._cdata
-        entry = self._table.get(key)
+        entry = self.entries.get(key)
         return self._add(storage, key, made_here, tensor.is_cpu) if entry is None else entry
 
     def _add(self, storage: Any, key: int, made_here: bool, cpu: bool) -> Storage:
         # The weak reference keeps the address from being given to another storage; it does not keep the
         # memory itself.
-        entry = self._table[key] = Storage(storage._weak_ref(), made_here, cpu)
-        if len(self._table) > self._purge_at:
+        entry = self.entries[key] = Storage(storage._weak_ref(), made_here, cpu)
+        if len(self.entries) > self._purge_at:
             self.purge()
         return entry
 
@@ -72,7 +72,7 @@ class Storages:
         """The digest of an operator's output: fresh memory, or an alias that its schema does not speak of."""
         storage = tensor.untyped_storage()
         key = storage._cdata
-        entry = self._table.get(key)
+        entry = self.entries.get(key)
         if entry is not None:
             return self.value(tensor, entry)
         return self.made(tensor, self._add(storage, key, True, tensor.is_cpu), thread)
@@ -80,14 +80,14 @@ class Storages:
     def purge(self) -> None:
         """Forget memory that is gone."""
         expired, free = self._untyped._expired, self._untyped._free_weak_ref
-        for key, entry in list(self._table.items()):
-            if expired(entry.weak) and self._table.pop(key, None) is not None:
+        for key, entry in list(self.entries.items()):
+            if expired(entry.weak) and self.entries.pop(key, None) is not None:
                 free(entry.weak)
-        self._purge_at = max(128, 2 * len(self._table))
+        self._purge_at = max(128, 2 * len(self.entries))
 
     def shared(self, storage: Any) -> None:
         """From now on the memory may change behind torch's back. (Memory not known yet is never trusted.)"""
-        entry = self._table.get(storage._cdata)
+        entry = self.entries.get(storage._cdata)
         if entry is not None:
             entry.ours = False
 
