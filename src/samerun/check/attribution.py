@@ -13,6 +13,7 @@ from samerun.check.line_search import PartingLine, parting_line, speaks_of_addre
 from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run
 from samerun.check.situation import Situation, Suspect
+from samerun.check.source import diff
 from samerun.check.values import Elements, compare_kept
 from samerun.record import format as f
 from samerun.record import pins
@@ -194,4 +195,5 @@ def found(suspect: Suspect, elements: Elements | None, others: Sequence[Suspect]
         if (o.kind, o.file, o.line) != (suspect.kind, suspect.file, suspect.line)
     )
     made = FoundCause(suspect.kind, suspect.file, suspect.line, suspect.evidence, suspect.certain)
-    return Found(made, Fix(kind.fix, None, f"docs/causes.md#{kind.kind}"), elements, rest)
+    patch = diff(suspect.file, suspect.line, kind.patch) if suspect.file else None
+    return Found(made, Fix(kind.fix, patch, f"docs/causes.md#{kind.kind}"), elements, rest)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from samerun.check.situation import Situation, Suspect
+from samerun.check.source import Patch, no_patch
 
 
 @dataclass(frozen=True)
@@ -13,13 +14,15 @@ class Cause:
     """One kind of cause.
 
     `find` looks at a difference between runs and names suspects of this kind, none where there is no
-    sign of it. `fix` says in one line what to change; `doc` explains it in a paragraph.
+    sign of it. `fix` says in one line what to change; `doc` explains it in a paragraph; `patch` changes
+    the program where that can be done mechanically.
     """
 
     kind: str
     find: Callable[[Situation], list[Suspect]]
     fix: str
     doc: str
+    patch: Patch = no_patch
 
 
 def nothing(situation: Situation) -> list[Suspect]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect
+from samerun.check.source import Edit, Source, last_name
 from samerun.record import format as f
 
 
@@ -20,6 +23,35 @@ def find(situation: Situation) -> list[Suspect]:
     return []
 
 
+THROUGH = ("enumerate", "list", "tuple", "iter", "fromiter", "join", "reversed", "zip", "tqdm")
+"""Functions that keep the order of what they are given."""
+
+
+def patch(source: Source) -> list[Edit]:
+    """`sorted(...)` around the set that is iterated."""
+    edits = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, (ast.For, ast.comprehension)) and node.iter.lineno == source.line:
+            edits += _around(source, node.iter)
+    if not edits:
+        for call in source.calls(*THROUGH):
+            edits += _around(source, call)
+            break
+    return edits
+
+
+def _around(source: Source, node: ast.expr) -> list[Edit]:
+    if isinstance(node, ast.Call):
+        name = last_name(node.func)
+        if name in THROUGH:
+            return _around(source, node.args[0]) if node.args else []
+        if name not in ("set", "frozenset", "union", "intersection", "difference", "symmetric_difference"):
+            return []
+    elif not isinstance(node, (ast.Name, ast.Attribute, ast.Set, ast.SetComp, ast.BinOp)):
+        return []
+    return source.wrap(node, "sorted(", ")")
+
+
 CAUSE = Cause(
     "hash-order",
     find,
@@ -27,4 +59,5 @@ CAUSE = Cause(
     "Python gives hash(str) another seed in every process, and sets are ordered by hash. Class ids, vocabularies"
     " and parameter orders taken from a set therefore change from run to run. PYTHONHASHSEED must be set before"
     " the interpreter starts; setting it inside the program comes too late.",
+    patch,
 )

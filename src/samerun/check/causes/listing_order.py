@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect, nearness
+from samerun.check.source import Edit, Source, last_name
 from samerun.record import format as f
 
 
@@ -21,10 +24,27 @@ def find(situation: Situation) -> list[Suspect]:
     return found
 
 
+NAMES = ("listdir", "glob", "iglob", "rglob", "iterdir")
+
+
+def patch(source: Source) -> list[Edit]:
+    """`sorted(...)` around the listing; entries of `scandir` by their names."""
+    within = [inner for call in source.calls("sorted") for inner in ast.walk(call)]
+    entered = [item.context_expr for node in ast.walk(source.tree) if isinstance(node, ast.With) for item in node.items]
+    edits = []
+    for call in source.calls(*NAMES, "scandir"):
+        if call in within or call in entered:
+            continue
+        after = ", key=lambda entry: entry.name)" if last_name(call.func) == "scandir" else ")"
+        edits += source.wrap(call, "sorted(", after)
+    return edits
+
+
 CAUSE = Cause(
     "listing-order",
     find,
     "wrap the listing in sorted(...)",
     "os.listdir, os.scandir, glob and Path.iterdir give names in the order of the file system, which changes"
     " with the machine and the history of the folder. A rerun on one machine does not show it.",
+    patch,
 )

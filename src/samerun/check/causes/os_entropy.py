@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect, nearness, same_line
+from samerun.check.source import Edit, Source, fixed_seed
 from samerun.record import format as f
 from samerun.record import pins
 
@@ -35,10 +36,16 @@ def find(situation: Situation) -> list[Suspect]:
     return found
 
 
+def patch(source: Source) -> list[Edit]:
+    """0 in place of a seed that is made of the system's entropy."""
+    return fixed_seed(source)
+
+
 CAUSE = Cause(
     "os-entropy",
     find,
     "derive the value from the run's seed instead of the operating system's entropy",
     "os.urandom, uuid4, secrets, random.SystemRandom and torch.seed() cannot be seeded. A value that reaches"
     " the training from there differs in every run.",
+    patch,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect, nearness, same_line
+from samerun.check.source import Edit, Source, fixed_seed
 from samerun.record import format as f
 from samerun.record import pins
 
@@ -34,10 +35,16 @@ def find(situation: Situation) -> list[Suspect]:
     return found
 
 
+def patch(source: Source) -> list[Edit]:
+    """0 in place of a seed that is made of the clock."""
+    return fixed_seed(source)
+
+
 CAUSE = Cause(
     "time",
     find,
     "do not let the clock decide: use a fixed seed, a number of steps, a date given as an argument",
     "A seed made of the time, a loop that runs for so many seconds, a split by today's date: each gives"
     " another result at another moment.",
+    patch,
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect
+from samerun.check.source import Edit, Source, span
 from samerun.record import format as f
 
 
@@ -28,10 +31,24 @@ def find(situation: Situation) -> list[Suspect]:
     return [Suspect("uninitialised-memory", made.file, made.line, tuple(evidence), 0.5, certain=varied)]
 
 
+WRITTEN = {"empty": "zeros", "empty_like": "zeros_like", "new_empty": "new_zeros"}
+
+
+def patch(source: Source) -> list[Edit]:
+    """`empty` becomes `zeros`."""
+    edits = []
+    for call in source.calls(*WRITTEN):
+        if isinstance(call.func, ast.Attribute):
+            (line, column), name = span(call.func)[1], call.func.attr
+            edits.append(Edit((line, column - len(name)), (line, column), WRITTEN[name]))
+    return edits
+
+
 CAUSE = Cause(
     "uninitialised-memory",
     find,
     "use torch.zeros (or full, or write every element) instead of torch.empty",
     "torch.empty, new_empty and numpy.empty return whatever the memory held before. Elements that are read"
     " without having been written differ from run to run and from machine to machine.",
+    patch,
 )

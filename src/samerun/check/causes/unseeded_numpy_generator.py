@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect, nearness
+from samerun.check.source import Edit, Source
 from samerun.record import format as f
 from samerun.record import pins
 
@@ -21,6 +22,15 @@ def find(situation: Situation) -> list[Suspect]:
     return found
 
 
+MAKERS = ("default_rng", "RandomState", "SeedSequence", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
+
+
+def patch(source: Source) -> list[Edit]:
+    """Pass 0 where the generator is made."""
+    empty = [call for call in source.calls(*MAKERS) if not call.args and not call.keywords]
+    return [edit for call in empty for edit in source.seed_call(call)]
+
+
 CAUSE = Cause(
     "unseeded-numpy-generator",
     find,
@@ -28,4 +38,5 @@ CAUSE = Cause(
     "`numpy.random.default_rng()`, `RandomState()` and bit generators without a seed take one from the"
     " operating system, and `numpy.random.seed` has no effect on them. Classes that own a generator"
     " (augmentations, environments) need a seed argument.",
+    patch,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect, nearness
+from samerun.check.source import Edit, Source
 from samerun.record import format as f
 from samerun.record import pins
 
@@ -29,10 +30,20 @@ def find(situation: Situation) -> list[Suspect]:
     return []
 
 
+def patch(source: Source) -> list[Edit]:
+    """Pass 0 to a call of `seed` without one; else seed NumPy behind the imports."""
+    empty = [call for call in source.calls("seed") if not call.args and not call.keywords]
+    if empty:
+        return [edit for call in empty for edit in source.seed_call(call)]
+    name = source.imported_as("numpy")
+    return [source.after_imports(f"{name}.random.seed(0)")] if name else []
+
+
 CAUSE = Cause(
     "unseeded-numpy-global",
     find,
     "call numpy.random.seed(SEED) before the first draw (samerun.seed_everything(SEED) seeds every source)",
     "NumPy's global generator (`numpy.random.rand` and its like) starts from the operating system's entropy."
     " Seeding torch does not seed it.",
+    patch,
 )

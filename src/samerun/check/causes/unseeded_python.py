@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect, nearness
+from samerun.check.source import Edit, Source
 from samerun.record import format as f
 from samerun.record import pins
 
@@ -38,10 +39,20 @@ def find(situation: Situation) -> list[Suspect]:
     return found
 
 
+def patch(source: Source) -> list[Edit]:
+    """Pass 0 to a generator or a call of `seed` without one; else seed the module behind the imports."""
+    empty = [call for call in source.calls("Random", "seed") if not call.args and not call.keywords]
+    if empty:
+        return [edit for call in empty for edit in source.seed_call(call)]
+    name = source.imported_as("random")
+    return [source.after_imports(f"{name}.seed(0)")] if name else []
+
+
 CAUSE = Cause(
     "unseeded-python",
     find,
     "call random.seed(SEED) before the first draw (samerun.seed_everything(SEED) seeds every source)",
     "Python's random module starts from the operating system's entropy. A program that seeds torch and NumPy"
     " but not `random` shuffles, splits or augments differently in every run.",
+    patch,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect
+from samerun.check.source import Edit, Source
 from samerun.record import format as f
 from samerun.record import pins
 
@@ -25,10 +26,17 @@ def find(situation: Situation) -> list[Suspect]:
     ]  # fmt: skip
 
 
+def patch(source: Source) -> list[Edit]:
+    """Seed torch behind the imports."""
+    name = source.imported_as("torch")
+    return [source.after_imports(f"{name}.manual_seed(0)")] if name else []
+
+
 CAUSE = Cause(
     "unseeded-torch",
     find,
     "call torch.manual_seed(SEED) before this line (samerun.seed_everything(SEED) seeds every source)",
     "Torch's global generator takes its first seed from the operating system. Everything drawn before"
     " torch.manual_seed differs from run to run: weights, dropout, shuffling.",
+    patch,
 )

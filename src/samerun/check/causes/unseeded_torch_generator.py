@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect, nearness
+from samerun.check.source import Edit, Source, span
 from samerun.record import format as f
 from samerun.record import pins
 
@@ -19,10 +20,21 @@ def find(situation: Situation) -> list[Suspect]:
     return []
 
 
+def patch(source: Source) -> list[Edit]:
+    """`generator.seed()` becomes `generator.manual_seed(0)`."""
+    edits = []
+    for call in source.calls("seed"):
+        if not call.args and not call.keywords:
+            line, column = span(call)[1]
+            edits.append(Edit((line, column - len("seed()")), (line, column), "manual_seed(0)"))
+    return edits
+
+
 CAUSE = Cause(
     "unseeded-torch-generator",
     find,
     "use generator.manual_seed(SEED) instead of generator.seed()",
     "`torch.Generator().seed()` draws a seed from the operating system. (A generator that is never seeded"
     " always starts from the same number, which torch.manual_seed does not change.)",
+    patch,
 )
