@@ -110,6 +110,8 @@ def of_variation(search: Runs, situation: Situation, variation: Variation | None
     if branch is not None:
         return found(branch, elements, [s for s in suspects(situation) if s.kind == kind])
     kinds = SEVERAL.get(kind, (kind,))
+    if any(s.kind == "environment-variable" for s in suspects(situation)):
+        kinds = ("environment-variable",)
     mine = [s for s in suspects(situation) if s.kind in kinds]
     if variation is not None and variation.name == "listing_order" and len(mine) > 1:
         mine = alone(search, situation, varied, mine[:4], "listing") or mine

@@ -33,6 +33,7 @@ def unavailable(plan: Plan) -> str:
 
 
 VARIATION = Variation(
-    "process_start", "shape", " -> ".join(methods()), process_start, "worker-seed", unavailable, pointless,
+    "process_start", "shape", "processes as Python starts them -> the other way (fork, spawn)",
+    process_start, "worker-seed", unavailable, pointless,
     may_fail=True,
 )  # fmt: skip
