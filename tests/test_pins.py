@@ -26,7 +26,8 @@ PROGRAMS = {
         "import os, torch, time, random\nfrom multiprocessing import Pool\n"
         "def wait(n):\n    time.sleep(random.SystemRandom().random() / 50)\n    return n\n"
         "if __name__ == '__main__':\n    x = torch.ones(64)\n    with Pool(4) as pool:\n"
-        "        for n in pool.imap_unordered(wait, range(8)):\n            x = x * 3 + n\n    print(x.relu().shape)\n", 9,
+        "        for n in pool.imap_unordered(wait, range(8)):\n            x = x * 3 + n\n    print(x.relu().shape)\n",
+        9,
     ),
     "extra-draw": (
         "import time\n" + BEGIN + "torch.manual_seed(0)\nfor step in range(4):\n    x = x + torch.rand(64)\n"

@@ -23,7 +23,7 @@ def install(recorder: Recorder, threading: Any) -> None:
     def watched_start(self: Any) -> None:
         self._samerun_role = recorder.name_child_thread(role_name(self))
         start(self)
-        if serial and sites.host_site()[2]:
+        if serial and sites.called_by_user():
             self.join(SERIAL_SECONDS)  # one that waits for others goes on beside them after this
 
     def watched_bootstrap(self: Any) -> None:
