@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -9,22 +10,34 @@ from typing import Protocol
 from samerun.base.records import Fix, FoundCause
 from samerun.check.causes.table import cause as cause_of
 from samerun.check.causes.table import suspects
+from samerun.check.later import branch_on_last_bits
 from samerun.check.line_search import PartingLine, parting_line, speaks_of_addresses, statement_at
+from samerun.check.own_variable import batch_size
 from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run
 from samerun.check.situation import Situation, Suspect
 from samerun.check.source import diff
 from samerun.check.values import Elements, compare_kept
+from samerun.check.variations.address_layout import fixed_layout
 from samerun.record import format as f
 from samerun.record import pins
 from samerun.record.compare import Difference
 from samerun.record.config import Capture
 
 MOST_EXPERIMENTS = 5
+BY_CHANCE = ("thread-race", "async-order", "nondeterministic-operator")
+"""Kinds that need not show in every run: more runs are held before they count as confirmed."""
+MOST_TRIALS = 20
+ERROR = 0.05
+"""How likely it may be that a difference only happened not to come back."""
 EVERYTHING = (
     pins.PYTHON, pins.NUMPY_GLOBAL, pins.NUMPY_GENERATOR, pins.TORCH, pins.TORCH_GENERATOR, pins.ENTROPY,
     pins.CLOCK,
 )  # fmt: skip
+ROUNDING = ("thread-count", "cpu-capability", "batch-size")
+"""Kinds that change last bits only."""
+SEVERAL = {"worker-count": ("worker-seed", "worker-count")}
+"""Variations that point to one of several kinds."""
 BY_PLACE = (pins.NUMPY_GENERATOR, pins.CLOCK)
 """Pins that can be limited to one line."""
 
@@ -44,6 +57,11 @@ class Runs(Protocol):
 
     def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run: ...
     def difference(self, a: Run, b: Run) -> Difference | None: ...
+
+    @property
+    def reruns(self) -> int: ...
+    @property
+    def differing(self) -> int: ...
 
 
 def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None:
@@ -86,7 +104,16 @@ def of_variation(search: Runs, situation: Situation, variation: Variation | None
     plan, varied = situation.a.plan, situation.b.plan
     kind = variation.cause if variation is not None else "unknown"
     elements = values(search, situation, plan, varied)
-    mine = [s for s in suspects(situation) if s.kind == kind]
+    own = of_own(search, situation, elements) if variation is not None and variation.group == "own" else None
+    if own is not None:
+        return own
+    branch = branch_on_last_bits(situation) if kind in ROUNDING else None
+    if branch is not None:
+        return found(branch, elements, [s for s in suspects(situation) if s.kind == kind])
+    kinds = SEVERAL.get(kind, (kind,))
+    if any(s.kind == "environment-variable" for s in suspects(situation)):
+        kinds = ("environment-variable",)
+    mine = [s for s in suspects(situation) if s.kind in kinds]
     if variation is not None and variation.name == "listing_order" and len(mine) > 1:
         mine = alone(search, situation, varied, mine[:4], "listing") or mine
     if variation is not None and variation.name == "clock" and len(mine) > 1:
@@ -103,6 +130,22 @@ def of_variation(search: Runs, situation: Situation, variation: Variation | None
     return found(Suspect(kind, file, line_number, why, 0, certain=variation is not None), elements)
 
 
+def of_own(search: Runs, situation: Situation, elements: Elements | None) -> Found | None:
+    """What a variable of the user's own changes: the batch size, or how often is drawn. None: neither."""
+    folder = situation.a.folder.parent
+    batch = batch_size(situation, (folder / "kept-a.bin", folder / "kept-b.bin"))
+    if batch is not None:
+        return found(batch, elements)
+    for number, suspect in enumerate([s for s in suspects(situation) if s.kind == "extra-draw"], 1):
+        a, b = (holding(run.plan, suspect, suspect.pins) for run in (situation.a, situation.b))
+        label = (f"pin:{suspect.kind}",)
+        runs = search.run(a, f"pinned-{number}a", label), search.run(b, f"pinned-{number}b", label)
+        if not runs[1].failed and search.difference(*runs) is None:
+            return found(replace(suspect, certain=True), elements)
+        return found(suspect, elements)
+    return None
+
+
 def unexplained(situation: Situation) -> Found:
     """The best that can be said without an experiment."""
     return found(suspects(situation)[0], None)
@@ -112,18 +155,45 @@ def unexplained(situation: Situation) -> Found:
 def confirmed(
     search: Runs, situation: Situation, plan: Plan, suspect: Suspect, name: str, names: tuple[str, ...]
 ) -> bool:
-    """With the suspect's source held still twice: does the difference go, or come only later?"""
+    """With the suspect's source held still: does the difference go, or come only later?
+
+    Where the program differs only now and then, so many runs are held that the difference is unlikely to
+    have stayed away by chance.
+    """
+    held = holding(plan, suspect, names)
+    label = (f"pin:{suspect.kind}",)
+    one = search.run(held, f"{name}a", label)
+    if one.exit_code != situation.a.exit_code:
+        return False
+    for number in range(trials(search, suspect)):
+        other = search.run(held, f"{name}{chr(ord('b') + number)}", label)
+        now, before = search.difference(one, other), situation.difference
+        if now is None:
+            continue
+        later = (now.role, now.thread) == (before.role, before.thread) and now.ordinal > before.ordinal > 0
+        return later and number == 0
+    return True
+
+
+def holding(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
+    """The plan with a suspect's source held still."""
     held = plan.with_pins(*names)
     if pins.THREADS in names:
         held = held.with_environment(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    label = (f"pin:{suspect.kind}",)
-    one, other = search.run(held, f"{name}a", label), search.run(held, f"{name}b", label)
-    if one.exit_code != situation.a.exit_code:
-        return False
-    now, before = search.difference(one, other), situation.difference
-    if now is None:
-        return True
-    return (now.role, now.thread) == (before.role, before.thread) and now.ordinal > before.ordinal > 0
+    if pins.FOLDER in names:
+        held = replace(held, copied=True, without=suspect.without)
+    if pins.ADDRESSES in names:
+        held = replace(held, prefix=(*held.prefix, *fixed_layout()))
+    return held
+
+
+def trials(search: Runs, suspect: Suspect) -> int:
+    """How many pinned runs have to be the same as the first: by how often the program differs."""
+    least = 3 if suspect.kind in BY_CHANCE else 1
+    if not search.reruns or search.differing >= search.reruns:
+        return least
+    rate = max(search.differing, 1) / search.reruns
+    return max(least, min(MOST_TRIALS, math.ceil(math.log(ERROR) / math.log(1 - rate))))
 
 
 def limited(suspect: Suspect, listed: Sequence[Suspect]) -> tuple[str, ...]:
@@ -139,16 +209,14 @@ def distinct(listed: Sequence[Suspect]) -> list[Suspect]:
     seen: set[tuple[object, ...]] = set()
     result = []
     for suspect in listed:
-        key = (suspect.pins, *limited(suspect, listed))
+        key = (suspect.pins, suspect.without, *limited(suspect, listed))
         if not suspect.pins or key not in seen:
             result.append(suspect)
         seen.add(key)
     return result
 
 
-def alone(
-    search: Runs, situation: Situation, varied: Plan, listed: Sequence[Suspect], what: str
-) -> list[Suspect]:
+def alone(search: Runs, situation: Situation, varied: Plan, listed: Sequence[Suspect], what: str) -> list[Suspect]:
     """The suspects whose line makes a difference when only it is varied, the first one first."""
     hits = []
     for number, suspect in enumerate(listed, 1):

@@ -32,6 +32,9 @@ from samerun.base.target import resolve
 @click.option("--trace", type=click.Choice(["auto", "ops", "steps"]), default="auto", show_default=True,
               help="auto: operators first, only steps when a run is long, then the first differing step.")  # fmt: skip
 @click.option("--vary-env", multiple=True, metavar="NAME=A,B[,C]", help="Vary an environment variable of your own.")
+@click.option("--interrupt", metavar='"NAME=VALUE ... [ARGS]"', help="Settings with which the program stops early.")
+@click.option("--resume", metavar='"NAME=VALUE ... [ARGS]"',
+              help="Settings with which it then goes on: compared with one run through.")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Keep the traces and outputs of every run.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
@@ -49,10 +52,15 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun check --max-steps 50 train.py --epochs 3
       samerun check --vary rerun,hash_seed --json report.json train.py
       samerun check -m package.train --config small.yaml
+      samerun check --vary none --interrupt "STOP_AT=3 CKPT=a.pt" --resume "RESUME=a.pt" train.py
       samerun check -- torchrun --nproc-per-node 2 train.py
 
-    Variations: rerun, hash_seed, listing_order, memory, clock, locale, timezone (the group
-    "environment" is all but rerun), threads.
+    \b
+    Variations: rerun;
+      environment: hash_seed, listing_order, memory, clock, locale, timezone, address_layout,
+                   allocator, environment_noise, working_directory, home, umask
+      shape:       threads, workers, process_start, world_size, resume
+      machine:     cpu_capability
     """
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -64,6 +72,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
 def check(form: str, words: list[str], *, json_to: str | None, quiet: bool, save: Path | None, **options: Any) -> int:
     """Do it; returns the exit code."""
+    from samerun.check import resume
     from samerun.check.runner import Runner
     from samerun.check.search import Search
     from samerun.report.json import to_json
@@ -75,7 +84,10 @@ def check(form: str, words: list[str], *, json_to: str | None, quiet: bool, save
     with ExitStack() as stack:
         folder = _folder(save, stack)
         runner = Runner(folder, options["time_limit"], Progress(quiet))
-        search = Search(runner, plan, variations, environment, options["repeat"], saved=save is not None)
+        search = Search(
+            runner, plan, variations, environment, options["repeat"], saved=save is not None,
+            resumption=resume.parse(options["interrupt"], options["resume"]),
+        )  # fmt: skip
         report = search.check()
         if not quiet and json_to != "-":
             from rich.console import Console

@@ -54,6 +54,38 @@ def statement_at(file: str, line: int) -> str:
     return ast.get_source_segment(text, best) or ""
 
 
+def first_loop(file: str, line: int) -> int:
+    """The first line of the first loop in the function that begins at a line; 0 where there is none."""
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and begins_at(node) <= line <= node.lineno:
+            loops = [n.lineno for n in ast.walk(node) if isinstance(n, (ast.For, ast.AsyncFor, ast.While))]
+            return min(loops, default=0)
+    return 0
+
+
+def loop_around(file: str, line: int) -> int:
+    """The first line of the innermost loop around a line; 0 where there is none."""
+    around = [
+        node.lineno for node in ast.walk(parsed(file))
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.lineno < line <= (node.end_lineno or 0)
+    ]  # fmt: skip
+    return max(around, default=0)
+
+
+def begins_at(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """A function's first line, decorators included."""
+    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
+
+
+def parsed(file: str) -> ast.Module:
+    """The program's source; empty where it cannot be read."""
+    try:
+        with open(file, encoding="utf-8") as source:
+            return ast.parse(source.read())
+    except (OSError, ValueError, SyntaxError):
+        return ast.Module(body=[], type_ignores=[])
+
+
 def speaks_of_addresses(source: str) -> bool:
     """Does a statement use `id()` or a set, so that object addresses may order something?"""
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from samerun.record.config import WatchConfig
+from samerun.record.run import RunTraces
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,25 @@ class Plan:
     """Variables set on top of the inherited environment."""
     prefix: tuple[str, ...] = ()
     """Put in front of the command (`setarch -R`)."""
+    umask: int | None = None
+    """Permissions that new files do not get; None: as inherited."""
+    copied: bool = False
+    """Run in a fresh copy of the working directory."""
+    without: tuple[str, ...] = ()
+    """Files, relative to the working directory, that its copy lacks."""
+    other_home: bool = False
+    """Another home directory, which holds links to what is in the real one."""
+    scope: tuple[str, ...] = ()
+    """What is left out of a comparison with this run: see samerun.record.compare."""
 
     def with_environment(self, **values: str) -> Plan:
         return replace(self, environment={**self.environment, **values})
 
     def with_watch(self, **values: Any) -> Plan:
         return replace(self, watch=replace(self.watch, **values))
+
+    def with_scope(self, *names: str) -> Plan:
+        return replace(self, scope=tuple(dict.fromkeys((*self.scope, *names))))
 
     def with_pins(self, *names: str) -> Plan:
         return self.with_watch(pins=tuple(dict.fromkeys((*self.watch.pins, *names))))
@@ -39,7 +53,9 @@ class Variation:
 
     `apply(plan, vary)` is pure: with `vary` it changes the thing, without it pins the control value.
     `detail` says what is changed to what; `cause` is the kind of cause a difference points to;
-    `unavailable` gives the reason why it cannot be varied on this machine, or "".
+    `unavailable(plan)` gives the reason why it cannot be varied here, or ""; `pointless(traces)` the
+    reason why a program that ran like this cannot depend on it, or "". Where `may_fail`, a varied run
+    that fails says nothing about the values: it is trouble, not a difference.
     """
 
     name: str
@@ -47,4 +63,6 @@ class Variation:
     detail: str
     apply: Callable[[Plan, bool], Plan]
     cause: str
-    unavailable: Callable[[], str] = lambda: ""
+    unavailable: Callable[[Plan], str] = lambda plan: ""
+    pointless: Callable[[RunTraces], str] = lambda traces: ""
+    may_fail: bool = False

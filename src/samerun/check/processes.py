@@ -16,12 +16,13 @@ GRACE_SECONDS = 1.0
 
 
 def start(
-    command: list[str], environment: Mapping[str, str], out: IO[bytes], err: IO[bytes]
+    command: list[str], environment: Mapping[str, str], out: IO[bytes], err: IO[bytes], folder: str, umask: int | None
 ) -> subprocess.Popen[bytes]:
     """Start in a session of its own, so that a Ctrl-C in the terminal reaches samerun alone."""
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dict(environment), start_new_session=True
-    )
+        command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dict(environment), cwd=folder,
+        umask=-1 if umask is None else umask, start_new_session=True,
+    )  # fmt: skip
 
 
 def kill_all(process: subprocess.Popen[bytes], mark: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.launch import with_bootstrap
 from samerun.check import processes
 from samerun.check.plan import Plan
+from samerun.check.surroundings import copy_folder, make_home
 from samerun.record.config import ROLE_VARIABLE, VARIABLE
 from samerun.record.run import RunTraces
 
@@ -83,7 +85,16 @@ class Runner:
         folder = self.folder / name
         try:
             folder.mkdir(parents=True)
-            plan = plan.with_watch(folder=str(folder))
+            here = Path.cwd()
+            where = folder / "copy" / here.name if plan.copied else here
+            moved = (str(where), str(here)) if plan.copied else None
+            plan = plan.with_watch(folder=str(folder), moved=moved)
+            if plan.copied:
+                copy_folder(here, where, (*plan.without, str(self.folder)))
+                plan = plan.with_environment(PWD=str(where))
+            if plan.other_home:
+                make_home(folder / "home" / "other")
+                plan = plan.with_environment(HOME=str(folder / "home" / "other"))
             config = folder / "watch.json"
             config.write_text(plan.watch.to_json(), encoding="utf-8")
         except OSError as error:
@@ -98,7 +109,7 @@ class Runner:
         timed_out = False
         with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
             try:
-                process = processes.start([*plan.prefix, *plan.command], environment, out, err)
+                process = processes.start([*plan.prefix, *plan.command], environment, out, err, str(where), plan.umask)
             except OSError as error:
                 raise SamerunError(
                     f"{plan.command[0]} cannot be started: {error.strerror}.", hint="Is it installed and on PATH?"
@@ -107,6 +118,8 @@ class Runner:
                 timed_out = self._wait(process, label, begin)
             finally:
                 processes.kill_all(process, str(config))
+                for given in ("copy", "home"):
+                    shutil.rmtree(folder / given, ignore_errors=True)
         seconds = time.monotonic() - begin
         self.progress(label, seconds, "done")
         return Run(name, vary, process.returncode, seconds, folder, plan, timed_out)
@@ -122,5 +135,3 @@ class Runner:
             time.sleep(pause)
             pause = min(pause * 1.5, 0.1)
         return False
-
-

@@ -11,6 +11,7 @@ from pathlib import Path
 from samerun.base.records import (
     DIFFERENT,
     SAME,
+    TROUBLE,
     CheckReport,
     FirstDifference,
     Fix,
@@ -18,15 +19,25 @@ from samerun.base.records import (
     Outcome,
     RunRecord,
 )
-from samerun.check import attribution
+from samerun.check import attribution, resume
 from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run, RunFailed, Runner
 from samerun.check.situation import Situation
+from samerun.check.steady import is_steady
 from samerun.record import format as f
 from samerun.record.compare import Difference, first_difference
 
 NEEDED_BYTES = 1 << 16
 """With less free space than this a run cannot be recorded, and a program cannot print."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A run with some things varied, and its first difference from the control run."""
+
+    group: tuple[Variation, ...]
+    run: Run
+    difference: Difference | None
 
 
 @dataclass
@@ -43,6 +54,12 @@ class Search:
     runs: list[Run] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    resumption: resume.Resumption | None = None
+    """How the program is interrupted and resumed, if that is asked for."""
+    reruns: int = 0
+    """Runs of the unvaried program that were compared with the first one, and how many differed."""
+    differing: int = 0
+    groups: int = 0
 
     # --- runs ----------------------------------------------------------------------------------------
     def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run:
@@ -66,82 +83,163 @@ class Search:
     # --- the search ----------------------------------------------------------------------------------
     def check(self) -> CheckReport:
         """Raises RunFailed when the program does not end well by itself."""
-        chosen = [v for v in self.variations if not v.unavailable()]
-        for variation in self.variations:
-            if variation.unavailable():
-                self.settle(variation, "skipped", variation.unavailable())
-        varying = [v for v in chosen if v.name != "rerun"]
-        first = self.run(self.control(varying), "control-1")
+        chosen = [v for v in self.variations if self.possible(v)]
+        held = [v for v in chosen if v.name != "rerun"]
+        first = self.run(self.control(held), "control-1")
         self.look_at(first)
         must_end_well(first)
-        if any(v.name == "rerun" for v in chosen) or not varying:
-            for number in range(2, max(2, self.repeat) + 1):
-                again = self.run(self.control(varying), f"control-{number}")
-                difference = self.difference(first, again)
-                if difference is not None:
-                    situation = self.closer(Situation("rerun", first, again, difference))
-                    return self.rerun_differs(situation, varying, number)
-                self.finished(again)
-            self.outcomes["rerun"] = Outcome("rerun", SAME, f"{max(2, self.repeat)} runs of the same command")
+        varying = [v for v in held if self.worthwhile(v, first)]
+        whole: Whole | None = None
+        if any(v.name == "rerun" for v in chosen) or not (held or self.resumption):
+            plain = [v for v in varying if not self.scoped(v)]
+            if plain and self.repeat == 2 and is_steady(first.traces):
+                # A run with everything varied is a rerun as well: the same result settles both.
+                whole = self.together(first, held, plain)
+            if whole is not None and whole.difference is None:
+                self.outcomes["rerun"] = Outcome("rerun", SAME, "the run with everything varied gave the same")
+            else:
+                differs = self.repeats(first, self.control(held))
+                if differs is not None:
+                    return self.rerun_differs(differs, held)
         if varying:
-            found = self.vary(first, varying)
+            found = self.vary(first, held, varying, whole)
             if found is not None and found[1] is None:
-                return self.rerun_differs(found[0], varying, len(self.runs))
+                return self.rerun_differs(found[0], held)
             if found is not None:
                 return self.report(DIFFERENT, *found)
+        if self.resumption is not None:
+            interrupted = resume.check(self, first, self.resumption)
+            if interrupted is not None:
+                return self.report(DIFFERENT, *interrupted)
         return self.report(SAME)
 
-    def vary(self, first: Run, varying: Sequence[Variation]) -> tuple[Situation, attribution.Found | None] | None:
-        """All at once; if that differs, one at a time. Returns the first difference and its cause.
+    def possible(self, variation: Variation) -> bool:
+        """Can it be varied here? Where not, the report says why."""
+        reason = variation.unavailable(self.plan)
+        if reason and not (variation.name == "resume" and self.resumption is not None):
+            self.settle(variation, "skipped", reason)
+        return not reason
+
+    def worthwhile(self, variation: Variation, first: Run) -> bool:
+        """Can a program that ran like this depend on it? Where not, the report says why."""
+        reason = variation.pointless(first.traces)
+        if reason:
+            self.settle(variation, "skipped", reason)
+        return not reason
+
+    def scoped(self, variation: Variation) -> bool:
+        """Is less compared under this variation? It is then varied by itself, so that it hides nothing."""
+        return variation.apply(self.plan, True).scope != self.plan.scope
+
+    def repeats(self, first: Run, plan: Plan) -> Situation | None:
+        """The same again, `repeat` runs in all: the first difference, None when all are the same.
+
+        Where two runs were asked for, the second settles it. Where more were, all are made, so that the
+        report can say how often the program differs.
+        """
+        situation: Situation | None = None
+        for number in range(2, max(2, self.repeat) + 1):
+            again = self.run(plan, f"control-{number}")
+            difference = self.difference(first, again)
+            self.reruns += 1
+            if difference is None:
+                self.finished(again)
+            else:
+                self.differing += 1
+                if situation is None:
+                    situation = Situation("rerun", first, again, difference)
+        if situation is None:
+            self.outcomes["rerun"] = Outcome("rerun", SAME, f"{max(2, self.repeat)} runs of the same command")
+            return None
+        return self.closer(situation)
+
+    def together(self, first: Run, held: Sequence[Variation], group: Sequence[Variation]) -> Whole:
+        """Vary some things in one run, the others being held."""
+        names = tuple(v.name for v in group)
+        self.groups += len(names) > 1
+        name = f"varied-{names[0]}" if len(names) == 1 else "varied-together" + (f"-{self.groups}" * (self.groups > 1))
+        run = self.run(self.varied(held, group), name, names)
+        return Whole(tuple(group), run, self.difference(first, run))
+
+    def parted(self, first: Run, held: Sequence[Variation], whole: Whole) -> list[Whole]:
+        """Which single variations of a group make a difference: it is halved until each is settled."""
+        if whole.difference is None:
+            self.finished(whole.run)
+            for variation in whole.group:
+                self.settle(variation, SAME)
+            return []
+        if len(whole.group) == 1:
+            (variation,) = whole.group
+            failed = variation.may_fail and whole.run.failed
+            self.settle(variation, TROUBLE if failed else DIFFERENT, failure_of(whole.run))
+            return [] if failed else [whole]
+        middle = (len(whole.group) + 1) // 2
+        halves = [self.together(first, held, half) for half in (whole.group[:middle], whole.group[middle:])]
+        return [single for half in halves for single in self.parted(first, held, half)]
+
+    def vary(
+        self, first: Run, held: Sequence[Variation], varying: Sequence[Variation], whole: Whole | None = None
+    ) -> tuple[Situation, attribution.Found | None] | None:
+        """All at once; if that differs, in halves. Returns the first difference and its cause.
 
         No cause where the unvaried program turns out to differ by itself, only not every time.
         """
-        names = tuple(v.name for v in varying)
-        if len(varying) > 1:
-            together = self.run(self.varied(varying, varying), "varied-together", names)
-            whole = self.difference(first, together)
-            if whole is None:
-                self.finished(together)
-                for variation in varying:
-                    self.settle(variation, SAME)
-                return None
+        plain = [v for v in varying if not self.scoped(v)]
+        singles: list[Whole] = []
+        if plain:
+            whole = whole or self.together(first, held, plain)
+            singles = self.parted(first, held, whole)
+        for variation in varying:
+            if variation not in plain:
+                singles += self.parted(first, held, self.together(first, held, [variation]))
         found: Situation | None = None
         culprit: Variation | None = None
-        for variation in varying:
-            run = self.run(self.varied(varying, [variation]), f"varied-{variation.name}", (variation.name,))
-            difference = self.difference(first, run)
-            self.settle(variation, SAME if difference is None else DIFFERENT, failure_of(run))
-            if difference is None:
-                self.finished(run)
-            elif found is None:
-                found, culprit = self.closer(Situation(variation.name, first, run, difference)), variation
-        if found is None and len(varying) > 1:
-            assert whole is not None
-            self.notes.append("No single variation makes the difference: only together do they.")
-            found = Situation("+".join(names), first, together, whole)
+        if singles:
+            hit = likeliest(singles)
+            culprit = hit.group[0]
+            assert hit.difference is not None
+            found = self.closer(Situation(culprit.name, first, hit.run, hit.difference))
+        elif whole is not None and whole.difference is not None:
+            well = [v for v in plain if self.outcomes[v.name].outcome != TROUBLE]
+            if len(well) < len(plain):  # a run that cannot be varied in one thing: all the others at once
+                whole = self.together(first, held, well) if well else None
+            if whole is not None and whole.difference is not None:
+                self.notes.append("No single variation makes the difference: only together do they.")
+                names = "+".join(v.name for v in whole.group)
+                found = Situation(names, first, whole.run, whole.difference)
         if found is None:
             return None
-        again = self.run(first.plan, "control-again")
-        chance = self.difference(first, again)
+        chance = self.by_chance(first)
         if chance is not None:
-            return self.closer(Situation("rerun", first, again, chance)), None
+            return chance, None
         return found, attribution.of_variation(self, found, culprit)
 
-    def rerun_differs(self, situation: Situation, varying: Sequence[Variation], number: int) -> CheckReport:
+    def by_chance(self, first: Run) -> Situation | None:
+        """Does the control differ by itself, only not every time?"""
+        again = self.run(first.plan, "control-again")
+        difference = self.difference(first, again)
+        self.reruns += 1
+        if difference is None:
+            return None
+        self.differing += 1
+        return self.closer(Situation("rerun", first, again, difference))
+
+    def rerun_differs(self, situation: Situation, varying: Sequence[Variation]) -> CheckReport:
         """The report when the same command gives two results."""
         detail = f"{situation.a.name} against {situation.b.name}"
-        if number > 2:
-            detail += f": the first of {number} runs to differ"
+        if self.reruns > 1:
+            detail += f"; differed in {self.differing} of {self.reruns} repeats"
         self.outcomes["rerun"] = Outcome("rerun", DIFFERENT, detail + failure_of(situation.b, "; "))
         for variation in varying:
             self.settle(variation, "skipped", "the program already differs when nothing is varied")
         found = attribution.of_rerun(self, situation, {v.name for v in varying})
         if found is None:  # not the program: surroundings that --vary left alone
-            rest = [v for v in self.environment if v not in varying and not v.unavailable()]
+            rest = [v for v in self.environment if v not in varying and not v.unavailable(self.plan)]
             calm = [*varying, *rest]
             base = self.run(self.control(calm), "held-1")
-            settled = dict(self.outcomes)
-            result = self.vary(base, calm)
+            settled, notes, counts = dict(self.outcomes), list(self.notes), (self.reruns, self.differing)
+            result = self.vary(base, calm, calm)
+            self.notes, (self.reruns, self.differing) = notes, counts
             self.outcomes = settled
             if result is not None and result[1] is not None:
                 return self.report(DIFFERENT, replace(result[0], variation="rerun"), result[1])
@@ -151,7 +249,7 @@ class Search:
     def difference(self, a: Run, b: Run) -> Difference | None:
         """The first difference of two runs; None when they are the same."""
         self.look_at(b)
-        found = first_difference(a.traces, b.traces)
+        found = first_difference(a.traces, b.traces, (*a.plan.scope, *b.plan.scope))
         if found is None and a.exit_code != b.exit_code:
             found = Difference("process", "main", "main", None, None, 0, 0)
         return found
@@ -202,12 +300,15 @@ class Search:
     ) -> CheckReport:
         if verdict == SAME and self.runs and not self.runs[0].operators:
             self.notes.append("No torch operator ran where samerun could see it: only the exit codes were compared.")
+        named = [v.name for v in self.variations if v.name != "resume" or self.resumption is None]
         first = place(situation, found) if situation is not None else None
         cause = found.cause if found is not None else None
+        if self.resumption is not None and "resume" in self.outcomes:
+            named.append("resume")
         return CheckReport(
             verdict=verdict,
             command=self.plan.shown,
-            variations=tuple(self.outcomes[v.name] for v in self.variations if v.name in self.outcomes),
+            variations=tuple(self.outcomes[name] for name in named if name in self.outcomes),
             runs=tuple(self.record(run) for run in self.runs),
             first_difference=first,
             cause=relative(cause) if cause else None,
@@ -221,6 +322,15 @@ class Search:
             run.name, run.vary, run.exit_code, run.steps, run.events, round(run.seconds, 2),
             str(run.folder) if self.saved else None,
         )  # fmt: skip
+
+
+def likeliest(singles: Sequence[Whole]) -> Whole:
+    """The variation that a difference is put down to, where several make one.
+
+    Another hash seed or environment moves objects in memory too; only addresses depend on the layout.
+    """
+    by_address = [single for single in singles if single.group[0].cause == "object-id"]
+    return (by_address or list(singles))[0]
 
 
 def must_end_well(run: Run) -> None:

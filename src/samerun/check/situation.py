@@ -27,6 +27,8 @@ class Suspect:
     rank: float
     pins: tuple[str, ...] = ()
     certain: bool = False
+    without: tuple[str, ...] = ()
+    """With the pin `folder`: files that the copied working directory lacks."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 from samerun.record import format as f
 from samerun.record.reader import Trace
 from samerun.record.run import Event, RunTraces, events_of, resolve
+from samerun.record.scope import compared
 from samerun.record.streams import Array, Names, ValueStream, value_chunks
 
 RESYNC = 4096
@@ -53,12 +54,14 @@ class Difference:
         return self.a or self.b
 
 
-def first_difference(a: RunTraces, b: RunTraces) -> Difference | None:
+def first_difference(a: RunTraces, b: RunTraces, scope: tuple[str, ...] = ()) -> Difference | None:
     """The first difference of two runs, or None when every value compared is the same.
 
-    In the main process first, then in the others in the order of their roles.
+    In the main process first, then in the others in the order of their roles. `scope` says what is left
+    out: see `samerun.record.scope`.
     """
     roles = sorted(set(a.traces) | set(b.traces), key=lambda role: (role != "main", role))
+    roles = [role for role in roles if compared(role, scope)]
     missing = None
     for role in roles:
         one, other = a.traces.get(role), b.traces.get(role)
@@ -68,16 +71,16 @@ def first_difference(a: RunTraces, b: RunTraces) -> Difference | None:
             if missing is None and any((c["kind"] == f.OPERATOR).any() for c in present.chunks()):
                 missing = Difference("process", role, "main", None, None, 0, 0, "a" if one else "b")
             continue
-        found = compare_traces(one, other)
+        found = compare_traces(one, other, scope)
         if found is not None:
             return found
     return missing
 
 
-def compare_traces(a: Trace, b: Trace) -> Difference | None:
+def compare_traces(a: Trace, b: Trace, scope: tuple[str, ...] = ()) -> Difference | None:
     """The first difference of two processes: of all its threads' the earliest."""
     threads_a, threads_b = threads_of(a), threads_of(b)
-    names = Names(a, b)
+    names = Names(a, b, scope)
     alone = len(threads_a) == 1 and len(threads_b) == 1
     found: list[Difference] = []
     for role in dict.fromkeys([*threads_a, *threads_b]):

@@ -42,6 +42,14 @@ class WatchConfig:
     """Seconds added to every clock."""
     only: tuple[str, str, int] | None = None
     """(what, file, line): the variation of `what` (listing, memory, clock) acts at this line alone."""
+    workers: bool = False
+    """Give every DataLoader one worker more, two where it has none."""
+    start_method: str | None = None
+    """How `multiprocessing` starts processes where the program does not say; None: as Python chooses."""
+    moved: tuple[str, str] | None = None
+    """(folder, original): the working directory is a copy; its files are named as those of the original."""
+    generators: str | None = None
+    """With the pin `generators`: the file that the states are kept in."""
     pins: tuple[str, ...] = ()
     """Sources that are given fixed values: see samerun.record.pins."""
     lines: bool = False
@@ -59,8 +67,9 @@ class WatchConfig:
         raw = {k: v for k, v in raw.items() if k in known}
         if raw.get("window"):
             raw["window"] = tuple(raw["window"])
-        if raw.get("only"):
-            raw["only"] = tuple(raw["only"])
+        for name in ("only", "moved"):
+            if raw.get(name):
+                raw[name] = tuple(raw[name])
         raw["pins"] = tuple(raw.get("pins", ()))
         if raw.get("capture"):
             raw["capture"] = Capture(**raw["capture"])

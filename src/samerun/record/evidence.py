@@ -10,7 +10,7 @@ from samerun.record.run import Event, RunTraces, events_of
 
 KINDS = (
     f.DRAW, f.SEED, f.CREATE, f.ENTROPY, f.CLOCK, f.LISTING, f.FILE, f.ENVIRONMENT, f.LOADER, f.BATCH,
-    f.LOAD, f.COMPLETION, f.FRESH,
+    f.LOAD, f.COMPLETION, f.FRESH, f.FACT,
 )  # fmt: skip
 READS = (f.FILE, f.LOAD)
 """Kinds that count where only the second run has them: it may have found what the first one left."""
@@ -69,7 +69,7 @@ def clues(a: RunTraces, b: RunTraces, role: str, before: int | None) -> list[Clu
 def grouped(events: list[Event]) -> dict[tuple[object, ...], list[Event]]:
     groups: dict[tuple[object, ...], list[Event]] = defaultdict(list)
     for event in events:
-        text = "" if event.kind in (f.LISTING, f.FILE) else event.text
+        text = "" if event.kind in (f.LISTING, f.FILE, f.FACT) else event.text
         groups[(event.thread, event.kind, event.name, event.file, event.line, text)].append(event)
     return groups
 

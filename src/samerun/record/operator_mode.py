@@ -11,7 +11,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record import digest as d
 from samerun.record import format as f
-from samerun.record import fresh, keep, sites
+from samerun.record import fresh, keep, pins, sites
 from samerun.record.operator import Operator, flatten
 from samerun.record.recorder import NOTHING, Recorder, ThreadState
 from samerun.record.storages import Storages
@@ -38,6 +38,8 @@ def is_plain(tensor: Any) -> bool:
         and tensor.dtype not in _odd_dtypes
         and not tensor.is_nested
     )
+
+
 _random_tag = torch.Tag.nondeterministic_seeded
 _graph_task = torch._C._current_graph_task_id
 _current_node = torch._C._current_autograd_node
@@ -81,6 +83,7 @@ class OperatorMode(TorchDispatchMode):
         self.table = table
         self.recorder = table.recorder
         self.memory = table.recorder.config.memory
+        self.isolating = any(pin.startswith(pins.EXTRA + "@") for pin in table.recorder.config.pins)
         self.capture = table.recorder.config.capture
         self.state = table.recorder.thread
         self.entry: Any = None
@@ -112,6 +115,8 @@ class OperatorMode(TorchDispatchMode):
             except Exception as error:
                 recorder.stop(f"samerun's recorder failed at {operator.name}: {error!r}")
             return out
+        if operator.random and self.isolating and recorder.pinned(pins.EXTRA):
+            return self._isolated(func, args, kwargs)
         try:
             before = self._before(operator, args, kwargs, state)
         except Exception as error:
@@ -123,6 +128,17 @@ class OperatorMode(TorchDispatchMode):
         except Exception as error:
             recorder.stop(f"samerun's recorder failed at {operator.name}: {error!r}")
         return out
+
+    def _isolated(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Draw, and leave the generator as it was."""
+        tensors: list[Any] = []
+        flatten(args, _Tensor, tensors, [])
+        generator = generator_of(kwargs, tensors)
+        state = generator.get_state()
+        try:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        finally:
+            generator.set_state(state)
 
     # --- where ---------------------------------------------------------------------------------------
     def _place(self, module: str) -> int:
@@ -251,9 +267,7 @@ class OperatorMode(TorchDispatchMode):
             _pack(f.DRAW, phase, state.number, writer.string(name), place, writer.string(operator.name), seed, value)
         )
 
-    def _after(
-        self, operator: Operator, args: Any, kwargs: Any, out: Any, state: ThreadState, before: Before
-    ) -> None:
+    def _after(self, operator: Operator, args: Any, kwargs: Any, out: Any, state: ThreadState, before: Before) -> None:
         """Digest what came out, written arguments first, and write the event."""
         writer = self.recorder.writer or self.recorder.open()
         if writer is None:

@@ -20,6 +20,18 @@ ENTROPY = "entropy"
 CLOCK = "clock"
 THREADS = "threads"
 DETERMINISTIC = "deterministic"
+SERIAL = "serial"
+"""Threads and tasks run to their end when they are started; what finishes out of order is taken in order."""
+EXTRA = "extra"
+"""At one line only: draws and seeds there leave the generators as they were."""
+GENERATORS = "generators"
+"""States of generators are kept at `torch.save` and given back at `torch.load`."""
+FOLDER = "folder"
+"""Each run gets a copy of the working directory as it now is."""
+ADDRESSES = "addresses"
+"""The system places memory at the same addresses in every run."""
+STAT = "stat"
+"""Files carry no times."""
 
 EPOCH_START = 1_700_000_000.0
 TICK = 0.0005

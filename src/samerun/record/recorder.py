@@ -76,6 +76,8 @@ class Recorder:
         self.clock: Any = None
         self.real_time: Any = None
         self.loaders = 0
+        self.own_generators: list[Any] = []
+        """With the pin `generators`: the generators that the program made, in their order."""
         self.last_loss = NOTHING
         self.last_batch = NOTHING
         self.at_end: list[Callable[[], None]] = []
@@ -177,7 +179,7 @@ class Recorder:
             name = f"{stem}.trace" if number == 0 else f"{stem}~{number}.trace"
             shown = role if number == 0 else f"{role}~{number}"
             try:
-                self.writer = TraceWriter(os.path.join(self.config.folder, name), shown)
+                self.writer = TraceWriter(os.path.join(self.config.folder, name), shown, self.config.moved)
                 break
             except FileExistsError:
                 continue

@@ -33,6 +33,20 @@ def kind_of(code: CodeType) -> int:
     return kind
 
 
+def called_by_user(through: tuple[str, ...] = ()) -> bool:
+    """Is the function that asks this called by a line of the user's, but for the named standard modules?
+
+    The frames of samerun itself do not count.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_HERE) and frame.f_globals.get("__name__", "").split(".")[0] not in through:
+            return kind_of(frame.f_code) == USER
+        frame = frame.f_back
+    return False
+
+
 def host_site(through_imports: bool = False) -> tuple[str, int, bool]:
     """File, line and directness of a host event.
 

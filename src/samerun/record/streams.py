@@ -9,6 +9,7 @@ import numpy as np
 
 from samerun.record import format as f
 from samerun.record.reader import EVENT_DTYPE, Trace
+from samerun.record.scope import RANKS, WORKERS
 
 SOFT_LEAVES = frozenset(("batch", "rng", "rng.numpy", "rng.python"))
 """Leaves of a step that are evidence only: a generator's state matters when something is drawn from it."""
@@ -19,7 +20,8 @@ Array = np.ndarray[Any, Any]
 class Names:
     """Translate the numbers of run B's strings and places into run A's."""
 
-    def __init__(self, a: Trace, b: Trace) -> None:
+    def __init__(self, a: Trace, b: Trace, scope: tuple[str, ...] = ()) -> None:
+        self.scope = scope
         strings = {text: number for number, text in enumerate(a.strings)}
         places = {place: number for number, place in enumerate(a.places)}
         self.strings = np.array(
@@ -30,6 +32,7 @@ class Names:
         )
         named = [*zip(a.strings, range(len(a.strings)), strict=True), *zip(b.strings, self.strings, strict=True)]
         self.soft = np.array([number for text, number in named if text in SOFT_LEAVES], dtype=np.uint32)
+        self.params = np.array([number for text, number in named if text == "params"], dtype=np.uint32)
         self.torch = np.array([number for text, number in named if text.startswith("torch")], dtype=np.uint32)
 
     def translate(self, chunk: Array) -> Array:
@@ -48,6 +51,10 @@ class Names:
         draw = kind == f.DRAW
         if draw.any():
             mask |= draw & np.isin(chunk["name"], self.torch)
+        if WORKERS in self.scope:
+            mask &= (chunk["flags"] & f.PHASE_MASK) != f.DATA
+        if RANKS in self.scope:
+            mask &= (kind == f.FINAL) | (leaf & np.isin(chunk["name"], self.params))
         return mask
 
 

@@ -26,8 +26,7 @@ def tree_digest(value: Any, tensor_type: type, depth: int = 0) -> bytes:
         return xxh3_128_digest(b"deep")
     if isinstance(value, dict):
         parts = [
-            tree_digest(k, tensor_type, depth + 1) + tree_digest(v, tensor_type, depth + 1)
-            for k, v in value.items()
+            tree_digest(k, tensor_type, depth + 1) + tree_digest(v, tensor_type, depth + 1) for k, v in value.items()
         ]
         return xxh3_128_digest(b"dict" + b"".join(parts))
     if isinstance(value, (list, tuple)):

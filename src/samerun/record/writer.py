@@ -19,10 +19,12 @@ class TraceWriter:
     into the header, whose bytes are on the disk already, and `failure` holds it.
     """
 
-    def __init__(self, path: str, role: str) -> None:
+    def __init__(self, path: str, role: str, moved: tuple[str, str] | None = None) -> None:
         import threading
 
         self.path = path
+        self.moved = moved
+        """(folder, original): files in the one are named as if they lay in the other."""
         self.failure = ""
         self.count = 0
         self._pending: deque[bytes] = deque()
@@ -55,6 +57,8 @@ class TraceWriter:
 
     def place(self, file: str, line: int, module: str) -> int:
         """Number of a place in the program: file, line, module path. Places are numbered from 1."""
+        if self.moved is not None and file.startswith(self.moved[0]):
+            file = self.moved[1] + file[len(self.moved[0]) :]
         key = (self.string(file), line, self.string(module))
         number = self._places.get(key)
         if number is None:

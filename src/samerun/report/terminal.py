@@ -144,5 +144,3 @@ def excerpt(file: str, line: int, context: int) -> Text:
         text.append("| ", style="dim")
         text.append(source.expandtabs(4), style="bold" if here else "dim")
     return text
-
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect, nearness
 from samerun.record import format as f
+from samerun.record import pins
 from samerun.record.run import events_of
 
 
@@ -17,7 +18,7 @@ def find(situation: Situation) -> list[Suspect]:
             found.append(
                 Suspect("async-order", clue.a.file, clue.a.line,
                         (f"{clue.a.name} at line {clue.a.line} gave another item first",),
-                        1.0 + nearness(situation, clue))
+                        1.0 + nearness(situation, clue), (pins.SERIAL,))
             )  # fmt: skip
     batches = situation.clues_of(f.BATCH)
     if batches and batches[0].b is not None:
@@ -31,7 +32,7 @@ def find(situation: Situation) -> list[Suspect]:
         if both[0] == both[1] and loaders:
             found.append(
                 Suspect("async-order", loaders[-1].file, loaders[-1].line,
-                        ("the DataLoader handed over the same batches in another order",), 0.9)
+                        ("the DataLoader handed over the same batches in another order",), 0.9, (pins.SERIAL,))
             )  # fmt: skip
     return found[:2]
 

@@ -1,4 +1,4 @@
-"""A file that was read held something else."""
+"""A file that was read, or looked for, is another one or was not there."""
 
 from __future__ import annotations
 
@@ -7,20 +7,41 @@ import os
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect, nearness
 from samerun.record import format as f
+from samerun.record import pins
+
+THERE = ("exists", "lexists", "isfile", "isdir", "getsize")
 
 
 def find(situation: Situation) -> list[Suspect]:
     found = []
-    for clue in situation.clues_of(f.FILE, f.LOAD):
+    opened = {clue.place for clue in situation.clues_of(f.FILE)}
+    for clue in situation.clues_of(f.FILE, f.LOAD, f.FACT):
+        if clue.kind == f.LOAD and clue.place in opened:  # the same file, known there by its whole path
+            continue
+        asked = clue.kind == f.FACT
+        if asked and (clue.b is None or not clue.a.name.startswith("os.path.") or clue.a.name[8:] not in THERE):
+            continue
         name = os.path.basename(clue.a.text) or "a file"
-        what = "was there to be read by one run only," if clue.b is None else "held something else when it was read"
+        if asked:
+            what = f"{clue.a.name}() at line {clue.a.line} gave another answer about {name}"
+        elif clue.b is None:
+            what = f"{name} was there to be read by one run only, at line {clue.a.line}"
+        else:
+            what = f"{name} held something else when it was read at line {clue.a.line}"
+        path = relative(clue.a.text)
         found.append(
             Suspect("data-changed", clue.a.file, clue.a.line,
-                    (f"{name} {what} at line {clue.a.line}",
-                     "if an earlier run wrote it, the program goes on from its own results"),
-                    1.6 + nearness(situation, clue))
+                    (what, "if an earlier run wrote it, the program goes on from its own results"),
+                    (1.5 if asked else 1.6) + nearness(situation, clue),
+                    (pins.FOLDER,) if path else (), without=(path,) if path and (asked or clue.b is None) else ())
         )  # fmt: skip
     return found[:3]
+
+
+def relative(path: str) -> str:
+    """A path as seen from the working directory; "" where it lies elsewhere."""
+    shown = os.path.relpath(path) if path else ""
+    return "" if shown.startswith(os.pardir) else shown
 
 
 CAUSE = Cause(

@@ -11,7 +11,16 @@ from samerun.record import pins
 def find(situation: Situation) -> list[Suspect]:
     found = []
     for clue in situation.clues_of(f.CREATE):
-        if clue.a.unseeded and not clue.a.direct and clue.a.line:
+        if clue.a.unseeded and clue.a.text == "owner":
+            here = (c.place for c in situation.clues if (c.role, c.a.index) == (clue.role, clue.a.index - 1))
+            file, line = next(here, clue.place)
+            found.append(
+                Suspect("external-library-rng", clue.a.file, clue.a.line,
+                        (f"the object used at line {clue.a.line} makes a generator of its own without a seed",
+                         "it takes a seed, and was not given one"),
+                        1.2 + nearness(situation, clue), (f"{pins.NUMPY_GENERATOR}@{file}:{line}",))
+            )  # fmt: skip
+        elif clue.a.unseeded and not clue.a.direct and clue.a.line:
             pin = pins.PYTHON if clue.a.name.startswith("python") else pins.NUMPY_GENERATOR
             found.append(
                 Suspect("external-library-rng", clue.a.file, clue.a.line,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect
 from samerun.record import format as f
+from samerun.record import pins
 from samerun.record.run import Event, events_of
 
 
@@ -16,19 +17,32 @@ def find(situation: Situation) -> list[Suspect]:
     shorter, here = (
         (situation.a.traces, difference.a) if difference.extra_in == "b" else (situation.b.traces, difference.b)
     )
-    trace = shorter.traces.get(difference.role)
-    if trace is None or not goes_on_drawing(events_of(trace, (f.DRAW,)), here.index):
+    longer = situation.b.traces if difference.extra_in == "b" else situation.a.traces
+    trace, more = shorter.traces.get(difference.role), longer.traces.get(difference.role)
+    if trace is None or more is None or not goes_on_drawing(events_of(trace, (f.DRAW,)), here.index):
         return []
     first = draws[0]
+    seed = seed_before(events_of(more, (f.SEED, f.OPERATOR), first.index))
+    places = [(e.file, e.line) for e in draws if e.line] + ([(seed.file, seed.line)] if seed is not None else [])
+    held = tuple(dict.fromkeys(f"{pins.EXTRA}@{file}:{line}" for file, line in places))
+    if seed is not None:
+        why = f"one run seeds {seed.name} at line {seed.line}, and draws at line {first.line}, where the other does not"
+        first = seed
+    else:
+        why = f"one run draws from {first.name} at line {first.line} where the other does not"
     return [
-        Suspect("extra-draw", first.file, first.line,
-                (f"one run draws from {first.name} at line {first.line} where the other does not",
-                 "every number drawn later is then another one"), 1.4)
-    ]  # fmt: skip
+        Suspect("extra-draw", first.file, first.line, (why, "every number drawn later is then another one"), 1.4, held)
+    ]
 
 
 def goes_on_drawing(draws: list[Event], after: int) -> bool:
     return any(e.index > after and e.name.startswith("torch") for e in draws)
+
+
+def seed_before(events: list[Event]) -> Event | None:
+    """A seeding right before the draw, with no operator in between."""
+    last = events[-1] if events else None
+    return last if last is not None and last.kind == f.SEED and last.name == "torch" and last.line else None
 
 
 CAUSE = Cause(

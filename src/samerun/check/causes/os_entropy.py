@@ -26,6 +26,13 @@ def find(situation: Situation) -> list[Suspect]:
                             (f"{clue.a.name} is seeded with {source.a.name}() at line {clue.a.line}",),
                             1.0, (pins.ENTROPY,))
                 )  # fmt: skip
+    for clue in situation.clues_of(f.FACT):
+        if clue.a.name in ("os.getpid", "os.getppid"):
+            found.append(
+                Suspect("os-entropy", clue.a.file, clue.a.line,
+                        (f"{clue.a.name}() at line {clue.a.line} is another number in every run",),
+                        2.8 + nearness(situation, clue), (pins.ENTROPY,))
+            )  # fmt: skip
     for clue in situation.clues_of(f.ENTROPY):
         if clue.a.direct:
             found.append(
@@ -45,7 +52,8 @@ CAUSE = Cause(
     "os-entropy",
     find,
     "derive the value from the run's seed instead of the operating system's entropy",
-    "os.urandom, uuid4, secrets, random.SystemRandom and torch.seed() cannot be seeded. A value that reaches"
+    "os.urandom, uuid4, secrets, random.SystemRandom and torch.seed() cannot be seeded; process numbers and"
+    " temporary names are other ones in every run. A value that reaches"
     " the training from there differs in every run.",
     patch,
 )

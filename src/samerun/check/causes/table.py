@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from samerun.check.causes import (
     async_order,
+    batch_size,
     control_flow,
+    cpu_capability,
     data_changed,
     environment_variable,
     external_library_rng,
@@ -14,6 +16,8 @@ from samerun.check.causes import (
     nondeterministic_operator,
     object_id,
     os_entropy,
+    resume_position,
+    resume_rng,
     thread_count,
     thread_race,
     time_of_day,
@@ -24,6 +28,9 @@ from samerun.check.causes import (
     unseeded_python,
     unseeded_torch,
     unseeded_torch_generator,
+    worker_count,
+    worker_seed,
+    world_size,
 )
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect
@@ -46,6 +53,13 @@ CAUSES: tuple[Cause, ...] = (
     async_order.CAUSE,
     nondeterministic_operator.CAUSE,
     thread_count.CAUSE,
+    cpu_capability.CAUSE,
+    worker_seed.CAUSE,
+    worker_count.CAUSE,
+    batch_size.CAUSE,
+    world_size.CAUSE,
+    resume_rng.CAUSE,
+    resume_position.CAUSE,
     data_changed.CAUSE,
     extra_draw.CAUSE,
     control_flow.CAUSE,

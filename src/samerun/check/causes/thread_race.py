@@ -5,6 +5,7 @@ from __future__ import annotations
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect
 from samerun.record import format as f
+from samerun.record import pins
 from samerun.record.run import events_of
 
 
@@ -31,7 +32,7 @@ def find(situation: Situation) -> list[Suspect]:
     return [
         Suspect("thread-race", write.file, write.line,
                 (f"{short} at line {write.line} writes a tensor that another thread has written",
-                 "the order in which threads come is not fixed"), 0.8)
+                 "the order in which threads come is not fixed"), 0.8, (pins.SERIAL,))
     ]  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect, nearness, same_line
 from samerun.check.source import Edit, Source, fixed_seed
@@ -32,6 +34,14 @@ def find(situation: Situation) -> list[Suspect]:
                         (f"{clue.a.name}() is read at line {clue.a.line}",),
                         5 + nearness(situation, clue), (pins.CLOCK,))
             )  # fmt: skip
+    for clue in situation.clues_of(f.FACT):
+        if clue.b is not None and (clue.a.name == "os.stat" or clue.a.name.endswith("time")):
+            name = os.path.basename(clue.a.text) or "a file"
+            found.append(
+                Suspect("time", clue.a.file, clue.a.line,
+                        (f"{clue.a.name}() at line {clue.a.line} gave another time of {name}",),
+                        4 + nearness(situation, clue), (pins.STAT,))
+            )  # fmt: skip
     return found
 
 
@@ -44,7 +54,7 @@ CAUSE = Cause(
     "time",
     find,
     "do not let the clock decide: use a fixed seed, a number of steps, a date given as an argument",
-    "A seed made of the time, a loop that runs for so many seconds, a split by today's date: each gives"
-    " another result at another moment.",
+    "A seed made of the time, a loop that runs for so many seconds, a split by today's date, the newest file: each"
+    " gives another result at another moment.",
     patch,
 )

@@ -6,6 +6,11 @@ from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect
 from samerun.record import format as f
 
+NOT_WATCHED = (
+    "not watched, so it could be: random numbers of a library written in C, sockets and pipes, shared memory,"
+    " programs that are not Python, an address, a library's own threads"
+)
+
 
 def find(situation: Situation) -> list[Suspect]:
     return [*seeds(situation), first_place(situation)]
@@ -29,7 +34,7 @@ def first_place(situation: Situation) -> Suspect:
         "leaf": "parameters differ although no operator did: something writes to them behind torch",
         "final": "a model differs at the end although no operator did: something writes to it behind torch",
     }.get(situation.difference.what, "nothing that was watched explains it")
-    return Suspect("unknown", file, line, (why,), 9.0)
+    return Suspect("unknown", file, line, (why, NOT_WATCHED), 9.0)
 
 
 CAUSE = Cause(

@@ -11,13 +11,18 @@ from samerun.record import pins
 
 def find(situation: Situation) -> list[Suspect]:
     found = []
-    for clue in situation.clues_of(f.CREATE):
+    clues = situation.clues_of(f.CREATE)
+    owned = {(c.role, c.a.index - 1) for c in clues if c.a.text == "owner"}
+    for clue in clues:
+        if clue.a.text == "owner":
+            continue
+        later = 1 if (clue.role, clue.a.index) in owned else 0  # its owner's caller is the likelier place
         if clue.a.name == "numpy.Generator" and clue.a.unseeded and clue.a.direct:
             found.append(
                 Suspect("unseeded-numpy-generator", clue.a.file, clue.a.line,
                         (f"a NumPy generator was made without a seed at line {clue.a.line}",
                          "numpy.random.seed() does not reach generators of this kind"),
-                        1.5 + nearness(situation, clue), (pins.NUMPY_GENERATOR,))
+                        1.5 + nearness(situation, clue) + later, (pins.NUMPY_GENERATOR,))
             )  # fmt: skip
     return found
 

@@ -4,7 +4,27 @@ from __future__ import annotations
 
 from samerun.base.errors import SamerunError
 from samerun.check.plan import Variation
-from samerun.check.variations import clock, hash_seed, listing_order, locale, memory, rerun, threads, timezone
+from samerun.check.variations import (
+    address_layout,
+    allocator,
+    clock,
+    cpu_capability,
+    environment_noise,
+    hash_seed,
+    home,
+    listing_order,
+    locale,
+    memory,
+    process_start,
+    rerun,
+    resume,
+    threads,
+    timezone,
+    umask,
+    workers,
+    working_directory,
+    world_size,
+)
 
 VARIATIONS: tuple[Variation, ...] = (
     rerun.VARIATION,
@@ -14,7 +34,18 @@ VARIATIONS: tuple[Variation, ...] = (
     clock.VARIATION,
     locale.VARIATION,
     timezone.VARIATION,
+    address_layout.VARIATION,
+    allocator.VARIATION,
+    environment_noise.VARIATION,
+    working_directory.VARIATION,
+    home.VARIATION,
+    umask.VARIATION,
     threads.VARIATION,
+    workers.VARIATION,
+    process_start.VARIATION,
+    world_size.VARIATION,
+    resume.VARIATION,
+    cpu_capability.VARIATION,
 )
 GROUPS = tuple(dict.fromkeys(v.group for v in VARIATIONS if v.group != v.name))
 

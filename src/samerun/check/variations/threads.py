@@ -20,5 +20,5 @@ def threads(plan: Plan, vary: bool) -> Plan:
 
 VARIATION = Variation(
     "threads", "shape", "threads as they are -> 1", threads, "thread-count",
-    lambda: "this machine has one core" if (os.cpu_count() or 1) < 2 else "",
+    lambda plan: "this machine has one core" if (os.cpu_count() or 1) < 2 else "",
 )  # fmt: skip

@@ -1,10 +1,15 @@
-"""What finishes first: results taken from queues and pools in the order in which they come."""
+"""What finishes first: results taken from queues and pools in the order in which they come.
+
+With the pin `serial`, tasks run when they are submitted, and results are taken in the order asked for.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from samerun.record import format as f
+from samerun.record import pins
 from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
 from samerun.record.trees import tree_digest
@@ -12,44 +17,86 @@ from samerun.record.trees import tree_digest
 
 def install_queue(recorder: Recorder, queue: Any) -> None:
     """`queue.Queue.get` called by the program itself."""
+    replace(queue.Queue, "get", lambda original: getting(recorder, original, "queue.get"))
 
-    def getting(original: Any) -> Any:
-        def get(self: Any, block: bool = True, timeout: float | None = None) -> Any:
-            item = original(self, block, timeout)
-            if not recorder.thread.inside and not recorder.stopped:
-                note(recorder, "queue.get", item)
-            return item
 
-        return get
+def install_process_queue(recorder: Recorder, queues: Any) -> None:
+    """`multiprocessing.Queue.get` and `SimpleQueue.get`."""
+    for kind in (queues.Queue, queues.SimpleQueue):
+        replace(kind, "get", lambda original: getting(recorder, original, "multiprocessing.Queue.get"))
 
-    replace(queue.Queue, "get", getting)
+
+def getting(recorder: Recorder, original: Any, name: str) -> Any:
+    def get(self: Any, *args: Any, **kwargs: Any) -> Any:
+        item = original(self, *args, **kwargs)
+        if not recorder.thread.inside and not recorder.stopped:
+            note(recorder, name, item)
+        return item
+
+    return get
 
 
 def install_futures(recorder: Recorder, futures: Any) -> None:
     """`concurrent.futures.as_completed`: the positions, in the order of completion."""
+    serial = pins.SERIAL in recorder.config.pins
 
     def completing(original: Any) -> Any:
         def as_completed(fs: Any, timeout: float | None = None) -> Any:
             given = list(fs)
             at = {id(future): number for number, future in enumerate(given)}
-            for future in original(given, timeout):
+            for future in in_order(given, timeout) if serial else original(given, timeout):
                 recorder.host(f.COMPLETION, "as_completed", value=str(at.get(id(future))).encode(), user_only=True)
                 yield future
 
         return as_completed
 
+    def in_order(given: list[Any], timeout: float | None) -> Any:
+        for future in given:
+            future.exception(timeout)
+            yield future
+
     replace(futures, "as_completed", completing)
 
 
-def note(recorder: Recorder, name: str, item: Any) -> None:
-    import sys
-
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "Tensor"):
+def install_executor(recorder: Recorder, thread: Any) -> None:
+    """`ThreadPoolExecutor.submit`: only changed by the pin, which waits for each task."""
+    if pins.SERIAL not in recorder.config.pins:
         return
+
+    def submitting(original: Any) -> Any:
+        def submit(self: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+            future = original(self, function, *args, **kwargs)
+            try:
+                future.exception(SERIAL_SECONDS)
+            except Exception:  # it waits for something else, or was cancelled: the program's own affair
+                pass
+            return future
+
+        return submit
+
+    replace(thread.ThreadPoolExecutor, "submit", submitting)
+
+
+def install_pool(recorder: Recorder, pool: Any) -> None:
+    """`Pool.imap_unordered`, of processes and of threads."""
+
+    def unordered(original: Any) -> Any:
+        def imap_unordered(self: Any, *args: Any, **kwargs: Any) -> Any:
+            made = self.imap if pins.SERIAL in recorder.config.pins else original.__get__(self)
+            for item in made(*args, **kwargs):
+                note(recorder, "imap_unordered", item)
+                yield item
+
+        return imap_unordered
+
+    replace(pool.Pool, "imap_unordered", unordered)
+
+
+def note(recorder: Recorder, name: str, item: Any) -> None:
     recorder.thread.inside += 1
     try:
-        value = tree_digest(item, torch.Tensor)
+        torch = sys.modules.get("torch")
+        value = tree_digest(item, torch.Tensor if torch is not None and hasattr(torch, "Tensor") else NoTensor)
     except Exception:
         value = b"\0" * 16
     finally:
@@ -57,5 +104,14 @@ def note(recorder: Recorder, name: str, item: Any) -> None:
     recorder.host(f.COMPLETION, name, outputs=value, user_only=True)
 
 
+class NoTensor:
+    """Stands for `torch.Tensor` while torch is not loaded."""
+
+
+SERIAL_SECONDS = 3.0
+
 INTERCEPTOR = Interceptor("completion-queue", "queue", install_queue)
+IN_PROCESSES = Interceptor("completion-process-queue", "multiprocessing.queues", install_process_queue)
 IN_FUTURES = Interceptor("completion-futures", "concurrent.futures", install_futures)
+IN_EXECUTOR = Interceptor("completion-executor", "concurrent.futures.thread", install_executor)
+IN_POOL = Interceptor("completion-pool", "multiprocessing.pool", install_pool)

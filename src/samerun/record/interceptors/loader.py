@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 from typing import Any
 
 from samerun.record import format as f
+from samerun.record import pins, sites
 from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
 from samerun.record.trees import tree_digest
+
+LOADER_VARIABLE = "SAMERUN_LOADER"
 
 
 def install(recorder: Recorder, dataloader: Any) -> None:
@@ -22,10 +27,12 @@ def install(recorder: Recorder, dataloader: Any) -> None:
         recorder.loaders += 1
         recorder.host(f.LOADER, "DataLoader", inputs=int(getattr(loader, "num_workers", 0) or 0))
         phase, state.phase = state.phase, f.DATA
+        os.environ[LOADER_VARIABLE] = str(recorder.loaders)  # for workers that do not inherit memory
         try:
             begin(self, loader)
         finally:
             state.phase = phase
+            os.environ.pop(LOADER_VARIABLE, None)
 
     def fetch(self: Any) -> Any:
         state = recorder.thread
@@ -52,12 +59,29 @@ def install(recorder: Recorder, dataloader: Any) -> None:
 
 def making(recorder: Recorder, original: Any) -> Any:
     """Note where a loader is made, and whether it may hand over batches out of order."""
+    parameters = inspect.signature(original)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         recorder.host(f.LOADER, "DataLoader", aux="made", inputs=int(kwargs.get("in_order", True)))
+        if recorder.config.workers:
+            given = parameters.bind(self, *args, **kwargs)
+            count = int(given.arguments.get("num_workers") or 0)
+            given.arguments["num_workers"] = count + 1 if count else 2
+            args, kwargs = given.args[1:], given.kwargs
+        if "in_order" in kwargs and pins.SERIAL in recorder.config.pins:
+            kwargs["in_order"] = True
         original(self, *args, **kwargs)
+        note_iterable(recorder, getattr(self, "dataset", None))
 
     return __init__
+
+
+def note_iterable(recorder: Recorder, dataset: Any) -> None:
+    """Where a dataset that is iterated says what it yields: every worker goes through all of it."""
+    code = getattr(getattr(type(dataset), "__iter__", None), "__code__", None)
+    if code is not None and not hasattr(type(dataset), "__getitem__") and sites.kind_of(code) == sites.USER:
+        placed = (code.co_filename, code.co_firstlineno, True)
+        recorder.host(f.LOADER, "IterableDataset", aux="iterable", placed=placed)
 
 
 def install_worker(recorder: Recorder, worker: Any) -> None:
@@ -70,7 +94,8 @@ def install_worker(recorder: Recorder, worker: Any) -> None:
             # base_seed, init_fn, worker_id, num_workers, ...
             number = args[8] if len(args) > 8 else kwargs.get("worker_id", 0)
             parent = recorder.own_role().rsplit("/", 1)[0]
-            recorder.rename(f"{parent}/loader{recorder.loaders}.worker{number}")
+            loader = recorder.loaders or int(os.environ.get(LOADER_VARIABLE, "0"))
+            recorder.rename(f"{parent}/loader{loader}.worker{number}")
             recorder.thread.phase = f.DATA
         except Exception as error:
             recorder.stop(f"samerun could not name a DataLoader worker: {error!r}")

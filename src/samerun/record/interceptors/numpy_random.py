@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.base.stand_in import stand_in
 from samerun.record import format as f
-from samerun.record import pins, sites
+from samerun.record import owners, pins, sites
 from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
 from samerun.record.rng_digests import numpy_state_digest
@@ -111,6 +111,9 @@ def watch_system_seeds(recorder: Recorder) -> None:
         def randbits(bits: int) -> int:
             placed = sites.host_site(through_imports=True)  # a library may make one when it is imported
             recorder.host(f.CREATE, "numpy.Generator", flags=f.UNSEEDED, placed=placed, user_only=True)
+            owner = owners.place_of_owner()
+            if owner is not None:
+                recorder.host(f.CREATE, "numpy.Generator", aux="owner", flags=f.UNSEEDED, placed=owner)
             if recorder.pinned(pins.NUMPY_GENERATOR):
                 return int.from_bytes(stream((bits + 7) // 8), "little") >> (-bits % 8)
             recorder.thread.inside += 1  # it reads os.urandom, which is not the program's own doing
@@ -161,14 +164,30 @@ def watch_generators(recorder: Recorder, numpy_random: Any) -> None:
 def watch_random_states(recorder: Recorder, numpy_random: Any) -> None:
     """`RandomState(3)` first makes a generator without a seed, then seeds it: only the seed counts."""
     plain = numpy_random.RandomState
+    watched = type("RandomState", (plain,), {"__module__": "numpy.random.mtrand"})
+
+    def method(name: str) -> Any:
+        original = getattr(plain, name)
+
+        def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not recorder.thread.inside and not recorder.stopped:
+                recorder.draw("numpy.Generator", name, lambda: numpy_state_digest(self.get_state(legacy=False)))
+            return original(self, *args, **kwargs)
+
+        drawing.__name__, drawing.__doc__ = name, original.__doc__
+        return drawing
+
+    for name in LEGACY_DRAWS:
+        if hasattr(plain, name):
+            setattr(watched, name, method(name))
 
     def make(seed: Any = None) -> Any:
         if seed is None or isinstance(seed, numpy_random.BitGenerator):
-            return plain(seed)
+            return watched(seed)
         recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
         recorder.thread.inside += 1
         try:
-            return plain(seed)
+            return watched(seed)
         finally:
             recorder.thread.inside -= 1
 

@@ -6,17 +6,25 @@ import re
 from typing import Any
 
 from samerun.record import format as f
+from samerun.record import pins, sites
 from samerun.record.interceptor import Interceptor
 from samerun.record.recorder import Recorder
+
+SERIAL_SECONDS = 3.0
+"""With the pin `serial`, a thread is waited for so long when it is started."""
 
 
 def install(recorder: Recorder, threading: Any) -> None:
     """Wrap the starting of threads."""
     start, bootstrap = threading.Thread.start, threading.Thread._bootstrap_inner
 
+    serial = pins.SERIAL in recorder.config.pins
+
     def watched_start(self: Any) -> None:
         self._samerun_role = recorder.name_child_thread(role_name(self))
         start(self)
+        if serial and sites.called_by_user():
+            self.join(SERIAL_SECONDS)  # one that waits for others goes on beside them after this
 
     def watched_bootstrap(self: Any) -> None:
         role = getattr(self, "_samerun_role", "")

@@ -15,12 +15,15 @@ from samerun.record.recorder import Recorder
 def install(recorder: Recorder, torch: Any) -> None:
     """Wrap `manual_seed`, `seed`, `set_rng_state`, and give `torch.Generator` a watched subclass."""
     pinned = recorder.config.pins
+    kinds = {pin.split("@")[0] for pin in pinned}
     if pins.TORCH in pinned:
         torch.default_generator.manual_seed(pins.fixed_seed("torch"))
 
     def manual(original: Any) -> Any:
         def manual_seed(seed: Any) -> Any:
             recorder.host(f.SEED, "torch", inputs=_bits(seed))
+            if pins.EXTRA in kinds and recorder.pinned(pins.EXTRA):
+                return torch.default_generator
             return original(seed)
 
         return manual_seed
@@ -78,6 +81,8 @@ def _watch_generators(recorder: Recorder, torch: Any, pinned: tuple[str, ...]) -
 
         def __init__(self, device: Any = "cpu") -> None:
             recorder.host(f.CREATE, "torch.Generator", inputs=1, user_only=True)
+            if pins.GENERATORS in pinned:
+                recorder.own_generators.append(self)
 
         def manual_seed(self, seed: Any) -> Any:
             recorder.host(f.SEED, "torch.Generator", inputs=_bits(seed))

@@ -1,0 +1,26 @@
+"""Does anything in a run look as if it might differ only now and then?"""
+
+from __future__ import annotations
+
+from samerun.record import format as f
+from samerun.record.run import RunTraces, events_of
+
+UNORDERED = ("index_put", "scatter", "index_add", "put_", "embedding_dense_backward", "index_select_backward", "histc")
+"""Parts of the names of operators that may add in the order in which threads arrive."""
+
+
+def is_steady(traces: RunTraces) -> bool:
+    """True when no sign of a race was seen: what else differs, differs in every second run already.
+
+    Signs are threads of the program, results taken as they come, clocks the program reads, processes
+    other than a DataLoader's, and operators whose order of summation may follow the threads.
+    """
+    for role, trace in traces.traces.items():
+        if "/" in role and "/loader" not in role:
+            return False
+        if any(part in name for name in trace.strings for part in UNORDERED if name.startswith("aten.")):
+            return False
+        for event in events_of(trace, (f.THREAD, f.COMPLETION, f.CLOCK)):
+            if event.kind == f.THREAD or event.direct:
+                return False
+    return True

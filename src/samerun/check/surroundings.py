@@ -1,0 +1,68 @@
+"""Folders a run is given instead of the user's own: a copy of the working directory, another home."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from samerun.base.errors import SamerunError
+
+MOST_FILES = 2000
+MOST_BYTES = 256 << 20
+
+
+def why_not_copied(folder: Path) -> str:
+    """The reason why a folder is not copied for a run, or ""."""
+    files = size = 0
+    for path in regular_files(folder):
+        files += 1
+        try:
+            size += path.stat().st_size
+        except OSError:
+            continue
+        if files > MOST_FILES:
+            return f"the working directory holds more than {MOST_FILES} files"
+        if size > MOST_BYTES:
+            return f"the working directory holds more than {MOST_BYTES >> 20} MiB"
+    return ""
+
+
+def regular_files(folder: Path) -> Iterator[Path]:
+    for here, _, names in os.walk(folder):
+        for name in names:
+            yield Path(here, name)
+
+
+def copy_folder(source: Path, target: Path, without: tuple[str, ...]) -> None:
+    """Copy a folder with times and permissions; pipes and sockets are left out.
+
+    Raises SamerunError when something cannot be read or the disk is full.
+    """
+    left_out = {(source / name).resolve() for name in without}
+
+    def ignore(here: str, names: list[str]) -> set[str]:
+        odd = set()
+        for name in names:
+            path = Path(here, name)
+            plain = path.is_symlink() or path.is_file() or path.is_dir()
+            if not plain or path.resolve() in left_out:
+                odd.add(name)
+        return odd
+
+    try:
+        shutil.copytree(source, target, symlinks=True, ignore=ignore)
+    except (OSError, shutil.Error) as error:
+        raise SamerunError(
+            f"The working directory could not be copied for a run: {error}.",
+            hint="Leave the variation working_directory out of --vary, or start from a smaller folder.",
+        ) from error
+
+
+def make_home(target: Path) -> None:
+    """A home directory in which everything lies that the real one holds."""
+    target.mkdir(parents=True)
+    home = Path(os.path.expanduser("~"))
+    for entry in sorted(home.iterdir()) if home.is_dir() else []:
+        (target / entry.name).symlink_to(entry)

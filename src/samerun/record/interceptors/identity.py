@@ -1,0 +1,62 @@
+"""What differs from process to process: its number, how many processors it may use, temporary names.
+
+With the pin `entropy` the process number and temporary names are fixed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from samerun.record import format as f
+from samerun.record import pins, sites
+from samerun.record.interceptor import Interceptor, replace
+from samerun.record.recorder import Recorder
+
+NUMBERS = ("getpid", "getppid")
+PROCESSORS = ("cpu_count", "process_cpu_count", "sched_getaffinity", "getloadavg")
+PINNED_NUMBER = 4242
+
+
+def install(recorder: Recorder, os: Any) -> None:
+    """Watch the functions where the program itself calls them; the standard library needs the true numbers."""
+    pinned = pins.ENTROPY in recorder.config.pins
+
+    def asking(original: Any) -> Any:
+        name = original.__name__
+
+        def ask(*args: Any, **kwargs: Any) -> Any:
+            value = original(*args, **kwargs)
+            if recorder.stopped or recorder.thread.inside:
+                return value
+            placed = sites.host_site()
+            if not placed[2] or not sites.called_by_user():
+                return value
+            if pinned and name in NUMBERS:
+                value = PINNED_NUMBER
+            recorder.host(f.FACT, f"os.{name}", value=repr(value).encode(), thin=True, placed=placed)
+            return value
+
+        return ask
+
+    for name in (*NUMBERS, *PROCESSORS):
+        replace(os, name, asking)
+
+
+def install_tempfile(recorder: Recorder, tempfile: Any) -> None:
+    """Temporary names are drawn from the system's entropy."""
+    kind = tempfile._RandomNameSequence
+    following = kind.__next__
+    numbers = itertools.count()
+    pinned = pins.ENTROPY in recorder.config.pins
+
+    def __next__(self: Any) -> str:
+        name: str = f"fixed{next(numbers):04}" if pinned else following(self)
+        recorder.host(f.ENTROPY, "tempfile", value=name.encode(), user_only=True, thin=True)
+        return name
+
+    kind.__next__ = __next__
+
+
+INTERCEPTOR = Interceptor("identity", "os", install)
+IN_TEMPFILE = Interceptor("identity-tempfile", "tempfile", install_tempfile)

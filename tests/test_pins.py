@@ -1,0 +1,69 @@
+"""Causes that only an experiment can confirm: their source is held still, and the difference goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checking import check
+
+BEGIN = "import os, torch\nx = torch.ones(64)\n"
+END = "print(x.relu().shape)\n"
+
+PROGRAMS = {
+    "thread-race": (
+        "import threading\n" + BEGIN + "def add(n):\n    for i in range(300):\n        x.mul_(1.0001 * n).add_(n)\n"
+        "threads = [threading.Thread(target=add, args=(n,)) for n in (0.5, 0.7, 0.9)]\n"
+        "[t.start() for t in threads], [t.join() for t in threads]\n" + END, 6,
+    ),
+    "async-order": (
+        "import time, random\nfrom concurrent.futures import ThreadPoolExecutor, as_completed\n" + BEGIN +
+        "def wait(n):\n    time.sleep(random.SystemRandom().random() / 50)\n    return n\n"
+        "with ThreadPoolExecutor(8) as pool:\n    tasks = [pool.submit(wait, n) for n in range(8)]\n"
+        "    for task in as_completed(tasks):\n        x = x * 3 + task.result()\n" + END, 10,
+    ),
+    "async-order pool": (
+        "import os, torch, time, random\nfrom multiprocessing import Pool\n"
+        "def wait(n):\n    time.sleep(random.SystemRandom().random() / 50)\n    return n\n"
+        "if __name__ == '__main__':\n    x = torch.ones(64)\n    with Pool(4) as pool:\n"
+        "        for n in pool.imap_unordered(wait, range(8)):\n            x = x * 3 + n\n    print(x.relu().shape)\n",
+        9,
+    ),
+    "extra-draw": (
+        "import time\n" + BEGIN + "torch.manual_seed(0)\nfor step in range(4):\n    x = x + torch.rand(64)\n"
+        "    if step == 1 and time.time_ns() // 1000 % 2:\n        preview = torch.rand(2)\n" + END, 8,
+    ),
+    "data-changed": (
+        BEGIN + "if os.path.exists('state.pt'):\n    x = x * 2\ntorch.save(x, 'state.pt')\n" + END, 3,
+    ),
+    "os-entropy": (BEGIN + "number = os.getpid()\nx = x * number\n" + END, 3),
+    "os-entropy name": (
+        "import tempfile\n" + BEGIN + "name = tempfile.mkdtemp(dir='.')\nos.rmdir(name)\n"
+        "x = x + torch.tensor([ord(c) for c in name]).sum()\n" + END, 4,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+@pytest.mark.exhaustive
+def test_a_source_that_is_held_still_confirms_the_cause(name: str, tmp_path: Path) -> None:
+    program, line = PROGRAMS[name]
+    (tmp_path / "program.py").write_text(program)
+    for _ in range(4):  # a coin decides some of them: the same side twice is no difference
+        code, report = check(["--vary", "rerun,hash_seed,listing_order,memory", "program.py"], tmp_path)
+        if code == 1:
+            break
+    assert code == 1
+    cause = report["cause"]
+    assert (cause["kind"], cause["line"], cause["certain"]) == (name.split()[0], line, True), cause
+
+
+def test_how_often_it_differs_is_said(tmp_path: Path) -> None:
+    program = (
+        "import os, torch\nruns = len(os.listdir('.'))\nopen(f'run{runs}', 'w').close()\n"
+        "x = torch.ones(3) * (2 if runs == 3 else 1)\n"
+    )
+    (tmp_path / "program.py").write_text(program + "print(x.relu().shape)\n")
+    code, report = check(["--vary", "rerun", "--repeat", "4", "program.py"], tmp_path)
+    assert code == 1
+    assert "differed in 1 of 3 repeats" in report["variations"][0]["detail"]
