@@ -51,12 +51,15 @@ THREAD = 17  # a thread starts; name: its role; inputs: its number
 COMPLETION = 18  # something finished out of a pool or a queue; outputs: digest of which
 FRESH = 19  # memory that is not wholly written is read; name: reader; place: where it was made
 LINE = 20  # only on demand: name: variable; place: the line that ran; outputs: digest of its value
+OUTPUT = 21  # name: open; aux: path; a file opened for writing, as it is at the end: inputs: size; outputs: digest
+MARK = 22  # name: what samerun.mark was called with; inputs: steps so far; outputs: digest of the tensors
 
 KIND_NAMES = {
     OPERATOR: "operator", DRAW: "draw", SEED: "seed", CREATE: "create", ENTROPY: "entropy", CLOCK: "clock",
     LISTING: "listing", FILE: "file", ENVIRONMENT: "environment", LOADER: "loader", BATCH: "batch",
     STEP: "step", LEAF: "leaf", SAVE: "save", LOAD: "load", FINAL: "final", THREAD: "thread",
-    COMPLETION: "completion", FRESH: "fresh", LINE: "line",
+    COMPLETION: "completion", FRESH: "fresh", LINE: "line", OUTPUT: "output",
+    MARK: "mark",
 }  # fmt: skip
 
 POOL_THREAD = "pool"

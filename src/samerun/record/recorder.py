@@ -81,6 +81,8 @@ class Recorder:
         self.at_end: list[Callable[[], None]] = []
         self.on_step: list[Callable[[], None]] = []
         self.after_fork: list[Callable[[], None]] = []
+        self.outputs: dict[str, None] = {}
+        """Files that were opened for writing, in that order: they are digested at the end."""
         self._threads = itertools.count(1)
         self._fork_number = 0
         self._repeats: dict[tuple[Any, ...], int] = {}
@@ -321,7 +323,7 @@ class Recorder:
         """Last events, then the end mark. Called at exit and before `os._exit`."""
         if os.getpid() != self._pid:
             return
-        calls, self.at_end[:] = list(self.at_end), []
+        calls = [] if self.stopped and self.writer is None else list(self.at_end)
         for call in calls:
             try:
                 call()
@@ -331,6 +333,14 @@ class Recorder:
             self.writer.close()
             self.writer = None
         self.stopped = True
+
+    def begin_again(self, config: WatchConfig) -> None:
+        """After `finish`: another trace, in another folder, of what this process does from now on."""
+        self.config, self.failure, self.role = config, "", ""
+        self.step, self.last_loss, self.last_batch = 0, NOTHING, NOTHING
+        self._repeats.clear()
+        self.outputs.clear()
+        self.stopped = False
 
 
 def fold(parts: list[bytes]) -> int:
