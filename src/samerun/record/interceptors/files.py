@@ -38,7 +38,7 @@ def install(recorder: Recorder, os: Any) -> None:
             return
         writes = mode[:1] not in ("r", "") if mode is not None else isinstance(flags, int) and flags & 3 != os.O_RDONLY
         if writes or (mode is not None and "+" in mode):
-            if recorder.config.outputs and len(recorder.outputs) < MOST_OUTPUTS and sites.host_site()[1]:
+            if recorder.config.receipt and len(recorder.outputs) < MOST_OUTPUTS and sites.host_site()[1]:
                 recorder.outputs[real_os.path.abspath(name)] = None
             if writes:
                 return

@@ -66,7 +66,7 @@ def _near(receipt: Path | None) -> str | None:
 
 def _run_watched(request: Request, folder: Path) -> Ended:
     watch = WatchConfig(
-        folder=str(folder), depth=request.depth, user_folder=request.target.user_folder, outputs=True
+        folder=str(folder), depth=request.depth, user_folder=request.target.user_folder, receipt=True
     )
     config = folder / "watch.json"
     config.write_text(watch.to_json(), encoding="utf-8")
