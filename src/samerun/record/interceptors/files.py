@@ -85,7 +85,6 @@ def install(recorder: Recorder, os: Any) -> None:
                     recorder.emit(f.OUTPUT, name="open", aux=writer.string(name), inputs=size, outputs=value)
         finally:
             recorder.thread.inside -= 1
-            recorder.outputs.clear()
 
     sys.addaudithook(hook)
     recorder.at_end.append(outputs)

@@ -43,6 +43,7 @@ class Section:
 def section_of(trace: Trace, first: int = 0, last: int | None = None) -> Section:
     """From event `first` to before event `last`."""
     events = [event for event in events_of(trace, KINDS, last) if event.index >= first]
+    before = len(events_of(trace, (f.STEP,), first)) if first else 0
     by_kind = {kind: [event for event in events if event.kind == kind] for kind in KINDS}
     told: dict[str, Any] = {
         "seeds": _cut(_seeds([*by_kind[f.SEED], *by_kind[f.CREATE]])),
@@ -50,9 +51,9 @@ def section_of(trace: Trace, first: int = 0, last: int | None = None) -> Section
         "loaded": _cut({"name": e.text, "digest": _hex(e)} for e in by_kind[f.LOAD]),
         "environment": {e.name: _hex(e) for e in by_kind[f.ENVIRONMENT][:MOST]},
         "saved": _cut({"name": e.text, "digest": _hex(e)} for e in by_kind[f.SAVE]),
-        "outputs": _cut(_files(by_kind[f.OUTPUT])),
+        "outputs": _cut(_files(by_kind[f.OUTPUT][::-1])),
         "final": _cut({"model": e.name, "tensors": e.inputs, "digest": _hex(e)} for e in by_kind[f.FINAL]),
-        "marks": _cut({"name": e.name, "step": e.inputs, "digest": _hex(e)} for e in by_kind[f.MARK]),
+        "marks": _cut({"name": e.name, "step": e.inputs - before, "digest": _hex(e)} for e in by_kind[f.MARK]),
     }
     values, evidence = tables_of(trace, first, last)
     return Section(trace.role, trace.pid, trace.whole, trace.failure, told, values, evidence)
@@ -91,7 +92,7 @@ def _signed(value: int) -> int:
 
 
 def _files(events: list[Event]) -> Iterator[dict[str, Any]]:
-    """Each file once, as it was when it was first seen."""
+    """Each file once: the first of its events counts."""
     seen: dict[str, dict[str, Any]] = {}
     for event in events:
         path = relative(event.text)
