@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 _FROM_KERNEL = 0x80
 """`si_code` of a signal that the terminal sends: the whole process group has got it."""
@@ -31,10 +31,13 @@ class Ended:
     signal: int | None
 
 
-def run(command: list[str], environment: Mapping[str, str]) -> Ended:
-    """Run to the end. Raises OSError if the program cannot be started."""
+def run(command: list[str], environment: Mapping[str, str], stdout: IO[Any] | None = None) -> Ended:
+    """Run to the end. `stdout`: where its output goes; None: where ours does.
+
+    Raises OSError if the program cannot be started.
+    """
     if not hasattr(signal, "sigwaitinfo"):
-        done = subprocess.Popen(command, env=dict(environment))
+        done = subprocess.Popen(command, env=dict(environment), stdout=stdout)
         return Ended(done.pid, done.wait(), None)
     watched = signal.valid_signals() - _KEPT - _synchronous()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched | {signal.SIGCHLD})
@@ -45,7 +48,7 @@ def run(command: list[str], environment: Mapping[str, str]) -> Ended:
         _die_with(parent)
 
     try:
-        process = subprocess.Popen(command, env=dict(environment), preexec_fn=prepare)
+        process = subprocess.Popen(command, env=dict(environment), preexec_fn=prepare, stdout=stdout)
         ended = _wait(process.pid, watched | {signal.SIGCHLD})
         process.returncode = ended.exit_code if ended.signal is None else -ended.signal  # waited for already
         return ended

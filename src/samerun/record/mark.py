@@ -26,12 +26,12 @@ def mark(name: str, tensors: Any = None) -> None:
         return
     from samerun.record.trees import tree_digest
 
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     tensor_type = getattr(torch, "Tensor", None) or _Nothing
     state = recorder.thread
     state.inside += 1
     try:
-        module_type = getattr(getattr(torch, "nn", None), "Module", _Nothing)
+        module_type: Any = getattr(getattr(torch, "nn", None), "Module", _Nothing)
         value = dict(tensors.state_dict()) if isinstance(tensors, module_type) else tensors
         digest = tree_digest(value, tensor_type)
     finally:

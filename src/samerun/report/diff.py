@@ -52,7 +52,8 @@ def _where(record: dict[str, Any], first: dict[str, Any]) -> list[str]:
     operator = first.get("operator")
     if operator is not None:
         module = f" in {shown(operator['module'])}" if operator["module"] else ""
-        lines.append(f"{shown(operator['name'])}{module} ({operator['phase']}, step {operator['step']}): {operator['what']}")
+        when = f"{operator['phase']}, step {operator['step']}"
+        lines.append(f"{shown(operator['name'])}{module} ({when}): {operator['what']}")
         if operator["file"]:
             lines.append(f"{shown(operator['file'])}:{operator['line']}")
     earlier = record["generators_differ_earlier"]

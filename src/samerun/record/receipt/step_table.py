@@ -18,7 +18,7 @@ VALUES = ("params", "grads", "buffers", "optimizer", "loss")
 """Columns that are what the run computed, in the order in which a step has them."""
 EVIDENCE = ("batch", "rng", "rng.numpy", "rng.python")
 """Columns that may differ as long as no value does: where a generator stands matters when it is drawn from."""
-assert SOFT_LEAVES == set(EVIDENCE)
+assert set(EVIDENCE) == SOFT_LEAVES
 
 
 @dataclass

@@ -90,11 +90,11 @@ def _process(role: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[Differ
     if names:
         yield _one(f"processes/{role}/environment", *(_of(side["environment"], names) for side in (a, b)))
     if a["seeds"] != b["seeds"]:
-        left, right = ([_seed(e) for e in one["seeds"]] for one in (a, b))
+        one, other = ([_seed(e) for e in side["seeds"]] for side in (a, b))
         yield _one(
             f"processes/{role}/seeds",
-            [s for s in left if s not in right] or left,
-            [s for s in right if s not in left] or right,
+            [seed for seed in one if seed not in other] or one,
+            [seed for seed in other if seed not in one] or other,
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from samerun.base import supervise
 from samerun.base.errors import SamerunError
@@ -35,6 +35,8 @@ class Request:
     environment: Mapping[str, str]
     outside: dict[str, Any]
     depth: str = "steps"
+    stdout: IO[Any] | None = None
+    """Where the program's output goes; None: where ours does."""
 
 
 def run(request: Request, receipt: Path | None, key: Path | None = None) -> tuple[Ended, Assembled]:
@@ -74,7 +76,7 @@ def _run_watched(request: Request, folder: Path) -> Ended:
     environment.pop(ROLE_VARIABLE, None)
     command = list(request.target.command)
     try:
-        return supervise.run(command, environment)
+        return supervise.run(command, environment, request.stdout)
     except OSError as error:
         raise SamerunError(f"{command[0]} cannot be started: {error.strerror}.") from error
 
