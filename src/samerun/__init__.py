@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     )
     from samerun.control.state_dict import load_state_dict, state_dict
     from samerun.control.stream import stream
+    from samerun.record.mark import mark
+    from samerun.record.receipt_block import receipt
 
 _WHERE = {
     "SamerunError": "samerun.base.errors",
@@ -38,6 +40,8 @@ _WHERE = {
     "get_rng_state": "samerun.control.state",
     "isolate_rng": "samerun.control.state",
     "load_state_dict": "samerun.control.state_dict",
+    "mark": "samerun.record.mark",
+    "receipt": "samerun.record.receipt_block",
     "register_rng": "samerun.control.state",
     "seed_everything": "samerun.control.state",
     "set_rng_state": "samerun.control.state",
@@ -60,6 +64,8 @@ __all__ = [
     "get_rng_state",
     "isolate_rng",
     "load_state_dict",
+    "mark",
+    "receipt",
     "register_rng",
     "seed_everything",
     "set_rng_state",

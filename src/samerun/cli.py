@@ -12,6 +12,9 @@ from samerun import __version__
 COMMANDS = {
     "check": "samerun.check.command",
     "run": "samerun.control.run_command",
+    "diff": "samerun.record.diff_command",
+    "verify": "samerun.record.verify_command",
+    "log": "samerun.record.log_command",
     "doctor": "samerun.control.doctor_command",
 }
 """Where each command stands, in the order of the help."""
@@ -42,6 +45,10 @@ def group() -> None:
       samerun check train.py --epochs 1      arguments after the script are the script's
       samerun check -- torchrun --nproc-per-node 2 train.py
       samerun run train.py                   once, with everything held still
+      samerun run --receipt a.json train.py  and a record of what it was and computed
+      samerun diff a.json b.json             the first step that differs, and what differs around it
+      samerun verify a.json                  run it again and compare
+      samerun log runs/                      the receipts of a folder
       samerun doctor train.py                what is set, what is not, and what to do
     """
 

@@ -6,17 +6,19 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from samerun import __version__
+from samerun.base.atomic_file import refuse_special
 from samerun.base.errors import SamerunError
-from samerun.base.launch import with_bootstrap
-from samerun.base.program_command import ProgramCommand, check_writable, target_of, write_result
+from samerun.base.program_command import FORM, ProgramCommand, check_writable, target_of, write_result
+from samerun.base.target import Target
+from samerun.control.held import held_environment
 from samerun.control.hold_options import hold_options
 from samerun.control.seeds.derive import LARGEST
-from samerun.control.start import VARIABLE
 from samerun.control.too_late import environment_wanted
 
 
@@ -31,27 +33,49 @@ from samerun.control.too_late import environment_wanted
 @hold_options
 @click.option("--unseeded", type=click.Choice(["ignore", "warn", "error"]), default="ignore", show_default=True,
               help="What to do when the program makes a generator without a seed.")  # fmt: skip
+@click.option("--receipt", metavar="FILE",
+              help="Write what the run was and what it computed. A folder: a new file in it, for samerun log.")  # fmt: skip
+@click.option("--trace", type=click.Choice(["steps", "ops"]), default="steps", show_default=True,
+              help="ops: keep every operator beside the receipt, so that samerun diff can name the first one.")  # fmt: skip
+@click.option("--key", metavar="FILE", help="Sign the receipt with this Ed25519 private key (PEM).")
 @click.option("--json", "json_to", metavar="FILE", help="Write what is set as JSON; - for standard output.")
 @click.option("--quiet", is_flag=True, help="Do not say what is set.")
 @click.pass_context
-def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: Any) -> None:
+def command(
+    ctx: click.Context,
+    /,
+    json_to: str | None,
+    quiet: bool,
+    receipt: str | None,
+    trace: str,
+    key: str | None,
+    **options: Any,
+) -> None:
     """Run a program once with everything held still, from before its first line.
 
     The environment is set (hash seed, workspaces, threads), every generator is seeded, deterministic mode is
-    in force as soon as torch is loaded: in the program and in every Python process it starts. Then samerun is
-    gone: arguments, input, output, signals and exit code are the program's own. A variable that you set is
-    kept; one that cannot hold the run still is an error (exit code 2).
+    in force as soon as torch is loaded: in the program and in every Python process it starts. Arguments, input,
+    output, signals and exit code are the program's own. A variable that you set is kept; one that cannot hold
+    the run still is an error (exit code 2). With --receipt, a record is written when the program has ended,
+    however it ended; samerun diff and samerun verify compare such records.
 
     \b
     Examples:
       samerun run train.py --epochs 3
       samerun run --seed 7 --threads 4 train.py
+      samerun run --receipt run.json train.py
       samerun run --unseeded error -m package.train
       samerun run -- torchrun --nproc-per-node 2 train.py
     """
     try:
         check_writable("--json", json_to)
+        if receipt is None and (trace != "steps" or key is not None):
+            option = "--key" if key is not None else "--trace ops"
+            raise SamerunError(f"{option} needs --receipt.", hint="Try: samerun run --receipt run.json train.py")
         target = target_of(ctx)
+        to = _receipt_file(receipt, target) if receipt is not None else None
+        if key is not None:
+            _check_key(key)
         wanted = environment_wanted(options["threads"])
         if json_to is not None:
             write_result("--json", json_to, _as_json(target.shown, options, wanted))
@@ -61,8 +85,10 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
     if not quiet:
         held = ", ".join(f"{name}={value}" for name, value in sorted(wanted.items()))
         click.echo(f"samerun: seed {options['seed']}, deterministic (level {options['level']}), {held}", err=True)
-    held_still = {**os.environ, **wanted, VARIABLE: json.dumps(options, sort_keys=True)}
-    become(list(target.command), with_bootstrap(held_still))
+    environment = held_environment(os.environ, wanted, options)
+    if to is None:
+        become(list(target.command), environment)
+    with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options)
 
 
 def _as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str]) -> str:
@@ -74,6 +100,42 @@ def _as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str
         "environment": wanted,
     }
     return json.dumps(record, indent=2, sort_keys=True) + "\n"
+
+
+def _receipt_file(text: str, target: Target) -> Path:
+    """The file that is meant. Raises SamerunError before anything runs, where it could not be written."""
+    if text.endswith(os.sep) or Path(text).is_dir():
+        from samerun.record.receipt.index import new_file
+
+        return new_file(Path(text), target.shown)
+    refuse_special(Path(text))
+    check_writable("--receipt", text)
+    return Path(os.path.realpath(text))  # the program may change the working directory of nobody but itself
+
+
+def _check_key(key: str) -> None:
+    from samerun.record.receipt.signing import private_key
+
+    private_key(Path(key))
+
+
+def with_receipt(
+    target: Target, form: str, to: Path, trace: str, key: str | None, environment: dict[str, str], held: dict[str, Any]
+) -> NoReturn:
+    """Run the program beside this process, write its receipt, and end as it ended."""
+    from samerun.base.supervise import end_like
+    from samerun.control.facts import outside
+    from samerun.record.receipt.watched_run import Request, run
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    request = Request(target, form, __version__, held, environment, outside(), trace)
+    try:
+        ended, _ = run(request, to, Path(key) if key is not None else None)
+    except SamerunError as error:
+        click.echo(f"samerun: {error}", err=True)
+        sys.exit(2)
+    end_like(ended)
 
 
 def become(command: list[str], environment: dict[str, str]) -> NoReturn:

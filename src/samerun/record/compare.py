@@ -33,7 +33,7 @@ class Difference:
 
     `what`: "outputs" (same operator, same inputs), "inputs", "scalars", "operator" (another one, or one
     run has more), "draw" (a torch generator in another state), "leaf" (a step's parameters, ...),
-    "final", "process" (only one run has it).
+    "final", "mark" (a point the program named), "process" (only one run has it).
     """
 
     what: str
@@ -157,7 +157,7 @@ class StreamComparison:
     def _holds_results(self, extra_in: str, count: int) -> bool:
         """Optimizer steps and ended models are results: what only one run has of them is a difference."""
         kinds = (self.left if extra_in == "a" else self.right).events[:count]["kind"]
-        return bool(((kinds == f.LEAF) | (kinds == f.FINAL)).any())
+        return bool(np.isin(kinds, (f.LEAF, f.FINAL, f.MARK)).any())
 
     def _pass_over(self, extra_in: str, count: int) -> None:
         extra = (self.left if extra_in == "a" else self.right).events[:count]
@@ -210,6 +210,8 @@ def kind_of_difference(one: Event, other: Event) -> str:
         return "leaf"
     if one.kind == f.FINAL:
         return "final"
+    if one.kind == f.MARK:
+        return "mark"
     if one.aux != other.aux:
         return "scalars"
     return "inputs" if one.inputs != other.inputs else "outputs"

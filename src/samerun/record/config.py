@@ -56,6 +56,8 @@ class WatchConfig:
     """Follow the user's own lines and note the values of their variables."""
     capture: Capture | None = None
     user_folder: str | None = None
+    receipt: bool = False
+    """There will be a receipt: digest at the end the files that the program wrote, and write steps out at once."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)

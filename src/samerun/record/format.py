@@ -50,14 +50,16 @@ FINAL = 16  # name: model class; outputs: digest of its parameters and buffers w
 THREAD = 17  # a thread starts; name: its role; inputs: its number
 COMPLETION = 18  # something finished out of a pool or a queue; outputs: digest of which
 FRESH = 19  # memory that is not wholly written is read; name: reader; place: where it was made
-FACT = 21  # something asked of the system; name: function; aux: path (string) or empty; outputs: digest of the answer
 LINE = 20  # only on demand: name: variable; place: the line that ran; outputs: digest of its value
+FACT = 21  # something asked of the system; name: function; aux: path (string) or empty; outputs: digest of the answer
+OUTPUT = 22  # name: open; aux: path; a file opened for writing, as it is at the end: inputs: size; outputs: digest
+MARK = 23  # name: what samerun.mark was called with; inputs: steps so far; outputs: digest of the tensors
 
 KIND_NAMES = {
     OPERATOR: "operator", DRAW: "draw", SEED: "seed", CREATE: "create", ENTROPY: "entropy", CLOCK: "clock",
     LISTING: "listing", FILE: "file", ENVIRONMENT: "environment", LOADER: "loader", BATCH: "batch",
     STEP: "step", LEAF: "leaf", SAVE: "save", LOAD: "load", FINAL: "final", THREAD: "thread",
-    COMPLETION: "completion", FRESH: "fresh", LINE: "line", FACT: "fact",
+    COMPLETION: "completion", FRESH: "fresh", LINE: "line", FACT: "fact", OUTPUT: "output", MARK: "mark",
 }  # fmt: skip
 
 POOL_THREAD = "pool"

@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+from time import monotonic  # by name: the module's own may be watched
 from typing import Any
 
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
@@ -21,6 +22,9 @@ _MASK64 = (1 << 64) - 1
 NOTHING = b"\0" * 16
 FULL_EMISSION = 64
 """Draws, clock and environment reads at one place are all recorded up to so many, then at powers of two."""
+
+STEPS_LOST_SECONDS = 0.2
+"""At most so much of the steps is lost for a receipt when the process is killed."""
 
 
 class ThreadState:
@@ -83,8 +87,11 @@ class Recorder:
         self.at_end: list[Callable[[], None]] = []
         self.on_step: list[Callable[[], None]] = []
         self.after_fork: list[Callable[[], None]] = []
+        self.outputs: dict[str, None] = {}
+        """Files that were opened for writing, in that order: they are digested at the end."""
         self._threads = itertools.count(1)
         self._fork_number = 0
+        self._written = 0.0
         self._repeats: dict[tuple[Any, ...], int] = {}
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -304,6 +311,9 @@ class Recorder:
             self.recording = self.thread.ordinal < config.ops_limit
         for call in self.on_step:
             call()
+        if config.receipt and monotonic() - self._written >= STEPS_LOST_SECONDS and self.writer is not None:
+            self.writer.flush()
+            self._written = monotonic()
         if config.max_steps is not None and self.step >= config.max_steps and self.thread.number == 0:
             sys.stdout.flush()
             os._exit(0)
@@ -323,7 +333,7 @@ class Recorder:
         """Last events, then the end mark. Called at exit and before `os._exit`."""
         if os.getpid() != self._pid:
             return
-        calls, self.at_end[:] = list(self.at_end), []
+        calls = [] if self.stopped and self.writer is None else list(self.at_end)
         for call in calls:
             try:
                 call()
@@ -333,6 +343,14 @@ class Recorder:
             self.writer.close()
             self.writer = None
         self.stopped = True
+
+    def begin_again(self, config: WatchConfig) -> None:
+        """After `finish`: another trace, in another folder, of what this process does from now on."""
+        self.config, self.failure, self.role = config, "", ""
+        self.step, self.last_loss, self.last_batch = 0, NOTHING, NOTHING
+        self._repeats.clear()
+        self.outputs.clear()
+        self.stopped = False
 
 
 def fold(parts: list[bytes]) -> int:

@@ -44,7 +44,7 @@ class Names:
     def values(self, chunk: Array) -> Array:
         """Mask of the events that are compared."""
         kind = chunk["kind"]
-        mask: Array = (kind == f.OPERATOR) | (kind == f.FINAL)
+        mask: Array = (kind == f.OPERATOR) | (kind == f.FINAL) | (kind == f.MARK)
         leaf = kind == f.LEAF
         if leaf.any():
             mask |= leaf & ~np.isin(chunk["name"], self.soft)

@@ -7,6 +7,7 @@ _SAMERUN_STARTS = (
     ("SAMERUN_WATCH", "samerun.record.start"),
     ("SAMERUN_HOLD", "samerun.control.start"),
     ("SAMERUN_SURVEY", "samerun.control.survey_inside"),
+    ("SAMERUN_FACTS", "samerun.control.facts_inside"),
 )
 """Where the variable is set, the module's `start()` is called."""
 

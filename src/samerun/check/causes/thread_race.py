@@ -15,7 +15,7 @@ def find(situation: Situation) -> list[Suspect]:
     if event is None or situation.variation != "rerun":
         return []
     trace = situation.a.traces.traces.get(difference.role)
-    if trace is None or difference.what not in ("inputs", "outputs", "operator", "leaf", "final"):
+    if trace is None or difference.what not in ("inputs", "outputs", "operator", "leaf", "final", "mark"):
         return []
     # The operators, in any thread, whose input another thread had written.
     raced = [
@@ -25,7 +25,7 @@ def find(situation: Situation) -> list[Suspect]:
     if not raced:
         later = [e for e in events_of(trace, (f.OPERATOR,)) if e.flags & f.FOREIGN_WRITE and is_write(e.name)]
         raced = later[:1]
-    if not raced or not (event.flags & f.FOREIGN_WRITE or event.thread != 0 or difference.what in ("leaf", "final")):
+    if not raced or not (event.flags & f.FOREIGN_WRITE or event.thread != 0 or difference.what in ("leaf", "final", "mark")):
         return []
     write = raced[0]
     short = write.name.removeprefix("aten.").split(".")[0]

@@ -22,6 +22,8 @@ def install(recorder: Recorder, torch: Any) -> None:
             outputs = b"\0" * 16
         finally:
             recorder.thread.inside -= 1
+        if kind == f.SAVE and recorder.config.receipt and isinstance(target, (str, os.PathLike)):
+            recorder.outputs[os.path.abspath(os.fsdecode(target))] = None  # torch's own writer is not seen opening it
         path = os.path.basename(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else ""
         recorder.host(kind, name, aux=str(path), outputs=outputs, user_only=True)
 

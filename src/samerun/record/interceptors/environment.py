@@ -28,7 +28,7 @@ def install(recorder: Recorder, os: Any) -> None:
         if recorder.stopped or recorder.thread.inside or not isinstance(key, str) or key.startswith("SAMERUN_"):
             return
         placed = sites.host_site()
-        if placed[2]:
+        if placed[2] and not sites.asked_by_samerun():
             recorder.host(f.ENVIRONMENT, key, value=value, placed=placed, thin=True)
 
     getitem.__doc__ = original.__doc__

@@ -1,4 +1,4 @@
-"""Data files opened for reading: path, size and, up to a limit, content."""
+"""Data files: those opened for reading by path, size and content; those opened for writing, as they are at the end."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ CONTENT_BYTES = 1 << 20
 """Of larger files the first and the last half of so much are digested."""
 _PROGRAM = (".py", ".pyc", ".so", ".pyi", ".pth", ".dll", ".dylib")
 _SYSTEM = ("/proc/", "/sys/", "/dev/")
+MOST_OUTPUTS = 1000
+"""So many files that a process wrote are digested at its end."""
 
 
 def install(recorder: Recorder, os: Any) -> None:
@@ -29,13 +31,17 @@ def install(recorder: Recorder, os: Any) -> None:
         if event != "open" or recorder.stopped or recorder.thread.inside:
             return
         path, mode, flags = arguments
-        if not isinstance(path, (str, bytes)) or (mode is not None and mode[:1] not in ("r", "")):
-            return
-        if mode is None and isinstance(flags, int) and flags & 3 != os.O_RDONLY:
+        if not isinstance(path, (str, bytes)):
             return
         name = real_os.fsdecode(path)
         if name.endswith(_PROGRAM) or name.startswith(_SYSTEM):
             return
+        writes = mode[:1] not in ("r", "") if mode is not None else isinstance(flags, int) and flags & 3 != os.O_RDONLY
+        if writes or (mode is not None and "+" in mode):
+            if recorder.config.receipt and len(recorder.outputs) < MOST_OUTPUTS and sites.host_site()[1]:
+                recorder.outputs[real_os.path.abspath(name)] = None
+            if writes:
+                return
         placed = sites.host_site()
         if not placed[1] or not recorder.due(("file", name, placed[1])):
             return
@@ -66,7 +72,23 @@ def install(recorder: Recorder, os: Any) -> None:
             close(fd)
         return info.st_size, running.digest()
 
+    def outputs() -> None:
+        """What was written, as it is now; what is gone again was no output."""
+        recorder.thread.inside += 1
+        try:
+            for name in recorder.outputs:
+                try:
+                    size, value = content(name)
+                except OSError:
+                    continue
+                if value != NOTHING and (writer := recorder.writer or recorder.open()):
+                    recorder.emit(f.OUTPUT, name="open", aux=writer.string(name), inputs=size, outputs=value)
+        finally:
+            recorder.thread.inside -= 1
+
     sys.addaudithook(hook)
+    recorder.at_end.append(outputs)
+    recorder.after_fork.append(recorder.outputs.clear)
 
 
 INTERCEPTOR = Interceptor("files", "os", install)

@@ -1,0 +1,57 @@
+"""`samerun diff`. A face: brings the comparison of receipts and its report together."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from samerun import __version__
+from samerun.base.errors import SamerunError
+from samerun.base.program_command import check_writable, write_result
+from samerun.base.records import EXIT_CODES
+
+
+@click.command("diff", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("a")
+@click.argument("b")
+@click.option("--ignore-output", multiple=True, metavar="GLOB", help="Output files that do not count: logs with times.")
+@click.option("--json", "json_to", metavar="FILE", help="Write the answer as JSON; - for standard output.")
+@click.option("--quiet", is_flag=True, help="No report for people.")
+def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tuple[str, ...]) -> None:
+    """Compare two runs: the first step that differs, then the operator, then what differs around them.
+
+    A and B are receipts of samerun run --receipt, or folders of traces (samerun check --save). The operator is
+    told where both runs were made with --trace ops. Exit code 0: same. 1: different. 2: trouble.
+
+    \b
+    Examples:
+      samerun diff monday.json tuesday.json
+      samerun diff --json - a.json b.json
+      samerun diff --ignore-output '*.log' a.json b.json
+      samerun diff saved/control-1 saved/varied
+    """
+    try:
+        record = compared(a, b, ignore_output, json_to)
+        if not quiet and json_to != "-":
+            from rich.console import Console
+
+            from samerun.report.diff import show
+
+            show(record, Console(highlight=False))
+        if json_to is not None:
+            write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
+    except SamerunError as error:
+        click.echo(f"samerun: {error}", err=True)
+        sys.exit(2)
+    sys.exit(EXIT_CODES[record["verdict"]])
+
+
+def compared(a: str, b: str, ignore: tuple[str, ...], json_to: str | None) -> dict[str, Any]:
+    from samerun.record.receipt.diff import diff, side_from
+
+    check_writable("--json", json_to)
+    return {"schema": 1, "samerun": __version__, **diff(side_from(Path(a)), side_from(Path(b)), ignore)}

@@ -1,0 +1,1 @@
+"""A receipt: what one run was, and what it computed, as one file of JSON."""

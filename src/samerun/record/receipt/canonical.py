@@ -1,0 +1,107 @@
+"""Canonical JSON: one text for one value. And reading JSON that a stranger may have written."""
+
+from __future__ import annotations
+
+import json
+import stat
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from samerun.base.errors import SamerunError
+
+LARGEST_BYTES = 64 << 20
+DEEPEST = 32
+LONGEST_NUMBER = 40
+
+
+def to_text(value: Any) -> str:
+    """Sorted keys, one space of indentation, ASCII only, shortest floats; ends with a newline.
+
+    Raises ValueError for NaN and infinity, which JSON does not have.
+    """
+    return json.dumps(value, sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def digest_of(value: Any) -> str:
+    """64 hex digits: BLAKE2b-256 of the canonical text."""
+    return blake2b(to_text(value).encode("ascii"), digest_size=32).hexdigest()
+
+
+def load(path: Path) -> Any:
+    """The value in a file. Raises SamerunError for anything that is not plain JSON of a bounded size and depth."""
+    try:
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):
+            raise SamerunError(f"{path} is no regular file.", hint="Name a receipt: a file of JSON.")
+        if info.st_size > LARGEST_BYTES:
+            raise SamerunError(
+                f"{path} has {info.st_size} bytes; a receipt has at most {LARGEST_BYTES}.", hint="Is it a receipt?"
+            )
+        with open(path, "rb") as file:
+            raw = file.read(LARGEST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise SamerunError(f"{path} cannot be read: {why}.", hint="Is the path right?") from error
+    return parse(raw, str(path))
+
+
+def parse(raw: bytes, name: str) -> Any:
+    """The value of a text. Raises SamerunError: no JSON, a key twice, NaN, too deep, a number of great length."""
+
+    def refuse(why: str) -> SamerunError:
+        return SamerunError(f"{name} is no receipt: {why}.", hint="A receipt is a file that samerun wrote, unchanged.")
+
+    if len(raw) > LARGEST_BYTES:
+        raise refuse(f"it has more than {LARGEST_BYTES} bytes")
+    if _depth(raw) > DEEPEST:
+        raise refuse(f"it is nested deeper than {DEEPEST}")
+    try:
+        return json.loads(
+            raw.decode("utf-8"), object_pairs_hook=_no_key_twice, parse_constant=_no_constant,
+            parse_int=_short_int, parse_float=_short_float,
+        )  # fmt: skip
+    except (ValueError, RecursionError) as error:
+        raise refuse(str(error)[:200]) from error
+
+
+def _depth(raw: bytes) -> int:
+    """How deep brackets are nested, without parsing: the parser's own limit is the interpreter's stack."""
+    deepest = depth = at = 0
+    for number, part in enumerate(raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')):
+        if number % 2:
+            continue  # inside a string
+        for at in part.translate(None, _NO_BRACKETS):
+            depth += 1 if at in b"[{" else -1
+            if depth > deepest:
+                deepest = depth
+                if deepest > DEEPEST:
+                    return deepest
+    return deepest
+
+
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _short_int(text: str) -> int:
+    if len(text) > LONGEST_NUMBER:
+        raise ValueError(f"a number has {len(text)} digits")
+    return int(text)
+
+
+def _short_float(text: str) -> float:
+    value = float(text)
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ValueError("a number is too large")
+    return value

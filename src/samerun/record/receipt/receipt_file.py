@@ -1,0 +1,128 @@
+"""Write a receipt and what lies beside it, and read one that a stranger may have written."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from samerun.base.atomic_file import sync_folder, write_atomically
+from samerun.base.errors import SamerunError
+from samerun.base.text import shown
+from samerun.record.receipt import canonical, side_file
+from samerun.record.receipt.assemble import Assembled, sealed
+
+SCHEMA_FILE = Path(__file__).with_name("receipt.schema.json")
+
+
+def write(path: Path, made: Assembled, traces: Path | None = None) -> None:
+    """Write the receipt last: what lies beside it is named after its content, so the earlier receipt stays whole
+    until the very moment of its replacement. Then remove what lay beside the earlier one.
+
+    `traces`: a folder of traces to be kept beside it. Raises SamerunError where nothing can be written.
+    """
+    path = Path(os.path.realpath(path))
+    digest = made.receipt["digest"]
+    try:
+        if made.side is not None:
+            write_atomically(side_file.path_of(path, digest), made.side)
+        if traces is not None:
+            _keep(traces, traces_of(path, digest))
+        write_atomically(path, canonical.to_text(made.receipt).encode("ascii"))
+    except OSError as error:
+        raise SamerunError(
+            f"The receipt cannot be written: {path}: {error.strerror}.", hint="Name a file in a folder that can."
+        ) from error
+    _remove_beside(path, digest)
+
+
+def traces_of(receipt: Path, digest: str) -> Path:
+    """Where the traces by operator lie, if they were kept."""
+    return receipt.with_name(f"{receipt.name}.{digest[:16]}.traces")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A receipt whose form and digest are right.
+
+    Raises SamerunError for anything else: not there, too large, nested too deeply, no receipt, another schema,
+    changed by hand. Nothing in it is executed, and no file that it names is opened.
+    """
+    value = canonical.load(path)
+    check_form(value, str(path))
+    receipt: dict[str, Any] = value
+    if sealed(receipt)["digest"] != receipt["digest"]:
+        raise SamerunError(
+            f"{path} was changed after it was written: its digest is another one.", hint="Use the original."
+        )
+    return receipt
+
+
+def check_form(value: Any, name: str) -> None:
+    """Raises SamerunError unless the value is a receipt of the schema."""
+    import jsonschema
+
+    if not isinstance(value, dict) or value.get("kind") != "samerun receipt":
+        raise SamerunError(f"{name} is no receipt of samerun.", hint="A receipt is written by samerun run --receipt.")
+    if value.get("schema") != 1:
+        raise SamerunError(
+            f"{name} has schema {shown(value.get('schema'), 40)}; this samerun reads schema 1.",
+            hint="Read it with the samerun that wrote it.",
+        )
+    try:
+        error = jsonschema.exceptions.best_match(_validator().iter_errors(value))
+    except RecursionError:
+        raise SamerunError(f"{name} is no receipt: it is nested too deeply.", hint="Is it unchanged?") from None
+    if error is not None:
+        where = shown("/".join(str(part) for part in error.absolute_path) or "the top", 100)
+        raise SamerunError(
+            f"{name} is no receipt: at {where}: {shown(error.message, 200)}.",
+            hint="docs/reference/receipt.schema.json says what stands where.",
+        )
+    for role, one in value["processes"].items():
+        for part, table in one["steps"].items():
+            if (table["rows"] is None) != (value["steps_in"] == "file"):
+                raise SamerunError(f"{name} is no receipt: the rows of {shown(role)}, {part}, are not where it says.")
+
+
+@functools.cache
+def schema() -> dict[str, Any]:
+    """The schema as a value."""
+    value: dict[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+    return value
+
+
+@functools.cache
+def _validator() -> Any:
+    import jsonschema
+
+    return jsonschema.Draft202012Validator(schema())
+
+
+def _keep(traces: Path, target: Path) -> None:
+    if target.exists():  # the same run once more: its traces are there
+        return
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    for each in sorted(traces.glob("*.trace")):
+        shutil.move(str(each), part / each.name)
+    os.replace(part, target)
+    sync_folder(target.parent)
+
+
+def _remove_beside(path: Path, digest: str) -> None:
+    """What belonged to earlier receipts of this name. Only names that we make ourselves."""
+    for each in path.parent.glob(f"{_escaped(path.name)}.{'[0-9a-f]' * 16}.*"):
+        if each.name.split(".")[-2] == digest[:16]:
+            continue
+        if each.suffix == ".steps":
+            each.unlink(missing_ok=True)
+        elif each.suffix == ".traces":
+            shutil.rmtree(each, ignore_errors=True)
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)

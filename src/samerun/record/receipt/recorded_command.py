@@ -1,0 +1,90 @@
+"""The command that a receipt names, made fit to be run here, or refused. Nothing is run in this file."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from samerun.base.errors import SamerunError
+from samerun.base.target import Target, check_script, module_folder
+from samerun.base.text import shown
+
+MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+SAFE_VARIABLES = {
+    "OMP_NUM_THREADS": r"[0-9]{1,4}",
+    "MKL_NUM_THREADS": r"[0-9]{1,4}",
+    "OPENBLAS_NUM_THREADS": r"[0-9]{1,4}",
+    "MKL_CBWR": r"[A-Z0-9_,]{1,40}",
+    "ATEN_CPU_CAPABILITY": r"[a-z0-9_]{1,20}",
+    "ONEDNN_MAX_CPU_ISA": r"[A-Z0-9_]{1,40}",
+    "PYTHONHASHSEED": r"[0-9]{1,10}",
+    "CUBLAS_WORKSPACE_CONFIG": r"[0-9:]{1,40}",
+}
+"""Recorded variables that a rerun takes over, and what their values may look like. No other one is: a variable
+such as LD_PRELOAD is code."""
+OWN = "Name it yourself: samerun verify RECEIPT -- COMMAND..."
+
+
+def in_words(command: dict[str, Any]) -> str:
+    """One line, for people."""
+    words = " ".join(shown(word, 100) if word else "''" for word in command["words"][:50])
+    return {"script": "python ", "code": "python ", "module": "python -m "}.get(command["form"], "") + words
+
+
+def target_of(command: dict[str, Any]) -> Target:
+    """The program, found here. Raises SamerunError where the receipt names one that lies elsewhere or is odd.
+
+    A script has to lie in the working directory; a command has to be one on PATH, or lie there too.
+    """
+    words = [_word(each) for each in command["words"]]
+    if not words or not words[0]:
+        raise SamerunError("The receipt names no command.", hint=OWN)
+    form = command["form"]
+    if form == "module":
+        if MODULE.fullmatch(words[0]) is None:
+            raise SamerunError(f"The receipt names a module that is none: {shown(words[0], 80)}.", hint=OWN)
+        return Target((sys.executable, "-m", *words), ("-m", *words), module_folder(words[0]))
+    if form == "command":
+        if os.sep in words[0]:
+            _inside(words[0])
+        if shutil.which(words[0]) is None:
+            raise SamerunError(f"There is no command {shown(words[0], 80)} here.", hint=OWN)
+        return Target(tuple(words), tuple(words))
+    script = _inside(words[0])
+    check_script(script)
+    return Target((sys.executable, *words), tuple(words), str(script.parent))
+
+
+def safe_variables(recorded: dict[str, str]) -> dict[str, str]:
+    """Of the recorded variables those that a rerun takes over."""
+    return {
+        name: recorded[name]
+        for name, pattern in SAFE_VARIABLES.items()
+        if name in recorded and re.fullmatch(pattern, recorded[name])
+    }
+
+
+def _word(word: str) -> str:
+    try:
+        if "\0" in word:
+            raise ValueError
+        os.fsencode(word)
+    except ValueError:
+        raise SamerunError(f"The receipt's command cannot be run: {shown(word, 80)}.", hint=OWN) from None
+    return word
+
+
+def _inside(name: str) -> Path:
+    """The path, which has to lie in the working directory, links followed."""
+    here = Path.cwd().resolve()
+    try:
+        path = (here / name).resolve()
+    except (OSError, RuntimeError) as error:
+        raise SamerunError(f"The receipt names {shown(name, 80)}, which cannot be found.", hint=OWN) from error
+    if Path(name).is_absolute() or name.startswith("-") or not path.is_relative_to(here):
+        raise SamerunError(f"The receipt names {shown(name, 80)}, outside of the working directory.", hint=OWN)
+    return path

@@ -1,0 +1,75 @@
+"""Sign a receipt with an Ed25519 key that the user has, and check a signature. Needs the package cryptography."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from samerun.base.errors import SamerunError
+
+CONTEXT = b"samerun receipt 1\n"
+"""Goes before the digest, so that the signature can be taken for nothing else."""
+
+
+def _ed25519() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        raise SamerunError(
+            "Signatures need the package cryptography, which is not installed.", hint="pip install 'samerun[sign]'"
+        ) from error
+    return ed25519
+
+
+def private_key(path: Path) -> Any:
+    """Read an Ed25519 private key in PEM without a passphrase. Raises SamerunError for anything else."""
+    ed25519 = _ed25519()
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    hint = "Make one: openssl genpkey -algorithm ed25519 -out key.pem"
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise SamerunError(f"The key {path} cannot be read: {error.strerror}.", hint=hint) from error
+    except (ValueError, TypeError) as error:
+        raise SamerunError(f"{path} is no private key in PEM without a passphrase.", hint=hint) from error
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise SamerunError(f"{path} is a private key, but not of Ed25519.", hint=hint)
+    return key
+
+
+def sign(digest: str, path: Path) -> dict[str, str]:
+    """The signature of a receipt's digest, as the receipt tells it."""
+    key = private_key(path)
+    return {
+        "algorithm": "ed25519",
+        "public_key": key.public_key().public_bytes_raw().hex(),
+        "signature": key.sign(CONTEXT + digest.encode("ascii")).hex(),
+    }
+
+
+def check(receipt: dict[str, Any], wanted: str | None = None) -> str | None:
+    """The public key (64 hex digits) by which a receipt is signed; None if it is not signed.
+
+    `wanted`: the public key it has to be. Raises SamerunError where the signature is wrong, is of another key,
+    or is missing though a key is wanted.
+    """
+    given = receipt.get("signature")
+    if given is None:
+        if wanted is not None:
+            raise SamerunError("The receipt is not signed.", hint=f"It has to be signed by {wanted}.")
+        return None
+    ed25519 = _ed25519()
+    from cryptography.exceptions import InvalidSignature
+
+    public = given["public_key"]
+    try:
+        key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        key.verify(bytes.fromhex(given["signature"]), CONTEXT + receipt["digest"].encode("ascii"))
+    except (InvalidSignature, ValueError) as error:
+        raise SamerunError(
+            "The receipt's signature is wrong.", hint="It was changed, or signed by somebody who has not that key."
+        ) from error
+    if wanted is not None and wanted.lower() != public:
+        raise SamerunError(f"The receipt is signed by {public}.", hint=f"It has to be signed by {wanted}.")
+    return str(public)

@@ -1,0 +1,112 @@
+"""Run a program watched, as this process's stand-in, and put its receipt together when it has ended."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, Any
+
+from samerun.base import supervise
+from samerun.base.errors import SamerunError
+from samerun.base.launch import with_bootstrap
+from samerun.base.supervise import Ended
+from samerun.base.target import Target
+from samerun.record.config import ROLE_VARIABLE, VARIABLE, WatchConfig
+from samerun.record.receipt import receipt_file, signing
+from samerun.record.receipt.assemble import Assembled, assemble, facts_in, here, sections_of
+from samerun.record.receipt.code_version import code_version
+
+FACTS_VARIABLE = "SAMERUN_FACTS"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A run to be made. `outside`: the facts to go by where the program notes none itself."""
+
+    target: Target
+    form: str
+    version: str
+    held: dict[str, Any] | None
+    environment: Mapping[str, str]
+    outside: dict[str, Any]
+    depth: str = "steps"
+    stdout: IO[Any] | None = None
+    """Where the program's output goes; None: where ours does."""
+
+
+def run(request: Request, receipt: Path | None, key: Path | None = None) -> tuple[Ended, Assembled]:
+    """Run to the end and write the receipt, if a file is named; with depth "ops", keep the traces beside it.
+
+    `key`: sign it with this private key.
+
+    Raises SamerunError where the program cannot be started or the receipt cannot be written.
+    """
+    code = code_version(Path(request.target.user_folder or "."))
+    with tempfile.TemporaryDirectory(
+        prefix="samerun-", ignore_cleanup_errors=True, dir=_near(receipt) if request.depth == "ops" else None
+    ) as name:
+        folder = Path(name)
+        begin = time.time()
+        ended = _run_watched(request, folder)
+        made = _receipt_of(request, folder, ended, code, begin)
+        if key is not None:
+            made.receipt["signature"] = signing.sign(made.receipt["digest"], key)
+        if receipt is not None:
+            receipt_file.write(receipt, made, folder if request.depth == "ops" else None)
+    return ended, made
+
+
+def _near(receipt: Path | None) -> str | None:
+    """Traces by operator can be large: they are made where they will stay."""
+    return None if receipt is None else os.path.dirname(os.path.realpath(receipt))
+
+
+def _run_watched(request: Request, folder: Path) -> Ended:
+    watch = WatchConfig(
+        folder=str(folder), depth=request.depth, user_folder=request.target.user_folder, receipt=True
+    )
+    config = folder / "watch.json"
+    config.write_text(watch.to_json(), encoding="utf-8")
+    environment = with_bootstrap({**request.environment, VARIABLE: str(config), FACTS_VARIABLE: str(folder)})
+    environment.pop(ROLE_VARIABLE, None)
+    command = list(request.target.command)
+    try:
+        return supervise.run(command, environment, request.stdout)
+    except OSError as error:
+        raise SamerunError(f"{command[0]} cannot be started: {error.strerror}.") from error
+
+
+def _receipt_of(request: Request, folder: Path, ended: Ended, code: dict[str, Any], begin: float) -> Assembled:
+    sections, wrong = sections_of(folder)
+    words = list(request.target.shown)
+    if request.form == "module":
+        words = words[1:]  # "-m"
+    return assemble(
+        version=request.version,
+        command={"form": request.form, "words": words},
+        held=request.held,
+        ended={"exit_code": ended.exit_code, "signal": ended.signal},
+        code=code,
+        sections=sections,
+        wrong=wrong,
+        facts=facts_in(folder),
+        outside=request.outside,
+        circumstances=circumstances(begin),
+    )
+
+
+def circumstances(begin: float) -> dict[str, Any]:
+    """Times and place of a run that began at `begin`, in seconds since 1970."""
+    end = time.time()
+    return {**here(), "began": _told(begin), "ended": _told(end), "seconds": round(end - begin, 3)}
+
+
+def _told(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
+
+

@@ -1,0 +1,173 @@
+"""`samerun.receipt`. A face: brings the recording of this process and the facts about it together."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from samerun import __version__
+from samerun.base.errors import SamerunError
+from samerun.record import start
+from samerun.record.config import ROLE_VARIABLE, WatchConfig
+from samerun.record.recorder import Recorder
+
+FOLDER_VARIABLE = "SAMERUN_RECEIPT_FOLDER"
+"""Where receipts of this process go instead: samerun verify must not overwrite the one it verifies."""
+
+
+@contextmanager
+def receipt(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None) -> Iterator[None]:
+    """Record what this process does inside the block, and write its receipt to `path` at the end.
+
+    The receipt is written also when the block ends with an exception, and says so. It replaces an earlier one
+    as a whole; a process that is killed leaves the earlier one. Of several ranks (RANK in the environment) rank
+    0 writes to `path` and each other one beside it, `run.rank1.json`: one receipt of the whole job is made by
+    `samerun run --receipt FILE -- torchrun ...`.
+
+    key: a file with an Ed25519 private key (PEM) that signs it. Raises SamerunError if it cannot be written.
+
+        with samerun.receipt("run.json"):
+            train()
+    """
+    to = _file(Path(path))
+    from samerun.record.receipt.code_version import code_version
+
+    code = code_version(Path(sys.argv[0] if sys.argv and sys.argv[0] else ".").resolve().parent)
+    begin, pid = time.time(), os.getpid()
+    with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
+        taken = _begin(folder)
+        failed: BaseException | None = None
+        try:
+            yield
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            if os.getpid() == pid:  # a forked child leaves the block too
+                sections, wrong = taken.end()
+                _write(to, sections, wrong, code, begin, failed, Path(key) if key is not None else None)
+
+
+class _Whole:
+    """The recorder works for this block alone."""
+
+    def __init__(self, folder: str, recorder: Recorder | None) -> None:
+        self.folder = folder
+        self.role = os.environ.pop(ROLE_VARIABLE, None)
+        config = WatchConfig(folder=folder, depth="steps", receipt=True)
+        if recorder is None:
+            started = start.start(config)
+            assert started is not None
+            self.recorder = started
+        else:
+            self.recorder = recorder
+            recorder.begin_again(config)
+
+    def end(self) -> tuple[list[Any], list[str]]:
+        from samerun.record.receipt.assemble import sections_of
+
+        self.recorder.finish()
+        os.environ.pop(ROLE_VARIABLE, None)
+        if self.role is not None:
+            os.environ[ROLE_VARIABLE] = self.role
+        return sections_of(Path(self.folder))
+
+
+class _Slice:
+    """The process is being recorded already: the block is a part of its trace."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.first = self._events()
+
+    def _events(self) -> int:
+        writer = self.recorder.writer or self.recorder.open()
+        if writer is None:
+            return 0
+        writer.flush()
+        return writer.count
+
+    def end(self) -> tuple[list[Any], list[str]]:
+        from dataclasses import replace
+
+        from samerun.record.reader import Trace
+        from samerun.record.receipt.process_section import section_of
+
+        for call in list(self.recorder.at_end):
+            call()
+        last, writer = self._events(), self.recorder.writer
+        if writer is None:
+            return [], [f"the recording had stopped: {self.recorder.failure}"]
+        section = section_of(Trace(Path(writer.path)), self.first, last)
+        return [replace(section, whole=True)], []
+
+
+def _begin(folder: str) -> _Whole | _Slice:
+    recorder = start.current
+    if recorder is not None and not recorder.stopped:
+        return _Slice(recorder)
+    return _Whole(folder, recorder)
+
+
+def _file(path: Path) -> Path:
+    """Where the receipt goes. Raises SamerunError now, where it could not be written later."""
+    from samerun.base.atomic_file import refuse_special
+    from samerun.base.program_command import check_writable
+
+    other = os.environ.get(FOLDER_VARIABLE)
+    if other:
+        path = Path(other) / path.name
+    rank = os.environ.get("RANK", "0")
+    if rank not in ("", "0"):
+        path = path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+    if path.is_dir():
+        raise SamerunError(f"receipt({str(path)!r}): that is a folder.", hint="Name a file, such as run.json.")
+    refuse_special(path)
+    check_writable("receipt:", str(path))
+    return path.absolute()
+
+
+def _write(
+    to: Path, sections: list[Any], wrong: list[str], code: dict[str, Any], begin: float, failed: BaseException | None,
+    key: Path | None,
+) -> None:  # fmt: skip
+    from samerun.control.facts import facts
+    from samerun.record.receipt import receipt_file, signing
+    from samerun.record.receipt.assemble import assemble
+    from samerun.record.receipt.watched_run import circumstances
+
+    now = facts("end of samerun.receipt")
+    ended: dict[str, Any] = {"exit_code": None, "signal": None}
+    ended["exception"] = None if failed is None else type(failed).__name__
+    script = os.path.relpath(sys.argv[0]) if sys.argv and sys.argv[0] else "-"
+    made = assemble(
+        version=__version__,
+        command={"form": "code", "words": [script, *sys.argv[1:]]},
+        held=_held(),
+        ended=ended,
+        code=code,
+        sections=sections,
+        wrong=wrong,
+        facts={os.getpid(): now},
+        outside=now,
+        circumstances=circumstances(begin),
+    )
+    if key is not None:
+        made.receipt["signature"] = signing.sign(made.receipt["digest"], key)
+    receipt_file.write(to, made)
+
+
+def _held() -> dict[str, Any] | None:
+    """How `samerun run` held this process still; None if it did not."""
+    try:
+        asked = json.loads(os.environ["SAMERUN_HOLD"])
+    except (KeyError, ValueError):
+        return None
+    return asked if isinstance(asked, dict) else None

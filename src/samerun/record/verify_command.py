@@ -1,0 +1,190 @@
+"""`samerun verify`. A face: brings receipts, the facts about this machine, and the report together."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from samerun import __version__
+from samerun.base.errors import SamerunError
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, check_writable, write_result
+from samerun.base.records import EXIT_CODES
+from samerun.base.target import Target, resolve
+from samerun.base.text import shown
+
+
+@click.command(
+    "verify",
+    cls=ProgramCommand,
+    options_metavar="[OPTIONS] RECEIPT [-- COMMAND...]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option("--command", "ask", is_flag=True, help="Show the recorded command, ask, and run it.")
+@click.option("--yes", is_flag=True, help="Run the recorded command without asking: you trust the receipt.")
+@click.option("--signed-by", metavar="KEY", help="Refuse the receipt unless it is signed by this public key (hex).")
+@click.option("--ignore-output", multiple=True, metavar="GLOB", help="Output files that do not count: logs with times.")
+@click.option("--json", "json_to", metavar="FILE", help="Write the answer as JSON; - for standard output.")
+@click.option("--quiet", is_flag=True, help="No report for people.")
+@click.pass_context
+def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: Any) -> None:
+    """Run again from a receipt, here and now, and compare what is computed.
+
+    Nothing is checked out or downloaded. What of the recorded circumstances cannot be met here is said first. A
+    receipt is data: its command runs only with --command (asks) or --yes; or name the command yourself behind
+    --. The program's output goes to standard error. Exit code 0: same. 1: different. 2: trouble, or nothing was
+    run.
+
+    \b
+    Examples:
+      samerun verify run.json
+      samerun verify --command run.json
+      samerun verify --yes --json - run.json
+      samerun verify run.json -- python train.py --epochs 3
+    """
+    try:
+        record = verify(*_receipt_and_target(ctx), json_to=json_to, quiet=quiet, **options)
+        if not quiet and json_to != "-":
+            from rich.console import Console
+
+            from samerun.report.verify import show
+
+            show(record, Console(highlight=False))
+        if json_to is not None:
+            write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
+    except SamerunError as error:
+        click.echo(f"samerun: {error}", err=True)
+        sys.exit(2)
+    sys.exit(EXIT_CODES[record["verdict"]])
+
+
+def _receipt_and_target(ctx: click.Context) -> tuple[Path, Target | None]:
+    """The receipt stands where other commands have the script; behind -- there may be a command."""
+    form, words = ctx.meta[FORM], ctx.meta[WORDS]
+    if form != "script":
+        raise SamerunError("No receipt is named.", hint="Try: samerun verify run.json")
+    if len(words) == 1:
+        return Path(words[0]), None
+    if words[1] != "--":
+        raise SamerunError(
+            f"Behind the receipt stands {shown(words[1])}.", hint="Options stand before it; a command behind --."
+        )
+    return Path(words[0]), resolve("command", words[2:])
+
+
+def verify(
+    path: Path,
+    own: Target | None,
+    *,
+    ask: bool,
+    yes: bool,
+    signed_by: str | None,
+    ignore_output: tuple[str, ...],
+    json_to: str | None,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Do it; returns the record of what came of it."""
+    from samerun.control.facts import outside
+    from samerun.record.receipt import recorded_command, signing
+    from samerun.record.receipt.diff import side_from
+    from samerun.record.receipt.unmet import unmet
+
+    check_writable("--json", json_to)
+    if path.is_dir():
+        raise SamerunError(f"{path} is a folder.", hint="Name a receipt: a file.")
+    recorded = side_from(path)
+    assert recorded.receipt is not None
+    receipt, now = recorded.receipt, outside()
+    shown_command = recorded_command.in_words(receipt["command"])
+    record: dict[str, Any] = {
+        "schema": 1,
+        "samerun": __version__,
+        "verdict": "trouble",
+        "receipt": str(path),
+        "command": shown_command,
+        "signed_by": signing.check(receipt, signed_by),
+        "unmet": unmet(receipt, now),
+        "ran": False,
+        "tier": None,
+        "notes": [],
+    }
+    if own is None:
+        if not (yes or ask):
+            record["notes"].append("Nothing was run. --command shows the recorded command and asks; --yes runs it.")
+            return record
+        own = recorded_command.target_of(receipt["command"])
+        if not yes and not click.confirm(f"The receipt's command is: {shown_command}\nRun it?", err=True):
+            record["notes"].append("Nothing was run.")
+            return record
+    elif receipt["command"]["form"] == "code":
+        own = replace(own, shown=tuple(receipt["command"]["words"]))
+    return {**record, **again(path, recorded, own, now, ignore_output), "ran": True}
+
+
+def again(path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore: tuple[str, ...]) -> dict[str, Any]:
+    """Run, as the recorded run was held still, and compare."""
+    from samerun.control.held import held_environment
+    from samerun.control.too_late import environment_wanted
+    from samerun.record.receipt.diff import diff, side_from, side_of
+    from samerun.record.receipt.recorded_command import safe_variables
+    from samerun.record.receipt.surroundings import Differing
+    from samerun.record.receipt.tiers import TIERS, tier_of
+    from samerun.record.receipt.watched_run import Request, run
+    from samerun.record.receipt_block import FOLDER_VARIABLE
+
+    receipt = recorded.receipt
+    in_code = receipt["command"]["form"] == "code"
+    environment = {**os.environ, **safe_variables(receipt["variables"])}
+    if receipt["held"] is not None:
+        wanted = environment_wanted(receipt["held"]["threads"])
+        environment = held_environment(environment, {n: v for n, v in wanted.items() if n not in environment},
+                                       receipt["held"])  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
+        if in_code:
+            environment[FOLDER_VARIABLE] = folder
+        request = Request(
+            target, receipt["command"]["form"], __version__, receipt["held"], environment, now, stdout=sys.stderr
+        )
+        ended, made = run(request, None)
+        expected = receipt["ended"]
+        if ended.exit_code != expected["exit_code"] and not (in_code and (ended.exit_code == 0 or _failed(expected))):
+            how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
+            raise SamerunError(f"The program ended with {how}; recorded is {_ending(expected)}.",
+                               hint="Does it run here by itself?")  # fmt: skip
+        if in_code:
+            side = replace(side_from(_made_by(Path(folder), path.name)), name="this run")
+        else:
+            # How the user wrote the command is no difference of the program.
+            side = side_of("this run", replace(made, receipt={**made.receipt, "command": receipt["command"]}))
+        told = diff(recorded, side, ignore)
+    told.pop("a"), told.pop("b")
+    tier = tier_of([Differing(**each) for each in told["surroundings"]])
+    return {**told, "tier": {"name": tier, "what": TIERS[tier]}}
+
+
+def _failed(expected: dict[str, Any]) -> bool:
+    return expected.get("exception") is not None
+
+
+def _ending(expected: dict[str, Any]) -> str:
+    if expected["signal"] is not None:
+        return f"signal {expected['signal']}"
+    return f"exit code {expected['exit_code'] if expected['exit_code'] is not None else 0}"
+
+
+def _made_by(folder: Path, name: str) -> Path:
+    """The receipt that the program itself has written again."""
+    found = sorted(folder.glob("*.json"))
+    for each in found:
+        if each.name == name or len(found) == 1:
+            return each
+    raise SamerunError(
+        f"The program wrote no receipt named {name}, but {', '.join(p.name for p in found) or 'none at all'}.",
+        hint="Verify it under the name that the program gave it.",
+    )

@@ -1,0 +1,90 @@
+"""What `samerun diff` shows: the verdict, where the runs part, and what of their surroundings may be the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from samerun.base.text import shown
+
+STYLES = {"same": "bold green", "different": "bold red", "trouble": "bold yellow"}
+LIKELY = 45
+"""Differences of at least this rank are told with what they change."""
+MOST_MINOR = 6
+
+
+def show(record: dict[str, Any], console: Console) -> None:
+    """Print the record of a diff; reads well in 80 columns. Text from receipts is made fit for a terminal."""
+    text = Text(record["verdict"].upper(), style=STYLES[record["verdict"]])
+    text.append(f"  {shown(record['a'])}  {shown(record['b'])}", style="default not bold")
+    if record["verdict"] == "same":
+        text.append(f"\n      {record['steps']} optimizer steps, and every result", style="dim not bold")
+    console.print(text)
+    first = record["first_difference"]
+    if first is not None:
+        console.print()
+        console.print(Text("First difference", style="bold"))
+        for line in _where(record, first):
+            console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
+    _surroundings(record, console)
+    for note in record["notes"]:
+        console.print()
+        console.print(Text(shown(note, 1000), style="yellow"))
+
+
+def _where(record: dict[str, Any], first: dict[str, Any]) -> list[str]:
+    names = ", ".join(shown(name) for name in first["names"])
+    at = f"step {first['step']}" + (f" of {shown(first['process'])}" if first["process"] != "main" else "")
+    lines = {
+        "steps": [f"{at}: {names}"],
+        "count": [f"{at}: the runs made {names}"],
+        "mark": [f"mark {names}, after {first['step']} steps"],
+        "saved": [f"what was saved: {names}"],
+        "final": [f"the model at the end: {names}"],
+        "output": [f"the file written: {names}"],
+        "ended": [f"the end: {names}"],
+        "process": [f"process {shown(first['process'])}: {names}"],
+    }.get(first["what"], [f"{at}: {first['what']} {names}"])
+    operator = first.get("operator")
+    if operator is not None:
+        module = f" in {shown(operator['module'])}" if operator["module"] else ""
+        when = f"{operator['phase']}, step {operator['step']}"
+        lines.append(f"{shown(operator['name'])}{module} ({when}): {operator['what']}")
+        if operator["file"]:
+            lines.append(f"{shown(operator['file'])}:{operator['line']}")
+    earlier = record["generators_differ_earlier"]
+    if earlier is not None:
+        lines.append(f"already at step {earlier['step']}, not counted by itself: {', '.join(earlier['what'])}")
+    if record["others"]:
+        others = [f"{each['what']} {', '.join(shown(n) for n in each['names'])}" for each in record["others"][:5]]
+        lines.append("also: " + "; ".join(others))
+    return lines
+
+
+def _surroundings(record: dict[str, Any], console: Console) -> None:
+    everything = record["surroundings"]
+    if not everything:
+        if record["verdict"] == "different":
+            console.print()
+            console.print(Text("Nothing that a receipt holds of the surroundings differs.", style="bold"))
+            console.print(Padding(Text("samerun check finds what the program depends on."), (0, 0, 0, 2)))
+        return
+    likely = [one for one in everything if one["rank"] >= LIKELY]
+    minor = [one for one in everything if one["rank"] < LIKELY]
+    head = "What differs around them, the likeliest reason first"
+    console.print()
+    console.print(Text(head if record["verdict"] == "different" else "What differs around them", style="bold"))
+    table = Table.grid(padding=(0, 2))
+    for one in likely:
+        table.add_row(Text(shown(one["path"]), style="red"), Text(f"{shown(one['a'], 60)} | {shown(one['b'], 60)}"))
+        table.add_row("", Text(f"can change {one['changes']}", style="dim"))
+    for one in minor[:MOST_MINOR]:
+        row = f"{shown(one['a'], 60)} | {shown(one['b'], 60)}"
+        table.add_row(Text(shown(one["path"]), style="dim"), Text(row, style="dim"))
+    if len(minor) > MOST_MINOR:
+        table.add_row("", Text(f"and {len(minor) - MOST_MINOR} more: --json has them all", style="dim"))
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
