@@ -22,6 +22,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import samerun
 from samerun.base.errors import SamerunError, SeedError
 from samerun.control.seeds import torch_custom, torch_mps
 from samerun.control.seeds.derive import LARGEST, sub_seed
@@ -70,6 +71,10 @@ def draw_tensorflow() -> Any:
     return tensorflow.random.uniform((3,)).numpy().tolist()
 
 
+def draw_named() -> Any:
+    return samerun.stream("test").numpy.random() if samerun.get_rng_state()["streams"]["seed"] else None
+
+
 DRAWERS: dict[str, Callable[[], Any]] = {}
 # An odd number of normals: the second of a pair is then kept for the next call.
 DRAW: dict[str, Callable[[], Any]] = {
@@ -83,6 +88,7 @@ DRAW: dict[str, Callable[[], Any]] = {
     "opencv": draw_opencv,
     "polars": draw_polars,
     "tensorflow": draw_tensorflow,
+    "streams": lambda: (samerun.stream("test", seed=0).python.random(), draw_named()),
 }
 LIBRARIES = {"numba": "numba", "opencv": "cv2", "polars": "polars", "tensorflow": "tensorflow"}
 

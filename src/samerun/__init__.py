@@ -11,6 +11,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from samerun.base.errors import SamerunError, SeedError
+    from samerun.control.checkpoint import checkpoint, checkpoint_sequential
+    from samerun.control.isolation import fixed_rng
     from samerun.control.state import (
         get_rng_state,
         isolate_rng,
@@ -19,15 +21,23 @@ if TYPE_CHECKING:
         set_rng_state,
         unregister_rng,
     )
+    from samerun.control.state_dict import load_state_dict, state_dict
+    from samerun.control.stream import stream
 
 _WHERE = {
     "SamerunError": "samerun.base.errors",
     "SeedError": "samerun.base.errors",
+    "checkpoint": "samerun.control.checkpoint",
+    "checkpoint_sequential": "samerun.control.checkpoint",
+    "fixed_rng": "samerun.control.isolation",
     "get_rng_state": "samerun.control.state",
     "isolate_rng": "samerun.control.state",
+    "load_state_dict": "samerun.control.state_dict",
     "register_rng": "samerun.control.state",
     "seed_everything": "samerun.control.state",
     "set_rng_state": "samerun.control.state",
+    "state_dict": "samerun.control.state_dict",
+    "stream": "samerun.control.stream",
     "unregister_rng": "samerun.control.state",
 }
 
@@ -35,11 +45,17 @@ __all__ = [
     "SamerunError",
     "SeedError",
     "__version__",
+    "checkpoint",
+    "checkpoint_sequential",
+    "fixed_rng",
     "get_rng_state",
     "isolate_rng",
+    "load_state_dict",
     "register_rng",
     "seed_everything",
     "set_rng_state",
+    "state_dict",
+    "stream",
     "unregister_rng",
 ]
 

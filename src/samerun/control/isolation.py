@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import ParamSpec, TypeVar, overload
 
+from samerun.control.moment import Moment, put_back, take
 from samerun.control.seeds.derive import checked
-from samerun.control.snapshot import RNGState, get_rng_state, set_rng_state
-from samerun.control.streams import present_sources, put_in_force, seed_in_force, seed_sources
+from samerun.control.sources import present_sources, put_in_force, seed_sources
 from samerun.control.turns import in_turns
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class _Streams:
-    state: RNGState
-    present: frozenset[str]
-    in_force: int | None
 
 
 class Isolation:
@@ -29,19 +21,19 @@ class Isolation:
     def __init__(self, seed: int | None, resume: bool = False) -> None:
         self._seed = seed
         self._resume = resume  # go on, when entered again, where the last turn stopped
-        self._inside: _Streams | None = None
-        self._outside: list[_Streams] = []
+        self._inside: Moment | None = None
+        self._outside: list[Moment] = []
 
     def __enter__(self) -> None:
-        outside = _take()
+        outside = take()
         try:
             if self._inside is not None:
-                _put_back(self._inside)
+                put_back(self._inside)
             elif self._seed is not None:
                 put_in_force(self._seed)
                 seed_sources(self._seed, [one for one in present_sources() if one.name in outside.state])
         except BaseException:
-            _put_back(outside)
+            put_back(outside)
             raise
         self._outside.append(outside)
 
@@ -51,9 +43,9 @@ class Isolation:
         outside = self._outside.pop()
         try:
             if self._resume:
-                self._inside = _take()
+                self._inside = take()
         finally:
-            _put_back(outside)
+            put_back(outside)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         return in_turns(function, lambda: Isolation(self._seed, resume=True))
@@ -86,16 +78,25 @@ def isolate_rng(seed: Callable[P, R] | int | None = None) -> Callable[P, R] | Is
     return Isolation(None if seed is None else checked(seed, "isolate_rng"))
 
 
-def _take() -> _Streams:
-    present = frozenset(one.name for one in present_sources())
-    return _Streams(get_rng_state(), present, seed_in_force())
+@overload
+def fixed_rng(seed: Callable[P, R], /) -> Callable[P, R]: ...
+@overload
+def fixed_rng(seed: int = 0) -> Isolation: ...
+def fixed_rng(seed: Callable[P, R] | int = 0) -> Callable[P, R] | Isolation:
+    """Repeat what draws inside: every time the streams start from the same point; outside none moves.
 
+        with samerun.fixed_rng():
+            u, s, v = torch.svd_lowrank(matrix)      # draws, and yet is the same every time
 
-def _put_back(streams: _Streams) -> None:
-    put_in_force(streams.in_force)
-    try:
-        set_rng_state(streams.state, strict=False)
-    finally:
-        if streams.in_force is not None:
-            new = [one for one in present_sources() if one.name not in streams.present]
-            seed_sources(streams.in_force, new)
+        lowrank = samerun.fixed_rng(torch.svd_lowrank)
+
+    `with fixed_rng(seed=3):`, `@fixed_rng`, `@fixed_rng(seed=3)`; a context manager may be kept and entered
+    again, and each call of a decorated function starts from the same point. It is `isolate_rng` with a seed
+    that has a default: what that says of generators, coroutines, threads and libraries holds here.
+
+    seed: a whole number from 0 to 2**64-1; 0 if not given, whatever `seed_everything` was given.
+    Raises SeedError for a seed that is none.
+    """
+    if callable(seed):
+        return Isolation(0)(seed)
+    return Isolation(checked(seed, "fixed_rng"))

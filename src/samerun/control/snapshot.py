@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from samerun.base.errors import SeedError
 from samerun.control.seeds.source import Source
-from samerun.control.streams import every_source, present_sources
+from samerun.control.sources import every_source, present_sources
 
 RNGState: TypeAlias = dict[str, Any]
 """Name of a source -> its state, opaque. Only numbers, strings, lists, dicts and CPU tensors (uint8), unless
 a registered generator brings others: it pickles, and `torch.load(weights_only=True)` takes it."""
 
+WHY_REFUSED = "It was saved with other devices or another version of the library, or it is damaged."
 _log = logging.getLogger("samerun")
 
 
@@ -25,8 +26,13 @@ def get_rng_state() -> RNGState:
     but gives no state (OpenCV, Polars, SentencePiece, CuPy, TensorFlow) is left out; a warning in the log
     "samerun" says so once.
     """
+    return states_of(present_sources())
+
+
+def states_of(sources: Iterable[Source]) -> RNGState:
+    """The state of each of `sources`, which are present; without those that give none."""
     state: RNGState = {}
-    for source in present_sources():
+    for source in sources:
         taken = source.get_state()
         if taken is None:
             _say_left_out(source)
@@ -46,34 +52,36 @@ def set_rng_state(state: Mapping[str, Any], *, strict: bool = True) -> None:
     if not isinstance(state, Mapping):
         hint = "Pass what get_rng_state() returned."
         raise SeedError(f"set_rng_state(): a state is a mapping, not a {type(state).__name__}.", hint)
-    here = {source.name: source for source in present_sources()}
+    here = [source.name for source in present_sources()]
     absent = [str(name) for name in state if name not in here]
     if strict and absent:
         raise SeedError(
             f"set_rng_state(): the state holds {', '.join(absent)}, which this process lacks"
             f" (it has {', '.join(here)}).",
-            _how_to_get(absent),
+            f"{how_to_get(absent)} Or pass strict=False to put back the others.",
         )
-    refused: list[tuple[str, Exception]] = []
-    for name, source in here.items():
+    for name, reason in set_states(state).items():
+        raise SeedError(f"set_rng_state(): {name} did not take its state: {reason}", WHY_REFUSED) from reason
+
+
+def set_states(state: Mapping[str, Any]) -> dict[str, Exception]:
+    """Put back the states of the sources that are present; those that refuse theirs, with the reason."""
+    refused: dict[str, Exception] = {}
+    for source in present_sources():
         try:
-            if name in state:
-                source.set_state(state[name])
+            if source.name in state:
+                source.set_state(state[source.name])
         except Exception as error:
-            refused.append((name, error))
-    if refused:
-        name, reason = refused[0]
-        raise SeedError(
-            f"set_rng_state(): {name} did not take its state: {reason}",
-            "It was saved with other devices or another version of the library, or it is damaged.",
-        ) from reason
+            refused[source.name] = error
+    return refused
 
 
-def _how_to_get(absent: list[str]) -> str:
+def how_to_get(absent: list[str]) -> str:
+    """The step that brings the sources of these names into this process."""
     modules = {source.name: source.module for source in every_source()}
     imports = list(dict.fromkeys(f"import {modules[name]}" for name in absent if modules.get(name)))
     register = [f"register_rng({name!r}, ...)" for name in absent if not modules.get(name)]
-    return f"Before it: {', '.join(imports + register)}. Or pass strict=False to put back the others."
+    return f"Before it: {', '.join(imports + register)}."
 
 
 @functools.cache

@@ -21,6 +21,10 @@ def _get_state() -> State:
 
 def _set_state(state: State) -> None:
     version, words, kept_gauss = state  # lists, if it went through JSON
+    if kept_gauss is not None and not isinstance(kept_gauss, float):
+        raise TypeError("the normal number that gauss() keeps is no float")
+    if max(words) >> 32:  # Python would cut it
+        raise ValueError("it holds a number of more than 32 bits")
     random.setstate((version, tuple(words), kept_gauss))
 
 

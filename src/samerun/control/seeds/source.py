@@ -19,7 +19,8 @@ class Source:
     available(): whether it can be seeded now. Looks only at what is imported, and never imports.
     seed(n): seed it with a whole number from 0 to 2**64-1, already its own (see `derive.py`).
     get_state(): a copy of its state, or None when the library does not give it; then `note` says so.
-    set_state(state): put back what `get_state` gave.
+    set_state(state): put back what `get_state` gave. Raises OtherDevices if it is of more or fewer devices.
+    dormant(): whether taking its state now would start a device.
     """
 
     name: str
@@ -29,6 +30,14 @@ class Source:
     get_state: Callable[[], State | None]
     set_state: Callable[[State], None]
     note: str = ""
+    dormant: Callable[[], bool] = lambda: False
+
+
+class OtherDevices(ValueError):
+    """A state of another number of devices than there are here."""
+
+    def __init__(self, saved: int, here: int) -> None:
+        super().__init__(f"it is of {saved} devices, and there are {here} here")
 
 
 def seed_only(

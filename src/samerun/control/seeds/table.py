@@ -15,6 +15,7 @@ from samerun.control.seeds import (
     polars,
     python,
     sentencepiece,
+    streams,
     tensorflow,
     torch_cpu,
     torch_cuda,
@@ -40,4 +41,5 @@ SOURCES: tuple[Source, ...] = (
     polars.SOURCE,
     sentencepiece.SOURCE,
     tensorflow.SOURCE,
+    streams.SOURCE,
 )

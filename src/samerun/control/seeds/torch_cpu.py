@@ -23,6 +23,8 @@ def _get_state() -> State:
 
 
 def _set_state(state: State) -> None:
+    if state.dim() != 1:  # torch itself takes any shape
+        raise ValueError(f"it has shape {list(state.shape)}, not one dimension")
     present("torch").set_rng_state(state.cpu())  # torch.load(map_location="cuda") moves it
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.control.seeds.loaded import loaded, present
-from samerun.control.seeds.source import Source, State
+from samerun.control.seeds.source import OtherDevices, Source, State
 
 RANDOM = ("manual_seed_all", "get_rng_state", "set_rng_state")
 DEVICE = ("_is_in_bad_fork", "is_available", "device_count")
@@ -43,9 +43,13 @@ def _get_state() -> State:
 def _set_state(state: State) -> None:
     here = _backend().device_count()
     if len(state) != here:
-        raise ValueError(f"it is of {len(state)} devices, and there are {here} here")
+        raise OtherDevices(len(state), here)
     for index, one in enumerate(state):
         _backend().set_rng_state(one.cpu(), index)
 
 
-SOURCE = Source("torch_custom", "torch", _available, _seed, _get_state, _set_state)
+def _dormant() -> bool:
+    return not getattr(_backend(), "is_initialized", lambda: True)()
+
+
+SOURCE = Source("torch_custom", "torch", _available, _seed, _get_state, _set_state, dormant=_dormant)

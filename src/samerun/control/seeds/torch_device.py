@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.control.seeds.loaded import loaded, present
-from samerun.control.seeds.source import Source, State
+from samerun.control.seeds.source import OtherDevices, Source, State
 
 
 def device_source(backend: str) -> Source:
@@ -43,11 +43,14 @@ def device_source(backend: str) -> Source:
             return
         here = device().device_count()
         if len(state["devices"]) != here:
-            raise ValueError(f"it is of {len(state['devices'])} devices, and there are {here} here")
+            raise OtherDevices(len(state["devices"]), here)
         device().init()  # first: torch runs a queued seed after a queued state, and would undo it
         device().set_rng_state_all([one.cpu() for one in state["devices"]])
 
-    return Source(f"torch_{backend}", "torch", available, seed, get_state, set_state)
+    def dormant() -> bool:
+        return not device().is_initialized() and queued_seed(device()) is None
+
+    return Source(f"torch_{backend}", "torch", available, seed, get_state, set_state, dormant=dormant)
 
 
 def queued_seed(device: Any) -> int | None:
