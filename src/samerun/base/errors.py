@@ -21,3 +21,15 @@ class SamerunError(Exception):
 
 class SeedError(SamerunError, ValueError):
     """A seed, a state of random generators or the registration of one that samerun cannot use."""
+
+
+class DataError(SamerunError, ValueError):
+    """A dataset, an order, a loader or a loader's state that samerun cannot use."""
+
+
+class CheckpointError(SamerunError):
+    """A training checkpoint that cannot be written, is damaged, or does not fit what it is loaded into."""
+
+
+class OwnGeneratorWarning(UserWarning):
+    """A dataset or a transform draws from a generator of its own, which no key reaches."""
