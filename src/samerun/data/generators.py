@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -20,7 +21,7 @@ from samerun.control.seeds.derive import sub_seed
 from samerun.control.seeds.source import Source
 from samerun.control.sources import every_source, present_sources
 from samerun.control.stream import streams
-from samerun.data.keys import Keys, Realm
+from samerun.data.keys import Realm
 from samerun.data.numpy_hold import NumpyHold
 
 KINDS = frozenset({"python", "numpy", "torch"})
@@ -65,8 +66,8 @@ class Section:
     restore: False in a DataLoader worker, whose streams nobody else draws from.
     """
 
-    def __init__(self, realm: Realm, kinds: frozenset[str], restore: bool) -> None:
-        self._realm, self._kinds, self._restore = realm, kinds, restore
+    def __init__(self, seed: int, kinds: frozenset[str], restore: bool) -> None:
+        self._run_seed, self._kinds, self._restore = seed, kinds, restore
         self.python: Callable[[int], None] | None = _python_starter() if "python" in kinds else None
         self.numpy: Callable[[int], None] | None = _numpy_starter() if "numpy" in kinds else None
         self.torch: Callable[[int], Any] | None = torch.default_generator.manual_seed if "torch" in kinds else None
@@ -83,7 +84,7 @@ class Section:
                 self._torch_state = torch.default_generator.get_state()
             self._other_states = [(one, one.get_state()) for one in self.others]
             self._stream_state = _streams_source().get_state() if streams else None
-        process_seed.put_origin(self._realm.seed, _IN_SAMPLE)
+        process_seed.put_origin(self._run_seed, _IN_SAMPLE)
         return self
 
     def __exit__(
@@ -102,33 +103,39 @@ class Section:
         process_seed.put_origin(self._seed, self._origin)
         if self._restore and streams:
             source = _streams_source()
-            source.set_state(self._stream_state or {**source.get_state(), "streams": []})
+            now: Any = source.get_state()
+            source.set_state(self._stream_state or {**now, "streams": []})
             process_seed.put_origin(self._seed, self._origin)
 
-    def keys(self, numbers: list[int], repetitions: list[int] | None) -> Keys:
-        return self._realm.keys(numbers, repetitions, self._kinds)
-
-    def start_others(self, number: int, repetition: int) -> None:
-        """Start streams and `others` for one sample. Cheap where there are none."""
+    def keyed(self, realm: Realm, numbers: list[int], repetitions: list[int] | None) -> Iterator[None]:
+        """Start the generators for one sample after the other; each turn of the loop is one sample's."""
         global _sample
-        _sample = (self._realm, number, repetition)  # a stream that the sample makes asks for it
-        if streams or self.others:
-            key = self._realm.key64(number, repetition)
-            for stream in streams.values():
-                stream.restart()
-            for source in self.others:
-                source.seed(sub_seed(key, source.name))
+        keys = realm.keys(numbers, repetitions, self._kinds)
+        again = repetitions or itertools.repeat(0, len(numbers))
+        pairs = [(self.python, keys.python), (self.numpy, keys.numpy), (self.torch, keys.torch)]
+        starts = [(start, values) for start, values in pairs if start is not None and values is not None]
+        for at, (number, repetition) in enumerate(zip(numbers, again, strict=True)):
+            for start, values in starts:
+                start(values[at])
+            _sample = (realm, number, repetition)  # a stream that the sample makes asks for it
+            if streams or self.others:
+                self._start_others(realm.key64(number, repetition))
+            yield
 
-    def start(self, number: int, repetition: int = 0) -> None:
+    def start(self, realm: Realm, number: int, repetition: int = 0) -> None:
         """Start every generator for one sample, or for whatever else `number` counts."""
-        keys = self.keys([number], [repetition] if repetition else None)
-        if self.python is not None and keys.python is not None:
-            self.python(keys.python[0])
-        if self.numpy is not None and keys.numpy is not None:
-            self.numpy(keys.numpy[0])
-        if self.torch is not None and keys.torch is not None:
-            self.torch(keys.torch[0])
-        self.start_others(number, repetition)
+        next(self.keyed(realm, [number], [repetition] if repetition else None))
+
+    def _start_others(self, key: int) -> None:
+        for stream in streams.values():
+            stream.restart()
+        for source in self.others:
+            source.seed(sub_seed(key, source.name))
+
+
+def present_bit_generator() -> Any:
+    random_of_numpy: Any = np.random  # its stubs lack the function
+    return random_of_numpy.get_bit_generator()
 
 
 def _streams_source() -> Source:
@@ -137,7 +144,7 @@ def _streams_source() -> Source:
 
 def _python_starter() -> Callable[[int], None]:
     """`random.seed` for whole numbers, without what it does for other seeds."""
-    generator: Any = random._inst  # type: ignore[attr-defined]
+    generator: Any = random._inst
     seed = super(random.Random, generator).seed
 
     def start(key: int) -> None:
@@ -148,7 +155,7 @@ def _python_starter() -> Callable[[int], None]:
 
 
 def _numpy_starter() -> Callable[[int], None]:
-    if type(np.random.get_bit_generator()) is np.random.MT19937:
+    if type(present_bit_generator()) is np.random.MT19937:
         starter: Callable[[int], None] = np.random.seed
         return starter
     source = next(one for one in every_source() if one.name == "numpy")

@@ -58,4 +58,4 @@ class GroupedByLength(Order):
 
     def describe(self) -> str:
         digest = hashlib.blake2b(self.lengths.tobytes(), digest_size=8).hexdigest()
-        return f"GroupedByLength({self.length}, window={self.window}, lengths {digest})"
+        return f"GroupedByLength({self.length}, window={self.window}, lengths {digest}{self.own_seed()})"

@@ -46,9 +46,7 @@ class Realm:
     epoch: int
     what: str = "sample"
 
-    def keys(
-        self, numbers: Sequence[int], repetitions: Sequence[int] | None, kinds: frozenset[str]
-    ) -> Keys:
+    def keys(self, numbers: Sequence[int], repetitions: Sequence[int] | None, kinds: frozenset[str]) -> Keys:
         """The keys of samples, all at once. numbers: from 0 to 2**63-1, see `number_of`."""
         words = _words(self.seed, self.name, self.epoch, self.what)
         if len(numbers) < VECTORISED_FROM:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+_random: Any = np.random  # its stubs lack the functions on bit generators
 _WORDS = 624
 _BYTES = 4 * _WORDS + 4
 """The words, then the position in them."""
@@ -28,11 +29,11 @@ class NumpyHold:
 
     def take(self) -> None:
         """Remember the present state. The generator is to be started anew after it: this may draw."""
-        bit_generator = np.random.get_bit_generator()
-        if bit_generator is self._bit_generator and self._memory is not None:
-            if ctypes.string_at(bit_generator.ctypes.state_address, _BYTES) == self._memory:
-                self._normal = _kept_normal(bit_generator, self._memory)
-                return
+        bit_generator = _random.get_bit_generator()
+        known = self._memory if bit_generator is self._bit_generator else None
+        if known is not None and ctypes.string_at(bit_generator.ctypes.state_address, _BYTES) == known:
+            self._normal = _kept_normal(bit_generator, known)
+            return
         self._bit_generator, self._normal = bit_generator, None
         self._state = np.random.get_state(legacy=False)
         self._memory = _memory_of(bit_generator, self._state)
@@ -44,8 +45,8 @@ class NumpyHold:
         if self._memory is None or self._normal is not None:
             if self._memory is not None:
                 self._state = {**self._state, "has_gauss": 1, "gauss": self._normal}
-            if np.random.get_bit_generator() is not self._bit_generator:
-                np.random.set_bit_generator(self._bit_generator)
+            if _random.get_bit_generator() is not self._bit_generator:
+                _random.set_bit_generator(self._bit_generator)
             np.random.set_state(self._state)
             return
         np.random.mtrand._rand.seed(0)  # drops a normal that was kept meanwhile

@@ -44,7 +44,10 @@ class Order(Sampler[int]):
 
     def describe(self) -> str:
         """What decides on the order besides seed and epoch: goes into a loader's state, to be compared."""
-        return f"{type(self).__name__}({self.length})"
+        return f"{type(self).__name__}({self.length}{self.own_seed()})"
+
+    def own_seed(self) -> str:
+        return "" if self.seed is None else f", seed={self.seed}"
 
     def size(self) -> int:
         """How many samples the dataset must have."""
@@ -88,7 +91,10 @@ class Sequential(Order):
     """0, 1, 2, ...: the same in every epoch."""
 
     def __init__(self, n: int) -> None:
-        super().__init__(n, seed=0, name="")
+        super().__init__(n, seed=None, name="")
+
+    def seed_for(self, otherwise: int | None = None) -> int:
+        return 0
 
     def at(self, positions: Any, *, epoch: int, seed: int) -> Any:
         return positions
@@ -97,6 +103,6 @@ class Sequential(Order):
 def _length(length: Any, call: str) -> int:
     if isinstance(length, bool) or not isinstance(length, Integral):
         raise DataError(f"{call}({length!r}): the number of samples is a whole number, not a {type(length).__name__}.")
-    if not 0 <= length <= 2**62:
+    if not 0 <= int(length) <= 2**62:
         raise DataError(f"{call}({length}): the number of samples is from 0 to 2**62.")
     return int(length)

@@ -65,7 +65,8 @@ class Weighted(Order):
 
     def describe(self) -> str:
         digest = hashlib.blake2b(self.weights.tobytes(), digest_size=8).hexdigest()
-        return f"Weighted({self.length} of {self.weights.size}, replacement={self.replacement}, weights {digest})"
+        kind = f"replacement={self.replacement}, weights {digest}{self.own_seed()}"
+        return f"Weighted({self.length} of {self.weights.size}, {kind})"
 
     def size(self) -> int:
         return int(self.weights.size)
