@@ -111,12 +111,25 @@ class Section:
         """Start the generators for one sample after the other; each turn of the loop is one sample's."""
         global _sample
         keys = realm.keys(numbers, repetitions, self._kinds)
-        again = repetitions or itertools.repeat(0, len(numbers))
-        pairs = [(self.python, keys.python), (self.numpy, keys.numpy), (self.torch, keys.torch)]
-        starts = [(start, values) for start, values in pairs if start is not None and values is not None]
-        for at, (number, repetition) in enumerate(zip(numbers, again, strict=True)):
-            for start, values in starts:
-                start(values[at])
+        again = repetitions or itertools.repeat(0)
+        # Written out: this is what keying costs. A missing kind is a call that does nothing.
+        python, numpy, torch = self.python or _nothing, self.numpy or _nothing, self.torch
+        kept: Any = random._inst if self.python is not None else _Kept()
+        columns = (numbers, again, keys.python or again, keys.numpy or again, keys.torch or again)
+        if self._kinds == {"torch"} and torch is not None:
+            for number, repetition, key in zip(numbers, again, keys.torch or (), strict=False):
+                torch(key)
+                _sample = (realm, number, repetition)
+                if streams or self.others:
+                    self._start_others(realm.key64(number, repetition))
+                yield
+            return
+        torch = torch or _nothing
+        for number, repetition, key_p, key_n, key_t in zip(*columns, strict=False):
+            python(key_p)
+            kept.gauss_next = None
+            numpy(key_n)
+            torch(key_t)
             _sample = (realm, number, repetition)  # a stream that the sample makes asks for it
             if streams or self.others:
                 self._start_others(realm.key64(number, repetition))
@@ -142,16 +155,21 @@ def _streams_source() -> Source:
     return next(one for one in every_source() if one.name == "streams")
 
 
+class _Kept:
+    """In the place of Python's generator, where that is not keyed."""
+
+    gauss_next: float | None = None
+
+
+def _nothing(key: int) -> None:
+    pass
+
+
 def _python_starter() -> Callable[[int], None]:
-    """`random.seed` for whole numbers, without what it does for other seeds."""
+    """`random.seed` for whole numbers, but for the normal number that `gauss` keeps: the caller drops it."""
     generator: Any = random._inst
-    seed = super(random.Random, generator).seed
-
-    def start(key: int) -> None:
-        seed(key)
-        generator.gauss_next = None
-
-    return start
+    starter: Callable[[int], None] = super(random.Random, generator).seed
+    return starter
 
 
 def _numpy_starter() -> Callable[[int], None]:
