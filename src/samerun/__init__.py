@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from samerun.base.errors import SamerunError, SeedError, SwitchError, TooLateError, UnseededError
-    from samerun.control.checkpoint import checkpoint, checkpoint_sequential
+    from samerun import data
+    from samerun.base.errors import (
+        CheckpointError,
+        DataError,
+        SamerunError,
+        SeedError,
+        SwitchError,
+        TooLateError,
+        UnseededError,
+    )
+    from samerun.control.checkpoint import checkpoint_sequential
     from samerun.control.isolation import fixed_rng
     from samerun.control.mode import deterministic
     from samerun.control.state import (
@@ -24,16 +33,19 @@ if TYPE_CHECKING:
     )
     from samerun.control.state_dict import load_state_dict, state_dict
     from samerun.control.stream import stream
+    from samerun.data.checkpoint import checkpoint
     from samerun.record.mark import mark
     from samerun.record.receipt_block import receipt
 
 _WHERE = {
+    "CheckpointError": "samerun.base.errors",
+    "DataError": "samerun.base.errors",
     "SamerunError": "samerun.base.errors",
     "SeedError": "samerun.base.errors",
     "SwitchError": "samerun.base.errors",
     "TooLateError": "samerun.base.errors",
     "UnseededError": "samerun.base.errors",
-    "checkpoint": "samerun.control.checkpoint",
+    "checkpoint": "samerun.data.checkpoint",
     "checkpoint_sequential": "samerun.control.checkpoint",
     "deterministic": "samerun.control.mode",
     "fixed_rng": "samerun.control.isolation",
@@ -50,7 +62,12 @@ _WHERE = {
     "unregister_rng": "samerun.control.state",
 }
 
+_ROOMS = frozenset({"data"})
+"""Public as modules."""
+
 __all__ = [
+    "CheckpointError",
+    "DataError",
     "SamerunError",
     "SeedError",
     "SwitchError",
@@ -59,6 +76,7 @@ __all__ = [
     "__version__",
     "checkpoint",
     "checkpoint_sequential",
+    "data",
     "deterministic",
     "fixed_rng",
     "get_rng_state",
@@ -76,11 +94,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in _ROOMS:
+        return import_module(f"samerun.{name}")
     module = _WHERE.get(name)
     if module is None:
         raise AttributeError(f"module 'samerun' has no attribute {name!r}")
-    from importlib import import_module
-
     value = globals()[name] = getattr(import_module(module), name)
     return value
 

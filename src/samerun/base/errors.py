@@ -33,3 +33,15 @@ class TooLateError(SamerunError, RuntimeError):
 
 class UnseededError(SamerunError, RuntimeError):
     """Strict mode: the program's own code made a generator without a seed, or drew from the system's entropy."""
+
+
+class DataError(SamerunError, ValueError):
+    """A dataset, an order, a loader or a loader's state that samerun cannot use."""
+
+
+class CheckpointError(SamerunError):
+    """A training checkpoint that cannot be written, is damaged, or does not fit what it is loaded into."""
+
+
+class OwnGeneratorWarning(UserWarning):
+    """A dataset or a transform draws from a generator of its own, which no key reaches."""

@@ -27,6 +27,12 @@ def put(value: int | None, place: str = "") -> None:
     _seed, _origin = value, Origin(place, worker_seed(), rank=_origin.rank)
 
 
+def put_origin(value: int | None, origin: Origin) -> None:
+    """Derive from `value` from now on, as a process that came to it as `origin` says."""
+    global _seed, _origin
+    _seed, _origin = value, origin
+
+
 def for_spawned_child() -> Origin:
     """The origin to be sent to a child that is being spawned."""
     global _children

@@ -1,0 +1,88 @@
+"""`samerun.checkpoint`: called, it checkpoints activations; `.save` and `.load` are for a whole training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from samerun.control.checkpoint import checkpoint as checkpoint_activations
+
+
+class Checkpoint:
+    """Two things that go by this name.
+
+    hidden = samerun.checkpoint(block, hidden, use_reentrant=False)      # activation checkpointing
+    samerun.checkpoint.save("last.pt", model=model, optimizer=optimizer, loader=loader, extra={"step": step})
+    extra = samerun.checkpoint.load("last.pt", model=model, optimizer=optimizer, loader=loader)
+    """
+
+    __name__ = "checkpoint"
+
+    def __call__(self, function: Callable[..., Any], *args: Any, preserve_rng_state: bool = True, **kwargs: Any) -> Any:
+        return checkpoint_activations(function, *args, preserve_rng_state=preserve_rng_state, **kwargs)
+
+    __call__.__doc__ = checkpoint_activations.__doc__
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        model: Any = None,
+        optimizer: Any = None,
+        scheduler: Any = None,
+        scaler: Any = None,
+        loader: Any = None,
+        extra: Any = None,
+    ) -> None:
+        """Write everything that is needed to go on exactly: these, and every random generator of the process.
+
+        model, optimizer, scheduler, scaler, loader: whatever has `state_dict()`, or a dict or list of such.
+        extra: plain values of your own (numbers, strings, lists, dicts, tensors), which `load` returns.
+
+        The file is written beside `path`, synced, and then takes its place; what stood there is kept as
+        `path + ".previous"`. So there is a whole checkpoint at every moment, also if the process is killed. It
+        is a file of `torch.save` that `torch.load(path, weights_only=True)` reads, and holds a digest of every
+        part.
+
+        In a distributed run all ranks must call it: rank 0 writes its own parts and the generators of all.
+
+        Raises CheckpointError if a part has no `state_dict()`, a value is not plain, or the file cannot be
+        written; then the checkpoint that was there is still there.
+        """
+        from samerun.data.training import save
+
+        parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "loader": loader}
+        save(path, {name: part for name, part in parts.items() if part is not None}, extra)
+
+    def load(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        model: Any = None,
+        optimizer: Any = None,
+        scheduler: Any = None,
+        scaler: Any = None,
+        loader: Any = None,
+        rng: bool = True,
+    ) -> Any:
+        """Put back what `save` wrote, the random generators last; return its `extra`.
+
+        Call it right before the next step: what is made after it may draw. What is not passed is not put back:
+        a model alone for evaluation, say (with rng=False the generators stay as they are).
+
+        Raises CheckpointError, and changes nothing, if there is no file, if it is damaged (a digest does not
+        match; the error says whether the previous one is whole), or if it lacks a part that is passed.
+        CheckpointError too if a part does not take its state, such as a model with other layers: then parts
+        before it have changed.
+        """
+        from samerun.data.training import load
+
+        parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "loader": loader}
+        return load(path, {name: part for name, part in parts.items() if part is not None}, rng)
+
+    def __repr__(self) -> str:
+        return "samerun.checkpoint"
+
+
+checkpoint = Checkpoint()

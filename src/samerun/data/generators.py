@@ -1,0 +1,180 @@
+"""The global generators of this process: start them from keys, and put them back where they stood.
+
+`torch.manual_seed` formats stack traces and takes 200 us; the default generator's own method takes 1.5.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+
+from samerun.control import process_seed
+from samerun.control.place import Origin
+from samerun.control.seeds.derive import sub_seed
+from samerun.control.seeds.source import Source
+from samerun.control.sources import every_source, present_sources
+from samerun.control.stream import streams
+from samerun.data.keys import Realm
+from samerun.data.numpy_hold import NumpyHold
+
+KINDS = frozenset({"python", "numpy", "torch"})
+"""What is keyed by its name; `others` below is always keyed."""
+
+
+class _InSample(Origin):
+    """The place of named streams while a sample is being loaded: the sample, wherever it is loaded."""
+
+    def here(self) -> str:
+        realm, number, repetition = _sample
+        return f"data/{realm.what}/{realm.name}/{realm.epoch}/{number}/{repetition}"
+
+
+_sample: tuple[Realm, int, int] = (Realm(0, "", 0), 0, 0)
+_IN_SAMPLE = _InSample()
+_numpy_hold = NumpyHold()
+_others: tuple[tuple[int, int], list[Source]] | None = None
+
+
+def others() -> list[Source]:
+    """Further generators that are here and in use: registered ones, devices', other libraries'."""
+    global _others
+    known = (len(sys.modules), len(every_source()))
+    if _others is None or _others[0] != known:
+        found = [one for one in present_sources() if one.name not in KINDS | {"streams"}]
+        _others = known, found
+    return [one for one in _others[1] if _in_use(one)]
+
+
+def _in_use(source: Source) -> bool:
+    """Whether seeding it is cheap: a device that nobody has started keeps a queue, with a stack trace each."""
+    if not source.name.startswith("torch_"):
+        return True
+    device: Any = getattr(torch, source.name.removeprefix("torch_"), None)
+    return bool(getattr(device, "is_initialized", lambda: True)())
+
+
+class Section:
+    """Between entering and leaving, `start` starts generators; on leaving, they stand where they stood.
+
+    restore: False in a DataLoader worker, whose streams nobody else draws from.
+    """
+
+    def __init__(self, seed: int, kinds: frozenset[str], restore: bool) -> None:
+        self._run_seed, self._kinds, self._restore = seed, kinds, restore
+        self.python: Callable[[int], None] | None = _python_starter() if "python" in kinds else None
+        self.numpy: Callable[[int], None] | None = _numpy_starter() if "numpy" in kinds else None
+        self.torch: Callable[[int], Any] | None = torch.default_generator.manual_seed if "torch" in kinds else None
+        self.others = others()
+
+    def __enter__(self) -> Section:
+        self._seed, self._origin = process_seed.seed(), process_seed.origin()
+        if self._restore:
+            if self.python is not None:
+                self._python_state = random.getstate()
+            if self.numpy is not None:
+                _numpy_hold.take()
+            if self.torch is not None:
+                self._torch_state = torch.default_generator.get_state()
+            self._other_states = [(one, one.get_state()) for one in self.others]
+            self._stream_state = _streams_source().get_state() if streams else None
+        process_seed.put_origin(self._run_seed, _IN_SAMPLE)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._restore:
+            if self.python is not None:
+                random.setstate(self._python_state)
+            if self.numpy is not None:
+                _numpy_hold.put_back()
+            if self.torch is not None:
+                torch.default_generator.set_state(self._torch_state)
+            for one, state in self._other_states:
+                if state is not None:
+                    one.set_state(state)
+        process_seed.put_origin(self._seed, self._origin)
+        if self._restore and streams:
+            source = _streams_source()
+            now: Any = source.get_state()
+            source.set_state(self._stream_state or {**now, "streams": []})
+            process_seed.put_origin(self._seed, self._origin)
+
+    def keyed(self, realm: Realm, numbers: list[int], repetitions: list[int] | None) -> Iterator[None]:
+        """Start the generators for one sample after the other; each turn of the loop is one sample's."""
+        global _sample
+        keys = realm.keys(numbers, repetitions, self._kinds)
+        again = repetitions or itertools.repeat(0)
+        # Written out: this is what keying costs. A missing kind is a call that does nothing.
+        python, numpy, torch = self.python or _nothing, self.numpy or _nothing, self.torch
+        kept: Any = random._inst if self.python is not None else _Kept()
+        columns = (numbers, again, keys.python or again, keys.numpy or again, keys.torch or again)
+        if self._kinds == {"torch"} and torch is not None:
+            for number, repetition, key in zip(numbers, again, keys.torch or (), strict=False):
+                torch(key)
+                _sample = (realm, number, repetition)
+                if streams or self.others:
+                    self._start_others(realm.key64(number, repetition))
+                yield
+            return
+        torch = torch or _nothing
+        for number, repetition, key_p, key_n, key_t in zip(*columns, strict=False):
+            python(key_p)
+            kept.gauss_next = None
+            numpy(key_n)
+            torch(key_t)
+            _sample = (realm, number, repetition)  # a stream that the sample makes asks for it
+            if streams or self.others:
+                self._start_others(realm.key64(number, repetition))
+            yield
+
+    def start(self, realm: Realm, number: int, repetition: int = 0) -> None:
+        """Start every generator for one sample, or for whatever else `number` counts."""
+        next(self.keyed(realm, [number], [repetition] if repetition else None))
+
+    def _start_others(self, key: int) -> None:
+        for stream in streams.values():
+            stream.restart()
+        for source in self.others:
+            source.seed(sub_seed(key, source.name))
+
+
+def present_bit_generator() -> Any:
+    random_of_numpy: Any = np.random  # its stubs lack the function
+    return random_of_numpy.get_bit_generator()
+
+
+def _streams_source() -> Source:
+    return next(one for one in every_source() if one.name == "streams")
+
+
+class _Kept:
+    """In the place of Python's generator, where that is not keyed."""
+
+    gauss_next: float | None = None
+
+
+def _nothing(key: int) -> None:
+    pass
+
+
+def _python_starter() -> Callable[[int], None]:
+    """`random.seed` for whole numbers, but for the normal number that `gauss` keeps: the caller drops it."""
+    generator: Any = random._inst
+    starter: Callable[[int], None] = super(random.Random, generator).seed
+    return starter
+
+
+def _numpy_starter() -> Callable[[int], None]:
+    if type(present_bit_generator()) is np.random.MT19937:
+        starter: Callable[[int], None] = np.random.seed
+        return starter
+    source = next(one for one in every_source() if one.name == "numpy")
+    return source.seed
