@@ -23,6 +23,7 @@ BELOW = {
     "report": {"base"},
     "record": {"base"},
     "data": {"control", "base"},
+    "numerics": {"control", "base"},
     "control": {"base"},
     "base": set(),
 }
