@@ -1,15 +1,30 @@
 """What pyproject.toml cannot say: the C sources. They are optional; without a compiler Python does their work."""
 
+from glob import glob
+
 from setuptools import Extension, setup
 
+# Loaded by ctypes: no tie to Python's ABI or torch's. (Extensions, because setuptools builds those.)
 setup(
     ext_modules=[
-        # Loaded by ctypes: no tie to Python's ABI or torch's. (An extension, because setuptools builds those.)
         Extension(
             "samerun.record._digest",
             ["native/digest.c"],
             extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra"],
             optional=True,
-        )
+        ),
+        # The bits are specified: no contraction of a*b + c. Neither of the last two flags changes a bit.
+        Extension(
+            "samerun.numerics._portable",
+            sorted(set(glob("native/*.c")) - {"native/digest.c"}),
+            depends=[*glob("native/*.h"), *glob("native/*.inc"), *glob("native/functions/*.h")],
+            extra_compile_args=[
+                *["-O3", "-std=gnu11", "-Wall", "-Wextra", "-ffp-contract=off"],
+                *["-fno-math-errno", "-fno-trapping-math"],
+            ],
+            libraries=["m"],
+            extra_link_args=["-pthread"],
+            optional=True,
+        ),
     ]
 )

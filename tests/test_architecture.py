@@ -22,6 +22,7 @@ BELOW = {
     "check": {"record", "base"},
     "report": {"base"},
     "record": {"base"},
+    "numerics": {"control", "base"},
     "control": {"base"},
     "base": set(),
 }

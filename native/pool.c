@@ -1,0 +1,157 @@
+#define _GNU_SOURCE
+#include "pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define PAUSE() _mm_pause()
+#else
+#define PAUSE() __asm__ volatile("" ::: "memory")
+#endif
+
+enum { MOST = 256, SPINS = 3000, PIECES_PER_THREAD = 4 };
+
+typedef void work_t(void *job, int64_t from, int64_t to);
+
+/* One job at a time. `turn` counts jobs; a worker that has seen this turn's job waits for the next. */
+static struct {
+    pthread_mutex_t busy; /* held by the thread whose job this is */
+    pthread_mutex_t lock; /* guards turn, wanted and sleeping workers */
+    pthread_cond_t wake, done;
+    int threads, workers;
+    uint64_t turn;
+    int wanted;  /* workers that this job may still take */
+    int working; /* workers inside this job */
+    work_t *work;
+    void *job;
+    int64_t n, piece, next;
+} pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
+          PTHREAD_COND_INITIALIZER, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* Rounding to nearest, subnormals kept: a program may have set its thread otherwise. */
+#if defined(__x86_64__)
+typedef unsigned mode_t_;
+static mode_t_ plain_mode(void) {
+    mode_t_ old = _mm_getcsr();
+    _mm_setcsr((old | 0x1F80) & ~0xE040U); /* exceptions masked; no flush, no denormals-are-zero, to nearest */
+    return old;
+}
+static void restore_mode(mode_t_ old) { _mm_setcsr(old); }
+#elif defined(__aarch64__)
+typedef uint64_t mode_t_;
+static mode_t_ plain_mode(void) {
+    mode_t_ old;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(old));
+    __asm__ volatile("msr fpcr, %0" ::"r"((uint64_t)0));
+    return old;
+}
+static void restore_mode(mode_t_ old) { __asm__ volatile("msr fpcr, %0" ::"r"(old)); }
+#else
+typedef int mode_t_;
+static mode_t_ plain_mode(void) { return 0; }
+static void restore_mode(mode_t_ old) { (void)old; }
+#endif
+
+static void take_pieces(void) {
+    mode_t_ old = plain_mode();
+    for (;;) {
+        int64_t from = __atomic_fetch_add(&pool.next, pool.piece, __ATOMIC_RELAXED);
+        if (from >= pool.n) break;
+        int64_t to = pool.n - from > pool.piece ? from + pool.piece : pool.n;
+        pool.work(pool.job, from, to);
+    }
+    restore_mode(old);
+}
+
+static void *worker(void *unused) {
+    (void)unused;
+    uint64_t seen = 0;
+    for (;;) {
+        /* The next operator often follows soon: look for it a moment before going to sleep. */
+        for (int i = 0; i < SPINS && __atomic_load_n(&pool.turn, __ATOMIC_ACQUIRE) == seen; i++) PAUSE();
+        pthread_mutex_lock(&pool.lock);
+        while (pool.turn == seen) pthread_cond_wait(&pool.wake, &pool.lock);
+        seen = pool.turn;
+        int mine = pool.wanted > 0;
+        if (mine) pool.wanted--, pool.working++;
+        pthread_mutex_unlock(&pool.lock);
+        if (!mine) continue;
+        take_pieces();
+        pthread_mutex_lock(&pool.lock);
+        if (--pool.working == 0) pthread_cond_signal(&pool.done);
+        pthread_mutex_unlock(&pool.lock);
+    }
+    return 0;
+}
+
+/* In a forked child there are no workers and locks may be held by threads that do not exist: a new pool. */
+static void in_child(void) {
+    pthread_mutex_init(&pool.busy, 0);
+    pthread_mutex_init(&pool.lock, 0);
+    pthread_cond_init(&pool.wake, 0);
+    pthread_cond_init(&pool.done, 0);
+    pool.workers = 0;
+    pool.turn = 0;
+    pool.wanted = pool.working = 0;
+}
+
+static void prepare(void) { pthread_atfork(0, 0, in_child); }
+
+static void start_workers(int wanted) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    while (pool.workers < wanted) {
+        pthread_t id;
+        if (pthread_create(&id, &attributes, worker, 0)) break; /* fewer threads, the same bits */
+        pool.workers++;
+    }
+    pthread_attr_destroy(&attributes);
+}
+
+static void alone(int64_t n, work_t *work, void *job) {
+    mode_t_ old = plain_mode();
+    work(job, 0, n);
+    restore_mode(old);
+}
+
+void samerun_parallel(int64_t n, int64_t grain, work_t *work, void *job) {
+    if (n <= 0) return;
+    if (grain < 1) grain = 1;
+    int threads = __atomic_load_n(&pool.threads, __ATOMIC_RELAXED);
+    if (threads > (n + grain - 1) / grain) threads = (int)((n + grain - 1) / grain);
+    if (threads < 2 || pthread_mutex_trylock(&pool.busy)) {
+        alone(n, work, job);
+        return;
+    }
+    pthread_once(&once, prepare);
+    start_workers(threads - 1);
+    int64_t piece = n / ((int64_t)threads * PIECES_PER_THREAD);
+    pthread_mutex_lock(&pool.lock);
+    pool.work = work, pool.job = job, pool.n = n, pool.piece = piece > grain ? piece : grain;
+    pool.next = 0;
+    pool.wanted = threads - 1;
+    __atomic_store_n(&pool.turn, pool.turn + 1, __ATOMIC_RELEASE);
+    pthread_cond_broadcast(&pool.wake);
+    pthread_mutex_unlock(&pool.lock);
+    take_pieces();
+    pthread_mutex_lock(&pool.lock);
+    pool.wanted = 0; /* whoever wakes up only now finds nothing left */
+    pthread_mutex_unlock(&pool.lock);
+    for (int i = 0; i < SPINS && __atomic_load_n(&pool.working, __ATOMIC_ACQUIRE); i++) PAUSE();
+    pthread_mutex_lock(&pool.lock);
+    while (pool.working) pthread_cond_wait(&pool.done, &pool.lock);
+    pthread_mutex_unlock(&pool.lock);
+    pthread_mutex_unlock(&pool.busy);
+}
+
+void samerun_set_threads(int threads) {
+    __atomic_store_n(&pool.threads, threads < 1 ? 1 : threads > MOST ? MOST : threads, __ATOMIC_RELAXED);
+}
+
+int samerun_get_threads(void) { return __atomic_load_n(&pool.threads, __ATOMIC_RELAXED); }

@@ -1,0 +1,17 @@
+/* Threads for kernels: a small pool that lives as long as the process and survives fork. */
+#ifndef SAMERUN_POOL_H
+#define SAMERUN_POOL_H
+
+#include <stdint.h>
+
+/* Call work(job, from, to) for pieces of at least `grain` that together make 0..n-1, and return when all are
+ * done. Pieces run in any order on any thread, so work must not depend on how 0..n-1 is cut. May be called
+ * from several threads at once and from inside work: whoever finds the pool busy works alone.
+ * Inside work, rounding is to nearest and subnormals are kept, whatever the caller's thread is set to. */
+void samerun_parallel(int64_t n, int64_t grain, void (*work)(void *job, int64_t from, int64_t to), void *job);
+
+/* How many threads share a job, the caller's included. At least 1, at most 256; others are moved in between. */
+void samerun_set_threads(int threads);
+int samerun_get_threads(void);
+
+#endif

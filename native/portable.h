@@ -1,0 +1,95 @@
+/* Arithmetic that CPU and CUDA sources share: what every result of the numerical specification is made of.
+ *
+ * Only single IEEE operations, in the order written. Compile with contraction off (-ffp-contract=off,
+ * nvcc -fmad=false) and without fast-math: a*b + c below is two roundings, fma32 and fma64 are one.
+ */
+#ifndef SAMERUN_PORTABLE_H
+#define SAMERUN_PORTABLE_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__FAST_MATH__)
+#error "the bits of these functions are specified: compile without -ffast-math"
+#endif
+
+#ifdef __CUDACC__
+#define PORTABLE static __host__ __device__ __forceinline__
+#else
+#define PORTABLE static inline __attribute__((always_inline, unused))
+#endif
+
+enum {
+    SUM_BLOCK = 4096, /* values of one block of a sum */
+    SUM_LANES = 32,   /* running sums inside a block; a warp of a GPU */
+};
+
+/* x + -0.0f == x for every x, -0.0f too: the term of a sum that is not there. */
+#define ABSENT32 (-0.0f)
+#define ABSENT64 (-0.0)
+
+PORTABLE float fma32(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+PORTABLE double fma64(double a, double b, double c) { return __builtin_fma(a, b, c); }
+
+PORTABLE uint32_t bits32(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return bits;
+}
+PORTABLE uint64_t bits64(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, 8);
+    return bits;
+}
+PORTABLE float float_of(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+PORTABLE double double_of(uint64_t bits) {
+    double x;
+    memcpy(&x, &bits, 8);
+    return x;
+}
+
+/* The magnitude of `size` with the sign of `sign`, which keeps -0.0 and the sign of a NaN. */
+PORTABLE double with_sign_of(double size, double sign) {
+    const uint64_t mask = 0x8000000000000000U;
+    return double_of((bits64(size) & ~mask) | (bits64(sign) & mask));
+}
+
+/* The 32 lanes of a block to one value: lane l += lane l+16, then +8, +4, +2, +1. */
+#define LANES_TO_ONE(lane, combine)                                                                      \
+    for (int half = SUM_LANES / 2; half; half /= 2)                                                      \
+        for (int l = 0; l < half; l++) (lane)[l] = combine((lane)[l], (lane)[l + half])
+
+/* The sums of n > 0 blocks to one, in place: adjacent pairs, level by level, an odd last one moves up. */
+#define BLOCKS_TO_ONE(block, n, combine)                                                                 \
+    for (int64_t left = (n); left > 1; left = (left + 1) / 2) {                                          \
+        for (int64_t pair = 0; pair < left / 2; pair++)                                                  \
+            (block)[pair] = combine((block)[2 * pair], (block)[2 * pair + 1]);                           \
+        if (left % 2) (block)[left / 2] = (block)[left - 1];                                             \
+    }
+
+#define PLUS(a, b) ((a) + (b))
+#define TIMES(a, b) ((a) * (b))
+
+/* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3; 2011).
+ * Key: the seed. Counter: `position` of the draw in its stream (low 64 bits), `block` of four words (high). */
+PORTABLE void philox(uint64_t seed, uint64_t position, uint64_t block, uint32_t out[4]) {
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    uint32_t c0 = (uint32_t)position, c1 = (uint32_t)(position >> 32);
+    uint32_t c2 = (uint32_t)block, c3 = (uint32_t)(block >> 32);
+    for (int turn = 0; turn < 10; turn++) {
+        uint64_t p0 = (uint64_t)0xD2511F53U * c0, p1 = (uint64_t)0xCD9E8D57U * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9U;
+        k1 += 0xBB67AE85U;
+    }
+    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+
+#endif

@@ -1,0 +1,129 @@
+"""The C library of kernels: find it, load it, call it. Without it the reference does the same work.
+
+Kernels take addresses of memory (``tensor.data_ptr()``) and sizes in elements. ctypes lets go of the
+interpreter's lock while they run. They compute on ``torch.get_num_threads()`` threads; the bits do not depend
+on how many.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.machinery
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from samerun.base.errors import SamerunError
+
+LEVEL_VARIABLE = "SAMERUN_NUMERICS_LEVEL"
+"""Environment variable: a level's name, or ``reference`` to do without the library."""
+REFERENCE = "reference"
+
+_TYPES: dict[str, Any] = {
+    "p": ctypes.c_void_p,
+    "l": ctypes.c_int64,
+    "u": ctypes.c_uint64,
+    "i": ctypes.c_int,
+    "f": ctypes.c_float,
+    "d": ctypes.c_double,
+}
+
+
+def available() -> bool:
+    """Whether the C library was built, loads here and is in use."""
+    return _library is not None and not _by_reference
+
+
+def levels() -> list[str]:
+    """The levels that this machine can run, slowest first; ``reference`` is always the first."""
+    if _library is None:
+        return [REFERENCE]
+    return [REFERENCE, *(name for name, number in _numbers.items() if _library.samerun_level_runs(number))]
+
+
+def level() -> str:
+    """The instructions in use: ``plain``, ``avx2``, ``avx512``, ``neon``, or ``reference`` without the library."""
+    if not available():
+        return REFERENCE
+    return bytes.decode(_library.samerun_level_name(_library.samerun_level()))
+
+
+def force_level(name: str | None) -> None:
+    """Use this level from now on, in every thread; None: the best of this machine. All give the same bits.
+
+    Raises SamerunError for a level that this machine cannot run.
+    """
+    global _by_reference
+    if name is not None and name not in levels():
+        raise SamerunError(
+            f"force_level({name!r}): this machine runs the levels {', '.join(levels())}.",
+            None
+            if _library is not None
+            else "The C library was not built: reinstall samerun where there is gcc or clang.",
+        )
+    _by_reference = name == REFERENCE
+    if _library is not None and not _by_reference:
+        _library.samerun_force_level(-1 if name is None else _numbers[name])
+
+
+def function(name: str, signature: str) -> Callable[..., Any]:
+    """A function of the library. `signature`: what it returns (``v``: nothing), then one letter an argument.
+
+    ``p`` address, ``l`` int64, ``u`` uint64, ``i`` int, ``f`` float, ``d`` double. Found when first called;
+    calling it where `available()` is false is a mistake of the caller.
+    """
+    found: Any = None
+
+    def call(*arguments: Any) -> Any:
+        nonlocal found
+        if found is None:
+            found = getattr(_library, name)
+            found.restype = _TYPES.get(signature[0])
+            found.argtypes = [_TYPES[letter] for letter in signature[1:]]
+        follow_torch()
+        return found(*arguments)
+
+    return call
+
+
+def follow_torch() -> None:
+    """Give the pool as many threads as torch computes with."""
+    global _threads
+    torch = sys.modules.get("torch")
+    threads = 1 if torch is None else torch.get_num_threads()
+    if threads != _threads:
+        _library.samerun_set_threads(threads)
+        _threads = threads
+
+
+def load() -> Any:
+    """The library, or None: not built, built for another machine, or numbers do not behave here."""
+    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+        path = Path(__file__).with_name(f"_portable{suffix}")
+        if path.exists():
+            break
+    else:
+        return None
+    try:
+        library = ctypes.CDLL(str(path))
+        library.samerun_level_name.restype = ctypes.c_char_p
+        return library if library.samerun_ready() else None
+    except (OSError, AttributeError):
+        return None
+
+
+def _names() -> dict[str, int]:
+    found: dict[str, int] = {}
+    while _library is not None and (name := _library.samerun_level_name(len(found))):
+        found[name.decode()] = len(found)
+    return found
+
+
+_library = load()
+_numbers = _names()
+_by_reference = False
+_threads = 0
+if LEVEL_VARIABLE in os.environ:
+    force_level(os.environ[LEVEL_VARIABLE] or None)

@@ -1,0 +1,48 @@
+"""Class S: sums and what is made of them. Arrays are [kept, n]; each row is reduced. float32 or float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+BLOCK, LANES = 4096, 32
+
+
+def tree(x: Any, combine: Callable[[Any, Any], Any], absent: float) -> Any:
+    """Reduce the last dimension of [kept, n], n > 0, in the order of class S."""
+    kept, n = x.shape
+    parts = []
+    for start in range(0, n, BLOCK):
+        block = x[:, start : start + BLOCK]
+        lanes = np.full((kept, LANES), absent, x.dtype)
+        for i in range(0, block.shape[1], LANES):
+            part = block[:, i : i + LANES]
+            width = part.shape[1]
+            lanes[:, :width] = combine(lanes[:, :width], part)
+        half = LANES // 2
+        while half:
+            lanes[:, :half] = combine(lanes[:, :half], lanes[:, half : 2 * half])
+            half //= 2
+        parts.append(lanes[:, 0].copy())
+    while len(parts) > 1:
+        pairs = [combine(parts[i], parts[i + 1]) for i in range(0, len(parts) - 1, 2)]
+        parts = pairs + parts[len(parts) - len(parts) % 2 :]
+    return parts[0]
+
+
+def sum(x: Any) -> Any:
+    """[kept, n] -> [kept]. Nothing sums to +0.0."""
+    if x.shape[1] == 0:
+        return np.zeros(x.shape[0], x.dtype)
+    with np.errstate(all="ignore"):
+        return tree(x, np.add, -0.0)
+
+
+def prod(x: Any) -> Any:
+    """[kept, n] -> [kept]. The product of nothing is 1."""
+    if x.shape[1] == 0:
+        return np.ones(x.shape[0], x.dtype)
+    with np.errstate(all="ignore"):
+        return tree(x, np.multiply, 1.0)
