@@ -9,6 +9,7 @@
 #endif
 
 #define LEVEL avx2
+#define VECTOR 32
 #include "kernels.inc"
 
 #if defined(__clang__)

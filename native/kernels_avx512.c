@@ -9,6 +9,7 @@
 #endif
 
 #define LEVEL avx512
+#define VECTOR 64
 #include "kernels.inc"
 
 #if defined(__clang__)

@@ -46,3 +46,25 @@ def prod(x: Any) -> Any:
         return np.ones(x.shape[0], x.dtype)
     with np.errstate(all="ignore"):
         return tree(x, np.multiply, 1.0)
+
+
+def reduced(term: str, x: Any, center: Any = None) -> Any:
+    """[kept, n] -> [kept]. `center`: [kept], for the term `square_from_center`."""
+    with np.errstate(all="ignore"):
+        if term == "product":
+            return prod(x)
+        if term == "square":
+            return sum(x * x)
+        if term == "square_from_center":
+            d = x - center[:, None]
+            return sum(d * d)
+        return sum(np.abs(x) if term == "abs" else x)
+
+
+def cumulated(product: bool, x: Any) -> Any:
+    """[outer, n, inner], along n."""
+    out = x.copy()
+    with np.errstate(all="ignore"):
+        for i in range(1, x.shape[1]):
+            out[:, i] = out[:, i - 1] * x[:, i] if product else out[:, i - 1] + x[:, i]
+    return out

@@ -1,0 +1,52 @@
+#include "sums.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+#include "pool.h"
+#include "portable.h"
+
+/* Dimensions that lie behind one another as one longer dimension are made one: fewer, longer runs. */
+typedef struct {
+    int n;
+    int64_t size[MOST_DIMENSIONS], stride[MOST_DIMENSIONS], total;
+} dims_t;
+
+static void add_dimension(dims_t *dims, int64_t size, int64_t stride) {
+    dims->total *= size;
+    if (size == 1) return;
+    int last = dims->n - 1;
+    if (last >= 0 && dims->stride[last] == stride * size) {
+        dims->size[last] *= size;
+        dims->stride[last] = stride;
+    } else {
+        dims->size[dims->n] = size;
+        dims->stride[dims->n++] = stride;
+    }
+}
+
+/* Where element `index` (row-major) lies. `run`: how many follow it with the same stride, itself included. */
+static int64_t offset_of(const dims_t *dims, int64_t index, int64_t *run, int64_t *stride) {
+    int64_t offset = 0;
+    *run = 1, *stride = 1;
+    for (int d = dims->n - 1; d >= 0; d--) {
+        int64_t at = index % dims->size[d];
+        if (d == dims->n - 1) *run = dims->size[d] - at, *stride = dims->stride[d];
+        offset += at * dims->stride[d];
+        index /= dims->size[d];
+    }
+    return offset;
+}
+
+/* `columns` outputs that lie next to each other are summed together. */
+enum { COLUMNS = 256, FEW_COLUMNS = 8 };
+
+#define REAL float
+#define NAME(name) name##32
+#include "sums.inc"
+#undef REAL
+#undef NAME
+#define REAL double
+#define NAME(name) name##64
+#include "sums.inc"

@@ -1,0 +1,153 @@
+"""Class S: sums over any dimensions of float32 and float64; bfloat16 and float16 compute in float32.
+
+`dims`: a dimension, several, or None for all. The order of the terms is that of the reduced dimensions, row-major.
+Every result is rounded to the type of x once.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+
+import torch
+
+from samerun.base.errors import SamerunError
+from samerun.numerics import library
+from samerun.numerics.reference import sums as reference
+from samerun.numerics.tensors import around, by_reference, compute_type, dense, dimensions
+
+Dims = int | Sequence[int] | None
+
+_TERMS = {"x": 0, "square": 1, "square_from_center": 2, "abs": 3, "product": 4}
+_sum = {
+    torch.float32: library.function("samerun_sum32", "iipppippu"),
+    torch.float64: library.function("samerun_sum64", "iipppippu"),
+}
+_cumulate = {
+    torch.float32: library.function("samerun_cumulate32", "vipplll"),
+    torch.float64: library.function("samerun_cumulate64", "vipplll"),
+}
+
+
+def tree(term: str, x: torch.Tensor, dims: list[int], center: torch.Tensor | None = None) -> torch.Tensor:
+    """The class S tree of the terms; float32 or float64. `center`: one value for each result, contiguous."""
+    kept = [dim for dim in range(x.ndim) if dim not in dims]
+    shape = [x.shape[dim] for dim in kept]
+    if not library.available():
+        rows = x.permute(*kept, *dims).reshape(math.prod(shape), math.prod(x.shape[dim] for dim in dims))
+        centers = None if center is None else center.reshape(-1)
+        found: torch.Tensor = by_reference(lambda *given: reference.reduced(term, *given), rows, centers)
+        return found.reshape(shape)
+    out = torch.empty(shape, dtype=x.dtype)
+    where = 0 if center is None else center.data_ptr()
+    layout, mask = array("q", (*x.shape, *x.stride())), 0
+    size = layout.buffer_info()[0]
+    for dim in dims:
+        mask |= 1 << dim
+    if not _sum[x.dtype](_TERMS[term], x.data_ptr(), where, out.data_ptr(), x.ndim, size, size + 8 * x.ndim, mask):
+        raise MemoryError(f"no memory for the block sums of {x.numel()} values")
+    return out
+
+
+def _start(operator: str, x: torch.Tensor, dims: Dims) -> tuple[torch.Tensor, list[int]]:
+    dtype = compute_type(operator, x)
+    if x.requires_grad:
+        x = x.detach()
+    return x if x.dtype == dtype else x.to(dtype), dimensions(dims, x.ndim)
+
+
+def _finish(result: torch.Tensor, x: torch.Tensor, dims: list[int], keepdim: bool) -> torch.Tensor:
+    if keepdim:
+        result = result.reshape([1 if dim in dims else size for dim, size in enumerate(x.shape)])
+    return result if result.dtype == x.dtype else result.to(x.dtype)
+
+
+def _count(x: torch.Tensor, dims: list[int]) -> int:
+    return math.prod(x.shape[dim] for dim in dims)
+
+
+def _divided(result: torch.Tensor, by: float) -> torch.Tensor:
+    """One rounding; `by` is rounded to the type first. (A tensor, so that no reciprocal is multiplied.)"""
+    return result / torch.full_like(result, by)
+
+
+def sum(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
+    """The sum over `dims`. Nothing sums to +0.0."""
+    wide, over = _start("sum", x, dims)
+    return _finish(tree("x", wide, over), x, over, keepdim)
+
+
+def prod(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
+    """The product over `dims`, in the tree of class S. The product of nothing is 1."""
+    wide, over = _start("prod", x, dims)
+    return _finish(tree("product", wide, over), x, over, keepdim)
+
+
+def mean(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
+    """sum / n. The mean of nothing is NaN."""
+    wide, over = _start("mean", x, dims)
+    return _finish(_divided(tree("x", wide, over), _count(x, over)), x, over, keepdim)
+
+
+def var_mean(
+    x: torch.Tensor, dims: Dims = None, correction: float = 1, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The variance and the mean: m = sum(x) / n, then sum((x - m)^2) / max(0, n - correction)."""
+    wide, over = _start("var", x, dims)
+    n = _count(x, over)
+    center = _divided(tree("x", wide, over), n)
+    squares = tree("square_from_center", wide, over, center)
+    variance = _divided(squares, max(0, n - correction))
+    return _finish(variance, x, over, keepdim), _finish(center, x, over, keepdim)
+
+
+def var(x: torch.Tensor, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> torch.Tensor:
+    """The variance; see `var_mean`."""
+    return var_mean(x, dims, correction, keepdim)[0]
+
+
+def std(x: torch.Tensor, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> torch.Tensor:
+    """The square root of the variance, before that is rounded to the type of x."""
+    wide, over = _start("std", x, dims)
+    return _finish(var(wide, over, correction).sqrt(), x, over, keepdim)
+
+
+def norm(x: torch.Tensor, order: float = 2, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
+    """The vector norm: order 2 is sqrt(sum(x*x)), 1 sum(|x|), 0 the number of values that are not 0, inf and -inf
+    the largest and smallest |x|.
+    """
+    wide, over = _start("norm", x, dims)
+    if order == 2:
+        result = tree("square", wide, over).sqrt()
+    elif order == 1:
+        result = tree("abs", wide, over)
+    elif order == 0:
+        result = tree("x", (wide != 0).to(wide.dtype), over)
+    elif math.isinf(order):
+        result = wide.abs().amax(over) if order > 0 else wide.abs().amin(over)
+    else:
+        raise SamerunError(f"norm: order {order} has no portable kernel.", "It has one for 0, 1, 2, inf and -inf.")
+    return _finish(result, x, over, keepdim)
+
+
+def _cumulated(operator: str, product: bool, x: torch.Tensor, dim: int) -> torch.Tensor:
+    wide = dense(x, compute_type(operator, x))
+    outer, n, inner = around(wide, *dimensions(dim, x.ndim) or [0])
+    if not library.available():
+        shaped = wide.reshape(outer, n, inner)
+        found: torch.Tensor = by_reference(lambda given: reference.cumulated(product, given), shaped)
+        return found.reshape(x.shape).to(x.dtype)
+    out = torch.empty_like(wide)
+    _cumulate[wide.dtype](product, wide.data_ptr(), out.data_ptr(), outer, n, inner)
+    return out.to(x.dtype)
+
+
+def cumsum(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Running sums along `dim`, one addition after the other."""
+    return _cumulated("cumsum", False, x, dim)
+
+
+def cumprod(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Running products along `dim`, one multiplication after the other."""
+    return _cumulated("cumprod", True, x, dim)

@@ -1,0 +1,83 @@
+"""What the operators of this room share: types, dimensions, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from samerun.base.errors import SamerunError
+
+COMPUTE = (torch.float32, torch.float64)
+STORAGE = (torch.bfloat16, torch.float16)
+
+
+def compute_type(operator: str, *tensors: torch.Tensor, types: tuple[torch.dtype, ...] = COMPUTE) -> torch.dtype:
+    """The type in which `operator` computes on these: their own, or float32 for bfloat16 and float16.
+
+    Raises SamerunError for other types, types that differ, or another device than the CPU.
+    """
+    dtype = tensors[0].dtype
+    for tensor in tensors:
+        if tensor.dtype != dtype:
+            raise SamerunError(f"{operator}: got {dtype} and {tensor.dtype}.", "Convert them to one type first.")
+        if tensor.device.type != "cpu":
+            raise SamerunError(f"{operator}: portable kernels take CPU tensors, got one on {tensor.device}.")
+    if dtype in STORAGE:
+        return torch.float32
+    if dtype not in types:
+        names = ", ".join(str(each).removeprefix("torch.") for each in (*types, *STORAGE))
+        raise SamerunError(f"{operator}: {dtype} has no portable kernel.", f"It has one for {names}.")
+    return dtype
+
+
+def dense(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """x in `dtype`, contiguous. Widening is exact; a dense x of that type is returned as it is."""
+    if x.requires_grad:
+        x = x.detach()
+    if x.dtype != dtype:
+        x = x.to(dtype)
+    return x if x.is_contiguous() else x.contiguous()
+
+
+def dimensions(dims: int | Sequence[int] | None, ndim: int) -> list[int]:
+    """The dimensions meant, ascending, each once; None and the empty list mean all.
+
+    Raises IndexError and RuntimeError with torch's own words.
+    """
+    if dims is None:
+        return list(range(ndim))
+    wanted = [dims] if isinstance(dims, int) else list(dims)
+    most = max(ndim, 1)
+    for dim in wanted:
+        if not -most <= dim < most:
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of [{-most}, {most - 1}], but got {dim})"
+            )
+    found = [dim % most for dim in wanted]
+    for dim in found:
+        if found.count(dim) > 1:
+            raise RuntimeError(f"dim {dim} appears multiple times in the list of dims")
+    return sorted(found)[:ndim] if found else list(range(ndim))
+
+
+def around(x: torch.Tensor, dim: int) -> tuple[int, int, int]:
+    """How many elements lie before, along and after dimension `dim`: x is [outer, n, inner]."""
+    if x.ndim == 0:
+        return 1, 1, 1
+    size = list(x.shape)
+    outer = inner = 1
+    for each in size[:dim]:
+        outer *= each
+    for each in size[dim + 1 :]:
+        inner *= each
+    return outer, size[dim], inner
+
+
+def by_reference(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
+    """The result of a function on NumPy arrays, as a tensor (or several)."""
+    got = compute(*(None if x is None else x.detach().numpy() for x in tensors))
+    if isinstance(got, tuple):
+        return tuple(None if each is None else torch.from_numpy(each) for each in got)
+    return torch.from_numpy(got)
