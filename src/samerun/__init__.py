@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from samerun.base.errors import SamerunError, SeedError
+    from samerun.base.errors import NotPortableError, NotPortableWarning, SamerunError, SeedError
     from samerun.control.state import (
         get_rng_state,
         isolate_rng,
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
         set_rng_state,
         unregister_rng,
     )
+    from samerun.numerics.portable import portable
 
 _WHERE = {
+    "NotPortableError": "samerun.base.errors",
+    "NotPortableWarning": "samerun.base.errors",
     "SamerunError": "samerun.base.errors",
     "SeedError": "samerun.base.errors",
     "get_rng_state": "samerun.control.state",
     "isolate_rng": "samerun.control.state",
+    "portable": "samerun.numerics.portable",
     "register_rng": "samerun.control.state",
     "seed_everything": "samerun.control.state",
     "set_rng_state": "samerun.control.state",
@@ -32,11 +36,14 @@ _WHERE = {
 }
 
 __all__ = [
+    "NotPortableError",
+    "NotPortableWarning",
     "SamerunError",
     "SeedError",
     "__version__",
     "get_rng_state",
     "isolate_rng",
+    "portable",
     "register_rng",
     "seed_everything",
     "set_rng_state",

@@ -21,3 +21,11 @@ class SamerunError(Exception):
 
 class SeedError(SamerunError, ValueError):
     """A seed, a state of random generators or the registration of one that samerun cannot use."""
+
+
+class NotPortableError(SamerunError):
+    """Inside `samerun.portable()`: an operator whose bits nothing promises to be the same elsewhere."""
+
+
+class NotPortableWarning(UserWarning):
+    """The same inside `samerun.portable(unsupported="warn")`."""

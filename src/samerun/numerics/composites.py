@@ -1,0 +1,45 @@
+"""Kernels for operators that torch takes apart before a dispatch mode sees them, and takes apart in several ways.
+
+Which way it goes depends on the machine and on what libraries torch was built with. Each kernel looks whether its
+thread is inside `portable()`; outside it calls what torch would have called.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from samerun.numerics.operators.attention import attention
+from samerun.numerics.operators.recurrent import lstm
+
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_aten = torch.ops.aten
+_KERNELS = {
+    "scaled_dot_product_attention": (_aten.scaled_dot_product_attention.default, attention),
+    "lstm.input": (_aten.lstm.input, lstm),
+}
+_lock = threading.Lock()
+_installed: list[torch.library.Library] = []
+
+
+def install(current: Callable[[], Any]) -> None:
+    """Once in a process. `current()` is None outside `portable()`."""
+    with _lock:
+        if _installed:
+            return
+        library = torch.library.Library("aten", "IMPL")
+        for name, (plain, ours) in _KERNELS.items():
+            library.impl(name, _choosing(plain, ours, current), "AutogradCPU")
+        _installed.append(library)
+
+
+def _choosing(plain: Any, ours: Callable[..., Any], current: Callable[[], Any]) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if current() is None:
+            return plain._op_dk(_COMPOSITE, *args, **kwargs)
+        return ours(*args, **kwargs)
+
+    return kernel
