@@ -95,6 +95,17 @@ def linspace(start: Any, end: Any, steps: int, **kwargs: Any) -> Tensor:
     return values.to(dtype)
 
 
+def arange(*bounds: Any, **kwargs: Any) -> Tensor:
+    """start + i * step: exact in whole numbers, else in float64 (two roundings), rounded once more."""
+    whole = all(isinstance(bound, int) for bound in bounds)
+    dtype = kwargs.get("dtype") or (torch.int64 if whole else torch.get_default_dtype())
+    if whole and not dtype.is_floating_point:
+        return torch.arange(*bounds, dtype=dtype)
+    start, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    size = torch.arange(start, end, step, dtype=torch.float64).numel()
+    return torch.add(torch.mul(torch.arange(size, dtype=torch.float64), step), start).to(dtype)
+
+
 def sigmoid_backward(g: Tensor, y: Tensor) -> Tensor:
     """(g * (1 - y)) * y."""
     return torch.mul(torch.mul(g, torch.rsub(y, 1)), y)
@@ -138,6 +149,7 @@ MEMBERS: Members = {
     "aten::addcdiv_": addcdiv_,
     "aten::lerp": lerp,
     "aten::addr": addr,
+    "aten::arange": arange,
     "aten::linspace": linspace,
     "aten::sigmoid_backward": widened(sigmoid_backward),
     "aten::tanh_backward": widened(tanh_backward),

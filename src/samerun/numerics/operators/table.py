@@ -50,7 +50,7 @@ def resolve(func: Any) -> Run | None:
     if getattr(func, "_schema", None) is None:
         return _refuse
     name = func._schema.name
-    overload = name + (f".{func._schema.overload_name}" if func._schema.overload_name else "")
+    overload = f"{name}.{func._schema.overload_name or 'default'}"
     if not name.startswith("aten::"):
         return None if name.split("::")[0] in ("profiler", "prim") else _own_or_refuse(func)
     composed = COMPOSED.get(overload) or COMPOSED.get(name)
