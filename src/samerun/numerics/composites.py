@@ -13,13 +13,16 @@ from typing import Any
 import torch
 
 from samerun.numerics.operators.attention import attention
-from samerun.numerics.operators.recurrent import lstm
+from samerun.numerics.operators.norms import rms_norm
+from samerun.numerics.operators.recurrent import lstm, lstm_of_packed
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _aten = torch.ops.aten
 _KERNELS = {
     "scaled_dot_product_attention": (_aten.scaled_dot_product_attention.default, attention),
+    "rms_norm": (_aten.rms_norm.default, rms_norm),
     "lstm.input": (_aten.lstm.input, lstm),
+    "lstm.data": (_aten.lstm.data, lstm_of_packed),
 }
 _lock = threading.Lock()
 _installed: list[torch.library.Library] = []

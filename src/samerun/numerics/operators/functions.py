@@ -201,6 +201,20 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
     return log(torch.div(x, torch.rsub(x, 1)))
 
 
+@widened
+def logit_backward(g: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
+    """g / (x * (1 - x)); 0 outside [eps, 1 - eps], NaN outside [0, 1] without eps."""
+    found = torch.div(g, torch.mul(x, torch.rsub(x, 1)))
+    low, high, outside = (0.0, 1.0, float("nan")) if eps is None else (eps, 1 - eps, 0.0)
+    return torch.where((x < low) | (x > high), torch.full_like(x, outside), found)
+
+
+def celu(x: Tensor, alpha: Any = 1.0) -> Tensor:
+    """elu with its slope divided by alpha."""
+    out: Tensor = elu(x, alpha, 1.0, 1.0 / float(alpha))
+    return out
+
+
 def deg2rad(x: Tensor) -> Tensor:
     return torch.mul(floating(x), math.pi / 180)
 
@@ -225,6 +239,8 @@ MEMBERS: Members = {
     "aten::glu_backward": glu_backward,
     "aten::xlogy": xlogy,
     "aten::logaddexp": logaddexp,
+    "aten::celu": celu,
     "aten::logit": widened(logit),
+    "aten::logit_backward": logit_backward,
     "aten::deg2rad": deg2rad,
 }

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from samerun.numerics import sums
-from samerun.numerics.operators.declare import Members, widened
+from samerun.numerics.operators.declare import NARROW, Members, widened
 
 
 def _statistics(x: Tensor, dims: list[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -186,28 +186,14 @@ def batch_norm_backward(
     return of_x, of_w, of_b
 
 
-@widened
-def rms_norm(x: Tensor, shape: Sequence[int], w: Tensor | None, eps: float | None) -> tuple[Tensor, Tensor]:
-    """r = 1 / sqrt(mean(x * x) + eps), y = (x * r) * w."""
+def rms_norm(x: Tensor, shape: Sequence[int], w: Tensor | None = None, eps: float | None = None) -> Tensor:
+    """r = 1 / sqrt(mean(x * x) + eps), y = (x * r) * w; in torch's operators, which autograd sees."""
     dims = list(range(x.dim() - len(shape), x.dim()))
-    r = _inverse(sums.mean(torch.mul(x, x), dims, True), torch.finfo(x.dtype).eps if eps is None else eps)
-    return _affine(torch.mul(x, r), w, None), r
-
-
-@widened
-def rms_norm_backward(
-    g: Tensor, x: Tensor, shape: Sequence[int], r: Tensor, w: Tensor | None, mask: Sequence[bool]
-) -> tuple[Tensor | None, ...]:
-    kept = x.dim() - len(shape)
-    xhat = torch.mul(x, r)
-    weighted = g if w is None else torch.mul(g, w)
-    of_x = of_w = None
-    if mask[0]:
-        along = sums.mean(torch.mul(weighted, xhat), list(range(kept, x.dim())), True)
-        of_x = torch.mul(torch.sub(weighted, torch.mul(xhat, along)), r)
-    if mask[1] and w is not None:
-        of_w = _over(torch.mul(g, xhat), list(range(kept)))
-    return of_x, of_w
+    wide = x.float() if x.dtype in NARROW else x
+    mean = (wide * wide).mean(dims, True)
+    r = (mean + (torch.finfo(x.dtype).eps if eps is None else eps)).sqrt().reciprocal()
+    y = wide * r if w is None else (wide * r) * w
+    return y.to(x.dtype)
 
 
 def native_batch_norm_no_stats(
@@ -225,6 +211,5 @@ MEMBERS: Members = {
     "aten::_native_batch_norm_legit": batch_norm,
     "aten::_native_batch_norm_legit.no_stats": native_batch_norm_no_stats,
     "aten::native_batch_norm_backward": batch_norm_backward,
-    "aten::_fused_rms_norm": rms_norm,
-    "aten::_fused_rms_norm_backward": rms_norm_backward,
 }
+COMPOSED: Members = {"aten::rms_norm": rms_norm}

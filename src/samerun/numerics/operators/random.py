@@ -167,7 +167,8 @@ def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Gene
     else:
         u = draws.uniform(*_checked(generator), rows.numel()).reshape(rows.shape)
         keys = torch.div(rows, torch.neg(log1p(torch.neg(u))))
-        found = torch.sort(torch.where(rows > 0, keys, torch.full_like(keys, -1.0)), 1, True, stable=True)[1][:, :n]
+        keys = torch.where(rows > 0, keys, torch.full_like(keys, -1.0))
+        found = torch.sort(keys, dim=1, descending=True, stable=True)[1][:, :n]
     return found.reshape(*p.shape[:-1], n)
 
 

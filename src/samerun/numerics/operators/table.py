@@ -31,7 +31,7 @@ FAMILIES = (
     arithmetic, functions, reductions, softmax, norms, losses, matmul, convolution, indexing, interpolation, random,
     optimizers,
 )  # fmt: skip
-COMPOSED: Members = {**attention.COMPOSED, **recurrent.COMPOSED}
+COMPOSED: Members = {**attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED}
 """Written in other operators of the table, which are looked up in turn."""
 MEMBERS: Members = {name: handler for family in FAMILIES for name, handler in family.MEMBERS.items()}
 
@@ -129,7 +129,9 @@ def _each(func: Any, name: str) -> Run:
     """`_foreach_x`: x for each tensor of the lists, one after the other."""
     writes = name.endswith("_")
     base = name.rstrip("_")
-    packet = getattr(torch.ops.aten, _ALONE.get(base, base) + ("_" if writes else ""), None)
+    alone = _ALONE.get(base, base)
+    packet = getattr(torch.ops.aten, alone, None)
+    in_place = getattr(torch.ops.aten, alone + "_", None)
     if packet is None:
         return _refuse
     schema = func._schema
@@ -152,7 +154,12 @@ def _each(func: Any, name: str) -> Run:
                         given[argument] = one
                     else:
                         positional.append(one)
-                found.append(packet(*positional, **given))
+                if not writes:
+                    found.append(packet(*positional, **given))
+                elif in_place is not None:
+                    in_place(*positional, **given)
+                else:
+                    positional[0].copy_(packet(*positional, **given))
         return None if writes else found
 
     return run
