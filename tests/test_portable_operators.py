@@ -333,6 +333,8 @@ def test_transformers_without_gradients_take_the_same_steps() -> None:
     with samerun.portable(), Listening(), torch.inference_mode():
         F.scaled_dot_product_attention(x, x, x)
         torch.nn.LSTM(8, 4)(x)
+        torch.nn.LSTM(8, 4)(torch.nn.utils.rnn.pack_padded_sequence(x, [2, 2, 1, 1, 1]))
+        F.rms_norm(x, (8,))
         exact = F.linear(x, x[0])
     assert torch.allclose(exact, x @ x[0].t(), atol=1e-5)
 
