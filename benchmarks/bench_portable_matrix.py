@@ -39,9 +39,7 @@ def matrices() -> list[Work]:
     found.append(("linear 32x4096 grad_input", lambda: torch.mm(g, w), lambda: products.multiply(g, w)))
     found.append(("linear 32x4096 grad_weight", lambda: torch.mm(g.t(), x), lambda: products.multiply(g.t(), x)))
     q, k = torch.randn(32, 128, 64), torch.randn(32, 128, 64)
-    found.append(
-        ("bmm 32x128x64x128", lambda: torch.bmm(q, k.mT), lambda: products.multiply(q, k.mT))
-    )
+    found.append(("bmm 32x128x64x128", lambda: torch.bmm(q, k.mT), lambda: products.multiply(q, k.mT)))
     return found
 
 

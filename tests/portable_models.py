@@ -1,6 +1,6 @@
 """Small models of every kind that `portable()` must carry through training, and a program that trains them.
 
-    python tests/portable_models.py NAME STEPS     prints the digest of losses, parameters and buffers
+python tests/portable_models.py NAME STEPS     prints the digest of losses, parameters and buffers
 """
 
 from __future__ import annotations

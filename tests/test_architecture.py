@@ -28,7 +28,7 @@ BELOW = {
 }
 FACES = {"samerun", "samerun.cli", "samerun.__main__", "samerun.check.command"}
 """`samerun.check.command` is the face that lies inside a room."""
-TABLES = ("check/variations", "check/causes", "record/interceptors", "control/seeds")
+TABLES = ("check/variations", "check/causes", "record/interceptors", "control/seeds", "numerics/operators")
 
 
 def name_of(path: Path) -> str:

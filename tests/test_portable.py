@@ -270,7 +270,7 @@ def test_distributions() -> None:
     with samerun.portable():
         torch.manual_seed(0)
         u, z = torch.rand(40000), torch.randn(40000)
-        assert 0 <= u.min() and u.max() < 1
+        assert u.min() >= 0 and u.max() < 1
         assert abs(float(u.mean()) - 0.5) < 0.01 and abs(float(z.mean())) < 0.02 and abs(float(z.std()) - 1) < 0.02
         counts = torch.bincount(torch.randint(3, 8, (20000,)), minlength=8)
         assert not counts[:3].any() and bool((counts[3:] > 3700).all())
@@ -309,9 +309,7 @@ SETTINGS: list[dict[str, str]] = [
 def trained(models: str, steps: int, setting: dict[str, str]) -> str:
     setting = dict(setting)
     command = [sys.executable, str(HERE / "portable_models.py"), models, str(steps), setting.pop("threads", "1")]
-    return subprocess.run(
-        command, env={**os.environ, **setting}, capture_output=True, text=True, check=True
-    ).stdout
+    return subprocess.run(command, env={**os.environ, **setting}, capture_output=True, text=True, check=True).stdout
 
 
 def runs_here(setting: dict[str, str]) -> bool:

@@ -44,12 +44,34 @@ X, Y, POSITIVE, UNIT = real(3, 7), real(3, 7, seed=1), real(3, 7, low=0.1, seed=
 IMAGE, LABELS = real(2, 4, 6, 6), whole(3, high=7)
 
 one_argument = {
-    **dict.fromkeys("exp exp2 expm1 sin cos tan atan sinh cosh tanh asinh erf erfc sigmoid".split(), X),
-    **dict.fromkeys("log log2 log10 log1p rsqrt".split(), POSITIVE),
-    **dict.fromkeys("asin acos atanh".split(), UNIT),
+    **dict.fromkeys(
+        [
+            "exp",
+            "exp2",
+            "expm1",
+            "sin",
+            "cos",
+            "tan",
+            "atan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asinh",
+            "erf",
+            "erfc",
+            "sigmoid",
+        ],
+        X,
+    ),
+    **dict.fromkeys(["log", "log2", "log10", "log1p", "rsqrt"], POSITIVE),
+    **dict.fromkeys(["asin", "acos", "atanh"], UNIT),
     "acosh": POSITIVE + 1.5,
-    **dict.fromkeys("deg2rad neg abs sqrt square reciprocal floor relu".split(), POSITIVE),
+    **dict.fromkeys(["deg2rad", "neg", "abs", "sqrt", "square", "reciprocal", "floor", "relu"], POSITIVE),
 }
+
+ACTIVATIONS = """
+    gelu silu softplus logsigmoid mish elu hardswish hardsigmoid leaky_relu relu6 hardtanh selu softsign tanhshrink celu
+"""
 
 CASES: list[Case] = [
     *((name, getattr(torch, name), [x]) for name, x in one_argument.items()),
@@ -74,8 +96,7 @@ CASES: list[Case] = [
     ("xlogy", torch.xlogy, [POSITIVE, POSITIVE + 1]),
     ("logaddexp", torch.logaddexp, [X, Y]),
     ("logit", torch.logit, [real(3, 7, low=0.1, high=0.9)]),
-    *((name, getattr(F, name), [X * 2]) for name in "gelu silu softplus logsigmoid mish elu hardswish hardsigmoid "
-      "leaky_relu relu6 hardtanh selu softsign tanhshrink celu".split()),
+    *((name, getattr(F, name), [X * 2]) for name in ACTIVATIONS.split()),
     ("gelu tanh", lambda a: F.gelu(a, approximate="tanh"), [X]),
     ("elu in place", lambda a: F.elu(a * 1, inplace=True), [X]),
     ("glu", lambda a: F.glu(a, 1), [real(3, 8)]),
@@ -382,6 +403,45 @@ def test_random_members_run() -> None:
         F.dropout(p.requires_grad_(), 0.4).sum().backward()
         mask = torch.native_dropout(p, 0.4, True)[1]
         torch.ops.aten.native_dropout_backward(p.detach(), mask, 2.0)
+
+
+def signs(x: Tensor) -> list[float]:
+    return [float(torch.copysign(torch.ones(()), value)) if value == 0 else float(value) for value in x.reshape(-1)]
+
+
+def test_the_sign_of_a_zero_is_specified() -> None:
+    """torch's own depends on threads and instructions."""
+    a, b = torch.tensor([0.0, 0.0, -0.0, -0.0, -1.0, 0.0]), torch.tensor([0.0, -0.0, 0.0, -0.0, 0.0, -2.0])
+    with samerun.portable(), Listening():
+        assert signs(torch.maximum(a, b)) == [1, 1, 1, -1, 1, 1]
+        assert signs(torch.minimum(a, b)) == [1, -1, -1, -1, -1, -2]
+        assert signs(torch.fmax(a, torch.full((6,), float("nan")))) == signs(a)
+        assert signs(torch.fmin(a, b)) == signs(torch.minimum(a, b))
+        assert signs(torch.relu(a)) == signs(a.clamp(min=0)) == signs(F.relu6(a)) == [1] * 6
+        assert signs(torch.clamp_max(a, -0.0)) == [-1, -1, -1, -1, -1, -1]
+        assert signs(torch.stack([a[:2], a[2:4]], 1).amax(1)) == [1, 1]
+        assert signs(a[2:4].amax()) == [-1] and signs(a.max()) == [1] and signs(a[:4].min()) == [-1]
+        assert [signs(each) for each in torch.aminmax(a[:4])] == [[-1], [1]]
+        assert torch.isnan(torch.relu(torch.tensor(float("nan"))))
+        assert torch.equal(torch.clamp(a, torch.tensor(-0.5), torch.tensor(0.5)), a.clamp(-0.5, 0.5))
+        with pytest.raises(RuntimeError, match="must not be None"):
+            torch.ops.aten.clamp.default(a)
+
+
+def test_empty_and_scalar_tensors() -> None:
+    for shape in ((0,), (0, 4), (4, 0), ()):
+        x = torch.zeros(shape)
+        with samerun.portable():
+            for function in (torch.exp, torch.sum, torch.relu, F.gelu, torch.neg):
+                assert function(x).shape == function(torch.zeros(shape, dtype=torch.float64).float()).shape
+            for dim in range(x.dim()):
+                assert x.softmax(dim).shape == x.shape and x.sum(dim).shape == x.double().sum(dim).shape
+    with samerun.portable():
+        assert torch.mm(torch.zeros(3, 0), torch.zeros(0, 2)).tolist() == [[0.0, 0.0]] * 3
+        assert F.linear(torch.zeros(0, 3), torch.zeros(2, 3), torch.zeros(2)).shape == (0, 2)
+        assert float(torch.dot(torch.zeros(0), torch.zeros(0))) == 0
+        with pytest.raises(RuntimeError):
+            torch.zeros(0).max()
 
 
 def test_every_member_of_the_table_has_run_above() -> None:

@@ -18,7 +18,7 @@ from samerun.numerics.operators.recurrent import lstm, lstm_of_packed
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _aten = torch.ops.aten
-_KERNELS = {
+_KERNELS: dict[str, tuple[Any, Callable[..., Any]]] = {
     "scaled_dot_product_attention": (_aten.scaled_dot_product_attention.default, attention),
     "rms_norm": (_aten.rms_norm.default, rms_norm),
     "lstm.input": (_aten.lstm.input, lstm),
@@ -33,9 +33,9 @@ def install(current: Callable[[], Any]) -> None:
     with _lock:
         if _installed:
             return
-        library = torch.library.Library("aten", "IMPL")
+        library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         for name, (plain, ours) in _KERNELS.items():
-            library.impl(name, _choosing(plain, ours, current), "AutogradCPU")
+            library.impl(name, _choosing(plain, ours, current), "AutogradCPU")  # type: ignore[no-untyped-call]
         _installed.append(library)
 
 

@@ -19,6 +19,8 @@ NEAREST = {
     "aten::linalg_cholesky_ex": "Do it before the portable part, and keep the result in a file.",
 }
 
+ELSE = "Write it with portable operators (sums, products, elementwise functions), or do it before the portable part."
+
 
 def refuse_tensor(tensor: Any) -> None:
     """Raise NotInTable for a tensor whose type, layout or device the specification leaves out."""
@@ -44,9 +46,7 @@ def refused(func: Any, reason: NotInTable, line: str) -> tuple[str, str]:
     hint = reason.hint or NEAREST.get(func._schema.name)
     if hint is None:
         near = difflib.get_close_matches(name, sorted(table.names()), n=3, cutoff=0.5)
-        hint = f"The nearest portable operators: {', '.join(near)}." if near else (
-            "Write it with portable operators (sums, products, elementwise functions), or do it before the portable part."
-        )  # fmt: skip
+        hint = f"The nearest portable operators: {', '.join(near)}." if near else ELSE
     return message, hint + ' With portable(unsupported="warn") torch\'s own kernel runs, with the bits of this machine.'
 
 

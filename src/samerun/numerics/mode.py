@@ -101,7 +101,7 @@ def enter(unsupported: str) -> Callable[[], None]:
         )
     composites.install(current)
     mode = PortableMode(unsupported)
-    mode.__enter__()
+    mode.__enter__()  # type: ignore[no-untyped-call]
     return partial(mode.__exit__, None, None, None)
 
 

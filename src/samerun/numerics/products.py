@@ -109,9 +109,9 @@ def convolve(
     given = [value for value in (image, weight, gradient) if isinstance(value, Tensor)]
     dtype = given[0].dtype
     if dtype in _NARROW:
-        wide = [value.float() if isinstance(value, Tensor) else value for value in (image, weight, gradient)]
+        x, w, g = (value.float() if isinstance(value, Tensor) else value for value in (image, weight, gradient))
         plus = None if bias is None else bias.float()
-        return convolve(what, *wide, plus, stride, padding, dilation, groups).to(dtype)
+        return convolve(what, x, w, g, plus, stride, padding, dilation, groups).to(dtype)
     image, weight, gradient = (
         value.contiguous() if isinstance(value, Tensor) else list(value) for value in (image, weight, gradient)
     )
@@ -159,7 +159,9 @@ def _convolve_by_reference(
     if what == FORWARD:
         plus = None if bias is None else bias.detach().numpy()
         stride, padding, dilation, groups, size = setting
-        found = reference.convolution(image.detach().numpy(), weight.detach().numpy(), plus, stride, padding, dilation, groups, size)
+        found = reference.convolution(
+            image.detach().numpy(), weight.detach().numpy(), plus, stride, padding, dilation, groups, size
+        )
     elif what == INPUT:
         found = reference.gradient_of_input(gradient.detach().numpy(), weight.detach().numpy(), *setting)
         if bias is not None:

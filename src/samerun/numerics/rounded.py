@@ -10,10 +10,31 @@ from torch import Tensor
 
 from samerun.base.errors import SamerunError
 
-NAMES = (
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc rsqrt "
-    "sigmoid"
-).split()
+NAMES = [
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "rsqrt",
+    "sigmoid",
+]
 
 
 def function(name: str, x: Tensor) -> Tensor:
@@ -22,7 +43,8 @@ def function(name: str, x: Tensor) -> Tensor:
         x = x.to(torch.get_default_dtype())
     if x.dtype is torch.float64:
         raise SamerunError("torch.float64.", "It has a portable kernel for float32: tensor.float().")
-    return getattr(torch, name)(x.detach().double()).to(torch.float32).to(x.dtype)
+    found: Tensor = getattr(torch, name)(x.detach().double())
+    return found.to(torch.float32).to(x.dtype)
 
 
 def power(x: Tensor, y: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 def user_line() -> str:
-    """"file:line" of the innermost frame that is neither torch's nor samerun's; the file relative if it can be."""
+    """ "file:line" of the innermost frame that is neither torch's nor samerun's; the file relative if it can be."""
     torch = sys.modules.get("torch")
     skipped = [_OURS, "<"]
     if torch is not None:

@@ -16,19 +16,20 @@ def times(x: Any, by: Any) -> Any:
 
 
 @widened
-def _add_scaled(a: Any, b: Any, alpha: Any) -> Tensor:
+def _add_scaled(a: Tensor, b: Tensor, alpha: Any) -> Tensor:
     return torch.add(a, torch.mul(b, alpha))
 
 
 @widened
-def _sub_scaled(a: Any, b: Any, alpha: Any) -> Tensor:
+def _sub_scaled(a: Tensor, b: Tensor, alpha: Any) -> Tensor:
     return torch.sub(a, torch.mul(b, alpha))
 
 
 def add(a: Any, b: Any, *, alpha: Any = 1) -> Tensor:
     if alpha == 1:
         return torch.add(a, b)
-    return _add_scaled(a, b if isinstance(b, Tensor) else torch.tensor(b), alpha)
+    out: Tensor = _add_scaled(a, b if isinstance(b, Tensor) else torch.tensor(b), alpha)
+    return out
 
 
 def add_(a: Tensor, b: Any, *, alpha: Any = 1) -> Tensor:
@@ -38,7 +39,8 @@ def add_(a: Tensor, b: Any, *, alpha: Any = 1) -> Tensor:
 def sub(a: Any, b: Any, *, alpha: Any = 1) -> Tensor:
     if alpha == 1:
         return torch.sub(a, b)
-    return _sub_scaled(a, b if isinstance(b, Tensor) else torch.tensor(b), alpha)
+    out: Tensor = _sub_scaled(a, b if isinstance(b, Tensor) else torch.tensor(b), alpha)
+    return out
 
 
 def sub_(a: Tensor, b: Any, *, alpha: Any = 1) -> Tensor:

@@ -59,7 +59,7 @@ def self_attention(
     """What nn.MultiheadAttention calls where no gradient is asked for; the same steps as where one is."""
     parts = qkv_weight.chunk(3), (None, None, None) if qkv_bias is None else qkv_bias.chunk(3)
     q, k, v = (
-        torch.nn.functional.linear(x, w, b).unflatten(-1, (heads, width // heads)).transpose(1, 2)
+        torch.nn.functional.linear(x, w, b).view(*x.shape[:2], heads, width // heads).transpose(1, 2)
         for x, w, b in zip((query, key, value), *parts, strict=True)
     )
     added = _added(mask, mask_type, q)

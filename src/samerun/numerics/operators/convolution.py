@@ -37,9 +37,7 @@ def convolution(
         return products.convolve(products.FORWARD, x, weight, shape, bias, stride, padding, dilation, groups)
     out = [
         (i - 1) * s - 2 * p + d * (t - 1) + more + 1
-        for i, s, p, d, t, more in zip(
-            size, stride, padding, dilation, taps, _all(output_padding, dims), strict=True
-        )
+        for i, s, p, d, t, more in zip(size, stride, padding, dilation, taps, _all(output_padding, dims), strict=True)
     ]
     _not_empty(out, size, taps)
     shape = [x.shape[0], weight.shape[1] * groups, *out]

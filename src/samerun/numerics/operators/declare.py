@@ -17,6 +17,11 @@ Members = dict[str, Handler]
 NARROW = (torch.bfloat16, torch.float16)
 
 
+def words(text: str) -> list[str]:
+    """Names apart by blanks."""
+    return text.split()
+
+
 class NotInTable(Exception):
     """Raised where an operator has no portable kernel for what it got. `reason`: a sentence; `hint`: what to do."""
 

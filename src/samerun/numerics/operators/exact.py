@@ -6,7 +6,9 @@ kernels as in the specification.
 
 from __future__ import annotations
 
-MOVES = """
+from samerun.numerics.operators.declare import words
+
+MOVES = words("""
     _conj _local_scalar_dense _neg_view _pack_padded_sequence _pad_packed_sequence _reshape_alias _shape_as_tensor
     _to_copy _unsafe_view alias alias_copy as_strided as_strided_ as_strided_scatter atleast_1d broadcast_tensors cat
     channel_shuffle clone constant_pad_nd contiguous copy copy_ detach detach_ diag_embed
@@ -27,27 +29,27 @@ MOVES = """
     adaptive_max_pool2d adaptive_max_pool3d
     bucketize searchsorted one_hot isin unique_dim _unique2 unique_consecutive random _assert_async _foreach_copy_
     _foreach_zero_ _has_compatible_shallow_copy_type _version record_stream result_type can_cast
-""".split()
+""")
 
-ROUND_ONCE = """
-    abs all amax amin aminmax any argmax argmin bitwise_and bitwise_left_shift bitwise_not bitwise_or
-    bitwise_right_shift bitwise_xor ceil clamp clamp_max clamp_min copysign count_nonzero cummax cummin div eq
-    floor fmax fmin fmod frac ge gt hardtanh hardtanh_backward heaviside isfinite isinf isnan isneginf isposinf
-    leaky_relu leaky_relu_backward le logical_and logical_not logical_or logical_xor lt max maximum min minimum mul
-    multiply nan_to_num ne neg negative nextafter positive relu remainder round sgn sign signbit sqrt square
-    threshold threshold_backward true_divide trunc ldexp __and__ __or__ __xor__ __lshift__
-    __rshift__ __iand__ __ior__ __ixor__ relu6 _prelu_kernel _prelu_kernel_backward floor_divide abs_ reciprocal
-""".split()
+ROUND_ONCE = words("""
+    abs all any argmax argmin bitwise_and bitwise_left_shift bitwise_not bitwise_or
+    bitwise_right_shift bitwise_xor ceil copysign count_nonzero cummax cummin div eq
+    floor fmod frac ge gt hardtanh_backward heaviside isfinite isinf isnan isneginf isposinf
+    leaky_relu leaky_relu_backward le logical_and logical_not logical_or logical_xor lt mul
+    multiply nan_to_num ne neg negative nextafter positive remainder round sgn sign signbit sqrt square
+    threshold threshold_backward true_divide trunc __and__ __or__ __xor__ __lshift__
+    __rshift__ __iand__ __ior__ __ixor__ _prelu_kernel _prelu_kernel_backward floor_divide abs_ reciprocal
+""")
 
-ORDERED = """
+ORDERED = words("""
     max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d
     avg_pool3d_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d
     _adaptive_avg_pool3d_backward adaptive_max_pool2d_backward upsample_nearest1d_backward
     upsample_nearest2d_backward upsample_nearest3d_backward reflection_pad1d_backward reflection_pad2d_backward
     replication_pad1d_backward replication_pad2d_backward
-""".split()
+""")
 
-OVERLOADS = "sort.stable scatter.src scatter.value scatter_.src scatter_.value".split()
+OVERLOADS = words("max.dim min.dim sort.stable scatter.src scatter.value scatter_.src scatter_.value")
 
 EXACT = frozenset(f"aten::{name}" for name in MOVES + ROUND_ONCE + ORDERED)
 EXACT_OVERLOADS = frozenset(f"aten::{name}" for name in OVERLOADS)

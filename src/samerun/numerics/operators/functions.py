@@ -59,13 +59,15 @@ def power(x: Any, exponent: Any) -> Tensor:
         return torch.pow(x, exponent)
     a, b = (torch.as_tensor(each, dtype=dtype) for each in (x, exponent))
     _float32(a)
-    return rounded.power(*torch.broadcast_tensors(a, b))
+    shape = torch.add(a, b).shape
+    return rounded.power(a.expand(shape), b.expand(shape))
 
 
 @widened
 def atan2(y: Tensor, x: Tensor) -> Tensor:
     _float32(y, x)
-    return rounded.atan2(*torch.broadcast_tensors(y, x))
+    shape = torch.add(y, x).shape
+    return rounded.atan2(y.expand(shape), x.expand(shape))
 
 
 @widened

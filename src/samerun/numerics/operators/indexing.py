@@ -12,9 +12,7 @@ from samerun.numerics import sums
 from samerun.numerics.operators.declare import Members, NotInTable, widened
 
 
-def embedding_backward(
-    g: Tensor, index: Tensor, rows: int, padding: int, scale_by_frequency: bool
-) -> Tensor:
+def embedding_backward(g: Tensor, index: Tensor, rows: int, padding: int, scale_by_frequency: bool) -> Tensor:
     """Class S over the occurrences of each row of the table."""
     wide = g.reshape(-1, g.shape[-1]).float() if g.dtype is not torch.float64 else g.reshape(-1, g.shape[-1])
     flat = index.reshape(-1)

@@ -166,4 +166,3 @@ MEMBERS: Members = {
     "aten::binary_cross_entropy_backward": binary_cross_entropy_backward,
     "aten::binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
 }
-

@@ -105,7 +105,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return multiply(rows, weight.t(), plus).reshape(*x.shape[:-1], weight.shape[0])
 
 
-
 MEMBERS: Members = {
     "aten::mm": mm,
     "aten::bmm": bmm,

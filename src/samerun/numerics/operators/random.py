@@ -82,7 +82,7 @@ def randn_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tens
 
 
 def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
-    shape = torch.broadcast_shapes(*(each.shape for each in (mean, std) if isinstance(each, Tensor)))
+    shape = torch.add(torch.zeros_like(torch.as_tensor(mean)), torch.zeros_like(torch.as_tensor(std))).shape
     return _moved(draws.normal(*_checked(generator), shape.numel()).reshape(shape), mean, std)
 
 

@@ -66,7 +66,7 @@ def _layers(
             at = layer * directions + direction
             own = weights[at * each : (at + 1) * each]
             given = linear(x, own[0], own[2] if has_biases else None)
-            steps = given.unbind(0) if sizes is None else given.split(sizes, 0)
+            steps = given.unbind(0) if sizes is None else torch.split_with_sizes(given, list(sizes), 0)
             y, h, c = _direction(steps, state[0][at], state[1][at], own, has_biases, direction == 1)
             found.append(torch.stack(y) if sizes is None else torch.cat(y))
             hs.append(h)

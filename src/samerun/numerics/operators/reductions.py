@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from samerun.numerics import sums
+from samerun.numerics.extremes import amax
 from samerun.numerics.operators.declare import Members, floating, widened
 from samerun.numerics.rounded import exp, log
 
@@ -81,7 +82,7 @@ def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
 def logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
     """m + log(sum(exp(x - m))), m the maximum (0 where it is infinite)."""
     x = floating(x)
-    largest = torch.amax(x, list(dim), True)
+    largest = amax(x, list(dim), True)
     largest = torch.where(torch.isinf(largest), torch.zeros_like(largest), largest)
     found = torch.add(largest, log(sums.sum(exp(torch.sub(x, largest)), list(dim), True)))
     if keepdim:
@@ -119,7 +120,6 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
     size = max(minlength, int(x.max()) + 1 if x.numel() else 0)
     wide = weights if weights.dtype is torch.float32 else weights.double()
     return torch.zeros(size, dtype=wide.dtype).index_add_(0, x, wide)
-
 
 
 MEMBERS: Members = {

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from samerun.numerics import sums
+from samerun.numerics.extremes import amax
 from samerun.numerics.operators.declare import Members, floating, widened
 from samerun.numerics.rounded import exp, log
 
@@ -20,7 +21,7 @@ def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     x = _start(x, half_to_float)
     if x.numel() == 0:
         return x.clone()
-    e = exp(torch.sub(x, torch.amax(x, dim, True)))
+    e = exp(torch.sub(x, amax(x, dim, True)))
     return torch.div(e, sums.sum(e, dim, True))
 
 
@@ -30,7 +31,7 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     x = _start(x, half_to_float)
     if x.numel() == 0:
         return x.clone()
-    centered = torch.sub(x, torch.amax(x, dim, True))
+    centered = torch.sub(x, amax(x, dim, True))
     return torch.sub(centered, log(sums.sum(exp(centered), dim, True)))
 
 

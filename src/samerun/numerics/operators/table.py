@@ -12,6 +12,7 @@ from samerun.numerics.operators import (
     arithmetic,
     attention,
     convolution,
+    extremes,
     functions,
     indexing,
     interpolation,
@@ -28,8 +29,8 @@ from samerun.numerics.operators.declare import Handler, Members, NotInTable
 from samerun.numerics.operators.exact import EXACT, EXACT_OVERLOADS
 
 FAMILIES = (
-    arithmetic, functions, reductions, softmax, norms, losses, matmul, convolution, indexing, interpolation, random,
-    optimizers,
+    arithmetic, extremes, functions, reductions, softmax, norms, losses, matmul, convolution, indexing, interpolation,
+    random, optimizers,
 )  # fmt: skip
 COMPOSED: Members = {**attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED}
 """Written in other operators of the table, which are looked up in turn."""
@@ -136,7 +137,9 @@ def _each(func: Any, name: str) -> Run:
         return _refuse
     schema = func._schema
     lists = [
-        argument.name for argument in schema.arguments if str(argument.type).startswith(("List[Tensor]", "List[number]"))
+        argument.name
+        for argument in schema.arguments
+        if str(argument.type).startswith(("List[Tensor]", "List[number]"))
     ]
     keyword = {argument.name for argument in schema.arguments if argument.kwarg_only}
 

@@ -71,10 +71,7 @@ def unfolded(x: Any, taps: Any, stride: Any, padding: Any, dilation: Any, out: A
     found = np.zeros(shape, x.dtype)
     for at in np.ndindex(*taps, *out):
         tap, place = at[: len(size)], at[len(size) :]
-        where = [
-            p * s + t * d - pad
-            for p, s, t, d, pad in zip(place, stride, tap, dilation, padding, strict=True)
-        ]
+        where = [p * s + t * d - pad for p, s, t, d, pad in zip(place, stride, tap, dilation, padding, strict=True)]
         if all(0 <= w < extent for w, extent in zip(where, size, strict=True)):
             found[(slice(None), slice(None), *at)] = x[(slice(None), slice(None), *where)]
     return found
@@ -100,10 +97,7 @@ def gradient_of_input(g: Any, w: Any, stride: Any, padding: Any, dilation: Any, 
     columns = np.zeros((n, out_channels, *taps, *size), g.dtype)
     for at in np.ndindex(*taps, *out):
         tap, place = at[: len(out)], at[len(out) :]
-        where = [
-            p * s + t * d - pad
-            for p, s, t, d, pad in zip(place, stride, tap, dilation, padding, strict=True)
-        ]
+        where = [p * s + t * d - pad for p, s, t, d, pad in zip(place, stride, tap, dilation, padding, strict=True)]
         if all(0 <= i < extent for i, extent in zip(where, size, strict=True)):
             columns[(slice(None), slice(None), *tap, *where)] = g[(slice(None), slice(None), *place)]
     rows = w.reshape(groups, out_channels // groups, c, -1).transpose(0, 2, 1, 3).reshape(1, groups, c, -1)
