@@ -4,7 +4,11 @@
 
 #include <stdint.h>
 
+enum { MOST_FUNCTIONS = 32 };
+
 typedef struct {
+    /* Class R (functions/finish.h); y may be x. */
+    void (*function[MOST_FUNCTIONS])(const float *x, float *y, int64_t n);
     /* Class S over one block: 0 <= n <= SUM_BLOCK values next to each other. */
     float (*block_sum32)(const float *x, int64_t n);
     double (*block_sum64)(const double *x, int64_t n);

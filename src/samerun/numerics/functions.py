@@ -1,0 +1,46 @@
+"""Class R: correctly rounded functions of float32. bfloat16 and float16 are widened, and the float is rounded again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from samerun.numerics import library
+from samerun.numerics.reference import functions as reference
+from samerun.numerics.tensors import by_reference, compute_type, dense
+
+NAMES: tuple[str, ...] = tuple(
+    "exp exp2 expm1 sinh cosh tanh asin acos atan erf erfc rsqrt reciprocal cbrt"
+    " sigmoid log log2 log10 log1p asinh acosh atanh sin cos tan".split()
+)
+"""In the order of their numbers in the library (native/functions/finish.h)."""
+
+_function = library.function("samerun_function", "vippl")
+
+
+def unary(name: str, x: torch.Tensor) -> torch.Tensor:
+    """The correctly rounded `name` (one of `NAMES`) of every element.
+
+    Raises SamerunError for types other than float32, bfloat16 and float16.
+    """
+    wide = dense(x, compute_type(name, x, types=(torch.float32,)))
+    if library.available():
+        out = torch.empty_like(wide)
+        _function(NAMES.index(name), wide.data_ptr(), out.data_ptr(), wide.numel())
+    else:
+        out = by_reference(lambda given: reference.unary(name, given), wide)
+    return out if x.dtype == out.dtype else out.to(x.dtype)
+
+
+def _named(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return unary(name, x)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The correctly rounded {name} of every element; see `unary`."
+    return function
+
+
+exp, exp2, expm1, sinh, cosh, tanh, asin, acos, atan, erf, erfc, rsqrt, reciprocal, cbrt = map(_named, NAMES[:14])
+sigmoid, log, log2, log10, log1p, asinh, acosh, atanh, sin, cos, tan = map(_named, NAMES[14:])

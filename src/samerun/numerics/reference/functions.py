@@ -1,0 +1,48 @@
+"""Class R: the correctly rounded functions of float32.
+
+The double of the platform's C library is rounded where its result is certain (an error of 2^-44 is allowed for);
+elsewhere the function is computed in whole numbers of many digits (`digits`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from samerun.numerics.reference import digits
+
+MARGIN = 2.0**-44
+
+
+def _each(function: Any) -> Any:
+    return lambda x: np.array([function(float(value)) for value in x.reshape(-1)]).reshape(x.shape)
+
+
+DOUBLE: dict[str, Any] = {
+    name: getattr(np, numpys)
+    for name, numpys in {
+        **{same: same for same in "exp exp2 expm1 sinh cosh tanh log log2 log10 log1p sin cos tan cbrt".split()},
+        **{name: "arc" + name[1:] for name in "asin acos atan asinh acosh atanh".split()},
+    }.items()
+}
+DOUBLE.update(
+    erf=_each(math.erf),
+    erfc=_each(math.erfc),
+    rsqrt=lambda x: 1 / np.sqrt(x),
+    reciprocal=lambda x: 1 / x,
+    sigmoid=lambda x: 1 / (1 + np.exp(-x)),
+)
+
+
+def unary(name: str, x: Any) -> Any:
+    """float32 of any shape -> the same."""
+    with np.errstate(all="ignore"):
+        near = DOUBLE[name](x.astype(np.float64))
+        low, high = (near * (1 - MARGIN)).astype(np.float32), (near * (1 + MARGIN)).astype(np.float32)
+    out = np.asarray(low)
+    for where in np.argwhere((low != high) & ~np.isnan(near)):
+        at = tuple(where)
+        out[at] = digits.nearest_float(digits.FUNCTIONS[name](digits.fraction(float(x[at]))))
+    return out
