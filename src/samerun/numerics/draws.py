@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from samerun.numerics.functions import cos, log, sin
 from samerun.numerics.reference import philox
-from samerun.numerics.rounded import function
 
 TWO_PI = 6.283185307179586
 
@@ -23,9 +23,9 @@ def uniform(seed: int, position: int, n: int) -> Tensor:
 def normal(seed: int, position: int, n: int) -> Tensor:
     """Box-Muller on pairs of words: r = sqrt(-2 log(1 - u)), angle = 2 pi v; r * cos, r * sin. float32, [n]."""
     pairs = uniform(seed, position, n + n % 2).reshape(-1, 2)
-    radius = torch.sqrt(torch.mul(function("log", torch.rsub(pairs[:, 0], 1)), -2))
+    radius = torch.sqrt(torch.mul(log(torch.rsub(pairs[:, 0], 1)), -2))
     angle = torch.mul(pairs[:, 1], TWO_PI)
-    both = torch.stack([torch.mul(radius, function("cos", angle)), torch.mul(radius, function("sin", angle))], 1)
+    both = torch.stack([torch.mul(radius, cos(angle)), torch.mul(radius, sin(angle))], 1)
     return both.reshape(-1)[:n]
 
 

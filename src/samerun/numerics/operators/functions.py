@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from samerun.numerics import rounded
+from samerun.numerics.functions import NAMES, erf, exp, expm1, log, log1p, sigmoid, tanh, unary
 from samerun.numerics.operators.declare import Members, NotInTable, floating, widened
-from samerun.numerics.rounded import erf, exp, expm1, log, log1p, sigmoid, tanh
 
 GELU_CDF = 0.70710678118654752
 GELU_PDF = 0.3989422804014327  # 1 / sqrt(2 pi)
@@ -19,7 +19,7 @@ GELU_TANH = 0.7978845608028654  # sqrt(2 / pi)
 
 
 def _of(name: str) -> Callable[[Tensor], Tensor]:
-    return lambda x: rounded.function(name, x)
+    return lambda x: unary(name, floating(x))
 
 
 def _small_power(x: Tensor, exponent: Any) -> Tensor | None:
@@ -222,7 +222,7 @@ def deg2rad(x: Tensor) -> Tensor:
 
 
 MEMBERS: Members = {
-    **{f"aten::{name}": _of(name) for name in rounded.NAMES},
+    **{f"aten::{name}": _of(name) for name in NAMES if name not in ("reciprocal", "cbrt")},
     "aten::pow": power,
     "aten::atan2": atan2,
     "aten::gelu": gelu,

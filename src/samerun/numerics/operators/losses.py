@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from samerun.numerics import sums
+from samerun.numerics.functions import exp, log, log1p
 from samerun.numerics.operators.declare import Members, widened
-from samerun.numerics.rounded import exp, log, log1p
 
 MEAN, SUM = 1, 2
 

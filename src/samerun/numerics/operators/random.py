@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from samerun.numerics import draws, sums
+from samerun.numerics.functions import log1p
 from samerun.numerics.operators.declare import Members, NotInTable
-from samerun.numerics.rounded import log1p
 from samerun.numerics.stream import draw
 
 Generator = torch.Generator | None

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from samerun.numerics import sums
 from samerun.numerics.extremes import amax
+from samerun.numerics.functions import exp, log
 from samerun.numerics.operators.declare import Members, floating, widened
-from samerun.numerics.rounded import exp, log
 
 
 def _typed(x: Tensor, dtype: torch.dtype | None) -> Tensor:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from samerun.numerics import sums
 from samerun.numerics.extremes import amax
+from samerun.numerics.functions import exp, log
 from samerun.numerics.operators.declare import Members, floating, widened
-from samerun.numerics.rounded import exp, log
 
 
 def _start(x: Tensor, half_to_float: bool) -> Tensor:
