@@ -30,7 +30,10 @@ BELOW = {
 COMMANDS = {"samerun.check.command", "samerun.control.run_command", "samerun.control.doctor_command"}
 """Faces that lie inside a room: each is a command of the command line."""
 FACES = {"samerun", "samerun.cli", "samerun.__main__", *COMMANDS}
-TABLES = ("check/variations", "check/causes", "record/interceptors", "control/seeds", "control/switches")
+TABLES = (
+    "check/variations", "check/causes", "record/interceptors", "control/seeds", "control/switches",
+    "numerics/operators",
+)  # fmt: skip
 
 
 def name_of(path: Path) -> str:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from samerun.base.errors import (
         CheckpointError,
         DataError,
+        NotPortableError,
+        NotPortableWarning,
         SamerunError,
         SeedError,
         SwitchError,
@@ -34,12 +36,15 @@ if TYPE_CHECKING:
     from samerun.control.state_dict import load_state_dict, state_dict
     from samerun.control.stream import stream
     from samerun.data.checkpoint import checkpoint
+    from samerun.numerics.portable import portable
     from samerun.record.mark import mark
     from samerun.record.receipt_block import receipt
 
 _WHERE = {
     "CheckpointError": "samerun.base.errors",
     "DataError": "samerun.base.errors",
+    "NotPortableError": "samerun.base.errors",
+    "NotPortableWarning": "samerun.base.errors",
     "SamerunError": "samerun.base.errors",
     "SeedError": "samerun.base.errors",
     "SwitchError": "samerun.base.errors",
@@ -53,6 +58,7 @@ _WHERE = {
     "isolate_rng": "samerun.control.state",
     "load_state_dict": "samerun.control.state_dict",
     "mark": "samerun.record.mark",
+    "portable": "samerun.numerics.portable",
     "receipt": "samerun.record.receipt_block",
     "register_rng": "samerun.control.state",
     "seed_everything": "samerun.control.state",
@@ -68,6 +74,8 @@ _ROOMS = frozenset({"data"})
 __all__ = [
     "CheckpointError",
     "DataError",
+    "NotPortableError",
+    "NotPortableWarning",
     "SamerunError",
     "SeedError",
     "SwitchError",
@@ -83,6 +91,7 @@ __all__ = [
     "isolate_rng",
     "load_state_dict",
     "mark",
+    "portable",
     "receipt",
     "register_rng",
     "seed_everything",

@@ -45,3 +45,11 @@ class CheckpointError(SamerunError):
 
 class OwnGeneratorWarning(UserWarning):
     """A dataset or a transform draws from a generator of its own, which no key reaches."""
+
+
+class NotPortableError(SamerunError):
+    """Inside `samerun.portable()`: an operator whose bits nothing promises to be the same elsewhere."""
+
+
+class NotPortableWarning(UserWarning):
+    """The same inside `samerun.portable(unsupported="warn")`."""

@@ -1,0 +1,107 @@
+"""Products of matrices and convolutions, ours against torch's, in turns in one process.
+
+    python benchmarks/bench_portable_matrix.py [part of a name]
+
+One thread: CPU time; two threads: wall time. The fastest of many runs each; the last column is torch's time
+divided by ours. Measure on an idle machine.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+from samerun.numerics import products
+
+SECONDS = 0.7
+Work = tuple[str, Callable[[], object], Callable[[], object]]
+
+
+def matrices() -> list[Work]:
+    found: list[Work] = []
+    for n in (256, 512, 1024, 2048):
+        a, b = torch.randn(n, n), torch.randn(n, n)
+        found.append((f"mm {n}", lambda a=a, b=b: torch.mm(a, b), lambda a=a, b=b: products.multiply(a, b)))
+    for rows, wide, out in ((32, 4096, 4096), (1, 4096, 4096), (1, 784, 256), (1024, 1024, 1024)):
+        x, w, bias = torch.randn(rows, wide), torch.randn(out, wide), torch.randn(out)
+        found.append(
+            (
+                f"linear {rows}x{wide}->{out}",
+                lambda x=x, w=w, bias=bias: F.linear(x, w, bias),
+                lambda x=x, w=w, bias=bias: products.multiply(x, w.t(), bias),
+            )
+        )
+    g, x, w = torch.randn(32, 4096), torch.randn(32, 4096), torch.randn(4096, 4096)
+    found.append(("linear 32x4096 grad_input", lambda: torch.mm(g, w), lambda: products.multiply(g, w)))
+    found.append(("linear 32x4096 grad_weight", lambda: torch.mm(g.t(), x), lambda: products.multiply(g.t(), x)))
+    q, k = torch.randn(32, 128, 64), torch.randn(32, 128, 64)
+    found.append(("bmm 32x128x64x128", lambda: torch.bmm(q, k.mT), lambda: products.multiply(q, k.mT)))
+    return found
+
+
+def convolutions() -> list[Work]:
+    found: list[Work] = []
+    for n, c, size, out, taps, stride in (
+        (8, 64, 32, 64, 3, 1), (64, 32, 16, 64, 3, 1), (8, 256, 14, 256, 3, 1), (8, 64, 56, 64, 1, 1),
+        (8, 64, 56, 128, 3, 2), (8, 3, 64, 64, 7, 2),
+    ):  # fmt: skip
+        pad = (taps // 2, taps // 2)
+        x, w = torch.randn(n, c, size, size), torch.randn(out, c, taps, taps)
+        g = torch.randn_like(F.conv2d(x, w, None, stride, pad))
+        plain = (stride, stride), pad, (1, 1)
+        name = f"conv2d {n}x{c}x{size}x{size} {out} {taps}x{taps}/{stride}"
+
+        def theirs(mask: list[bool], g=g, x=x, w=w, plain=plain) -> object:
+            return torch.ops.aten.convolution_backward(g, x, w, None, *plain, False, [0, 0], 1, mask)
+
+        found += [
+            (
+                f"{name} forward",
+                lambda x=x, w=w, plain=plain: F.conv2d(x, w, None, *plain),
+                lambda x=x, w=w, g=g, plain=plain: products.convolve(0, x, w, list(g.shape), None, *plain, 1),
+            ),
+            (
+                f"{name} grad_input",
+                lambda theirs=theirs: theirs([True, False, False]),
+                lambda x=x, w=w, g=g, plain=plain: products.convolve(1, list(x.shape), w, g, None, *plain, 1),
+            ),
+            (
+                f"{name} grad_weight",
+                lambda theirs=theirs: theirs([False, True, False]),
+                lambda x=x, w=w, g=g, plain=plain: products.convolve(2, x, list(w.shape), g, None, *plain, 1),
+            ),
+        ]
+    return found
+
+
+def fastest(works: list[Callable[[], object]], clock: Callable[[], float]) -> list[float]:
+    best = [float("inf")] * len(works)
+    end = time.perf_counter() + SECONDS
+    while time.perf_counter() < end:
+        for i, work in enumerate(works):
+            start = clock()
+            work()
+            best[i] = min(best[i], clock() - start)
+    return best
+
+
+def main() -> None:
+    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    for name, theirs, ours in matrices() + convolutions():
+        if wanted not in name:
+            continue
+        line = f"{name:44}"
+        for threads, clock in ((1, time.process_time), (2, time.perf_counter)):
+            torch.set_num_threads(threads)
+            theirs(), ours()
+            a, b = fastest([theirs, ours], clock)
+            line += f"  {threads} thread{'s' if threads > 1 else ' '} {a * 1e3:8.3f} {b * 1e3:8.3f} ms {a / b:5.2f}x"
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

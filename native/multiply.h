@@ -1,0 +1,27 @@
+/* One multiplication: C[i, j] = sum over k of A[i, k] * B[k, j] (+ bias), for each of some batches. */
+#ifndef SAMERUN_MULTIPLY_H
+#define SAMERUN_MULTIPLY_H
+
+#include "product.h"
+
+typedef struct {
+    int64_t batches, m, n, k;
+    const void *a, *b;
+    void *c;
+    const int64_t *a_batch, *b_batch, *c_batch; /* offsets of each batch */
+    samerun_axis a_rows, a_k, b_k, b_columns, c_columns;
+    int64_t c_row;
+    int a_slack, b_slack; /* the memory may be read 64 bytes beyond its end */
+    const void *bias;     /* NULL, or added at the end: bias[batch * bias_batch + i * bias_row + j * bias_column] */
+    int64_t bias_batch, bias_row, bias_column;
+} samerun_multiplication;
+
+int samerun_axis_new(samerun_axis *axis, int64_t size);
+void samerun_axis_free(samerun_axis *axis);
+/* Fill in the runs once the offsets stand. */
+void samerun_axis_runs(samerun_axis *axis);
+
+/* 0, or -1 without memory. */
+int samerun_multiply(const samerun_multiplication *it, int is_double);
+
+#endif

@@ -1,0 +1,250 @@
+/* Products of matrices in blocks of 256 k: `samerun_multiply` runs one on the pool.
+ *
+ * A product is cut into pieces of the result; each is computed by one thread from start to end, so no order of
+ * additions depends on threads, on the cut or on the instruction set.
+ */
+#include "product.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "level.h"
+#include "multiply.h"
+#include "pool.h"
+
+enum {
+    ROWS_AT_ONCE = 128,      /* packed rows that stay in the second cache */
+    COLUMNS_AT_ONCE = 1008,  /* packed columns; a multiple of every tile's width */
+    RESIDENT = 448 << 10,    /* bytes of packed rows, all k, up to which columns are packed once and dropped */
+    SMALL = 1 << 20,         /* products of numbers that are not worth waking a thread for */
+    LINE = 64
+};
+
+typedef struct {
+    const samerun_multiplication *it;
+    const samerun_product_kernels *kernels;
+    size_t real;
+    int64_t row_step, column_step, row_pieces, column_pieces;
+    int failed;
+} job_t;
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t pieces_of(int64_t n, int64_t step) { return (n + step - 1) / step; }
+
+int samerun_axis_new(samerun_axis *axis, int64_t size) {
+    axis->size = size;
+    axis->offset = malloc((size_t)(size + 1) * sizeof *axis->offset);
+    axis->run = malloc((size_t)(size + 1) * sizeof *axis->run);
+    return axis->offset != NULL && axis->run != NULL;
+}
+
+void samerun_axis_free(samerun_axis *axis) {
+    free(axis->offset);
+    free(axis->run);
+    axis->offset = NULL;
+    axis->run = NULL;
+}
+
+void samerun_axis_runs(samerun_axis *axis) {
+    int32_t length = 0;
+    for (int64_t i = axis->size - 1; i >= 0; i--) {
+        int next = i + 1 < axis->size && axis->offset[i + 1] == axis->offset[i] + 1;
+        length = next ? (length < INT32_MAX ? length + 1 : length) : 1;
+        axis->run[i] = length;
+    }
+}
+
+static const char *at(const void *base, int64_t elements, size_t real) {
+    return (const char *)base + elements * (int64_t)real;
+}
+
+/* One tile of one block of k. Where the result's columns do not lie side by side, it goes through `edge`. */
+static void place(const job_t *job, int64_t depth, const char *a, const char *b, char *c_base, int64_t row,
+                  int64_t rows, int64_t column, int64_t columns, int first, char *edge) {
+    const samerun_multiplication *it = job->it;
+    const samerun_axis *across = &it->c_columns;
+    size_t real = job->real;
+    if (across->run[column] >= columns) {
+        char *c = c_base + (row * it->c_row + across->offset[column]) * (int64_t)real;
+        job->kernels->tile(depth, a, b, c, it->c_row, (int)rows, (int)columns, first);
+        return;
+    }
+    int width = job->kernels->columns;
+    job->kernels->tile(depth, a, b, edge, width, (int)rows, (int)columns, 1);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            char *c = c_base + ((row + i) * it->c_row + across->offset[column + j]) * (int64_t)real;
+            if (real == 4) {
+                float part = ((float *)edge)[i * width + j];
+                *(float *)c = first ? part : *(float *)c + part;
+            } else {
+                double part = ((double *)edge)[i * width + j];
+                *(double *)c = first ? part : *(double *)c + part;
+            }
+        }
+}
+
+static void add_bias(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
+                     int64_t column_end) {
+    const samerun_multiplication *it = job->it;
+    char *c_base = (char *)it->c + it->c_batch[batch] * (int64_t)job->real;
+    for (int64_t i = row; i < row_end; i++)
+        for (int64_t j = column; j < column_end;) {
+            int64_t run = least(it->c_columns.run[j], column_end - j);
+            char *c = c_base + (i * it->c_row + it->c_columns.offset[j]) * (int64_t)job->real;
+            int64_t from = it->bias_batch * batch + it->bias_row * i + it->bias_column * j;
+            if (job->real == 4) {
+                float *to = (float *)c;
+                const float *bias = (const float *)it->bias + from;
+                if (it->bias_column == 0)
+                    for (int64_t q = 0; q < run; q++) to[q] += bias[0];
+                else
+                    for (int64_t q = 0; q < run; q++) to[q] += bias[q * it->bias_column];
+            } else {
+                double *to = (double *)c;
+                const double *bias = (const double *)it->bias + from;
+                for (int64_t q = 0; q < run; q++) to[q] += bias[q * it->bias_column];
+            }
+            j += run;
+        }
+}
+
+/* All k of the rows are packed once; then the columns go by, one panel after the other. */
+static void with_resident_rows(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
+                               int64_t column_end, char *left, char *right, char *edge) {
+    const samerun_multiplication *it = job->it;
+    const samerun_product_kernels *kernels = job->kernels;
+    const char *a = at(it->a, it->a_batch[batch], job->real), *b = at(it->b, it->b_batch[batch], job->real);
+    char *c = (char *)it->c + it->c_batch[batch] * (int64_t)job->real;
+    int64_t height = pieces_of(row_end - row, kernels->rows) * kernels->rows;
+    for (int64_t k = 0; k < it->k; k += SAMERUN_BLOCK) {
+        int64_t depth = least(SAMERUN_BLOCK, it->k - k);
+        char *block = left + (size_t)(k * height) * job->real;
+        for (int64_t i = row; i < row_end; i += kernels->rows)
+            kernels->pack_rows(block + (size_t)((i - row) * depth) * job->real, a, &it->a_rows, i,
+                               least(kernels->rows, row_end - i), &it->a_k, k, depth, it->a_slack);
+    }
+    for (int64_t j = column; j < column_end; j += kernels->columns) {
+        int64_t columns = least(kernels->columns, column_end - j);
+        for (int64_t k = 0; k < it->k; k += SAMERUN_BLOCK) {
+            int64_t depth = least(SAMERUN_BLOCK, it->k - k);
+            const char *block = left + (size_t)(k * height) * job->real;
+            kernels->pack_columns(right, b, &it->b_columns, j, columns, &it->b_k, k, depth, it->b_slack);
+            for (int64_t i = row; i < row_end; i += kernels->rows)
+                place(job, depth, block + (size_t)((i - row) * depth) * job->real, right, c, i,
+                      least(kernels->rows, row_end - i), j, columns, k == 0, edge);
+        }
+    }
+}
+
+static void with_blocks(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
+                        int64_t column_end, char *left, char *right, char *edge) {
+    const samerun_multiplication *it = job->it;
+    const samerun_product_kernels *kernels = job->kernels;
+    const char *a = at(it->a, it->a_batch[batch], job->real), *b = at(it->b, it->b_batch[batch], job->real);
+    char *c = (char *)it->c + it->c_batch[batch] * (int64_t)job->real;
+    for (int64_t start = column; start < column_end; start += COLUMNS_AT_ONCE) {
+        int64_t stop = least(start + COLUMNS_AT_ONCE, column_end);
+        for (int64_t k = 0; k < it->k; k += SAMERUN_BLOCK) {
+            int64_t depth = least(SAMERUN_BLOCK, it->k - k);
+            for (int64_t top = row; top < row_end; top += ROWS_AT_ONCE) {
+                int64_t bottom = least(top + ROWS_AT_ONCE, row_end);
+                for (int64_t i = top; i < bottom; i += kernels->rows)
+                    kernels->pack_rows(left + (size_t)((i - top) * depth) * job->real, a, &it->a_rows, i,
+                                       least(kernels->rows, bottom - i), &it->a_k, k, depth, it->a_slack);
+                for (int64_t j = start; j < stop; j += kernels->columns) {
+                    int64_t columns = least(kernels->columns, stop - j);
+                    char *panel = right + (size_t)((j - start) * depth) * job->real;
+                    if (top == row)
+                        kernels->pack_columns(panel, b, &it->b_columns, j, columns, &it->b_k, k, depth,
+                                              it->b_slack);
+                    for (int64_t i = top; i < bottom; i += kernels->rows)
+                        place(job, depth, left + (size_t)((i - top) * depth) * job->real, panel, c, i,
+                              least(kernels->rows, bottom - i), j, columns, k == 0, edge);
+                }
+            }
+        }
+    }
+}
+
+static void *lines(size_t bytes) {
+    void *memory = NULL;
+    return posix_memalign(&memory, LINE, bytes + 4 * LINE) == 0 ? memory : NULL;
+}
+
+static void piece(job_t *job, int64_t number) {
+    const samerun_multiplication *it = job->it;
+    const samerun_product_kernels *kernels = job->kernels;
+    int64_t batch = number / (job->row_pieces * job->column_pieces);
+    int64_t rest = number % (job->row_pieces * job->column_pieces);
+    int64_t row = rest / job->column_pieces * job->row_step, column = rest % job->column_pieces * job->column_step;
+    int64_t row_end = least(row + job->row_step, it->m), column_end = least(column + job->column_step, it->n);
+    int64_t height = pieces_of(row_end - row, kernels->rows) * kernels->rows;
+    int64_t width = pieces_of(column_end - column, kernels->columns) * kernels->columns;
+    int resident = (size_t)(height * it->k) * job->real <= RESIDENT;
+    int64_t depth = least(it->k, SAMERUN_BLOCK);
+    size_t left = (size_t)(resident ? height * it->k : least(height, ROWS_AT_ONCE) * depth) * job->real;
+    size_t right = (size_t)((resident ? kernels->columns : least(width, COLUMNS_AT_ONCE)) * depth) * job->real;
+    left = (left + 2 * LINE) / LINE * LINE;
+    right = (right + 2 * LINE) / LINE * LINE;
+    char *scratch = lines(left + right + (size_t)(kernels->rows * kernels->columns) * job->real);
+    if (scratch == NULL) {
+        __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
+        return;
+    }
+    (resident ? with_resident_rows : with_blocks)(job, batch, row, row_end, column, column_end, scratch,
+                                                  scratch + left, scratch + left + right);
+    free(scratch);
+    if (it->bias != NULL) add_bias(job, batch, row, row_end, column, column_end);
+}
+
+static void some_pieces(void *job, int64_t from, int64_t to) {
+    for (int64_t number = from; number < to; number++) piece(job, number);
+}
+
+/* Without any k every product is +0.0. */
+static void nothing(const job_t *job) {
+    const samerun_multiplication *it = job->it;
+    for (int64_t batch = 0; batch < it->batches; batch++)
+        for (int64_t i = 0; i < it->m; i++)
+            for (int64_t j = 0; j < it->n; j++) {
+                int64_t where = it->c_batch[batch] + i * it->c_row + it->c_columns.offset[j];
+                memset((char *)it->c + where * (int64_t)job->real, 0, job->real);
+            }
+    if (it->bias != NULL)
+        for (int64_t batch = 0; batch < it->batches; batch++) add_bias(job, batch, 0, it->m, 0, it->n);
+}
+
+static const samerun_product_kernels *kernels_now(int is_double) {
+#if defined(__x86_64__)
+    if (samerun_level() == LEVEL_AVX512)
+        return is_double ? &samerun_product_avx512_f64 : &samerun_product_avx512_f32;
+    if (samerun_level() == LEVEL_AVX2) return is_double ? &samerun_product_avx2_f64 : &samerun_product_avx2_f32;
+#elif defined(__aarch64__)
+    return is_double ? &samerun_product_neon_f64 : &samerun_product_neon_f32;
+#endif
+    return is_double ? &samerun_product_plain_f64 : &samerun_product_plain_f32;
+}
+
+int samerun_multiply(const samerun_multiplication *it, int is_double) {
+    job_t job = {it, kernels_now(is_double), is_double ? 8 : 4, it->m, it->n, 1, 1, 0};
+    if (it->batches == 0 || it->m == 0 || it->n == 0) return 0;
+    if (it->k == 0) {
+        nothing(&job);
+        return 0;
+    }
+    int64_t work = it->batches * it->m * it->n * it->k, threads = samerun_get_threads();
+    if (threads > 1 && work > SMALL) {
+        int64_t wanted = pieces_of(2 * threads, it->batches);
+        int64_t panels = pieces_of(it->n, job.kernels->columns), bands = pieces_of(it->m, job.kernels->rows);
+        int64_t across = least(wanted, panels), down = least(pieces_of(wanted, across), bands);
+        job.column_step = pieces_of(panels, across) * job.kernels->columns;
+        job.row_step = pieces_of(bands, down) * job.kernels->rows;
+        job.column_pieces = pieces_of(it->n, job.column_step);
+        job.row_pieces = pieces_of(it->m, job.row_step);
+    }
+    int64_t pieces = it->batches * job.row_pieces * job.column_pieces;
+    /* The pool also sets the rounding of this thread right, so small products go through it too. */
+    samerun_parallel(pieces, work > SMALL ? 1 : pieces, some_pieces, &job);
+    return job.failed ? -1 : 0;
+}

@@ -1,0 +1,45 @@
+/* Products of matrices (class M): what the driver and the tiles of each instruction set share.
+ *
+ * Every operand is read through two tables of offsets, element (i, k) = data[row[i] + col[k]], so that a
+ * matrix in any layout, an unfolded image and the gradients of a convolution are one and the same product.
+ */
+#ifndef SAMERUN_PRODUCT_H
+#define SAMERUN_PRODUCT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The specification's block of k: an fma chain from +0.0; the blocks are added in ascending order. */
+enum { SAMERUN_BLOCK = 256 };
+
+/* Offsets along one dimension; run[i] is how many entries from i on ascend by one. */
+typedef struct {
+    int64_t *offset;
+    int32_t *run;
+    int64_t size;
+} samerun_axis;
+
+/* Copy `count` rows (or columns) times `depth` k's into dst[k * width + r]; what is missing up to `width` is 0.
+ * `slack`: the memory may be read a vector beyond its end. dst has room for a vector beyond its end too. */
+typedef void samerun_pack(void *dst, const void *base, const samerun_axis *across, int64_t from, int64_t count,
+                          const samerun_axis *k, int64_t k_from, int64_t depth, int slack);
+
+/* One block of k of a tile of `rows` x `columns`: written to c, or added to what stands there. */
+typedef void samerun_tile(int64_t depth, const void *a, const void *b, void *c, int64_t c_stride, int rows,
+                          int columns, int first);
+
+typedef struct {
+    int rows, columns; /* of a whole tile */
+    samerun_pack *pack_rows, *pack_columns;
+    samerun_tile *tile;
+} samerun_product_kernels;
+
+extern const samerun_product_kernels samerun_product_plain_f32, samerun_product_plain_f64;
+#if defined(__x86_64__)
+extern const samerun_product_kernels samerun_product_avx2_f32, samerun_product_avx2_f64;
+extern const samerun_product_kernels samerun_product_avx512_f32, samerun_product_avx512_f64;
+#elif defined(__aarch64__)
+extern const samerun_product_kernels samerun_product_neon_f32, samerun_product_neon_f64;
+#endif
+
+#endif

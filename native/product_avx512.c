@@ -1,0 +1,46 @@
+/* Products on AVX-512: tiles of 8 x 48 float32 or 8 x 24 float64. */
+#include "product.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define WITH __attribute__((target("avx512f")))
+
+#define REAL float
+#define VECTOR __m512
+#define LANES 16
+#define ROWS 8
+#define TARGET WITH
+#define NAME(x) f32_##x
+#define LOAD _mm512_loadu_ps
+#define STORE _mm512_storeu_ps
+#define SPLAT _mm512_set1_ps
+#define FMA _mm512_fmadd_ps
+#define ADD _mm512_add_ps
+#define ZERO _mm512_setzero_ps()
+#define SQUARE 8
+static inline __attribute__((always_inline)) WITH void turned_f32(float *dst, int64_t stride, const float *src,
+                                                                  const int64_t *row) {
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 8; j++) dst[j * stride + i] = src[row[i] + j];
+}
+#define TRANSPOSE turned_f32
+#define f32_kernels samerun_product_avx512_f32
+#include "product_tile.h"
+
+#define REAL double
+#define VECTOR __m512d
+#define LANES 8
+#define ROWS 8
+#define TARGET WITH
+#define NAME(x) f64_##x
+#define LOAD _mm512_loadu_pd
+#define STORE _mm512_storeu_pd
+#define SPLAT _mm512_set1_pd
+#define FMA _mm512_fmadd_pd
+#define ADD _mm512_add_pd
+#define ZERO _mm512_setzero_pd()
+#define f64_kernels samerun_product_avx512_f64
+#include "product_tile.h"
+
+#endif

@@ -1,0 +1,169 @@
+/* The tile and the packing of one instruction set and one type. Included with these defined:
+ * REAL, VECTOR, LANES, ROWS, TARGET, NAME(x), LOAD, STORE, SPLAT, FMA, ADD, ZERO and, where there is one,
+ * SQUARE (its side) with TRANSPOSE(dst, dst_stride, src, offsets, k): SQUARE k's of SQUARE rows, turned.
+ */
+
+enum { NAME(COLUMNS) = 3 * LANES };
+
+/* Accumulators stay in registers: rows and vectors are constants in every use below. */
+static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t depth, const REAL *a, const REAL *b,
+                                                                     REAL *c, int64_t c_stride, int first,
+                                                                     const int rows, const int vectors) {
+    VECTOR sum[ROWS][3];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 3
+        for (int v = 0; v < vectors; v++) sum[i][v] = ZERO;
+    for (int64_t k = 0; k < depth; k++) {
+        VECTOR right[3];
+#pragma GCC unroll 3
+        for (int v = 0; v < vectors; v++) right[v] = LOAD(b + v * LANES);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            VECTOR left = SPLAT(a[i]);
+#pragma GCC unroll 3
+            for (int v = 0; v < vectors; v++) sum[i][v] = FMA(left, right[v], sum[i][v]);
+        }
+        a += ROWS;
+        b += NAME(COLUMNS);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 3
+        for (int v = 0; v < vectors; v++) {
+            REAL *at = c + i * c_stride + v * LANES;
+            STORE(at, first ? sum[i][v] : ADD(LOAD(at), sum[i][v]));
+        }
+}
+
+#define CASES(vectors)                                                                   \
+    switch (rows) {                                                                      \
+    case 1: NAME(chain)(depth, a, b, to, stride, begin, 1, vectors); break;              \
+    case 2: NAME(chain)(depth, a, b, to, stride, begin, 2, vectors); break;              \
+    case 3: NAME(chain)(depth, a, b, to, stride, begin, 3, vectors); break;              \
+    case 4: NAME(chain)(depth, a, b, to, stride, begin, 4, vectors); break;              \
+    MORE(vectors)                                                                        \
+    }
+#if ROWS == 8
+#define MORE(vectors)                                                                    \
+    case 5: NAME(chain)(depth, a, b, to, stride, begin, 5, vectors); break;              \
+    case 6: NAME(chain)(depth, a, b, to, stride, begin, 6, vectors); break;              \
+    case 7: NAME(chain)(depth, a, b, to, stride, begin, 7, vectors); break;              \
+    default: NAME(chain)(depth, a, b, to, stride, begin, 8, vectors); break;
+#else
+#define MORE(vectors) default: break;
+#endif
+
+static TARGET void NAME(tile)(int64_t depth, const void *left, const void *right, void *result, int64_t c_stride,
+                              int rows, int columns, int first) {
+    const REAL *a = left, *b = right;
+    REAL *c = result, edge[ROWS * NAME(COLUMNS)];
+    int vectors = (columns + LANES - 1) / LANES, whole = vectors * LANES == columns;
+    REAL *to = whole ? c : edge;
+    int64_t stride = whole ? c_stride : NAME(COLUMNS);
+    int begin = whole ? first : 1;
+    if (vectors == 3) {
+        CASES(3)
+    } else if (vectors == 2) {
+        CASES(2)
+    } else {
+        CASES(1)
+    }
+    if (whole) return;
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < columns; j++) {
+            REAL *at = c + i * c_stride + j, part = edge[i * NAME(COLUMNS) + j];
+            *at = first ? part : *at + part;
+        }
+}
+#undef CASES
+#undef MORE
+
+/* Rows that lie one behind the other: whole vectors are moved. A run that ends inside a vector is overwritten
+ * by what follows it, in ascending order. */
+static inline __attribute__((always_inline)) TARGET void NAME(move)(REAL *dst, const REAL *base,
+                                                                    const int64_t *across, const int32_t *run,
+                                                                    int64_t count, const int64_t *k, int64_t depth,
+                                                                    int slack, const int width) {
+    if (count == width && run[0] >= width) {
+        for (int64_t d = 0; d < depth; d++) {
+            const REAL *src = base + across[0] + k[d];
+#pragma GCC unroll 48
+            for (int r = 0; r < width; r++) dst[d * width + r] = src[r];
+        }
+        return;
+    }
+    for (int64_t d = 0; d < depth; d++) {
+        REAL *to = dst + d * width;
+        const REAL *from = base + k[d];
+        for (int64_t r = 0; r < count;) {
+            int64_t length = run[r] < count - r ? run[r] : count - r;
+            const REAL *src = from + across[r];
+            if (slack && width % LANES == 0)
+                for (int64_t q = 0; q < length; q += LANES) STORE(to + r + q, LOAD(src + q));
+            else
+                for (int64_t q = 0; q < length; q++) to[r + q] = src[q];
+            r += length;
+        }
+        for (int64_t r = count; r < width; r++) to[r] = 0;
+    }
+}
+
+static inline __attribute__((always_inline)) TARGET void NAME(turn)(REAL *dst, const REAL *base,
+                                                                    const int64_t *across, int64_t count,
+                                                                    const int64_t *k, const int32_t *run,
+                                                                    int64_t depth, const int width) {
+    int64_t done = 0;
+    for (int64_t d = 0; d < depth; d += done) {
+        done = 1;
+        int64_t r = 0;
+#ifdef SQUARE
+        if (run[d] >= SQUARE && depth - d >= SQUARE && width % SQUARE == 0) {
+            done = SQUARE;
+            for (; r + SQUARE <= count; r += SQUARE)
+                TRANSPOSE(dst + d * width + r, width, base + k[d], across + r);
+        }
+#else
+        (void)run;
+#endif
+        for (int64_t q = 0; q < done; q++) {
+            REAL *to = dst + (d + q) * width;
+            const REAL *from = base + k[d + q];
+            for (int64_t s = r; s < count; s++) to[s] = from[across[s]];
+            for (int64_t s = count; s < width; s++) to[s] = 0;
+        }
+    }
+}
+
+#define PACK(name, width)                                                                                     \
+    static TARGET void NAME(name)(void *dst, const void *base, const samerun_axis *across, int64_t from,      \
+                                  int64_t count, const samerun_axis *k, int64_t k_from, int64_t depth,        \
+                                  int slack) {                                                                \
+        int64_t first = across->run[from] < count ? across->run[from] : count;                                \
+        if (count > 1 && (first == count || (first >= 4 && first >= k->run[k_from])))                         \
+            NAME(move)(dst, base, across->offset + from, across->run + from, count, k->offset + k_from,       \
+                       depth, slack, width);                                                                  \
+        else                                                                                                  \
+            NAME(turn)(dst, base, across->offset + from, count, k->offset + k_from, k->run + k_from, depth,   \
+                       width);                                                                                \
+    }
+PACK(pack_rows, ROWS)
+PACK(pack_columns, NAME(COLUMNS))
+#undef PACK
+
+const samerun_product_kernels NAME(kernels) = {ROWS, NAME(COLUMNS), NAME(pack_rows), NAME(pack_columns), NAME(tile)};
+
+#undef REAL
+#undef VECTOR
+#undef LANES
+#undef ROWS
+#undef TARGET
+#undef NAME
+#undef LOAD
+#undef STORE
+#undef SPLAT
+#undef FMA
+#undef ADD
+#undef ZERO
+#undef SQUARE
+#undef TRANSPOSE

@@ -1,0 +1,48 @@
+"""Kernels for operators that torch takes apart before a dispatch mode sees them, and takes apart in several ways.
+
+Which way it goes depends on the machine and on what libraries torch was built with. Each kernel looks whether its
+thread is inside `portable()`; outside it calls what torch would have called.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from samerun.numerics.operators.attention import attention
+from samerun.numerics.operators.norms import rms_norm
+from samerun.numerics.operators.recurrent import lstm, lstm_of_packed
+
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_aten = torch.ops.aten
+_KERNELS: dict[str, tuple[Any, Callable[..., Any]]] = {
+    "scaled_dot_product_attention": (_aten.scaled_dot_product_attention.default, attention),
+    "rms_norm": (_aten.rms_norm.default, rms_norm),
+    "lstm.input": (_aten.lstm.input, lstm),
+    "lstm.data": (_aten.lstm.data, lstm_of_packed),
+}
+_lock = threading.Lock()
+_installed: list[torch.library.Library] = []
+
+
+def install(current: Callable[[], Any]) -> None:
+    """Once in a process. `current()` is None outside `portable()`."""
+    with _lock:
+        if _installed:
+            return
+        library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+        for name, (plain, ours) in _KERNELS.items():
+            library.impl(name, _choosing(plain, ours, current), "AutogradCPU")  # type: ignore[no-untyped-call]
+        _installed.append(library)
+
+
+def _choosing(plain: Any, ours: Callable[..., Any], current: Callable[[], Any]) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if current() is None:
+            return plain._op_dk(_COMPOSITE, *args, **kwargs)
+        return ours(*args, **kwargs)
+
+    return kernel

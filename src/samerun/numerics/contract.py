@@ -1,0 +1,54 @@
+"""What is said when an operator, type, device or layout is outside the table."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import torch
+
+from samerun.numerics.operators import table
+from samerun.numerics.operators.declare import NotInTable
+
+NEAREST = {
+    "aten::_cdist_forward": "sqrt((a*a).sum(-1)[:, None] - 2 * a @ b.T + (b*b).sum(-1)) is portable.",
+    "aten::grid_sampler_2d": "F.interpolate is portable; so are gathers with weights of your own.",
+    "aten::_fft_r2c": "A product with a matrix of cosines and sines (torch.mm) is portable.",
+    "aten::_embedding_bag": "F.embedding followed by sum or mean over the bag is portable.",
+    "aten::_linalg_svd": "Do it before the portable part, and keep the result in a file.",
+    "aten::linalg_cholesky_ex": "Do it before the portable part, and keep the result in a file.",
+}
+
+ELSE = "Write it with portable operators (sums, products, elementwise functions), or do it before the portable part."
+
+
+def refuse_tensor(tensor: Any) -> None:
+    """Raise NotInTable for a tensor whose type, layout or device the specification leaves out."""
+    if tensor.is_meta:
+        return
+    if tensor.layout is not torch.strided:
+        raise NotInTable(f"a tensor of layout {_short(tensor.layout)}.", "Make it dense: tensor.to_dense().")
+    if tensor.is_complex():
+        raise NotInTable(
+            f"a tensor of type {_short(tensor.dtype)}.", "Compute with real and imaginary parts (torch.view_as_real)."
+        )
+    if tensor.device.type != "cpu":
+        raise NotInTable(f"a tensor on {tensor.device}.", "Portable kernels run on the CPU so far: tensor.cpu().")
+    raise NotInTable(f"a tensor of type {_short(tensor.dtype)}.", "Convert it to float32 first: tensor.float().")
+
+
+def refused(func: Any, reason: NotInTable, line: str) -> tuple[str, str]:
+    """The message and the hint of a NotPortableError."""
+    name = func._schema.name.removeprefix("aten::").rstrip("_")
+    message = f"{line}: {func} has no portable kernel for {reason.reason}" if reason.reason else (
+        f"{line}: {func} has no portable kernel."
+    )  # fmt: skip
+    hint = reason.hint or NEAREST.get(func._schema.name)
+    if hint is None:
+        near = difflib.get_close_matches(name, sorted(table.names()), n=3, cutoff=0.5)
+        hint = f"The nearest portable operators: {', '.join(near)}." if near else ELSE
+    return message, hint + ' With portable(unsupported="warn") torch\'s own kernel runs, with the bits of this machine.'
+
+
+def _short(value: Any) -> str:
+    return str(value).removeprefix("torch.")

@@ -1,0 +1,109 @@
+"""The dispatch mode behind `portable()`: every operator goes through the table, or is refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils import _python_dispatch
+
+from samerun.base.errors import NotPortableError, NotPortableWarning, SamerunError
+from samerun.numerics import composites
+from samerun.numerics.contract import refuse_tensor, refused
+from samerun.numerics.operators.declare import NotInTable
+from samerun.numerics.operators.table import resolve
+from samerun.numerics.user_line import user_line
+
+_Tensor = torch.Tensor
+_strided = torch.strided
+_types = frozenset(
+    (
+        torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.bool, torch.uint8, torch.int8, torch.int16,
+        torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
+    )
+)  # fmt: skip
+_resolved: dict[Any, Any] = {}
+"""Operator -> its handler, or None where torch's own kernel gives the specified bits."""
+
+
+class PortableMode(_python_dispatch.TorchDispatchMode):
+    """One for each thread that is inside. `settings`: what each nested `portable()` says of the unsupported."""
+
+    def __init__(self, unsupported: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.settings = [unsupported]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True would import torch._dynamo at the first operator
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            handler = _resolved[func]
+        except KeyError:
+            handler = _resolved[func] = resolve(func)
+        for kind in types:
+            if kind is not _Tensor and kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
+                return NotImplemented  # it unwraps itself, and what it holds comes back here
+        try:
+            for given in args:
+                if isinstance(given, _Tensor):
+                    if not (given.is_cpu and given.dtype in _types and given.layout is _strided):
+                        refuse_tensor(given)
+                elif type(given) is list or type(given) is tuple:
+                    for item in given:
+                        if isinstance(item, _Tensor) and not (
+                            item.is_cpu and item.dtype in _types and item.layout is _strided
+                        ):
+                            refuse_tensor(item)
+            if handler is None:
+                out = func(*args, **kwargs) if kwargs else func(*args)
+                if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _types):
+                    refuse_tensor(out)
+                return out
+            return handler(self, func, args, kwargs or {})
+        except NotInTable as reason:
+            return self._unsupported(reason, func, args, kwargs or {})
+        except NotPortableError:
+            raise
+        except SamerunError as error:  # a kernel refuses a type or a setting
+            return self._unsupported(NotInTable(error.message, error.hint), func, args, kwargs or {})
+
+    def _unsupported(self, reason: NotInTable, func: Any, args: Any, kwargs: Any) -> Any:
+        message, hint = refused(func, reason, user_line())
+        if self.settings[-1] == "error":
+            raise NotPortableError(message, hint) from None
+        warnings.warn(NotPortableWarning(message), stacklevel=2)
+        return func(*args, **kwargs)
+
+
+def current() -> PortableMode | None:
+    """The mode that the dispatcher has for this thread, or None."""
+    for mode in reversed(_python_dispatch._get_current_dispatch_mode_stack()):
+        if isinstance(mode, PortableMode):
+            return mode
+    return None
+
+
+def enter(unsupported: str) -> Callable[[], None]:
+    """Put the mode in force in this thread; what is returned takes it out again."""
+    mode = current()
+    if mode is not None:
+        mode.settings.append(unsupported)
+        return partial(_forget, mode.settings)
+    if not float(torch.tensor(1e-40) * torch.tensor(1.0)):
+        raise SamerunError(
+            "portable(): subnormal numbers are flushed to zero in this thread, but the specification keeps them.",
+            "Take out torch.set_flush_denormal(True), or call torch.set_flush_denormal(False) first.",
+        )
+    composites.install(current)
+    mode = PortableMode(unsupported)
+    mode.__enter__()  # type: ignore[no-untyped-call]
+    return partial(mode.__exit__, None, None, None)
+
+
+def _forget(settings: list[str]) -> None:
+    settings.pop()

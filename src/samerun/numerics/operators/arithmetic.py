@@ -1,0 +1,162 @@
+"""Class E operators that round more than once: written out, left to right. torch's kernels fuse some of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from samerun.numerics.operators.declare import Members, widened
+
+
+def times(x: Any, by: Any) -> Any:
+    """A multiplication by the number 1 is omitted."""
+    return x if not isinstance(by, Tensor) and by == 1 else torch.mul(x, by)
+
+
+@widened
+def _add_scaled(a: Tensor, b: Tensor, alpha: Any) -> Tensor:
+    return torch.add(a, torch.mul(b, alpha))
+
+
+@widened
+def _sub_scaled(a: Tensor, b: Tensor, alpha: Any) -> Tensor:
+    return torch.sub(a, torch.mul(b, alpha))
+
+
+def add(a: Any, b: Any, *, alpha: Any = 1) -> Tensor:
+    if alpha == 1:
+        return torch.add(a, b)
+    out: Tensor = _add_scaled(a, b if isinstance(b, Tensor) else torch.tensor(b), alpha)
+    return out
+
+
+def add_(a: Tensor, b: Any, *, alpha: Any = 1) -> Tensor:
+    return a.add_(b) if alpha == 1 else a.copy_(add(a, b, alpha=alpha))
+
+
+def sub(a: Any, b: Any, *, alpha: Any = 1) -> Tensor:
+    if alpha == 1:
+        return torch.sub(a, b)
+    out: Tensor = _sub_scaled(a, b if isinstance(b, Tensor) else torch.tensor(b), alpha)
+    return out
+
+
+def sub_(a: Tensor, b: Any, *, alpha: Any = 1) -> Tensor:
+    return a.sub_(b) if alpha == 1 else a.copy_(sub(a, b, alpha=alpha))
+
+
+def rsub(a: Tensor, b: Any, alpha: Any = 1) -> Tensor:
+    return torch.rsub(a, b) if alpha == 1 else sub(b, a, alpha=alpha)
+
+
+@widened
+def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
+    """x + (value * a) * b."""
+    return torch.add(x, torch.mul(times(a, value), b))
+
+
+@widened
+def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
+    """x + (value * a) / b."""
+    return torch.add(x, torch.div(times(a, value), b))
+
+
+def addcmul_(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
+    return x.add_(torch.mul(times(a, value), b)) if x.dtype is torch.float32 else x.copy_(addcmul(x, a, b, value=value))
+
+
+def addcdiv_(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
+    return x.add_(torch.div(times(a, value), b)) if x.dtype is torch.float32 else x.copy_(addcdiv(x, a, b, value=value))
+
+
+@widened
+def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """start + weight * (end - start)."""
+    return torch.add(start, torch.mul(torch.sub(end, start), weight))
+
+
+@widened
+def addr(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """beta * x + alpha * (a b')."""
+    product = times(torch.mul(a[:, None], b[None, :]), alpha)
+    return product if beta == 0 else torch.add(product, times(x, beta))
+
+
+@widened
+def linspace(start: Any, end: Any, steps: int, **kwargs: Any) -> Tensor:
+    """start + i * step, in float64, rounded once; the last is `end`."""
+    kwargs = {name: value for name, value in kwargs.items() if value is not None}
+    dtype = kwargs.pop("dtype", torch.get_default_dtype())
+    first, last = float(start), float(end)
+    step = (last - first) / (steps - 1) if steps > 1 else 0.0
+    values = first + step * torch.arange(steps, dtype=torch.float64)
+    if steps > 1:
+        values[-1] = last
+    return values.to(dtype)
+
+
+def arange(*bounds: Any, **kwargs: Any) -> Tensor:
+    """start + i * step: exact in whole numbers, else in float64 (two roundings), rounded once more."""
+    whole = all(isinstance(bound, int) for bound in bounds)
+    dtype = kwargs.get("dtype") or (torch.int64 if whole else torch.get_default_dtype())
+    if whole and not dtype.is_floating_point:
+        return torch.arange(*bounds, dtype=dtype)
+    start, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    size = torch.arange(start, end, step, dtype=torch.float64).numel()
+    return torch.add(torch.mul(torch.arange(size, dtype=torch.float64), step), start).to(dtype)
+
+
+def sigmoid_backward(g: Tensor, y: Tensor) -> Tensor:
+    """(g * (1 - y)) * y."""
+    return torch.mul(torch.mul(g, torch.rsub(y, 1)), y)
+
+
+def tanh_backward(g: Tensor, y: Tensor) -> Tensor:
+    """g * (1 - y * y)."""
+    return torch.mul(g, torch.rsub(torch.mul(y, y), 1))
+
+
+def hardswish(x: Tensor) -> Tensor:
+    """(x * clamp(x + 3, 0, 6)) / 6."""
+    return torch.div(torch.mul(x, torch.clamp(torch.add(x, 3), 0, 6)), 6)
+
+
+def hardswish_backward(g: Tensor, x: Tensor) -> Tensor:
+    """0 below -3, g above 3, g * (x / 3 + 0.5) between."""
+    between = torch.mul(g, torch.add(torch.div(x, 3), 0.5))
+    return torch.where(x < -3, torch.zeros_like(g), torch.where(x <= 3, between, g))
+
+
+def hardsigmoid(x: Tensor) -> Tensor:
+    """clamp(x + 3, 0, 6) / 6."""
+    return torch.div(torch.clamp(torch.add(x, 3), 0, 6), 6)
+
+
+def hardsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
+    """g / 6 between -3 and 3, else 0."""
+    return torch.where((x > -3) & (x < 3), torch.div(g, 6), torch.zeros_like(g))
+
+
+MEMBERS: Members = {
+    "aten::add": add,
+    "aten::add_": add_,
+    "aten::sub": sub,
+    "aten::sub_": sub_,
+    "aten::rsub": rsub,
+    "aten::addcmul": addcmul,
+    "aten::addcmul_": addcmul_,
+    "aten::addcdiv": addcdiv,
+    "aten::addcdiv_": addcdiv_,
+    "aten::lerp": lerp,
+    "aten::addr": addr,
+    "aten::arange": arange,
+    "aten::linspace": linspace,
+    "aten::sigmoid_backward": widened(sigmoid_backward),
+    "aten::tanh_backward": widened(tanh_backward),
+    "aten::hardswish": widened(hardswish),
+    "aten::hardswish_backward": widened(hardswish_backward),
+    "aten::hardsigmoid": widened(hardsigmoid),
+    "aten::hardsigmoid_backward": widened(hardsigmoid_backward),
+}

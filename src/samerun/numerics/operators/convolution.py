@@ -1,0 +1,100 @@
+"""Class M: convolutions in one to three dimensions, plain and transposed, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from samerun.numerics import products, sums
+from samerun.numerics.operators.declare import Members, NotInTable
+
+
+def _all(values: Sequence[int], dims: int) -> list[int]:
+    return list(values) * dims if len(values) == 1 else list(values)
+
+
+def convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Tensor:
+    _floating(x)
+    _checked_shapes(x, weight, transposed, groups)
+    dims = x.dim() - 2
+    stride, padding, dilation = _all(stride, dims), _all(padding, dims), _all(dilation, dims)
+    size, taps = list(x.shape[2:]), list(weight.shape[2:])
+    if not transposed:
+        out = products.output_size(size, taps, stride, padding, dilation)
+        _not_empty(out, size, taps)
+        shape = [x.shape[0], weight.shape[0], *out]
+        return products.convolve(products.FORWARD, x, weight, shape, bias, stride, padding, dilation, groups)
+    out = [
+        (i - 1) * s - 2 * p + d * (t - 1) + more + 1
+        for i, s, p, d, t, more in zip(size, stride, padding, dilation, taps, _all(output_padding, dims), strict=True)
+    ]
+    _not_empty(out, size, taps)
+    shape = [x.shape[0], weight.shape[1] * groups, *out]
+    return products.convolve(products.INPUT, shape, weight, x, bias, stride, padding, dilation, groups)
+
+
+def convolution_backward(
+    g: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    dims = x.dim() - 2
+    setting = _all(stride, dims), _all(padding, dims), _all(dilation, dims), groups
+    of_input = of_weight = of_bias = None
+    if output_mask[0]:
+        if transposed:
+            of_input = products.convolve(products.FORWARD, g, weight, list(x.shape), None, *setting)
+        else:
+            of_input = products.convolve(products.INPUT, list(x.shape), weight, g, None, *setting)
+    if output_mask[1]:
+        image, gradient = (g, x) if transposed else (x, g)
+        of_weight = products.convolve(products.WEIGHT, image, list(weight.shape), gradient, None, *setting)
+    if output_mask[2]:
+        of_bias = sums.sum(g, [0, *range(2, g.dim())])
+    return of_input, of_weight, of_bias
+
+
+def _floating(x: Tensor) -> None:
+    if not x.is_floating_point():
+        raise NotInTable(f"{x.dtype}.", "Convert it to float32 first: tensor.float().")
+
+
+def _checked_shapes(x: Tensor, weight: Tensor, transposed: bool, groups: int) -> None:
+    expected = weight.shape[0] if transposed else weight.shape[1] * groups
+    if x.dtype is not weight.dtype:
+        raise RuntimeError(f"convolution: expected one type, got {x.dtype} and {weight.dtype}")
+    if x.dim() != weight.dim() or x.shape[1] != expected or weight.shape[0] % groups:
+        raise RuntimeError(
+            f"convolution: weight of size {list(weight.shape)} with groups={groups} does not fit input {list(x.shape)}"
+        )
+
+
+def _not_empty(out: list[int], size: list[int], taps: list[int]) -> None:
+    if min(out) <= 0:
+        raise RuntimeError(f"convolution: input of size {size} is too small for {taps} taps; the output would be {out}")
+
+
+MEMBERS: Members = {
+    "aten::convolution": convolution,
+    "aten::convolution_backward": convolution_backward,
+    "aten::_convolution": lambda *args: convolution(*args[:9]),
+}

@@ -1,0 +1,248 @@
+"""Class R: correctly rounded functions, and the activations that are written with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from samerun.numerics import rounded
+from samerun.numerics.functions import NAMES, erf, exp, expm1, log, log1p, sigmoid, tanh, unary
+from samerun.numerics.operators.declare import Members, NotInTable, floating, widened
+
+GELU_CDF = 0.70710678118654752
+GELU_PDF = 0.3989422804014327  # 1 / sqrt(2 pi)
+GELU_TANH = 0.7978845608028654  # sqrt(2 / pi)
+
+
+def _of(name: str) -> Callable[[Tensor], Tensor]:
+    return lambda x: unary(name, floating(x))
+
+
+def _small_power(x: Tensor, exponent: Any) -> Tensor | None:
+    """Powers that are products, roots or quotients: exact operations, written out."""
+    if exponent == 0:
+        return torch.ones_like(x)
+    if exponent == 1:
+        return x.clone()
+    if exponent == 2:
+        return torch.mul(x, x)
+    if exponent == 3:
+        return torch.mul(torch.mul(x, x), x)
+    if exponent == 0.5:
+        return torch.sqrt(x)
+    if exponent == -1:
+        return torch.reciprocal(x)
+    if exponent == -2:
+        return torch.reciprocal(torch.mul(x, x))
+    return None
+
+
+def _float32(*given: Any) -> None:
+    for x in given:
+        if isinstance(x, Tensor) and x.dtype is torch.float64:
+            raise NotInTable("torch.float64.", "It has one for float32: tensor.float().")
+
+
+@widened
+def power(x: Any, exponent: Any) -> Tensor:
+    """x ** exponent: products and roots for 0, 1, 2, 3, 0.5, -1 and -2; else correctly rounded."""
+    if isinstance(x, Tensor) and not isinstance(exponent, Tensor):
+        found = _small_power(x, exponent)
+        if found is not None:
+            return found
+    dtype = torch.result_type(x, exponent)
+    if not dtype.is_floating_point:
+        return torch.pow(x, exponent)
+    a, b = (torch.as_tensor(each, dtype=dtype) for each in (x, exponent))
+    _float32(a)
+    shape = torch.add(a, b).shape
+    return rounded.power(a.expand(shape), b.expand(shape))
+
+
+@widened
+def atan2(y: Tensor, x: Tensor) -> Tensor:
+    _float32(y, x)
+    shape = torch.add(y, x).shape
+    return rounded.atan2(y.expand(shape), x.expand(shape))
+
+
+@widened
+def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
+    """(0.5 * x) * (1 + erf(x * sqrt(1/2))), or with tanh as torch documents it."""
+    if approximate == "tanh":
+        cube = torch.mul(torch.mul(x, x), x)
+        inner = torch.mul(torch.add(x, torch.mul(cube, 0.044715)), GELU_TANH)
+        return torch.mul(torch.mul(x, 0.5), torch.add(tanh(inner), 1))
+    return torch.mul(torch.mul(x, 0.5), torch.add(erf(torch.mul(x, GELU_CDF)), 1))
+
+
+@widened
+def gelu_backward(g: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
+    """g * (cdf + x * pdf); for tanh the derivative of its formula."""
+    if approximate == "tanh":
+        square = torch.mul(x, x)
+        inner = torch.mul(torch.add(x, torch.mul(torch.mul(square, x), 0.044715)), GELU_TANH)
+        t = tanh(inner)
+        left = torch.mul(torch.add(t, 1), 0.5)
+        slope = torch.mul(torch.add(torch.mul(square, 3 * 0.044715), 1), GELU_TANH)
+        right = torch.mul(torch.mul(torch.mul(x, 0.5), torch.rsub(torch.mul(t, t), 1)), slope)
+        return torch.mul(g, torch.add(left, right))
+    cdf = torch.mul(torch.add(erf(torch.mul(x, GELU_CDF)), 1), 0.5)
+    pdf = torch.mul(exp(torch.mul(torch.mul(x, x), -0.5)), GELU_PDF)
+    return torch.mul(g, torch.add(cdf, torch.mul(x, pdf)))
+
+
+@widened
+def silu(x: Tensor) -> Tensor:
+    """x * sigmoid(x)."""
+    return torch.mul(x, sigmoid(x))
+
+
+@widened
+def silu_backward(g: Tensor, x: Tensor) -> Tensor:
+    """g * (s * (1 + x * (1 - s))), s = sigmoid(x)."""
+    s = sigmoid(x)
+    return torch.mul(g, torch.mul(s, torch.add(torch.mul(x, torch.rsub(s, 1)), 1)))
+
+
+@widened
+def softplus(x: Tensor, beta: Any = 1, threshold: Any = 20) -> Tensor:
+    """log1p(exp(x * beta)) / beta; x where x * beta > threshold."""
+    scaled = torch.mul(x, beta)
+    return torch.where(scaled > threshold, x, torch.div(log1p(exp(scaled)), beta))
+
+
+@widened
+def softplus_backward(g: Tensor, x: Tensor, beta: Any, threshold: Any) -> Tensor:
+    """g * sigmoid(x * beta); g where x * beta > threshold."""
+    scaled = torch.mul(x, beta)
+    return torch.where(scaled > threshold, g, torch.mul(g, sigmoid(scaled)))
+
+
+@widened
+def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
+    """min(x, 0) - log1p(exp(-|x|)); the second result is not used."""
+    return torch.sub(torch.clamp(x, max=0), log1p(exp(torch.neg(torch.abs(x))))), torch.empty(0)
+
+
+@widened
+def log_sigmoid_backward(g: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
+    """g * sigmoid(-x)."""
+    return torch.mul(g, sigmoid(torch.neg(x)))
+
+
+@widened
+def mish(x: Tensor) -> Tensor:
+    """x * tanh(log1p(exp(x)))."""
+    return torch.mul(x, tanh(softplus(x)))
+
+
+@widened
+def mish_backward(g: Tensor, x: Tensor) -> Tensor:
+    """g * (t + x * s * (1 - t * t)), t = tanh(log1p(exp(x))), s = sigmoid(x)."""
+    t, s = tanh(softplus(x)), sigmoid(x)
+    return torch.mul(g, torch.add(t, torch.mul(torch.mul(x, s), torch.rsub(torch.mul(t, t), 1))))
+
+
+@widened
+def elu(x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Tensor:
+    """scale * x above 0, else (alpha * scale) * expm1(x * input_scale)."""
+    return torch.where(
+        x > 0, torch.mul(x, scale), torch.mul(expm1(torch.mul(x, input_scale)), float(alpha) * float(scale))
+    )
+
+
+@widened
+def elu_backward(g: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Tensor) -> Tensor:
+    """The derivative, from the input or from the result."""
+    factor = float(alpha) * float(scale)
+    if is_result:
+        below = torch.mul(torch.mul(g, input_scale), torch.add(x, factor))
+    else:
+        below = torch.mul(torch.mul(g, float(input_scale) * factor), exp(torch.mul(x, input_scale)))
+    return torch.where(x <= 0, below, torch.mul(g, scale))
+
+
+@widened
+def glu(x: Tensor, dim: int = -1) -> Tensor:
+    """The first half times the sigmoid of the second."""
+    a, b = x.chunk(2, dim)
+    return torch.mul(a, sigmoid(b))
+
+
+@widened
+def glu_backward(g: Tensor, x: Tensor, dim: int) -> Tensor:
+    a, b = x.chunk(2, dim)
+    s = sigmoid(b)
+    return torch.cat([torch.mul(g, s), torch.mul(torch.mul(torch.mul(g, a), torch.rsub(s, 1)), s)], dim)
+
+
+@widened
+def xlogy(x: Any, y: Any) -> Tensor:
+    """x * log(y); 0 where x is 0 and y is not NaN."""
+    a, b = (torch.as_tensor(each, dtype=torch.float32) for each in (x, y))
+    return torch.where((a == 0) & ~torch.isnan(b), torch.zeros(()), torch.mul(a, log(b)))
+
+
+@widened
+def logaddexp(a: Tensor, b: Tensor) -> Tensor:
+    """m + log1p(exp(-|a - b|)), m the larger."""
+    larger = torch.maximum(a, b)
+    both = torch.add(larger, log1p(exp(torch.neg(torch.abs(torch.sub(a, b))))))
+    return torch.where(torch.isinf(a) & (a == b), a, both)
+
+
+def logit(x: Tensor, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x))."""
+    if eps is not None:
+        x = torch.clamp(x, eps, 1 - eps)
+    return log(torch.div(x, torch.rsub(x, 1)))
+
+
+@widened
+def logit_backward(g: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
+    """g / (x * (1 - x)); 0 outside [eps, 1 - eps], NaN outside [0, 1] without eps."""
+    found = torch.div(g, torch.mul(x, torch.rsub(x, 1)))
+    low, high, outside = (0.0, 1.0, float("nan")) if eps is None else (eps, 1 - eps, 0.0)
+    return torch.where((x < low) | (x > high), torch.full_like(x, outside), found)
+
+
+def celu(x: Tensor, alpha: Any = 1.0) -> Tensor:
+    """elu with its slope divided by alpha."""
+    out: Tensor = elu(x, alpha, 1.0, 1.0 / float(alpha))
+    return out
+
+
+def deg2rad(x: Tensor) -> Tensor:
+    return torch.mul(floating(x), math.pi / 180)
+
+
+MEMBERS: Members = {
+    **{f"aten::{name}": _of(name) for name in NAMES if name not in ("reciprocal", "cbrt")},
+    "aten::pow": power,
+    "aten::atan2": atan2,
+    "aten::gelu": gelu,
+    "aten::gelu_backward": gelu_backward,
+    "aten::silu": silu,
+    "aten::silu_backward": silu_backward,
+    "aten::softplus": softplus,
+    "aten::softplus_backward": softplus_backward,
+    "aten::log_sigmoid_forward": log_sigmoid,
+    "aten::log_sigmoid_backward": log_sigmoid_backward,
+    "aten::mish": mish,
+    "aten::mish_backward": mish_backward,
+    "aten::elu": elu,
+    "aten::elu_backward": elu_backward,
+    "aten::glu": glu,
+    "aten::glu_backward": glu_backward,
+    "aten::xlogy": xlogy,
+    "aten::logaddexp": logaddexp,
+    "aten::celu": celu,
+    "aten::logit": widened(logit),
+    "aten::logit_backward": logit_backward,
+    "aten::deg2rad": deg2rad,
+}

@@ -1,0 +1,168 @@
+"""Losses and their gradients. reduction: 0 none, 1 mean, 2 sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from samerun.numerics import sums
+from samerun.numerics.functions import exp, log, log1p
+from samerun.numerics.operators.declare import Members, widened
+
+MEAN, SUM = 1, 2
+
+
+def _reduced(terms: Tensor, reduction: int) -> Tensor:
+    if reduction == MEAN:
+        return sums.mean(terms)
+    return sums.sum(terms) if reduction == SUM else terms
+
+
+def _spread(g: Tensor, x: Tensor, reduction: int) -> Tensor:
+    """The gradient of each term: g / n for the mean, else g."""
+    if reduction == MEAN:
+        return torch.div(g, torch.full((), float(x.numel()), dtype=g.dtype))
+    return g
+
+
+def _rows(x: Tensor) -> Tensor:
+    """[n, c, ...] or [c] -> [n', c], in row-major order of the positions."""
+    return x.reshape(1, -1) if x.dim() == 1 else x.movedim(1, -1).reshape(-1, x.shape[1])
+
+
+def _chosen(target: Tensor, w: Tensor | None, ignore: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """What is not ignored, the class (0 where ignored), and the weight (0 where ignored)."""
+    flat = target.reshape(-1)
+    kept = flat != ignore
+    place = torch.where(kept, flat, torch.zeros_like(flat))
+    weight = torch.ones(flat.shape, dtype=dtype) if w is None else w.index_select(0, place)
+    return kept, place, torch.where(kept, weight, torch.zeros_like(weight))
+
+
+@widened
+def nll_loss(x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore: int) -> tuple[Tensor, Tensor]:
+    """-(w * x) at the target's class; the mean divides by the sum of the weights. Also that sum."""
+    rows = _rows(x)
+    if target.numel() and bool(((target != ignore) & ((target < 0) | (target >= rows.shape[1]))).any()):
+        bad = target[(target != ignore) & ((target < 0) | (target >= rows.shape[1]))][0]
+        raise IndexError(f"Target {int(bad)} is out of bounds.")
+    kept, place, weight = _chosen(target, w, ignore, x.dtype)
+    value = rows.gather(1, place[:, None])[:, 0]
+    terms = torch.neg(torch.mul(value, weight) if w is not None else value)
+    terms = torch.where(kept, terms, torch.zeros_like(terms))
+    total = sums.sum(weight)
+    if reduction == MEAN:
+        return torch.div(sums.sum(terms), total), total
+    if reduction == SUM:
+        return sums.sum(terms), total
+    return terms.reshape(target.shape), x.new_zeros(())
+
+
+@widened
+def nll_loss_backward(
+    g: Tensor, x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore: int, total: Tensor
+) -> Tensor:
+    """-(g * w) at the target's class, or -((g / total) * w) for the mean; else 0."""
+    kept, place, weight = _chosen(target, w, ignore, x.dtype)
+    if reduction == MEAN:
+        g = torch.div(g, total)
+    value = torch.neg(torch.mul(g.reshape(-1) if g.dim() else g, weight))
+    value = torch.where(kept, value, torch.zeros_like(value))
+    rows = torch.zeros(place.shape[0], _rows(x).shape[1], dtype=x.dtype).scatter_(1, place[:, None], value[:, None])
+    if x.dim() <= 2:
+        return rows.reshape(x.shape)
+    return rows.reshape(x.shape[0], *x.shape[2:], x.shape[1]).movedim(-1, 1).contiguous()
+
+
+@widened
+def mse_loss(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
+    """(x - y) * (x - y)."""
+    d = torch.sub(x, y)
+    return _reduced(torch.mul(d, d), reduction)
+
+
+@widened
+def mse_loss_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
+    """(2 * (x - y)) * g, g / n for the mean."""
+    return torch.mul(torch.mul(torch.sub(x, y), 2), _spread(g, x, reduction))
+
+
+def _smooth(strict: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """smooth_l1 divides by beta inside; huber multiplies by delta outside."""
+
+    @widened
+    def loss(x: Tensor, y: Tensor, reduction: int = MEAN, limit: float = 1.0) -> Tensor:
+        d = torch.sub(x, y).abs()
+        half = torch.mul(torch.mul(d, d), 0.5)
+        if strict:
+            terms = torch.where(d <= limit, half, torch.mul(torch.sub(d, 0.5 * limit), limit))
+        else:
+            terms = d if limit == 0 else torch.where(d < limit, torch.div(half, limit), torch.sub(d, 0.5 * limit))
+        return _reduced(terms, reduction)
+
+    @widened
+    def backward(g: Tensor, x: Tensor, y: Tensor, reduction: int, limit: float) -> Tensor:
+        d = torch.sub(x, y)
+        if strict:
+            slope = torch.clamp(d, -limit, limit)
+        else:
+            slope = torch.sign(d) if limit == 0 else torch.where(d.abs() < limit, torch.div(d, limit), torch.sign(d))
+        return torch.mul(slope, _spread(g, x, reduction))
+
+    return loss, backward
+
+
+@widened
+def binary_cross_entropy(x: Tensor, y: Tensor, w: Tensor | None = None, reduction: int = MEAN) -> Tensor:
+    """-(y * max(log(x), -100) + (1 - y) * max(log(1 - x), -100)) * w."""
+    if x.numel() and not bool(((x >= 0) & (x <= 1)).all()):
+        raise RuntimeError("all elements of input should be between 0 and 1")
+    left = torch.mul(y, torch.clamp(log(x), min=-100))
+    right = torch.mul(torch.rsub(y, 1), torch.clamp(log(torch.rsub(x, 1)), min=-100))
+    terms = torch.neg(torch.add(left, right))
+    return _reduced(terms if w is None else torch.mul(terms, w), reduction)
+
+
+@widened
+def binary_cross_entropy_backward(
+    g: Tensor, x: Tensor, y: Tensor, w: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
+    """(g * (x - y)) / max(x * (1 - x), 1e-12), times w."""
+    g = _spread(g, x, reduction)
+    below = torch.clamp(torch.mul(x, torch.rsub(x, 1)), min=1e-12)
+    found = torch.div(torch.mul(g, torch.sub(x, y)), below)
+    return found if w is None else torch.mul(found, w)
+
+
+@widened
+def binary_cross_entropy_with_logits(
+    x: Tensor, y: Tensor, w: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
+    """(1 - y) * x - logsigmoid(x) * (1 + (pos_weight - 1) * y), times w."""
+    smooth = torch.sub(torch.clamp(x, max=0), log1p(exp(torch.neg(torch.abs(x)))))
+    if pos_weight is not None:
+        smooth = torch.mul(smooth, torch.add(torch.mul(torch.sub(pos_weight, 1), y), 1))
+    terms = torch.sub(torch.mul(torch.rsub(y, 1), x), smooth)
+    return _reduced(terms if w is None else torch.mul(terms, w), reduction)
+
+
+smooth_l1, smooth_l1_backward = _smooth(False)
+huber, huber_backward = _smooth(True)
+
+MEMBERS: Members = {
+    "aten::nll_loss_forward": nll_loss,
+    "aten::nll_loss_backward": nll_loss_backward,
+    "aten::nll_loss2d_forward": nll_loss,
+    "aten::nll_loss2d_backward": nll_loss_backward,
+    "aten::mse_loss": mse_loss,
+    "aten::mse_loss_backward": mse_loss_backward,
+    "aten::smooth_l1_loss": smooth_l1,
+    "aten::smooth_l1_loss_backward": smooth_l1_backward,
+    "aten::huber_loss": huber,
+    "aten::huber_loss_backward": huber_backward,
+    "aten::binary_cross_entropy": binary_cross_entropy,
+    "aten::binary_cross_entropy_backward": binary_cross_entropy_backward,
+    "aten::binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
+}

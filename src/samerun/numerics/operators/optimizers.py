@@ -1,0 +1,115 @@
+"""The fused optimizers, written out: one rounding a line, the same steps as torch.optim's plain loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from samerun.numerics.operators.declare import Members
+
+
+def _found_inf(found: Tensor | None) -> bool:
+    return found is not None and bool(found)
+
+
+def _unscaled(g: Tensor, scale: Tensor | None) -> Tensor:
+    """GradScaler divides; the quotient is also written back, as torch's fused kernels do."""
+    return g if scale is None else g.div_(scale)
+
+
+def whole_power(base: float, exponent: float) -> float:
+    """base ** exponent for a whole number, by products in float64 (squares, from the highest bit down)."""
+    result = 1.0
+    for bit in bin(int(exponent))[2:]:
+        result = result * result
+        if bit == "1":
+            result = result * base
+    return result
+
+
+def _adam(decoupled: bool) -> Any:
+    def step(
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        firsts: Sequence[Tensor],
+        seconds: Sequence[Tensor],
+        largest: Sequence[Tensor],
+        steps: Sequence[Tensor],
+        *,
+        lr: Any,
+        beta1: float,
+        beta2: float,
+        weight_decay: float,
+        eps: float,
+        amsgrad: bool,
+        maximize: bool,
+        grad_scale: Tensor | None = None,
+        found_inf: Tensor | None = None,
+    ) -> None:
+        if _found_inf(found_inf):
+            return
+        rate = float(lr)
+        for at, p in enumerate(params):
+            g = _unscaled(grads[at], grad_scale)
+            g = torch.neg(g) if maximize else g
+            t = float(steps[at])
+            if weight_decay != 0:
+                if decoupled:
+                    p.mul_(1 - rate * weight_decay)
+                else:
+                    g = torch.add(g, torch.mul(p, weight_decay))
+            m, v = firsts[at], seconds[at]
+            m.add_(torch.mul(torch.sub(g, m), 1 - beta1))
+            v.mul_(beta2).add_(torch.mul(torch.mul(g, 1 - beta2), g))
+            size = rate / (1 - whole_power(beta1, t))
+            root = (1 - whole_power(beta2, t)) ** 0.5
+            if amsgrad:
+                torch.maximum(largest[at], v, out=largest[at])
+                v = largest[at]
+            below = torch.sqrt(v).div_(root).add_(eps)
+            p.add_(torch.div(torch.mul(m, -size), below))
+
+    return step
+
+
+def sgd(
+    params: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    momenta: Sequence[Tensor],
+    *,
+    weight_decay: float,
+    momentum: float,
+    lr: Any,
+    dampening: float,
+    nesterov: bool,
+    maximize: bool,
+    is_first_step: bool,
+    grad_scale: Tensor | None = None,
+    found_inf: Tensor | None = None,
+) -> None:
+    if _found_inf(found_inf):
+        return
+    rate = float(lr)
+    for at, p in enumerate(params):
+        g = _unscaled(grads[at], grad_scale)
+        g = torch.neg(g) if maximize else g
+        if weight_decay != 0:
+            g = torch.add(g, torch.mul(p, weight_decay))
+        if momentum != 0:
+            m = momenta[at]
+            if is_first_step:
+                m.copy_(g)
+            else:
+                m.mul_(momentum).add_(torch.mul(g, 1 - dampening) if dampening else g)
+            g = torch.add(g, torch.mul(m, momentum)) if nesterov else m
+        p.add_(torch.mul(g, -rate))
+
+
+MEMBERS: Members = {
+    "aten::_fused_adam_": _adam(False),
+    "aten::_fused_adamw_": _adam(True),
+    "aten::_fused_sgd_": sgd,
+}

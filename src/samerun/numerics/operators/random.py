@@ -1,0 +1,207 @@
+"""Random numbers by Philox4x32-10, keyed by the generator's seed and the position of the draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from samerun.numerics import draws, sums
+from samerun.numerics.functions import log1p
+from samerun.numerics.operators.declare import Members, NotInTable
+from samerun.numerics.stream import draw
+
+Generator = torch.Generator | None
+
+
+def _checked(generator: Generator) -> tuple[int, int]:
+    if generator is not None and generator.device.type != "cpu":
+        raise NotInTable(f"a generator on {generator.device}.", "Use a CPU generator.")
+    return draw(generator)
+
+
+def _into(x: Tensor, values: Tensor) -> Tensor:
+    return x.copy_(values.reshape(x.shape))
+
+
+def _settings(kwargs: dict[str, Any]) -> torch.dtype:
+    device = kwargs.get("device")
+    if device is not None and torch.device(device).type != "cpu":
+        raise NotInTable(f"device={device}.", "Portable kernels run on the CPU so far.")
+    dtype: torch.dtype = kwargs.get("dtype") or torch.get_default_dtype()
+    if dtype.is_complex:
+        raise NotInTable(f"{dtype}.", "Draw real and imaginary parts.")
+    return dtype
+
+
+def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator = None) -> Tensor:
+    """low + u * (high - low)."""
+    return _into(x, _between(draws.uniform(*_checked(generator), x.numel()), low, high))
+
+
+def _between(u: Tensor, low: float, high: float) -> Tensor:
+    if (low, high) == (0.0, 1.0):
+        return u
+    return torch.add(torch.mul(u, high - low), low)
+
+
+def rand(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
+    dtype = _settings(kwargs)
+    return torch.empty(tuple(size), dtype=dtype).copy_(
+        draws.uniform(*_checked(generator), torch.Size(size).numel()).reshape(tuple(size))
+    )
+
+
+def rand_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tensor:
+    return rand(x.shape, generator=generator, **{**kwargs, "dtype": kwargs.get("dtype") or x.dtype})
+
+
+def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator = None) -> Tensor:
+    """mean + z * std."""
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
+    return _into(x, _moved(draws.normal(*_checked(generator), x.numel()), mean, std))
+
+
+def _moved(z: Tensor, mean: Any, std: Any) -> Tensor:
+    if isinstance(mean, float | int) and isinstance(std, float | int) and (mean, std) == (0.0, 1.0):
+        return z
+    return torch.add(torch.mul(z, std), mean)
+
+
+def randn(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
+    dtype = _settings(kwargs)
+    z = draws.normal(*_checked(generator), torch.Size(size).numel())
+    return torch.empty(tuple(size), dtype=dtype).copy_(z.reshape(tuple(size)))
+
+
+def randn_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tensor:
+    return randn(x.shape, generator=generator, **{**kwargs, "dtype": kwargs.get("dtype") or x.dtype})
+
+
+def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
+    shape = torch.add(torch.zeros_like(torch.as_tensor(mean)), torch.zeros_like(torch.as_tensor(std))).shape
+    return _moved(draws.normal(*_checked(generator), shape.numel()).reshape(shape), mean, std)
+
+
+def randint(high: int, size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
+    return randint_between(0, high, size, generator=generator, **kwargs)
+
+
+def randint_between(low: int, high: int, size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
+    dtype = _settings({"dtype": torch.int64, **{name: value for name, value in kwargs.items() if value is not None}})
+    if low >= high:
+        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+    values = draws.integers(*_checked(generator), torch.Size(size).numel(), low, high)
+    return values.reshape(tuple(size)).to(dtype)
+
+
+def randint_like(x: Tensor, *bounds: int, generator: Generator = None, **kwargs: Any) -> Tensor:
+    low, high = (0, *bounds) if len(bounds) == 1 else bounds
+    dtype = kwargs.get("dtype") or x.dtype
+    return randint_between(low, high, x.shape, generator=generator, **{**kwargs, "dtype": dtype})
+
+
+_LIMITS = {torch.float32: 1 << 24, torch.float64: 1 << 53, torch.float16: 1 << 11, torch.bfloat16: 1 << 8}
+
+
+def random_(x: Tensor, *bounds: int | None, generator: Generator = None) -> Tensor:
+    low, high = (0, *bounds) if len(bounds) == 1 else (bounds or (0, None))
+    if high is None:
+        if x.dtype is torch.bool:
+            high = 2
+        elif x.is_floating_point():
+            high = _LIMITS[x.dtype] + 1
+        else:
+            high = torch.iinfo(x.dtype).max + (x.dtype is not torch.int64)
+    values = draws.integers(*_checked(generator), x.numel(), int(low or 0), int(high))
+    return _into(x, values)
+
+
+def randperm(n: int, *, generator: Generator = None, **kwargs: Any) -> Tensor:
+    dtype = kwargs.get("dtype") or torch.int64
+    return draws.permutation(*_checked(generator), n).to(dtype)
+
+
+def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator = None) -> Tensor:
+    """1 where u < p. p: a number, or a tensor that broadcasts."""
+    u = draws.uniform(*_checked(generator), x.numel()).reshape(x.shape)
+    return x.copy_(torch.lt(u, p if isinstance(p, Tensor) else torch.tensor(p, dtype=torch.float32)))
+
+
+def bernoulli(p: Tensor, *, generator: Generator = None) -> Tensor:
+    return bernoulli_(torch.empty_like(p), p, generator=generator)
+
+
+def bernoulli_p(x: Tensor, p: float, *, generator: Generator = None) -> Tensor:
+    return bernoulli_(torch.empty_like(x), p, generator=generator)
+
+
+def dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    """(x * mask) * (1 / (1 - p)), mask = u < 1 - p."""
+    if not train:
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+    mask = bernoulli_p(torch.empty(x.shape), 1 - p).bool()
+    scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
+    return torch.mul(torch.mul(x, mask), scale), mask
+
+
+def dropout_backward(g: Tensor, mask: Tensor, scale: float) -> Tensor:
+    return torch.mul(torch.mul(g, mask), scale)
+
+
+def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Generator = None) -> Tensor:
+    """With replacement: the first place where the running sum of p exceeds u * sum. Without: the n largest p / e,
+    e = -log(1 - u), ties by lower index.
+    """
+    rows = p.reshape(-1, p.shape[-1]).float()
+    if bool((rows < 0).any()) or not bool(torch.isfinite(rows).all()):
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if replacement:
+        running = sums.cumsum(rows, 1)
+        u = draws.uniform(*_checked(generator), rows.shape[0] * n).reshape(rows.shape[0], n)
+        found = torch.searchsorted(running, torch.mul(u, running[:, -1:]), right=True)
+        found = torch.clamp(found, max=rows.shape[1] - 1)
+    else:
+        u = draws.uniform(*_checked(generator), rows.numel()).reshape(rows.shape)
+        keys = torch.div(rows, torch.neg(log1p(torch.neg(u))))
+        keys = torch.where(rows > 0, keys, torch.full_like(keys, -1.0))
+        found = torch.sort(keys, dim=1, descending=True, stable=True)[1][:, :n]
+    return found.reshape(*p.shape[:-1], n)
+
+
+def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator = None) -> Tensor:
+    """-log(1 - u) / lambda."""
+    u = draws.uniform(*_checked(generator), x.numel())
+    return _into(x, torch.div(torch.neg(log1p(torch.neg(u))), lambd))
+
+
+_WITH_GENERATOR: dict[str, Callable[..., Tensor]] = {
+    "rand": rand,
+    "randn": randn,
+    "rand_like": rand_like,
+    "randn_like": randn_like,
+    "randperm": randperm,
+    "bernoulli_": bernoulli_,
+    "bernoulli": bernoulli,
+    "bernoulli.p": bernoulli_p,
+    "uniform_": uniform_,
+    "normal_": normal_,
+    "normal": normal,
+    "random_": random_,
+    "exponential_": exponential_,
+    "multinomial": multinomial,
+    "randint": randint,
+    "randint.generator": randint,
+    "randint.low": randint_between,
+    "randint.low_generator": randint_between,
+    "randint_like": randint_like,
+}
+
+MEMBERS: Members = {
+    **{f"aten::{name}": handler for name, handler in _WITH_GENERATOR.items()},
+    "aten::native_dropout": dropout,
+    "aten::native_dropout_backward": dropout_backward,
+}

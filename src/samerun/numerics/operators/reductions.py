@@ -1,0 +1,146 @@
+"""Class S: sums, means, variances, norms and cumulative operators. Sums of integers are exact in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from samerun.numerics import sums
+from samerun.numerics.extremes import amax
+from samerun.numerics.functions import exp, log
+from samerun.numerics.operators.declare import Members, floating, widened
+
+
+def _typed(x: Tensor, dtype: torch.dtype | None) -> Tensor:
+    return x if dtype is None or x.dtype is dtype else x.to(dtype)
+
+
+def _whole(x: Tensor, dtype: torch.dtype | None) -> bool:
+    return not (x.is_floating_point() if dtype is None else dtype.is_floating_point)
+
+
+def total(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    if _whole(x, dtype):
+        return torch.sum(x, dim, keepdim, dtype=dtype) if dim else torch.sum(x, dtype=dtype)
+    return sums.sum(_typed(x, dtype), dim or None, keepdim)
+
+
+def total_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    return total(x, dtype=dtype)
+
+
+def mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    if _whole(x, dtype):
+        raise RuntimeError(f"mean(): expected a floating point type, got {x.dtype}; pass dtype=torch.float32")
+    return sums.mean(_typed(x, dtype), dim or None, keepdim)
+
+
+def mean_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    return mean(x, dtype=dtype)
+
+
+def _correction(given: Any) -> float:
+    return 1 if given is None else float(given)
+
+
+def _spread(compute: Callable[..., Any]) -> Callable[..., Any]:
+    def corrected(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+        return compute(x, dim or None, _correction(correction), keepdim)
+
+    return corrected
+
+
+def norm(
+    x: Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    dims = [dim] if isinstance(dim, int) else dim
+    return sums.norm(_typed(floating(x), dtype), 2 if order is None else float(order), dims or None, keepdim)
+
+
+def prod(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    return torch.prod(x, dtype=dtype) if _whole(x, dtype) else sums.prod(_typed(x, dtype))
+
+
+def prod_along(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    if _whole(x, dtype):
+        return torch.prod(x, dim, keepdim, dtype=dtype)
+    return sums.prod(_typed(x, dtype), dim, keepdim)
+
+
+def cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    return torch.cumsum(x, dim, dtype=dtype) if _whole(x, dtype) else sums.cumsum(_typed(x, dtype), dim)
+
+
+def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    return torch.cumprod(x, dim, dtype=dtype) if _whole(x, dtype) else sums.cumprod(_typed(x, dtype), dim)
+
+
+@widened
+def logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
+    """m + log(sum(exp(x - m))), m the maximum (0 where it is infinite)."""
+    x = floating(x)
+    largest = amax(x, list(dim), True)
+    largest = torch.where(torch.isinf(largest), torch.zeros_like(largest), largest)
+    found = torch.add(largest, log(sums.sum(exp(torch.sub(x, largest)), list(dim), True)))
+    if keepdim:
+        return found
+    over = {each % max(x.dim(), 1) for each in dim} if dim else set(range(x.dim()))
+    return found.reshape([size for at, size in enumerate(x.shape) if at not in over])
+
+
+def trace(x: Tensor) -> Tensor:
+    return total(x.diagonal())
+
+
+def nansum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    return total(torch.where(torch.isnan(x), torch.zeros_like(x), x), dim, keepdim, dtype=dtype)
+
+
+def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
+    """Stable."""
+    values, places = torch.sort(x, dim=dim, descending=descending, stable=True)
+    return values, places
+
+
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+    """The first k of a stable sort: ties go to the lower index."""
+    values, places = torch.sort(x, dim=dim, descending=largest, stable=True)
+    if k > (x.shape[dim] if x.dim() else 1):
+        raise RuntimeError(f"topk: k={k} is more than the {x.shape[dim] if x.dim() else 1} values of dimension {dim}")
+    return values.narrow(dim, 0, k).contiguous(), places.narrow(dim, 0, k).contiguous()
+
+
+def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """Weights are added in ascending order of their index."""
+    if weights is None:
+        return torch.bincount(x, None, minlength)
+    size = max(minlength, int(x.max()) + 1 if x.numel() else 0)
+    wide = weights if weights.dtype is torch.float32 else weights.double()
+    return torch.zeros(size, dtype=wide.dtype).index_add_(0, x, wide)
+
+
+MEMBERS: Members = {
+    "aten::sum": total_of_all,
+    "aten::sum.dim_IntList": total,
+    "aten::mean": mean_of_all,
+    "aten::mean.dim": mean,
+    "aten::var.correction": _spread(sums.var),
+    "aten::std.correction": _spread(sums.std),
+    "aten::var_mean.correction": _spread(sums.var_mean),
+    "aten::linalg_vector_norm": norm,
+    "aten::norm.Scalar": lambda x, p=2: norm(x, p),
+    "aten::norm.ScalarOpt_dim": norm,
+    "aten::prod": prod,
+    "aten::prod.dim_int": prod_along,
+    "aten::cumsum": cumsum,
+    "aten::cumprod": cumprod,
+    "aten::logsumexp": logsumexp,
+    "aten::trace": trace,
+    "aten::nansum": nansum,
+    "aten::sort": sort,
+    "aten::topk": topk,
+    "aten::bincount": bincount,
+}

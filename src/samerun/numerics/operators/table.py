@@ -1,0 +1,168 @@
+"""The table of the specification: every operator that `portable()` lets run, and how a name is looked up in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from samerun.numerics.operators import (
+    arithmetic,
+    attention,
+    convolution,
+    extremes,
+    functions,
+    indexing,
+    interpolation,
+    losses,
+    matmul,
+    norms,
+    optimizers,
+    random,
+    recurrent,
+    reductions,
+    softmax,
+)
+from samerun.numerics.operators.declare import Handler, Members, NotInTable
+from samerun.numerics.operators.exact import EXACT, EXACT_OVERLOADS
+
+FAMILIES = (
+    arithmetic, extremes, functions, reductions, softmax, norms, losses, matmul, convolution, indexing, interpolation,
+    random, optimizers,
+)  # fmt: skip
+COMPOSED: Members = {**attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED}
+"""Written in other operators of the table, which are looked up in turn."""
+MEMBERS: Members = {name: handler for family in FAMILIES for name, handler in family.MEMBERS.items()}
+
+Run = Callable[[Any, Any, Any, Any], Any]
+"""(mode, operator, args, kwargs) -> what the operator gives."""
+
+
+def names() -> set[str]:
+    """Names of the portable operators, without overloads."""
+    every = {*MEMBERS, *COMPOSED, *EXACT, *EXACT_OVERLOADS}
+    return {name.removeprefix("aten::").split(".")[0].rstrip("_") for name in every}
+
+
+def resolve(func: Any) -> Run | None:
+    """How to run an operator; None where torch's own kernel is exact. What is not in the table refuses when run."""
+    if getattr(func, "_schema", None) is None:
+        return _refuse
+    name = func._schema.name
+    overload = f"{name}.{func._schema.overload_name or 'default'}"
+    if not name.startswith("aten::"):
+        return None if name.split("::")[0] in ("profiler", "prim") else _own_or_refuse(func)
+    composed = COMPOSED.get(overload) or COMPOSED.get(name)
+    if composed is not None:
+        return lambda mode, func, args, kwargs: _inside(mode, composed, args, kwargs)
+    handler = MEMBERS.get(overload) or MEMBERS.get(name)
+    if handler is not None:
+        outs = [argument.name for argument in func._schema.arguments if argument.is_out]
+        return _writing(handler, outs) if outs else _plain(handler)
+    if name in EXACT or overload in EXACT_OVERLOADS:
+        return None
+    if name.endswith("_"):
+        base = overload.replace(name, name[:-1])
+        if name[:-1] in EXACT or base in EXACT_OVERLOADS:
+            return None
+        handler = MEMBERS.get(base) or MEMBERS.get(name[:-1])
+        if handler is not None:
+            return _in_place(handler)
+    if name.startswith("aten::_foreach_"):
+        return _each(func, name.removeprefix("aten::_foreach_"))
+    return _own_or_refuse(func)
+
+
+def _own_or_refuse(func: Any) -> Run:
+    """An operator that torch itself writes with others is taken apart; the parts are looked up."""
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    if not composite:
+        return _refuse
+    return lambda mode, func, args, kwargs: _inside(mode, func.decompose, args, kwargs)
+
+
+def _refuse(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    kinds = {str(given.dtype).removeprefix("torch.") for given in args if isinstance(given, Tensor)}
+    raise NotInTable(f"{', '.join(sorted(kinds))}." if kinds else "")
+
+
+def _plain(handler: Handler) -> Run:
+    return lambda mode, func, args, kwargs: handler(*args, **kwargs)
+
+
+def _inside(mode: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    with mode:
+        return call(*args, **kwargs)
+
+
+def _in_place(handler: Handler) -> Run:
+    def run(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        found = handler(*args, **kwargs)
+        if found.shape != args[0].shape:
+            raise RuntimeError(
+                f"output with shape {list(args[0].shape)} doesn't match the broadcast shape {list(found.shape)}"
+            )
+        return args[0].copy_(found)
+
+    return run
+
+
+def _writing(handler: Handler, outs: list[str]) -> Run:
+    def run(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        given = {name: value for name, value in kwargs.items() if name not in outs}
+        found = handler(*args, **given)
+        results = found if isinstance(found, tuple) else (found,)
+        for name, result in zip(outs, results, strict=True):
+            kwargs[name].resize_(result.shape).copy_(result)
+        written = tuple(kwargs[name] for name in outs)
+        return written if isinstance(found, tuple) else written[0]
+
+    return run
+
+
+_ALONE = {"norm": "linalg_vector_norm"}
+_BY_KEYWORD = {"addcmul": "value", "addcdiv": "value"}
+
+
+def _each(func: Any, name: str) -> Run:
+    """`_foreach_x`: x for each tensor of the lists, one after the other."""
+    writes = name.endswith("_")
+    base = name.rstrip("_")
+    alone = _ALONE.get(base, base)
+    packet = getattr(torch.ops.aten, alone, None)
+    in_place = getattr(torch.ops.aten, alone + "_", None)
+    if packet is None:
+        return _refuse
+    schema = func._schema
+    lists = [
+        argument.name
+        for argument in schema.arguments
+        if str(argument.type).startswith(("List[Tensor]", "List[number]"))
+    ]
+    keyword = {argument.name for argument in schema.arguments if argument.kwarg_only}
+
+    def run(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        named = {argument.name: value for argument, value in zip(schema.arguments, args, strict=False)} | kwargs
+        found = []
+        with mode:
+            for at in range(len(args[0])):
+                positional, given = [], {}
+                for argument, value in named.items():
+                    one = value[at] if argument in lists and isinstance(value, (list, tuple)) else value
+                    if base in _BY_KEYWORD and argument in ("value", "scalars"):
+                        given[_BY_KEYWORD[base]] = one
+                    elif argument in keyword:
+                        given[argument] = one
+                    else:
+                        positional.append(one)
+                if not writes:
+                    found.append(packet(*positional, **given))
+                elif in_place is not None:
+                    in_place(*positional, **given)
+                else:
+                    positional[0].copy_(packet(*positional, **given))
+        return None if writes else found
+
+    return run

@@ -1,0 +1,171 @@
+"""Class M on torch tensors: products of matrices and convolutions, by the C library or by the reference.
+
+Everything here is exact about bits and knows nothing of autograd. float32 and float64; bfloat16 and float16 are
+widened to float32, and the result is rounded once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from samerun.numerics import library
+from samerun.numerics.reference import products as reference
+
+_NARROW = (torch.bfloat16, torch.float16)
+_matmul = library.function("samerun_matmul", "iippppp")
+_convolution = library.function("samerun_convolution", "iiipppppp")
+
+
+def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+    """[..., m, k] @ [..., k, n] -> [..., m, n] in any layout, plus `bias` (broadcast), which is one more rounding.
+
+    Batches are those of `a` and `b`, which must be alike. The result is contiguous.
+    """
+    if a.dtype in _NARROW:
+        wide = multiply(a.float(), b.float(), None if bias is None else bias.float())
+        return wide.to(a.dtype)
+    *batch, m, k = a.shape
+    n = b.shape[-1]
+    out = torch.empty((*batch, m, n), dtype=a.dtype)
+    if not library.available():
+        return _by_reference(out, a, b, bias)
+    if len(batch) > 1:
+        a, b, flat = a.reshape(-1, m, k), b.reshape(-1, k, n), out.view(-1, m, n)
+        bias = None if bias is None else bias.broadcast_to(out.shape).reshape(-1, m, n)
+    else:
+        flat = out
+    sa, sb = a.stride(), b.stride()
+    if bias is not None:
+        sc = bias.broadcast_to(flat.shape).stride()
+    elif batch:
+        sc = (0, 0, 0)
+    else:
+        sc = (0, 0)
+    if batch:
+        dims = (flat.shape[0], m, n, k, *sa, *sb, m * n, n, 1, *sc)
+    else:
+        dims = (1, m, n, k, 0, *sa, 0, *sb, 0, n, 1, 0, *sc)
+    numbers = (ctypes.c_int64 * 16)(*dims)
+    _check(
+        _matmul(
+            a.dtype is torch.float64, numbers, a.data_ptr(), b.data_ptr(), out.data_ptr(),
+            None if bias is None else bias.data_ptr(),
+        )
+    )  # fmt: skip
+    return out
+
+
+def _by_reference(out: Tensor, a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
+    found = reference.product(a.detach().numpy(), b.detach().numpy())
+    out.copy_(torch.from_numpy(found if bias is None else found + bias.detach().numpy()))
+    return out
+
+
+def _check(answer: int) -> None:
+    if answer:
+        raise MemoryError("samerun: no memory for a product of matrices")
+
+
+def _three(values: Sequence[int], missing: int) -> list[int]:
+    return [missing] * (3 - len(values)) + list(values)
+
+
+def output_size(
+    size: Sequence[int], taps: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> list[int]:
+    """Spatial size of a convolution's output."""
+    return [
+        (i + 2 * p - d * (t - 1) - 1) // s + 1
+        for i, t, s, p, d in zip(size, taps, stride, padding, dilation, strict=True)
+    ]
+
+
+FORWARD, INPUT, WEIGHT = 0, 1, 2
+
+
+def convolve(
+    what: int,
+    image: Tensor | Sequence[int],
+    weight: Tensor | Sequence[int],
+    gradient: Tensor | Sequence[int],
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """One of the three products of a convolution.
+
+    `image` [n, c, *in], `weight` [c', c / groups, *taps] and `gradient` [n, c', *out]: two tensors, and the shape
+    of the third, which is the result: FORWARD gives the gradient's place, INPUT the image's, WEIGHT the weight's.
+    `bias` is added to the channels of the result (not for WEIGHT).
+    """
+    given = [value for value in (image, weight, gradient) if isinstance(value, Tensor)]
+    dtype = given[0].dtype
+    if dtype in _NARROW:
+        x, w, g = (value.float() if isinstance(value, Tensor) else value for value in (image, weight, gradient))
+        plus = None if bias is None else bias.float()
+        return convolve(what, x, w, g, plus, stride, padding, dilation, groups).to(dtype)
+    image, weight, gradient = (
+        value.contiguous() if isinstance(value, Tensor) else list(value) for value in (image, weight, gradient)
+    )
+    shapes = [list(value.shape) if isinstance(value, Tensor) else value for value in (image, weight, gradient)]
+    result = (shapes[2], shapes[0], shapes[1])[what]
+    if not library.available():
+        return _convolve_by_reference(what, image, weight, gradient, bias, stride, padding, dilation, groups, result)
+    out = torch.empty(result, dtype=dtype)
+    if math.prod(shapes[0]) == 0 and what != INPUT:
+        return _without_images(out, bias)
+    numbers = (ctypes.c_int64 * 22)(
+        shapes[0][0], groups, shapes[0][1], shapes[1][0], *_three(shapes[0][2:], 1), *_three(shapes[2][2:], 1),
+        *_three(shapes[1][2:], 1), *_three(stride, 1), *_three(padding, 0), *_three(dilation, 1),
+    )  # fmt: skip
+    pointers = [value.data_ptr() if isinstance(value, Tensor) else None for value in (image, weight, gradient)]
+    plus = None if bias is None else bias.contiguous()
+    _check(
+        _convolution(
+            what, dtype is torch.float64, numbers, *pointers, None if plus is None else plus.data_ptr(),
+            out.data_ptr(),
+        )
+    )  # fmt: skip
+    return out
+
+
+def _without_images(out: Tensor, bias: Tensor | None) -> Tensor:
+    """No image, or images without channels: every sum is empty."""
+    out.zero_()
+    return out if bias is None else out.add_(bias.view(-1, *[1] * (out.dim() - 2)))
+
+
+def _convolve_by_reference(
+    what: int,
+    image: Any,
+    weight: Any,
+    gradient: Any,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    shape: list[int],
+) -> Tensor:
+    setting = (stride, padding, dilation, groups, shape[2:])
+    if what == FORWARD:
+        plus = None if bias is None else bias.detach().numpy()
+        stride, padding, dilation, groups, size = setting
+        found = reference.convolution(
+            image.detach().numpy(), weight.detach().numpy(), plus, stride, padding, dilation, groups, size
+        )
+    elif what == INPUT:
+        found = reference.gradient_of_input(gradient.detach().numpy(), weight.detach().numpy(), *setting)
+        if bias is not None:
+            found = found + bias.detach().numpy().reshape(1, -1, *[1] * (len(shape) - 2))
+    else:
+        found = reference.gradient_of_weight(gradient.detach().numpy(), image.detach().numpy(), *setting)
+    return torch.from_numpy(found).reshape(shape)

@@ -1,0 +1,196 @@
+"""Class M: the C library gives the bits of the reference, at every level, for any layout and any size."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from samerun.numerics import library, products
+from samerun.numerics.reference import products as reference
+
+LEVELS = [name for name in library.levels() if name != "reference"]
+
+
+@pytest.fixture(params=LEVELS)
+def level(request: pytest.FixtureRequest) -> Iterator[str]:
+    library.force_level(request.param)
+    yield request.param
+    library.force_level(None)
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape)).to(dtype)
+
+
+def same_bits(a: Tensor, b: Any) -> bool:
+    x, y = a.detach().numpy(), np.asarray(b)
+    kind = np.int32 if x.dtype == np.float32 else np.int64
+    ours, theirs = np.ascontiguousarray(x).view(kind), np.ascontiguousarray(y).view(kind)
+    return bool(x.shape == y.shape and ((ours == theirs) | (np.isnan(x) & np.isnan(y))).all())
+
+
+def test_fma_rounds_once() -> None:
+    """Against fractions, with operands chosen so that a product and a sum would often round twice."""
+    rng = np.random.default_rng(1)
+    a, b, c = (
+        (rng.integers(1, 1 << 24, 3000) * 2.0 ** rng.integers(-30, 8, 3000)).astype(np.float32) for _ in range(3)
+    )
+    c = np.where(rng.random(3000) < 0.5, -a * b, c).astype(np.float32)
+    found = reference.fma(a, b, c)
+    for x, y, z, got in zip(a, b, c, found, strict=True):
+        exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+        near = [np.nextafter(got, np.float32(-np.inf)), got, np.nextafter(got, np.float32(np.inf))]
+        distance = [abs(Fraction(float(value)) - exact) for value in near]
+        assert distance[1] <= min(distance[0], distance[2])
+        if distance[1] in (distance[0], distance[2]):
+            assert got.view(np.int32) % 2 == 0, "ties go to even"
+
+
+SIZES = [(1, 1, 1), (1, 1, 700), (3, 5, 0), (2, 3, 255), (7, 25, 256), (5, 49, 257), (33, 31, 513), (1, 100, 300),
+         (130, 3, 40), (4, 24, 16), (9, 1, 600), (140, 50, 20)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
+def test_products_in_every_transposition(
+    level: str, threads: int, m: int, n: int, k: int, turned: tuple[bool, bool]
+) -> None:
+    a = numbers(k, m).t() if turned[0] else numbers(m, k)
+    b = numbers(n, k, seed=1).t() if turned[1] else numbers(k, n, seed=1)
+    assert same_bits(products.multiply(a, b), reference.product(a.numpy(), b.numpy()))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(300, 1100, 300), (1100, 40, 520), (3, 2000, 600)])
+def test_large_products_do_not_depend_on_threads_or_level(m: int, n: int, k: int) -> None:
+    """Large enough for every way of blocking; the plain level is checked against the reference above."""
+    a, b = numbers(m, k), numbers(n, k, seed=1).t()
+    found = []
+    for name, count in itertools.product(LEVELS, (1, 2)):
+        library.force_level(name)
+        before = torch.get_num_threads()
+        torch.set_num_threads(count)
+        found.append(products.multiply(a, b))
+        torch.set_num_threads(before)
+    library.force_level(None)
+    assert all(same_bits(one, found[0].numpy()) for one in found)
+    rows, columns = [0, m // 2, m - 1], [0, 23, 24, n // 2, n - 1]
+    assert same_bits(found[0][rows][:, columns], reference.product(a[rows].numpy(), b[:, columns].numpy()))
+
+
+def test_a_row_does_not_depend_on_the_batch(level: str) -> None:
+    a, b = numbers(16, 300), numbers(300, 70, seed=1)
+    for size in (1, 2, 3, 5, 8):
+        assert same_bits(products.multiply(a[:size], b)[0], products.multiply(a, b)[0].numpy())
+
+
+def test_strides_of_zero_and_more(level: str) -> None:
+    a = numbers(1, 40).expand(6, 40)
+    b = numbers(80, 90, seed=1)[::2, ::3]
+    assert same_bits(products.multiply(a, b), reference.product(a.numpy(), b.numpy()))
+    a, b = numbers(2, 3, 9, 17), numbers(2, 3, 12, 17, seed=1).transpose(2, 3)
+    assert same_bits(products.multiply(a, b), reference.product(a.numpy(), b.numpy()))
+
+
+@pytest.mark.parametrize("n", [5, 40])
+@pytest.mark.parametrize("shape", [(-1,), (7, -1), (7, 1)])
+def test_bias_is_one_more_rounding(level: str, n: int, shape: tuple[int, ...]) -> None:
+    a, b = numbers(7, 300), numbers(300, n, seed=1)
+    bias = numbers(*(n if size == -1 else size for size in shape), seed=2)
+    plain = reference.product(a.numpy(), b.numpy())
+    assert same_bits(products.multiply(a, b, bias), plain + bias.numpy())
+
+
+def test_float64_and_narrow_types(level: str) -> None:
+    a, b = numbers(5, 260, dtype=torch.float64), numbers(260, 9, dtype=torch.float64, seed=1)
+    assert same_bits(products.multiply(a, b), reference.product(a.numpy(), b.numpy()))
+    for dtype in (torch.bfloat16, torch.float16):
+        x, y = a.to(dtype), b.to(dtype)
+        expected = torch.from_numpy(reference.product(x.float().numpy(), y.float().numpy())).to(dtype)
+        assert torch.equal(products.multiply(x, y), expected)
+
+
+def test_special_numbers(level: str) -> None:
+    special = [0.0, -0.0, 1.0, float("inf"), float("-inf"), float("nan"), 1e-45, -1e-45, 3e38, 1.2e-38]
+    a = torch.tensor(special).repeat(10).view(10, 10).t().contiguous()
+    b = torch.tensor(special * 3).view(30).repeat(10, 1).roll(3, 1)
+    assert same_bits(products.multiply(a, b), reference.product(a.numpy(), b.numpy()))
+    tiny = torch.full((3, 4), 1e-30), torch.full((4, 30), 1e-12)
+    found = products.multiply(*tiny)
+    assert same_bits(found, reference.product(tiny[0].numpy(), tiny[1].numpy())) and bool((found > 0).all())
+
+
+def test_accuracy_is_not_worse_than_torchs() -> None:
+    for k in (300, 4096):
+        a, b = numbers(64, k), numbers(k, 64, seed=1)
+        exact = a.double() @ b.double()
+        ours = (products.multiply(a, b) - exact).square().mean().sqrt()
+        sequential = a.new_zeros(64, 64)
+        for i in range(k):
+            sequential += a[:, i, None] * b[None, i]
+        assert ours <= (sequential - exact).square().mean().sqrt()
+
+
+# size, channels in, channels out, taps, stride, padding, dilation, groups
+CONVOLUTIONS: list[tuple[Any, ...]] = [
+    ((9,), 3, 5, (3,), (1,), (1,), (1,), 1),
+    ((20,), 4, 6, (5,), (3,), (0,), (2,), 2),
+    ((6, 7), 3, 4, (3, 3), (1, 1), (1, 1), (1, 1), 1),
+    ((8, 8), 2, 5, (1, 1), (1, 1), (0, 0), (1, 1), 1),
+    ((9, 8), 4, 4, (3, 2), (2, 2), (1, 1), (1, 1), 1),
+    ((8, 7), 6, 6, (3, 3), (1, 2), (2, 1), (2, 1), 3),
+    ((7, 7), 5, 5, (3, 3), (1, 1), (1, 1), (1, 1), 5),
+    ((5, 5), 3, 7, (5, 5), (1, 1), (4, 4), (1, 1), 1),
+    ((6, 6), 2, 3, (2, 2), (3, 3), (0, 0), (1, 1), 1),
+    ((12, 5), 34, 26, (3, 3), (1, 1), (1, 1), (1, 1), 1),
+    ((4, 5, 4), 2, 3, (2, 3, 2), (1, 2, 1), (1, 1, 0), (1, 1, 2), 1),
+]
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+def test_convolutions_and_their_gradients(level: str, case: tuple[Any, ...]) -> None:
+    size, channels, out_channels, taps, stride, padding, dilation, groups = case
+    x, w = numbers(3, channels, *size), numbers(out_channels, channels // groups, *taps, seed=1)
+    out = products.output_size(size, taps, stride, padding, dilation)
+    bias, g = numbers(out_channels, seed=2), numbers(3, out_channels, *out, seed=3)
+    setting = (stride, padding, dilation, groups)
+    for plus in (None, bias):
+        found = products.convolve(products.FORWARD, x, w, list(g.shape), plus, *setting)
+        expected = reference.convolution(x.numpy(), w.numpy(), None if plus is None else bias.numpy(), *setting, out)
+        assert same_bits(found, expected)
+        plain = torch.nn.functional.conv1d if len(size) == 1 else (
+            torch.nn.functional.conv2d if len(size) == 2 else torch.nn.functional.conv3d)  # fmt: skip
+        assert torch.allclose(found, plain(x, w, plus, *setting), atol=1e-4)
+    found = products.convolve(products.INPUT, list(x.shape), w, g, None, *setting)
+    assert same_bits(found, reference.gradient_of_input(g.numpy(), w.numpy(), *setting, size))
+    theirs = torch.ops.aten.convolution_backward(
+        g, x, w, [out_channels], stride, padding, dilation, False, [0] * len(size), groups, [True, True, False]
+    )
+    assert torch.allclose(found, theirs[0], atol=1e-4)
+    found = products.convolve(products.WEIGHT, x, list(w.shape), g, None, *setting)
+    assert same_bits(found, reference.gradient_of_weight(g.numpy(), x.numpy(), *setting, taps))
+    assert torch.allclose(found, theirs[1], atol=1e-3)
+
+
+def test_convolutions_without_images_or_pixels(level: str) -> None:
+    w, bias = numbers(4, 3, 3, 3), numbers(4)
+    setting = ((1, 1), (1, 1), (1, 1), 1)
+    assert products.convolve(products.FORWARD, torch.empty(0, 3, 8, 8), w, [0, 4, 8, 8], bias, *setting).numel() == 0
+    nothing = products.convolve(
+        products.WEIGHT, torch.empty(0, 3, 8, 8), [4, 3, 3, 3], torch.empty(0, 4, 8, 8), None, *setting
+    )
+    assert nothing.shape == w.shape and not nothing.any()

@@ -1,0 +1,451 @@
+"""The table of operators: each gives what torch gives in float64, forward and backward, within float32's accuracy.
+
+(What the bits are is the business of the reference; here it is whether the right thing is computed at all.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import samerun
+from samerun.numerics.operators import random
+from samerun.numerics.operators.table import COMPOSED, MEMBERS
+
+SEEN: set[str] = set()
+Case = tuple[str, Callable[..., Any], list[Any]]
+
+
+class Listening(TorchDispatchMode):
+    """Lies over the portable mode and notes which operators pass."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name
+        SEEN.update({name, f"{name}.{func._schema.overload_name or 'default'}", name.rstrip("_")})
+        return func(*args, **(kwargs or {}))
+
+
+def real(*shape: int, low: float = -2.0, high: float = 2.0, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed + sum(shape)).uniform(low, high, shape))
+
+
+def whole(*shape: int, high: int = 4, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).integers(0, high, shape))
+
+
+X, Y, POSITIVE, UNIT = real(3, 7), real(3, 7, seed=1), real(3, 7, low=0.1, seed=2), real(3, 7, low=-0.9, high=0.9)
+IMAGE, LABELS = real(2, 4, 6, 6), whole(3, high=7)
+
+one_argument = {
+    **dict.fromkeys(
+        [
+            "exp",
+            "exp2",
+            "expm1",
+            "sin",
+            "cos",
+            "tan",
+            "atan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asinh",
+            "erf",
+            "erfc",
+            "sigmoid",
+        ],
+        X,
+    ),
+    **dict.fromkeys(["log", "log2", "log10", "log1p", "rsqrt"], POSITIVE),
+    **dict.fromkeys(["asin", "acos", "atanh"], UNIT),
+    "acosh": POSITIVE + 1.5,
+    **dict.fromkeys(["deg2rad", "neg", "abs", "sqrt", "square", "reciprocal", "floor", "relu"], POSITIVE),
+}
+
+ACTIVATIONS = """
+    gelu silu softplus logsigmoid mish elu hardswish hardsigmoid leaky_relu relu6 hardtanh selu softsign tanhshrink celu
+"""
+
+CASES: list[Case] = [
+    *((name, getattr(torch, name), [x]) for name, x in one_argument.items()),
+    ("add alpha", lambda a, b: torch.add(a, b, alpha=0.3), [X, Y]),
+    ("sub alpha", lambda a, b: torch.sub(a, b, alpha=0.3), [X, Y]),
+    ("rsub", lambda a, b: torch.rsub(a, b, alpha=0.3), [X, Y]),
+    ("add broadcast", lambda a, b: a + b, [X, real(7)]),
+    ("addcmul", lambda a, b, c: torch.addcmul(a, b, c, value=0.7), [X, Y, POSITIVE]),
+    ("addcdiv", lambda a, b, c: torch.addcdiv(a, b, c, value=0.7), [X, Y, POSITIVE]),
+    ("lerp", lambda a, b: torch.lerp(a, b, 0.3), [X, Y]),
+    ("lerp tensor", torch.lerp, [X, Y, POSITIVE]),
+    ("in place", lambda a, b: (a * 1).add_(b, alpha=2.5).sub_(b, alpha=0.1).mul_(b).lerp_(b, 0.3), [X, Y]),
+    ("in place 2", lambda a, b, c: (a * 1).addcmul_(b, c, value=2.5).addcdiv_(b, c, value=0.4), [X, Y, POSITIVE]),
+    ("in place 3", lambda a: (a * 1).exp_() + (a * 1).sigmoid_() + (a * 1).tanh_(), [X]),
+    ("addr", lambda a, b, c: torch.addr(a, b, c, beta=0.5, alpha=2), [X, real(3), real(7)]),
+    ("linspace", lambda: torch.linspace(-1.5, 2.25, 7), []),
+    ("arange", lambda: torch.arange(0.5, 3.0, 0.25), []),
+    *((f"pow {p}", lambda a, p=p: a**p, [POSITIVE]) for p in (0, 1, 2, 3, 0.5, -1, -2, 2.5)),
+    ("pow tensor", torch.pow, [POSITIVE, X]),
+    ("pow scalar", lambda a: 1.7**a, [X]),
+    ("atan2", torch.atan2, [X, Y]),
+    ("xlogy", torch.xlogy, [POSITIVE, POSITIVE + 1]),
+    ("logaddexp", torch.logaddexp, [X, Y]),
+    ("logit", torch.logit, [real(3, 7, low=0.1, high=0.9)]),
+    *((name, getattr(F, name), [X * 2]) for name in ACTIVATIONS.split()),
+    ("gelu tanh", lambda a: F.gelu(a, approximate="tanh"), [X]),
+    ("elu in place", lambda a: F.elu(a * 1, inplace=True), [X]),
+    ("glu", lambda a: F.glu(a, 1), [real(3, 8)]),
+    ("prelu", F.prelu, [X, real(7)]),
+    ("sum", torch.sum, [X]),
+    ("sum dim", lambda a: a.sum((0, 2), keepdim=True), [IMAGE]),
+    ("mean", torch.mean, [X]),
+    ("mean dim", lambda a: a.mean((1, 3)), [IMAGE]),
+    ("var", lambda a: a.var((0, 2)), [IMAGE]),
+    ("std", lambda a: a.std(1, correction=0), [IMAGE]),
+    ("var_mean", lambda a: torch.var_mean(a, (2, 3)), [IMAGE]),
+    ("norm", lambda a: torch.linalg.vector_norm(a, 2, 1), [X]),
+    ("norm 1", lambda a: a.norm(1), [X]),
+    ("norm scalar", lambda a: torch.ops.aten.norm.Scalar(a.detach(), 2), [X]),
+    ("norm dims", lambda a: torch.ops.aten.norm.ScalarOpt_dim(a.detach(), 2, [1]), [X]),
+    ("prod", torch.prod, [POSITIVE]),
+    ("prod dim", lambda a: a.prod(1), [POSITIVE]),
+    ("cumsum", lambda a: a.cumsum(1), [X]),
+    ("cumprod", lambda a: a.cumprod(1), [POSITIVE]),
+    ("logsumexp", lambda a: a.logsumexp((0, 1)), [X]),
+    ("trace", torch.trace, [real(4, 4)]),
+    ("nansum", torch.nansum, [X]),
+    ("sort", lambda a: a.sort(0)[0], [X]),
+    ("topk", lambda a: a.topk(3, 1)[0], [X]),
+    ("max", lambda a: a.max(1)[0], [X]),
+    ("bincount", lambda a: torch.bincount(whole(3), a.detach()[:, 0], 6), [X]),
+    ("softmax", lambda a: a.softmax(1), [X]),
+    ("softmax 0", lambda a: a.softmax(0), [X]),
+    ("log_softmax", lambda a: a.log_softmax(1), [X]),
+    ("safe softmax", lambda a: torch._safe_softmax(a, 1), [X]),
+    ("layer_norm", lambda a, w, b: F.layer_norm(a, (6, 6), w, b), [IMAGE, real(6, 6), real(6, 6, seed=1)]),
+    ("layer_norm plain", lambda a: F.layer_norm(a, (7,)), [X]),
+    ("group_norm", lambda a, w, b: F.group_norm(a, 2, w, b), [IMAGE, real(4), real(4, seed=1)]),
+    ("batch_norm", lambda a, w, b: F.batch_norm(a, None, None, w, b, True), [IMAGE, real(4), real(4, seed=1)]),
+    ("batch_norm eval", lambda a, w, b: F.batch_norm(a, torch.zeros(4, dtype=a.dtype) + 0.1,
+     torch.ones(4, dtype=a.dtype), w, b, False), [IMAGE, real(4), real(4, seed=1)]),
+    ("batch_norm stats", lambda a: torch.ops.aten._native_batch_norm_legit.default(
+        a.detach(), None, None, torch.zeros(4, dtype=a.dtype), torch.ones(4, dtype=a.dtype), True, 0.1, 1e-5)[0],
+     [IMAGE]),
+    ("batch_norm legit", lambda a: torch.ops.aten._native_batch_norm_legit.no_stats(
+        a.detach(), None, None, True, 0.1, 1e-5)[0], [IMAGE]),
+    ("instance_norm", lambda a: F.instance_norm(a), [IMAGE]),
+    ("rms_norm", lambda a, w: F.rms_norm(a, (7,), w), [X, real(7)]),
+    ("normalize", lambda a: F.normalize(a, dim=1), [X]),
+    ("cosine", lambda a, b: F.cosine_similarity(a, b), [X, Y]),
+    ("nll_loss", lambda a: F.nll_loss(a, LABELS), [X]),
+    ("nll_loss sum", lambda a: F.nll_loss(a, LABELS, reduction="sum", ignore_index=int(LABELS[0])), [X]),
+    ("nll_loss weights", lambda a, w: F.nll_loss(a, LABELS, w.detach(), reduction="mean"), [X, real(7, low=0.5)]),
+    ("nll_loss none", lambda a: F.nll_loss(a, LABELS, reduction="none"), [X]),
+    ("nll_loss 2d", lambda a: F.nll_loss(a, whole(2, 6, 6)), [IMAGE]),
+    ("cross_entropy", lambda a, w: F.cross_entropy(a, LABELS, w.detach(), label_smoothing=0.1),
+     [X, real(7, low=0.5)]),
+    ("cross_entropy soft", lambda a: F.cross_entropy(a, torch.full((3, 7), 1 / 7, dtype=a.dtype)), [X]),
+    ("mse", F.mse_loss, [X, Y]),
+    ("mse sum", lambda a, b: F.mse_loss(a, b, reduction="sum"), [X, Y]),
+    ("l1", F.l1_loss, [X, Y]),
+    ("smooth_l1", lambda a, b: F.smooth_l1_loss(a, b, beta=0.7), [X, Y]),
+    ("huber", lambda a, b: F.huber_loss(a, b, delta=0.7), [X, Y]),
+    ("bce", lambda a: F.binary_cross_entropy(a, torch.full((3, 7), 0.3, dtype=a.dtype)),
+     [real(3, 7, low=0.1, high=0.9)]),
+    ("bce logits", lambda a: F.binary_cross_entropy_with_logits(a, torch.full((3, 7), 0.3, dtype=a.dtype),
+     pos_weight=torch.full((7,), 1.5, dtype=a.dtype)), [X]),
+    ("kl_div", lambda a, b: F.kl_div(a, b, reduction="batchmean"), [X, POSITIVE]),
+    ("mm", torch.mm, [X, real(7, 5)]),
+    ("bmm", torch.bmm, [real(2, 3, 7), real(2, 7, 5)]),
+    ("matmul", torch.matmul, [real(2, 3, 7), real(7)]),
+    ("addmm", lambda a, b, c: torch.addmm(a, b, c, beta=0.5, alpha=3), [real(5), X, real(7, 5)]),
+    ("addmm beta 0", lambda a, b, c: torch.addmm(a, b, c, beta=0), [real(5), X, real(7, 5)]),
+    ("baddbmm", torch.baddbmm, [real(2, 3, 5), real(2, 3, 7), real(2, 7, 5)]),
+    ("addbmm", torch.addbmm, [real(3, 5), real(2, 3, 7), real(2, 7, 5)]),
+    ("mv", torch.mv, [X, real(7)]),
+    ("addmv", lambda a, b, c: torch.addmv(a, b, c, beta=0.5), [real(3), X, real(7)]),
+    ("dot", torch.dot, [real(7), real(7, seed=1)]),
+    ("vdot", torch.vdot, [real(7), real(7, seed=1)]),
+    ("linear", F.linear, [IMAGE, real(5, 6), real(5)]),
+    ("rms_norm of images", lambda a: F.rms_norm(a, (6, 6), eps=1e-3), [IMAGE]),
+    ("index_put impl", lambda a, b: torch.ops.aten._index_put_impl_.default(
+        a.detach().clone(), [whole(9, high=3)], b.detach(), True), [X, real(9, 7)]),
+    ("addmm relu", lambda a, b, c: torch.ops.aten._addmm_activation(a.detach(), b.detach(), c.detach()),
+     [real(5), X, real(7, 5)]),
+    ("einsum", lambda a, b: torch.einsum("nchw,dc->ndhw", a, b), [IMAGE, real(5, 4)]),
+    ("outer", torch.outer, [real(7), real(5)]),
+    ("conv1d", lambda a, w, b: F.conv1d(a, w, b, padding=1), [real(2, 4, 9), real(6, 4, 3), real(6)]),
+    ("conv2d", lambda a, w, b: F.conv2d(a, w, b, 2, 1, 2, 2), [IMAGE, real(6, 2, 3, 3), real(6)]),
+    ("conv2d same", lambda a, w: F.conv2d(a, w, padding="same"), [IMAGE, real(6, 4, 3, 3)]),
+    ("conv3d", lambda a, w: F.conv3d(a, w), [real(1, 2, 4, 4, 4), real(3, 2, 2, 3, 2)]),
+    ("conv_transpose2d", lambda a, w, b: F.conv_transpose2d(a, w, b, 2, 1, 1, 2, 1),
+     [IMAGE, real(4, 3, 3, 3), real(6)]),
+    ("conv_transpose1d", lambda a, w: F.conv_transpose1d(a, w, None, 3), [real(2, 4, 5), real(4, 3, 2)]),
+    ("_convolution", lambda a, w: torch.ops.aten._convolution(
+        a.detach(), w.detach(), None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, False, False, True, True),
+     [IMAGE, real(6, 4, 3, 3)]),
+    ("embedding", lambda w: F.embedding(whole(5, 9), w, padding_idx=1), [real(4, 6)]),
+    ("embedding by frequency", lambda w: F.embedding(whole(5, 9), w, scale_grad_by_freq=True), [real(4, 6)]),
+    ("index_add", lambda a, b: a.index_add(0, whole(9, high=3), b, alpha=0.5), [X, real(9, 7)]),
+    ("scatter_add", lambda a, b: a.scatter_add(1, whole(3, 9, high=7), b), [X, real(3, 9)]),
+    ("scatter_add rows", lambda a, b: a.scatter_add(0, whole(6, 7, high=3), b), [X, real(6, 7)]),
+    ("scatter_reduce", lambda a, b: a.detach().scatter_reduce(1, whole(3, 9, high=7), b.detach(), "mean"),
+     [X, real(3, 9)]),
+    ("scatter_reduce alone", lambda a, b: a.detach().scatter_reduce(
+        1, whole(3, 9, high=7), b.detach(), "mean", include_self=False), [X, real(3, 9)]),
+    ("scatter add", lambda a, b: a.detach().scatter(1, whole(3, 9, high=7), b.detach(), reduce="add"),
+     [X, real(3, 9)]),
+    ("scatter value", lambda a: a.detach().scatter(1, whole(3, 9, high=7), 1.5, reduce="add"), [X]),
+    ("gather", lambda a: a.gather(1, whole(3, 9, high=7)), [X]),
+    ("index", lambda a: a[whole(9, high=3)], [X]),
+    ("index pairs", lambda a: a[whole(9, high=3), :, whole(9, high=6)], [real(3, 2, 6)]),
+    ("index_put", lambda a, b: a.index_put((whole(9, high=3),), b, accumulate=True), [X, real(9, 7)]),
+    ("index_put last", lambda a, b: a.index_put((torch.tensor([2, 0]),), b), [X, real(2, 7)]),
+    ("unsafe index_put", lambda a, b: torch.ops.aten._unsafe_index_put(
+        a.detach(), [whole(9, high=3)], b.detach(), True), [X, real(9, 7)]),
+    ("unsafe index", lambda a: torch.ops.aten._unsafe_index(a.detach(), [whole(9, high=3)]), [X]),
+    ("masked", lambda a: a.masked_fill(a > 0, 3.0)[a < 1], [X]),
+    ("fold", lambda a: F.fold(F.unfold(a, 3, 1, 1, 2), (6, 6), 3, 1, 1, 2), [IMAGE]),
+    ("unfold", lambda a: a.unfold(1, 3, 2), [X]),
+    ("max_pool2d", lambda a: F.max_pool2d(a, 3, 1, 1), [IMAGE]),
+    ("avg_pool2d", lambda a: F.avg_pool2d(a, 3, 2, 1), [IMAGE]),
+    ("adaptive_avg_pool2d", lambda a: F.adaptive_avg_pool2d(a, 4), [IMAGE]),
+    ("pad", lambda a: F.pad(a, (1, 2, 2, 1), mode="reflect"), [IMAGE]),
+    ("nearest", lambda a: F.interpolate(a, scale_factor=2), [IMAGE]),
+    ("bilinear", lambda a: F.interpolate(a, (9, 13), mode="bilinear"), [IMAGE]),
+    ("bilinear scale", lambda a: F.interpolate(a, scale_factor=1.7, mode="bilinear"), [IMAGE]),
+    ("bilinear aligned", lambda a: F.interpolate(a, (4, 13), mode="bilinear", align_corners=True), [IMAGE]),
+    ("linear interpolation", lambda a: F.interpolate(a, 11, mode="linear"), [real(2, 3, 5)]),
+    ("attention", lambda q, k, v: F.scaled_dot_product_attention(q, k, v),
+     [real(2, 3, 5, 8), real(2, 3, 6, 8), real(2, 3, 6, 4)]),
+    ("attention causal", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
+     [real(2, 3, 5, 8), real(2, 3, 6, 8), real(2, 3, 6, 4)]),
+    ("attention mask", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m),
+     [real(2, 3, 5, 8), real(2, 3, 6, 8), real(2, 3, 6, 4), real(5, 6)]),
+    ("attention bool", lambda q: F.scaled_dot_product_attention(q, q, q, torch.ones(5, 5).tril(-1).bool()),
+     [real(2, 3, 5, 8)]),
+    ("attention groups", lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True),
+     [real(2, 4, 5, 8), real(2, 2, 6, 8)]),
+]  # fmt: skip
+
+
+def run(function: Callable[..., Any], inputs: list[Any], dtype: torch.dtype) -> list[Tensor]:
+    """The results, then the gradients of the sum of (results * fixed numbers)."""
+    given = [x.to(dtype).detach().requires_grad_() for x in inputs]
+    found = function(*given)
+    outs = list(found) if isinstance(found, tuple) else [found]
+    outs = [out for out in outs if out.is_floating_point()]
+    graded = [out for out in outs if out.requires_grad]
+    if graded:
+        sum((out * real(*out.shape, seed=5).to(dtype)).sum() for out in graded).backward()  # type: ignore[union-attr]
+    return [out.detach() for out in outs] + [x.grad for x in given if x.grad is not None]
+
+
+@pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
+@pytest.mark.parametrize(("name", "function", "inputs"), CASES, ids=[case[0] for case in CASES])
+def test_the_right_thing_is_computed(name: str, function: Callable[..., Any], inputs: list[Any]) -> None:
+    with samerun.portable(), Listening():
+        ours = run(function, inputs, torch.float32)
+    before = torch.get_default_dtype()
+    theirs = run(function, inputs, torch.float64)
+    torch.set_default_dtype(before)
+    assert len(ours) == len(theirs)
+    for mine, exact in zip(ours, theirs, strict=True):
+        assert mine.shape == exact.shape
+        assert mine.dtype is torch.float32
+        torch.testing.assert_close(mine.double(), exact.double(), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_storage_types_are_widened_and_rounded_once(dtype: torch.dtype) -> None:
+    x, y, w = X.to(dtype), Y.to(dtype), real(5, 7).to(dtype)
+    for function, inputs in (
+        (lambda a, b: torch.add(a, b, alpha=0.3), (x, y)),
+        (lambda a: F.gelu(a), (x,)),
+        (lambda a: a.softmax(1), (x,)),
+        (lambda a, b: F.linear(a, b), (x, w)),
+        (lambda a: a.exp(), (x,)),
+        (lambda a: F.layer_norm(a, (7,)), (x,)),
+        (lambda a: a.mean(1), (x,)),
+    ):
+        with samerun.portable():
+            narrow = function(*inputs)
+            wide = function(*(each.float() for each in inputs))
+        assert narrow.dtype is dtype
+        assert torch.equal(narrow, wide.to(dtype))
+
+
+def test_recurrent_networks() -> None:
+    for make in (
+        lambda: torch.nn.LSTM(5, 6, 2, bidirectional=True),
+        lambda: torch.nn.LSTM(5, 6, 2, batch_first=True, bias=False),
+        lambda: torch.nn.LSTM(5, 6, proj_size=3),
+        lambda: torch.nn.GRU(5, 6, 2, bidirectional=True),
+        lambda: torch.nn.RNN(5, 6, nonlinearity="relu"),
+    ):
+        torch.manual_seed(0)
+        net, x = make(), real(4, 3, 5)
+        with samerun.portable(), Listening():
+            ours = net(x.float())[0]
+            ours.square().sum().backward()
+        grads = [p.grad for p in net.parameters()]
+        net.zero_grad()
+        net.double()
+        theirs = net(x)[0]
+        theirs.square().sum().backward()
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-5)
+        for mine, p in zip(grads, net.parameters(), strict=True):
+            assert mine is not None
+            torch.testing.assert_close(mine.double(), p.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_an_lstm_has_the_bits_of_torchs_own_steps(request: pytest.FixtureRequest) -> None:
+    """Where torch has no fused LSTM it takes the steps itself, in operators of the table."""
+    torch.manual_seed(0)
+    net, x = torch.nn.LSTM(5, 6, 2, bidirectional=True), real(4, 3, 5).float()
+    state = torch.zeros(4, 3, 6), torch.zeros(4, 3, 6)
+    weights = net._flat_weights
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x, [4, 3, 1])
+    rest = (weights, True, 2, 0.0, True, True)
+    both = ((torch.ops.aten.lstm.input, (x, state, *rest, False)),
+            (torch.ops.aten.lstm.data, (packed.data, packed.batch_sizes, state, *rest)))  # fmt: skip
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    request.addfinalizer(lambda: torch.backends.mkldnn.set_flags(_enabled=True))
+    for operator, given in both:
+        found = []
+        for call in (operator, lambda *args, operator=operator: operator._op_dk(composite, *args)):
+            net.zero_grad()
+            torch.backends.mkldnn.set_flags(_enabled=False)
+            with samerun.portable(), Listening():
+                results = call(*given)
+                results[0].square().sum().backward()
+            found.append([each.detach() for each in results] + [p.grad for p in net.parameters()])
+        for mine, theirs in zip(*found, strict=True):
+            assert torch.equal(mine, theirs)
+
+
+def test_transformers_without_gradients_take_the_same_steps() -> None:
+    torch.manual_seed(0)
+    layers = [
+        torch.nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, norm_first=first, activation=activation)
+        for first in (False, True)
+        for activation in ("relu", "gelu")
+    ]
+    x = real(2, 5, 8).float()
+    for layer in layers:
+        layer.eval()
+        with samerun.portable(), Listening(), torch.no_grad():
+            fast = layer(x)
+        layer.train()
+        slow = layer.double()(x.double())
+        torch.testing.assert_close(fast.double(), slow, rtol=1e-5, atol=1e-5)
+        layer.float()
+    attention = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    with samerun.portable(), Listening(), torch.no_grad():
+        found, weights = attention(x, x, x)
+    exact, exact_weights = attention.double()(x.double(), x.double(), x.double())
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(weights.double(), exact_weights, rtol=1e-5, atol=1e-5)
+    with samerun.portable(), Listening(), torch.inference_mode():
+        F.scaled_dot_product_attention(x, x, x)
+        torch.nn.LSTM(8, 4)(x)
+        torch.nn.LSTM(8, 4)(torch.nn.utils.rnn.pack_padded_sequence(x, [2, 2, 1, 1, 1]))
+        F.rms_norm(x, (8,))
+        exact = F.linear(x, x[0])
+    assert torch.allclose(exact, x @ x[0].t(), atol=1e-5)
+
+
+OPTIMIZERS: list[Callable[..., torch.optim.Optimizer]] = [
+    lambda p, **kw: torch.optim.SGD(p, 0.1, **kw),
+    lambda p, **kw: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.1, dampening=0.2, maximize=True, **kw),
+    lambda p, **kw: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True, **kw),
+    lambda p, **kw: torch.optim.Adam(p, 0.1, weight_decay=0.1, **kw),
+    lambda p, **kw: torch.optim.Adam(p, 0.1, amsgrad=True, maximize=True, **kw),
+    lambda p, **kw: torch.optim.AdamW(p, 0.1, weight_decay=0.1, **kw),
+]
+
+
+@pytest.mark.parametrize("setting", [{}, {"foreach": True}, {"fused": True}], ids=str)
+@pytest.mark.parametrize("make", OPTIMIZERS)
+def test_optimizers(make: Callable[..., torch.optim.Optimizer], setting: dict[str, bool]) -> None:
+    def train(dtype: torch.dtype, **options: bool) -> Tensor:
+        p = torch.nn.Parameter(X.to(dtype))
+        optimizer = make([p], **options)
+        for i in range(5):
+            optimizer.zero_grad()
+            ((p - Y.to(dtype)) ** 2 * (1 + i)).sum().backward()
+            torch.nn.utils.clip_grad_norm_([p], 5.0)
+            optimizer.step()
+        return p.detach()
+
+    with samerun.portable(), Listening():
+        ours = train(torch.float32, **setting)
+    torch.testing.assert_close(ours.double(), train(torch.float64), rtol=1e-4, atol=1e-4)
+
+
+def test_random_members_run() -> None:
+    with samerun.portable(), Listening():
+        torch.manual_seed(0)
+        p = torch.full((4, 5), 0.3)
+        generator = torch.Generator().manual_seed(1)
+        torch.rand(3), torch.rand(3, generator=generator), torch.randn(3), torch.randn(3, generator=generator)
+        torch.rand_like(p), torch.randn_like(p), torch.randint(5, (3,)), torch.randint(2, 5, (3,))
+        torch.randint(5, (3,), generator=generator), torch.randint(2, 5, (3,), generator=generator)
+        torch.randint_like(p, 5), torch.randint_like(p, 2, 5), torch.randperm(7), torch.bernoulli(p)
+        torch.ops.aten.bernoulli.p(p, 0.5), p.clone().bernoulli_(), p.clone().uniform_(-1, 1), p.clone().normal_(1, 2)
+        torch.normal(p, 2.0), p.clone().random_(3), p.clone().exponential_(), torch.multinomial(p, 3)
+        torch.multinomial(p, 9, replacement=True)
+        F.dropout(p.requires_grad_(), 0.4).sum().backward()
+        mask = torch.native_dropout(p, 0.4, True)[1]
+        torch.ops.aten.native_dropout_backward(p.detach(), mask, 2.0)
+
+
+def signs(x: Tensor) -> list[float]:
+    return [float(torch.copysign(torch.ones(()), value)) if value == 0 else float(value) for value in x.reshape(-1)]
+
+
+def test_the_sign_of_a_zero_is_specified() -> None:
+    """torch's own depends on threads and instructions."""
+    a, b = torch.tensor([0.0, 0.0, -0.0, -0.0, -1.0, 0.0]), torch.tensor([0.0, -0.0, 0.0, -0.0, 0.0, -2.0])
+    with samerun.portable(), Listening():
+        assert signs(torch.maximum(a, b)) == [1, 1, 1, -1, 1, 1]
+        assert signs(torch.minimum(a, b)) == [1, -1, -1, -1, -1, -2]
+        assert signs(torch.fmax(a, torch.full((6,), float("nan")))) == signs(a)
+        assert signs(torch.fmin(a, b)) == signs(torch.minimum(a, b))
+        assert signs(torch.relu(a)) == signs(a.clamp(min=0)) == signs(F.relu6(a)) == [1] * 6
+        assert signs(torch.clamp_max(a, -0.0)) == [-1, -1, -1, -1, -1, -1]
+        assert signs(torch.stack([a[:2], a[2:4]], 1).amax(1)) == [1, 1]
+        assert signs(a[3:4].amax()) == signs(a[2:4].amin()) == signs(a[:4].min()) == [-1]
+        assert signs(a.max()) == [1]
+        assert [signs(each) for each in torch.aminmax(a[:4])] == [[-1], [1]]
+        assert torch.isnan(torch.relu(torch.tensor(float("nan"))))
+        assert torch.equal(torch.clamp(a, torch.tensor(-0.5), torch.tensor(0.5)), a.clamp(-0.5, 0.5))
+        with pytest.raises(RuntimeError, match="must not be None"):
+            torch.ops.aten.clamp.default(a)
+
+
+def test_empty_and_scalar_tensors() -> None:
+    for shape in ((0,), (0, 4), (4, 0), ()):
+        x = torch.zeros(shape)
+        with samerun.portable():
+            for function in (torch.exp, torch.sum, torch.relu, F.gelu, torch.neg):
+                assert function(x).shape == function(torch.zeros(shape, dtype=torch.float64).float()).shape
+            for dim in range(x.dim()):
+                assert x.softmax(dim).shape == x.shape and x.sum(dim).shape == x.double().sum(dim).shape
+    with samerun.portable():
+        assert torch.mm(torch.zeros(3, 0), torch.zeros(0, 2)).tolist() == [[0.0, 0.0]] * 3
+        assert F.linear(torch.zeros(0, 3), torch.zeros(2, 3), torch.zeros(2)).shape == (0, 2)
+        assert float(torch.dot(torch.zeros(0), torch.zeros(0))) == 0
+        with pytest.raises(RuntimeError):
+            torch.zeros(0).max()
+
+
+def test_every_member_of_the_table_has_run_above() -> None:
+    missing = {name for name in {**MEMBERS, **COMPOSED} if name not in SEEN and name.rstrip("_") not in SEEN}
+    missing -= {name for name in random.MEMBERS if name.split(".")[0] in SEEN}
+    assert not missing
