@@ -72,6 +72,20 @@ class Fix:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """What becomes of a difference. `steps`: how many were compared.
+
+    `different`: first and last of each stretch of steps that differ, from 1. `leaves`: what differs, and from
+    which step on. `end`: whether the models are "same" or "different" in the end, or "unknown".
+    """
+
+    steps: int
+    different: tuple[tuple[int, int], ...]
+    leaves: tuple[tuple[str, int], ...]
+    end: str
+
+
+@dataclass(frozen=True)
 class CheckReport:
     """The answer of `samerun check`. `notes` are for people; they are part of the JSON too."""
 
@@ -85,6 +99,7 @@ class CheckReport:
     notes: tuple[str, ...] = ()
     others: tuple[FoundCause, ...] = field(default=())
     """Other hazards that were seen on the way."""
+    spread: Spread | None = None
 
     @property
     def exit_code(self) -> int:

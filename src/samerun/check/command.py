@@ -38,6 +38,7 @@ from samerun.base.target import resolve
 @click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Keep the traces and outputs of every run.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
+@click.option("--html", "html_to", metavar="FILE", help="Write the report as one HTML file.")
 @click.option("--quiet", is_flag=True, help="No progress, no report for people.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
@@ -70,7 +71,16 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     sys.exit(code)
 
 
-def check(form: str, words: list[str], *, json_to: str | None, quiet: bool, save: Path | None, **options: Any) -> int:
+def check(
+    form: str,
+    words: list[str],
+    *,
+    json_to: str | None,
+    html_to: str | None,
+    quiet: bool,
+    save: Path | None,
+    **options: Any,
+) -> int:
     """Do it; returns the exit code."""
     from samerun.check import resume
     from samerun.check.runner import Runner
@@ -79,6 +89,7 @@ def check(form: str, words: list[str], *, json_to: str | None, quiet: bool, save
     from samerun.report.progress import Progress
 
     check_writable("--json", json_to)
+    check_writable("--html", html_to)
     target = resolve(form, words)
     plan, variations, environment = _plan(target, options)
     with ExitStack() as stack:
@@ -97,6 +108,11 @@ def check(form: str, words: list[str], *, json_to: str | None, quiet: bool, save
             show(report, Console(highlight=False, soft_wrap=False))
         if json_to is not None:
             write_result("--json", json_to, to_json(report, __version__))
+        if html_to is not None:
+            from samerun.base.machine import machine
+            from samerun.report.html import to_html
+
+            write_result("--html", html_to, to_html(report, __version__, machine()))
     return report.exit_code
 
 

@@ -23,6 +23,7 @@ from samerun.check import attribution, resume
 from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run, RunFailed, Runner
 from samerun.check.situation import Situation
+from samerun.check.spread import spread
 from samerun.check.steady import is_steady
 from samerun.record import format as f
 from samerun.record.compare import Difference, first_difference
@@ -315,6 +316,7 @@ class Search:
             fix=found.fix if found is not None else None,
             notes=tuple(self.notes),
             others=tuple(relative(other) for other in found.others) if found is not None else (),
+            spread=spread(situation.a, situation.b) if situation is not None else None,
         )
 
     def record(self, run: Run) -> RunRecord:

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from samerun.base.records import DIFFERENT, SAME, CheckReport, FirstDifference
+from samerun.base.records import DIFFERENT, SAME, CheckReport, FirstDifference, Spread
 
 INDENT = 2
 CONTEXT = 2
@@ -22,7 +22,7 @@ def show(report: CheckReport, console: Console) -> None:
     console.print()
     console.print(Padding(variations(report), (0, 0, 0, INDENT), expand=False))
     if report.verdict == DIFFERENT:
-        for part in (where(report), why(report), fix(report)):
+        for part in (where(report), growth(report), why(report), fix(report)):
             if part is not None:
                 console.print()
                 console.print(part)
@@ -119,6 +119,30 @@ def why(report: CheckReport) -> Group | None:
         text = f"also seen: {other.kind} at {other.file}:{other.line}"
         lines.append(Padding(Text(text, style="dim"), (0, 0, 0, INDENT), expand=False))
     return Group(*lines)
+
+
+def growth(report: CheckReport) -> Text | None:
+    """What becomes of the difference: which steps, what in them, and the end."""
+    if report.spread is None:
+        return None
+    return Text("\n".join(told(report.spread)))
+
+
+def told(spread: Spread) -> list[str]:
+    """The spread in words, for people."""
+    if not spread.different:
+        lines = [f"None of the {spread.steps} optimizer steps differ"]
+    else:
+        stretches = [str(a) if a == b else f"{a}-{b}" for a, b in spread.different]
+        shown = ", ".join(stretches[:4]) + (f" and {len(stretches) - 4} more stretches" if len(stretches) > 4 else "")
+        lines = [f"Of {spread.steps} optimizer steps differ: {shown}"]
+        if spread.different[-1][1] < spread.steps:
+            lines[0] += "; later ones are the same again"
+    if spread.leaves:
+        lines.append("In them: " + ", ".join(f"{name} from step {step}" for name, step in spread.leaves[:6]))
+    if spread.end != "unknown":
+        lines.append(f"The model at the end is {'the same' if spread.end == 'same' else 'different'}")
+    return lines
 
 
 def fix(report: CheckReport) -> Group | None:
