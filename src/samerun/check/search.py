@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,18 +12,16 @@ from samerun.base.records import (
     SAME,
     TROUBLE,
     CheckReport,
-    FirstDifference,
     Fix,
-    FoundCause,
     Outcome,
     RunRecord,
 )
 from samerun.check import attribution, resume
+from samerun.check.places import place, relative
 from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run, RunFailed, Runner
 from samerun.check.situation import Situation
 from samerun.check.steady import is_steady
-from samerun.record import format as f
 from samerun.record.compare import Difference, first_difference
 
 NEEDED_BYTES = 1 << 16
@@ -349,42 +346,6 @@ def failure_of(run: Run, lead: str = "") -> str:
     if run.timed_out:
         return f"{lead}this run did not end in time"
     return f"{lead}this run ended with exit code {run.exit_code}" if run.exit_code else ""
-
-
-def place(situation: Situation, found: attribution.Found | None) -> FirstDifference:
-    """The JSON's `first_difference`."""
-    difference = situation.difference
-    event = difference.event
-    if event is None:
-        name = "exit code" if situation.a.exit_code != situation.b.exit_code else "process"
-        return FirstDifference(situation.variation, 0, 0, "host", "", name, "", 0, "none")
-    no_inputs = event.kind != f.OPERATOR or bool(event.flags & f.NO_INPUTS)
-    inputs = "none" if no_inputs else "same" if difference.what == "outputs" else "different"
-    if difference.what == "scalars" and difference.a and difference.b and difference.a.inputs == difference.b.inputs:
-        inputs = "different"
-    operator = event.text if event.kind == f.DRAW and event.text else event.name or f.KIND_NAMES[event.kind]
-    elements = found.elements if found is not None else None
-    return FirstDifference(
-        situation.variation, event.index, difference.step, event.phase, event.module, operator,
-        relative_path(event.file), event.line, inputs,
-        elements.different if elements else None, elements.total if elements else None,
-        elements.max_abs if elements else None, elements.max_ulp if elements else None,
-    )  # fmt: skip
-
-
-def relative(cause: FoundCause) -> FoundCause:
-    return replace(cause, file=relative_path(cause.file))
-
-
-def relative_path(path: str) -> str:
-    """Relative to the working directory where the file lies below it."""
-    if not path:
-        return ""
-    try:
-        shown = os.path.relpath(path)
-    except (ValueError, OSError):
-        return path
-    return path if shown.startswith("..") else shown
 
 
 __all__ = ["Fix", "Path", "Search"]

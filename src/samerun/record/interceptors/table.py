@@ -5,6 +5,7 @@ from samerun.record.interceptors import (
     checkpoints,
     clock,
     clock_datetime,
+    compile_calls,
     compiled,
     completion,
     entropy,
@@ -63,5 +64,6 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     loader.INTERCEPTOR,
     checkpoints.INTERCEPTOR,
     kept_generators.INTERCEPTOR,
+    compile_calls.INTERCEPTOR,
     compiled.INTERCEPTOR,
 )
