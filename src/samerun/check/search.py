@@ -56,11 +56,11 @@ class Search:
     reruns: int = 0
     """Runs of the unvaried program that were compared with the first one, and how many differed."""
     differing: int = 0
-    groups: int = 0
 
     # --- runs ----------------------------------------------------------------------------------------
     def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run:
-        run = self.runner.run(plan, name, vary)
+        taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
+        run = self.runner.run(plan, f"{name}~{taken + 1}" if taken else name, vary)
         self.runs.append(run)
         return run
 
@@ -153,8 +153,7 @@ class Search:
     def together(self, first: Run, held: Sequence[Variation], group: Sequence[Variation]) -> Whole:
         """Vary some things in one run, the others being held."""
         names = tuple(v.name for v in group)
-        self.groups += len(names) > 1
-        name = f"varied-{names[0]}" if len(names) == 1 else "varied-together" + (f"-{self.groups}" * (self.groups > 1))
+        name = f"varied-{names[0]}" if len(names) == 1 else "varied-together"
         run = self.run(self.varied(held, group), name, names)
         return Whole(tuple(group), run, self.difference(first, run))
 
