@@ -24,6 +24,8 @@ from samerun.check.situation import Situation
 from samerun.check.steady import is_steady
 from samerun.record.compare import Difference, first_difference
 
+CHANGING = ("address_layout", "hash_seed", "memory")
+"""Variations of what is another in every process, without anybody's doing."""
 NEEDED_BYTES = 1 << 16
 """With less free space than this a run cannot be recorded, and a program cannot print."""
 
@@ -229,18 +231,35 @@ class Search:
         for variation in varying:
             self.settle(variation, "skipped", "the program already differs when nothing is varied")
         found = attribution.of_rerun(self, situation, {v.name for v in varying})
-        if found is None:  # not the program: surroundings that --vary left alone
-            rest = [v for v in self.environment if v not in varying and not v.unavailable(self.plan)]
-            calm = [*varying, *rest]
-            base = self.run(self.control(calm), "held-1")
-            settled, notes, counts = dict(self.outcomes), list(self.notes), (self.reruns, self.differing)
-            result = self.vary(base, calm, calm)
-            self.notes, (self.reruns, self.differing) = notes, counts
-            self.outcomes = settled
-            if result is not None and result[1] is not None:
-                return self.report(DIFFERENT, replace(result[0], variation="rerun"), result[1])
+        if found is None:  # not the program itself: surroundings that change by themselves, not held so far
+            hidden = self.by_itself(situation, varying)
+            if hidden is not None:
+                return self.report(DIFFERENT, *hidden)
             found = attribution.unexplained(situation)
         return self.report(DIFFERENT, situation, found)
+
+    def by_itself(
+        self, situation: Situation, varying: Sequence[Variation]
+    ) -> tuple[Situation, attribution.Found] | None:
+        """Which of the surroundings that are other ones in every process makes the difference, if one does.
+
+        Addresses come first: another hash seed moves objects as well.
+        """
+        named = {v.name: v for v in self.environment if v not in varying and not v.unavailable(self.plan)}
+        rest = [named[name] for name in CHANGING if name in named]
+        if not rest:
+            return None
+        held = [*varying, *rest]
+        base = self.run(self.control(held), "held-1")
+        if self.difference(base, self.run(base.plan, "held-2")) is not None:
+            return None
+        for variation in rest:
+            whole = self.together(base, held, [variation])
+            if whole.difference is not None:
+                varied = self.closer(Situation(variation.name, base, whole.run, whole.difference))
+                found = attribution.of_variation(self, varied, variation)
+                return replace(varied, variation="rerun"), found
+        return None
 
     def difference(self, a: Run, b: Run) -> Difference | None:
         """The first difference of two runs; None when they are the same."""
