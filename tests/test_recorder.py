@@ -439,8 +439,8 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 def test_every_process_has_a_trace_named_by_its_role(processes: Outcome) -> None:
-    # a worker that is started afresh does not know which loader it belongs to: 0
-    workers = {f"main/loader{loader}.worker{worker}" for loader in (0, 1) for worker in (0, 1)}
+    # the second loader's workers are spawned: they are told which loader they belong to
+    workers = {f"main/loader{loader}.worker{worker}" for loader in (1, 2) for worker in (0, 1)}
     roles = set(processes.traces.traces)
     assert workers <= roles
     assert {"main", "main/sub"} <= roles

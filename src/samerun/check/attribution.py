@@ -12,7 +12,7 @@ from samerun.check.causes.table import cause as cause_of
 from samerun.check.causes.table import suspects
 from samerun.check.later import branch_on_last_bits
 from samerun.check.line_search import PartingLine, parting_line, speaks_of_addresses, statement_at
-from samerun.check.own_variable import batch_size
+from samerun.check.own_variable import batch_size, compiled_draws
 from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run
 from samerun.check.situation import Situation, Suspect
@@ -136,14 +136,16 @@ def of_own(search: Runs, situation: Situation, elements: Elements | None) -> Fou
     batch = batch_size(situation, (folder / "kept-a.bin", folder / "kept-b.bin"))
     if batch is not None:
         return found(batch, elements)
-    for number, suspect in enumerate([s for s in suspects(situation) if s.kind == "extra-draw"], 1):
+    compiled = compiled_draws(situation)
+    drawn = [s for s in suspects(situation) if s.kind == "extra-draw"]
+    listed = ([compiled] if compiled is not None else []) + drawn
+    for number, suspect in enumerate(listed, 1):
         a, b = (holding(run.plan, suspect, suspect.pins) for run in (situation.a, situation.b))
         label = (f"pin:{suspect.kind}",)
         runs = search.run(a, f"pinned-{number}a", label), search.run(b, f"pinned-{number}b", label)
         if not runs[1].failed and search.difference(*runs) is None:
             return found(replace(suspect, certain=True), elements)
-        return found(suspect, elements)
-    return None
+    return found(listed[0], elements) if listed else None
 
 
 def unexplained(situation: Situation) -> Found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,21 +12,21 @@ from samerun.base.records import (
     SAME,
     TROUBLE,
     CheckReport,
-    FirstDifference,
     Fix,
-    FoundCause,
     Outcome,
     RunRecord,
 )
 from samerun.check import attribution, resume
+from samerun.check.places import place, relative
 from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run, RunFailed, Runner
 from samerun.check.situation import Situation
 from samerun.check.spread import spread
 from samerun.check.steady import is_steady
-from samerun.record import format as f
 from samerun.record.compare import Difference, first_difference
 
+CHANGING = ("address_layout", "hash_seed", "memory")
+"""Variations of what is another in every process, without anybody's doing."""
 NEEDED_BYTES = 1 << 16
 """With less free space than this a run cannot be recorded, and a program cannot print."""
 
@@ -60,11 +59,11 @@ class Search:
     reruns: int = 0
     """Runs of the unvaried program that were compared with the first one, and how many differed."""
     differing: int = 0
-    groups: int = 0
 
     # --- runs ----------------------------------------------------------------------------------------
     def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run:
-        run = self.runner.run(plan, name, vary)
+        taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
+        run = self.runner.run(plan, f"{name}~{taken + 1}" if taken else name, vary)
         self.runs.append(run)
         return run
 
@@ -157,8 +156,7 @@ class Search:
     def together(self, first: Run, held: Sequence[Variation], group: Sequence[Variation]) -> Whole:
         """Vary some things in one run, the others being held."""
         names = tuple(v.name for v in group)
-        self.groups += len(names) > 1
-        name = f"varied-{names[0]}" if len(names) == 1 else "varied-together" + (f"-{self.groups}" * (self.groups > 1))
+        name = f"varied-{names[0]}" if len(names) == 1 else "varied-together"
         run = self.run(self.varied(held, group), name, names)
         return Whole(tuple(group), run, self.difference(first, run))
 
@@ -234,18 +232,35 @@ class Search:
         for variation in varying:
             self.settle(variation, "skipped", "the program already differs when nothing is varied")
         found = attribution.of_rerun(self, situation, {v.name for v in varying})
-        if found is None:  # not the program: surroundings that --vary left alone
-            rest = [v for v in self.environment if v not in varying and not v.unavailable(self.plan)]
-            calm = [*varying, *rest]
-            base = self.run(self.control(calm), "held-1")
-            settled, notes, counts = dict(self.outcomes), list(self.notes), (self.reruns, self.differing)
-            result = self.vary(base, calm, calm)
-            self.notes, (self.reruns, self.differing) = notes, counts
-            self.outcomes = settled
-            if result is not None and result[1] is not None:
-                return self.report(DIFFERENT, replace(result[0], variation="rerun"), result[1])
+        if found is None:  # not the program itself: surroundings that change by themselves, not held so far
+            hidden = self.by_itself(situation, varying)
+            if hidden is not None:
+                return self.report(DIFFERENT, *hidden)
             found = attribution.unexplained(situation)
         return self.report(DIFFERENT, situation, found)
+
+    def by_itself(
+        self, situation: Situation, varying: Sequence[Variation]
+    ) -> tuple[Situation, attribution.Found] | None:
+        """Which of the surroundings that are other ones in every process makes the difference, if one does.
+
+        Addresses come first: another hash seed moves objects as well.
+        """
+        named = {v.name: v for v in self.environment if v not in varying and not v.unavailable(self.plan)}
+        rest = [named[name] for name in CHANGING if name in named]
+        if not rest:
+            return None
+        held = [*varying, *rest]
+        base = self.run(self.control(held), "held-1")
+        if self.difference(base, self.run(base.plan, "held-2")) is not None:
+            return None
+        for variation in rest:
+            whole = self.together(base, held, [variation])
+            if whole.difference is not None:
+                varied = self.closer(Situation(variation.name, base, whole.run, whole.difference))
+                found = attribution.of_variation(self, varied, variation)
+                return replace(varied, variation="rerun"), found
+        return None
 
     def difference(self, a: Run, b: Run) -> Difference | None:
         """The first difference of two runs; None when they are the same."""
@@ -351,42 +366,6 @@ def failure_of(run: Run, lead: str = "") -> str:
     if run.timed_out:
         return f"{lead}this run did not end in time"
     return f"{lead}this run ended with exit code {run.exit_code}" if run.exit_code else ""
-
-
-def place(situation: Situation, found: attribution.Found | None) -> FirstDifference:
-    """The JSON's `first_difference`."""
-    difference = situation.difference
-    event = difference.event
-    if event is None:
-        name = "exit code" if situation.a.exit_code != situation.b.exit_code else "process"
-        return FirstDifference(situation.variation, 0, 0, "host", "", name, "", 0, "none")
-    no_inputs = event.kind != f.OPERATOR or bool(event.flags & f.NO_INPUTS)
-    inputs = "none" if no_inputs else "same" if difference.what == "outputs" else "different"
-    if difference.what == "scalars" and difference.a and difference.b and difference.a.inputs == difference.b.inputs:
-        inputs = "different"
-    operator = event.text if event.kind == f.DRAW and event.text else event.name or f.KIND_NAMES[event.kind]
-    elements = found.elements if found is not None else None
-    return FirstDifference(
-        situation.variation, event.index, difference.step, event.phase, event.module, operator,
-        relative_path(event.file), event.line, inputs,
-        elements.different if elements else None, elements.total if elements else None,
-        elements.max_abs if elements else None, elements.max_ulp if elements else None,
-    )  # fmt: skip
-
-
-def relative(cause: FoundCause) -> FoundCause:
-    return replace(cause, file=relative_path(cause.file))
-
-
-def relative_path(path: str) -> str:
-    """Relative to the working directory where the file lies below it."""
-    if not path:
-        return ""
-    try:
-        shown = os.path.relpath(path)
-    except (ValueError, OSError):
-        return path
-    return path if shown.startswith("..") else shown
 
 
 __all__ = ["Fix", "Path", "Search"]

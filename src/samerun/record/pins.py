@@ -30,6 +30,8 @@ FOLDER = "folder"
 """Each run gets a copy of the working directory as it now is."""
 ADDRESSES = "addresses"
 """The system places memory at the same addresses in every run."""
+EAGER = "eager"
+"""Nothing is compiled."""
 STAT = "stat"
 """Files carry no times."""
 

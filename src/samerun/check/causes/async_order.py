@@ -14,7 +14,7 @@ def find(situation: Situation) -> list[Suspect]:
         return []
     found = []
     for clue in situation.clues_of(f.COMPLETION):
-        if clue.b is not None and clue.a.line:
+        if clue.b is not None and clue.a.line and clue.a.direct:
             found.append(
                 Suspect("async-order", clue.a.file, clue.a.line,
                         (f"{clue.a.name} at line {clue.a.line} gave another item first",),

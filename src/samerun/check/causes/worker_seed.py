@@ -1,4 +1,4 @@
-"""Every worker begins with a copy of the same generator."""
+"""Every worker begins with a copy of the same generator, or of other memory of its parent."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ def find(situation: Situation) -> list[Suspect]:
                 f"line {draw.line} draws from the copies: each worker draws the same numbers",
             )
             return [Suspect("worker-seed", made[-1].file, made[-1].line, why, 0.4, certain=True)]
+    started = [e for e in situation.host_events if e.kind == f.FACT and e.name == "Process.start"]
+    if situation.variation == "process_start" and started:
+        why = (
+            f"the process started at line {started[-1].line} inherits what the program has changed, or begins anew",
+            "which of the two depends on how processes are started here",
+        )
+        return [Suspect("worker-seed", started[-1].file, started[-1].line, why, 1.0, certain=True)]
     return []
 
 

@@ -14,7 +14,8 @@ from samerun.check.plan import Plan, Variation
 def address_layout(plan: Plan, vary: bool) -> Plan:
     """Vary the addresses of objects: the system places memory at random, the control run turns that off.
 
-    What can go wrong: a sort by ``id()``, or a set of objects, follows the addresses.
+    What can go wrong: a sort by ``id()``, or a set of objects, follows the addresses. They follow the hash
+    seed too, so vary (and thereby pin) ``hash_seed`` together with this.
     """
     if vary:
         return plan

@@ -78,8 +78,10 @@ def making(recorder: Recorder, original: Any) -> Any:
 
 def note_iterable(recorder: Recorder, dataset: Any) -> None:
     """Where a dataset that is iterated says what it yields: every worker goes through all of it."""
-    code = getattr(getattr(type(dataset), "__iter__", None), "__code__", None)
-    if code is not None and not hasattr(type(dataset), "__getitem__") and sites.kind_of(code) == sites.USER:
+    if not any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__):
+        return
+    code = getattr(type(dataset).__iter__, "__code__", None)
+    if code is not None and sites.kind_of(code) == sites.USER:
         placed = (code.co_filename, code.co_firstlineno, True)
         recorder.host(f.LOADER, "IterableDataset", aux="iterable", placed=placed)
 

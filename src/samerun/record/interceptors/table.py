@@ -3,8 +3,10 @@
 from samerun.record.interceptor import Interceptor
 from samerun.record.interceptors import (
     checkpoints,
+    child_processes,
     clock,
     clock_datetime,
+    compile_calls,
     compiled,
     completion,
     entropy,
@@ -22,7 +24,6 @@ from samerun.record.interceptors import (
     numpy_random,
     operators,
     python_random,
-    serial_processes,
     start_method,
     steps,
     threads,
@@ -33,7 +34,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     exits.INTERCEPTOR,
     threads.INTERCEPTOR,
     start_method.INTERCEPTOR,
-    serial_processes.INTERCEPTOR,
+    child_processes.INTERCEPTOR,
     listing.INTERCEPTOR,
     environment.INTERCEPTOR,
     files.INTERCEPTOR,
@@ -63,5 +64,6 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     loader.INTERCEPTOR,
     checkpoints.INTERCEPTOR,
     kept_generators.INTERCEPTOR,
+    compile_calls.INTERCEPTOR,
     compiled.INTERCEPTOR,
 )

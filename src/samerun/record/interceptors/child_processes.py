@@ -1,9 +1,13 @@
-"""The pin `serial` for processes that the program starts itself: one after the other."""
+"""Processes that the program starts itself with `multiprocessing`.
+
+With the pin `serial` they run one after the other.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from samerun.record import format as f
 from samerun.record import pins, sites
 from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
@@ -13,13 +17,15 @@ SERIAL_SECONDS = 3.0
 
 
 def install(recorder: Recorder, process: Any) -> None:
-    if pins.SERIAL not in recorder.config.pins:
-        return
+    serial = pins.SERIAL in recorder.config.pins
 
     def starting(original: Any) -> Any:
         def start(self: Any) -> None:
+            own = sites.called_by_user()
+            if own:
+                recorder.host(f.FACT, "Process.start", user_only=True, thin=True)
             original(self)
-            if sites.called_by_user():
+            if serial and own:
                 self.join(SERIAL_SECONDS)
 
         return start
@@ -27,4 +33,4 @@ def install(recorder: Recorder, process: Any) -> None:
     replace(process.BaseProcess, "start", starting)
 
 
-INTERCEPTOR = Interceptor("serial-processes", "multiprocessing.process", install)
+INTERCEPTOR = Interceptor("child-processes", "multiprocessing.process", install)
