@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from samerun.base.errors import SamerunError, SeedError, SwitchError, TooLateError, UnseededError
     from samerun.control.checkpoint import checkpoint, checkpoint_sequential
+    from samerun.control.ddp_hook import ddp_comm_hook
     from samerun.control.isolation import fixed_rng
     from samerun.control.mode import deterministic
     from samerun.control.state import (
@@ -35,6 +36,7 @@ _WHERE = {
     "UnseededError": "samerun.base.errors",
     "checkpoint": "samerun.control.checkpoint",
     "checkpoint_sequential": "samerun.control.checkpoint",
+    "ddp_comm_hook": "samerun.control.ddp_hook",
     "deterministic": "samerun.control.mode",
     "fixed_rng": "samerun.control.isolation",
     "get_rng_state": "samerun.control.state",
@@ -59,6 +61,7 @@ __all__ = [
     "__version__",
     "checkpoint",
     "checkpoint_sequential",
+    "ddp_comm_hook",
     "deterministic",
     "fixed_rng",
     "get_rng_state",
