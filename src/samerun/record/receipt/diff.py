@@ -170,3 +170,18 @@ def _operator(found: Difference | None) -> dict[str, Any] | None:
         "line": event.line,
         "only_in": found.extra_in.upper() or None,
     }
+
+
+def in_words(record: dict[str, Any]) -> str:
+    """The first difference in one line; "" where there is none."""
+    first = record["first_difference"]
+    if first is None:
+        return " ".join(record["notes"])
+    names = ", ".join(first["names"])
+    before = record["generators_differ_earlier"]
+    hint = f" (already at step {before['step']}: {', '.join(before['what'])})" if before else ""
+    if first["what"] == "steps":
+        return f"First difference: optimizer step {first['step']}: {names}{hint}"
+    if first["what"] == "mark":
+        return f"First difference: {names}, after {first['step']} optimizer steps{hint}"
+    return f"First difference: {first['what']} {names}{hint}"
