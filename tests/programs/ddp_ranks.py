@@ -1,6 +1,6 @@
 """Train with microbatches of one global batch spread over the ranks there are; rank 0 prints its parameters' digest.
 
-    torchrun --nproc-per-node N ddp_ranks.py {plain,hook} [bucket_cap_mb] [resume]
+torchrun --nproc-per-node N ddp_ranks.py {plain,hook} [bucket_cap_mb] [resume]
 """
 
 import copy
@@ -19,7 +19,11 @@ torch.set_num_threads(1)
 def make(bucket):
     torch.manual_seed(0)
     model = torch.nn.Sequential(
-        torch.nn.Conv2d(1, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 36, 32), torch.nn.Tanh(),
+        torch.nn.Conv2d(1, 8, 3),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(8 * 36, 32),
+        torch.nn.Tanh(),
         torch.nn.Linear(32, 10),
     )
     return model, torch.optim.AdamW(model.parameters(), lr=1e-2)

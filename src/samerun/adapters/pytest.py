@@ -17,13 +17,14 @@ SEED_OPTION = "--samerun-seed"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("samerun")
-    group.addoption(SEED_OPTION, type=int, default=0, metavar="N",
-                    help="Seed of every generator at the start of both runs of a test that samerun checks.")  # fmt: skip
+    told = "Seed of every generator at the start of both runs of a test that samerun checks."
+    group.addoption(SEED_OPTION, type=int, default=0, metavar="N", help=told)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "samerun(seed=None): run the test's body twice from the same seed; both have to compute the same bits"
+        "markers",
+        "samerun(seed=None): run the test's body twice from the same seed; both have to compute the same bits",
     )
 
 
@@ -74,9 +75,9 @@ def _twice(body: Callable[[], Any], seed: int, name: str, returned: bool) -> Any
                     value = body()
                     if returned:
                         samerun.mark("return value", value)
-        sides = [side_from(file) for file in files]
-        record = diff(*sides, ignore=("*",))
-    if not returned and not record["steps"] and not any(_marks(side) for side in sides):
+        first, second = (side_from(file) for file in files)
+        record = diff(first, second, ignore=("*",))
+    if not returned and not record["steps"] and not (_marks(first) or _marks(second)):
         pytest.fail(
             f"samerun: {name} computed nothing that could be compared.\n"
             '  Name what has to be the same: samerun.mark("result", tensors)',

@@ -25,9 +25,7 @@ from samerun.base.records import EXIT_CODES
 @click.option("--json", "json_to", metavar="FILE", help="Write the list, or the comparison, as JSON; - for standard "
               "output.")  # fmt: skip
 @click.option("--quiet", is_flag=True, help="No report for people.")
-def command(
-    folder: str, text: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool
-) -> None:
+def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool) -> None:
     """The receipts of a folder, the newest last.
 
     samerun run --receipt FOLDER/ puts a new one there. An index in the folder keeps the list fast; it can be
@@ -55,9 +53,8 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
 
     check_writable("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
-    found = (remote.entries if remote.is_address(folder) else entries)(  # type: ignore[operator]
-        folder if remote.is_address(folder) else Path(folder), text, wanted
-    )
+    far = remote.is_address(folder)
+    found = remote.entries(folder, text, wanted) if far else entries(Path(folder), text, wanted)
     if last or compare:
         found = [one for one in found if not one.problem]
         if len(found) < (wanted or 0):

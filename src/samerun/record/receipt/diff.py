@@ -140,7 +140,13 @@ def _by_operator_alone(a: Side, b: Side) -> dict[str, Any]:
     found = first_difference(*runs)
     told = None
     if found is not None:
-        told = {"what": found.what, "process": found.role, "step": found.step, "names": [], "operator": _operator(found)}
+        told = {
+            "what": found.what,
+            "process": found.role,
+            "step": found.step,
+            "names": [],
+            "operator": _operator(found),
+        }
     return {
         "verdict": SAME if found is None else DIFFERENT,
         "a": a.name,
@@ -150,7 +156,8 @@ def _by_operator_alone(a: Side, b: Side) -> dict[str, Any]:
         "generators_differ_earlier": None,
         "others": [],
         "surroundings": [],
-        "notes": [f"{a.name}: {each}" for each in runs[0].failures] + [f"{b.name}: {each}" for each in runs[1].failures],
+        "notes": [f"{a.name}: {each}" for each in runs[0].failures]
+        + [f"{b.name}: {each}" for each in runs[1].failures],
     }
 
 

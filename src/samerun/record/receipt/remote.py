@@ -12,7 +12,7 @@ from typing import Any
 
 from samerun.base.errors import SamerunError
 from samerun.record.receipt import canonical
-from samerun.record.receipt.index import Entry, no_receipt, entry_of
+from samerun.record.receipt.index import Entry, entry_of, no_receipt
 
 
 def is_address(folder: str) -> bool:
