@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from samerun.base.errors import SamerunError
 from samerun.record.receipt import merkle
 from samerun.record.receipt.step_table import VALUES, Table, first_unequal, make_table
 
@@ -68,3 +69,9 @@ def test_a_row_by_name() -> None:
     one: Table = table(COLUMNS, 3, {(2, "grads"): "other"})
     assert one.row(0)["params"] == table(COLUMNS, 1).row(0)["params"]
     assert one.row(1)["grads"] != table(COLUMNS, 3).row(1)["grads"]
+
+
+def test_rows_that_are_not_those_of_their_tree_are_no_answer() -> None:
+    a, b = make_table(COLUMNS, rows(3000)), make_table(COLUMNS, rows(3000, {7}))
+    with pytest.raises(SamerunError, match="tree"):
+        first_unequal(a, Table(b.columns, b.count, a.rows, b.levels))
