@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         TooLateError,
         UnseededError,
     )
-    from samerun.control.checkpoint import checkpoint_sequential
+    from samerun.control.checkpoint import checkpoint, checkpoint_sequential
+    from samerun.control.ddp_hook import ddp_comm_hook
     from samerun.control.isolation import fixed_rng
     from samerun.control.mode import deterministic
     from samerun.control.state import (
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     )
     from samerun.control.state_dict import load_state_dict, state_dict
     from samerun.control.stream import stream
-    from samerun.data.checkpoint import checkpoint
     from samerun.numerics.portable import portable
     from samerun.record.mark import mark
     from samerun.record.receipt_block import receipt
@@ -50,8 +50,9 @@ _WHERE = {
     "SwitchError": "samerun.base.errors",
     "TooLateError": "samerun.base.errors",
     "UnseededError": "samerun.base.errors",
-    "checkpoint": "samerun.data.checkpoint",
+    "checkpoint": "samerun.control.checkpoint",
     "checkpoint_sequential": "samerun.control.checkpoint",
+    "ddp_comm_hook": "samerun.control.ddp_hook",
     "deterministic": "samerun.control.mode",
     "fixed_rng": "samerun.control.isolation",
     "get_rng_state": "samerun.control.state",
@@ -85,6 +86,7 @@ __all__ = [
     "checkpoint",
     "checkpoint_sequential",
     "data",
+    "ddp_comm_hook",
     "deterministic",
     "fixed_rng",
     "get_rng_state",

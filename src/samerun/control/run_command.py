@@ -34,9 +34,9 @@ from samerun.control.too_late import environment_wanted
 @click.option("--unseeded", type=click.Choice(["ignore", "warn", "error"]), default="ignore", show_default=True,
               help="What to do when the program makes a generator without a seed.")  # fmt: skip
 @click.option("--receipt", metavar="FILE",
-              help="Write what the run was and what it computed. A folder: a new file in it, for samerun log.")  # fmt: skip
+              help="Write what the run was and what it computed. A folder: into a new file there.")  # fmt: skip
 @click.option("--trace", type=click.Choice(["steps", "ops"]), default="steps", show_default=True,
-              help="ops: keep every operator beside the receipt, so that samerun diff can name the first one.")  # fmt: skip
+              help="ops: keep every operator beside the receipt, so that samerun diff can name it.")  # fmt: skip
 @click.option("--key", metavar="FILE", help="Sign the receipt with this Ed25519 private key (PEM).")
 @click.option("--json", "json_to", metavar="FILE", help="Write what is set as JSON; - for standard output.")
 @click.option("--quiet", is_flag=True, help="Do not say what is set.")

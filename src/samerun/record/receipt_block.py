@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.record import start
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
@@ -148,7 +147,7 @@ def _write(
     ended["exception"] = None if failed is None else type(failed).__name__
     script = os.path.relpath(sys.argv[0]) if sys.argv and sys.argv[0] else "-"
     made = assemble(
-        version=__version__,
+        version=sys.modules["samerun"].__version__,  # an import would be a circle: samerun names us
         command={"form": "code", "words": [script, *sys.argv[1:]]},
         held=_held(),
         ended=ended,

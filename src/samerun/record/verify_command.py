@@ -93,6 +93,7 @@ def verify(
     from samerun.control.facts import outside
     from samerun.record.receipt import recorded_command, signing
     from samerun.record.receipt.diff import side_from
+    from samerun.record.receipt.side_file import check_rows
     from samerun.record.receipt.unmet import unmet
 
     check_writable("--json", json_to)
@@ -100,6 +101,7 @@ def verify(
         raise SamerunError(f"{path} is a folder.", hint="Name a receipt: a file.")
     recorded = side_from(path)
     assert recorded.receipt is not None
+    check_rows(recorded.tables)
     receipt, now = recorded.receipt, outside()
     shown_command = recorded_command.in_words(receipt["command"])
     record: dict[str, Any] = {

@@ -25,7 +25,9 @@ def find(situation: Situation) -> list[Suspect]:
     if not raced:
         later = [e for e in events_of(trace, (f.OPERATOR,)) if e.flags & f.FOREIGN_WRITE and is_write(e.name)]
         raced = later[:1]
-    if not raced or not (event.flags & f.FOREIGN_WRITE or event.thread != 0 or difference.what in ("leaf", "final", "mark")):
+    if not raced or not (
+        event.flags & f.FOREIGN_WRITE or event.thread != 0 or difference.what in ("leaf", "final", "mark")
+    ):
         return []
     write = raced[0]
     short = write.name.removeprefix("aten.").split(".")[0]

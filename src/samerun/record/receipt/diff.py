@@ -140,7 +140,13 @@ def _by_operator_alone(a: Side, b: Side) -> dict[str, Any]:
     found = first_difference(*runs)
     told = None
     if found is not None:
-        told = {"what": found.what, "process": found.role, "step": found.step, "names": [], "operator": _operator(found)}
+        told = {
+            "what": found.what,
+            "process": found.role,
+            "step": found.step,
+            "names": [],
+            "operator": _operator(found),
+        }
     return {
         "verdict": SAME if found is None else DIFFERENT,
         "a": a.name,
@@ -150,7 +156,8 @@ def _by_operator_alone(a: Side, b: Side) -> dict[str, Any]:
         "generators_differ_earlier": None,
         "others": [],
         "surroundings": [],
-        "notes": [f"{a.name}: {each}" for each in runs[0].failures] + [f"{b.name}: {each}" for each in runs[1].failures],
+        "notes": [f"{a.name}: {each}" for each in runs[0].failures]
+        + [f"{b.name}: {each}" for each in runs[1].failures],
     }
 
 
@@ -170,3 +177,18 @@ def _operator(found: Difference | None) -> dict[str, Any] | None:
         "line": event.line,
         "only_in": found.extra_in.upper() or None,
     }
+
+
+def in_words(record: dict[str, Any]) -> str:
+    """The first difference in one line; "" where there is none."""
+    first = record["first_difference"]
+    if first is None:
+        return " ".join(record["notes"])
+    names = ", ".join(first["names"])
+    before = record["generators_differ_earlier"]
+    hint = f" (already at step {before['step']}: {', '.join(before['what'])})" if before else ""
+    if first["what"] == "steps":
+        return f"First difference: optimizer step {first['step']}: {names}{hint}"
+    if first["what"] == "mark":
+        return f"First difference: {names}, after {first['step']} optimizer steps{hint}"
+    return f"First difference: {first['what']} {names}{hint}"

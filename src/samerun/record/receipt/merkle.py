@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import pairwise
 
 FAN = 1024
 NODE_BYTES = 32
@@ -37,7 +38,7 @@ def sizes_of(count: int) -> list[int]:
 
 def hangs_together(levels: list[bytes]) -> bool:
     """Whether each level above the lowest is the digest of the one below."""
-    return all(_above(low, NODE_BYTES * FAN) == high for low, high in zip(levels, levels[1:], strict=False))
+    return all(_above(low, NODE_BYTES * FAN) == high for low, high in pairwise(levels))
 
 
 def first_unequal(a: list[bytes], b: list[bytes]) -> int | None:

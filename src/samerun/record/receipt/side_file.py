@@ -97,3 +97,13 @@ def _from_file(path: Path, processes: dict[str, Any]) -> dict[tuple[str, str], T
             at += length
         tables[role, part] = Table(columns, count, rows, levels)
     return tables
+
+
+def check_rows(tables: dict[tuple[str, str], Table]) -> None:
+    """Read every row. Raises SamerunError where the rows are not those of their tree."""
+    for (role, part), table in tables.items():
+        if merkle.levels_of(table.rows, table.row_bytes or 1)[0] != table.levels[0]:
+            raise SamerunError(
+                f"The rows of {role}, {part}, are not those that the receipt speaks of.",
+                hint="The .steps file beside it was changed.",
+            )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from samerun.base.errors import SamerunError
 from samerun.record import format as f
 from samerun.record.reader import Trace
 from samerun.record.receipt import merkle
@@ -110,7 +111,7 @@ def _table(names: tuple[str, ...], leaves: Leaves, rows_of: dict[int, Array], co
 def first_unequal(a: Table, b: Table) -> tuple[int, tuple[str, ...]] | None:
     """(row from 0, columns that differ there) of the first step that differs; None: as far as both go, none does.
 
-    Columns that only one table has are not compared.
+    Columns that only one table has are not compared. Raises SamerunError where a tree is not that of its rows.
     """
     shared = tuple(name for name in a.columns if name in b.columns)
     if not shared or not min(a.count, b.count):
@@ -121,7 +122,10 @@ def first_unequal(a: Table, b: Table) -> tuple[int, tuple[str, ...]] | None:
         node = merkle.first_unequal(a.levels, b.levels)
         if node is None:
             return None
-        return _search(a, b, shared, node * merkle.FAN, node * merkle.FAN + merkle.FAN)
+        found = _search(a, b, shared, node * merkle.FAN, node * merkle.FAN + merkle.FAN)
+        if found is None and a.count == b.count:
+            raise SamerunError("The steps are not those of their tree.", hint="A .steps file was changed.")
+        return found
     return _search(a, b, shared, 0, min(a.count, b.count))
 
 

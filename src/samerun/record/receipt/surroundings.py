@@ -51,8 +51,16 @@ def _all(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Differing]:
     for key in ("samerun", "seed", "streams", "others", "command"):
         if a[key] != b[key]:
             yield _one(key, _words(a[key]), _words(b[key]))
-    for key in ("code", "packages", "variables", "knobs"):
+    for key in ("packages", "variables", "knobs"):
         yield from _entries(key, a[key], b[key])
+    for key in ("commit", "diff"):
+        if a["code"][key] != b["code"][key]:
+            yield _one(f"code.{key}", a["code"][key], b["code"][key])
+    for key in ("untracked", "sources"):
+        left, right = a["code"][key] or {}, b["code"][key] or {}
+        names = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
+        if names:
+            yield _one(f"code.{key}", _of(left, names), _of(right, names))
     held_a, held_b = a["held"], b["held"]
     if held_a is None or held_b is None:
         if held_a != held_b:

@@ -67,9 +67,7 @@ def _near(receipt: Path | None) -> str | None:
 
 
 def _run_watched(request: Request, folder: Path) -> Ended:
-    watch = WatchConfig(
-        folder=str(folder), depth=request.depth, user_folder=request.target.user_folder, receipt=True
-    )
+    watch = WatchConfig(folder=str(folder), depth=request.depth, user_folder=request.target.user_folder, receipt=True)
     config = folder / "watch.json"
     config.write_text(watch.to_json(), encoding="utf-8")
     environment = with_bootstrap({**request.environment, VARIABLE: str(config), FACTS_VARIABLE: str(folder)})
@@ -108,5 +106,3 @@ def circumstances(begin: float) -> dict[str, Any]:
 
 def _told(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")
-
-

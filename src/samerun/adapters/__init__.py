@@ -1,0 +1,1 @@
+"""Other people's loops. An adapter owns no logic: it says when a receipt begins and ends, and names points."""

@@ -1,0 +1,92 @@
+"""`samerun log`. A face: brings the index of receipts and its report together."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from samerun import __version__
+from samerun.base.errors import SamerunError
+from samerun.base.program_command import check_writable, write_result
+from samerun.base.records import EXIT_CODES
+
+
+@click.command("log", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("folder", default=".")
+@click.option("--command", "text", default="", metavar="TEXT", help="Only receipts whose command contains this.")
+@click.option("--limit", type=click.IntRange(0), default=20, show_default=True, metavar="N",
+              help="The newest N; 0: all.")  # fmt: skip
+@click.option("--last", is_flag=True, help="Print the path of the newest one, and nothing else.")
+@click.option("--diff", "compare", is_flag=True, help="Compare the two newest: exit code 0 same, 1 different.")
+@click.option("--json", "json_to", metavar="FILE", help="Write the list, or the comparison, as JSON; - for standard "
+              "output.")  # fmt: skip
+@click.option("--quiet", is_flag=True, help="No report for people.")
+def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool) -> None:
+    """The receipts of a folder, the newest last.
+
+    samerun run --receipt FOLDER/ puts a new one there. An index in the folder keeps the list fast; it can be
+    deleted at any time. FOLDER may be an address that fsspec knows (memory://, s3://): receipts are then read
+    from there, without an index.
+
+    \b
+    Examples:
+      samerun log runs/
+      samerun log --command train.py --last runs/
+      samerun log --command train.py --diff runs/
+    """
+    try:
+        code = log(folder, text, limit, last, compare, json_to, quiet)
+    except SamerunError as error:
+        click.echo(f"samerun: {error}", err=True)
+        sys.exit(2)
+    sys.exit(code)
+
+
+def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool) -> int:
+    """Do it; returns the exit code."""
+    from samerun.record.receipt import remote
+    from samerun.record.receipt.index import entries
+
+    check_writable("--json", json_to)
+    wanted = (1 if last else 2) if last or compare else limit or None
+    far = remote.is_address(folder)
+    found = remote.entries(folder, text, wanted) if far else entries(Path(folder), text, wanted)
+    if last or compare:
+        found = [one for one in found if not one.problem]
+        if len(found) < (wanted or 0):
+            of = f" of a command with {text!r}" if text else ""
+            raise SamerunError(f"{folder} holds {len(found)} receipts{of}; {wanted} needed.", hint="See samerun log.")
+    if last:
+        click.echo(remote.joined(folder, found[-1].file))
+        return 0
+    if compare:
+        return _compare(folder, found[-2].file, found[-1].file, json_to, quiet)
+    if json_to is not None:
+        record = {"schema": 1, "samerun": __version__, "receipts": [vars(one) for one in found]}
+        write_result("--json", json_to, json.dumps(record, indent=1, sort_keys=True) + "\n")
+    if not quiet and json_to != "-":
+        from samerun.report.log import lines
+
+        click.echo("\n".join(lines([vars(one) for one in found])))
+    return 0
+
+
+def _compare(folder: str, a: str, b: str, json_to: str | None, quiet: bool) -> int:
+    from samerun.record.receipt import remote
+    from samerun.record.receipt.diff import diff, side_from
+
+    with remote.fetched(folder, a) as one, remote.fetched(folder, b) as other:
+        record: dict[str, Any] = {"schema": 1, "samerun": __version__, **diff(side_from(one), side_from(other))}
+    if not quiet and json_to != "-":
+        from rich.console import Console
+
+        from samerun.report.diff import show
+
+        show(record, Console(highlight=False))
+    if json_to is not None:
+        write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
+    return EXIT_CODES[record["verdict"]]

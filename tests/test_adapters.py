@@ -1,0 +1,185 @@
+"""Other people's loops: two short runs of each give the same receipt; what is not installed is skipped."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checking import samerun
+from test_architecture import fresh
+
+import samerun as public
+from samerun.record.receipt.diff import diff, side_from
+
+TESTS = """
+import itertools, pytest, torch, samerun
+
+count = itertools.count()
+
+def train(extra=0.0):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        (model(torch.randn(8, 4)).pow(2).sum() * (1 + extra * (step == 2))).backward()
+        optimizer.step()
+    return model.state_dict()
+
+@pytest.fixture
+def size():
+    return 4
+
+@pytest.mark.samerun
+def test_good(size):
+    train()
+
+@pytest.mark.samerun
+def test_bad():
+    train(next(count))
+
+@pytest.mark.samerun
+def test_nothing():
+    pass
+
+@pytest.mark.samerun
+def test_raises():
+    assert 1 == 2
+
+def test_call(samerun_check, request):
+    value = samerun_check(lambda x: torch.rand(x), 3)
+    samerun.seed_everything(request.config.getoption("--samerun-seed"))
+    assert torch.equal(value, torch.rand(3))
+
+def test_bad_call(samerun_check):
+    samerun_check(lambda: torch.ones(2) * next(count))
+"""
+
+
+def test_the_pytest_plugin(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(TESTS)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-p", "samerun.adapters.pytest", "-p", "no:cacheprovider", "test_it.py",
+         "--samerun-seed", "5", "--strict-markers", "-W", "error"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    outcomes = {line.split("::")[1].split()[0]: line.split()[1] for line in done.stdout.splitlines() if "::" in line
+                and "%]" in line}  # fmt: skip
+    assert outcomes == {
+        "test_good": "PASSED", "test_bad": "FAILED", "test_nothing": "FAILED", "test_raises": "FAILED",
+        "test_call": "PASSED", "test_bad_call": "FAILED",
+    }, done.stdout  # fmt: skip
+    assert "optimizer step 3: params, grads" in done.stdout and "from the same seed 5" in done.stdout
+    assert "First difference: return value" in done.stdout and "nothing that could be compared" in done.stdout
+
+
+def test_the_plugin_is_light() -> None:
+    loaded = fresh("import samerun.adapters.pytest")
+    assert not {"torch", "numpy", "jsonschema", "samerun.record"} & set(loaded)
+
+
+def test_marks_of_ranks_that_drift_are_told(tmp_path: Path) -> None:
+    (tmp_path / "ranks.py").write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for step in range(3):\n"
+        "    optimizer.zero_grad(); model(torch.randn(8, 4)).sum().backward(); optimizer.step()\n"
+        "    if step == 0 and dist.get_rank() == 1:\n"
+        "        with torch.no_grad(): next(model.parameters()).add_(1)\n"
+        "dist.destroy_process_group()\n"
+    )
+    words = ["run", "--quiet", "--receipt", "job.json", "--", sys.executable, "-m", "torch.distributed.run"]
+    done = samerun([*words, "--standalone", "--nproc-per-node", "2", "ranks.py"], tmp_path, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    receipt: Any = side_from(tmp_path / "job.json").receipt
+    assert {"rank0", "rank1"} <= set(receipt["processes"]) and receipt["ended"]["complete"]
+    assert receipt["ranks"]["drift"] == {"step": 2, "groups": [["rank0"], ["rank1"]], "from_the_start": False}
+    assert "drift apart: after step 2" in samerun(["diff", "job.json", "job.json"], tmp_path).stdout
+
+
+def same(tmp_path: Path, steps: int) -> None:
+    """Both receipts are there, say the same, and hold the steps and marks."""
+    sides = [side_from(tmp_path / f"{name}.json") for name in "ab"]
+    record = diff(sides[0], sides[1], ["*"])
+    assert record["verdict"] == "same" and record["steps"] == steps, record
+    assert all(side.receipt and side.receipt["processes"]["main"]["marks"] for side in sides)
+
+
+DATA = torch.utils.data.TensorDataset(torch.arange(32.0).reshape(8, 4), torch.ones(8, 1))
+
+
+def test_lightning(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning")
+    from samerun.adapters.lightning import ReceiptCallback
+
+    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch: Any, _: Any) -> Any:
+            return (self.layer(batch[0]) - batch[1]).pow(2).mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+    for name in "ab":
+        public.seed_everything(0)
+        lightning.Trainer(
+            max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            callbacks=[ReceiptCallback(tmp_path / f"{name}.json")],
+        ).fit(Module(), torch.utils.data.DataLoader(DATA, batch_size=4, shuffle=True))  # fmt: skip
+    same(tmp_path, 4)
+
+
+def test_transformers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    from samerun.adapters.transformers import ReceiptCallback
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def forward(self, x: Any, labels: Any) -> Any:
+            return {"loss": (self.layer(x) - labels).pow(2).mean()}
+
+    data = [{"x": x, "labels": y} for x, y in DATA]
+    for name in "ab":
+        public.seed_everything(0)
+        arguments = transformers.TrainingArguments(
+            output_dir=str(tmp_path / name), num_train_epochs=2, per_device_train_batch_size=4, report_to=[],
+            save_strategy="no", use_cpu=True, disable_tqdm=True,
+        )  # fmt: skip
+        transformers.Trainer(
+            model=Model(), args=arguments, train_dataset=data, callbacks=[ReceiptCallback(tmp_path / f"{name}.json")]
+        ).train()
+    same(tmp_path, 4)
+
+
+def test_accelerate(tmp_path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    from samerun.adapters.accelerate import ReceiptTracker
+
+    for name in "ab":
+        public.seed_everything(0)
+        accelerator = accelerate.Accelerator(cpu=True, log_with=ReceiptTracker(tmp_path / f"{name}.json"))
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        loader = torch.utils.data.DataLoader(DATA, batch_size=4, shuffle=True)
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        accelerator.init_trackers("project")
+        for step, (x, y) in enumerate(loader):
+            optimizer.zero_grad()
+            loss = (model(x) - y).pow(2).mean()
+            accelerator.backward(loss)
+            optimizer.step()
+            accelerator.log({"loss": loss.item()}, step=step)
+        accelerator.end_training()
+    same(tmp_path, 2)

@@ -1,0 +1,124 @@
+"""`samerun.receipt` and `samerun.mark` inside a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import samerun
+from samerun.base.errors import SamerunError
+from samerun.record.receipt import receipt_file
+
+PROGRAM = """
+import os, sys
+import samerun, torch
+
+def train(extra=0):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3 + extra):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).pow(2).mean().backward()
+        optimizer.step()
+    samerun.mark("trained", model)
+    return model
+
+samerun.mark("outside", 1)
+kept = [train()]
+with samerun.receipt("one.json"):
+    kept.append(train())
+train()
+with samerun.receipt("two.json"):
+    kept.append(train())
+    with samerun.receipt("inner.json"):
+        kept.append(train(1))
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+try:
+    with samerun.receipt("failed.json"):
+        train()
+        raise KeyError("x")
+except KeyError:
+    print("raised")
+if "end" in sys.argv:
+    with samerun.receipt("one.json"):
+        open("begun", "w").close()
+        os.kill(os.getpid(), 9)
+"""
+
+
+def run(cwd: Path, *words: str, code: int = 0) -> None:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SAMERUN_", "RANK"))}
+    done = subprocess.run([sys.executable, *words], cwd=cwd, env={**kept, "OMP_NUM_THREADS": "1"}, capture_output=True,
+                          text=True)  # fmt: skip
+    assert done.returncode == code, done.stderr
+
+
+def steps(folder: Path, name: str) -> int:
+    receipt = receipt_file.read(folder / name)
+    assert receipt["ended"]["complete"], receipt["ended"]["why"]
+    count: int = receipt["processes"]["main"]["steps"]["values"]["count"]
+    return count
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_blocks_hold_what_happens_inside_them(watched: bool, tmp_path: Path) -> None:
+    """`watched`: the process is recorded from outside too, and the blocks are parts of that record."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    outside = ["-m", "samerun", "run", "--quiet", "--receipt", "whole.json"] if watched else []
+    run(tmp_path, *outside, "program.py")
+    assert [steps(tmp_path, f"{name}.json") for name in ("one", "inner", "two")] == [3, 4, 7]
+    one, two = (receipt_file.read(tmp_path / f"{name}.json") for name in ("one", "two"))
+    tables = [each["processes"]["main"]["steps"]["values"]["rows"] for each in (one, two)]
+    assert tables[0] == tables[1][:3]
+    assert [each["step"] for each in two["processes"]["main"]["marks"]] == [3, 7]
+    assert one["command"] == {"form": "code", "words": ["program.py"]}
+    assert one["processes"]["main"]["final"] and (one["held"] is not None) == watched
+    failed = receipt_file.read(tmp_path / "failed.json")
+    assert failed["ended"]["exception"] == "KeyError" and two["ended"]["exception"] is None
+    if watched:
+        assert steps(tmp_path, "whole.json") == 3 * 5 + 1 + 3
+
+
+def test_a_killed_process_leaves_the_earlier_receipt(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    run(tmp_path, "program.py", "end", code=-9)
+    assert (tmp_path / "begun").exists() and steps(tmp_path, "one.json") == 3
+
+
+def test_each_rank_writes_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with samerun.receipt(tmp_path / "run.json"):
+        pass
+    assert [path.name for path in tmp_path.glob("*.json")] == ["run.rank1.json"]
+
+
+def test_a_receipt_that_could_not_be_written_is_refused_before_the_block(tmp_path: Path) -> None:
+    for path in (tmp_path, Path("/nowhere/run.json"), Path("/dev/null")):
+        with pytest.raises(SamerunError), samerun.receipt(path):
+            pytest.fail("the block was entered")
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, 3])
+def test_a_mark_has_a_name(name: object) -> None:
+    with pytest.raises(SamerunError, match="1 to 200"):
+        samerun.mark(name)  # type: ignore[arg-type]
+
+
+def test_marks_tell_values_apart(tmp_path: Path) -> None:
+    import torch
+
+    digests = []
+    for value in (torch.ones(3), torch.ones(3, dtype=torch.float64), [torch.ones(3)], torch.tensor([1, 1, -0.0]), 1, "a"):
+        with samerun.receipt(tmp_path / "run.json"):
+            samerun.mark("value", value)
+        receipt = json.loads((tmp_path / "run.json").read_text())
+        digests.append(receipt["processes"]["main"]["marks"][0]["digest"])
+    assert len(set(digests)) == len(digests)
