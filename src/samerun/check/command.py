@@ -43,6 +43,9 @@ class CheckCommand(click.Command):
 @click.option("--trace", type=click.Choice(["auto", "ops", "steps"]), default="auto", show_default=True,
               help="auto: operators first, only steps when a run is long, then the first differing step.")  # fmt: skip
 @click.option("--vary-env", multiple=True, metavar="NAME=A,B[,C]", help="Vary an environment variable of your own.")
+@click.option("--interrupt", metavar="SETTINGS", help="NAME=VALUE ... [ARGS] for a run that stops early.")
+@click.option("--resume", metavar="SETTINGS", help="NAME=VALUE ... [ARGS] for the run that takes it up again.")
+@click.option("--kill", metavar="STEP[:SIGNAL]", help="End the interrupted run at a step, by TERM or KILL (default).")
 @click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Keep the traces and outputs of every run.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
@@ -61,9 +64,11 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun check --vary rerun,hash_seed --json report.json train.py
       samerun check -m package.train --config small.yaml
       samerun check -- torchrun --nproc-per-node 2 train.py
+      samerun check --vary resume train.py
+      samerun check --vary none --interrupt "STOP_AT=3 CKPT={folder}/c" --resume "RESUME={folder}/c" train.py
 
     Variations: rerun, hash_seed, listing_order, memory, clock, locale, timezone (the group
-    "environment" is all but rerun), threads.
+    "environment" is all but rerun), threads, resume.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -84,10 +89,11 @@ def check(form: str, words: list[str], *, json_to: str | None, quiet: bool, save
         _check_writable(Path(json_to))
     target = resolve(form, words)
     plan, variations, environment = _plan(target, options)
+    asked = _interruptions(options) if any(v.name == "resume" for v in variations) else ()
     with ExitStack() as stack:
         folder = _folder(save, stack)
         runner = Runner(folder, options["time_limit"], Progress(quiet))
-        search = Search(runner, plan, variations, environment, options["repeat"], saved=save is not None)
+        search = Search(runner, plan, variations, environment, options["repeat"], save is not None, asked)
         report = search.check()
         if not quiet and json_to != "-":
             from rich.console import Console
@@ -110,8 +116,16 @@ def _plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
         folder="", depth=options["trace"], max_steps=options["max_steps"], user_folder=target.user_folder
     )
     variations = (*choose(options["vary"]), *(v for text in options["vary_env"] for v in parse(text)))
+    if any(options[name] is not None for name in ("interrupt", "resume", "kill")):
+        variations = tuple(dict.fromkeys((*variations, *choose("resume"))))
     environment = tuple(v for v in VARIATIONS if v.group == "environment")
     return Plan(target.command, target.shown, watch), variations, environment
+
+
+def _interruptions(options: dict[str, Any]) -> Any:
+    from samerun.check.interruption import interruptions
+
+    return interruptions(options["interrupt"], options["resume"], options["kill"])
 
 
 def _folder(save: Path | None, stack: ExitStack) -> Path:

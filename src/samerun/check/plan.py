@@ -22,6 +22,8 @@ class Plan:
     """Variables set on top of the inherited environment."""
     prefix: tuple[str, ...] = ()
     """Put in front of the command (`setarch -R`)."""
+    own_checkpoints: bool = False
+    """Give each run an empty folder in SAMERUN_CHECKPOINTS, unless the environment names one."""
 
     def with_environment(self, **values: str) -> Plan:
         return replace(self, environment={**self.environment, **values})

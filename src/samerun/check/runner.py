@@ -11,6 +11,7 @@ from pathlib import Path
 
 from samerun.base.errors import SamerunError
 from samerun.check import processes
+from samerun.check.interruption import CHECKPOINTS
 from samerun.check.plan import Plan
 from samerun.record import bootstrap_folder
 from samerun.record.config import ROLE_VARIABLE, VARIABLE
@@ -93,6 +94,9 @@ class Runner:
             ) from error
         environment = {**os.environ, **plan.environment, VARIABLE: str(config)}
         environment.pop(ROLE_VARIABLE, None)
+        if plan.own_checkpoints and CHECKPOINTS not in plan.environment:
+            environment[CHECKPOINTS] = str(folder / "checkpoints")
+            (folder / "checkpoints").mkdir()
         path = [str(bootstrap_folder()), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
         label = f"{name} ({', '.join(vary)})" if vary and name != f"varied-{vary[0]}" else name

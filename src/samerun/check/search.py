@@ -18,7 +18,8 @@ from samerun.base.records import (
     Outcome,
     RunRecord,
 )
-from samerun.check import attribution
+from samerun.check import attribution, resume_search
+from samerun.check.interruption import Interruption
 from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run, RunFailed, Runner
 from samerun.check.situation import Situation
@@ -40,6 +41,8 @@ class Search:
     """All variations of the surroundings, chosen or not: tried when a rerun alone differs."""
     repeat: int = 2
     saved: bool = False
+    interruptions: Sequence[Interruption] = ()
+    """For the variation `resume`."""
     runs: list[Run] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -70,11 +73,14 @@ class Search:
         for variation in self.variations:
             if variation.unavailable():
                 self.settle(variation, "skipped", variation.unavailable())
-        varying = [v for v in chosen if v.name != "rerun"]
+        varying = [v for v in chosen if v.name not in ("rerun", "resume")]
+        resuming = [v for v in chosen if v.name == "resume"]
+        for variation in resuming:
+            self.plan = variation.apply(self.plan, False)
         first = self.run(self.control(varying), "control-1")
         self.look_at(first)
         must_end_well(first)
-        if any(v.name == "rerun" for v in chosen) or not varying:
+        if any(v.name == "rerun" for v in chosen) or not varying + resuming:
             for number in range(2, max(2, self.repeat) + 1):
                 again = self.run(self.control(varying), f"control-{number}")
                 difference = self.difference(first, again)
@@ -89,6 +95,11 @@ class Search:
                 return self.rerun_differs(found[0], varying, len(self.runs))
             if found is not None:
                 return self.report(DIFFERENT, *found)
+        for variation in resuming:
+            outcome, detail, parted = resume_search.search(self, first, self.interruptions)
+            self.settle(variation, outcome, detail)
+            if outcome == DIFFERENT:
+                return self.report(DIFFERENT, parted, attribution.unexplained(parted) if parted else None)
         return self.report(SAME)
 
     def vary(self, first: Run, varying: Sequence[Variation]) -> tuple[Situation, attribution.Found | None] | None:

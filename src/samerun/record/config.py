@@ -34,6 +34,8 @@ class WatchConfig:
     window: tuple[int, int] | None = None
     """Record operators only in these optimizer steps (first, last), counted from 1."""
     max_steps: int | None = None
+    end_at: tuple[int, int] | None = None
+    """End the process with a signal after a step: (step, number of the signal)."""
     listing: str | None = None
     """None: as the system gives it; "sorted" or "reversed"."""
     memory: str | None = None
@@ -59,6 +61,8 @@ class WatchConfig:
         raw = {k: v for k, v in raw.items() if k in known}
         if raw.get("window"):
             raw["window"] = tuple(raw["window"])
+        if raw.get("end_at"):
+            raw["end_at"] = tuple(raw["end_at"])
         if raw.get("only"):
             raw["only"] = tuple(raw["only"])
         raw["pins"] = tuple(raw.get("pins", ()))

@@ -14,6 +14,8 @@ from samerun.check.causes import (
     nondeterministic_operator,
     object_id,
     os_entropy,
+    resume_position,
+    resume_rng,
     thread_count,
     thread_race,
     time_of_day,
@@ -48,6 +50,8 @@ CAUSES: tuple[Cause, ...] = (
     thread_count.CAUSE,
     data_changed.CAUSE,
     extra_draw.CAUSE,
+    resume_rng.CAUSE,
+    resume_position.CAUSE,
     control_flow.CAUSE,
     unknown.CAUSE,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from samerun.base.errors import SamerunError
 from samerun.check.plan import Variation
-from samerun.check.variations import clock, hash_seed, listing_order, locale, memory, rerun, threads, timezone
+from samerun.check.variations import clock, hash_seed, listing_order, locale, memory, rerun, resume, threads, timezone
 
 VARIATIONS: tuple[Variation, ...] = (
     rerun.VARIATION,
@@ -15,6 +15,7 @@ VARIATIONS: tuple[Variation, ...] = (
     locale.VARIATION,
     timezone.VARIATION,
     threads.VARIATION,
+    resume.VARIATION,
 )
 GROUPS = tuple(dict.fromkeys(v.group for v in VARIATIONS if v.group != v.name))
 
