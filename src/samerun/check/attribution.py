@@ -102,6 +102,11 @@ def of_variation(search: Runs, situation: Situation, variation: Variation | None
     return found(Suspect(kind, file, line_number, why, 0, certain=variation is not None), elements)
 
 
+def of_resume(situation: Situation) -> Found:
+    """What the checkpoint seems to lack. Other causes do not come into question: both runs are the same program."""
+    return found(next(s for s in suspects(situation) if s.kind.startswith("resume-")), None)
+
+
 def unexplained(situation: Situation) -> Found:
     """The best that can be said without an experiment."""
     return found(suspects(situation)[0], None)

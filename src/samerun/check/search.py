@@ -99,7 +99,7 @@ class Search:
             outcome, detail, parted = resume_search.search(self, first, self.interruptions)
             self.settle(variation, outcome, detail)
             if outcome == DIFFERENT:
-                return self.report(DIFFERENT, parted, attribution.unexplained(parted) if parted else None)
+                return self.report(DIFFERENT, parted, attribution.of_resume(parted) if parted else None)
         return self.report(SAME)
 
     def vary(self, first: Run, varying: Sequence[Variation]) -> tuple[Situation, attribution.Found | None] | None:

@@ -21,7 +21,8 @@ def find(situation: Situation) -> list[Suspect]:
     if found is None:
         why: tuple[str, ...] = ("every step is the same, and what the models hold in the end is not",)
         return [Suspect("resume-position", file, line, why, 2.0)]
-    differing, equal = ([SHOWN.get(n, n) for n in names] for names in (found.differing(), found.equal()))
+    differing = [SHOWN.get(n, n) for n in found.differing() if n not in resumption.RNG_LEAVES or n in found.lost]
+    equal = [SHOWN.get(n, n) for n in found.equal() if n not in resumption.RNG_LEAVES]
     place = "the first one behind the interruption" if found.first else "not the first one behind the interruption"
     why = (f"step {found.step}, {place}: {listed(differing)} differ{'s' if len(differing) == 1 else ''}",)
     if equal:
