@@ -141,6 +141,7 @@ DAMAGES = {
     "python_kept": cut("python", lambda state: (*state[:2], "a normal number")),
     "python_words": cut("python", lambda state: (3, (2**40, *state[1][1:]), None)),
     "numpy_cut": cut("numpy", lambda state: {**state, "state": {**state["state"], "key": state["state"]["key"][:600]}}),
+    "numpy_position": cut("numpy", lambda state: {**state, "state": {**state["state"], "pos": 700}}),
     "numpy_none": cut("numpy", numpys(state=None)),
     "numpy_other": cut("numpy", numpys(bit_generator="Philox")),
     "numpy_kept": cut("numpy", numpys(has_gauss=1, gauss="a normal number")),

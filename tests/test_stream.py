@@ -18,8 +18,7 @@ from fresh import fresh, fresh_file
 
 import samerun
 from samerun.base.errors import SeedError
-from samerun.control import process_seed
-from samerun.control import stream as module
+from samerun.control import named_stream, process_seed
 from samerun.control.seeds.derive import LARGEST
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -29,8 +28,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 def _streams_put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No stream of another test is here, and none is left behind."""
     monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setattr(module, "streams", {})
-    monkeypatch.setattr("samerun.control.seeds.streams.streams", module.streams)
+    monkeypatch.setattr(named_stream, "streams", {})
+    monkeypatch.setattr("samerun.control.seeds.streams.streams", named_stream.streams)
     with samerun.isolate_rng():
         yield
 
@@ -342,6 +341,15 @@ def test_children_draw_their_own_and_the_same_in_every_run(context: str) -> None
     first, second, seeded, parent = runs[0]
     assert len({first, second, parent}) == 3
     assert seeded == parent  # a child that seeds itself draws what its parent draws with that seed
+
+
+@pytest.mark.exhaustive
+def test_ranks_of_a_real_run_and_their_workers(tmp_path: Path) -> None:
+    lines = fresh_file(PROGRAMS / "stream_in_ranks.py", str(tmp_path / "meet"))
+    (same, own, shared, workers), (same_1, own_1, shared_1, workers_1) = map(json.loads, sorted(lines))
+    assert same == same_1 and own != own_1
+    assert shared == shared_1 and len(set(shared)) == 2  # two workers, each its own, the same on both ranks
+    assert len({*workers, *workers_1}) == 4
 
 
 def test_forks_draw_their_own() -> None:

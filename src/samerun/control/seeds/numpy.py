@@ -30,6 +30,9 @@ def _get_state() -> State:
 
 
 def _set_state(state: State) -> None:
+    position = state["state"].get("pos")
+    if position is not None and not 0 <= position <= 624:  # NumPy would read what lies behind its state
+        raise ValueError(f"its position is {position!r}, which is not from 0 to 624")
     present("numpy").random.set_state(state)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from samerun.control import process_seed
 from samerun.control.generators import Kind, kind_named
+from samerun.control.named_stream import Key, stream_with, streams
 from samerun.control.place import known_rank
 from samerun.control.seeds.source import Source, State
-from samerun.control.stream import Key, stream_with, streams
 
 
 def _seed(seed: int) -> None:
