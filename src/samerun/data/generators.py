@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from samerun.control import process_seed
+from samerun.control.named_stream import streams
 from samerun.control.place import Origin
 from samerun.control.seeds.derive import sub_seed
 from samerun.control.seeds.source import Source
 from samerun.control.sources import every_source, present_sources
-from samerun.control.stream import streams
 from samerun.data.keys import Realm
 from samerun.data.numpy_hold import NumpyHold
 
