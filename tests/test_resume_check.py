@@ -47,7 +47,7 @@ def test_what_a_checkpoint_lacks_is_named(tmp_path: Path, lacks: str, kind: str,
     said = " ".join(cause["evidence"])
     wanted = {"rng": "torch's and Python's generator", "loader": "another batch came", "scheduler": "scheduler's state"}
     assert wanted[lacks] in said
-    assert report["first_difference"]["step"] in (9, 10)
+    assert report["first_difference"]["step"] in (9, 10, 11)
     assert (Path(cause["file"]).name, cause["line"]) == ("resuming.py", LINE)
 
 

@@ -24,7 +24,7 @@ data = torch.randn(48, 5)
 loader = DataLoader([(x, x.sum()) for x in data], 8, shuffle=True)
 model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.5)
 parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "loader": loader}
 parts = {name: part for name, part in parts.items() if name != lacks}
 step, ending = 0, []
