@@ -1,6 +1,6 @@
 # make setup   an environment in .venv        make lint    ruff
 # make demo    a buggy and a clean trainer    make types   mypy
-# make test    the tests                      make bench   what watching costs
+# make test    the tests                      make bench   what watching and keyed samples cost
 # make test-exhaustive   the slow tests
 
 VENV := .venv
@@ -53,3 +53,4 @@ types: $(STAMP)
 
 bench: $(STAMP)
 	$(PYTHON) benchmarks/bench_watch.py
+	$(PYTHON) benchmarks/bench_data.py

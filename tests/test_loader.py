@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +27,7 @@ from loading import (
     mixing,
 )
 
+import samerun
 from samerun.base.errors import DataError, OwnGeneratorWarning, SeedError
 from samerun.control.state import get_rng_state, isolate_rng, seed_everything
 from samerun.data import DataLoader, GroupedByLength, Shuffle, Weighted, replay
@@ -266,6 +268,55 @@ def test_own_generators_are_found_in_globals_and_closures() -> None:
         warnings.simplefilter("error")
         list(DataLoader(DrawingFromStream()))
         list(DataLoader(Drawing(), sampler=torch_data.RandomSampler(range(53))))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_keyed_leaves_out_must_not_be_drawn_from(workers: int) -> None:
+    with pytest.raises(DataError, match=r"keyed=\['torch'\]\): a sample drew from numpy\.random") as caught:
+        list(DataLoader(Drawing(), keyed="torch", num_workers=workers))
+    assert "add 'numpy'" in str(caught.value)
+
+
+class Nested(Drawing):
+    """Its samples come from another loader."""
+
+    def __init__(self) -> None:
+        super().__init__(6)
+        self.inner = DataLoader(DrawingFromStream(5), shuffle=True, name="inner")
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        drawn()
+        self.inner.set_epoch(index)
+        inner = torch.cat(list(self.inner))
+        stream = samerun.stream("outer").python.random()
+        return torch.cat([inner.flatten(), torch.tensor([*drawn(), stream], dtype=torch.float64)])
+
+
+def test_loaders_may_be_nested() -> None:
+    before = str(get_rng_state())
+    one, other = (torch.cat(list(DataLoader(Nested(), num_workers=workers))) for workers in (0, 2))
+    assert torch.equal(one, other) and str(get_rng_state()) == before
+
+
+def test_batches_are_the_same_while_another_thread_loads() -> None:
+    alone = batches(DataLoader(Drawing(400), 8, shuffle=True))
+    found: list[list[bytes]] = []
+
+    def load() -> None:
+        found.append(batches(DataLoader(Drawing(400), 8, shuffle=True)))
+
+    threads = [threading.Thread(target=load) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [alone] * 3
+
+
+def test_the_batch_sampler_can_be_iterated_by_itself() -> None:
+    loader = DataLoader(Drawing(), 8, shuffle=True, seed=4)
+    indices = [int(row[0]) for batch in loader for row in batch]
+    assert [index for batch in loader.batch_sampler for index in batch] == indices
 
 
 # Iterable datasets.

@@ -35,6 +35,7 @@ from samerun.base.target import resolve
 @click.option("--interrupt", metavar='"NAME=VALUE ... [ARGS]"', help="Settings with which the program stops early.")
 @click.option("--resume", metavar='"NAME=VALUE ... [ARGS]"',
               help="Settings with which it then goes on: compared with one run through.")  # fmt: skip
+@click.option("--kill", metavar="STEP[:SIGNAL]", help="For --vary resume: end the run at this step, by TERM or KILL.")
 @click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Keep the traces and outputs of every run.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
@@ -55,6 +56,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun check -m package.train --config small.yaml
       samerun check --vary none --interrupt "STOP_AT=3 CKPT=a.pt" --resume "RESUME=a.pt" train.py
       samerun check -- torchrun --nproc-per-node 2 train.py
+      samerun check --vary resume train.py
 
     \b
     Variations: rerun;
@@ -92,12 +94,16 @@ def check(
     check_writable("--html", html_to)
     target = resolve(form, words)
     plan, variations, environment = _plan(target, options)
+    asked = _interruptions(options) if any(v.name == "resume" for v in variations) else ()
+    # With a shared folder, or killed, the program is taken up as `interruption` says; else as `resume` does.
+    shared = options["kill"] is not None or "{folder}" in f"{options['interrupt']}{options['resume']}"
+    told = (None, None) if shared else (options["interrupt"], options["resume"])
     with ExitStack() as stack:
         folder = _folder(save, stack)
         runner = Runner(folder, options["time_limit"], Progress(quiet))
         search = Search(
             runner, plan, variations, environment, options["repeat"], saved=save is not None,
-            resumption=resume.parse(options["interrupt"], options["resume"]),
+            resumption=resume.parse(*told), interruptions=asked,
         )  # fmt: skip
         report = search.check()
         if not quiet and json_to != "-":
@@ -126,8 +132,16 @@ def _plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
         folder="", depth=options["trace"], max_steps=options["max_steps"], user_folder=target.user_folder
     )
     variations = (*choose(options["vary"]), *(v for text in options["vary_env"] for v in parse(text)))
+    if any(options[name] is not None for name in ("interrupt", "resume", "kill")):
+        variations = tuple(dict.fromkeys((*variations, *choose("resume"))))
     environment = tuple(v for v in VARIATIONS if v.group == "environment")
     return Plan(target.command, target.shown, watch), variations, environment
+
+
+def _interruptions(options: dict[str, Any]) -> Any:
+    from samerun.check.interruption import interruptions
+
+    return interruptions(options["interrupt"], options["resume"], options["kill"])
 
 
 def _folder(save: Path | None, stack: ExitStack) -> Path:

@@ -33,6 +33,8 @@ class Plan:
     """Another home directory, which holds links to what is in the real one."""
     scope: tuple[str, ...] = ()
     """What is left out of a comparison with this run: see samerun.record.compare."""
+    own_checkpoints: bool = False
+    """Give each run an empty folder in SAMERUN_CHECKPOINTS, unless the environment names one."""
 
     def with_environment(self, **values: str) -> Plan:
         return replace(self, environment={**self.environment, **values})

@@ -13,6 +13,7 @@ from pathlib import Path
 from samerun.base.errors import SamerunError
 from samerun.base.launch import with_bootstrap
 from samerun.check import processes
+from samerun.check.interruption import CHECKPOINTS
 from samerun.check.plan import Plan
 from samerun.check.surroundings import copy_folder, make_home
 from samerun.record.config import ROLE_VARIABLE, VARIABLE
@@ -104,6 +105,9 @@ class Runner:
             ) from error
         environment = with_bootstrap({**os.environ, **plan.environment, VARIABLE: str(config)})
         environment.pop(ROLE_VARIABLE, None)
+        if plan.own_checkpoints and CHECKPOINTS not in plan.environment:
+            environment[CHECKPOINTS] = str(folder / "checkpoints")
+            (folder / "checkpoints").mkdir()
         label = f"{name} ({', '.join(vary)})" if vary and name != f"varied-{vary[0]}" else name
         begin = time.monotonic()
         timed_out = False

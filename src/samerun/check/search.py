@@ -16,7 +16,8 @@ from samerun.base.records import (
     Outcome,
     RunRecord,
 )
-from samerun.check import attribution, resume
+from samerun.check import attribution, resume, resume_search
+from samerun.check.interruption import Interruption
 from samerun.check.places import place, relative
 from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run, RunFailed, Runner
@@ -51,6 +52,8 @@ class Search:
     """All variations of the surroundings, chosen or not: tried when a rerun alone differs."""
     repeat: int = 2
     saved: bool = False
+    interruptions: Sequence[Interruption] = ()
+    """For the variation `resume`."""
     runs: list[Run] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -84,13 +87,16 @@ class Search:
     def check(self) -> CheckReport:
         """Raises RunFailed when the program does not end well by itself."""
         chosen = [v for v in self.variations if self.possible(v)]
-        held = [v for v in chosen if v.name != "rerun"]
+        held = [v for v in chosen if v.name not in ("rerun", "resume")]
+        resuming = [v for v in chosen if v.name == "resume" and self.resumption is None]
+        for variation in resuming:
+            self.plan = variation.apply(self.plan, False)
         first = self.run(self.control(held), "control-1")
         self.look_at(first)
         must_end_well(first)
         varying = [v for v in held if self.worthwhile(v, first)]
         whole: Whole | None = None
-        if any(v.name == "rerun" for v in chosen) or not (held or self.resumption):
+        if any(v.name == "rerun" for v in chosen) or not (held or self.resumption or resuming):
             plain = [v for v in varying if not self.scoped(v)]
             if plain and self.repeat == 2 and is_steady(first.traces):
                 # A run with everything varied is a rerun as well: the same result settles both.
@@ -111,6 +117,11 @@ class Search:
             interrupted = resume.check(self, first, self.resumption)
             if interrupted is not None:
                 return self.report(DIFFERENT, *interrupted)
+        for variation in resuming:
+            outcome, detail, parted = resume_search.search(self, first, self.interruptions)
+            self.settle(variation, outcome, detail)
+            if outcome == DIFFERENT:
+                return self.report(DIFFERENT, parted, attribution.of_resume(parted) if parted else None)
         return self.report(SAME)
 
     def possible(self, variation: Variation) -> bool:

@@ -9,7 +9,7 @@ from samerun.check.runner import Run
 from samerun.record import format as f
 from samerun.record.compare import Difference
 from samerun.record.evidence import Clue, all_host_events, clues
-from samerun.record.run import Event
+from samerun.record.run import Event, events_of
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,15 @@ class Situation:
     a: Run
     b: Run
     difference: Difference
+    interrupted: Run | None = None
+    """With the variation `resume`: the run that `b` goes on from."""
+
+    def saving_line(self) -> tuple[str, int]:
+        """Where the checkpoint was last saved; ("", 0) if the user's code did not call torch.save itself."""
+        traces = self.interrupted.traces.traces if self.interrupted is not None else {}
+        trace = traces.get(self.difference.role)
+        saves = events_of(trace, (f.SAVE,)) if trace is not None else []
+        return (saves[-1].file, saves[-1].line) if saves else ("", 0)
 
     # cached_property writes to the instance's dictionary, which a frozen dataclass allows
     @cached_property

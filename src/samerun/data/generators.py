@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
@@ -16,11 +18,11 @@ import numpy as np
 import torch
 
 from samerun.control import process_seed
+from samerun.control.named_stream import streams
 from samerun.control.place import Origin
 from samerun.control.seeds.derive import sub_seed
 from samerun.control.seeds.source import Source
 from samerun.control.sources import every_source, present_sources
-from samerun.control.stream import streams
 from samerun.data.keys import Realm
 from samerun.data.numpy_hold import NumpyHold
 
@@ -38,7 +40,18 @@ class _InSample(Origin):
 
 _sample: tuple[Realm, int, int] = (Realm(0, "", 0), 0, 0)
 _IN_SAMPLE = _InSample()
-_numpy_hold = NumpyHold()
+_numpy_holds: list[NumpyHold] = [NumpyHold()]
+_depth = 0
+_one_at_a_time = threading.RLock()
+"""Global generators belong to the process: while one thread loads a batch, others wait."""
+
+
+def _in_child() -> None:
+    global _one_at_a_time
+    _one_at_a_time = threading.RLock()  # its owner may be a thread that only the parent has
+
+
+os.register_at_fork(after_in_child=_in_child)
 _others: tuple[tuple[int, int], list[Source]] | None = None
 
 
@@ -63,7 +76,8 @@ def _in_use(source: Source) -> bool:
 class Section:
     """Between entering and leaving, `start` starts generators; on leaving, they stand where they stood.
 
-    restore: False in a DataLoader worker, whose streams nobody else draws from.
+    restore: False in a DataLoader worker, whose streams nobody else draws from. May be nested: a dataset may
+    itself iterate over a loader.
     """
 
     def __init__(self, seed: int, kinds: frozenset[str], restore: bool) -> None:
@@ -74,34 +88,59 @@ class Section:
         self.others = others()
 
     def __enter__(self) -> Section:
-        self._seed, self._origin = process_seed.seed(), process_seed.origin()
+        global _depth
+        self._seed, self._origin, self._outer = process_seed.seed(), process_seed.origin(), _sample
         if self._restore:
-            if self.python is not None:
-                self._python_state = random.getstate()
-            if self.numpy is not None:
-                _numpy_hold.take()
-            if self.torch is not None:
-                self._torch_state = torch.default_generator.get_state()
-            self._other_states = [(one, one.get_state()) for one in self.others]
-            self._stream_state = _streams_source().get_state() if streams else None
+            _one_at_a_time.acquire()
+            _depth += 1
+            try:
+                self._take()
+            except BaseException:
+                self._leave()
+                raise
         process_seed.put_origin(self._run_seed, _IN_SAMPLE)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._restore:
-            if self.python is not None:
-                random.setstate(self._python_state)
-            if self.numpy is not None:
-                _numpy_hold.put_back()
-            if self.torch is not None:
-                torch.default_generator.set_state(self._torch_state)
-            for one, state in self._other_states:
-                if state is not None:
-                    one.set_state(state)
+        global _sample
+        _sample = self._outer
         process_seed.put_origin(self._seed, self._origin)
-        if self._restore and streams:
+        if self._restore:
+            try:
+                self._put_back()
+            finally:
+                self._leave()
+
+    def _leave(self) -> None:
+        global _depth
+        _depth -= 1
+        _one_at_a_time.release()
+
+    def _take(self) -> None:
+        if self.python is not None:
+            self._python_state = random.getstate()
+        if self.numpy is not None:
+            if len(_numpy_holds) < _depth:
+                _numpy_holds.append(NumpyHold())
+            _numpy_holds[_depth - 1].take()
+        if self.torch is not None:
+            self._torch_state = torch.default_generator.get_state()
+        self._other_states = [(one, one.get_state()) for one in self.others]
+        self._stream_state = _streams_source().get_state() if streams else None
+
+    def _put_back(self) -> None:
+        if self.python is not None:
+            random.setstate(self._python_state)
+        if self.numpy is not None:
+            _numpy_holds[_depth - 1].put_back()
+        if self.torch is not None:
+            torch.default_generator.set_state(self._torch_state)
+        for one, state in self._other_states:
+            if state is not None:
+                one.set_state(state)
+        if streams:
             source = _streams_source()
             now: Any = source.get_state()
             source.set_state(self._stream_state or {**now, "streams": []})

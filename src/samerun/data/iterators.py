@@ -10,6 +10,7 @@ from torch.utils.data import _DatasetKind, get_worker_info
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from samerun.base.errors import OwnGeneratorWarning
+from samerun.data.keys import Realm
 from samerun.data.progress import Plan
 from samerun.data.stream_plan import arrived
 from samerun.data.task import Loaded, Task
@@ -73,7 +74,8 @@ class View:
         self._index_sampler = Plan(loader)
         # Torch draws the workers' seeds from it. They decide on what `worker_init_fn` draws, and on no sample.
         self.generator = torch.Generator()
-        self.generator.manual_seed(loader._progress.seed & 0x7FFFFFFFFFFFFFFF)
+        progress = loader._progress
+        self.generator.manual_seed(Realm(progress.seed, loader.name, progress.epoch, "workers").key64(0, 0) >> 1)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)

@@ -101,7 +101,7 @@ def _plain(index: Any) -> Any:
         ) from None
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=4096)
 def _words(seed: int, name: str, epoch: int, what: str) -> tuple[int, ...]:
     text = json.dumps(["samerun/data", what, name, seed, epoch]).encode()
     raw = hashlib.blake2b(text, digest_size=48).digest()

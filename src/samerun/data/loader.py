@@ -116,6 +116,8 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._next: Progress | None = None  # where the next iteration begins, if that is settled
         self._asked: int | None = None
         self._turn = 0
+        if isinstance(sampler, Order):
+            sampler.seed_of_loader = self._seed
 
     # --- epochs and positions --------------------------------------------------------------------
     @property
@@ -243,7 +245,14 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             return {**identity, "samples": None, "order": "stream", "virtual_shards": self.virtual_shards}
         own = self.sampler if self.batch_size is not None or self.batch_sampler is None else self.batch_sampler
         order = self.sampler.describe() if isinstance(self.sampler, Order) else type(own).__qualname__
-        return {**identity, "samples": len(dataset), "order": order}
+        return {**identity, "samples": _count(dataset), "order": order}
+
+
+def _count(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):  # with a sampler, torch asks for no length
+        return None
 
 
 def _kinds(keyed: str | Collection[str]) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from numbers import Integral
 from typing import Any
 
@@ -37,6 +37,8 @@ class Order(Sampler[int]):
         self.epoch = 0
         self.asked_for: int | None = None
         """The epoch that `set_epoch` named, until a loader has taken notice of it."""
+        self.seed_of_loader: Callable[[], int] | None = None
+        """For whoever iterates over `loader.sampler` or `loader.batch_sampler` (accelerate does)."""
 
     def at(self, positions: Any, *, epoch: int, seed: int) -> Any:
         """The indices at these positions. Arrays of uint64, positions below `len(self)`."""
@@ -61,6 +63,8 @@ class Order(Sampler[int]):
 
     def seed_for(self, otherwise: int | None = None) -> int:
         """The seed in use. Raises DataError if there is none."""
+        if otherwise is None and self.seed_of_loader is not None:
+            otherwise = self.seed_of_loader()
         for seed in (self.seed, otherwise, seed_in_force()):
             if seed is not None:
                 return seed
@@ -70,6 +74,9 @@ class Order(Sampler[int]):
     def key(self, epoch: int, seed: int) -> bytes:
         """Different for every seed, epoch, name and class of orders."""
         return json.dumps(["samerun/order", type(self).__name__, self.name, seed, epoch]).encode()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "seed_of_loader": None}
 
     def __len__(self) -> int:
         return self.length

@@ -11,6 +11,7 @@ from samerun.data.generators import Section
 from samerun.data.keys import Realm, number_of
 from samerun.data.own_generators import OwnGenerators
 from samerun.data.task import Loaded, Task
+from samerun.data.unkeyed import Unkeyed
 
 DRAW_NOTHING = (default_collate, default_convert)
 
@@ -24,6 +25,7 @@ class KeyedDataset:
     def __init__(self, dataset: Any, collate: Callable[[Any], Any], kinds: frozenset[str], name: str) -> None:
         self.dataset, self.collate, self.kinds, self.name = dataset, collate, kinds, name
         self._own: OwnGenerators | None = None
+        self._unkeyed = Unkeyed(kinds)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -32,11 +34,13 @@ class KeyedDataset:
         if self._own is None:
             self._own = OwnGenerators({"dataset": self.dataset, "collate_fn": self.collate})
         self._own.before()
+        self._unkeyed.before()
         with Section(task.seed, self.kinds, restore=get_worker_info() is None) as section:
             samples = self.samples(section, task)
             if self.collate not in DRAW_NOTHING:
                 section.start(Realm(task.seed, self.name, task.epoch, "batch"), task.position)
             batch = self.collate(samples[0] if task.alone else samples)
+            self._unkeyed.after()
         notes = self._own.after()
         return Loaded(batch, notes) if notes else batch
 

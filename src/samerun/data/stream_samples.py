@@ -16,6 +16,7 @@ from samerun.data.keys import Realm
 from samerun.data.own_generators import OwnGenerators
 from samerun.data.samples import DRAW_NOTHING
 from samerun.data.task import Loaded, ShardTask
+from samerun.data.unkeyed import Unkeyed
 
 _looked = False
 
@@ -61,6 +62,7 @@ class KeyedStream:
         self._turn: tuple[int, int, int] | None = None
         self._open: dict[int, _Open] = {}
         self._own: OwnGenerators | None = None
+        self._unkeyed = Unkeyed(kinds)
 
     def __getitem__(self, task: ShardTask) -> Any:
         if task.shard is None:
@@ -70,8 +72,10 @@ class KeyedStream:
         if self._own is None:
             self._own = OwnGenerators({"dataset": self.dataset, "collate_fn": self.collate})
         self._own.before()
+        self._unkeyed.before()
         with Section(task.seed, self.kinds, restore=get_worker_info() is None) as section:
             loaded = self._load(section, task, task.shard)
+            self._unkeyed.after()
         loaded.notes = self._own.after()
         return loaded
 

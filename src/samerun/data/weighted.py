@@ -78,7 +78,7 @@ class Weighted(Order):
         return can[np.argsort(waits, kind="stable")[: self.length]].astype(np.uint64)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_drawn"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_drawn"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

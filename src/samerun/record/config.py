@@ -34,6 +34,8 @@ class WatchConfig:
     window: tuple[int, int] | None = None
     """Record operators only in these optimizer steps (first, last), counted from 1."""
     max_steps: int | None = None
+    end_at: tuple[int, int] | None = None
+    """End the process with a signal after a step: (step, number of the signal)."""
     listing: str | None = None
     """None: as the system gives it; "sorted" or "reversed"."""
     memory: str | None = None
@@ -69,7 +71,7 @@ class WatchConfig:
         raw = {k: v for k, v in raw.items() if k in known}
         if raw.get("window"):
             raw["window"] = tuple(raw["window"])
-        for name in ("only", "moved"):
+        for name in ("only", "moved", "end_at"):
             if raw.get(name):
                 raw[name] = tuple(raw[name])
         raw["pins"] = tuple(raw.get("pins", ()))

@@ -317,6 +317,10 @@ class Recorder:
         if config.max_steps is not None and self.step >= config.max_steps and self.thread.number == 0:
             sys.stdout.flush()
             os._exit(0)
+        if config.end_at is not None and self.step == config.end_at[0] and self.thread.number == 0:
+            if self.writer is not None:
+                self.writer.flush()  # SIGKILL leaves no time for it
+            os.kill(os.getpid(), config.end_at[1])
 
     # --- the end -------------------------------------------------------------------------------------
     def stop(self, reason: str) -> None:

@@ -1,18 +1,30 @@
-"""The program interrupted and gone on with, against the program run through."""
+"""An interruption: the program is ended in the middle and taken up again from its checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
 
 from samerun.check.plan import Plan, Variation
 
 
 def resume(plan: Plan, vary: bool) -> Plan:
-    """Vary whether the program is interrupted: once through, then stopped and resumed from its checkpoint.
+    """Vary whether the program runs in one go.
 
-    What can go wrong: the checkpoint lacks a generator's state, the position in the data, the schedule.
-    How to stop it and how to go on is said with ``--interrupt`` and ``--resume``; without them it is skipped.
+    What can go wrong: the checkpoint lacks a random generator, the scheduler, or the place in the epoch, and
+    the training that goes on from it is another one.
+
+    Every run is given an empty folder of its own in `SAMERUN_CHECKPOINTS`; the interrupted run and the one that
+    takes it up share theirs. Without further options the program is ended at the middle step, once by SIGTERM
+    and once by SIGKILL, and the same command is started again: it must look for a checkpoint there itself.
+    `--kill STEP[:SIGNAL]` names the step and the signal. `--interrupt SETTINGS` and `--resume SETTINGS` are
+    variables and arguments for the first and the second start (`--interrupt "STOP_AT=3 CKPT={folder}/c.pt"
+    --resume "RESUME={folder}/c.pt"`); `{folder}` is the shared folder. With them and without `--kill` the
+    program ends by itself.
+
+    Compared are the steps behind the interruption with the same steps of the whole run, counted from the end,
+    and what is left in the end.
     """
-    return plan
+    return replace(plan, own_checkpoints=True)
 
 
-VARIATION = Variation(
-    "resume", "shape", "once through -> interrupted and resumed", resume, "resume-position",
-    lambda plan: "say how to interrupt and to resume: --interrupt \"NAME=VALUE ...\" --resume \"NAME=VALUE ...\"",
-)  # fmt: skip
+VARIATION = Variation("resume", "shape", "in one go -> interrupted and taken up again", resume, "resume-position")

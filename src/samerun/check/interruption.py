@@ -1,0 +1,77 @@
+"""How a program is to be interrupted and taken up again: what the options say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from dataclasses import dataclass, replace
+
+from samerun.base.errors import SamerunError
+from samerun.check.plan import Plan
+
+CHECKPOINTS = "SAMERUN_CHECKPOINTS"
+SIGNALS = {"TERM": signal.SIGTERM, "KILL": signal.SIGKILL}
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Variables and arguments for one start of the program; `{folder}` stands for the shared folder."""
+
+    variables: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[str, ...] = ()
+
+    def put_on(self, plan: Plan, folder: str) -> Plan:
+        values = {name: value.replace("{folder}", folder) for name, value in self.variables}
+        arguments = tuple(word.replace("{folder}", folder) for word in self.arguments)
+        plan = plan.with_environment(**{CHECKPOINTS: folder}, **values)
+        return replace(plan, command=(*plan.command, *arguments))
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """One interruption. step None: the middle one; signal None: the program ends by itself."""
+
+    first: Settings = Settings()
+    second: Settings = Settings()
+    step: int | None = None
+    signal: str | None = None
+
+    def shown(self, step: int) -> str:
+        return f"ended by SIG{self.signal} at step {step}" if self.signal else "interrupted by --interrupt"
+
+
+def interruptions(first: str | None, second: str | None, kill: str | None) -> tuple[Interruption, ...]:
+    """Those that the options ask for; without any, the middle step with both signals.
+
+    Raises SamerunError for options that cannot be read, and for --interrupt without --resume or the reverse.
+    """
+    if (first is None) != (second is None):
+        given, lacking = ("--resume", "--interrupt") if first is None else ("--interrupt", "--resume")
+        raise SamerunError(
+            f"{given} is given, and {lacking} is not.",
+            hint='Both starts need their settings: --interrupt "STOP_AT=3" --resume "RESUME=1".',
+        )
+    starts = _settings("--interrupt", first), _settings("--resume", second)
+    if kill is not None:
+        step, _, name = kill.partition(":")
+        if not step.isdigit() or int(step) < 1 or (name or "KILL") not in SIGNALS:
+            raise SamerunError(
+                f"--kill {kill}: a step from 1, and TERM or KILL behind a colon, are needed.",
+                hint="Write --kill 10:TERM",
+            )
+        return (Interruption(*starts, int(step), name or "KILL"),)
+    if first is not None:
+        return (Interruption(*starts),)
+    return tuple(Interruption(signal=name) for name in SIGNALS)
+
+
+def _settings(option: str, text: str | None) -> Settings:
+    try:
+        words = shlex.split(text or "")
+    except ValueError as error:
+        raise SamerunError(f"{option} {text}: {error}.", hint='Write it as in a shell: "NAME=VALUE --flag".') from error
+    count = next((at for at, word in enumerate(words) if not _SETTING.match(word)), len(words))
+    variables = tuple((name, value) for name, _, value in (word.partition("=") for word in words[:count]))
+    return Settings(variables, tuple(words[count:]))
