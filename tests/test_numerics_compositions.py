@@ -117,9 +117,13 @@ def test_layer_and_rms_norm(shape: tuple[int, ...], affine: bool, special: bool)
     y2, r2 = check(lambda: norms.rms_norm(x, last, w, 1e-6))
     found2 = check(lambda: norms.rms_norm_backward(grad, x, last, r2, w))
     if affine and not special:
-        for got, want in zip([y, *found], gradients(lambda *a: nnf.layer_norm(a[0], last, *a[1:]), grad, x, w, b)):
+        for got, want in zip(
+            [y, *found], gradients(lambda *a: nnf.layer_norm(a[0], last, *a[1:]), grad, x, w, b), strict=True
+        ):
             assert_about(got / math.sqrt(x.numel()), want / math.sqrt(x.numel()))
-        for got, want in zip([y2, *found2], gradients(lambda *a: nnf.rms_norm(a[0], last, a[1], 1e-6), grad, x, w)):
+        for got, want in zip(
+            [y2, *found2], gradients(lambda *a: nnf.rms_norm(a[0], last, a[1], 1e-6), grad, x, w), strict=True
+        ):
             assert_about(got / math.sqrt(x.numel()), want / math.sqrt(x.numel()))
 
 
@@ -130,7 +134,9 @@ def test_group_norm(shape: tuple[int, ...], groups: int) -> None:
     y, mean, r = check(lambda: norms.group_norm(x, groups, w, b))
     check(lambda: norms.group_norm(x, groups))
     found = check(lambda: norms.group_norm_backward(grad, x, groups, mean, r, w))
-    for got, want in zip([y, *found], gradients(lambda *a: nnf.group_norm(a[0], groups, *a[1:]), grad, x, w, b)):
+    for got, want in zip(
+        [y, *found], gradients(lambda *a: nnf.group_norm(a[0], groups, *a[1:]), grad, x, w, b), strict=True
+    ):
         assert_about(got, want)
 
 
@@ -148,7 +154,7 @@ def test_batch_norm(shape: tuple[int, ...], training: bool) -> None:
     found = check(lambda: norms.batch_norm_backward(grad, x, mean, r, w, training))
     theirs = [each.clone().double() for each in stats]
     function = lambda *a: nnf.batch_norm(a[0], *theirs, *a[1:], training=training)  # noqa: E731
-    for got, want in zip([y, *found, *running], [*gradients(function, grad, x, w, b), *theirs]):
+    for got, want in zip([y, *found, *running], [*gradients(function, grad, x, w, b), *theirs], strict=True):
         assert_about(got, want)
 
 

@@ -10,34 +10,9 @@ from samerun.numerics import library
 from samerun.numerics.reference import functions as reference
 from samerun.numerics.tensors import by_reference, compute_type, dense
 
-NAMES: tuple[str, ...] = tuple(
-    [
-        "exp",
-        "exp2",
-        "expm1",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asin",
-        "acos",
-        "atan",
-        "erf",
-        "erfc",
-        "rsqrt",
-        "reciprocal",
-        "cbrt",
-        "sigmoid",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "asinh",
-        "acosh",
-        "atanh",
-        "sin",
-        "cos",
-        "tan",
-    ]
+NAMES: tuple[str, ...] = (
+    *("exp", "exp2", "expm1", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf", "erfc", "rsqrt", "reciprocal"),
+    *("cbrt", "sigmoid", "log", "log2", "log10", "log1p", "asinh", "acosh", "atanh", "sin", "cos", "tan"),
 )
 """In the order of their numbers in the library (native/functions/finish.h)."""
 
@@ -67,7 +42,7 @@ def pair(name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     Raises SamerunError for types other than float32, bfloat16 and float16, or two of them.
     """
     dtype = compute_type(name, x, y, types=(torch.float32,))
-    wide, other = (dense(each, dtype) for each in torch.broadcast_tensors(x, y))
+    wide, other = (dense(each, dtype) for each in torch.broadcast_tensors(x, y))  # type: ignore[no-untyped-call]
     if library.available():
         out = torch.empty_like(wide)
         _pair_function(PAIR_NAMES.index(name), wide.data_ptr(), other.data_ptr(), out.data_ptr(), wide.numel())

@@ -59,9 +59,9 @@ def _rows_backward(
     rms, count = mean is None, x.numel() // n if n else 0
     if not library.available():
         weights = _spread(weight, count, n, groups, inner)
-        given = [None if each is None else each.reshape(count, -1).numpy() for each in (x, grad)]
+        given, gradient = x.reshape(count, n).numpy(), grad.reshape(count, n).numpy()
         means = None if mean is None else mean.numpy()
-        found = reference.normalised_backward(rms, *given, weights, means, r.numpy())
+        found = reference.normalised_backward(rms, given, gradient, weights, means, r.numpy())
         out, terms = (torch.from_numpy(each).reshape(x.shape) for each in found)
         return out, terms
     out, terms = torch.empty_like(x), torch.empty_like(x)

@@ -20,31 +20,9 @@ def _each(function: Any) -> Any:
     return lambda x: np.array([function(float(value)) for value in x.reshape(-1)]).reshape(x.shape)
 
 
-DOUBLE: dict[str, Any] = {
-    name: getattr(np, numpys)
-    for name, numpys in {
-        **{
-            same: same
-            for same in [
-                "exp",
-                "exp2",
-                "expm1",
-                "sinh",
-                "cosh",
-                "tanh",
-                "log",
-                "log2",
-                "log10",
-                "log1p",
-                "sin",
-                "cos",
-                "tan",
-                "cbrt",
-            ]
-        },
-        **{name: "arc" + name[1:] for name in ["asin", "acos", "atan", "asinh", "acosh", "atanh"]},
-    }.items()
-}
+SAME = ["exp", "exp2", "expm1", "sinh", "cosh", "tanh", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "cbrt"]
+DOUBLE: dict[str, Any] = {name: getattr(np, name) for name in SAME}
+DOUBLE.update({name: getattr(np, "arc" + name[1:]) for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")})
 DOUBLE.update(
     erf=_each(math.erf),
     erfc=_each(math.erfc),
