@@ -6,9 +6,36 @@
 
 enum { MOST_FUNCTIONS = 32 };
 
+/* Functions of two arguments, out[i] = f(x[i], y[i]). */
+enum { POW, ATAN2, HYPOT, PAIR_FUNCTIONS };
+
+/* Activations: out[i] of x[i], and, for the backward ones, of the gradient. */
+enum { GELU, GELU_TANH, SILU, GELU_BACKWARD, GELU_TANH_BACKWARD, SILU_BACKWARD, ACTIVATIONS };
+
+/* What is done to a row: of x alone, or of the result y and the gradient g. */
+enum { SOFTMAX, LOG_SOFTMAX, LOGSUMEXP, SOFTMAX_BACKWARD, LOG_SOFTMAX_BACKWARD, ROW_FUNCTIONS };
+
+/* Normalising a row. Value j of it has weight[j / inner] and bias[j / inner], or 1 and 0 where those are NULL. */
+typedef struct {
+    int rms; /* no mean is taken off */
+    float eps;
+    int64_t n, inner;
+    const float *weight, *bias;
+} norm_t;
+
 typedef struct {
     /* Class R (functions/finish.h); y may be x. */
     void (*function[MOST_FUNCTIONS])(const float *x, float *y, int64_t n);
+    void (*pair_function)(int function, const float *x, const float *y, float *out, int64_t n);
+    void (*activation)(int activation, const float *x, const float *grad, float *out, int64_t n);
+    void (*row)(int function, const float *x, const float *grad, float *out, int64_t n);
+    void (*norm_row)(const norm_t *norm, const float *x, float *out, float *mean, float *rstd);
+    /* also the terms of the gradient of the weight, where `terms` is not NULL */
+    void (*norm_row_backward)(const norm_t *norm, const float *x, const float *grad, float mean, float rstd,
+                              float *out, float *terms);
+    /* n values of a draw from number `first` (a multiple of 4) on */
+    void (*uniform)(uint64_t seed, uint64_t position, int64_t first, float *out, int64_t n);
+    void (*normal)(uint64_t seed, uint64_t position, int64_t first, float *out, int64_t n);
     /* Class S over one block: 0 <= n <= SUM_BLOCK values next to each other. */
     float (*block_sum32)(const float *x, int64_t n);
     double (*block_sum64)(const double *x, int64_t n);

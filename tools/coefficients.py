@@ -123,6 +123,7 @@ def page() -> str:
     half = mpf("0.50001") * ln2
     texts = [
         split("LN2", ln2, 2, 40),
+        split("LN2_PAIR", ln2, 2),
         split("LOG2_E", 1 / ln2, 2),
         split("LOG10_2", mp.log10(2), 2, 40),
         split("LOG10_E", 1 / mp.log(10), 2),

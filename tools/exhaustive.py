@@ -84,7 +84,7 @@ def rounded(exact: Any) -> tuple[int, float]:
 def exact(name: str, x: float) -> Any:
     """The value of a function, to `BITS` bits, where it is finite and not 0."""
     mp.prec = BITS
-    return EXACT.get(name, getattr(mp, name, None))(mpf(x))
+    return (EXACT[name] if name in EXACT else getattr(mp, name))(mpf(x))
 
 
 def build(folder: Path) -> Path:

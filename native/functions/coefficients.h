@@ -6,6 +6,8 @@
 
 #define LN2_0 0x1.62e42fefa4000p-1
 #define LN2_1 -0x1.8432a1b0e2634p-43
+#define LN2_PAIR_0 0x1.62e42fefa39efp-1
+#define LN2_PAIR_1 0x1.abc9e3b39803fp-56
 #define LOG2_E_0 0x1.71547652b82fep+0
 #define LOG2_E_1 0x1.777d0ffda0d24p-56
 #define LOG10_2_0 0x1.34413509f8000p-2

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from samerun.base.errors import SamerunError
-from samerun.numerics import library
+from samerun.numerics import functions, library
 from samerun.numerics.reference import sums as reference
 from samerun.numerics.tensors import around, by_reference, compute_type, dense, dimensions
 
@@ -115,7 +114,8 @@ def std(x: torch.Tensor, dims: Dims = None, correction: float = 1, keepdim: bool
 
 def norm(x: torch.Tensor, order: float = 2, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
     """The vector norm: order 2 is sqrt(sum(x*x)), 1 sum(|x|), 0 the number of values that are not 0, inf and -inf
-    the largest and smallest |x|.
+    the largest and smallest |x|. Other orders, of float32
+    alone: |x|^order summed, then to the power 1/order.
     """
     wide, over = _start("norm", x, dims)
     if order == 2:
@@ -127,7 +127,9 @@ def norm(x: torch.Tensor, order: float = 2, dims: Dims = None, keepdim: bool = F
     elif math.isinf(order):
         result = wide.abs().amax(over) if order > 0 else wide.abs().amin(over)
     else:
-        raise SamerunError(f"norm: order {order} has no portable kernel.", "It has one for 0, 1, 2, inf and -inf.")
+        terms = functions.pow(wide.abs(), torch.full_like(wide, order))
+        result = tree("x", terms, over)
+        result = functions.pow(result, torch.full_like(result, 1 / order))
     return _finish(result, x, over, keepdim)
 
 

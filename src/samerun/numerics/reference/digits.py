@@ -186,6 +186,32 @@ FUNCTIONS: dict[str, Callable[[Fraction], int]] = {
 }
 
 
+def power(x: Fraction, y: Fraction) -> int:
+    """x^y; what is a float or the middle of two up to 2^-200 of itself is exactly that."""
+    size = exp(real(log(abs(x))) * y)
+    low = max(size.bit_length() - 60, 0)
+    whole = (size + (1 << low >> 1)) >> low << low
+    if abs(size - whole) < size >> 200:
+        size = whole
+    return -size if x < 0 and y % 2 == 1 else size
+
+
+def angle(y: Fraction, x: Fraction) -> int:
+    """atan2: the angle of the point (x, y), neither 0."""
+    flat, steep = abs(y) <= abs(x), fixed(min(abs(x), abs(y)) / max(abs(x), abs(y)))
+    size = atan_fixed(steep) if flat else pi() // 2 - atan_fixed(steep)
+    if x < 0:
+        size = pi() - size
+    return size if y > 0 else -size
+
+
+PAIR_FUNCTIONS: dict[str, Callable[[Fraction, Fraction], int]] = {
+    "pow": power,
+    "atan2": angle,
+    "hypot": lambda x, y: root(fixed(x * x + y * y)),
+}
+
+
 def nearest_float(v: int) -> np.float32:
     """The float32 nearest to a fixed number; ties to even."""
     size = abs(v)

@@ -20,13 +20,9 @@ def _each(function: Any) -> Any:
     return lambda x: np.array([function(float(value)) for value in x.reshape(-1)]).reshape(x.shape)
 
 
-DOUBLE: dict[str, Any] = {
-    name: getattr(np, numpys)
-    for name, numpys in {
-        **{same: same for same in "exp exp2 expm1 sinh cosh tanh log log2 log10 log1p sin cos tan cbrt".split()},
-        **{name: "arc" + name[1:] for name in "asin acos atan asinh acosh atanh".split()},
-    }.items()
-}
+SAME = ["exp", "exp2", "expm1", "sinh", "cosh", "tanh", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "cbrt"]
+DOUBLE: dict[str, Any] = {name: getattr(np, name) for name in SAME}
+DOUBLE.update({name: getattr(np, "arc" + name[1:]) for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")})
 DOUBLE.update(
     erf=_each(math.erf),
     erfc=_each(math.erfc),
@@ -40,9 +36,23 @@ def unary(name: str, x: Any) -> Any:
     """float32 of any shape -> the same."""
     with np.errstate(all="ignore"):
         near = DOUBLE[name](x.astype(np.float64))
+    return _decided(near, digits.FUNCTIONS[name], x)
+
+
+def pair(name: str, x: Any, y: Any) -> Any:
+    """pow, atan2 (y is the second argument) or hypot of float32 arrays of one shape."""
+    double = {"pow": np.power, "atan2": np.arctan2, "hypot": np.hypot}[name]
+    with np.errstate(all="ignore"):
+        near = double(x.astype(np.float64), y.astype(np.float64))
+    return _decided(near, digits.PAIR_FUNCTIONS[name], x, y)
+
+
+def _decided(near: Any, exact: Any, *given: Any) -> Any:
+    """The doubles `near` rounded to float32; where that is not certain, `exact` of the given values."""
+    with np.errstate(all="ignore"):
         low, high = (near * (1 - MARGIN)).astype(np.float32), (near * (1 + MARGIN)).astype(np.float32)
-    out = np.asarray(low)
+    out = np.array(low)
     for where in np.argwhere((low != high) & ~np.isnan(near)):
         at = tuple(where)
-        out[at] = digits.nearest_float(digits.FUNCTIONS[name](digits.fraction(float(x[at]))))
+        out[at] = digits.nearest_float(exact(*(digits.fraction(float(x[at])) for x in given)))
     return out

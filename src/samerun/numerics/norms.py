@@ -1,0 +1,212 @@
+"""Normalisations in float32, forward and backward: layer, rms, group, batch and instance norm.
+
+mean, d = x - mean, v = mean(d*d), r = 1/sqrt(v + eps), y = (d*r)*w + b; sums of class S. Backward, with y the
+normalised value and h = grad*w: ((h - mean(h)) - y*mean(h*y)) * r. The gradient of w is the sum of grad*y, that of
+b the sum of grad, over the rows (batch, and positions) in ascending order. `reference/norms.py` is the text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from samerun.numerics import library, sums
+from samerun.numerics.reference import norms as reference
+from samerun.numerics.tensors import compute_type, dense
+
+Optional = torch.Tensor | None
+
+_norm = library.function("samerun_norm", "vifppppppllll")
+_norm_backward = library.function("samerun_norm_backward", "vipppppppllll")
+
+
+def _where(x: Optional) -> int:
+    return 0 if x is None else x.data_ptr()
+
+
+def _spread(values: Optional, count: int, n: int, groups: int, inner: int) -> np.ndarray | None:
+    """The weight of each value of [count, n]."""
+    if values is None:
+        return None
+    of_group = np.repeat(values.numpy().reshape(groups, n // inner), inner, axis=1)
+    return np.tile(of_group, (count // groups, 1))
+
+
+def _rows(
+    x: torch.Tensor, weight: Optional, bias: Optional, eps: float, rms: bool, n: int, groups: int, inner: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """x dense: rows of n values. Value j of row i has weight number (i % groups * n + j) / inner."""
+    count = x.numel() // n if n else 0
+    if not library.available():
+        given = x.reshape(count, n).numpy()
+        weights, biases = _spread(weight, count, n, groups, inner), _spread(bias, count, n, groups, inner)
+        y, mean, r = (torch.from_numpy(each) for each in reference.normalised(rms, eps, given, weights, biases))
+        return y.reshape(x.shape), mean, r
+    out, mean, r = torch.empty_like(x), x.new_empty(count), x.new_empty(count)
+    _norm(rms, eps, x.data_ptr(), _where(weight), _where(bias), out.data_ptr(), mean.data_ptr(), r.data_ptr(),
+          count, n, groups, inner)  # fmt: skip
+    return out, mean, r
+
+
+def _rows_backward(
+    grad: torch.Tensor, x: torch.Tensor, weight: Optional, mean: Optional, r: torch.Tensor, n: int, groups: int,
+    inner: int,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The gradient of x, and the terms of the gradient of the weight. `mean` is None for rms norm."""
+    rms, count = mean is None, x.numel() // n if n else 0
+    if not library.available():
+        weights = _spread(weight, count, n, groups, inner)
+        given, gradient = x.reshape(count, n).numpy(), grad.reshape(count, n).numpy()
+        means = None if mean is None else mean.numpy()
+        found = reference.normalised_backward(rms, given, gradient, weights, means, r.numpy())
+        out, terms = (torch.from_numpy(each).reshape(x.shape) for each in found)
+        return out, terms
+    out, terms = torch.empty_like(x), torch.empty_like(x)
+    center = torch.zeros_like(r) if mean is None else mean
+    _norm_backward(rms, x.data_ptr(), grad.data_ptr(), _where(weight), center.data_ptr(), r.data_ptr(),
+                   out.data_ptr(), terms.data_ptr(), count, n, groups, inner)  # fmt: skip
+    return out, terms
+
+
+def _wide(operator: str, x: torch.Tensor, *others: Optional) -> list[Optional]:
+    dtype = compute_type(operator, x, types=(torch.float32,))
+    return [None if each is None else dense(each, dtype) for each in (x, *others)]
+
+
+def layer_norm(
+    x: torch.Tensor, shape: Sequence[int], weight: Optional = None, bias: Optional = None, eps: float = 1e-5
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """y; and of each row the mean and 1/sqrt(v + eps) in float32, with the normalised dimensions as ones.
+
+    `shape`: the last dimensions of x, over which a row runs; weight and bias have it too.
+    """
+    wide, w, b = _wide("layer_norm", x, weight, bias)
+    assert wide is not None
+    y, mean, r = _rows(wide, w, b, eps, False, math.prod(shape), 1, 1)
+    stats = [*x.shape[: x.ndim - len(shape)], *[1] * len(shape)]
+    return y.to(x.dtype), mean.reshape(stats), r.reshape(stats)
+
+
+def layer_norm_backward(
+    grad: torch.Tensor, x: torch.Tensor, shape: Sequence[int], mean: torch.Tensor, rstd: torch.Tensor,
+    weight: Optional = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The gradients of x, weight and bias; mean and rstd as `layer_norm` gave them."""
+    g, given, w = _wide("layer_norm", grad, x, weight)
+    assert g is not None and given is not None
+    out, terms = _rows_backward(g, given, w, mean.reshape(-1), rstd.reshape(-1), math.prod(shape), 1, 1)
+    return out.to(x.dtype), *_over_rows(terms, g, shape, x.dtype)
+
+
+def _over_rows(
+    terms: torch.Tensor, grad: torch.Tensor, shape: Sequence[int], dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    flat = [each.reshape(math.prod(each.shape[: each.ndim - len(shape)]), *shape) for each in (terms, grad)]
+    of_weight, of_bias = (sums.sum(each, 0).to(dtype) for each in flat)
+    return of_weight, of_bias
+
+
+def rms_norm(
+    x: torch.Tensor, shape: Sequence[int], weight: Optional = None, eps: float | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(x*r)*w with r = 1/sqrt(mean(x*x) + eps), and r in float32. eps None: that of float32, 2^-23."""
+    wide, w = _wide("rms_norm", x, weight)
+    assert wide is not None
+    y, _, r = _rows(wide, w, None, 2.0**-23 if eps is None else eps, True, math.prod(shape), 1, 1)
+    return y.to(x.dtype), r.reshape([*x.shape[: x.ndim - len(shape)], *[1] * len(shape)])
+
+
+def rms_norm_backward(
+    grad: torch.Tensor, x: torch.Tensor, shape: Sequence[int], rstd: torch.Tensor, weight: Optional = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of x and weight: h = grad*w, y = x*r, (h - y*mean(h*y)) * r."""
+    g, given, w = _wide("rms_norm", grad, x, weight)
+    assert g is not None and given is not None
+    out, terms = _rows_backward(g, given, w, None, rstd.reshape(-1), math.prod(shape), 1, 1)
+    return out.to(x.dtype), _over_rows(terms, g, shape, x.dtype)[0]
+
+
+def group_norm(
+    x: torch.Tensor, groups: int, weight: Optional = None, bias: Optional = None, eps: float = 1e-5
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """y of x [N, C, ...], and mean and 1/sqrt(v + eps) as float32 [N, groups]. C is a multiple of `groups`."""
+    wide, w, b = _wide("group_norm", x, weight, bias)
+    assert wide is not None
+    inner = math.prod(x.shape[2:])
+    y, mean, r = _rows(wide, w, b, eps, False, x.shape[1] // groups * inner, groups, inner)
+    return y.to(x.dtype), mean.reshape(-1, groups), r.reshape(-1, groups)
+
+
+def group_norm_backward(
+    grad: torch.Tensor, x: torch.Tensor, groups: int, mean: torch.Tensor, rstd: torch.Tensor, weight: Optional = None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradients of x, weight and bias; mean and rstd as `group_norm` gave them."""
+    g, given, w = _wide("group_norm", grad, x, weight)
+    assert g is not None and given is not None
+    inner = math.prod(x.shape[2:])
+    out, terms = _rows_backward(
+        g, given, w, mean.reshape(-1), rstd.reshape(-1), x.shape[1] // groups * inner, groups, inner
+    )
+    of_weight, of_bias = (sums.sum(each.reshape(*x.shape[:2], inner), (0, 2)).to(x.dtype) for each in (terms, g))
+    return out.to(x.dtype), of_weight, of_bias
+
+
+def _per_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return values.reshape(1, -1, *[1] * (like.ndim - 2))
+
+
+def batch_norm(
+    x: torch.Tensor, weight: Optional = None, bias: Optional = None, running_mean: Optional = None,
+    running_var: Optional = None, training: bool = True, momentum: float = 0.1, eps: float = 1e-5,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """y of x [N, C, ...], and the mean and 1/sqrt(v + eps) used, float32 [C].
+
+    In training the running values become running*(1 - momentum) + value*momentum, in place, with the variance
+    over n - 1; else they are used instead of the batch's.
+    """
+    wide, w, b = _wide("batch_norm", x, weight, bias)
+    assert wide is not None
+    over = [dim for dim in range(x.ndim) if dim != 1]
+    if training:
+        n = x.numel() // max(x.shape[1], 1)
+        mean = sums.mean(wide, over)
+        squares = sums.tree("square_from_center", wide, over, mean)
+        v = squares / torch.full_like(squares, n)
+        for running, value in ((running_mean, mean), (running_var, squares / torch.full_like(squares, n - 1))):
+            if running is not None:
+                kept = running.float() * torch.full_like(value, 1 - momentum)
+                running.copy_(kept + value * torch.full_like(value, momentum))
+    else:
+        assert running_mean is not None and running_var is not None, "without training the running values are used"
+        mean, v = running_mean.float(), running_var.float()
+    r = torch.ones_like(v) / (v + torch.full_like(v, eps)).sqrt()
+    y = (wide - _per_channel(mean, x)) * _per_channel(r, x)
+    if w is not None:
+        y = y * _per_channel(w, x)
+    if b is not None:
+        y = y + _per_channel(b, x)
+    return y.to(x.dtype), mean, r
+
+
+def batch_norm_backward(
+    grad: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, weight: Optional = None,
+    training: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The gradients of x, weight and bias; mean and rstd as `batch_norm` gave them.
+
+    In training ((h - mean(h)) - y*mean(h*y)) * r with h = grad*w; else h * r.
+    """
+    g, given, w = _wide("batch_norm", grad, x, weight)
+    assert g is not None and given is not None
+    over = [dim for dim in range(x.ndim) if dim != 1]
+    y = (given - _per_channel(mean, x)) * _per_channel(rstd, x)
+    h = g if w is None else g * _per_channel(w, x)
+    terms = g * y
+    if training:
+        center, slope = sums.mean(h, over), sums.mean(h * y, over)
+        h = (h - _per_channel(center, x)) - y * _per_channel(slope, x)
+    out = h * _per_channel(rstd, x)
+    return out.to(x.dtype), sums.sum(terms, over).to(x.dtype), sums.sum(g, over).to(x.dtype)

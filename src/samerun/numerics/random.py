@@ -1,0 +1,81 @@
+"""Random numbers from Philox4x32-10: the same on any machine, for any number of threads.
+
+`seed`: the 64-bit key. `position`: the number of the draw in its stream, which the caller counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from samerun.base.errors import SamerunError
+from samerun.numerics import library
+from samerun.numerics.reference import random as reference
+
+Shape = Sequence[int]
+
+_random = library.function("samerun_random", "viuupl")
+_randint = library.function("samerun_randint", "vuulupl")
+_words64 = library.function("samerun_words64", "vuupl")
+
+
+def _key(operator: str, seed: int, position: int) -> None:
+    for name, value in (("seed", seed), ("position", position)):
+        if not 0 <= value < 1 << 64:
+            raise SamerunError(f"{operator}({name}={value}): it is a whole number from 0 to {2**64 - 1}.")
+
+
+def _floats(normal: bool, shape: Shape, seed: int, position: int) -> torch.Tensor:
+    n = math.prod(shape)
+    if not library.available():
+        found = reference.normal(seed, position, n) if normal else reference.uniform(seed, position, n)
+        return torch.from_numpy(found).reshape(tuple(shape))
+    out = torch.empty(tuple(shape))
+    _random(normal, seed, position, out.data_ptr(), n)
+    return out
+
+
+def uniform(shape: Shape, seed: int, position: int) -> torch.Tensor:
+    """float32 in [0, 1): (word >> 8) * 2^-24, word i of the draw for value i."""
+    _key("uniform", seed, position)
+    return _floats(False, shape, seed, position)
+
+
+def normal(shape: Shape, seed: int, position: int) -> torch.Tensor:
+    """float32 of mean 0 and deviation 1: Box and Muller on pairs of words; see `reference.random.normal`."""
+    _key("normal", seed, position)
+    return _floats(True, shape, seed, position)
+
+
+def bernoulli(shape: Shape, probability: float | torch.Tensor, seed: int, position: int) -> torch.Tensor:
+    """bool: uniform < probability, which is rounded to float32 and may be a tensor that broadcasts to `shape`."""
+    _key("bernoulli", seed, position)
+    return uniform(shape, seed, position) < torch.as_tensor(probability, dtype=torch.float32)
+
+
+def randint(low: int, high: int, shape: Shape, seed: int, position: int) -> torch.Tensor:
+    """int64 from low to high - 1, each equally likely. Raises SamerunError where high <= low or either is too large."""
+    _key("randint", seed, position)
+    if not -(1 << 63) <= low < high <= 1 << 63:
+        raise SamerunError(f"randint({low}, {high}): needs -2^63 <= low < high <= 2^63.")
+    n = math.prod(shape)
+    if not library.available():
+        return torch.from_numpy(reference.randint(low, high, seed, position, n)).reshape(tuple(shape))
+    out = torch.empty(tuple(shape), dtype=torch.int64)
+    if high - low == 1 << 64:
+        _words64(seed, position, out.data_ptr(), n)
+        return out ^ torch.iinfo(torch.int64).min
+    _randint(seed, position, low, high - low, out.data_ptr(), n)
+    return out
+
+
+def randperm(n: int, seed: int, position: int) -> torch.Tensor:
+    """int64: 0..n-1 in the order of their random 64-bit words (unsigned); of equal words the lower number first."""
+    _key("randperm", seed, position)
+    if not library.available():
+        return torch.from_numpy(reference.randperm(n, seed, position))
+    words = torch.empty(n, dtype=torch.int64)
+    _words64(seed, position, words.data_ptr(), n)
+    return torch.argsort(words ^ torch.iinfo(torch.int64).min, stable=True)

@@ -1,0 +1,63 @@
+"""Random numbers of Philox words (`philox`): one rounding an operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from samerun.numerics.reference.functions import unary
+from samerun.numerics.reference.philox import blocks, words
+
+F = np.float32
+STEP = F(2.0**-24)
+TURN = F(6.2831853071795865)
+EIGHT = np.uint32(8)
+
+
+def uniform(seed: int, position: int, n: int) -> Any:
+    """float32 [n]: (word >> 8) * 2^-24; exact."""
+    return (words(seed, position, n) >> EIGHT).astype(F) * STEP
+
+
+def normal(seed: int, position: int, n: int) -> Any:
+    """float32 [n]: of the words a and b of values 2i and 2i+1."""
+    pairs = (words(seed, position, n + n % 2) >> EIGHT).reshape(-1, 2)
+    u = (pairs[:, 0] + np.uint32(1)).astype(F) * STEP
+    v = pairs[:, 1].astype(F) * STEP
+    r = np.sqrt(F(-2) * unary("log", u))
+    angle = TURN * v
+    both = np.stack([r * unary("cos", angle), r * unary("sin", angle)], 1)
+    return both.reshape(-1)[:n]
+
+
+def words64(seed: int, position: int, n: int, attempt: int = 0) -> Any:
+    """uint64 [n]: value i has two words of block i / 2, the low one first; later attempts count in the high byte."""
+    block = np.arange((n + 1) // 2, dtype=np.uint64) | np.uint64(attempt << 56)
+    four = blocks(seed, position, block).astype(np.uint64).reshape(-1, 2)
+    whole: Any = (four[:, 0] | four[:, 1] << np.uint64(32))[:n]
+    return whole
+
+
+def randint(low: int, high: int, seed: int, position: int, n: int) -> Any:
+    """int64 [n]: the high half of word * range; words that would make it uneven are drawn again."""
+    span = high - low
+    uneven = (1 << 64) % span
+    out = np.zeros(n, np.int64)
+    left, attempt = list(range(n)), 0
+    while left:
+        drawn = words64(seed, position, n, attempt)
+        again = []
+        for i in left:
+            product = int(drawn[i]) * span
+            if product % (1 << 64) < uneven:
+                again.append(i)
+            else:
+                out[i] = low + (product >> 64)
+        left, attempt = again, (attempt + 1) % 256
+    return out
+
+
+def randperm(n: int, seed: int, position: int) -> Any:
+    """int64 [n]"""
+    return np.argsort(words64(seed, position, n), kind="stable").astype(np.int64)
