@@ -9,6 +9,7 @@
 
 #include "multiply.h"
 #include "pool.h"
+#include "scratch.h"
 
 enum { FORWARD, GRADIENT_OF_INPUT, GRADIENT_OF_WEIGHT, SLACK = 64 };
 
@@ -62,7 +63,7 @@ static char *spread(const void *from, int64_t channels, const int64_t *in, const
     *own = memcmp(in, size, 3 * sizeof *in) != 0;
     for (int i = 0; i < 3; i++) *own |= left[i] != 0 || (step[i] != 1 && in[i] > 1);
     if (!*own) return NULL;
-    char *to = malloc((size_t)(channels * volume(size)) * real + SLACK);
+    char *to = samerun_scratch(SCRATCH_IMAGE, (size_t)(channels * volume(size)) * real + SLACK);
     if (to == NULL) return NULL;
     spread_t job = {from, to, real, {0}, {0}, {0}, {0}};
     memcpy(job.in, in, sizeof job.in);
@@ -190,6 +191,6 @@ int samerun_convolution(int what, int is_double, const int64_t *numbers, const v
     samerun_axis_free(&it.b_columns);
     samerun_axis_free(&it.c_columns);
     for (int i = 0; i < 3; i++) free(batch[i]);
-    free(copy);
+    if (own) samerun_scratch_done(SCRATCH_IMAGE, copy);
     return answer;
 }

@@ -11,6 +11,7 @@
 #include "level.h"
 #include "multiply.h"
 #include "pool.h"
+#include "scratch.h"
 
 enum {
     ROWS_AT_ONCE = 128,      /* packed rows that stay in the second cache */
@@ -109,6 +110,12 @@ static void add_bias(const job_t *job, int64_t batch, int64_t row, int64_t row_e
         }
 }
 
+/* Parts of about one size, so that no part is a sliver for which all rows are packed again. */
+static int64_t columns_at_once(const samerun_product_kernels *kernels, int64_t columns) {
+    int64_t parts = (columns + COLUMNS_AT_ONCE / 2) / COLUMNS_AT_ONCE;
+    return pieces_of(pieces_of(columns, parts > 0 ? parts : 1), kernels->columns) * kernels->columns;
+}
+
 /* All k of the rows are packed once; then the columns go by, one panel after the other. */
 static void with_resident_rows(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
                                int64_t column_end, char *left, char *right, char *edge) {
@@ -143,8 +150,9 @@ static void with_blocks(const job_t *job, int64_t batch, int64_t row, int64_t ro
     const samerun_product_kernels *kernels = job->kernels;
     const char *a = at(it->a, it->a_batch[batch], job->real), *b = at(it->b, it->b_batch[batch], job->real);
     char *c = (char *)it->c + it->c_batch[batch] * (int64_t)job->real;
-    for (int64_t start = column; start < column_end; start += COLUMNS_AT_ONCE) {
-        int64_t stop = least(start + COLUMNS_AT_ONCE, column_end);
+    int64_t width = columns_at_once(kernels, column_end - column);
+    for (int64_t start = column; start < column_end; start += width) {
+        int64_t stop = least(start + width, column_end);
         for (int64_t k = 0; k < it->k; k += SAMERUN_BLOCK) {
             int64_t depth = least(SAMERUN_BLOCK, it->k - k);
             for (int64_t top = row; top < row_end; top += ROWS_AT_ONCE) {
@@ -167,11 +175,6 @@ static void with_blocks(const job_t *job, int64_t batch, int64_t row, int64_t ro
     }
 }
 
-static void *lines(size_t bytes) {
-    void *memory = NULL;
-    return posix_memalign(&memory, LINE, bytes + 4 * LINE) == 0 ? memory : NULL;
-}
-
 static void piece(job_t *job, int64_t number) {
     const samerun_multiplication *it = job->it;
     const samerun_product_kernels *kernels = job->kernels;
@@ -180,21 +183,20 @@ static void piece(job_t *job, int64_t number) {
     int64_t row = rest / job->column_pieces * job->row_step, column = rest % job->column_pieces * job->column_step;
     int64_t row_end = least(row + job->row_step, it->m), column_end = least(column + job->column_step, it->n);
     int64_t height = pieces_of(row_end - row, kernels->rows) * kernels->rows;
-    int64_t width = pieces_of(column_end - column, kernels->columns) * kernels->columns;
     int resident = (size_t)(height * it->k) * job->real <= RESIDENT;
     int64_t depth = least(it->k, SAMERUN_BLOCK);
     size_t left = (size_t)(resident ? height * it->k : least(height, ROWS_AT_ONCE) * depth) * job->real;
-    size_t right = (size_t)((resident ? kernels->columns : least(width, COLUMNS_AT_ONCE)) * depth) * job->real;
+    size_t right = (size_t)((resident ? kernels->columns : columns_at_once(kernels, column_end - column)) * depth) * job->real;
     left = (left + 2 * LINE) / LINE * LINE;
     right = (right + 2 * LINE) / LINE * LINE;
-    char *scratch = lines(left + right + (size_t)(kernels->rows * kernels->columns) * job->real);
+    char *scratch = samerun_scratch(SCRATCH_PANELS, left + right + (size_t)(kernels->rows * kernels->columns) * job->real);
     if (scratch == NULL) {
         __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
         return;
     }
     (resident ? with_resident_rows : with_blocks)(job, batch, row, row_end, column, column_end, scratch,
                                                   scratch + left, scratch + left + right);
-    free(scratch);
+    samerun_scratch_done(SCRATCH_PANELS, scratch);
     if (it->bias != NULL) add_bias(job, batch, row, row_end, column, column_end);
 }
 

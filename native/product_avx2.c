@@ -26,16 +26,26 @@ static inline __attribute__((always_inline)) WITH void turned_f32(float *dst, in
     }
 }
 
-/* Four rows at a time fit both widths. */
-static inline __attribute__((always_inline)) WITH void turned4_f32(float *dst, int64_t stride, const float *src,
-                                                                   const int64_t *row) {
-    __m128 a = _mm_loadu_ps(src + row[0]), b = _mm_loadu_ps(src + row[1]);
-    __m128 c = _mm_loadu_ps(src + row[2]), d = _mm_loadu_ps(src + row[3]);
-    _MM_TRANSPOSE4_PS(a, b, c, d);
-    _mm_storeu_ps(dst, a);
-    _mm_storeu_ps(dst + stride, b);
-    _mm_storeu_ps(dst + 2 * stride, c);
-    _mm_storeu_ps(dst + 3 * stride, d);
+static inline __attribute__((always_inline)) WITH void turned_line_f32(float *dst, int64_t stride, const float *src,
+                                                                       const int64_t *row) {
+    for (int i = 0; i < 8; i++) __builtin_prefetch(src + row[i] + 64);
+    turned_f32(dst, stride, src, row);
+    turned_f32(dst + 8 * stride, stride, src + 8, row);
+}
+
+/* Eight k's of the four rows of a tile, which then lie one behind the other. */
+static inline __attribute__((always_inline)) WITH void turned_rows_f32(float *dst, const float *src,
+                                                                       const int64_t *row) {
+    __m256 a = _mm256_loadu_ps(src + row[0]), b = _mm256_loadu_ps(src + row[1]);
+    __m256 c = _mm256_loadu_ps(src + row[2]), d = _mm256_loadu_ps(src + row[3]);
+    __m256 p = _mm256_unpacklo_ps(a, b), q = _mm256_unpackhi_ps(a, b);
+    __m256 r = _mm256_unpacklo_ps(c, d), s = _mm256_unpackhi_ps(c, d);
+    __m256 k0 = _mm256_shuffle_ps(p, r, 0x44), k1 = _mm256_shuffle_ps(p, r, 0xEE); /* k 0 and 4, 1 and 5 */
+    __m256 k2 = _mm256_shuffle_ps(q, s, 0x44), k3 = _mm256_shuffle_ps(q, s, 0xEE);
+    _mm256_storeu_ps(dst, _mm256_permute2f128_ps(k0, k1, 0x20));
+    _mm256_storeu_ps(dst + 8, _mm256_permute2f128_ps(k2, k3, 0x20));
+    _mm256_storeu_ps(dst + 16, _mm256_permute2f128_ps(k0, k1, 0x31));
+    _mm256_storeu_ps(dst + 24, _mm256_permute2f128_ps(k2, k3, 0x31));
 }
 
 static inline __attribute__((always_inline)) WITH void turned_f64(double *dst, int64_t stride, const double *src,
@@ -62,9 +72,11 @@ static inline __attribute__((always_inline)) WITH void turned_f64(double *dst, i
 #define FMA _mm256_fmadd_ps
 #define ADD _mm256_add_ps
 #define ZERO _mm256_setzero_ps()
-#define SQUARE (width % 8 == 0 ? 8 : 4)
-#define TRANSPOSE(dst, stride, src, row) \
-    (width % 8 == 0 ? turned_f32(dst, stride, src, row) : turned4_f32(dst, stride, src, row))
+/* Columns take a whole cache line of k's at once: their lines often share a set, and would be gone the next time. */
+#define TURN_WIDE (width == 4 ? 4 : 8)
+#define TURN_DEEP (width == 4 ? 8 : 16)
+#define TURN(dst, stride, src, row) \
+    (width == 4 ? turned_rows_f32(dst, src, row) : turned_line_f32(dst, stride, src, row))
 #define f32_kernels samerun_product_avx2_f32
 #include "product_tile.h"
 
@@ -80,8 +92,9 @@ static inline __attribute__((always_inline)) WITH void turned_f64(double *dst, i
 #define FMA _mm256_fmadd_pd
 #define ADD _mm256_add_pd
 #define ZERO _mm256_setzero_pd()
-#define SQUARE 4
-#define TRANSPOSE turned_f64
+#define TURN_WIDE 4
+#define TURN_DEEP 4
+#define TURN turned_f64
 #define f64_kernels samerun_product_avx2_f64
 #include "product_tile.h"
 

@@ -18,13 +18,14 @@
 #define FMA _mm512_fmadd_ps
 #define ADD _mm512_add_ps
 #define ZERO _mm512_setzero_ps()
-#define SQUARE 8
+#define TURN_WIDE 8
+#define TURN_DEEP 8
 static inline __attribute__((always_inline)) WITH void turned_f32(float *dst, int64_t stride, const float *src,
                                                                   const int64_t *row) {
     for (int i = 0; i < 8; i++)
         for (int j = 0; j < 8; j++) dst[j * stride + i] = src[row[i] + j];
 }
-#define TRANSPOSE turned_f32
+#define TURN turned_f32
 #define f32_kernels samerun_product_avx512_f32
 #include "product_tile.h"
 

@@ -1,6 +1,6 @@
 /* The tile and the packing of one instruction set and one type. Included with these defined:
  * REAL, VECTOR, LANES, ROWS, TARGET, NAME(x), LOAD, STORE, SPLAT, FMA, ADD, ZERO and, where there is one,
- * SQUARE (its side) with TRANSPOSE(dst, dst_stride, src, offsets, k): SQUARE k's of SQUARE rows, turned.
+ * TURN(dst, stride, src, offsets): TURN_DEEP consecutive k's of TURN_WIDE rows, turned.
  */
 
 enum { NAME(COLUMNS) = 3 * LANES };
@@ -10,10 +10,14 @@ static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t dep
                                                                      REAL *c, int64_t c_stride, int first,
                                                                      const int rows, const int vectors) {
     VECTOR sum[ROWS][3];
+    /* The result is met once in a block of k and has left the near caches since: ask for it now. */
 #pragma GCC unroll 8
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < rows; i++) {
+        __builtin_prefetch(c + i * c_stride, 1);
+        __builtin_prefetch(c + i * c_stride + vectors * LANES - 1, 1);
 #pragma GCC unroll 3
         for (int v = 0; v < vectors; v++) sum[i][v] = ZERO;
+    }
     for (int64_t k = 0; k < depth; k++) {
         VECTOR right[3];
 #pragma GCC unroll 3
@@ -79,6 +83,17 @@ static TARGET void NAME(tile)(int64_t depth, const void *left, const void *right
 #undef CASES
 #undef MORE
 
+static inline __attribute__((always_inline)) TARGET void NAME(move_vectors)(
+    REAL *dst, const REAL *base, const int *place, const int64_t *source, const int vectors, const int64_t *k,
+    int64_t depth, int count, const int width) {
+    for (int64_t d = 0; d < depth; d++) {
+        REAL *to = dst + d * width;
+        const REAL *from = base + k[d];
+        for (int v = 0; v < vectors; v++) STORE(to + place[v], LOAD(from + source[v]));
+        for (int r = count; r < width; r++) to[r] = 0;
+    }
+}
+
 /* Rows that lie one behind the other: whole vectors are moved. A run that ends inside a vector is overwritten
  * by what follows it, in ascending order. */
 static inline __attribute__((always_inline)) TARGET void NAME(move)(REAL *dst, const REAL *base,
@@ -88,9 +103,29 @@ static inline __attribute__((always_inline)) TARGET void NAME(move)(REAL *dst, c
     if (count == width && run[0] >= width) {
         for (int64_t d = 0; d < depth; d++) {
             const REAL *src = base + across[0] + k[d];
-#pragma GCC unroll 48
-            for (int r = 0; r < width; r++) dst[d * width + r] = src[r];
+            if (width % LANES == 0)
+#pragma GCC unroll 3
+                for (int r = 0; r < width; r += LANES) STORE(dst + d * width + r, LOAD(src + r));
+            else
+#pragma GCC unroll 8
+                for (int r = 0; r < width; r++) dst[d * width + r] = src[r];
         }
+        return;
+    }
+    if (slack && width % LANES == 0) {
+        int place[NAME(COLUMNS)], vectors = 0;
+        int64_t source[NAME(COLUMNS)];
+        for (int64_t r = 0; r < count; r += run[r] < count - r ? run[r] : count - r)
+            for (int64_t q = 0; q < run[r] && r + q < count && vectors < NAME(COLUMNS); q += LANES) {
+                place[vectors] = (int)(r + q);
+                source[vectors++] = across[r] + q;
+            }
+        if (vectors == 3)
+            NAME(move_vectors)(dst, base, place, source, 3, k, depth, (int)count, width);
+        else if (vectors == 4 && NAME(COLUMNS) > 4)
+            NAME(move_vectors)(dst, base, place, source, NAME(COLUMNS) > 4 ? 4 : 3, k, depth, (int)count, width);
+        else
+            NAME(move_vectors)(dst, base, place, source, vectors, k, depth, (int)count, width);
         return;
     }
     for (int64_t d = 0; d < depth; d++) {
@@ -99,10 +134,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(move)(REAL *dst, c
         for (int64_t r = 0; r < count;) {
             int64_t length = run[r] < count - r ? run[r] : count - r;
             const REAL *src = from + across[r];
-            if (slack && width % LANES == 0)
-                for (int64_t q = 0; q < length; q += LANES) STORE(to + r + q, LOAD(src + q));
-            else
-                for (int64_t q = 0; q < length; q++) to[r + q] = src[q];
+            for (int64_t q = 0; q < length; q++) to[r + q] = src[q];
             r += length;
         }
         for (int64_t r = count; r < width; r++) to[r] = 0;
@@ -117,11 +149,11 @@ static inline __attribute__((always_inline)) TARGET void NAME(turn)(REAL *dst, c
     for (int64_t d = 0; d < depth; d += done) {
         done = 1;
         int64_t r = 0;
-#ifdef SQUARE
-        if (run[d] >= SQUARE && depth - d >= SQUARE && width % SQUARE == 0) {
-            done = SQUARE;
-            for (; r + SQUARE <= count; r += SQUARE)
-                TRANSPOSE(dst + d * width + r, width, base + k[d], across + r);
+#ifdef TURN
+        if (run[d] >= TURN_DEEP && depth - d >= TURN_DEEP && count >= TURN_WIDE) {
+            done = TURN_DEEP;
+            for (; r + TURN_WIDE <= count; r += TURN_WIDE)
+                TURN(dst + d * width + r, width, base + k[d], across + r);
         }
 #else
         (void)run;
@@ -165,5 +197,6 @@ const samerun_product_kernels NAME(kernels) = {ROWS, NAME(COLUMNS), NAME(pack_ro
 #undef FMA
 #undef ADD
 #undef ZERO
-#undef SQUARE
-#undef TRANSPOSE
+#undef TURN
+#undef TURN_WIDE
+#undef TURN_DEEP

@@ -93,6 +93,7 @@ CASES: list[Case] = [
     ("pow tensor", torch.pow, [POSITIVE, X]),
     ("pow scalar", lambda a: 1.7**a, [X]),
     ("atan2", torch.atan2, [X, Y]),
+    ("hypot", torch.hypot, [X, Y]),
     ("xlogy", torch.xlogy, [POSITIVE, POSITIVE + 1]),
     ("logaddexp", torch.logaddexp, [X, Y]),
     ("logit", torch.logit, [real(3, 7, low=0.1, high=0.9)]),

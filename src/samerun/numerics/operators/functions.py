@@ -9,13 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import rounded
-from samerun.numerics.functions import NAMES, erf, exp, expm1, log, log1p, sigmoid, tanh, unary
+from samerun.numerics import activations
+from samerun.numerics import functions as kernels
+from samerun.numerics.functions import NAMES, exp, expm1, log, log1p, sigmoid, tanh, unary
 from samerun.numerics.operators.declare import Members, NotInTable, floating, widened
-
-GELU_CDF = 0.70710678118654752
-GELU_PDF = 0.3989422804014327  # 1 / sqrt(2 pi)
-GELU_TANH = 0.7978845608028654  # sqrt(2 / pi)
 
 
 def _of(name: str) -> Callable[[Tensor], Tensor]:
@@ -59,54 +56,29 @@ def power(x: Any, exponent: Any) -> Tensor:
         return torch.pow(x, exponent)
     a, b = (torch.as_tensor(each, dtype=dtype) for each in (x, exponent))
     _float32(a)
-    shape = torch.add(a, b).shape
-    return rounded.power(a.expand(shape), b.expand(shape))
+    return kernels.pow(a, b)
 
 
 @widened
 def atan2(y: Tensor, x: Tensor) -> Tensor:
     _float32(y, x)
-    shape = torch.add(y, x).shape
-    return rounded.atan2(y.expand(shape), x.expand(shape))
+    return kernels.atan2(y, x)
 
 
-@widened
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
-    """(0.5 * x) * (1 + erf(x * sqrt(1/2))), or with tanh as torch documents it."""
-    if approximate == "tanh":
-        cube = torch.mul(torch.mul(x, x), x)
-        inner = torch.mul(torch.add(x, torch.mul(cube, 0.044715)), GELU_TANH)
-        return torch.mul(torch.mul(x, 0.5), torch.add(tanh(inner), 1))
-    return torch.mul(torch.mul(x, 0.5), torch.add(erf(torch.mul(x, GELU_CDF)), 1))
+    return activations.gelu(x, approximate)
 
 
-@widened
 def gelu_backward(g: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
-    """g * (cdf + x * pdf); for tanh the derivative of its formula."""
-    if approximate == "tanh":
-        square = torch.mul(x, x)
-        inner = torch.mul(torch.add(x, torch.mul(torch.mul(square, x), 0.044715)), GELU_TANH)
-        t = tanh(inner)
-        left = torch.mul(torch.add(t, 1), 0.5)
-        slope = torch.mul(torch.add(torch.mul(square, 3 * 0.044715), 1), GELU_TANH)
-        right = torch.mul(torch.mul(torch.mul(x, 0.5), torch.rsub(torch.mul(t, t), 1)), slope)
-        return torch.mul(g, torch.add(left, right))
-    cdf = torch.mul(torch.add(erf(torch.mul(x, GELU_CDF)), 1), 0.5)
-    pdf = torch.mul(exp(torch.mul(torch.mul(x, x), -0.5)), GELU_PDF)
-    return torch.mul(g, torch.add(cdf, torch.mul(x, pdf)))
+    return activations.gelu_backward(g.expand(x.shape), x, approximate)
 
 
-@widened
-def silu(x: Tensor) -> Tensor:
-    """x * sigmoid(x)."""
-    return torch.mul(x, sigmoid(x))
-
-
-@widened
 def silu_backward(g: Tensor, x: Tensor) -> Tensor:
-    """g * (s * (1 + x * (1 - s))), s = sigmoid(x)."""
-    s = sigmoid(x)
-    return torch.mul(g, torch.mul(s, torch.add(torch.mul(x, torch.rsub(s, 1)), 1)))
+    return activations.silu_backward(g.expand(x.shape), x)
+
+
+def hypot(x: Tensor, y: Tensor) -> Tensor:
+    return kernels.hypot(x, y)
 
 
 @widened
@@ -227,7 +199,8 @@ MEMBERS: Members = {
     "aten::atan2": atan2,
     "aten::gelu": gelu,
     "aten::gelu_backward": gelu_backward,
-    "aten::silu": silu,
+    "aten::silu": activations.silu,
+    "aten::hypot": hypot,
     "aten::silu_backward": silu_backward,
     "aten::softplus": softplus,
     "aten::softplus_backward": softplus_backward,

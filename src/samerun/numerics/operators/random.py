@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import draws, sums
+from samerun.numerics import random as draws
+from samerun.numerics import sums
 from samerun.numerics.functions import log1p
 from samerun.numerics.operators.declare import Members, NotInTable
 from samerun.numerics.stream import draw
@@ -38,7 +39,7 @@ def _settings(kwargs: dict[str, Any]) -> torch.dtype:
 
 def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator = None) -> Tensor:
     """low + u * (high - low)."""
-    return _into(x, _between(draws.uniform(*_checked(generator), x.numel()), low, high))
+    return _into(x, _between(draws.uniform((x.numel(),), *_checked(generator)), low, high))
 
 
 def _between(u: Tensor, low: float, high: float) -> Tensor:
@@ -49,9 +50,7 @@ def _between(u: Tensor, low: float, high: float) -> Tensor:
 
 def rand(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = _settings(kwargs)
-    return torch.empty(tuple(size), dtype=dtype).copy_(
-        draws.uniform(*_checked(generator), torch.Size(size).numel()).reshape(tuple(size))
-    )
+    return torch.empty(tuple(size), dtype=dtype).copy_(draws.uniform(tuple(size), *_checked(generator)))
 
 
 def rand_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tensor:
@@ -62,7 +61,7 @@ def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Genera
     """mean + z * std."""
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    return _into(x, _moved(draws.normal(*_checked(generator), x.numel()), mean, std))
+    return _into(x, _moved(draws.normal((x.numel(),), *_checked(generator)), mean, std))
 
 
 def _moved(z: Tensor, mean: Any, std: Any) -> Tensor:
@@ -73,8 +72,8 @@ def _moved(z: Tensor, mean: Any, std: Any) -> Tensor:
 
 def randn(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = _settings(kwargs)
-    z = draws.normal(*_checked(generator), torch.Size(size).numel())
-    return torch.empty(tuple(size), dtype=dtype).copy_(z.reshape(tuple(size)))
+    z = draws.normal(tuple(size), *_checked(generator))
+    return torch.empty(tuple(size), dtype=dtype).copy_(z)
 
 
 def randn_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tensor:
@@ -83,7 +82,7 @@ def randn_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tens
 
 def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
     shape = torch.add(torch.zeros_like(torch.as_tensor(mean)), torch.zeros_like(torch.as_tensor(std))).shape
-    return _moved(draws.normal(*_checked(generator), shape.numel()).reshape(shape), mean, std)
+    return _moved(draws.normal(tuple(shape), *_checked(generator)), mean, std)
 
 
 def randint(high: int, size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
@@ -94,8 +93,8 @@ def randint_between(low: int, high: int, size: Sequence[int], *, generator: Gene
     dtype = _settings({"dtype": torch.int64, **{name: value for name, value in kwargs.items() if value is not None}})
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    values = draws.integers(*_checked(generator), torch.Size(size).numel(), low, high)
-    return values.reshape(tuple(size)).to(dtype)
+    values = draws.randint(low, high, tuple(size), *_checked(generator))
+    return values.to(dtype)
 
 
 def randint_like(x: Tensor, *bounds: int, generator: Generator = None, **kwargs: Any) -> Tensor:
@@ -116,18 +115,18 @@ def random_(x: Tensor, *bounds: int | None, generator: Generator = None) -> Tens
             high = _LIMITS[x.dtype] + 1
         else:
             high = torch.iinfo(x.dtype).max + (x.dtype is not torch.int64)
-    values = draws.integers(*_checked(generator), x.numel(), int(low or 0), int(high))
+    values = draws.randint(int(low or 0), int(high), tuple(x.shape), *_checked(generator))
     return _into(x, values)
 
 
 def randperm(n: int, *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = kwargs.get("dtype") or torch.int64
-    return draws.permutation(*_checked(generator), n).to(dtype)
+    return draws.randperm(n, *_checked(generator)).to(dtype)
 
 
 def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator = None) -> Tensor:
     """1 where u < p. p: a number, or a tensor that broadcasts."""
-    u = draws.uniform(*_checked(generator), x.numel()).reshape(x.shape)
+    u = draws.uniform(tuple(x.shape), *_checked(generator))
     return x.copy_(torch.lt(u, p if isinstance(p, Tensor) else torch.tensor(p, dtype=torch.float32)))
 
 
@@ -161,11 +160,11 @@ def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Gene
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if replacement:
         running = sums.cumsum(rows, 1)
-        u = draws.uniform(*_checked(generator), rows.shape[0] * n).reshape(rows.shape[0], n)
+        u = draws.uniform((rows.shape[0], n), *_checked(generator))
         found = torch.searchsorted(running, torch.mul(u, running[:, -1:]), right=True)
         found = torch.clamp(found, max=rows.shape[1] - 1)
     else:
-        u = draws.uniform(*_checked(generator), rows.numel()).reshape(rows.shape)
+        u = draws.uniform(tuple(rows.shape), *_checked(generator))
         keys = torch.div(rows, torch.neg(log1p(torch.neg(u))))
         keys = torch.where(rows > 0, keys, torch.full_like(keys, -1.0))
         found = torch.sort(keys, dim=1, descending=True, stable=True)[1][:, :n]
@@ -174,7 +173,7 @@ def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Gene
 
 def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator = None) -> Tensor:
     """-log(1 - u) / lambda."""
-    u = draws.uniform(*_checked(generator), x.numel())
+    u = draws.uniform((x.numel(),), *_checked(generator))
     return _into(x, torch.div(torch.neg(log1p(torch.neg(u))), lambd))
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from samerun.numerics import sums
-from samerun.numerics.extremes import amax
-from samerun.numerics.functions import exp, log
-from samerun.numerics.operators.declare import Members, floating, widened
+from samerun.numerics.operators.declare import Members, floating
 
 
 def _typed(x: Tensor, dtype: torch.dtype | None) -> Tensor:
@@ -78,19 +76,6 @@ def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     return torch.cumprod(x, dim, dtype=dtype) if _whole(x, dtype) else sums.cumprod(_typed(x, dtype), dim)
 
 
-@widened
-def logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
-    """m + log(sum(exp(x - m))), m the maximum (0 where it is infinite)."""
-    x = floating(x)
-    largest = amax(x, list(dim), True)
-    largest = torch.where(torch.isinf(largest), torch.zeros_like(largest), largest)
-    found = torch.add(largest, log(sums.sum(exp(torch.sub(x, largest)), list(dim), True)))
-    if keepdim:
-        return found
-    over = {each % max(x.dim(), 1) for each in dim} if dim else set(range(x.dim()))
-    return found.reshape([size for at, size in enumerate(x.shape) if at not in over])
-
-
 def trace(x: Tensor) -> Tensor:
     return total(x.diagonal())
 
@@ -137,7 +122,6 @@ MEMBERS: Members = {
     "aten::prod.dim_int": prod_along,
     "aten::cumsum": cumsum,
     "aten::cumprod": cumprod,
-    "aten::logsumexp": logsumexp,
     "aten::trace": trace,
     "aten::nansum": nansum,
     "aten::sort": sort,

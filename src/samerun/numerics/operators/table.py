@@ -11,6 +11,7 @@ from torch import Tensor
 from samerun.numerics.operators import (
     arithmetic,
     attention,
+    collectives,
     convolution,
     extremes,
     functions,
@@ -53,7 +54,9 @@ def resolve(func: Any) -> Run | None:
     name = func._schema.name
     overload = f"{name}.{func._schema.overload_name or 'default'}"
     if not name.startswith("aten::"):
-        return None if name.split("::")[0] in ("profiler", "prim") else _own_or_refuse(func)
+        if name == "c10d::allreduce_":
+            return _allreduce
+        return None if name in collectives.MOVES or name.split("::")[0] == "profiler" else _own_or_refuse(func)
     composed = COMPOSED.get(overload) or COMPOSED.get(name)
     if composed is not None:
         return lambda mode, func, args, kwargs: _inside(mode, composed, args, kwargs)
@@ -86,6 +89,10 @@ def _own_or_refuse(func: Any) -> Run:
 def _refuse(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     kinds = {str(given.dtype).removeprefix("torch.") for given in args if isinstance(given, Tensor)}
     raise NotInTable(f"{', '.join(sorted(kinds))}." if kinds else "")
+
+
+def _allreduce(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    return collectives.allreduce(func, *args, **kwargs)
 
 
 def _plain(handler: Handler) -> Run:
