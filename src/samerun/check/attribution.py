@@ -27,6 +27,8 @@ from samerun.record.config import Capture
 MOST_EXPERIMENTS = 5
 BY_CHANCE = ("thread-race", "async-order", "nondeterministic-operator")
 """Kinds that need not show in every run: more runs are held before they count as confirmed."""
+FOLLOWED = 3
+"""So often two runs are followed line by line in search of where they part."""
 MOST_TRIALS = 20
 ERROR = 0.05
 """How likely it may be that a difference only happened not to come back."""
@@ -72,7 +74,6 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
     plan = situation.a.plan
     elements = values(search, situation, plan, plan)
     listed = [s for s in suspects(situation) if s.kind not in ("unknown", "control-flow")]
-    rest = [s for s in suspects(situation) if s.kind in ("unknown", "control-flow")]
     others = [s for s in listed if s.pins and s.rank < 5]
     tried = 0
     for suspect in distinct(listed):
@@ -87,16 +88,26 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
             return found(replace(suspect, certain=True), elements, others)
     if not {"hash_seed", "listing_order", "memory"} <= held and not situation_is_kernel(situation):
         return None
-    line = follow_lines(search, plan.with_pins(*EVERYTHING), plan.with_pins(*EVERYTHING), "followed")
+    return by_lines(search, situation, elements)
+
+
+def by_lines(search: Runs, situation: Situation, elements: Elements | None) -> Found:
+    """Where no experiment helped: the first of the program's lines after which a variable differs."""
+    plan = situation.a.plan
+    listed = suspects(situation)
+    line = None
+    for _ in range(FOLLOWED):  # a difference that comes now and then may stay away when it is looked for
+        line = follow_lines(search, plan.with_pins(*EVERYTHING), plan.with_pins(*EVERYTHING), "followed")
+        if line is not None:
+            break
     if line is not None and speaks_of_addresses(statement_at(line.file, line.line)):
         why = (f"`{line.variable}` is the first variable that differs, after line {line.line}",)
-        return found(Suspect("object-id", line.file, line.line, why, 0), elements, others)
-    weak = [s for s in listed if not s.pins] + rest
-    best = weak[0]
+        return found(Suspect("object-id", line.file, line.line, why, 0), elements)
+    best = next((s for s in listed if not s.pins), listed[0])
     if line is not None and best.rank >= 8:
         more = (*best.evidence, f"`{line.variable}` is the first variable that differs, after line {line.line}")
         best = replace(best, file=line.file, line=line.line, evidence=more)
-    return found(best, elements, others)
+    return found(best, elements, [s for s in listed if s.pins and s.rank < 5])
 
 
 def of_variation(search: Runs, situation: Situation, variation: Variation | None) -> Found:
@@ -151,11 +162,6 @@ def of_resume(situation: Situation) -> Found:
     return found(next(s for s in suspects(situation) if s.kind.startswith("resume-")), None)
 
 
-
-
-def unexplained(situation: Situation) -> Found:
-    """The best that can be said without an experiment."""
-    return found(suspects(situation)[0], None)
 
 
 # --- experiments -----------------------------------------------------------------------------------------

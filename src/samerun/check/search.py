@@ -28,6 +28,7 @@ from samerun.record.compare import Difference, first_difference
 
 CHANGING = ("address_layout", "hash_seed", "memory")
 """Variations of what is another in every process, without anybody's doing."""
+EXTRA_REPEATS = 2
 NEEDED_BYTES = 1 << 16
 """With less free space than this a run cannot be recorded, and a program cannot print."""
 
@@ -104,7 +105,7 @@ class Search:
             if whole is not None and whole.difference is None:
                 self.outcomes["rerun"] = Outcome("rerun", SAME, "the run with everything varied gave the same")
             else:
-                differs = self.repeats(first, self.control(held))
+                differs = self.repeats(first, self.control(held), alone=not plain)
                 if differs is not None:
                     return self.rerun_differs(differs, held)
         if varying:
@@ -142,14 +143,18 @@ class Search:
         """Is less compared under this variation? It is then varied by itself, so that it hides nothing."""
         return variation.apply(self.plan, True).scope != self.plan.scope
 
-    def repeats(self, first: Run, plan: Plan) -> Situation | None:
+    def repeats(self, first: Run, plan: Plan, alone: bool) -> Situation | None:
         """The same again, `repeat` runs in all: the first difference, None when all are the same.
 
-        Where two runs were asked for, the second settles it. Where more were, all are made, so that the
-        report can say how often the program differs.
+        Where two runs were asked for, the first difference settles it; when nothing else will be varied
+        (`alone`), a program that may differ only now and then gets two more. Where more than two were asked
+        for, all are made, so that the report can say how often the program differs.
         """
         situation: Situation | None = None
-        for number in range(2, max(2, self.repeat) + 1):
+        most = max(2, self.repeat)
+        if alone and self.repeat == 2 and not is_steady(first.traces):
+            most += EXTRA_REPEATS
+        for number in range(2, most + 1):
             again = self.run(plan, f"control-{number}")
             difference = self.difference(first, again)
             self.reruns += 1
@@ -159,8 +164,10 @@ class Search:
                 self.differing += 1
                 if situation is None:
                     situation = Situation("rerun", first, again, difference)
+                if self.repeat == 2:
+                    break
         if situation is None:
-            self.outcomes["rerun"] = Outcome("rerun", SAME, f"{max(2, self.repeat)} runs of the same command")
+            self.outcomes["rerun"] = Outcome("rerun", SAME, f"{most} runs of the same command")
             return None
         return self.closer(situation)
 
@@ -247,7 +254,7 @@ class Search:
             hidden = self.by_itself(situation, varying)
             if hidden is not None:
                 return self.report(DIFFERENT, *hidden)
-            found = attribution.unexplained(situation)
+            found = attribution.by_lines(self, situation, None)
         return self.report(DIFFERENT, situation, found)
 
     def by_itself(
@@ -265,7 +272,8 @@ class Search:
         base = self.run(self.control(held), "held-1")
         if self.difference(base, self.run(base.plan, "held-2")) is not None:
             return None
-        for variation in rest:
+        # Addresses are other ones in every run, but not always in another order: they get more tries.
+        for variation in [v for v in rest for _ in range(3 if v.name == CHANGING[0] else 1)]:
             whole = self.together(base, held, [variation])
             if whole.difference is not None:
                 varied = self.closer(Situation(variation.name, base, whole.run, whole.difference))
