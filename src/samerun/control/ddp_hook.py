@@ -64,6 +64,7 @@ class TreeState:
 
     def __init__(self, model: Any, group: Any, world: int) -> None:
         self.model, self.group, self.world = model, group, world
+        self.scratch = Scratch()
         self.waiting: dict[Any, list[Any]] = {}
         """Parameter -> partial sums; entry i is the sum of 2**i microbatches, or None."""
         for parameter in model.parameters():
@@ -112,11 +113,25 @@ def average(state: TreeState, bucket: Any) -> Any:
     for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
         state.total(parameter, gradient)
     done: Any = torch.futures.Future()
-    done.set_result(tree_all_reduce(bucket.buffer(), state.group, state.world))
+    done.set_result(tree_all_reduce(bucket.buffer(), state.group, state.world, state.scratch))
     return done
 
 
-def tree_all_reduce(buffer: Any, group: Any, world: int) -> Any:
+class Scratch:
+    """Memory that is used again for every bucket: fresh pages for each cost as much as sending does."""
+
+    def __init__(self) -> None:
+        self._held: Any = None
+
+    def like(self, tensor: Any) -> Any:
+        """As many elements as `tensor` has, of any value."""
+        held = self._held
+        if held is None or held.numel() < tensor.numel() or (held.dtype, held.device) != (tensor.dtype, tensor.device):
+            held = self._held = tensor.new_empty(tensor.numel())
+        return held[: tensor.numel()]
+
+
+def tree_all_reduce(buffer: Any, group: Any, world: int, scratch: Scratch) -> Any:
     """The mean of a flat tensor over ranks, in place: summed as a balanced binary tree over them, in their order."""
     import torch
     import torch.distributed as dist
@@ -126,7 +141,7 @@ def tree_all_reduce(buffer: Any, group: Any, world: int) -> Any:
     length = buffer.numel()
     padding = -length % world
     sent = torch.nn.functional.pad(buffer, (0, padding)) if padding else buffer
-    parts = torch.empty_like(sent)
+    parts = scratch.like(sent)
     dist.all_to_all_single(parts, sent, group=group)
     mine = tree_sum(list(parts.view(world, -1))).div_(world)
     if padding:

@@ -1,0 +1,128 @@
+"""What receipts cost: comparing long runs, listing many receipts, digests of steps, and a fixed-order all-reduce.
+
+    python benchmarks/bench_receipts.py compare [--steps 10000000]
+    python benchmarks/bench_receipts.py index [--receipts 100000]
+    python benchmarks/bench_receipts.py reduce [--ranks 2] [--floats 4000000]
+
+What the digests of each step cost a training is `python benchmarks/bench_watch.py --ways steps`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "tests"))
+
+
+def compare(steps: int) -> None:
+    """Two receipts of so many steps, of which the last differs; written, then compared by the command."""
+    import numpy as np
+    from receipts import made, section
+
+    from samerun.record.receipt import receipt_file
+    from samerun.record.receipt.step_table import CELL, EVIDENCE, VALUES, make_table
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name in "ab":
+            tables = []
+            for columns in (VALUES, EVIDENCE):
+                words = CELL // 8 * len(columns) * steps
+                rows: Any = np.arange(words, dtype="<u8")
+                if name == "b" and columns == VALUES:
+                    rows[-1] += 1
+                tables.append(make_table(columns, rows.tobytes()))
+            one = section()
+            vars(one).update(values=tables[0], evidence=tables[1])
+            begin = time.perf_counter()
+            receipt_file.write(Path(folder) / f"{name}.json", made(one))
+            print(f"write {steps} steps: {time.perf_counter() - begin:.2f} s")
+        seconds = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            words = [sys.executable, "-m", "samerun", "diff", "--quiet", f"{folder}/a.json", f"{folder}/b.json"]
+            assert subprocess.run(words).returncode == 1
+            seconds.append(time.perf_counter() - begin)
+        print(f"samerun diff of 2 x {steps} steps: {min(seconds):.2f} s, median {statistics.median(seconds):.2f} s")
+
+
+def index(count: int) -> None:
+    """A folder of so many receipts, listed by the command."""
+    from receipts import made
+
+    from samerun.record.receipt.canonical import to_text
+
+    with tempfile.TemporaryDirectory() as folder:
+        receipt = made().receipt
+        for number in range(count):
+            receipt["circumstances"]["began"] = f"2026-11-21T{number:012}"
+            (Path(folder) / f"{number}.json").write_text(to_text(receipt))
+        for what in ("first time", "second", "third", "fourth", "fifth"):
+            begin = time.perf_counter()
+            words = [sys.executable, "-m", "samerun", "log", folder]
+            subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+            print(f"samerun log of {count} receipts, {what}: {time.perf_counter() - begin:.2f} s")
+            time.sleep(2)
+
+
+RANK = """
+import os, sys, time
+import torch, torch.distributed as dist
+from samerun.control.ddp_hook import Scratch, tree_all_reduce
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+world, floats = dist.get_world_size(), int(sys.argv[1])
+scratch = Scratch()
+plain, tree = torch.randn(floats), torch.randn(floats)
+times = {"plain": [], "tree": []}
+for turn in range(24):
+    for name in ("plain", "tree") if turn % 2 else ("tree", "plain"):
+        dist.barrier()
+        begin = time.perf_counter()
+        if name == "plain":
+            dist.all_reduce(plain)
+        else:
+            tree_all_reduce(tree, dist.group.WORLD, world, scratch)
+        times[name].append(time.perf_counter() - begin)
+if dist.get_rank() == 0:
+    a, b = (sorted(times[name][4:]) for name in ("plain", "tree"))
+    print(f"{world} ranks, {floats} floats: all_reduce {a[0]*1e3:.1f} ms, in fixed order {b[0]*1e3:.1f} ms: "
+          f"{b[0]/a[0]:.2f}x of minima, {b[len(b)//2]/a[len(a)//2]:.2f}x of medians")
+dist.destroy_process_group()
+"""
+
+
+def reduce(ranks: int, floats: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "rank.py"
+        program.write_text(RANK)
+        words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+        subprocess.run([*words, str(program), str(floats)], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("compare", "index", "reduce"))
+    parser.add_argument("--steps", type=int, default=10_000_000)
+    parser.add_argument("--receipts", type=int, default=100_000)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--floats", type=int, default=4_000_000)
+    options = parser.parse_args()
+    if options.what == "compare":
+        compare(options.steps)
+    elif options.what == "index":
+        index(options.receipts)
+    else:
+        reduce(options.ranks, options.floats)
+
+
+if __name__ == "__main__":
+    main()
