@@ -44,7 +44,7 @@ typedef struct {
     /* The terms of a sum (sums.h); out may be x. */
     void (*terms32)(int term, const float *x, float center, float *out, int64_t n);
     void (*terms64)(int term, const double *x, double center, double *out, int64_t n);
-    /* `rows` <= SUM_LANES rows of terms, row r at x + offset[r], added to lanes[r][columns] ... */
+    /* `rows` rows of terms, row r at x + offset[r], added to lanes[r % SUM_LANES][columns] ... */
     void (*add_rows32)(int term, const float *x, const int64_t *offset, int64_t rows, int64_t columns,
                        const float *center, float *lanes);
     void (*add_rows64)(int term, const double *x, const int64_t *offset, int64_t rows, int64_t columns,

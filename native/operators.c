@@ -76,7 +76,7 @@ void samerun_norm(int rms, float eps, const float *x, const float *weight, const
                   float *rstd, int64_t rows, int64_t n, int64_t groups, int64_t inner) {
     norm_job_t job = {.norm = {rms, eps, n, inner, weight, bias}, .groups = groups, .x = x, .out = out,
                       .mean = mean, .rstd = rstd};
-    if (n) samerun_parallel(rows, 1 + 8192 / n, some_norms, &job);
+    samerun_parallel(rows, 1 + 8192 / (n + 1), some_norms, &job);
 }
 
 static void some_norms_backward(void *given, int64_t from, int64_t to) {
@@ -95,5 +95,5 @@ void samerun_norm_backward(int rms, const float *x, const float *grad, const flo
                            int64_t inner) {
     norm_job_t job = {.norm = {rms, 0, n, inner, weight, NULL}, .groups = groups, .x = x, .grad = grad,
                       .mean_given = mean, .rstd_given = rstd, .out = out, .terms = terms};
-    if (n) samerun_parallel(rows, 1 + 8192 / n, some_norms_backward, &job);
+    samerun_parallel(rows, 1 + 8192 / (n + 1), some_norms_backward, &job);
 }

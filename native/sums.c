@@ -40,7 +40,7 @@ static int64_t offset_of(const dims_t *dims, int64_t index, int64_t *run, int64_
 }
 
 /* `columns` outputs that lie next to each other are summed together. */
-enum { COLUMNS = 256, FEW_COLUMNS = 8 };
+enum { COLUMNS = 256, FEW_COLUMNS = 8, AT_ONCE = 4 * SUM_LANES /* rows */ };
 
 #define REAL float
 #define NAME(name) name##32

@@ -1,12 +1,18 @@
-"""Class R, proved: all 2^32 inputs of every function, against the C library's doubles and mpmath."""
+"""Class R, proved: all 2^32 inputs of every function, against the C library's doubles and mpmath.
+
+Of pow, atan2 and hypot 10^9 random pairs, against its long doubles.
+"""
 
 from __future__ import annotations
 
+import platform
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from mpmath import mp, mpf
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 import exhaustive
@@ -30,3 +36,45 @@ def test_a_stretch_of_inputs(program: Path, name: str) -> None:
     results = exhaustive.run(program, name, first=0x3F000000, count=1 << 21)
     assert results, "some inputs must need judging, or nothing is judged"
     assert [each for each in results if each.result != each.wanted] == []
+
+
+PAIRS = {
+    "pow": lambda x, y: mpf(x) ** mpf(y),
+    "atan2": lambda y, x: mp.atan2(mpf(y), mpf(x)),
+    "hypot": lambda x, y: mp.sqrt(mpf(x) ** 2 + mpf(y) ** 2),
+}
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if platform.machine() != "x86_64":
+        pytest.skip("needs long doubles of 64 bits")
+    program = tmp_path_factory.mktemp("pairs") / "pairs"
+    source = exhaustive.NATIVE / "tests" / "pairs.c"
+    subprocess.run(["cc", *exhaustive.FLAGS, "-o", program, source, "-lm"], check=True)
+    return program
+
+
+def wrong_pairs(program: Path, name: str, count: int) -> list[str]:
+    done = subprocess.run([program, name, str(count), "1"], check=True, capture_output=True, text=True)
+    *lines, last = done.stdout.splitlines()
+    assert last == f"done {count}"
+    found = []
+    mp.prec = exhaustive.BITS
+    for line in lines:
+        word, x, y, result, *_ = line.split()
+        exact = PAIRS[name](*(exhaustive.float_of(int(each, 16)) for each in (x, y)))
+        if word == "wrong" or exhaustive.rounded(exact)[0] != int(result, 16):
+            found.append(line)
+    return found
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_billion_pairs(pairs: Path, name: str) -> None:
+    assert wrong_pairs(pairs, name, 10**9) == []
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_random_pairs(pairs: Path, name: str) -> None:
+    assert wrong_pairs(pairs, name, 10**6) == []

@@ -138,7 +138,8 @@ def main(arguments: list[str]) -> int:
                 if each.result != each.wanted:
                     wrong += 1
                     print(f"{name} {each.input:08x} {each.result:08x} {each.wanted:08x}")
-            hardest = sorted(results, key=lambda each: (each.result == each.wanted, each.distance))[:HARDEST]
+            listed = [each for each in results if each.result != each.wanted]
+            hardest = listed + sorted(results, key=lambda each: each.distance)[:HARDEST]
             hard[name] = [[f"{each.input:08x}", f"{each.wanted:08x}"] for each in hardest]
             print(f"{name}: {len(results)} of 2^32 inputs judged", file=sys.stderr)
     if "--hard" in options:

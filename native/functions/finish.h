@@ -24,14 +24,17 @@
 #define NUMBER_OF(name) FUNCTION_##name,
 enum { ALL_FUNCTIONS(NUMBER_OF) FUNCTIONS };
 
-#define EXCEPTION(input, result) y = bits32(x) == (input) ? float_of(result) : y;
+#define IF_LISTED(input, result) y = bits32(x) == (input) ? float_of(result) : y;
+#define OR_LISTED(input, result) | (bits32(x) == (input))
 #define TO_FLOAT(name)                                                                                      \
-    PORTABLE float name##_finish(float x, double wide) {                                                    \
-        float y = (float)wide;                                                                              \
+    PORTABLE int name##_is_listed(float x) {                                                                \
         (void)x;                                                                                            \
-        EXCEPTIONS_##name(EXCEPTION) return y;                                                              \
+        return 0 EXCEPTIONS_##name(OR_LISTED);                                                              \
     }                                                                                                       \
-    PORTABLE float name##_float(float x) { return name##_finish(x, name##_of(x)); }
+    PORTABLE float name##_float(float x) {                                                                  \
+        float y = (float)name##_of(x);                                                                      \
+        EXCEPTIONS_##name(IF_LISTED) return y;                                                              \
+    }
 ALL_FUNCTIONS(TO_FLOAT)
 
 #endif

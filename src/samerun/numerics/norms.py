@@ -29,17 +29,25 @@ def _where(x: Optional) -> int:
 
 def _spread(values: Optional, count: int, n: int, groups: int, inner: int) -> np.ndarray | None:
     """The weight of each value of [count, n]."""
-    if values is None:
+    if values is None or n == 0:
         return None
     of_group = np.repeat(values.numpy().reshape(groups, n // inner), inner, axis=1)
     return np.tile(of_group, (count // groups, 1))
 
 
 def _rows(
-    x: torch.Tensor, weight: Optional, bias: Optional, eps: float, rms: bool, n: int, groups: int, inner: int
+    x: torch.Tensor,
+    weight: Optional,
+    bias: Optional,
+    eps: float,
+    rms: bool,
+    count: int,
+    n: int,
+    groups: int = 1,
+    inner: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """x dense: rows of n values. Value j of row i has weight number (i % groups * n + j) / inner."""
-    count = x.numel() // n if n else 0
+    """x dense: `count` rows of n values. Value j of row i has weight number (i % groups * n + j) / inner."""
+    inner = max(inner, 1)
     if not library.available():
         given = x.reshape(count, n).numpy()
         weights, biases = _spread(weight, count, n, groups, inner), _spread(bias, count, n, groups, inner)
@@ -52,11 +60,11 @@ def _rows(
 
 
 def _rows_backward(
-    grad: torch.Tensor, x: torch.Tensor, weight: Optional, mean: Optional, r: torch.Tensor, n: int, groups: int,
-    inner: int,
+    grad: torch.Tensor, x: torch.Tensor, weight: Optional, mean: Optional, r: torch.Tensor, n: int, groups: int = 1,
+    inner: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradient of x, and the terms of the gradient of the weight. `mean` is None for rms norm."""
-    rms, count = mean is None, x.numel() // n if n else 0
+    rms, count, inner = mean is None, r.numel(), max(inner, 1)
     if not library.available():
         weights = _spread(weight, count, n, groups, inner)
         given, gradient = x.reshape(count, n).numpy(), grad.reshape(count, n).numpy()
@@ -76,6 +84,11 @@ def _wide(operator: str, x: torch.Tensor, *others: Optional) -> list[Optional]:
     return [None if each is None else dense(each, dtype) for each in (x, *others)]
 
 
+def _count(x: torch.Tensor, shape: Sequence[int]) -> int:
+    """How many rows there are in front of the normalised dimensions."""
+    return math.prod(x.shape[: x.ndim - len(shape)])
+
+
 def layer_norm(
     x: torch.Tensor, shape: Sequence[int], weight: Optional = None, bias: Optional = None, eps: float = 1e-5
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -85,7 +98,7 @@ def layer_norm(
     """
     wide, w, b = _wide("layer_norm", x, weight, bias)
     assert wide is not None
-    y, mean, r = _rows(wide, w, b, eps, False, math.prod(shape), 1, 1)
+    y, mean, r = _rows(wide, w, b, eps, False, _count(x, shape), math.prod(shape))
     stats = [*x.shape[: x.ndim - len(shape)], *[1] * len(shape)]
     return y.to(x.dtype), mean.reshape(stats), r.reshape(stats)
 
@@ -97,7 +110,7 @@ def layer_norm_backward(
     """The gradients of x, weight and bias; mean and rstd as `layer_norm` gave them."""
     g, given, w = _wide("layer_norm", grad, x, weight)
     assert g is not None and given is not None
-    out, terms = _rows_backward(g, given, w, mean.reshape(-1), rstd.reshape(-1), math.prod(shape), 1, 1)
+    out, terms = _rows_backward(g, given, w, mean.reshape(-1), rstd.reshape(-1), math.prod(shape))
     return out.to(x.dtype), *_over_rows(terms, g, shape, x.dtype)
 
 
@@ -115,7 +128,7 @@ def rms_norm(
     """(x*r)*w with r = 1/sqrt(mean(x*x) + eps), and r in float32. eps None: that of float32, 2^-23."""
     wide, w = _wide("rms_norm", x, weight)
     assert wide is not None
-    y, _, r = _rows(wide, w, None, 2.0**-23 if eps is None else eps, True, math.prod(shape), 1, 1)
+    y, _, r = _rows(wide, w, None, 2.0**-23 if eps is None else eps, True, _count(x, shape), math.prod(shape))
     return y.to(x.dtype), r.reshape([*x.shape[: x.ndim - len(shape)], *[1] * len(shape)])
 
 
@@ -125,7 +138,7 @@ def rms_norm_backward(
     """The gradients of x and weight: h = grad*w, y = x*r, (h - y*mean(h*y)) * r."""
     g, given, w = _wide("rms_norm", grad, x, weight)
     assert g is not None and given is not None
-    out, terms = _rows_backward(g, given, w, None, rstd.reshape(-1), math.prod(shape), 1, 1)
+    out, terms = _rows_backward(g, given, w, None, rstd.reshape(-1), math.prod(shape))
     return out.to(x.dtype), _over_rows(terms, g, shape, x.dtype)[0]
 
 
@@ -136,7 +149,7 @@ def group_norm(
     wide, w, b = _wide("group_norm", x, weight, bias)
     assert wide is not None
     inner = math.prod(x.shape[2:])
-    y, mean, r = _rows(wide, w, b, eps, False, x.shape[1] // groups * inner, groups, inner)
+    y, mean, r = _rows(wide, w, b, eps, False, x.shape[0] * groups, x.shape[1] // groups * inner, groups, inner)
     return y.to(x.dtype), mean.reshape(-1, groups), r.reshape(-1, groups)
 
 

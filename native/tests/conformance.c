@@ -1,0 +1,155 @@
+/* Prints the conformance vectors as this machine computes them: conformance [LEVEL]
+ *
+ * No Python, no torch: for other architectures, emulators and sanitizers. The lines must be those of
+ * native/conformance/vectors.txt, which tools/conformance.py wrote and explains.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../functions/finish.h"
+#include "../kernels.h"
+#include "../level.h"
+#include "../pool.h"
+#include "../sums.h"
+
+void samerun_function(int function, const float *x, float *y, int64_t n);
+void samerun_pair_function(int function, const float *x, const float *y, float *out, int64_t n);
+void samerun_activation(int activation, const float *x, const float *grad, float *out, int64_t n);
+void samerun_rows(int function, const float *x, const float *grad, float *out, int64_t rows, int64_t n);
+void samerun_norm(int rms, float eps, const float *x, const float *weight, const float *bias, float *out, float *mean,
+                  float *rstd, int64_t rows, int64_t n, int64_t groups, int64_t inner);
+void samerun_norm_backward(int rms, const float *x, const float *grad, const float *weight, const float *mean,
+                           const float *rstd, float *out, float *terms, int64_t rows, int64_t n, int64_t groups,
+                           int64_t inner);
+void samerun_random(int normal, uint64_t seed, uint64_t position, float *out, int64_t n);
+void samerun_randint(uint64_t seed, uint64_t position, int64_t low, uint64_t range, int64_t *out, int64_t n);
+const char *samerun_function_name(int i);
+
+/* SHA-256 (FIPS 180-4) of at most 2^31 bytes. */
+static uint32_t turned_right(uint32_t x, int n) { return x >> n | x << (32 - n); }
+
+static void sha_block(uint32_t h[8], const uint8_t *data) {
+    static const uint32_t k[64] = {
+        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+        0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+        0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+        0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+        0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+        0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+        0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+    };
+    uint32_t w[64], v[8];
+    for (int i = 0; i < 16; i++)
+        w[i] = (uint32_t)data[4 * i] << 24 | (uint32_t)data[4 * i + 1] << 16 | data[4 * i + 2] << 8 | data[4 * i + 3];
+    for (int i = 16; i < 64; i++) {
+        const uint32_t a = w[i - 15], b = w[i - 2];
+        w[i] = w[i - 16] + (turned_right(a, 7) ^ turned_right(a, 18) ^ a >> 3) + w[i - 7] +
+               (turned_right(b, 17) ^ turned_right(b, 19) ^ b >> 10);
+    }
+    memcpy(v, h, sizeof v);
+    for (int i = 0; i < 64; i++) {
+        const uint32_t e = v[4], a = v[0];
+        const uint32_t t = v[7] + (turned_right(e, 6) ^ turned_right(e, 11) ^ turned_right(e, 25)) +
+                           ((e & v[5]) ^ (~e & v[6])) + k[i] + w[i];
+        const uint32_t u = (turned_right(a, 2) ^ turned_right(a, 13) ^ turned_right(a, 22)) +
+                           ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
+        memmove(v + 1, v, 7 * sizeof *v);
+        v[4] += t, v[0] = t + u;
+    }
+    for (int i = 0; i < 8; i++) h[i] += v[i];
+}
+
+static void print_row(const char *name, const char *type, int64_t n, const void *data, size_t size) {
+    uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    const uint8_t *at = data;
+    uint8_t tail[128] = {0};
+    size_t left = size;
+    for (; left >= 64; left -= 64, at += 64) sha_block(h, at);
+    if (left) memcpy(tail, at, left);
+    tail[left] = 0x80;
+    const size_t end = left < 56 ? 64 : 128;
+    for (int i = 0; i < 8; i++) tail[end - 1 - (size_t)i] = (uint8_t)((uint64_t)size * 8 >> 8 * i);
+    for (size_t from = 0; from < end; from += 64) sha_block(h, tail + from);
+    printf("%s %s %lld ", name, type, (long long)n);
+    for (int i = 0; i < 8; i++) printf("%08x", h[i]);
+    printf("\n");
+}
+
+/* Every NaN is the same one. */
+static void row32(const char *name, int64_t n, float *out, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        if (out[i] != out[i]) out[i] = float_of(0x7FC00000U);
+    print_row(name, "float32", n, out, (size_t)count * sizeof *out);
+}
+static void row64(const char *name, int64_t n, double *out, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        if (out[i] != out[i]) out[i] = double_of(0x7FF8000000000000U);
+    print_row(name, "float64", n, out, (size_t)count * sizeof *out);
+}
+
+enum { SEED = 20261121, MOST = 10007, ROWS = 3, COLUMNS = 9 };
+
+static void fill(uint64_t position, int any, float *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t words[4];
+        philox(SEED, position, (uint64_t)i / 4, words);
+        const uint32_t word = words[i % 4];
+        out[i] = any ? float_of(word) : ((float)(word >> 8) * 0x1p-24f - 0.5f) * 16;
+    }
+}
+
+static void rows_of(int64_t n, const float *x, const float *y, const float *any) {
+    static const char *const pairs[] = {"pow", "atan2", "hypot"};
+    static const char *const activations[] = {"gelu", "gelu_tanh", "silu",
+                                              "gelu_backward", "gelu_tanh_backward", "silu_backward"};
+    static const char *const functions[] = {"softmax", "log_softmax", "logsumexp", "softmax_backward",
+                                            "log_softmax_backward"};
+    static const char *const terms[] = {"sum", "sum_of_squares", "", "sum_of_sizes", "prod"};
+    const int64_t one = 1, two = 2, matrix[] = {n, COLUMNS}, lines[] = {COLUMNS, 1};
+    float *out = malloc(MOST * COLUMNS * sizeof *out), mean[ROWS] = {0.25f, 0.25f, 0.25f}, r[ROWS] = {1.5f, 1.5f, 1.5f};
+    double *wide = malloc(MOST * sizeof *wide), wide_sum;
+    int64_t *whole = malloc(MOST * sizeof *whole);
+    if (!out || !wide || !whole) exit(2);
+    for (int f = 0; f < FUNCTIONS; f++) samerun_function(f, any, out, n), row32(samerun_function_name(f), n, out, n);
+    for (int f = 0; f < PAIR_FUNCTIONS; f++) samerun_pair_function(f, x, y, out, n), row32(pairs[f], n, out, n);
+    for (int f = 0; f < ACTIVATIONS; f++) samerun_activation(f, x, y, out, n), row32(activations[f], n, out, n);
+    for (int f = 0; f < ROW_FUNCTIONS; f++) {
+        samerun_rows(f, x, y, out, ROWS, n);
+        row32(functions[f], n, out, f == LOGSUMEXP ? ROWS : ROWS * n);
+    }
+    for (int rms = 0; rms < 2; rms++) {
+        float means[ROWS], rs[ROWS];
+        samerun_norm(rms, 1e-5f, x, NULL, NULL, out, means, rs, ROWS, n, 1, 1);
+        row32(rms ? "rms_norm" : "layer_norm", n, out, ROWS * n);
+        if (rms) memset(mean, 0, sizeof mean);
+        samerun_norm_backward(rms, x, y, NULL, mean, r, out, NULL, ROWS, n, 1, 1);
+        row32(rms ? "rms_norm_backward" : "layer_norm_backward", n, out, ROWS * n);
+    }
+    for (int t = 0; t < TERMS; t++)
+        if (t != TERM_SQUARE_FROM_CENTER) samerun_sum32(t, x, NULL, out, 1, &n, &one, 1), row32(terms[t], n, out, 1);
+    samerun_sum32(TERM_X, x, NULL, out, 1, &n, &two, 1), row32("sum_of_every_other", n, out, 1);
+    samerun_sum32(TERM_X, x, NULL, out, 2, matrix, lines, 1), row32("sum_of_columns", n, out, COLUMNS);
+    for (int64_t i = 0; i < n; i++) wide[i] = (double)x[i] * y[i];
+    samerun_sum64(TERM_X, wide, NULL, &wide_sum, 1, &n, &one, 1), row64("sum", n, &wide_sum, 1);
+    samerun_cumulate32(0, x, out, 1, n, 1), row32("cumsum", n, out, n);
+    samerun_cumulate32(1, x, out, 1, n, 1), row32("cumprod", n, out, n);
+    samerun_random(0, SEED, 7, out, n), row32("uniform", n, out, n);
+    samerun_random(1, SEED, 7, out, n), row32("normal", n, out, n);
+    samerun_randint(SEED, 7, -5, 1005, whole, n), print_row("randint", "int64", n, whole, (size_t)n * sizeof *whole);
+    free(out), free(wide), free(whole);
+}
+
+int main(int argc, char **argv) {
+    static const int64_t sizes[] = {0, 1, 31, 32, 33, 255, 256, 257, 4095, 4096, 4097, MOST};
+    static float x[MOST * COLUMNS], y[MOST * COLUMNS], any[MOST];
+    int found = argc < 2;
+    for (int level = 0; argc > 1 && samerun_level_name(level); level++)
+        if (!strcmp(argv[1], samerun_level_name(level))) found = samerun_force_level(level);
+    if (!found || !samerun_ready()) return 2;
+    samerun_set_threads(3);
+    fill(0, 0, x, MOST * COLUMNS), fill(1, 0, y, MOST * COLUMNS), fill(2, 1, any, MOST);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) rows_of(sizes[i], x, y, any);
+    return 0;
+}

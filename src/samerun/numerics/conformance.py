@@ -1,0 +1,113 @@
+"""The conformance vectors: what each operator gives here for inputs made by Philox, as SHA-256 of the result.
+
+A row is "operator type n digest". The inputs of every row come from the stream of `SEED`: x and y are
+((word >> 8) * 2^-24 - 0.5) * 16 of draws 0 and 1, `anything` has the words of draw 2 as bits, with NaN, infinities,
+subnormals and -0.0 among them. Bytes are little-endian; every NaN counts as the same one. The rows of a released
+version never change (native/conformance/vectors.txt; native/tests/conformance.c prints them without Python).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from samerun.numerics import activations, functions, norms, random, softmax, sums
+from samerun.numerics.reference import philox
+
+SEED = 20261121
+SIZES = (0, 1, 31, 32, 33, 255, 256, 257, 4095, 4096, 4097, 10007)
+ROWS, COLUMNS = 3, 9
+
+_NANS = {torch.float32: 0x7FC00000, torch.float64: 0x7FF8000000000000}
+
+
+class Row(NamedTuple):
+    """One operator on one size, and the digest of its result."""
+
+    operator: str
+    type: str
+    n: int
+    digest: str
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
+
+
+def digest(x: torch.Tensor) -> str:
+    """SHA-256 of the values; every NaN has the same bits."""
+    values = x.contiguous().numpy().copy()
+    if x.is_floating_point():
+        whole = values.view(np.uint32 if x.dtype == torch.float32 else np.uint64)
+        whole[np.isnan(values)] = _NANS[x.dtype]
+    return hashlib.sha256(values.astype(values.dtype.newbyteorder("<")).tobytes()).hexdigest()
+
+
+def usual(position: int, n: int) -> torch.Tensor:
+    """float32 from -8 to 8."""
+    steps = (philox.words(SEED, position, n) >> np.uint32(8)).astype(np.float32)
+    return torch.from_numpy((steps * np.float32(2.0**-24) - np.float32(0.5)) * np.float32(16))
+
+
+def anything(n: int) -> torch.Tensor:
+    """float32 of any bits."""
+    return torch.from_numpy(philox.words(SEED, 2, n).view(np.float32))
+
+
+def results(n: int) -> Iterator[tuple[str, torch.Tensor]]:
+    """What each operator gives for inputs of n values (or of n in each row)."""
+    x, y, any_bits = usual(0, n * COLUMNS), usual(1, n * COLUMNS), anything(n)
+    a, b, rows, grads = x[:n], y[:n], x[: ROWS * n].reshape(ROWS, n), y[: ROWS * n].reshape(ROWS, n)
+    for name in functions.NAMES:
+        yield name, functions.unary(name, any_bits)
+    for name in functions.PAIR_NAMES:
+        yield name, functions.pair(name, a, b)
+    yield "gelu", activations.gelu(a)
+    yield "gelu_tanh", activations.gelu(a, "tanh")
+    yield "silu", activations.silu(a)
+    yield "gelu_backward", activations.gelu_backward(b, a)
+    yield "gelu_tanh_backward", activations.gelu_backward(b, a, "tanh")
+    yield "silu_backward", activations.silu_backward(b, a)
+    yield "softmax", softmax.softmax(rows, 1)
+    yield "log_softmax", softmax.log_softmax(rows, 1)
+    yield "logsumexp", softmax.logsumexp(rows, 1)
+    yield "softmax_backward", softmax.softmax_backward(grads, rows, 1)
+    yield "log_softmax_backward", softmax.log_softmax_backward(grads, rows, 1)
+    mean, r = torch.full((ROWS, 1), 0.25), torch.full((ROWS, 1), 1.5)
+    yield "layer_norm", norms.layer_norm(rows, [n])[0]
+    yield "layer_norm_backward", norms.layer_norm_backward(grads, rows, [n], mean, r)[0]
+    yield "rms_norm", norms.rms_norm(rows, [n], eps=1e-5)[0]
+    yield "rms_norm_backward", norms.rms_norm_backward(grads, rows, [n], r)[0]
+    yield "sum", sums.sum(a)
+    yield "sum_of_squares", sums.tree("square", a, [0])
+    yield "sum_of_sizes", sums.tree("abs", a, [0])
+    yield "prod", sums.prod(a)
+    yield "sum_of_every_other", sums.sum(x[: 2 * n : 2])
+    yield "sum_of_columns", sums.sum(x.reshape(n, COLUMNS), 0)
+    yield "sum", sums.sum(a.double() * b.double())
+    yield "cumsum", sums.cumsum(a, 0)
+    yield "cumprod", sums.cumprod(a, 0)
+    yield "uniform", random.uniform([n], SEED, 7)
+    yield "normal", random.normal([n], SEED, 7)
+    yield "randint", random.randint(-5, 1000, [n], SEED, 7)
+
+
+def rows(sizes: tuple[int, ...] = SIZES) -> Iterator[Row]:
+    """Every row, computed here, at the level in force."""
+    for n in sizes:
+        for name, result in results(n):
+            yield Row(name, str(result.dtype).removeprefix("torch."), n, digest(result))
+
+
+def differences(expected: str) -> list[tuple[Row, str]]:
+    """The rows that this machine computes otherwise than `expected` (the text of a file of vectors) says."""
+    wanted = dict(line.rsplit(" ", 1) for line in expected.splitlines() if line)
+    found = []
+    for row in rows():
+        key = f"{row.operator} {row.type} {row.n}"
+        if wanted.get(key) != row.digest:
+            found.append((row, wanted.get(key, "no such row")))
+    return found
