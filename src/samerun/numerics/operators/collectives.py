@@ -26,10 +26,10 @@ def allreduce(
     The result is then sent through the backend's own maximum, which of equal numbers is that number, so that its
     handle (and what DDP reads from it) is the usual one.
     """
-    from torch.distributed import ProcessGroup, ReduceOp
+    from torch.distributed import AllreduceOptions, ProcessGroup, ReduceOp
 
     processes = ProcessGroup.unbox(group)
-    kind = ReduceOp.unbox(op)
+    kind = ReduceOp.RedOpType(op.op())
     whole = all(not tensor.is_floating_point() for tensor in tensors)
     size = processes.size()
     if kind in (ReduceOp.MAX, ReduceOp.MIN) or whole or (kind == ReduceOp.SUM and size <= 2):
@@ -38,10 +38,12 @@ def allreduce(
         raise NotInTable(f"{kind}.", "Sum, then divide or multiply.")
     for tensor in tensors:
         parts = [torch.empty_like(tensor) for _ in range(size)]
-        _, work = torch.ops.c10d.allgather_([parts], [tensor], group, True, timeout)
-        work.wait()
+        processes.allgather([parts], [tensor]).wait()
         total = parts[0]
         for part in parts[1:]:
             total = total + part
         tensor.copy_(total)
-    return func(tensors, group, ReduceOp(ReduceOp.MAX).boxed(), sparse, is_async, timeout)
+    largest = AllreduceOptions()
+    largest.reduceOp = ReduceOp.MAX
+    work = processes.allreduce(tensors, largest)
+    return tensors, work.boxed()

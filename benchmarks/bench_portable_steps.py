@@ -1,0 +1,53 @@
+"""What a whole training step costs inside `samerun.portable()`, beside plain torch, in turns in one process.
+
+    python benchmarks/bench_portable_steps.py [cnn|gpt]
+
+One thread: its CPU time; two threads: wall time. The fastest of many steps each; the last column is plain torch's time
+divided by portable's. Measure on an idle machine.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from workloads import make
+
+import samerun
+
+ROUNDS = 12
+
+
+def fastest(
+    plain: Callable[[int], object], portable: Callable[[int], object], clock: Callable[[], float]
+) -> list[float]:
+    best = [float("inf"), float("inf")]
+    for i in range(ROUNDS):
+        start = clock()
+        plain(i)
+        best[0] = min(best[0], clock() - start)
+        with samerun.portable():
+            start = clock()
+            portable(i)
+            best[1] = min(best[1], clock() - start)
+    return best
+
+
+def main() -> None:
+    for name in sys.argv[1:] or ["cnn", "gpt"]:
+        _, plain = make(name)
+        with samerun.portable():
+            _, portable = make(name)
+        for threads, clock in ((1, time.thread_time), (2, time.perf_counter)):
+            torch.set_num_threads(threads)
+            a, b = fastest(plain, portable, clock)
+            print(
+                f"{name} {threads} thread(s)  plain {a * 1e3:8.1f} ms  portable {b * 1e3:8.1f} ms  {a / b:.2f}x",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
