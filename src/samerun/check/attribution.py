@@ -17,14 +17,15 @@ from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run
 from samerun.check.situation import Situation, Suspect
 from samerun.check.values import Elements, compare_kept
-from samerun.check.variations.address_layout import fixed_layout
+from samerun.check.variations.address_layout import fixed_layout, why_not
+from samerun.check.variations.memory import memory
 from samerun.record import format as f
 from samerun.record import pins
 from samerun.record.compare import Difference
 from samerun.record.config import Capture
 
 MOST_EXPERIMENTS = 5
-BY_CHANCE = ("thread-race", "async-order", "nondeterministic-operator")
+BY_CHANCE = ("thread-race", "async-order", "nondeterministic-operator", "object-id")
 """Kinds that need not show in every run: more runs are held before they count as confirmed."""
 FOLLOWED = 3
 """So often two runs are followed line by line in search of where they part."""
@@ -101,7 +102,9 @@ def by_lines(search: Runs, situation: Situation, elements: Elements | None) -> F
             break
     if line is not None and speaks_of_addresses(statement_at(line.file, line.line)):
         why = (f"`{line.variable}` is the first variable that differs, after line {line.line}",)
-        return found(Suspect("object-id", line.file, line.line, why, 0), elements)
+        suspect = Suspect("object-id", line.file, line.line, why, 0, (pins.ADDRESSES,))
+        sure = not why_not() and confirmed(search, situation, plan, suspect, "pinned-addresses", suspect.pins)
+        return found(replace(suspect, certain=sure), elements)
     best = next((s for s in listed if not s.pins), listed[0])
     if line is not None and best.rank >= 8:
         more = (*best.evidence, f"`{line.variable}` is the first variable that differs, after line {line.line}")
@@ -187,10 +190,13 @@ def holding(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
     held = plan.with_pins(*names)
     if pins.THREADS in names:
         held = held.with_environment(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    if pins.MEMORY in names:
+        held = memory(held, False)
     if pins.FOLDER in names:
         held = replace(held, copied=True, without=suspect.without)
     if pins.ADDRESSES in names:
         held = replace(held, prefix=(*held.prefix, *fixed_layout()))
+        held = held.with_environment(PYTHONHASHSEED="1")  # it moves objects too
     return held
 
 
