@@ -11,7 +11,13 @@ from samerun.base.records import Fix, FoundCause
 from samerun.check.causes.table import cause as cause_of
 from samerun.check.causes.table import suspects
 from samerun.check.later import branch_on_last_bits
-from samerun.check.line_search import PartingLine, parting_line, speaks_of_addresses, statement_at
+from samerun.check.line_search import (
+    PartingLine,
+    first_use_of_id,
+    parting_line,
+    speaks_of_addresses,
+    statement_at,
+)
 from samerun.check.own_variable import batch_size, compiled_draws
 from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run
@@ -133,13 +139,17 @@ def of_variation(search: Runs, situation: Situation, variation: Variation | None
         mine = alone(search, situation, varied, mine[:4], "clock") or mine
     if mine:
         return found(replace(mine[0], certain=True), elements, mine[1:])
-    line = follow_lines(search, plan, varied, "followed")
+    line = None
+    for _ in range(FOLLOWED if kind == "object-id" else 1):  # addresses are not always in another order
+        line = line or follow_lines(search, plan, varied, "followed")
     event = situation.difference.event
     if line is not None:
         why = (f"`{line.variable}` is the first variable that differs, after line {line.line}",)
         return found(Suspect(kind, line.file, line.line, why, 0, certain=True), elements)
     file, line_number = (event.file, event.line) if event is not None else ("", 0)
     why = ("the line is where the difference first shows",)
+    if kind == "object-id" and (by_id := first_use_of_id(file)):
+        line_number, why = by_id, ("the first line that uses id()",)
     return found(Suspect(kind, file, line_number, why, 0, certain=variation is not None), elements)
 
 
