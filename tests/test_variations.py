@@ -67,7 +67,7 @@ if __name__ == "__main__":
 """
 
 LEAKS = {
-    "address_layout": (BEGIN + "x = x * float(id(x) % 999983)\n" + END, "object-id", 3),
+    "address_layout": (BEGIN + "x = x * float(id(x) >> 24)\n" + END, "object-id", 3),
     "allocator": (BEGIN + "x = x * (1 + len(os.environ.get('PYTHONMALLOC', '')))\n" + END, "environment-variable", 3),
     "environment_noise": (BEGIN + "x = x * len(os.environ['TERM'])\n" + END, "environment-variable", 3),
     "working_directory": (BEGIN + "where = len(os.getcwd())\nx = x * where\n" + END, "environment-variable", 3),

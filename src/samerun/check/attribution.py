@@ -11,21 +11,28 @@ from samerun.base.records import Fix, FoundCause
 from samerun.check.causes.table import cause as cause_of
 from samerun.check.causes.table import suspects
 from samerun.check.later import branch_on_last_bits
-from samerun.check.line_search import PartingLine, parting_line, speaks_of_addresses, statement_at
+from samerun.check.line_search import (
+    PartingLine,
+    first_use_of_id,
+    parting_line,
+    speaks_of_addresses,
+    statement_at,
+)
 from samerun.check.own_variable import batch_size, compiled_draws
 from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run
 from samerun.check.situation import Situation, Suspect
 from samerun.check.source import diff
 from samerun.check.values import Elements, compare_kept
-from samerun.check.variations.address_layout import fixed_layout
+from samerun.check.variations.address_layout import fixed_layout, why_not
+from samerun.check.variations.memory import memory
 from samerun.record import format as f
 from samerun.record import pins
 from samerun.record.compare import Difference
 from samerun.record.config import Capture
 
 MOST_EXPERIMENTS = 5
-BY_CHANCE = ("thread-race", "async-order", "nondeterministic-operator")
+BY_CHANCE = ("thread-race", "async-order", "nondeterministic-operator", "object-id")
 """Kinds that need not show in every run: more runs are held before they count as confirmed."""
 FOLLOWED = 3
 """So often two runs are followed line by line in search of where they part."""
@@ -102,7 +109,9 @@ def by_lines(search: Runs, situation: Situation, elements: Elements | None) -> F
             break
     if line is not None and speaks_of_addresses(statement_at(line.file, line.line)):
         why = (f"`{line.variable}` is the first variable that differs, after line {line.line}",)
-        return found(Suspect("object-id", line.file, line.line, why, 0), elements)
+        suspect = Suspect("object-id", line.file, line.line, why, 0, (pins.ADDRESSES,))
+        sure = not why_not() and confirmed(search, situation, plan, suspect, "pinned-addresses", suspect.pins)
+        return found(replace(suspect, certain=sure), elements)
     best = next((s for s in listed if not s.pins), listed[0])
     if line is not None and best.rank >= 8:
         more = (*best.evidence, f"`{line.variable}` is the first variable that differs, after line {line.line}")
@@ -131,13 +140,17 @@ def of_variation(search: Runs, situation: Situation, variation: Variation | None
         mine = alone(search, situation, varied, mine[:4], "clock") or mine
     if mine:
         return found(replace(mine[0], certain=True), elements, mine[1:])
-    line = follow_lines(search, plan, varied, "followed")
+    line = None
+    for _ in range(FOLLOWED if kind == "object-id" else 1):  # addresses are not always in another order
+        line = line or follow_lines(search, plan, varied, "followed")
     event = situation.difference.event
     if line is not None:
         why = (f"`{line.variable}` is the first variable that differs, after line {line.line}",)
         return found(Suspect(kind, line.file, line.line, why, 0, certain=True), elements)
     file, line_number = (event.file, event.line) if event is not None else ("", 0)
     why = ("the line is where the difference first shows",)
+    if kind == "object-id" and (by_id := first_use_of_id(file)):
+        line_number, why = by_id, ("the first line that uses id()",)
     return found(Suspect(kind, file, line_number, why, 0, certain=variation is not None), elements)
 
 
@@ -193,10 +206,13 @@ def holding(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
     held = plan.with_pins(*names)
     if pins.THREADS in names:
         held = held.with_environment(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    if pins.MEMORY in names:
+        held = memory(held, False)
     if pins.FOLDER in names:
         held = replace(held, copied=True, without=suspect.without)
     if pins.ADDRESSES in names:
         held = replace(held, prefix=(*held.prefix, *fixed_layout()))
+        held = held.with_environment(PYTHONHASHSEED="1")  # it moves objects too
     return held
 
 

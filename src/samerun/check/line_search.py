@@ -86,6 +86,12 @@ def parsed(file: str) -> ast.Module:
         return ast.Module(body=[], type_ignores=[])
 
 
+def first_use_of_id(file: str) -> int:
+    """The first line that calls `id`, or passes it on; 0 where none does."""
+    uses = [node.lineno for node in ast.walk(parsed(file)) if isinstance(node, ast.Name) and node.id == "id"]
+    return min(uses, default=0)
+
+
 def speaks_of_addresses(source: str) -> bool:
     """Does a statement use `id()` or a set, so that object addresses may order something?"""
     try:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-
-from samerun.check.line_search import parsed
+from samerun.check.line_search import first_use_of_id
 from samerun.record import format as f
 from samerun.record.run import RunTraces, events_of
 
@@ -14,7 +12,7 @@ UNORDERED = ("index_put", "scatter", "index_add", "put_", "embedding_dense_backw
 
 def uses_addresses(file: str) -> bool:
     """Does the user's source call or pass on `id`? Addresses are seldom in another order."""
-    return any(isinstance(node, ast.Name) and node.id == "id" for node in ast.walk(parsed(file)))
+    return first_use_of_id(file) > 0
 
 
 def is_steady(traces: RunTraces) -> bool:

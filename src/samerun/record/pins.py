@@ -32,6 +32,8 @@ ADDRESSES = "addresses"
 """The system places memory at the same addresses in every run."""
 EAGER = "eager"
 """Nothing is compiled."""
+MEMORY = "memory"
+"""Fresh memory holds zeros."""
 STAT = "stat"
 """Files carry no times."""
 

@@ -8,6 +8,7 @@ from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect
 from samerun.check.source import Edit, Source, span
 from samerun.record import format as f
+from samerun.record import pins
 
 
 def find(situation: Situation) -> list[Suspect]:
@@ -16,11 +17,12 @@ def find(situation: Situation) -> list[Suspect]:
         return []
     flagged = event.kind == f.OPERATOR and bool(event.flags & f.UNINITIALISED)
     varied = situation.variation == "memory"
+    held = () if varied else (pins.MEMORY,)
     if not flagged and not varied:
         return []
     if situation.difference.what == "outputs" and not flagged:
         why = f"{event.name} at line {event.line} got the same inputs: the operator itself reads what nothing wrote"
-        return [Suspect("uninitialised-memory", event.file, event.line, (why,), 0.5, certain=varied)]
+        return [Suspect("uninitialised-memory", event.file, event.line, (why,), 0.5, held, varied)]
     fresh = [e for e in situation.host_events if e.kind == f.FRESH and e.line]
     if not fresh:
         return []
@@ -28,7 +30,7 @@ def find(situation: Situation) -> list[Suspect]:
     evidence = [f"memory made at line {made.line} is read before all of it was written"]
     if made.name != "numpy.empty":
         evidence.append(f"the first to read it is {made.name} at line {event.line}")
-    return [Suspect("uninitialised-memory", made.file, made.line, tuple(evidence), 0.5, certain=varied)]
+    return [Suspect("uninitialised-memory", made.file, made.line, tuple(evidence), 0.5, held, varied)]
 
 
 WRITTEN = {"empty": "zeros", "empty_like": "zeros_like", "new_empty": "new_zeros"}
