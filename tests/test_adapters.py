@@ -106,7 +106,7 @@ def same(tmp_path: Path, steps: int) -> None:
     """Both receipts are there, say the same, and hold the steps and marks."""
     sides = [side_from(tmp_path / f"{name}.json") for name in "ab"]
     record = diff(sides[0], sides[1], ["*"])
-    assert record["verdict"] == "same" and record["steps"] == steps, record
+    assert record["verdict"] == "same" and record["steps"] == steps, (record["first_difference"], record["others"])
     assert all(side.receipt and side.receipt["processes"]["main"]["marks"] for side in sides)
 
 
