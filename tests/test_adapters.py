@@ -106,13 +106,14 @@ def same(tmp_path: Path, steps: int) -> None:
     """Both receipts are there, say the same, and hold the steps and marks."""
     sides = [side_from(tmp_path / f"{name}.json") for name in "ab"]
     record = diff(sides[0], sides[1], ["*"])
-    assert record["verdict"] == "same" and record["steps"] == steps, record
+    assert record["verdict"] == "same" and record["steps"] == steps, (record["first_difference"], record["others"])
     assert all(side.receipt and side.receipt["processes"]["main"]["marks"] for side in sides)
 
 
 DATA = torch.utils.data.TensorDataset(torch.arange(32.0).reshape(8, 4), torch.ones(8, 1))
 
 
+@pytest.mark.filterwarnings("ignore")  # the library's own
 def test_lightning(tmp_path: Path) -> None:
     lightning = pytest.importorskip("lightning")
     from samerun.adapters.lightning import ReceiptCallback
@@ -137,6 +138,7 @@ def test_lightning(tmp_path: Path) -> None:
     same(tmp_path, 4)
 
 
+@pytest.mark.filterwarnings("ignore")  # the library's own
 def test_transformers(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
@@ -163,6 +165,7 @@ def test_transformers(tmp_path: Path) -> None:
     same(tmp_path, 4)
 
 
+@pytest.mark.filterwarnings("ignore")  # the library's own
 def test_accelerate(tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate")
     from samerun.adapters.accelerate import ReceiptTracker

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from receipts import table
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from receipts import table
 
 from samerun.base.errors import SamerunError
 from samerun.record.receipt import merkle

@@ -179,7 +179,9 @@ def paths_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 RECEIPT = made(
-    section(marks=[{"name": "m", "step": 2, "digest": "0" * 32}]), section("rank0"), section("rank1", other={(2, "params"): "x"})
+    section(marks=[{"name": "m", "step": 2, "digest": "0" * 32}]),
+    section("rank0"),
+    section("rank1", other={(2, "params"): "x"}),
 ).receipt
 PLACES = paths_in(RECEIPT)
 

@@ -40,7 +40,9 @@ def test_a_signature_is_checked(tmp_path: Path) -> None:
         signing.check({**other, "signature": signed["signature"]})
     for field in ("public_key", "signature"):
         with pytest.raises(SamerunError, match="wrong"):
-            signing.check({**signed, "signature": {**signed["signature"], field: "f" * len(signed["signature"][field])}})
+            signing.check(
+                {**signed, "signature": {**signed["signature"], field: "f" * len(signed["signature"][field])}}
+            )
 
 
 def test_what_is_no_key_is_refused(tmp_path: Path) -> None:

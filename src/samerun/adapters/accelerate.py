@@ -24,6 +24,9 @@ class ReceiptTracker(GeneralTracker):  # type: ignore[misc]
     def tracker(self) -> OpenReceipt:
         return self._receipt
 
+    def start(self) -> None:
+        self._receipt.begin()
+
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         self._receipt.begin()
 

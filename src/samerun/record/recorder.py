@@ -87,6 +87,8 @@ class Recorder:
         self.at_end: list[Callable[[], None]] = []
         self.on_step: list[Callable[[], None]] = []
         self.after_fork: list[Callable[[], None]] = []
+        self.at_begin: list[Callable[[], None]] = []
+        """Called when another trace is begun."""
         self.outputs: dict[str, None] = {}
         """Files that were opened for writing, in that order: they are digested at the end."""
         self._threads = itertools.count(1)
@@ -354,6 +356,8 @@ class Recorder:
         self.step, self.last_loss, self.last_batch = 0, NOTHING, NOTHING
         self._repeats.clear()
         self.outputs.clear()
+        for call in self.at_begin:
+            call()
         self.stopped = False
 
 
