@@ -293,6 +293,8 @@ class Nested(Drawing):
 
 
 def test_loaders_may_be_nested() -> None:
+    for name in ("augment", "outer"):
+        samerun.stream(name).numpy.random(), samerun.stream(name).python.random(), samerun.stream(name).torch
     before = str(get_rng_state())
     one, other = (torch.cat(list(DataLoader(Nested(), num_workers=workers))) for workers in (0, 2))
     assert torch.equal(one, other) and str(get_rng_state()) == before

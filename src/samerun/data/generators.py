@@ -47,7 +47,8 @@ _one_at_a_time = threading.RLock()
 
 
 def _in_child() -> None:
-    global _one_at_a_time
+    global _one_at_a_time, _depth
+    _depth = 0
     _one_at_a_time = threading.RLock()  # its owner may be a thread that only the parent has
 
 
@@ -90,14 +91,15 @@ class Section:
     def __enter__(self) -> Section:
         global _depth
         self._seed, self._origin, self._outer = process_seed.seed(), process_seed.origin(), _sample
-        if self._restore:
-            _one_at_a_time.acquire()
-            _depth += 1
-            try:
+        _one_at_a_time.acquire()
+        _depth += 1
+        self._restore = self._restore or _depth > 1  # inside another sample, its streams must go on
+        try:
+            if self._restore:
                 self._take()
-            except BaseException:
-                self._leave()
-                raise
+        except BaseException:
+            self._leave()
+            raise
         process_seed.put_origin(self._run_seed, _IN_SAMPLE)
         return self
 
@@ -107,11 +109,11 @@ class Section:
         global _sample
         _sample = self._outer
         process_seed.put_origin(self._seed, self._origin)
-        if self._restore:
-            try:
+        try:
+            if self._restore:
                 self._put_back()
-            finally:
-                self._leave()
+        finally:
+            self._leave()
 
     def _leave(self) -> None:
         global _depth
