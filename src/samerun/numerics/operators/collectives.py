@@ -44,6 +44,6 @@ def allreduce(
             total = total + part
         tensor.copy_(total)
     largest = AllreduceOptions()
-    largest.reduceOp = ReduceOp.MAX
+    largest.reduceOp = ReduceOp(ReduceOp.MAX)
     work = processes.allreduce(tensors, largest)
     return tensors, work.boxed()
