@@ -29,7 +29,7 @@ def allreduce(
     from torch.distributed import AllreduceOptions, ProcessGroup, ReduceOp
 
     processes = ProcessGroup.unbox(group)
-    kind = ReduceOp.RedOpType(op.op())
+    kind: Any = ReduceOp.RedOpType(op.op())
     whole = all(not tensor.is_floating_point() for tensor in tensors)
     size = processes.size()
     if kind in (ReduceOp.MAX, ReduceOp.MIN) or whole or (kind == ReduceOp.SUM and size <= 2):
