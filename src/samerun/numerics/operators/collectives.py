@@ -39,11 +39,11 @@ def allreduce(
     for tensor in tensors:
         parts = [torch.empty_like(tensor) for _ in range(size)]
         processes.allgather([parts], [tensor]).wait()
-        total = parts[0]
+        total: Tensor = parts[0]
         for part in parts[1:]:
             total = total + part
         tensor.copy_(total)
     largest = AllreduceOptions()
-    largest.reduceOp = ReduceOp.MAX
+    largest.reduceOp = ReduceOp(ReduceOp.MAX)
     work = processes.allreduce(tensors, largest)
     return tensors, work.boxed()
