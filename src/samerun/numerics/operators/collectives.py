@@ -29,7 +29,7 @@ def allreduce(
     from torch.distributed import AllreduceOptions, ProcessGroup, ReduceOp
 
     processes = ProcessGroup.unbox(group)
-    kind = ReduceOp.RedOpType(op.op())
+    kind: Any = ReduceOp.RedOpType(op.op())
     whole = all(not tensor.is_floating_point() for tensor in tensors)
     size = processes.size()
     if kind in (ReduceOp.MAX, ReduceOp.MIN) or whole or (kind == ReduceOp.SUM and size <= 2):
@@ -39,7 +39,7 @@ def allreduce(
     for tensor in tensors:
         parts = [torch.empty_like(tensor) for _ in range(size)]
         processes.allgather([parts], [tensor]).wait()
-        total = parts[0]
+        total: Tensor = parts[0]
         for part in parts[1:]:
             total = total + part
         tensor.copy_(total)
