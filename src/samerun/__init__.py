@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         TooLateError,
         UnseededError,
     )
-    from samerun.control.checkpoint import checkpoint, checkpoint_sequential
+    from samerun.control.checkpoint import checkpoint_sequential
     from samerun.control.ddp_hook import ddp_comm_hook
     from samerun.control.isolation import fixed_rng
     from samerun.control.mode import deterministic
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from samerun.control.state_dict import load_state_dict, state_dict
     from samerun.control.stream import stream
+    from samerun.data.checkpoint import checkpoint
     from samerun.numerics.portable import portable
     from samerun.record.mark import mark
     from samerun.record.receipt_block import receipt
@@ -50,7 +51,7 @@ _WHERE = {
     "SwitchError": "samerun.base.errors",
     "TooLateError": "samerun.base.errors",
     "UnseededError": "samerun.base.errors",
-    "checkpoint": "samerun.control.checkpoint",
+    "checkpoint": "samerun.data.checkpoint",
     "checkpoint_sequential": "samerun.control.checkpoint",
     "ddp_comm_hook": "samerun.control.ddp_hook",
     "deterministic": "samerun.control.mode",
