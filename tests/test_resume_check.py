@@ -59,7 +59,7 @@ def test_a_program_that_saves_on_sigterm(tmp_path: Path) -> None:
 def test_settings_of_ones_own(tmp_path: Path) -> None:
     options = ["--interrupt", "STOP=4", "--resume", "STOP=0", "--vary", "none"]
     code, report = check([*options, PROGRAM], tmp_path)
-    assert code == 0 and "taken up again behind step 4" in of_resume(report)["detail"]
+    assert code == 0 and "interrupted after step 4" in of_resume(report)["detail"]
 
 
 def test_a_program_that_takes_nothing_up(tmp_path: Path) -> None:

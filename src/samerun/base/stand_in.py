@@ -17,7 +17,7 @@ def stand_in(plain: Any, methods: dict[str, Any], make: Callable[..., Any] | Non
     `make(*args)` makes an object of the real type; None: as the type itself does without `__init__`.
     """
 
-    class Kind(type):
+    class Kind(type(plain)):  # type: ignore[misc]  # `plain` may be a stand-in itself
         def __instancecheck__(cls, instance: Any) -> bool:
             return isinstance(instance, plain) if cls is made else type.__instancecheck__(cls, instance)
 
@@ -25,10 +25,10 @@ def stand_in(plain: Any, methods: dict[str, Any], make: Callable[..., Any] | Non
             return issubclass(kind, plain) if cls is made else type.__subclasscheck__(cls, kind)
 
         def __eq__(cls, other: object) -> bool:
-            return other is cls or (cls is made and other is plain)
+            return other is cls or (cls is made and bool(plain == other))
 
         def __hash__(cls) -> int:
-            return type.__hash__(plain if cls is made else cls)
+            return hash(plain) if cls is made else type.__hash__(cls)
 
     def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if cls is not made:

@@ -15,6 +15,7 @@ from typing import Protocol
 from samerun.base.errors import SamerunError
 from samerun.base.records import DIFFERENT, SAME, Outcome
 from samerun.check.attribution import Found, found
+from samerun.check.interruption import CHECKPOINTS
 from samerun.check.line_search import loop_around
 from samerun.check.plan import Plan
 from samerun.check.runner import Run
@@ -115,8 +116,10 @@ def interrupted_and_resumed(
     search: Runs, first: Run, resumption: Resumption, names: Sequence[str], path: str | None = None
 ) -> tuple[Run, int]:
     """The resumed run, and how many of the uninterrupted run's steps lie before it."""
-    plan = first.plan.with_pins(*names).with_watch(generators=path)
     tail = "-pinned" if names else ""
+    shared = first.folder.parent / f"checkpoints{tail}"
+    shared.mkdir(exist_ok=True)
+    plan = first.plan.with_pins(*names).with_watch(generators=path).with_environment(**{CHECKPOINTS: str(shared)})
     stopped = search.run(resumption.interrupt.of(plan), f"interrupted{tail}", ("resume",))
     search.look_at(stopped)
     if not first.steps:

@@ -89,9 +89,11 @@ class Search:
         """Raises RunFailed when the program does not end well by itself."""
         chosen = [v for v in self.variations if self.possible(v)]
         held = [v for v in chosen if v.name not in ("rerun", "resume")]
-        resuming = [v for v in chosen if v.name == "resume" and self.resumption is None]
+        resuming = [v for v in chosen if v.name == "resume"]
         for variation in resuming:
             self.plan = variation.apply(self.plan, False)
+        if self.resumption is not None:
+            resuming = []  # by settings of the user's own, below
         first = self.run(self.control(held), "control-1")
         self.look_at(first)
         must_end_well(first)

@@ -100,7 +100,7 @@ def _who() -> FrameType | None:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
-        if module not in _LOOKED_THROUGH:
+        if module not in _LOOKED_THROUGH and not module.startswith("samerun.record."):
             return frame if is_user_code(frame.f_code.co_filename, module) else None
         frame = frame.f_back
     return None
