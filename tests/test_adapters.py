@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,16 @@ def test_bad_call(samerun_check):
 """
 
 
+INSTALLED = any(one.value == "samerun.adapters.pytest" for one in entry_points(group="pytest11"))
+PLUGIN = [] if INSTALLED else ["-p", "samerun.adapters.pytest"]
+"""pytest finds the plugin of an installed samerun by itself, and refuses to load it twice."""
+
+
 def test_the_pytest_plugin(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", "-p", "samerun.adapters.pytest", "-p", "no:cacheprovider", "test_it.py",
-         "--samerun-seed", "5", "--strict-markers", "-W", "error"],
+        [sys.executable, "-m", "pytest", "-v", *PLUGIN, "-p", "no:cacheprovider", "test_it.py", "--samerun-seed", "5",
+         "--strict-markers", "-W", "error"],
         cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
     outcomes = {line.split("::")[1].split()[0]: line.split()[1] for line in done.stdout.splitlines() if "::" in line
