@@ -9,6 +9,7 @@ from samerun.check.runner import Run
 from samerun.record import format as f
 from samerun.record.reader import Trace
 from samerun.record.run import events_of
+from samerun.record.streams import SOFT_LEAVES
 
 
 def spread(a: Run, b: Run) -> Spread | None:
@@ -16,26 +17,28 @@ def spread(a: Run, b: Run) -> Spread | None:
     one, other = a.traces.main, b.traces.main
     if one is None or other is None:
         return None
-    left, right = roots(one), roots(other)
-    steps = min(len(left), len(right))
+    steps = min(a.traces.steps(), b.traces.steps())
     if not steps:
         return None
-    differs = np.any(left[:steps] != right[:steps], axis=1)
-    return Spread(
-        steps=steps,
-        different=ranges(differs),
-        leaves=first_in(one, other),
-        end=end(one, other),
-    )
+    left, right = leaves(one), leaves(other)
+    count = min(len(left), len(right))
+    left, right = left[:count], right[:count]
+    differs = np.zeros(steps, bool)
+    at = left[np.any(left != right, axis=1), 0].astype(np.int64)
+    differs[at[at < steps]] = True
+    return Spread(steps=steps, different=ranges(differs), leaves=first_in(one, other), end=end(one, other))
 
 
-def roots(trace: Trace) -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
-    """The digest of each step, two words a row."""
-    parts = []
+def leaves(trace: Trace) -> np.ndarray[tuple[int, int], np.dtype[np.uint64]]:
+    """Step (from 0) and digest (two words) of every leaf but the random states, which by themselves are no result."""
+    parts, before = [], 0
+    soft = {number for number, text in enumerate(trace.strings) if text in SOFT_LEAVES}
     for chunk in trace.chunks():
-        steps = chunk[chunk["kind"] == f.STEP]
-        parts.append(np.stack([steps["out0"], steps["out1"]], axis=1))
-    return np.concatenate(parts) if parts else np.empty((0, 2), np.uint64)
+        step = before + np.cumsum(chunk["kind"] == f.STEP)
+        held = (chunk["kind"] == f.LEAF) & ~np.isin(chunk["name"], list(soft))
+        parts.append(np.stack([step[held].astype(np.uint64), chunk["out0"][held], chunk["out1"][held]], axis=1))
+        before = int(step[-1]) if len(step) else before
+    return np.concatenate(parts) if parts else np.empty((0, 3), np.uint64)
 
 
 def ranges(differs: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[tuple[int, int], ...]:

@@ -27,12 +27,10 @@ def install(recorder: Recorder, dataloader: Any) -> None:
         recorder.loaders += 1
         recorder.host(f.LOADER, "DataLoader", inputs=int(getattr(loader, "num_workers", 0) or 0))
         phase, state.phase = state.phase, f.DATA
-        os.environ[LOADER_VARIABLE] = str(recorder.loaders)  # for workers that do not inherit memory
         try:
             begin(self, loader)
         finally:
             state.phase = phase
-            os.environ.pop(LOADER_VARIABLE, None)
 
     def fetch(self: Any) -> Any:
         state = recorder.thread
@@ -54,7 +52,21 @@ def install(recorder: Recorder, dataloader: Any) -> None:
         return batch
 
     base.__init__, base.__next__ = start, fetch
+    replace(dataloader._MultiProcessingDataLoaderIter, "__init__", lambda original: numbering(recorder, original))
     replace(dataloader.DataLoader, "__init__", lambda original: making(recorder, original))
+
+
+def numbering(recorder: Recorder, original: Any) -> Any:
+    """Tell workers that do not inherit memory which loader they belong to. They start in here."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        os.environ[LOADER_VARIABLE] = str(recorder.loaders + 1)
+        try:
+            original(self, *args, **kwargs)
+        finally:
+            os.environ.pop(LOADER_VARIABLE, None)
+
+    return __init__
 
 
 def making(recorder: Recorder, original: Any) -> Any:
