@@ -20,7 +20,7 @@ from samerun.control.switches import fp32_precision, hash_seed
 from samerun.control.switches.switch import Policy, Switch
 from samerun.control.switches.table import SWITCHES
 
-SHARED = {"__init__", "switch", "table", "started", "libraries", "preferred", "inductor_config"}
+SHARED = {"__init__", "switch", "table", "started", "libraries", "preferred", "flag", "inductor_config"}
 C: Any = torch._C
 POLICIES = [
     Policy(),

@@ -227,37 +227,15 @@ SWITCH = '''"""THE SETTING, in one line."""
 
 from __future__ import annotations
 
-from samerun.control.switches.started import torch_c, torch_has
-from samerun.control.switches.switch import Policy, Switch
+from samerun.control.switches.flag import flag_switch, on
 
-
-def _available() -> bool:
-    return torch_has("_get_NAME", "_set_NAME")
-
-
-def _read() -> bool:
-    return bool(torch_c()._get_NAME())
-
-
-def _write(value: bool) -> None:
-    torch_c()._set_NAME(value)
-
-
-def _wanted(policy: Policy) -> bool:
-    return True
-
-
-SWITCH = Switch(
+# A flag of torch's C module. Anything else fills in a `Switch` of its own (switch.py).
+SWITCH = flag_switch(
     "NAME",
     "WHAT IT DOES, IN ONE SENTENCE.",
     "WHY THIS VALUE, AND WHAT IS KNOWN ABOUT IT.",
-    "any time",
-    _read,
-    _write,
-    _wanted,
-    "torch",
-    _available,
-    default=False,
+    ("_get_NAME", "_set_NAME"),
+    on,
 )
 '''
 

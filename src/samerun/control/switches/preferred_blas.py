@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-from samerun.control.switches.preferred import chosen, preferred
-from samerun.control.switches.started import cuda_built, torch_started
-from samerun.control.switches.switch import Policy, Switch, Variable
+from samerun.control.switches.preferred import preferred_switch
+from samerun.control.switches.started import cuda_built
 
-_read, _write = preferred("preferred_blas_library")
-
-
-def _wanted(policy: Policy) -> str:
-    return "cublas"
-
-
-SWITCH = Switch(
-    "preferred_blas",
-    "Matrix products on CUDA go to one library, not to the one that a heuristic picks.",
-    "A library that you chose yourself, by torch's function or by the variable, stays.",
-    "any time",
-    _read,
-    _write,
-    _wanted,
-    "torch",
-    cuda_built,
-    agrees=chosen,
-    variables=(Variable("TORCH_BLAS_PREFER_CUBLASLT", started=torch_started),),
+SWITCH = preferred_switch(
+    "preferred_blas", "Matrix products on CUDA go", "cublas", cuda_built, "TORCH_BLAS_PREFER_CUBLASLT"
 )

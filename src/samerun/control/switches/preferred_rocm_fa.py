@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from samerun.control.seeds.loaded import loaded
-from samerun.control.switches.preferred import chosen, preferred
-from samerun.control.switches.started import torch_started
-from samerun.control.switches.switch import Policy, Switch, Variable
-
-_read, _write = preferred("preferred_rocm_fa_library")
+from samerun.control.switches.preferred import preferred_switch
 
 
 def _available() -> bool:
@@ -15,20 +11,11 @@ def _available() -> bool:
     return torch is not None and bool(getattr(torch.version, "hip", None))
 
 
-def _wanted(policy: Policy) -> str:
-    return "aotriton"
-
-
-SWITCH = Switch(
+SWITCH = preferred_switch(
     "preferred_rocm_fa",
-    "Flash attention on AMD devices goes to one library, not to the one that a heuristic picks.",
-    "A library that you chose yourself, by torch's function or by the variable, stays. Not tried on a device.",
-    "any time",
-    _read,
-    _write,
-    _wanted,
-    "torch",
+    "Flash attention on AMD devices goes",
+    "aotriton",
     _available,
-    agrees=chosen,
-    variables=(Variable("TORCH_ROCM_FA_PREFER_CK", started=torch_started),),
+    "TORCH_ROCM_FA_PREFER_CK",
+    " Not tried on a device.",
 )

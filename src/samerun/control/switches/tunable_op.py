@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from samerun.control.switches.started import torch_c, torch_has
-from samerun.control.switches.switch import Policy, Switch, Variable
-
-
-def _available() -> bool:
-    return torch_has("_cuda_tunableop_is_enabled", "_cuda_tunableop_enable")
-
-
-def _read() -> bool:
-    return bool(torch_c()._cuda_tunableop_is_enabled())
-
-
-def _write(value: bool) -> None:
-    torch_c()._cuda_tunableop_enable(value)
-
-
-def _wanted(policy: Policy) -> bool:
-    return False
+from samerun.control.switches.flag import flag_switch, off
+from samerun.control.switches.switch import Policy, Variable
 
 
 def _valid(value: str, policy: Policy) -> bool:
     return value == "0"
 
 
-SWITCH = Switch(
+SWITCH = flag_switch(
     "tunable_op",
     "Matrix products on CUDA are not chosen by timing them.",
     "A timing comes out differently in the next process, and another kernel gives other bits.",
-    "any time",
-    _read,
-    _write,
-    _wanted,
-    "torch",
-    _available,
-    default=False,
+    ("_cuda_tunableop_is_enabled", "_cuda_tunableop_enable"),
+    off,
     variables=(Variable("PYTORCH_TUNABLEOP_ENABLED", valid=_valid, values="0"),),
 )
