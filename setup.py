@@ -13,10 +13,18 @@ setup(
             extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra"],
             optional=True,
         ),
+        # Preloaded into runs by `samerun check`, to hold the system's random bytes still.
+        Extension(
+            "samerun.record._entropy",
+            ["native/entropy.c"],
+            extra_compile_args=["-O2", "-std=gnu11", "-Wall", "-Wextra"],
+            libraries=["dl"],
+            optional=True,
+        ),
         # The bits are specified: no contraction of a*b + c. Neither of the last two flags changes a bit.
         Extension(
             "samerun.numerics._portable",
-            sorted(set(glob("native/*.c")) - {"native/digest.c"}),
+            sorted(set(glob("native/*.c")) - {"native/digest.c", "native/entropy.c"}),
             depends=[*glob("native/*.h"), *glob("native/*.inc"), *glob("native/functions/*.h")],
             extra_compile_args=[
                 *["-O3", "-std=gnu11", "-Wall", "-Wextra", "-ffp-contract=off"],

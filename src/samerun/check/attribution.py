@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from samerun.base.records import Fix, FoundCause
+from samerun.check import native_entropy
 from samerun.check.causes.table import cause as cause_of
 from samerun.check.causes.table import suspects
 from samerun.check.later import branch_on_last_bits
@@ -104,7 +105,8 @@ def by_lines(search: Runs, situation: Situation, elements: Elements | None) -> F
     listed = suspects(situation)
     line = None
     for _ in range(FOLLOWED):  # a difference that comes now and then may stay away when it is looked for
-        line = follow_lines(search, plan.with_pins(*EVERYTHING), plan.with_pins(*EVERYTHING), "followed")
+        followed = native_entropy.counted(plan.with_pins(*EVERYTHING))
+        line, run = follow_lines(search, followed, followed, "followed")
         if line is not None:
             break
     if line is not None and speaks_of_addresses(statement_at(line.file, line.line)):
@@ -112,6 +114,9 @@ def by_lines(search: Runs, situation: Situation, elements: Elements | None) -> F
         suspect = Suspect("object-id", line.file, line.line, why, 0, (pins.ADDRESSES,))
         sure = not why_not() and confirmed(search, situation, plan, suspect, "pinned-addresses", suspect.pins)
         return found(replace(suspect, certain=sure), elements)
+    drawn = native_entropy.suspect(run, line)
+    if drawn is not None and confirmed(search, situation, plan, drawn, "pinned-native", drawn.pins):
+        return found(replace(drawn, certain=True), elements)
     best = next((s for s in listed if not s.pins), listed[0])
     if line is not None and best.rank >= 8:
         more = (*best.evidence, f"`{line.variable}` is the first variable that differs, after line {line.line}")
@@ -142,7 +147,7 @@ def of_variation(search: Runs, situation: Situation, variation: Variation | None
         return found(replace(mine[0], certain=True), elements, mine[1:])
     line = None
     for _ in range(FOLLOWED if kind == "object-id" else 1):  # addresses are not always in another order
-        line = line or follow_lines(search, plan, varied, "followed")
+        line = line or follow_lines(search, plan, varied, "followed")[0]
     event = situation.difference.event
     if line is not None:
         why = (f"`{line.variable}` is the first variable that differs, after line {line.line}",)
@@ -170,6 +175,8 @@ def of_own(search: Runs, situation: Situation, elements: Elements | None) -> Fou
         if not runs[1].failed and search.difference(*runs) is None:
             return found(replace(suspect, certain=True), elements)
     return found(listed[0], elements) if listed else None
+
+
 def of_resume(situation: Situation) -> Found:
     """What the checkpoint seems to lack. Other causes do not come into question: both runs are the same program."""
     return found(next(s for s in suspects(situation) if s.kind.startswith("resume-")), None)
@@ -206,6 +213,8 @@ def holding(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
     held = plan.with_pins(*names)
     if pins.THREADS in names:
         held = held.with_environment(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    if pins.NATIVE_ENTROPY in names:
+        held = native_entropy.held(held)
     if pins.MEMORY in names:
         held = memory(held, False)
     if pins.FOLDER in names:
@@ -271,11 +280,11 @@ def values(search: Runs, situation: Situation, a: Plan, b: Plan) -> Elements | N
     return compare_kept(kept[0], kept[1], event.line)
 
 
-def follow_lines(search: Runs, a: Plan, b: Plan, name: str) -> PartingLine | None:
-    """Both plans again, followed line by line."""
+def follow_lines(search: Runs, a: Plan, b: Plan, name: str) -> tuple[PartingLine | None, Run]:
+    """Both plans again, followed line by line: where they part, and the second run."""
     one = search.run(a.with_watch(lines=True, depth="steps"), f"{name}-a", ("lines",))
     other = search.run(b.with_watch(lines=True, depth="steps"), f"{name}-b", ("lines",))
-    return parting_line(one, other)
+    return parting_line(one, other), other
 
 
 def situation_is_kernel(situation: Situation) -> bool:

@@ -8,7 +8,9 @@ from itertools import zip_longest
 
 from samerun.check.runner import Run
 from samerun.record import format as f
-from samerun.record.run import events_of
+from samerun.record.lines import NATIVE_DRAW
+from samerun.record.reader import Trace
+from samerun.record.run import Event, events_of
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,17 @@ def parting_line(a: Run, b: Run) -> PartingLine | None:
     one, other = a.traces.main, b.traces.main
     if one is None or other is None:
         return None
-    for x, y in zip_longest(events_of(one, (f.LINE,)), events_of(other, (f.LINE,))):
+    for x, y in zip_longest(variables(one), variables(other)):
         event = x or y
         assert event is not None
         if x is None or y is None or (x.name, x.file, x.line, x.outputs) != (y.name, y.file, y.line, y.outputs):
             return PartingLine(event.file, event.line, event.name)
     return None
+
+
+def variables(trace: Trace) -> list[Event]:
+    """Values of variables, in order. Draws of native code are none: importing a library may make some more."""
+    return [event for event in events_of(trace, (f.LINE,)) if event.name != NATIVE_DRAW]
 
 
 def statement_at(file: str, line: int) -> str:

@@ -15,13 +15,17 @@ from typing import Any
 from xxhash import xxh3_128_digest
 
 from samerun.record import format as f
-from samerun.record import sites
+from samerun.record import native_entropy, sites
 from samerun.record.digest import digest
 from samerun.record.recorder import Recorder
 
+NATIVE_DRAW = "<random bytes of the system>"
+"""The name of an event that is no variable: native code drew such bytes on the line (see native_entropy)."""
 HITS = 64
 """A line is followed so many times."""
 DEPTH, WIDTH = 5, 2000
+ADDRESSES = ("builtins", "ctypes")
+"""Objects of types from here hold addresses (a library's handle), and are compared by type."""
 
 
 def value_digest(value: Any, depth: int = 0) -> bytes:
@@ -48,7 +52,7 @@ def value_digest(value: Any, depth: int = 0) -> bytes:
     if type(value).__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject:
         return xxh3_128_digest(f"{value.dtype}{value.shape}".encode() + value.tobytes())
     held = getattr(value, "__dict__", None)
-    if isinstance(held, dict) and not isinstance(value, type) and type(value).__module__ != "builtins":
+    if isinstance(held, dict) and not isinstance(value, type) and type(value).__module__ not in ADDRESSES:
         return xxh3_128_digest(type(value).__qualname__.encode() + value_digest(dict(held), depth + 1))
     return xxh3_128_digest(type(value).__qualname__.encode())
 
@@ -59,8 +63,11 @@ class LineFollower:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.hits: dict[tuple[int, int], int] = {}
+        self.native_draws = native_entropy.counter()
+        self.drawn = 0
 
     def start(self) -> None:
+        self.drew()
         sys.settrace(self.enter)
 
     def enter(self, frame: FrameType, event: str, argument: Any) -> Any:
@@ -85,6 +92,7 @@ class LineFollower:
         recorder = self.recorder
         if recorder.stopped or recorder.thread.inside:
             return
+        drew = self.drew()
         key = (id(frame.f_code), line)
         hits = self.hits[key] = self.hits.get(key, 0) + 1
         if hits > HITS:
@@ -108,5 +116,14 @@ class LineFollower:
         if writer is None:
             return
         place = writer.place(frame.f_code.co_filename, line, "")
+        if drew:
+            recorder.emit(f.LINE, name=NATIVE_DRAW, place=place, phase=f.HOST)
         for name, found in changed:
             recorder.emit(f.LINE, name=name, place=place, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
+
+    def drew(self) -> bool:
+        """Did native code draw random bytes of the system since the last call?"""
+        if self.native_draws is None:
+            return False
+        before, self.drawn = self.drawn, self.native_draws()
+        return self.drawn != before

@@ -54,6 +54,7 @@ CAUSE = Cause(
     "derive the value from the run's seed instead of the operating system's entropy",
     "os.urandom, uuid4, secrets, random.SystemRandom and torch.seed() cannot be seeded; process numbers and"
     " temporary names are other ones in every run. A value that reaches"
-    " the training from there differs in every run.",
+    " the training from there differs in every run. Native code that asks the system past Python (a tokenizer's"
+    " dropout, say) is found on Linux: a preloaded library counts and holds what it draws.",
     patch,
 )

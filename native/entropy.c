@@ -1,0 +1,159 @@
+/* The system's random bytes, held still: preloaded into a run (LD_PRELOAD) to see whether its results
+ * hang on bytes that native code draws, where no Python function sees it.
+ *
+ * SAMERUN_ENTROPY=fixed: getrandom, getentropy, arc4random and the devices give the same bytes in every run.
+ * SAMERUN_ENTROPY_FILE: what /dev/urandom and /dev/random are opened as, with `fixed`.
+ * Otherwise everything is as it was; in both cases samerun_entropy_drawn() counts the draws. What the processor's
+ * own instruction (rdrand) gives passes by.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+static _Atomic uint64_t draws, position;
+
+uint64_t samerun_entropy_drawn(void) { return atomic_load(&draws); }
+
+static int is_fixed(void) {
+    static _Atomic int known; /* 0: not looked yet; 1: as it was; 2: fixed */
+    int now = atomic_load(&known);
+    if (now == 0) {
+        const char *mode = getenv("SAMERUN_ENTROPY");
+        now = mode != NULL && strcmp(mode, "fixed") == 0 ? 2 : 1;
+        atomic_store(&known, now);
+    }
+    return now == 2;
+}
+
+/* SplitMix64 (Steele, Lea, Flood 2014): a stream that depends on the number of the word alone. */
+static uint64_t word(void) {
+    uint64_t z = (atomic_fetch_add(&position, 1) + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+static void fill(void *to, size_t size) {
+    unsigned char *next = to;
+    while (size > 0) {
+        uint64_t bits = word();
+        size_t part = size < sizeof bits ? size : sizeof bits;
+        memcpy(next, &bits, part);
+        next += part;
+        size -= part;
+    }
+}
+
+/* The next definition of a function, behind this library. */
+#define BEHIND(type, name, ...)                          \
+    static type (*behind)(__VA_ARGS__);                  \
+    if (behind == NULL) {                                \
+        *(void **)&behind = dlsym(RTLD_NEXT, name);      \
+    }
+
+ssize_t getrandom(void *to, size_t size, unsigned flags) {
+    BEHIND(ssize_t, "getrandom", void *, size_t, unsigned)
+    atomic_fetch_add(&draws, 1);
+    if (is_fixed()) {
+        fill(to, size);
+        return (ssize_t)size;
+    }
+    if (behind == NULL) {
+        errno = ENOSYS;
+        return -1;
+    }
+    return behind(to, size, flags);
+}
+
+int getentropy(void *to, size_t size) {
+    BEHIND(int, "getentropy", void *, size_t)
+    atomic_fetch_add(&draws, 1);
+    if (is_fixed() && size <= 256) {
+        fill(to, size);
+        return 0;
+    }
+    if (behind == NULL) {
+        errno = ENOSYS;
+        return -1;
+    }
+    return behind(to, size);
+}
+
+void arc4random_buf(void *to, size_t size) {
+    BEHIND(void, "arc4random_buf", void *, size_t)
+    atomic_fetch_add(&draws, 1);
+    if (is_fixed() || behind == NULL) {
+        fill(to, size);
+    } else {
+        behind(to, size);
+    }
+}
+
+uint32_t arc4random(void) {
+    uint32_t bits;
+    arc4random_buf(&bits, sizeof bits);
+    return bits;
+}
+
+/* The file to open in place of a path: another one only for the two devices. */
+static const char *instead_of(const char *path) {
+    if (path == NULL || (strcmp(path, "/dev/urandom") != 0 && strcmp(path, "/dev/random") != 0)) {
+        return path;
+    }
+    atomic_fetch_add(&draws, 1);
+    const char *file = is_fixed() ? getenv("SAMERUN_ENTROPY_FILE") : NULL;
+    return file != NULL ? file : path;
+}
+
+#define MODE_OF(flags)                                            \
+    mode_t mode = 0;                                              \
+    if (((flags) & O_CREAT) || ((flags) & O_TMPFILE) == O_TMPFILE) { \
+        va_list rest;                                             \
+        va_start(rest, flags);                                    \
+        mode = va_arg(rest, mode_t);                              \
+        va_end(rest);                                             \
+    }
+
+#define OPEN(name)                                   \
+    int name(const char *path, int flags, ...) {     \
+        static int (*behind)(const char *, int, ...); \
+        if (behind == NULL) {                        \
+            *(void **)&behind = dlsym(RTLD_NEXT, #name); \
+        }                                            \
+        MODE_OF(flags)                               \
+        return behind(instead_of(path), flags, mode); \
+    }
+
+#define OPENAT(name)                                               \
+    int name(int folder, const char *path, int flags, ...) {       \
+        static int (*behind)(int, const char *, int, ...);         \
+        if (behind == NULL) {                                      \
+            *(void **)&behind = dlsym(RTLD_NEXT, #name);           \
+        }                                                          \
+        MODE_OF(flags)                                             \
+        return behind(folder, instead_of(path), flags, mode);      \
+    }
+
+#define FOPEN(name)                                          \
+    FILE *name(const char *path, const char *how) {          \
+        static FILE *(*behind)(const char *, const char *);  \
+        if (behind == NULL) {                                \
+            *(void **)&behind = dlsym(RTLD_NEXT, #name);     \
+        }                                                    \
+        return behind(instead_of(path), how);                \
+    }
+
+OPEN(open)
+OPEN(open64)
+OPENAT(openat)
+OPENAT(openat64)
+FOPEN(fopen)
+FOPEN(fopen64)

@@ -1,0 +1,25 @@
+"""Find a library that setup.py built from C, beside the module that uses it."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.machinery
+from pathlib import Path
+
+
+def built_file(module: str, name: str) -> Path | None:
+    """The library `name` that lies beside the file `module`; None: not built."""
+    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+        path = Path(module).with_name(name + suffix)
+        if path.exists():
+            return path
+    return None
+
+
+def built(module: str, name: str) -> ctypes.CDLL | None:
+    """The same, loaded. None: not built, or built for another machine."""
+    path = built_file(module, name)
+    try:
+        return ctypes.CDLL(str(path)) if path is not None else None
+    except OSError:
+        return None

@@ -1,0 +1,51 @@
+"""Random bytes that native code draws from the system: counted, or held still, by a preloaded C library.
+
+No Python function is called there, so nothing else of samerun sees them. Linux, where the library was built
+(`native/entropy.c`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from samerun.base.native import built_file
+from samerun.record import pins
+
+PRELOAD = "LD_PRELOAD"
+STREAM_BYTES = 1 << 20
+
+
+def library() -> Path | None:
+    """The library to preload; None where there is none. LD_PRELOAD takes no spaces or colons."""
+    path = built_file(__file__, "_entropy") if sys.platform == "linux" else None
+    return None if path is None or set(" :") & set(str(path)) else path
+
+
+def preloaded(library: Path, before: Mapping[str, str], stream: Path | None) -> dict[str, str]:
+    """Variables for a process: every draw is counted; with `stream`, the file opened for the devices, held still."""
+    others = before.get(PRELOAD, os.environ.get(PRELOAD, ""))
+    variables = {PRELOAD: f"{library}:{others}" if others else str(library)}
+    if stream is not None:
+        variables |= {"SAMERUN_ENTROPY": "fixed", "SAMERUN_ENTROPY_FILE": str(stream)}
+    return variables
+
+
+def write_stream(path: Path) -> None:
+    """What the devices give when they are held still: the same in every run."""
+    path.write_bytes(pins.byte_stream("device")(STREAM_BYTES))
+
+
+def counter() -> Callable[[], int] | None:
+    """How many draws there were in this process so far; None where the library is not preloaded."""
+    if "_entropy" not in os.environ.get(PRELOAD, ""):
+        return None
+    try:
+        drawn = ctypes.CDLL(None).samerun_entropy_drawn
+    except (OSError, AttributeError):
+        return None
+    drawn.restype = ctypes.c_uint64
+    return lambda: int(drawn())
