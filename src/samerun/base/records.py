@@ -86,6 +86,37 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Hazard:
+    """One of several causes. `variation`: what it shows under. `ignored`: it was found, and is not counted.
+
+    `mended`: whether it is gone when samerun holds the run still; None where that was not asked or is not known.
+    """
+
+    kind: str
+    file: str
+    line: int
+    evidence: tuple[str, ...]
+    certain: bool
+    variation: str
+    fix: Fix | None = None
+    ignored: bool = False
+    mended: bool | None = None
+
+
+@dataclass(frozen=True)
+class WithSamerun:
+    """What became of the program under what `samerun run` does.
+
+    `verdict`: same, different, or trouble where it fails then. `left`: hazards that are still there.
+    """
+
+    verdict: str
+    seed: int
+    detail: str
+    left: tuple[Hazard, ...] = ()
+
+
+@dataclass(frozen=True)
 class CheckReport:
     """The answer of `samerun check`. `notes` are for people; they are part of the JSON too."""
 
@@ -100,6 +131,10 @@ class CheckReport:
     others: tuple[FoundCause, ...] = field(default=())
     """Other hazards that were seen on the way."""
     spread: Spread | None = None
+    causes: tuple[Hazard, ...] = ()
+    """`cause` first; with `--fix on` every one that was found, with `--ignore` those that are ignored too."""
+    with_samerun: WithSamerun | None = None
+    """With `--fix on`, for a program that differs."""
 
     @property
     def exit_code(self) -> int:

@@ -48,8 +48,6 @@ ROUNDING = ("thread-count", "cpu-capability", "batch-size")
 """Kinds that change last bits only."""
 SEVERAL = {"worker-count": ("worker-seed", "worker-count")}
 """Variations that point to one of several kinds."""
-BY_PLACE = (pins.NUMPY_GENERATOR, pins.CLOCK)
-"""Pins that can be limited to one line."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +58,9 @@ class Found:
     fix: Fix
     elements: Elements | None
     others: tuple[FoundCause, ...] = ()
+    suspect: Suspect | None = None
+    variation: str = ""
+    """The variation that makes the difference, several joined by +; "" where the program differs by itself."""
 
 
 class Runs(Protocol):
@@ -72,6 +73,8 @@ class Runs(Protocol):
     def reruns(self) -> int: ...
     @property
     def differing(self) -> int: ...
+    @property
+    def brief(self) -> bool: ...
 
 
 def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None:
@@ -182,8 +185,6 @@ def of_resume(situation: Situation) -> Found:
     return found(next(s for s in suspects(situation) if s.kind.startswith("resume-")), None)
 
 
-
-
 # --- experiments -----------------------------------------------------------------------------------------
 def confirmed(
     search: Runs, situation: Situation, plan: Plan, suspect: Suspect, name: str, names: tuple[str, ...]
@@ -239,7 +240,7 @@ def limited(suspect: Suspect, listed: Sequence[Suspect]) -> tuple[str, ...]:
     rivals = {(s.file, s.line) for s in listed if s.kind == suspect.kind}
     if len(rivals) < 2:
         return suspect.pins
-    return tuple(f"{pin}@{suspect.file}:{suspect.line}" if pin in BY_PLACE else pin for pin in suspect.pins)
+    return tuple(f"{pin}@{suspect.file}:{suspect.line}" if pin in pins.SEPARABLE else pin for pin in suspect.pins)
 
 
 def distinct(listed: Sequence[Suspect]) -> list[Suspect]:
@@ -268,7 +269,7 @@ def values(search: Runs, situation: Situation, a: Plan, b: Plan) -> Elements | N
     """How far the first differing operator's results are apart: both plans run again and keep them."""
     difference = situation.difference
     event = difference.a
-    if event is None or difference.b is None or not difference.ordinal or difference.what == "operator":
+    if search.brief or event is None or difference.b is None or not difference.ordinal or difference.what == "operator":
         return None
     kept = []
     at_b = difference.ordinal_b or difference.ordinal
@@ -302,4 +303,4 @@ def found(suspect: Suspect, elements: Elements | None, others: Sequence[Suspect]
     )
     made = FoundCause(suspect.kind, suspect.file, suspect.line, suspect.evidence, suspect.certain)
     patch = diff(suspect.file, suspect.line, kind.patch) if suspect.file else None
-    return Found(made, Fix(kind.fix, patch, f"docs/causes.md#{kind.kind}"), elements, rest)
+    return Found(made, Fix(kind.fix, patch, f"docs/causes.md#{kind.kind}"), elements, rest, suspect)

@@ -15,6 +15,7 @@ from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, check_writable, write_result
 from samerun.base.target import resolve
+from samerun.control.seeds.derive import LARGEST
 
 
 @click.command(
@@ -36,6 +37,12 @@ from samerun.base.target import resolve
 @click.option("--resume", metavar='"NAME=VALUE ... [ARGS]"',
               help="Settings with which it then goes on: compared with one run through.")  # fmt: skip
 @click.option("--kill", metavar="STEP[:SIGNAL]", help="For --vary resume: end the run at this step, by TERM or KILL.")
+@click.option("--ignore", multiple=True, metavar="KIND[:FILE[:LINE]]",
+              help="Do not count findings of this kind; go on behind them.")  # fmt: skip
+@click.option("--fix", type=click.Choice(["off", "on"]), default="off", show_default=True,
+              help="on: name every hazard, and say what samerun run alone mends.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0, LARGEST), metavar="N",
+              help="With --fix on: seed of what the program does not seed itself. Default: 0.")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Keep the traces and outputs of every run.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
@@ -57,6 +64,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun check --vary none --interrupt "STOP_AT=3 CKPT=a.pt" --resume "RESUME=a.pt" train.py
       samerun check -- torchrun --nproc-per-node 2 train.py
       samerun check --vary resume train.py
+      samerun check --fix on train.py        every hazard, and what samerun run alone mends
+      samerun check --ignore time:train.py:12 --ignore thread-race train.py
 
     \b
     Variations: rerun;
@@ -85,6 +94,8 @@ def check(
 ) -> int:
     """Do it; returns the exit code."""
     from samerun.check import resume
+    from samerun.check.answering import answer
+    from samerun.check.ignoring import parse
     from samerun.check.runner import Runner
     from samerun.check.search import Search
     from samerun.report.json import to_json
@@ -92,8 +103,15 @@ def check(
 
     check_writable("--json", json_to)
     check_writable("--html", html_to)
+    ignored = [parse(text) for text in options["ignore"]]
+    if options["seed"] is not None and options["fix"] == "off":
+        raise SamerunError(
+            f"--seed {options['seed']}: a seed is only given with --fix on; the program is checked as it is.",
+            hint="Add --fix on, or leave --seed out.",
+        )
     target = resolve(form, words)
     plan, variations, environment = _plan(target, options)
+    mend = _mend(plan, options["seed"] or 0) if options["fix"] == "on" else None
     asked = _interruptions(options) if any(v.name == "resume" for v in variations) else ()
     # With a shared folder, or killed, the program is taken up as `interruption` says; else as `resume` does.
     shared = options["kill"] is not None or "{folder}" in f"{options['interrupt']}{options['resume']}"
@@ -105,7 +123,7 @@ def check(
             runner, plan, variations, environment, options["repeat"], saved=save is not None,
             resumption=resume.parse(*told), interruptions=asked,
         )  # fmt: skip
-        report = search.check()
+        report = answer(search, ignored, mend)
         if not quiet and json_to != "-":
             from rich.console import Console
 
@@ -136,6 +154,15 @@ def _plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
         variations = tuple(dict.fromkeys((*variations, *choose("resume"))))
     environment = tuple(v for v in VARIATIONS if v.group == "environment")
     return Plan(target.command, target.shown, watch), variations, environment
+
+
+def _mend(plan: Any, seed: int) -> Any:
+    from dataclasses import replace
+
+    from samerun.check.answering import Mend
+    from samerun.control.held import as_run_does
+
+    return Mend(replace(plan, held=as_run_does(seed)), seed)
 
 
 def _interruptions(options: dict[str, Any]) -> Any:

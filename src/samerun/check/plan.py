@@ -21,6 +21,8 @@ class Plan:
     watch: WatchConfig
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables set on top of the inherited environment."""
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Variables set on top of those: no variation reaches them."""
     prefix: tuple[str, ...] = ()
     """Put in front of the command (`setarch -R`)."""
     umask: int | None = None

@@ -103,7 +103,7 @@ class Runner:
                 f"The folder for the traces cannot be written: {folder}: {error.strerror}.",
                 hint="Free some space there, or name another folder with TMPDIR or --save.",
             ) from error
-        environment = with_bootstrap({**os.environ, **plan.environment, VARIABLE: str(config)})
+        environment = with_bootstrap({**os.environ, **plan.environment, **plan.held, VARIABLE: str(config)})
         environment.pop(ROLE_VARIABLE, None)
         if plan.own_checkpoints and CHECKPOINTS not in plan.environment:
             environment[CHECKPOINTS] = str(folder / "checkpoints")

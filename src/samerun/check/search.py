@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from samerun.base.records import (
     RunRecord,
 )
 from samerun.check import attribution, resume, resume_search
+from samerun.check.endings import failure_of, must_end_well
 from samerun.check.interruption import Interruption
 from samerun.check.places import place, relative
 from samerun.check.plan import Plan, Variation
@@ -63,9 +64,18 @@ class Search:
     reruns: int = 0
     """Runs of the unvaried program that were compared with the first one, and how many differed."""
     differing: int = 0
+    put_aside: Mapping[str, str] = field(default_factory=dict)
+    """Variations that are held and not varied any more, each with the reason."""
+    prefix: str = ""
+    """Stands before the name of every run."""
+    brief: bool = False
+    """The values of the first difference are not looked at: a finding behind another only needs its cause."""
+    answer: tuple[Situation, attribution.Found] | None = None
+    """The difference that was reported, and its cause."""
 
     # --- runs ----------------------------------------------------------------------------------------
     def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run:
+        name = self.prefix + name
         taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
         run = self.runner.run(plan, f"{name}~{taken + 1}" if taken else name, vary)
         self.runs.append(run)
@@ -136,7 +146,7 @@ class Search:
 
     def worthwhile(self, variation: Variation, first: Run) -> bool:
         """Can a program that ran like this depend on it? Where not, the report says why."""
-        reason = variation.pointless(first.traces)
+        reason = self.put_aside.get(variation.name) or variation.pointless(first.traces)
         if reason:
             self.settle(variation, "skipped", reason)
         return not reason
@@ -231,7 +241,7 @@ class Search:
         chance = self.by_chance(first)
         if chance is not None:
             return chance, None
-        return found, attribution.of_variation(self, found, culprit)
+        return found, replace(attribution.of_variation(self, found, culprit), variation=found.variation)
 
     def by_chance(self, first: Run) -> Situation | None:
         """Does the control differ by itself, only not every time?"""
@@ -280,7 +290,7 @@ class Search:
             if whole.difference is not None:
                 varied = self.closer(Situation(variation.name, base, whole.run, whole.difference))
                 found = attribution.of_variation(self, varied, variation)
-                return replace(varied, variation="rerun"), found
+                return replace(varied, variation="rerun"), replace(found, variation=variation.name)
         return None
 
     def difference(self, a: Run, b: Run) -> Difference | None:
@@ -340,6 +350,8 @@ class Search:
         named = [v.name for v in self.variations if v.name != "resume" or self.resumption is None]
         first = place(situation, found) if situation is not None else None
         cause = found.cause if found is not None else None
+        if situation is not None and found is not None:
+            self.answer = situation, found
         if self.resumption is not None and "resume" in self.outcomes:
             named.append("resume")
         return CheckReport(
@@ -369,24 +381,6 @@ def likeliest(singles: Sequence[Whole]) -> Whole:
     """
     by_address = [single for single in singles if single.group[0].cause == "object-id"]
     return (by_address or list(singles))[0]
-
-
-def must_end_well(run: Run) -> None:
-    if run.timed_out:
-        raise RunFailed(
-            f"The program was still running after {run.seconds:.0f} s and was ended.", run,
-            hint="Give it more time (--time-limit), or fewer steps (--max-steps N).",
-        )  # fmt: skip
-    if run.exit_code != 0:
-        how = f"ended with exit code {run.exit_code}" if run.exit_code > 0 else f"was ended by signal {-run.exit_code}"
-        raise RunFailed(f"The program {how}, before anything was varied.", run, hint="It must run by itself first.")
-
-
-def failure_of(run: Run, lead: str = "") -> str:
-    """How a varied run failed, if it did."""
-    if run.timed_out:
-        return f"{lead}this run did not end in time"
-    return f"{lead}this run ended with exit code {run.exit_code}" if run.exit_code else ""
 
 
 __all__ = ["Fix", "Path", "Search"]

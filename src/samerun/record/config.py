@@ -44,6 +44,8 @@ class WatchConfig:
     """Seconds added to every clock."""
     only: tuple[str, str, int] | None = None
     """(what, file, line): the variation of `what` (listing, memory, clock) acts at this line alone."""
+    spared: tuple[tuple[str, str, int], ...] = ()
+    """(what, file, line): lines at which that variation does not act."""
     workers: bool = False
     """Give every DataLoader one worker more, two where it has none."""
     start_method: str | None = None
@@ -74,10 +76,16 @@ class WatchConfig:
         for name in ("only", "moved", "end_at"):
             if raw.get(name):
                 raw[name] = tuple(raw[name])
+        raw["spared"] = tuple(tuple(one) for one in raw.get("spared", ()))
         raw["pins"] = tuple(raw.get("pins", ()))
         if raw.get("capture"):
             raw["capture"] = Capture(**raw["capture"])
         return WatchConfig(**raw)
+
+
+def as_named(file: str, moved: tuple[str, str] | None) -> str:
+    """A file of a copied working directory by the name of the original; others as they are. See `WatchConfig.moved`."""
+    return moved[1] + file[len(moved[0]) :] if moved is not None and file.startswith(moved[0]) else file
 
 
 def config_of_environment(environment: dict[str, str] | None = None) -> WatchConfig | None:
@@ -92,4 +100,4 @@ def config_of_environment(environment: dict[str, str] | None = None) -> WatchCon
         return None
 
 
-__all__ = ["ROLE_VARIABLE", "VARIABLE", "Capture", "WatchConfig", "config_of_environment"]
+__all__ = ["ROLE_VARIABLE", "VARIABLE", "Capture", "WatchConfig", "as_named", "config_of_environment"]

@@ -24,3 +24,11 @@ def fill(tensor: Any, how: str) -> None:
         tensor.fill_(value)
     except (RuntimeError, TypeError):
         pass
+
+
+def filled_by_torch() -> bool:
+    """Does torch give fresh tensors a known value itself? Then what they hold is no accident, and is not varied."""
+    import torch
+
+    settings: Any = torch.utils.deterministic
+    return torch.are_deterministic_algorithms_enabled() and bool(settings.fill_uninitialized_memory)

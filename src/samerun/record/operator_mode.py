@@ -186,11 +186,12 @@ class OperatorMode(TorchDispatchMode):
     # --- what ----------------------------------------------------------------------------------------
     def _made_fresh(self, out: Any, state: ThreadState) -> None:
         """Memory that nothing was written to: fill it where that is asked for, remember where it was made."""
-        if self.memory is not None:
+        filled = fresh.filled_by_torch()
+        if self.memory is not None and not filled:
             fresh.fill(out, self.memory if self.recorder.applies("memory") else "zeros")
         if self.recorder.recording and d.is_readable(out):
             entry = self.table.storages.of(out, True)
-            entry.uninitialised = out.numel() > 0
+            entry.uninitialised = out.numel() > 0 and not filled
             entry.ours, entry.content = True, NOTHING
             entry.known.clear()
             entry.place = self._place(state.module)

@@ -39,6 +39,9 @@ MEMORY = "memory"
 STAT = "stat"
 """Files carry no times."""
 
+SEPARABLE = (NUMPY_GENERATOR, CLOCK)
+"""Pins that can be limited to one line: `name@file:line`."""
+
 EPOCH_START = 1_700_000_000.0
 TICK = 0.0005
 

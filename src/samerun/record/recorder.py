@@ -15,7 +15,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record import format as f
 from samerun.record import sites
-from samerun.record.config import ROLE_VARIABLE, WatchConfig
+from samerun.record.config import ROLE_VARIABLE, WatchConfig, as_named
 from samerun.record.writer import TraceWriter
 
 _MASK64 = (1 << 64) - 1
@@ -269,13 +269,13 @@ class Recorder:
 
     def applies(self, what: str) -> bool:
         """Does a variation act at the user's present line? Only asked where it is set to vary."""
-        only = self.config.only
-        if only is None:
+        only, spared = self.config.only, self.config.spared
+        if only is None and not spared:
             return True
-        if only[0] != what:
+        if only is not None and only[0] != what:
             return False
-        file, line, _ = sites.host_site()
-        return (file, line) == (only[1], only[2])
+        file, line = self._here()
+        return (only is None or (file, line) == only[1:]) and (what, file, line) not in spared
 
     def pinned(self, name: str) -> bool:
         """Is a source held still, everywhere or at the user's present line (`name@file:line`)?"""
@@ -286,8 +286,13 @@ class Recorder:
             return True
         if not any(pin.startswith(name + "@") for pin in names):
             return False
-        file, line, _ = sites.host_site()
+        file, line = self._here()
         return f"{name}@{file}:{line}" in names
+
+    def _here(self) -> tuple[str, int]:
+        """The user's present line, as the trace names it."""
+        file, line, _ = sites.host_site()
+        return as_named(file, self.config.moved), line
 
     def draw(self, generator: str, function: str, state: Callable[[], bytes]) -> None:
         """A draw from a generator in the program's own hands; `state` digests it as it is before."""

@@ -7,6 +7,7 @@ import struct
 from collections import deque
 
 from samerun.record import format as f
+from samerun.record.config import as_named
 
 FLUSH_EVENTS = 256
 
@@ -57,8 +58,7 @@ class TraceWriter:
 
     def place(self, file: str, line: int, module: str) -> int:
         """Number of a place in the program: file, line, module path. Places are numbered from 1."""
-        if self.moved is not None and file.startswith(self.moved[0]):
-            file = self.moved[1] + file[len(self.moved[0]) :]
+        file = as_named(file, self.moved)
         key = (self.string(file), line, self.string(module))
         number = self._places.get(key)
         if number is None:

@@ -22,7 +22,7 @@ def show(report: CheckReport, console: Console) -> None:
     console.print()
     console.print(Padding(variations(report), (0, 0, 0, INDENT), expand=False))
     if report.verdict == DIFFERENT:
-        for part in (where(report), growth(report), why(report), fix(report)):
+        for part in (where(report), growth(report), why(report), fix(report), every(report)):
             if part is not None:
                 console.print()
                 console.print(part)
@@ -39,7 +39,11 @@ def verdict(report: CheckReport) -> Text:
         text = Text("SAME", style="bold green")
         text.append(f"  {command}", style="default not bold")
         done = f"{steps} optimizer steps, " if steps else ""
-        text.append(f"\n      every value in {len(report.runs)} runs: {done}{events} events each", style="dim not bold")
+        what = "every value in"
+        if any(one.ignored for one in report.causes):
+            text.append("  but for what is ignored", style="bold yellow")
+            what = "every other value, after"
+        text.append(f"\n      {what} {len(report.runs)} runs: {done}{events} events each", style="dim not bold")
         return text
     text = Text("DIFFERENT" if report.verdict == DIFFERENT else "TROUBLE", style="bold red")
     text.append(f"  {command}", style="default not bold")
@@ -153,6 +157,23 @@ def fix(report: CheckReport) -> Group | None:
     if report.fix.patch:
         lines.append(Padding(Text(report.fix.patch, style="cyan"), (0, 0, 0, INDENT), expand=False))
     return Group(*lines)
+
+
+def every(report: CheckReport) -> Group | None:
+    """All hazards that were found, where there was a search for all: the one of the first difference comes first."""
+    counted = [one for one in report.causes if not one.ignored]
+    if report.with_samerun is None:
+        return None
+    table = Table.grid(padding=(0, 2))
+    known = {(one.kind, one.file, one.line) for one in counted}
+    more = [one for one in report.with_samerun.left if (one.kind, one.file, one.line) not in known]
+    for one in (*counted, *more):
+        mended = False if one in more else one.mended
+        told = {True: "samerun run mends it", False: "is left", None: "not known"}[mended]
+        mark, style = ("=", "green") if mended else ("x", "red") if mended is False else ("?", "yellow")
+        place = f"{one.file}:{one.line}" if one.file else ""
+        table.add_row(Text(mark, style=style), one.kind, Text(place, style="cyan"), Text(told, style=style))
+    return Group(Text("Every hazard, with and without samerun", style="bold"), Padding(table, (0, 0, 0, INDENT)))
 
 
 def excerpt(file: str, line: int, context: int) -> Text:

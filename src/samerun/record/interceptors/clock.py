@@ -23,9 +23,7 @@ class Clock:
         self.ticks = 0
 
     def seconds(self, real: float) -> float:
-        if self.pinned:
-            if not self.recorder.pinned(pins.CLOCK):
-                return real
+        if self.pinned and self.recorder.pinned(pins.CLOCK):
             self.ticks += 1
             return pins.EPOCH_START + self.ticks * pins.TICK
         if self.shift and not self.recorder.applies("clock"):
@@ -60,8 +58,9 @@ def install(recorder: Recorder, time: Any) -> None:
             def reading() -> int:
                 value: int = original()
                 if changed and not recorder.thread.inside:
-                    moved = clock.seconds(value / 1e9)
-                    value = int(moved * 1e9) if clock.pinned else value + round(moved - value / 1e9) * 10**9
+                    moved, ticks = value / 1e9, clock.ticks
+                    now = clock.seconds(moved)
+                    value = int(now * 1e9) if clock.ticks != ticks else value + round(now - moved) * 10**9
                 clock.note(name, float(value))
                 return value
 

@@ -1,0 +1,24 @@
+"""How a run of the user's program ended, in words."""
+
+from __future__ import annotations
+
+from samerun.check.runner import Run, RunFailed
+
+
+def must_end_well(run: Run) -> None:
+    """Raises RunFailed for a run that failed or took too long though nothing was varied in it."""
+    if run.timed_out:
+        raise RunFailed(
+            f"The program was still running after {run.seconds:.0f} s and was ended.", run,
+            hint="Give it more time (--time-limit), or fewer steps (--max-steps N).",
+        )  # fmt: skip
+    if run.exit_code != 0:
+        how = f"ended with exit code {run.exit_code}" if run.exit_code > 0 else f"was ended by signal {-run.exit_code}"
+        raise RunFailed(f"The program {how}, before anything was varied.", run, hint="It must run by itself first.")
+
+
+def failure_of(run: Run, lead: str = "") -> str:
+    """How a varied run failed, if it did."""
+    if run.timed_out:
+        return f"{lead}this run did not end in time"
+    return f"{lead}this run ended with exit code {run.exit_code}" if run.exit_code else ""
