@@ -89,31 +89,24 @@ static int grid(samerun_axis *axis, int64_t outer, int64_t outer_stride, const i
     return 1;
 }
 
-static int groups_at(int64_t **to, int64_t groups, int64_t stride) {
-    *to = malloc((size_t)(groups + 1) * sizeof **to);
-    if (*to == NULL) return 0;
-    for (int64_t i = 0; i < groups; i++) (*to)[i] = i * stride;
-    return 1;
-}
-
 static const int64_t one[3] = {1, 1, 1};
 
-static int forward(const shape_t *s, samerun_multiplication *it, int64_t **batch, const int64_t *size) {
+static int forward(const shape_t *s, samerun_multiplication *it, const int64_t *size) {
     int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, taps = volume(s->taps);
     int64_t pixels = volume(s->out), area = volume(size);
     it->m = out;
     it->k = in * taps;
     it->n = s->images * pixels;
     it->c_row = pixels;
-    return groups_at(&batch[0], s->groups, out * in * taps) && groups_at(&batch[1], s->groups, in * area) &&
-           groups_at(&batch[2], s->groups, out * pixels) &&
+    return samerun_steps(&it->a_batch, s->groups, out * in * taps) && samerun_steps(&it->b_batch, s->groups, in * area) &&
+           samerun_steps(&it->c_batch, s->groups, out * pixels) &&
            grid(&it->a_rows, out, in * taps, one, one, one, 0) && grid(&it->a_k, in * taps, 1, one, one, one, 0) &&
            grid(&it->b_k, in, area, s->taps, s->dilation, size, 0) &&
            grid(&it->b_columns, s->images, s->inputs * area, s->out, s->stride, size, 0) &&
            grid(&it->c_columns, s->images, s->outputs * pixels, s->out, one, s->out, 0);
 }
 
-static int gradient_of_input(const shape_t *s, samerun_multiplication *it, int64_t **batch, const int64_t *size,
+static int gradient_of_input(const shape_t *s, samerun_multiplication *it, const int64_t *size,
                              const int64_t *start) {
     int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, taps = volume(s->taps);
     int64_t pixels = volume(s->in), area = volume(size), back[3];
@@ -122,8 +115,8 @@ static int gradient_of_input(const shape_t *s, samerun_multiplication *it, int64
     it->k = out * taps;
     it->n = s->images * pixels;
     it->c_row = pixels;
-    return groups_at(&batch[0], s->groups, out * in * taps) && groups_at(&batch[1], s->groups, out * area) &&
-           groups_at(&batch[2], s->groups, in * pixels) && grid(&it->a_rows, in, taps, one, one, one, 0) &&
+    return samerun_steps(&it->a_batch, s->groups, out * in * taps) && samerun_steps(&it->b_batch, s->groups, out * area) &&
+           samerun_steps(&it->c_batch, s->groups, in * pixels) && grid(&it->a_rows, in, taps, one, one, one, 0) &&
            grid(&it->a_k, out, in * taps, s->taps, one, s->taps, 0) &&
            grid(&it->b_k, out, area, s->taps, back, size, 0) &&
            grid(&it->b_columns, s->images, s->outputs * area, s->in, one, size,
@@ -131,15 +124,15 @@ static int gradient_of_input(const shape_t *s, samerun_multiplication *it, int64
            grid(&it->c_columns, s->images, s->inputs * pixels, s->in, one, s->in, 0);
 }
 
-static int gradient_of_weight(const shape_t *s, samerun_multiplication *it, int64_t **batch, const int64_t *size) {
+static int gradient_of_weight(const shape_t *s, samerun_multiplication *it, const int64_t *size) {
     int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, taps = volume(s->taps);
     int64_t pixels = volume(s->out), area = volume(size);
     it->m = out;
     it->k = s->images * pixels;
     it->n = in * taps;
     it->c_row = in * taps;
-    return groups_at(&batch[0], s->groups, out * pixels) && groups_at(&batch[1], s->groups, in * area) &&
-           groups_at(&batch[2], s->groups, out * in * taps) && grid(&it->a_rows, out, pixels, one, one, one, 0) &&
+    return samerun_steps(&it->a_batch, s->groups, out * pixels) && samerun_steps(&it->b_batch, s->groups, in * area) &&
+           samerun_steps(&it->c_batch, s->groups, out * in * taps) && grid(&it->a_rows, out, pixels, one, one, one, 0) &&
            grid(&it->a_k, s->images, s->outputs * pixels, s->out, one, s->out, 0) &&
            grid(&it->b_k, s->images, s->inputs * area, s->out, s->stride, size, 0) &&
            grid(&it->b_columns, in, area, s->taps, s->dilation, size, 0) &&
@@ -158,7 +151,7 @@ int samerun_convolution(int what, int is_double, const int64_t *numbers, const v
     shape_t s;
     memcpy(&s, numbers, sizeof s);
     size_t real = is_double ? 8 : 4;
-    int64_t size[3], start[3], left[3], *batch[3] = {NULL, NULL, NULL};
+    int64_t size[3], start[3], left[3];
     samerun_multiplication it = {.batches = s.groups, .c = result, .bias = bias};
     int own, made, turned = what == GRADIENT_OF_INPUT;
     for (int i = 0; i < 3; i++) {
@@ -178,19 +171,10 @@ int samerun_convolution(int what, int is_double, const int64_t *numbers, const v
     it.a = what == GRADIENT_OF_WEIGHT ? gradient : weight;
     it.bias_batch = turned ? s.inputs / s.groups : s.outputs / s.groups;
     it.bias_row = 1;
-    made = what == FORWARD             ? forward(&s, &it, batch, size)
-           : what == GRADIENT_OF_INPUT ? gradient_of_input(&s, &it, batch, size, start)
-                                       : gradient_of_weight(&s, &it, batch, size);
-    it.a_batch = batch[0];
-    it.b_batch = batch[1];
-    it.c_batch = batch[2];
-    int answer = made ? samerun_multiply(&it, is_double) : -1;
-    samerun_axis_free(&it.a_rows);
-    samerun_axis_free(&it.a_k);
-    samerun_axis_free(&it.b_k);
-    samerun_axis_free(&it.b_columns);
-    samerun_axis_free(&it.c_columns);
-    for (int i = 0; i < 3; i++) free(batch[i]);
+    made = what == FORWARD             ? forward(&s, &it, size)
+           : what == GRADIENT_OF_INPUT ? gradient_of_input(&s, &it, size, start)
+                                       : gradient_of_weight(&s, &it, size);
+    int answer = samerun_multiply_and_free(&it, is_double, made);
     if (own) samerun_scratch_done(SCRATCH_IMAGE, copy);
     return answer;
 }

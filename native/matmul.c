@@ -1,19 +1,10 @@
 /* mm, bmm, mv, dot and linear, for operands in any layout. */
-#include <stdlib.h>
-
 #include "multiply.h"
 
 static int strided(samerun_axis *axis, int64_t size, int64_t stride) {
     if (!samerun_axis_new(axis, size)) return 0;
     for (int64_t i = 0; i < size; i++) axis->offset[i] = i * stride;
     samerun_axis_runs(axis);
-    return 1;
-}
-
-static int offsets(int64_t **to, int64_t size, int64_t stride) {
-    *to = malloc((size_t)(size + 1) * sizeof **to);
-    if (*to == NULL) return 0;
-    for (int64_t i = 0; i < size; i++) (*to)[i] = i * stride;
     return 1;
 }
 
@@ -24,16 +15,12 @@ int samerun_matmul(int is_double, const int64_t *dims, const void *a, const void
     int64_t m = dims[1], n = dims[2];
     const int64_t *as = dims + 4, *bs = dims + 7, *cs = dims + 10, *add = dims + 13;
     samerun_multiplication it = {.batches = dims[0], .m = m, .n = n, .k = dims[3], .a = a, .b = b, .c = c};
-    int64_t *batch[3] = {NULL, NULL, NULL};
     /* a * b == b * a: the longer side of the result lies along the vectors. */
     int turned = n < 8 && m > n;
-    int made = offsets(&batch[0], dims[0], as[0]) && offsets(&batch[1], dims[0], bs[0]) &&
-               offsets(&batch[2], dims[0], cs[0]) && strided(&it.a_rows, m, as[1]) &&
+    int made = samerun_steps(&it.a_batch, dims[0], as[0]) && samerun_steps(&it.b_batch, dims[0], bs[0]) &&
+               samerun_steps(&it.c_batch, dims[0], cs[0]) && strided(&it.a_rows, m, as[1]) &&
                strided(&it.a_k, dims[3], as[2]) && strided(&it.b_k, dims[3], bs[1]) &&
                strided(&it.b_columns, n, bs[2]) && strided(&it.c_columns, turned ? m : n, turned ? cs[1] : cs[2]);
-    it.a_batch = batch[0];
-    it.b_batch = batch[1];
-    it.c_batch = batch[2];
     it.c_row = cs[1];
     it.bias = bias;
     it.bias_batch = add[0];
@@ -41,26 +28,20 @@ int samerun_matmul(int is_double, const int64_t *dims, const void *a, const void
     it.bias_column = add[2];
     if (turned) {
         samerun_axis rows = it.a_rows, k = it.a_k;
+        int64_t *batch = it.a_batch;
         it.a_rows = it.b_columns;
         it.a_k = it.b_k;
         it.b_columns = rows;
         it.b_k = k;
         it.a = b;
         it.b = a;
-        it.a_batch = batch[1];
-        it.b_batch = batch[0];
+        it.a_batch = it.b_batch;
+        it.b_batch = batch;
         it.m = n;
         it.n = m;
         it.c_row = cs[2];
         it.bias_row = add[2];
         it.bias_column = add[1];
     }
-    int result = made ? samerun_multiply(&it, is_double) : -1;
-    samerun_axis_free(&it.a_rows);
-    samerun_axis_free(&it.a_k);
-    samerun_axis_free(&it.b_k);
-    samerun_axis_free(&it.b_columns);
-    samerun_axis_free(&it.c_columns);
-    for (int i = 0; i < 3; i++) free(batch[i]);
-    return result;
+    return samerun_multiply_and_free(&it, is_double, made);
 }

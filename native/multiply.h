@@ -8,7 +8,7 @@ typedef struct {
     int64_t batches, m, n, k;
     const void *a, *b;
     void *c;
-    const int64_t *a_batch, *b_batch, *c_batch; /* offsets of each batch */
+    int64_t *a_batch, *b_batch, *c_batch; /* offsets of each batch */
     samerun_axis a_rows, a_k, b_k, b_columns, c_columns;
     int64_t c_row;
     int a_slack, b_slack; /* the memory may be read 64 bytes beyond its end */
@@ -17,11 +17,13 @@ typedef struct {
 } samerun_multiplication;
 
 int samerun_axis_new(samerun_axis *axis, int64_t size);
-void samerun_axis_free(samerun_axis *axis);
 /* Fill in the runs once the offsets stand. */
 void samerun_axis_runs(samerun_axis *axis);
 
-/* 0, or -1 without memory. */
-int samerun_multiply(const samerun_multiplication *it, int is_double);
+/* size entries 0, stride, 2 stride, ...; 0 without memory. */
+int samerun_steps(int64_t **to, int64_t size, int64_t stride);
+
+/* Multiply, if all the tables were `made`, and free them. 0, or -1 without memory. */
+int samerun_multiply_and_free(samerun_multiplication *it, int is_double, int made);
 
 #endif

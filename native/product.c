@@ -1,4 +1,4 @@
-/* Products of matrices in blocks of 256 k: `samerun_multiply` runs one on the pool.
+/* Products of matrices in blocks of 256 k: `samerun_multiply_and_free` runs one on the pool.
  *
  * A product is cut into pieces of the result; each is computed by one thread from start to end, so no order of
  * additions depends on threads, on the cut or on the instruction set.
@@ -39,11 +39,15 @@ int samerun_axis_new(samerun_axis *axis, int64_t size) {
     return axis->offset != NULL && axis->run != NULL;
 }
 
-void samerun_axis_free(samerun_axis *axis) {
+static void axis_free(samerun_axis *axis) {
     free(axis->offset);
     free(axis->run);
-    axis->offset = NULL;
-    axis->run = NULL;
+}
+
+int samerun_steps(int64_t **to, int64_t size, int64_t stride) {
+    *to = malloc((size_t)(size + 1) * sizeof **to);
+    for (int64_t i = 0; *to != NULL && i < size; i++) (*to)[i] = i * stride;
+    return *to != NULL;
 }
 
 void samerun_axis_runs(samerun_axis *axis) {
@@ -228,7 +232,7 @@ static const samerun_product_kernels *kernels_now(int is_double) {
     return is_double ? &samerun_product_plain_f64 : &samerun_product_plain_f32;
 }
 
-int samerun_multiply(const samerun_multiplication *it, int is_double) {
+static int multiply(const samerun_multiplication *it, int is_double) {
     job_t job = {it, kernels_now(is_double), is_double ? 8 : 4, it->m, it->n, 1, 1, 0};
     if (it->batches == 0 || it->m == 0 || it->n == 0) return 0;
     if (it->k == 0) {
@@ -249,4 +253,17 @@ int samerun_multiply(const samerun_multiplication *it, int is_double) {
     /* The pool also sets the rounding of this thread right, so small products go through it too. */
     samerun_parallel(pieces, work > SMALL ? 1 : pieces, some_pieces, &job);
     return job.failed ? -1 : 0;
+}
+
+int samerun_multiply_and_free(samerun_multiplication *it, int is_double, int made) {
+    int answer = made ? multiply(it, is_double) : -1;
+    axis_free(&it->a_rows);
+    axis_free(&it->a_k);
+    axis_free(&it->b_k);
+    axis_free(&it->b_columns);
+    axis_free(&it->c_columns);
+    free(it->a_batch);
+    free(it->b_batch);
+    free(it->c_batch);
+    return answer;
 }

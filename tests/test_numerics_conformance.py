@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,10 +14,9 @@ from portable import at_level
 
 from samerun.numerics import conformance, library
 
-NATIVE = Path(__file__).resolve().parents[1] / "native"
-VECTORS = (NATIVE / "conformance" / "vectors.txt").read_text(encoding="utf-8")
-FLAGS = ["-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-SANITIZERS = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+ROOT = Path(__file__).resolve().parents[1]
+SANITIZERS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined"
+VECTORS = conformance.vectors()
 
 
 @pytest.mark.parametrize("level", library.levels())
@@ -27,45 +29,99 @@ def test_a_wrong_vector_is_found() -> None:
     row = next(iter(conformance.rows((33,))))
     wrong = VECTORS.replace(row.digest, "0" * 64)
     assert wrong != VECTORS
-    assert conformance.differences(wrong) == [(row, "0" * 64)]
+    assert conformance.differences(wrong, (33,)) == [(row, "0" * 64)]
 
 
-def compiled(folder: Path, *command: str) -> Path:
-    program = folder / "conformance"
-    sources = [path for path in NATIVE.glob("*.c") if path.name != "digest.c"]
-    done = subprocess.run(
-        [*command, *FLAGS, "-o", program, NATIVE / "tests" / "conformance.c", *sources, "-lm", "-pthread"],
-        capture_output=True, text=True,
+# --- samerun doctor --numerics ---------------------------------------------------------------------------------
+def doctor(*words: str, cwd: Path, source: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`source`: a folder with another copy of samerun."""
+    environment = {**os.environ, **variables}
+    if source is not None:
+        environment["PYTHONPATH"] = str(source)
+    return subprocess.run(
+        [sys.executable, "-m", "samerun", "doctor", *words],
+        cwd=cwd, env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    if done.returncode and "sanitize" in " ".join(command) and "cannot find" in done.stderr:
+
+
+def test_the_doctor_says_that_numbers_are_right(tmp_path: Path) -> None:
+    done = doctor("--numerics", "--json", "numerics.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "numerics.json").read_text())
+    assert (record["schema"], record["verdict"]) == (1, "clean")
+    said = record["numerics"]
+    assert said["rows"] == len(VECTORS.splitlines()) and said["different"] == []
+    assert said["level"] == library.level() and said["library"] is library.available()
+    assert f"{said['rows']} of {said['rows']}" in done.stdout and said["level"] in done.stdout
+
+
+def copy_of_samerun(folder: Path) -> Path:
+    shutil.copytree(ROOT / "src" / "samerun", folder / "samerun", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def test_the_doctor_finds_wrong_bits(tmp_path: Path) -> None:
+    source = copy_of_samerun(tmp_path / "other")
+    vectors = source / "samerun" / "numerics" / "vectors.txt"
+    lines = VECTORS.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("product float32 257 "))
+    lines[at] = "product float32 257 " + "0" * 64
+    vectors.write_text("\n".join(lines) + "\n")
+    done = doctor("--numerics", "--json", "-", cwd=tmp_path, source=source)
+    record = json.loads(done.stdout)
+    assert (done.returncode, record["verdict"]) == (1, "findings")
+    (wrong,) = record["numerics"]["different"]
+    assert (wrong["operator"], wrong["type"], wrong["n"], wrong["wanted"]) == ("product", "float32", 257, "0" * 64)
+    assert "product float32 257" in doctor("--numerics", cwd=tmp_path, source=source).stdout
+
+
+def test_the_doctor_says_where_no_library_was_built(tmp_path: Path) -> None:
+    source = copy_of_samerun(tmp_path / "other")
+    for built in (source / "samerun" / "numerics").glob("_portable*"):
+        built.unlink()
+    done = doctor("--numerics", cwd=tmp_path, source=source)
+    assert done.returncode == 0, done.stderr
+    assert "reference" in done.stdout and "was not built" in done.stdout and "gcc or clang" in done.stdout
+
+
+def test_trouble(tmp_path: Path) -> None:
+    for words, variables, said in (
+        (["--numerics", "train.py"], {}, "--numerics looks at this machine"),
+        (["--numerics"], {"SAMERUN_NUMERICS_LEVEL": "sse9"}, "this machine runs the levels"),
+    ):
+        done = doctor(*words, cwd=tmp_path, **variables)
+        assert done.returncode == 2 and said in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+# --- in C alone ------------------------------------------------------------------------------------------------
+def assert_prints_the_vectors(*options: str) -> None:
+    command = [sys.executable, str(ROOT / "tools" / "conformance.py"), *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if "sanitize" in " ".join(options) and "cannot find" in done.stderr:
         pytest.skip("the compiler has no sanitizers")
     assert done.returncode == 0, done.stderr
-    return program
-
-
-def assert_prints_the_vectors(*command: str | Path) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert set(done.stdout.splitlines()) == set(VECTORS.splitlines())
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_every_compiler_gives_the_vectors(tmp_path: Path, compiler: str) -> None:
+def test_every_compiler_gives_the_vectors(compiler: str) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler} here")
-    assert_prints_the_vectors(compiled(tmp_path, compiler, "-O3"))
+    assert_prints_the_vectors("--compiler", compiler)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here")
 @pytest.mark.parametrize("level", [name for name in library.levels() if name != "reference"])
-def test_sanitizers_find_nothing(tmp_path: Path, level: str) -> None:
-    assert_prints_the_vectors(compiled(tmp_path, "gcc", *SANITIZERS), level)
+def test_sanitizers_find_nothing(level: str) -> None:
+    assert_prints_the_vectors("--compiler", "gcc", f"--flags={SANITIZERS}", "--level", level)
 
 
 @pytest.mark.exhaustive
-def test_64_bit_arm_gives_the_vectors(tmp_path: Path) -> None:
+def test_64_bit_arm_gives_the_vectors() -> None:
     if shutil.which("aarch64-linux-gnu-gcc") is None or shutil.which("qemu-aarch64") is None:
         pytest.skip("needs gcc-aarch64-linux-gnu and qemu-user")
-    assert_prints_the_vectors("qemu-aarch64", compiled(tmp_path, "aarch64-linux-gnu-gcc", "-O3", "-static"))
+    assert_prints_the_vectors(
+        "--compiler", "aarch64-linux-gnu-gcc", "--flags=-static", "--emulator", "qemu-aarch64"
+    )  # fmt: skip

@@ -1,7 +1,7 @@
 /* Prints the conformance vectors as this machine computes them: conformance [LEVEL]
  *
  * No Python, no torch: for other architectures, emulators and sanitizers. The lines must be those of
- * native/conformance/vectors.txt, which tools/conformance.py wrote and explains.
+ * src/samerun/numerics/vectors.txt, which tools/conformance.py wrote and explains.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +25,9 @@ void samerun_norm_backward(int rms, const float *x, const float *grad, const flo
 void samerun_random(int normal, uint64_t seed, uint64_t position, float *out, int64_t n);
 void samerun_randint(uint64_t seed, uint64_t position, int64_t low, uint64_t range, int64_t *out, int64_t n);
 const char *samerun_function_name(int i);
+int samerun_matmul(int is_double, const int64_t *dims, const void *a, const void *b, void *c, const void *bias);
+int samerun_convolution(int what, int is_double, const int64_t *numbers, const void *image, const void *weight,
+                        const void *gradient, const void *bias, void *result);
 
 /* SHA-256 (FIPS 180-4) of at most 2^31 bytes. */
 static uint32_t turned_right(uint32_t x, int n) { return x >> n | x << (32 - n); }
@@ -141,6 +144,54 @@ static void rows_of(int64_t n, const float *x, const float *y, const float *any)
     free(out), free(wide), free(whole);
 }
 
+/* [m, k] @ [k, columns], both with their strides, to a contiguous result. */
+static void product(int is_double, int64_t m, int64_t columns, int64_t k, const int64_t strides[4], const void *a,
+                    const void *b, const void *bias, void *out) {
+    const int64_t dims[16] = {1, m, columns, k, 0, strides[0], strides[1], 0, strides[2], strides[3],
+                              0, columns, 1, 0, 0, 1};
+    if (samerun_matmul(is_double, dims, a, b, out, bias)) exit(2);
+}
+
+/* Class M with n as k, and with n as the number of rows. */
+static void products_of(int64_t n, const float *x, const float *y, const float *any) {
+    float small[COLUMNS * ROWS], plus[ROWS], *out = malloc((size_t)(n * COLUMNS * ROWS + COLUMNS * ROWS) * sizeof *out);
+    double *a = malloc((size_t)(n + 1) * sizeof *a), *b = malloc((size_t)(n * ROWS + 1) * sizeof *b), three[ROWS];
+    if (!out || !a || !b) exit(2);
+    fill(3, 0, small, COLUMNS * ROWS), fill(4, 0, plus, ROWS);
+    for (int64_t i = 0; i < n; i++) a[i] = x[i];
+    for (int64_t i = 0; i < n * ROWS; i++) b[i] = y[i];
+    product(0, ROWS, COLUMNS, n, (int64_t[]){n, 1, COLUMNS, 1}, x, y, NULL, out);
+    row32("product", n, out, ROWS * COLUMNS);
+    product(1, 1, ROWS, n, (int64_t[]){n, 1, ROWS, 1}, a, b, NULL, three);
+    row64("product", n, three, ROWS);
+    product(0, COLUMNS, ROWS, n, (int64_t[]){1, COLUMNS, 1, n}, x, y, NULL, out);
+    row32("product_of_columns", n, out, ROWS * COLUMNS);
+    product(0, n, ROWS, COLUMNS, (int64_t[]){COLUMNS, 1, ROWS, 1}, x, small, plus, out);
+    row32("product_plus_bias", n, out, n * ROWS);
+    product(0, 1, COLUMNS, n, (int64_t[]){n, 1, 1, n}, x, y, NULL, out);
+    row32("product_of_one_row", n, out, COLUMNS);
+    product(0, n, COLUMNS * ROWS, 1, (int64_t[]){1, 1, COLUMNS * ROWS, 1}, any, small, NULL, out);
+    row32("product_of_anything", n, out, n * COLUMNS * ROWS);
+    free(out), free(a), free(b);
+}
+
+/* Of an image of n columns: two rows, three channels, every other column, borders on both sides. */
+static void convolutions_of(int64_t n, const float *x) {
+    const int64_t width = (n - 1) / 2 + 1;
+    const int64_t numbers[22] = {1, 1, 3, 4, 1, 2, n, 1, 3, width, 1, 2, 3, 1, 1, 2, 0, 1, 1, 1, 1, 1};
+    float weight[72], bias[4], *g = malloc((size_t)(12 * width) * sizeof *g);
+    float *out = malloc((size_t)(12 * (n + width)) * sizeof *out), of_weight[72];
+    if (!g || !out) exit(2);
+    fill(3, 0, weight, 72), fill(4, 0, g, 12 * width), fill(5, 0, bias, 4);
+    if (samerun_convolution(0, 0, numbers, x, weight, NULL, bias, out)) exit(2);
+    row32("convolution", n, out, 12 * width);
+    if (samerun_convolution(1, 0, numbers, NULL, weight, g, NULL, out)) exit(2);
+    row32("convolution_gradient_of_input", n, out, 6 * n);
+    if (samerun_convolution(2, 0, numbers, x, NULL, g, NULL, of_weight)) exit(2);
+    row32("convolution_gradient_of_weight", n, of_weight, 72);
+    free(g), free(out);
+}
+
 int main(int argc, char **argv) {
     static const int64_t sizes[] = {0, 1, 31, 32, 33, 255, 256, 257, 4095, 4096, 4097, MOST};
     static float x[MOST * COLUMNS], y[MOST * COLUMNS], any[MOST];
@@ -150,6 +201,10 @@ int main(int argc, char **argv) {
     if (!found || !samerun_ready()) return 2;
     samerun_set_threads(3);
     fill(0, 0, x, MOST * COLUMNS), fill(1, 0, y, MOST * COLUMNS), fill(2, 1, any, MOST);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) rows_of(sizes[i], x, y, any);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        rows_of(sizes[i], x, y, any);
+        products_of(sizes[i], x, y, any);
+        if (sizes[i]) convolutions_of(sizes[i], x);
+    }
     return 0;
 }

@@ -37,6 +37,7 @@ FINDINGS = ("differs", "too late")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S",
               help="Seconds the program may take to its first optimizer step.")  # fmt: skip
 @click.option("--snippet", is_flag=True, help="Print the lines to put into a program, and nothing else.")
+@click.option("--numerics", is_flag=True, help="Compute the conformance vectors of portable() on this machine instead.")
 @click.option("--json", "json_to", metavar="FILE", help="Write the findings as JSON; - for standard output.")
 @click.option("--quiet", is_flag=True, help="No table for people.")
 @click.pass_context
@@ -47,18 +48,22 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     first optimizer step, the settings are read there, inside it, and it is ended. Exit code 0: everything is
     as it should be. 1: findings. 2: trouble.
 
+    With --numerics: whether the kernels behind samerun.portable() give the specified bits on this machine.
+
     \b
     Examples:
       samerun doctor
       samerun doctor train.py --epochs 1
       samerun doctor --json - -- torchrun --nproc-per-node 2 train.py
       samerun doctor --snippet
+      samerun doctor --numerics
     """
     if options["snippet"]:
         click.echo(SNIPPET, nl=False)
         return
     try:
-        code = doctor(ctx, **options)
+        numerics = options.pop("numerics")
+        code = look_at_numerics(ctx, options["json_to"], options["quiet"]) if numerics else doctor(ctx, **options)
     except SamerunError as error:
         click.echo(f"samerun: {error}", err=True)
         sys.exit(2)
@@ -95,6 +100,35 @@ def doctor(
     if json_to is not None:
         write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
     return 1 if findings else 0
+
+
+def look_at_numerics(ctx: click.Context, json_to: str | None, quiet: bool) -> int:
+    """The conformance vectors, computed here. Returns the exit code; raises SamerunError without torch."""
+    if ctx.meta[FORM]:
+        raise SamerunError(
+            "--numerics looks at this machine, and runs no program.",
+            hint="Leave the program away; `samerun check PROGRAM --vary all` is for programs.",
+        )
+    check_writable("--json", json_to)
+    if importlib.util.find_spec("torch") is None:
+        raise SamerunError("--numerics: torch is not installed.", hint="pip install torch")
+    from samerun.numerics.survey import survey
+    from samerun.report.progress import Counter
+
+    with Counter("conformance vectors", quiet) as counter:
+        seen = survey(counter)
+    record = {
+        "schema": 1, "samerun": __version__, "verdict": "findings" if seen["different"] else "clean", "numerics": seen,
+    }  # fmt: skip
+    if not quiet and json_to != "-":
+        from rich.console import Console
+
+        from samerun.report.numerics import show_numerics
+
+        show_numerics(record, Console(highlight=False))
+    if json_to is not None:
+        write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
+    return 1 if seen["different"] else 0
 
 
 def here(policy: dict[str, Any]) -> dict[str, Any]:

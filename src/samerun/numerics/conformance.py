@@ -3,19 +3,20 @@
 A row is "operator type n digest". The inputs of every row come from the stream of `SEED`: x and y are
 ((word >> 8) * 2^-24 - 0.5) * 16 of draws 0 and 1, `anything` has the words of draw 2 as bits, with NaN, infinities,
 subnormals and -0.0 among them. Bytes are little-endian; every NaN counts as the same one. The rows of a released
-version never change (native/conformance/vectors.txt; native/tests/conformance.c prints them without Python).
+version never change (vectors.txt; native/tests/conformance.c prints them without Python).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from samerun.numerics import activations, functions, norms, random, softmax, sums
+from samerun.numerics import activations, functions, norms, products, random, softmax, sums
 from samerun.numerics.reference import philox
 
 SEED = 20261121
@@ -93,6 +94,36 @@ def results(n: int) -> Iterator[tuple[str, torch.Tensor]]:
     yield "uniform", random.uniform([n], SEED, 7)
     yield "normal", random.normal([n], SEED, 7)
     yield "randint", random.randint(-5, 1000, [n], SEED, 7)
+    yield from _matrices(n, x, y, any_bits)
+    if n:
+        yield from _convolutions(n, x)
+
+
+def _matrices(n: int, x: torch.Tensor, y: torch.Tensor, any_bits: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """Class M with n as k, and with n as the number of rows."""
+    small, plus = usual(3, COLUMNS * ROWS).reshape(COLUMNS, ROWS), usual(4, ROWS)
+    yield "product", products.multiply(x[: ROWS * n].reshape(ROWS, n), y.reshape(n, COLUMNS))
+    yield "product", products.multiply(x[:n].double().reshape(1, n), y[: ROWS * n].double().reshape(n, ROWS))
+    yield "product_of_columns", products.multiply(x.reshape(n, COLUMNS).t(), y[: ROWS * n].reshape(ROWS, n).t())
+    yield "product_plus_bias", products.multiply(x.reshape(n, COLUMNS), small, plus)
+    yield "product_of_one_row", products.multiply(x[:n].reshape(1, n), y.reshape(COLUMNS, n).t())
+    yield "product_of_anything", products.multiply(any_bits.reshape(n, 1), small.reshape(1, -1))
+
+
+def _convolutions(n: int, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """Of an image of n columns: two rows, three channels, every other column, borders on both sides."""
+    image, weight = [1, 3, 2, n], [4, 3, 2, 3]
+    gradient = [1, 4, 3, (n - 1) // 2 + 1]
+    pixels, w, g = (
+        each.reshape(shape)
+        for each, shape in (
+            (x[: 6 * n], image), (usual(3, 72), weight), (usual(4, 12 * gradient[-1]), gradient),
+        )
+    )  # fmt: skip
+    how = ((1, 2), (1, 1), (1, 1), 1)
+    yield "convolution", products.convolve(products.FORWARD, pixels, w, gradient, usual(5, 4), *how)
+    yield "convolution_gradient_of_input", products.convolve(products.INPUT, image, w, g, None, *how)
+    yield "convolution_gradient_of_weight", products.convolve(products.WEIGHT, pixels, weight, g, None, *how)
 
 
 def rows(sizes: tuple[int, ...] = SIZES) -> Iterator[Row]:
@@ -102,12 +133,24 @@ def rows(sizes: tuple[int, ...] = SIZES) -> Iterator[Row]:
             yield Row(name, str(result.dtype).removeprefix("torch."), n, digest(result))
 
 
-def differences(expected: str) -> list[tuple[Row, str]]:
-    """The rows that this machine computes otherwise than `expected` (the text of a file of vectors) says."""
+def vectors() -> str:
+    """The text of the file of vectors."""
+    return Path(__file__).with_name("vectors.txt").read_text(encoding="utf-8")
+
+
+def differences(
+    expected: str, sizes: tuple[int, ...] = SIZES, seen: Callable[[Row], None] | None = None
+) -> list[tuple[Row, str]]:
+    """The rows that this machine computes otherwise than `expected` (the text of a file of vectors) says.
+
+    `seen` is called with every row that was computed.
+    """
     wanted = dict(line.rsplit(" ", 1) for line in expected.splitlines() if line)
     found = []
-    for row in rows():
+    for row in rows(sizes):
         key = f"{row.operator} {row.type} {row.n}"
         if wanted.get(key) != row.digest:
             found.append((row, wanted.get(key, "no such row")))
+        if seen is not None:
+            seen(row)
     return found

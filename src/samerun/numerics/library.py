@@ -8,14 +8,13 @@ on how many.
 from __future__ import annotations
 
 import ctypes
-import importlib.machinery
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
+from samerun.base.native import built
 
 LEVEL_VARIABLE = "SAMERUN_NUMERICS_LEVEL"
 """Environment variable: a level's name, or ``reference`` to do without the library."""
@@ -100,17 +99,13 @@ def follow_torch() -> None:
 
 def load() -> Any:
     """The library, or None: not built, built for another machine, or numbers do not behave here."""
-    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-        path = Path(__file__).with_name(f"_portable{suffix}")
-        if path.exists():
-            break
-    else:
-        return None
+    library = built(__file__, "_portable")
     try:
-        library = ctypes.CDLL(str(path))
+        if library is None or not library.samerun_ready():
+            return None
         library.samerun_level_name.restype = ctypes.c_char_p
-        return library if library.samerun_ready() else None
-    except (OSError, AttributeError):
+        return library
+    except AttributeError:  # built by another version
         return None
 
 

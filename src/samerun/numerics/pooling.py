@@ -1,12 +1,15 @@
 """Average pooling over 1, 2 or 3 dimensions. (Maximum pooling only chooses: class E, torch's own is exact.)
 
 A window is summed by class S, its taps in row-major order; taps outside of x are absent. Then one division.
+Sizes and settings have one value for each pooled dimension, which are the last ones of x.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -14,6 +17,7 @@ from samerun.numerics import sums
 from samerun.numerics.tensors import compute_type
 
 Sizes = Sequence[int]
+LANES, BLOCK = 32, 4096
 
 
 def _counts(size: int, kernel: int, stride: int, padding: int, out: int, include_padding: bool) -> torch.Tensor:
@@ -41,6 +45,39 @@ def _divisors(
     return torch.full_like(found, divisor) if divisor else found
 
 
+def _part(x: torch.Tensor, of_last_dimensions: Sequence[slice]) -> torch.Tensor:
+    where: Any = (..., *of_last_dimensions)
+    return x[where]
+
+
+def _taps(x: torch.Tensor, kernel: Sizes, stride: Sizes, outs: Sizes) -> Iterator[torch.Tensor]:
+    """Of each window the first value, of each the second, ..."""
+    for firsts in itertools.product(*map(range, kernel)):
+        every = zip(firsts, outs, stride, strict=True)
+        yield _part(x, [slice(at, at + (out - 1) * step + 1, step) for at, out, step in every])
+
+
+def _window_sums(x: torch.Tensor, kernel: Sizes, stride: Sizes, outs: Sizes) -> torch.Tensor:
+    """Class S over each window: its lanes and their tree, written for all windows at once."""
+    n = len(kernel)
+    if math.prod(kernel) > BLOCK:
+        for dim in range(n):
+            x = x.unfold(-n, kernel[dim], stride[dim]).narrow(-n - 1, 0, outs[dim])
+        return sums.tree("x", x, list(range(x.ndim - n, x.ndim)))
+    lanes: list[torch.Tensor] = []
+    for number, tap in enumerate(_taps(x, kernel, stride, outs)):
+        if number < LANES:
+            lanes.append(tap)
+        else:
+            lanes[number % LANES] = lanes[number % LANES] + tap
+    half = LANES // 2
+    while half:
+        for lane in range(half, len(lanes)):
+            lanes[lane - half] = lanes[lane - half] + lanes[lane]
+        lanes, half = lanes[:half], half // 2
+    return lanes[0]
+
+
 def avg_pool(
     x: torch.Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = (), ceil_mode: bool = False,
     include_padding: bool = True, divisor: int | None = None,
@@ -54,13 +91,11 @@ def avg_pool(
     for dim in reversed(range(n)):
         needed = (outs[dim] - 1) * stride[dim] + kernel[dim]
         margins += [padding[dim], max(0, needed - padding[dim] - x.shape[dim - n])]
-    # The identity of addition stands for taps that are not there.
-    wide = torch.nn.functional.pad(x.detach().to(dtype), margins, value=-0.0)
-    for dim in range(n):
-        wide = wide.unfold(-n, kernel[dim], stride[dim]).narrow(-n - 1, 0, outs[dim])
-    total = sums.tree("x", wide, list(range(wide.ndim - n, wide.ndim)))
+    wide = x.detach().to(dtype)
+    if any(margins):  # the identity of addition stands for taps that are not there
+        wide = torch.nn.functional.pad(wide, margins, value=-0.0)
     divisors = _divisors(x, kernel, stride, padding, outs, include_padding, divisor)
-    return (total / divisors.to(dtype)).to(x.dtype)
+    return (_window_sums(wide, kernel, stride, outs) / divisors.to(dtype)).to(x.dtype)
 
 
 def avg_pool_backward(
@@ -77,31 +112,53 @@ def avg_pool_backward(
     room = [max(room[dim], padding[dim] + x.shape[dim - n]) for dim in range(n)]
     out = torch.zeros([*x.shape[:-n], *room], dtype=dtype)
     # Of the windows over a value, the one that has it at its last tap comes first.
-    for tap in reversed(range(math.prod(kernel))):
-        place = out
-        for dim in reversed(range(n)):
-            tap, first = divmod(tap, kernel[dim])
-            place = place.narrow(dim - n, first, (outs[dim] - 1) * stride[dim] + 1)
-            slices = [slice(None)] * place.ndim
-            slices[dim - n] = slice(None, None, stride[dim])
-            place = place[tuple(slices)]
+    for place in reversed(list(_taps(out, kernel, stride, outs))):
         place += terms
     for dim in range(n):
         out = out.narrow(dim - n, padding[dim], x.shape[dim - n])
     return out.to(x.dtype)
 
 
+def _even(x: torch.Tensor, outs: Sizes) -> list[int] | None:
+    """The window's size where all stretches are equally long, else None."""
+    sizes = x.shape[-len(outs) :]
+    if any(out == 0 or size % out for size, out in zip(sizes, outs, strict=True)):
+        return None
+    return [size // out for size, out in zip(sizes, outs, strict=True)]
+
+
+def _stretches(x: torch.Tensor, outs: Sizes) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """Each window: where it lies in x, and where its mean lies. It ends at ceil((i + 1) * size / out)."""
+    sizes = x.shape[-len(outs) :]
+    for at in itertools.product(*map(range, outs)):
+        window = (slice(i * s // out, -(-(i + 1) * s // out)) for i, s, out in zip(at, sizes, outs, strict=True))
+        yield tuple(window), tuple(slice(i, i + 1) for i in at)
+
+
 def adaptive_avg_pool(x: torch.Tensor, outs: Sizes) -> torch.Tensor:
     """The mean of outs[d] stretches a dimension: from floor(i*size/out) to ceil((i+1)*size/out)."""
-    n = len(outs)
+    kernel = _even(x, outs)
+    if kernel is not None and 0 not in kernel:
+        return avg_pool(x, kernel)
     dtype = compute_type("adaptive_avg_pool", x)
-    wide, result = x.detach().to(dtype), torch.empty([*x.shape[:-n], *outs], dtype=dtype)
-    for number in range(math.prod(outs)):
-        window, place, left = wide, result, number
-        for dim in reversed(range(n)):
-            left, i = divmod(left, outs[dim])
-            size = x.shape[dim - n]
-            start, end = i * size // outs[dim], -(-(i + 1) * size // outs[dim])
-            window, place = window.narrow(dim - n, start, end - start), place.narrow(dim - n, i, 1)
-        place.copy_(sums.mean(window, list(range(x.ndim - n, x.ndim)), keepdim=True))
+    over = list(range(x.ndim - len(outs), x.ndim))
+    wide, result = x.detach().to(dtype), torch.empty([*x.shape[: x.ndim - len(outs)], *outs], dtype=dtype)
+    for window, place in _stretches(x, outs):
+        _part(result, place).copy_(sums.mean(_part(wide, window), over, keepdim=True))
     return result.to(x.dtype)
+
+
+def adaptive_avg_pool_backward(grad: torch.Tensor, x: torch.Tensor, n: int) -> torch.Tensor:
+    """The gradient of x, pooled over its last n dimensions: from +0.0 on, grad / size of each stretch over a value,
+    in ascending stretch.
+    """
+    outs = grad.shape[-n:]
+    kernel = _even(x, outs)
+    if kernel is not None and 0 not in kernel:
+        return avg_pool_backward(grad, x, kernel)
+    dtype = compute_type("adaptive_avg_pool", grad, x)
+    wide, out = grad.detach().to(dtype), torch.zeros(x.shape, dtype=dtype)
+    for window, place in _stretches(x, outs):
+        part = _part(out, window)
+        part += _part(wide, place) / torch.full((), math.prod(part.shape[-len(outs) :]), dtype=dtype)
+    return out.to(x.dtype)

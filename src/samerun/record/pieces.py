@@ -7,7 +7,6 @@ The C library borrows the OpenMP threads that torch computes with. They are awak
 from __future__ import annotations
 
 import ctypes
-import importlib.machinery
 import os
 import sys
 import threading
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from xxhash import xxh3_128, xxh3_128_digest
+
+from samerun.base.native import built
 
 PIECE = 1 << 16
 """Bytes. Memory of at least two pieces is digested in pieces; the last one takes what is left over."""
@@ -87,22 +88,17 @@ class Running:
 
 def load() -> Any:
     """The C function, or None."""
-    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-        path = Path(__file__).with_name(f"_digest{suffix}")
-        if path.exists():
-            break
-    else:
-        return None
+    library = built(__file__, "_digest")
     try:
-        library = ctypes.CDLL(str(path))
-        function = library.samerun_digest_pieces
-        ready = library.samerun_digest_ready()
-    except (OSError, AttributeError):  # built for another machine, or by another version
+        if library is None or not library.samerun_digest_ready():
+            return None
+        function: Any = library.samerun_digest_pieces
+    except AttributeError:  # built by another version
         return None
     u64 = ctypes.c_uint64
     function.argtypes = [ctypes.c_void_p, u64, u64, u64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
     function.restype = None
-    return function if ready else None
+    return function
 
 
 _native = load()

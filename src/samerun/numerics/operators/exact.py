@@ -42,11 +42,9 @@ ROUND_ONCE = words("""
 """)
 
 ORDERED = words("""
-    max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d
-    avg_pool3d_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d
-    _adaptive_avg_pool3d_backward adaptive_max_pool2d_backward upsample_nearest1d_backward
-    upsample_nearest2d_backward upsample_nearest3d_backward reflection_pad1d_backward reflection_pad2d_backward
-    replication_pad1d_backward replication_pad2d_backward
+    max_pool2d_with_indices_backward max_pool3d_with_indices_backward adaptive_max_pool2d_backward
+    upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward reflection_pad1d_backward
+    reflection_pad2d_backward replication_pad1d_backward replication_pad2d_backward
 """)
 
 OVERLOADS = words("max.dim min.dim sort.stable scatter.src scatter.value scatter_.src scatter_.value")

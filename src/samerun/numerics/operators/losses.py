@@ -116,12 +116,11 @@ def _smooth(strict: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]
 
 @widened
 def binary_cross_entropy(x: Tensor, y: Tensor, w: Tensor | None = None, reduction: int = MEAN) -> Tensor:
-    """-(y * max(log(x), -100) + (1 - y) * max(log(1 - x), -100)) * w."""
+    """((y - 1) * max(log1p(-x), -100) - y * max(log(x), -100)) * w. (log1p(-x) is one rounding, log(1 - x) two.)"""
     if x.numel() and not bool(((x >= 0) & (x <= 1)).all()):
         raise RuntimeError("all elements of input should be between 0 and 1")
-    left = torch.mul(y, torch.clamp(log(x), min=-100))
-    right = torch.mul(torch.rsub(y, 1), torch.clamp(log(torch.rsub(x, 1)), min=-100))
-    terms = torch.neg(torch.add(left, right))
+    no, yes = torch.clamp(log1p(torch.neg(x)), min=-100), torch.clamp(log(x), min=-100)
+    terms = torch.sub(torch.mul(torch.sub(y, 1), no), torch.mul(y, yes))
     return _reduced(terms if w is None else torch.mul(terms, w), reduction)
 
 

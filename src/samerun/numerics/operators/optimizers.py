@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,13 +11,22 @@ from torch import Tensor
 from samerun.numerics.operators.declare import Members
 
 
-def _found_inf(found: Tensor | None) -> bool:
-    return found is not None and bool(found)
+def _stepping(
+    params: Sequence[Tensor], grads: Sequence[Tensor], scale: Tensor | None, found: Tensor | None, maximize: bool
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Number, parameter and gradient of each; nothing where GradScaler found an infinity.
+
+    GradScaler divides; the quotient is also written back, as torch's fused kernels do.
+    """
+    if found is not None and bool(found):
+        return
+    for at, p in enumerate(params):
+        g = grads[at] if scale is None else grads[at].div_(scale)
+        yield at, p, torch.neg(g) if maximize else g
 
 
-def _unscaled(g: Tensor, scale: Tensor | None) -> Tensor:
-    """GradScaler divides; the quotient is also written back, as torch's fused kernels do."""
-    return g if scale is None else g.div_(scale)
+def _decayed(g: Tensor, p: Tensor, weight_decay: float) -> Tensor:
+    return torch.add(g, torch.mul(p, weight_decay)) if weight_decay != 0 else g
 
 
 def whole_power(base: float, exponent: float) -> float:
@@ -49,18 +58,12 @@ def _adam(decoupled: bool) -> Any:
         grad_scale: Tensor | None = None,
         found_inf: Tensor | None = None,
     ) -> None:
-        if _found_inf(found_inf):
-            return
         rate = float(lr)
-        for at, p in enumerate(params):
-            g = _unscaled(grads[at], grad_scale)
-            g = torch.neg(g) if maximize else g
+        for at, p, gradient in _stepping(params, grads, grad_scale, found_inf, maximize):
             t = float(steps[at])
-            if weight_decay != 0:
-                if decoupled:
-                    p.mul_(1 - rate * weight_decay)
-                else:
-                    g = torch.add(g, torch.mul(p, weight_decay))
+            if decoupled and weight_decay != 0:
+                p.mul_(1 - rate * weight_decay)
+            g = gradient if decoupled else _decayed(gradient, p, weight_decay)
             m, v = firsts[at], seconds[at]
             m.add_(torch.mul(torch.sub(g, m), 1 - beta1))
             v.mul_(beta2).add_(torch.mul(torch.mul(g, 1 - beta2), g))
@@ -90,14 +93,9 @@ def sgd(
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
 ) -> None:
-    if _found_inf(found_inf):
-        return
     rate = float(lr)
-    for at, p in enumerate(params):
-        g = _unscaled(grads[at], grad_scale)
-        g = torch.neg(g) if maximize else g
-        if weight_decay != 0:
-            g = torch.add(g, torch.mul(p, weight_decay))
+    for at, p, gradient in _stepping(params, grads, grad_scale, found_inf, maximize):
+        g = _decayed(gradient, p, weight_decay)
         if momentum != 0:
             m = momenta[at]
             if is_first_step:

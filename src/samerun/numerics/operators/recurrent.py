@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -78,37 +79,19 @@ def _layers(
 
 
 def lstm(
-    x: Tensor,
-    state: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    has_biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
+    x: Tensor, state: Sequence[Tensor], weights: Sequence[Tensor], *settings: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What torch.lstm computes for a tensor of whole sequences."""
-    if batch_first:
-        x = x.transpose(0, 1)
-    y, h, c = _layers(x, None, state, weights, has_biases, layers, dropout, train, bidirectional)
+    """What torch.lstm computes for a tensor of whole sequences. The last setting is `batch_first`."""
+    *rest, batch_first = settings
+    y, h, c = _layers(x.transpose(0, 1) if batch_first else x, None, state, weights, *rest)
     return (y.transpose(0, 1) if batch_first else y), h, c
 
 
 def lstm_of_packed(
-    x: Tensor,
-    batch_sizes: Tensor,
-    state: Sequence[Tensor],
-    weights: Sequence[Tensor],
-    has_biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
+    x: Tensor, batch_sizes: Tensor, state: Sequence[Tensor], weights: Sequence[Tensor], *settings: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What torch.lstm computes for a packed sequence."""
-    sizes = batch_sizes.tolist()
-    return _layers(x, sizes, state, weights, has_biases, layers, dropout, train, bidirectional)
+    return _layers(x, batch_sizes.tolist(), state, weights, *settings)
 
 
 COMPOSED: Members = {"aten::lstm.input": lstm, "aten::lstm.data": lstm_of_packed}

@@ -21,6 +21,7 @@ from samerun.numerics.operators import (
     matmul,
     norms,
     optimizers,
+    pooling,
     random,
     recurrent,
     reductions,
@@ -30,8 +31,8 @@ from samerun.numerics.operators.declare import Handler, Members, NotInTable
 from samerun.numerics.operators.exact import EXACT, EXACT_OVERLOADS
 
 FAMILIES = (
-    arithmetic, extremes, functions, reductions, softmax, norms, losses, matmul, convolution, indexing, interpolation,
-    random, optimizers,
+    arithmetic, extremes, functions, reductions, softmax, norms, losses, matmul, convolution, pooling, indexing,
+    interpolation, random, optimizers,
 )  # fmt: skip
 COMPOSED: Members = {**attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED}
 """Written in other operators of the table, which are looked up in turn."""
