@@ -80,15 +80,10 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
 def _compare(folder: str, a: str, b: str, json_to: str | None, quiet: bool) -> int:
     from samerun.record.receipt import remote
     from samerun.record.receipt.diff import diff, side_from
+    from samerun.report.answer import answer
+    from samerun.report.diff import show
 
     with remote.fetched(folder, a) as one, remote.fetched(folder, b) as other:
         record: dict[str, Any] = {"schema": 1, "samerun": __version__, **diff(side_from(one), side_from(other))}
-    if not quiet and json_to != "-":
-        from rich.console import Console
-
-        from samerun.report.diff import show
-
-        show(record, Console(highlight=False))
-    if json_to is not None:
-        write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
+    answer(record, show, json_to, quiet)
     return EXIT_CODES[record["verdict"]]
