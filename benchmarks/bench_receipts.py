@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -54,23 +55,33 @@ def compare(steps: int) -> None:
         print(f"samerun diff of 2 x {steps} steps: {min(seconds):.2f} s, median {statistics.median(seconds):.2f} s")
 
 
-def index(count: int) -> None:
-    """A folder of so many receipts, listed by the command."""
-    from receipts import made
+def index(count: int, steps: int) -> None:
+    """A folder of so many receipts of so many steps each, listed by the command."""
+    from receipts import made, section
 
     from samerun.record.receipt.canonical import to_text
 
     with tempfile.TemporaryDirectory() as folder:
-        receipt = made().receipt
+        receipt = made(section(steps=steps)).receipt
+        receipt["circumstances"]["began"] = "BEGAN"
+        before, after = to_text(receipt).split("BEGAN")
         for number in range(count):
-            receipt["circumstances"]["began"] = f"2026-11-21T{number:012}"
-            (Path(folder) / f"{number}.json").write_text(to_text(receipt))
-        for what in ("first time", "second", "third", "fourth", "fifth"):
-            begin = time.perf_counter()
+            (Path(folder) / f"{number}.json").write_text(f"{before}2026-11-21T{number:012}{after}")
+        print(f"{count} receipts of {len(before) + len(after)} bytes")
+        for what in ("first time", "second", "third", "fourth", "one is new", "again"):
+            if what == "one is new":
+                (Path(folder) / "new.json").write_text(f"{before}2026-11-22{after}")
+            begin, cpu = time.perf_counter(), cpu_seconds()
             words = [sys.executable, "-m", "samerun", "log", folder]
             subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-            print(f"samerun log of {count} receipts, {what}: {time.perf_counter() - begin:.2f} s")
+            print(f"samerun log, {what}: {time.perf_counter() - begin:.2f} s, CPU {cpu_seconds() - cpu:.2f} s")
             time.sleep(2)
+
+
+def cpu_seconds() -> float:
+    """Of the children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 RANK = """
@@ -111,15 +122,15 @@ def reduce(ranks: int, floats: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("compare", "index", "reduce"))
-    parser.add_argument("--steps", type=int, default=10_000_000)
+    parser.add_argument("--steps", type=int, help="compare: 10 million; index: 60")
     parser.add_argument("--receipts", type=int, default=100_000)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--floats", type=int, default=4_000_000)
     options = parser.parse_args()
     if options.what == "compare":
-        compare(options.steps)
+        compare(options.steps or 10_000_000)
     elif options.what == "index":
-        index(options.receipts)
+        index(options.receipts, options.steps or 60)
     else:
         reduce(options.ranks, options.floats)
 

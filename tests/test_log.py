@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -17,7 +19,8 @@ from checking import samerun
 from receipts import made, section
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import index, receipt_file, remote
+from samerun.record.receipt import canonical, index, many_entries, receipt_file, remote
+from samerun.report import count
 
 
 def put(folder: Path, name: str, began: str, word: str = "train.py", **parts: Any) -> None:
@@ -79,6 +82,92 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
         index.entries(tmp_path / "nothing")
 
 
+@pytest.fixture
+def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """40 receipts and two files that are none, read by two workers, three at a time."""
+    text = canonical.to_text({**made().receipt, "circumstances": {"began": "BEGAN"}})
+    for number in range(40):
+        (tmp_path / f"{number:02}.json").write_text(text.replace("BEGAN", f"2026-{number:02}"))
+    (tmp_path / "cut.json").write_text(text[:500])
+    (tmp_path / "deep.json").write_text("[" * 1000)
+    monkeypatch.setattr(many_entries, "AT_ONCE", 3)
+    monkeypatch.setattr(many_entries, "WORTH_IT", 0)
+    monkeypatch.setattr(many_entries, "_cores", lambda: 2)
+    return tmp_path
+
+
+def test_workers_read_what_one_process_reads(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, int]] = []
+    by_workers = index.entries(many, progress=lambda *call: calls.append(call))
+    assert calls == [(3 * number, 42) for number in range(1, 15)]
+    assert [one.file for one in by_workers if one.problem] == ["cut.json", "deep.json"] and len(by_workers) == 42
+    shutil.rmtree(many / ".samerun")
+    monkeypatch.setattr(many_entries, "WORTH_IT", 1000)
+    assert index.entries(many) == by_workers
+    assert not multiprocessing.active_children()
+
+
+def test_what_killed_workers_were_told_is_read_all_the_same(many: Path) -> None:
+    def kill(done: int, _: int) -> None:
+        for child in multiprocessing.active_children()[: 1 if done < 20 else 2]:
+            child.kill()
+
+    assert len(index.entries(many, progress=kill)) == 42
+
+
+def test_a_first_time_that_was_broken_off_goes_on(many: Path) -> None:
+    def enough(done: int, _: int) -> None:
+        if done >= 15:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        index.entries(many, progress=enough)
+    assert not multiprocessing.active_children()
+    calls: list[int] = []
+    assert len(index.entries(many, progress=lambda _, of: calls.append(of))) == 42
+    assert set(calls) == {42 - 15}
+
+
+def test_a_killed_listing_leaves_no_worker_behind(many: Path) -> None:
+    program = (
+        "import os, signal, multiprocessing\nfrom pathlib import Path\n"
+        "from samerun.record.receipt import index, many_entries\n"
+        "many_entries.AT_ONCE, many_entries.WORTH_IT, many_entries._cores = 3, 0, lambda: 2\n"
+        "def die(*_):\n"
+        "    print(*(child.pid for child in multiprocessing.active_children()), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if __name__ == '__main__':\n    index.entries(Path('.'), progress=die)\n"
+    )
+    (many / "program.py").write_text(program)
+    done = subprocess.run([sys.executable, "program.py"], cwd=many, capture_output=True, text=True, timeout=60)
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 2 and done.returncode == -signal.SIGKILL, done.stderr
+    end = time.monotonic() + 20
+    while any(living(pid) for pid in pids):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert len(index.entries(many)) == 42
+
+
+def living(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_how_far_a_long_reading_is_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(count, "QUIET_SECONDS", 0.0)
+    for quiet in (False, True):
+        with count.Count("receipts read", quiet) as progress:
+            progress(500, 2000)
+            progress(1000, 2000)  # too soon for another line
+    assert capsys.readouterr().err == "samerun: 500 of 2000 receipts read\n"
+    with count.Count("receipts read", False) as progress:
+        pass
+    assert capsys.readouterr().err == ""
+
+
 READER = """
 import sys
 from pathlib import Path
@@ -125,16 +214,66 @@ def test_the_command(folder: Path) -> None:
     assert samerun(["log", "nowhere"], folder).returncode == 2
 
 
-def test_remote_folders(folder: Path) -> None:
+@pytest.fixture
+def memory(folder: Path) -> Any:
     fsspec = pytest.importorskip("fsspec")
-    memory = fsspec.filesystem("memory")
+    system = fsspec.filesystem("memory")
     for path in folder.glob("*.json"):
-        memory.pipe_file(f"/samerun-test/{path.name}", path.read_bytes())
-    assert names(remote.entries("memory://samerun-test")) == ["notes.json", "a.json", "b.json", "c.json"]
+        system.pipe_file(f"/samerun-test/{path.name}", path.read_bytes())
+    yield system
+    system.rm("/samerun-test", recursive=True)
+
+
+def test_remote_folders(folder: Path, memory: Any) -> None:
+    calls: list[tuple[int, int]] = []
+    found = remote.entries("memory://samerun-test", progress=lambda *call: calls.append(call))
+    assert names(found) == ["notes.json", "a.json", "b.json", "c.json"] and calls == [(4, 4)]
     assert names(remote.entries("memory://samerun-test", "train", 1)) == ["b.json"]
+    here = index.entries(folder)
+    assert [(one.file, one.digest, one.problem) for one in found] == [(e.file, e.digest, e.problem) for e in here]
     with remote.fetched("memory://samerun-test", "a.json") as path:
         assert receipt_file.read(path)["circumstances"]["began"] == "2026-01-01"
-    with pytest.raises(SamerunError, match="cannot be"):
-        remote.entries("nosuchthing://x")
     done = samerun(["log", "--last", "--command", "train", f"file://{folder}"], folder)
     assert done.stdout == f"file://{folder}/b.json\n", done.stderr
+    put(folder, "e.json", "2026-01-05", sections=[section(steps=3000, other={(2, "loss"): "x"})])
+    put(folder, "f.json", "2026-01-06", sections=[section(steps=3000)])
+    done = samerun(["log", "--diff", "--json", "-", f"file://{folder}"], folder)
+    assert done.returncode == 1 and json.loads(done.stdout)["first_difference"]["step"] == 2, done.stderr
+
+
+def test_one_remote_receipt_that_cannot_be_read(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = type(memory).cat_file
+
+    def fails(self: Any, path: str, *words: Any, **named: Any) -> Any:
+        if path.endswith("a.json"):
+            raise PermissionError("not yours")
+        return whole(self, path, *words, **named)
+
+    monkeypatch.setattr(type(memory), "cat_file", fails)
+    found = {one.file: one.problem for one in remote.entries("memory://samerun-test")}
+    assert "not yours" in found["a.json"] and not found["b.json"]
+
+
+@pytest.mark.parametrize(
+    "address, said",
+    [
+        ("nosuchthing://x", "nosuchthing"),
+        ("memory://nowhere", "cannot be read"),
+        ("s3://bucket/runs", "s3fs"),
+        ("gs://bucket/runs", "gcsfs"),
+    ],
+)
+def test_remote_folders_that_cannot_be_reached(address: str, said: str, tmp_path: Path) -> None:
+    """Packages that are not there are named."""
+    pytest.importorskip("fsspec")
+    if said in ("s3fs", "gcsfs") and importlib.util.find_spec(said) is not None:
+        pytest.skip(f"{said} is installed")
+    done = samerun(["log", address], tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith(f"samerun: {address} ") and said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_fsspec_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "fsspec.py").write_text("raise ImportError('not here')")
+    done = samerun(["log", "s3://bucket/runs"], tmp_path, PYTHONPATH=f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    assert done.returncode == 2 and "pip install 'samerun[remote]'" in done.stderr

@@ -19,7 +19,7 @@ import click
 from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.launch import with_bootstrap
-from samerun.base.program_command import FORM, ProgramCommand, check_writable, target_of, write_result
+from samerun.base.program_command import FORM, ProgramCommand, check_writable, target_of
 from samerun.control.hold_options import hold_options
 from samerun.control.survey_inside import AT_END, VARIABLE
 
@@ -91,14 +91,10 @@ def doctor(
         seen["program"] = None
     findings = [one for one in seen["switches"] if one["verdict"] in FINDINGS]
     record = {"schema": 1, "samerun": __version__, "verdict": "findings" if findings else "clean", **seen}
-    if not quiet and json_to != "-":
-        from rich.console import Console
+    from samerun.report.answer import answer
+    from samerun.report.switches import show
 
-        from samerun.report.switches import show
-
-        show(record, Console(highlight=False), everything)
-    if json_to is not None:
-        write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
+    answer(record, lambda told, console: show(told, console, everything), json_to, quiet)
     return 1 if findings else 0
 
 

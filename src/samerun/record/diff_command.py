@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.program_command import check_writable, write_result
+from samerun.base.program_command import check_writable
 from samerun.base.records import EXIT_CODES
 
 
@@ -34,16 +33,12 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
       samerun diff --ignore-output '*.log' a.json b.json
       samerun diff saved/control-1 saved/varied
     """
+    from samerun.report.answer import answer
+    from samerun.report.diff import show
+
     try:
         record = compared(a, b, ignore_output, json_to)
-        if not quiet and json_to != "-":
-            from rich.console import Console
-
-            from samerun.report.diff import show
-
-            show(record, Console(highlight=False))
-        if json_to is not None:
-            write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
+        answer(record, show, json_to, quiet)
     except SamerunError as error:
         click.echo(f"samerun: {error}", err=True)
         sys.exit(2)

@@ -29,8 +29,8 @@ def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_
     """The receipts of a folder, the newest last.
 
     samerun run --receipt FOLDER/ puts a new one there. An index in the folder keeps the list fast; it can be
-    deleted at any time. FOLDER may be an address that fsspec knows (memory://, s3://): receipts are then read
-    from there, without an index.
+    deleted at any time, and a first listing that was broken off goes on. FOLDER may be an address that fsspec
+    knows (memory://, s3://): receipts are then read from there, without an index.
 
     \b
     Examples:
@@ -50,11 +50,13 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
     """Do it; returns the exit code."""
     from samerun.record.receipt import remote
     from samerun.record.receipt.index import entries
+    from samerun.report.count import Count
 
     check_writable("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
     far = remote.is_address(folder)
-    found = remote.entries(folder, text, wanted) if far else entries(Path(folder), text, wanted)
+    with Count("receipts read", quiet) as progress:
+        found = remote.entries(folder, text, wanted, progress) if far else entries(Path(folder), text, wanted, progress)
     if last or compare:
         found = [one for one in found if not one.problem]
         if len(found) < (wanted or 0):
@@ -78,15 +80,10 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
 def _compare(folder: str, a: str, b: str, json_to: str | None, quiet: bool) -> int:
     from samerun.record.receipt import remote
     from samerun.record.receipt.diff import diff, side_from
+    from samerun.report.answer import answer
+    from samerun.report.diff import show
 
     with remote.fetched(folder, a) as one, remote.fetched(folder, b) as other:
         record: dict[str, Any] = {"schema": 1, "samerun": __version__, **diff(side_from(one), side_from(other))}
-    if not quiet and json_to != "-":
-        from rich.console import Console
-
-        from samerun.report.diff import show
-
-        show(record, Console(highlight=False))
-    if json_to is not None:
-        write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
+    answer(record, show, json_to, quiet)
     return EXIT_CODES[record["verdict"]]

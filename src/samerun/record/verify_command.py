@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -14,7 +13,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.program_command import FORM, WORDS, ProgramCommand, check_writable, write_result
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, check_writable
 from samerun.base.records import EXIT_CODES
 from samerun.base.target import Target, resolve
 from samerun.base.text import shown
@@ -48,16 +47,12 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
       samerun verify --yes --json - run.json
       samerun verify run.json -- python train.py --epochs 3
     """
+    from samerun.report.answer import answer
+    from samerun.report.verify import show
+
     try:
         record = verify(*_receipt_and_target(ctx), json_to=json_to, quiet=quiet, **options)
-        if not quiet and json_to != "-":
-            from rich.console import Console
-
-            from samerun.report.verify import show
-
-            show(record, Console(highlight=False))
-        if json_to is not None:
-            write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
+        answer(record, show, json_to, quiet)
     except SamerunError as error:
         click.echo(f"samerun: {error}", err=True)
         sys.exit(2)

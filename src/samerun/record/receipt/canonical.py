@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from hashlib import blake2b
 from pathlib import Path
@@ -31,19 +32,24 @@ def digest_of(value: Any) -> str:
 def load(path: Path) -> Any:
     """The value in a file. Raises SamerunError for anything that is not plain JSON of a bounded size and depth."""
     try:
-        info = path.stat()
-        if not stat.S_ISREG(info.st_mode):
-            raise SamerunError(f"{path} is no regular file.", hint="Name a receipt: a file of JSON.")
-        if info.st_size > LARGEST_BYTES:
-            raise SamerunError(
-                f"{path} has {info.st_size} bytes; a receipt has at most {LARGEST_BYTES}.", hint="Is it a receipt?"
-            )
-        with open(path, "rb") as file:
-            raw = file.read(LARGEST_BYTES + 1)
+        with open(path, "rb", opener=_at_once) as file:
+            info = os.fstat(file.fileno())
+            if not stat.S_ISREG(info.st_mode):
+                raise SamerunError(f"{path} is no regular file.", hint="Name a receipt: a file of JSON.")
+            if info.st_size > LARGEST_BYTES:
+                raise SamerunError(
+                    f"{path} has {info.st_size} bytes; a receipt has at most {LARGEST_BYTES}.", hint="Is it a receipt?"
+                )
+            raw = file.read(info.st_size)  # no more: room for the largest of all would be fetched each time
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise SamerunError(f"{path} cannot be read: {why}.", hint="Is the path right?") from error
     return parse(raw, str(path))
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open without waiting for anybody at the other end of a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def parse(raw: bytes, name: str) -> Any:
@@ -66,21 +72,26 @@ def parse(raw: bytes, name: str) -> Any:
 
 
 def _depth(raw: bytes) -> int:
-    """How deep brackets are nested, without parsing: the parser's own limit is the interpreter's stack."""
-    deepest = depth = at = 0
-    for number, part in enumerate(raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')):
-        if number % 2:
-            continue  # inside a string
-        for at in part.translate(None, _NO_BRACKETS):
-            depth += 1 if at in b"[{" else -1
-            if depth > deepest:
-                deepest = depth
-                if deepest > DEEPEST:
-                    return deepest
-    return deepest
+    """How deep brackets are nested, without parsing: the parser's own limit is the interpreter's stack.
+
+    Anything above DEEPEST means "deeper than that". Each turn takes away the innermost brackets; what is left in
+    the end has no partner, and is the parser's to refuse.
+    """
+    if b"\\" in raw:
+        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    left = raw.translate(_ONE_KIND, _NO_BRACKETS).replace(b'""', b"")
+    if b'"' in left:  # brackets in strings
+        left = b"".join(left.split(b'"')[::2])
+    for depth in range(DEEPEST + 1):
+        fewer = left.replace(b"[]", b"")
+        if len(fewer) == len(left):
+            return max(depth, left.count(b"["))
+        left = fewer
+    return DEEPEST + 1
 
 
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,14 +12,14 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import canonical
+from samerun.record.receipt.entry import Entry
+from samerun.record.receipt.many_entries import read_entries
 
 NAME = os.path.join(".samerun", "index.sqlite")
 """In a folder of its own: there SQLite's files come and go without a change of the folder of the receipts."""
@@ -27,30 +27,10 @@ SETTLED_NS = 2_000_000_000
 """A folder that was changed so shortly before it was read may change again in the same tick of its clock."""
 VERSION = 1
 WAIT_SECONDS = 60
-AT_ONCE = 2000
-"""So many receipts are read before they are written to the index: a long first time can be broken off."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One receipt, in short. `problem`: why the file is no receipt, or ""."""
-
-    file: str
-    stamp: int
-    size: int
-    began: str
-    command: str
-    ended: str
-    complete: bool
-    steps: int
-    processes: int
-    commit_: str
-    torch: str
-    threads: str
-    host: str
-    digest: str
-    problem: str
-
+Progress = Callable[[int, int], None]
+"""Called with how many receipts were read, and how many there are to be read."""
 
 _COLUMNS = tuple(field.name for field in fields(Entry))
 _TABLE = f"CREATE TABLE IF NOT EXISTS receipts ({', '.join(_COLUMNS)}, PRIMARY KEY (file))"
@@ -71,20 +51,22 @@ def new_file(folder: Path, command: tuple[str, ...]) -> Path:
     return folder.resolve() / f"{now}-{stem}-{os.getpid()}.json"
 
 
-def entries(folder: Path, command: str = "", newest: int | None = None) -> list[Entry]:
+def entries(
+    folder: Path, command: str = "", newest: int | None = None, progress: Progress | None = None
+) -> list[Entry]:
     """The receipts in a folder, the newest last, after the index was brought up to date.
 
-    command: only those whose command contains this text. newest: at most so many. Raises SamerunError if the
-    folder cannot be read.
+    command: only those whose command contains this text. newest: at most so many. progress: told how far the
+    reading of new receipts is. Raises SamerunError if the folder cannot be read.
     """
     order = "ORDER BY began DESC, file DESC" + (f" LIMIT {int(newest)}" if newest is not None else "")
     with _opened(folder) as index:
-        bring_up_to_date(index, folder)
+        bring_up_to_date(index, folder, progress)
         # instr, not LIKE: a % in the text is a %
         query = f"SELECT * FROM receipts WHERE instr(command, ?) > 0 OR ? = '' {order}"
         rows = index.execute(query, (command, command)).fetchall()
         if newest is not None and not all(_is_as_known(folder, *row[:3]) for row in rows):
-            _scan(index, folder)
+            _scan(index, folder, progress)
             rows = index.execute(query, (command, command)).fetchall()
         return [Entry(*row) for row in reversed(rows)]
 
@@ -97,7 +79,7 @@ def _is_as_known(folder: Path, name: str, stamp: int, size: int) -> bool:
     return (info.st_mtime_ns, info.st_size) == (stamp, size)
 
 
-def bring_up_to_date(index: sqlite3.Connection, folder: Path) -> None:
+def bring_up_to_date(index: sqlite3.Connection, folder: Path, progress: Progress | None = None) -> None:
     """Look through the folder, unless it has not changed since that was last done."""
     try:
         changed, now = folder.stat().st_mtime_ns, time.time_ns()
@@ -106,14 +88,14 @@ def bring_up_to_date(index: sqlite3.Connection, folder: Path) -> None:
     last = index.execute("SELECT changed FROM scanned").fetchone()
     if last is not None and last[0] == changed:
         return
-    _scan(index, folder)
+    _scan(index, folder, progress)
     if now - changed > SETTLED_NS:
         with _writing(index):
             index.execute("DELETE FROM scanned")
             index.execute("INSERT INTO scanned VALUES (?)", (changed,))
 
 
-def _scan(index: sqlite3.Connection, folder: Path) -> None:
+def _scan(index: sqlite3.Connection, folder: Path, progress: Progress | None) -> None:
     """Read what is new in the folder, forget what is gone."""
     known = {file: (stamp, size) for file, stamp, size in index.execute("SELECT file, stamp, size FROM receipts")}
     there: dict[str, tuple[int, int]] = {}
@@ -127,10 +109,13 @@ def _scan(index: sqlite3.Connection, folder: Path) -> None:
         raise SamerunError(f"{folder} cannot be read: {error.strerror}.", hint="Name a folder of receipts.") from error
     fresh = [name for name, stamp in there.items() if known.get(name) != stamp]
     gone = [(name,) for name in known if name not in there]
-    for at in range(0, len(fresh), AT_ONCE):
-        rows = [_row(folder / name, *there[name]) for name in fresh[at : at + AT_ONCE]]
-        with _writing(index):
-            index.executemany(_PUT, rows)
+    read = 0
+    for some in read_entries(folder, [(name, *there[name]) for name in sorted(fresh)]):
+        with _writing(index):  # at once: a first time that was broken off goes on from here
+            index.executemany(_PUT, [tuple(vars(one).values()) for one in some])
+        read += len(some)
+        if progress is not None:
+            progress(read, len(fresh))
     if gone:
         with _writing(index):
             index.executemany("DELETE FROM receipts WHERE file = ?", gone)
@@ -182,51 +167,3 @@ def _connect(path: Path) -> sqlite3.Connection:
         index.close()
         raise
     return index
-
-
-def _row(path: Path, stamp: int, size: int) -> tuple[Any, ...]:
-    try:
-        receipt = canonical.load(path)
-        entry = entry_of(path.name, stamp, size, receipt)
-    except SamerunError as error:
-        entry = no_receipt(path.name, stamp, size, error.message)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        entry = no_receipt(path.name, stamp, size, f"no receipt: {error!r}")
-    return tuple(vars(entry).values())
-
-
-def no_receipt(name: str, stamp: int, size: int, problem: str) -> Entry:
-    return Entry(_text(name), stamp, size, "", "", "", False, 0, 0, "", "", "", "", "", _text(problem))
-
-
-def entry_of(name: str, stamp: int, size: int, receipt: dict[str, Any]) -> Entry:
-    """What the index tells of a receipt. Raises KeyError, TypeError and the like for other JSON."""
-    if receipt["kind"] != "samerun receipt":
-        raise ValueError("it is of another kind")
-    ended = receipt["ended"]
-    end = f"signal {ended['signal']}" if ended["signal"] is not None else f"exit {ended['exit_code']}"
-    if ended.get("exception") is not None or (ended["signal"] is None and ended["exit_code"] is None):
-        end = ended.get("exception") or "block ended"
-    steps = sum(int(one["steps"]["values"]["count"]) for one in receipt["processes"].values())
-    return Entry(
-        file=_text(name),
-        stamp=stamp,
-        size=size,
-        began=_text(receipt["circumstances"].get("began", "")),
-        command=" ".join(_text(word) for word in receipt["command"]["words"]),
-        ended=_text(end),
-        complete=bool(ended["complete"]),
-        steps=min(steps, 1 << 60),
-        processes=len(receipt["processes"]),
-        commit_=_text(receipt["code"]["commit"] or ""),
-        torch=_text(receipt["packages"].get("torch", "")),
-        threads=_text(receipt["knobs"].get("threads", "")),
-        host=_text(receipt["circumstances"].get("host", "")),
-        digest=_text(receipt["digest"]),
-        problem="",
-    )
-
-
-def _text(value: Any) -> str:
-    """SQLite takes no lone surrogates; the index is for looking, so text is cut."""
-    return str(value)[:1000].encode("utf-8", "backslashreplace").decode()

@@ -11,8 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
+from samerun.base.text import shown
 from samerun.record.receipt import canonical
-from samerun.record.receipt.index import Entry, entry_of, no_receipt
+from samerun.record.receipt.entry import Entry, entry_from, no_receipt
+from samerun.record.receipt.index import Progress
+
+AT_ONCE = 200
+"""So many receipts are fetched together, and held in memory."""
 
 
 def is_address(folder: str) -> bool:
@@ -34,38 +39,59 @@ def _file_system(address: str) -> tuple[Any, str]:
         ) from error
     try:
         found: tuple[Any, str] = fsspec.core.url_to_fs(address)
-    except (ImportError, ValueError) as error:
-        raise SamerunError(f"{address} cannot be reached: {error}.", hint="Is its package installed?") from error
+    except ImportError as error:
+        raise SamerunError(f"{address} needs a package that is not installed.", hint=f"{error}.") from error
+    except Exception as error:
+        raise SamerunError(
+            f"{address} cannot be reached: {shown(str(error), 200)}.", hint="Is the address right?"
+        ) from error
     return found
 
 
-def entries(address: str, command: str = "", newest: int | None = None) -> list[Entry]:
+def entries(
+    address: str, command: str = "", newest: int | None = None, progress: Progress | None = None
+) -> list[Entry]:
     """As `index.entries`, reading every receipt. Raises SamerunError where the folder cannot be read."""
     system, root = _file_system(address)
     found = []
-    try:
-        items = system.ls(root, detail=True)
-        for item in items:
+    with _reaching(address):
+        there = {}
+        for item in system.ls(root, detail=True):
             name = posixpath.basename(item["name"])
-            if item["type"] != "file" or not name.endswith(".json") or name.startswith("."):
-                continue
-            found.append(_entry(system, item, name))
-    except OSError as error:
-        raise SamerunError(f"{address} cannot be read: {error}.", hint="Is the address right?") from error
+            if item["type"] == "file" and name.endswith(".json") and not name.startswith("."):
+                there[item["name"]] = int(item["size"] or 0)
+        small = [path for path, size in there.items() if size <= canonical.LARGEST_BYTES]
+        for at in range(0, len(small), AT_ONCE):
+            part = small[at : at + AT_ONCE]
+            # together: a file system far away fetches them at the same time
+            fetched = system.cat(part, on_error="return")
+            found += [_entry(path, fetched[path]) for path in part]
+            if progress is not None:
+                progress(len(found), len(small))
+    found += [no_receipt(posixpath.basename(path), 0, there[path], "too large") for path in set(there) - set(small)]
     chosen = sorted((one for one in found if command in one.command), key=lambda one: (one.began, one.file))
     return chosen if newest is None else chosen[-newest:] if newest else []
 
 
-def _entry(system: Any, item: dict[str, Any], name: str) -> Entry:
-    size = int(item["size"] or 0)
-    if size > canonical.LARGEST_BYTES:
-        return no_receipt(name, 0, size, "too large")
+def _entry(path: str, fetched: Any) -> Entry:
+    name = posixpath.basename(path)
+    if isinstance(fetched, BaseException):
+        return no_receipt(name, 0, 0, f"cannot be read: {fetched}")
+    return entry_from(name, 0, fetched)
+
+
+@contextmanager
+def _reaching(address: str) -> Iterator[None]:
+    """Whatever a file system far away raises is trouble with the address: their exceptions have no common base."""
     try:
-        return entry_of(name, 0, size, canonical.parse(system.cat_file(item["name"]), name))
-    except SamerunError as error:
-        return no_receipt(name, 0, size, error.message)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        return no_receipt(name, 0, size, f"no receipt: {error!r}")
+        yield
+    except SamerunError:
+        raise
+    except Exception as error:
+        told = shown(str(error) or type(error).__name__, 200)
+        raise SamerunError(
+            f"{address} cannot be read: {told}.", hint="Is the address right, and are you allowed to read there?"
+        ) from error
 
 
 @contextmanager
@@ -76,8 +102,9 @@ def fetched(folder: str, name: str) -> Iterator[Path]:
         return
     system, root = _file_system(folder)
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as here:
-        for item in system.ls(root, detail=False):
-            base = posixpath.basename(item)
-            if base == name or (base.startswith(f"{name}.") and base.endswith(".steps")):
-                system.get_file(item, os.path.join(here, base))
+        with _reaching(folder):
+            for item in system.ls(root, detail=False):
+                base = posixpath.basename(item)
+                if base == name or (base.startswith(f"{name}.") and base.endswith(".steps")):
+                    system.get_file(item, os.path.join(here, base))
         yield Path(here) / name
