@@ -36,6 +36,8 @@ from samerun.base.target import resolve
 @click.option("--resume", metavar='"NAME=VALUE ... [ARGS]"',
               help="Settings with which it then goes on: compared with one run through.")  # fmt: skip
 @click.option("--kill", metavar="STEP[:SIGNAL]", help="For --vary resume: end the run at this step, by TERM or KILL.")
+@click.option("--double", is_flag=True,
+              help="One run, in which every operator is executed twice (--repeat N: N times).")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Keep the traces and outputs of every run.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
@@ -57,6 +59,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun check --vary none --interrupt "STOP_AT=3 CKPT=a.pt" --resume "RESUME=a.pt" train.py
       samerun check -- torchrun --nproc-per-node 2 train.py
       samerun check --vary resume train.py
+      samerun check --double --max-steps 20 train.py
 
     \b
     Variations: rerun;
@@ -67,6 +70,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     """
     signal.signal(signal.SIGTERM, _interrupt)
     try:
+        if options["double"]:
+            _nothing_varied(ctx, options)
         code = check(ctx.meta[FORM], ctx.meta[WORDS], **options)
     except SamerunError as error:
         _trouble(error, options.get("json_to"), ctx.meta[WORDS])
@@ -84,7 +89,7 @@ def check(
     **options: Any,
 ) -> int:
     """Do it; returns the exit code."""
-    from samerun.check import resume
+    from samerun.check import double, resume
     from samerun.check.runner import Runner
     from samerun.check.search import Search
     from samerun.report.json import to_json
@@ -105,7 +110,7 @@ def check(
             runner, plan, variations, environment, options["repeat"], saved=save is not None,
             resumption=resume.parse(*told), interruptions=asked,
         )  # fmt: skip
-        report = search.check()
+        report = double.check(search, options["repeat"]) if options["double"] else search.check()
         if not quiet and json_to != "-":
             from rich.console import Console
 
@@ -131,11 +136,30 @@ def _plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
     watch = WatchConfig(
         folder="", depth=options["trace"], max_steps=options["max_steps"], user_folder=target.user_folder
     )
+    if options["double"]:
+        from samerun.check.double import variation
+
+        return Plan(target.command, target.shown, watch), (variation(options["repeat"]),), ()
     variations = (*choose(options["vary"]), *(v for text in options["vary_env"] for v in parse(text)))
     if any(options[name] is not None for name in ("interrupt", "resume", "kill")):
         variations = tuple(dict.fromkeys((*variations, *choose("resume"))))
     environment = tuple(v for v in VARIATIONS if v.group == "environment")
     return Plan(target.command, target.shown, watch), variations, environment
+
+
+def _nothing_varied(ctx: click.Context, options: dict[str, Any]) -> None:
+    """`--double` is one run: options that ask for others, or for less, do not go with it."""
+    named = {"vary": "--vary", "vary_env": "--vary-env", "interrupt": "--interrupt", "resume": "--resume",
+             "kill": "--kill"}  # fmt: skip
+    given = [word for name, word in named.items()
+             if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]  # fmt: skip
+    if given:
+        raise SamerunError(
+            f"{' and '.join(given)} cannot go with --double: it is one run, with nothing varied.",
+            hint="Check twice: once with --double, once with what is to be varied.",
+        )
+    if options["trace"] == "steps":
+        raise SamerunError("--trace steps cannot go with --double, which looks at operators.", hint="Leave it out.")
 
 
 def _interruptions(options: dict[str, Any]) -> Any:
