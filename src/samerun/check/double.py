@@ -48,10 +48,11 @@ class Hazard:
     step: int
     what: str
     elements: Elements | None
+    certain: bool
     evidence: list[str] = field(default_factory=list)
 
     def suspect(self) -> Suspect:
-        return Suspect(self.kind, self.file, self.line, tuple(self.evidence), 0.0, certain=True)
+        return Suspect(self.kind, self.file, self.line, tuple(self.evidence), 0.0, certain=self.certain)
 
 
 def variation(executions: int) -> Variation:
@@ -80,7 +81,8 @@ def check(search: Search, executions: int) -> CheckReport:
         return search.report(SAME)
     lead, rest = hazards[0], [hazard.suspect() for hazard in hazards[1:]]
     report = search.report(DIFFERENT, found=attribution.found(lead.suspect(), lead.elements, rest))
-    others = tuple(replace(other, certain=True) for other in report.others)
+    sure = {(hazard.kind, relative_path(hazard.file), hazard.line) for hazard in hazards if hazard.certain}
+    others = tuple(replace(o, certain=(o.kind, o.file, o.line) in sure) for o in report.others)
     return replace(report, first_difference=first_difference(lead), others=others)
 
 
@@ -143,7 +145,9 @@ def add(hazards: dict[tuple[Any, ...], Hazard], trace: Trace, event: Event, said
     elif what == found.RACE and (written[1] or made[1]):
         file, line = written if written[1] else made
     kind = KINDS[what]
-    hazard = hazards.setdefault((kind, file, line), Hazard(kind, file, line, event, step, what, elements))
+    certain = not said.get("unsure", False)
+    hazard = hazards.setdefault((kind, file, line), Hazard(kind, file, line, event, step, what, elements, certain))
+    hazard.certain = hazard.certain or certain
     hazard.evidence += [text for text in evidence(event, said, made, written) if text not in hazard.evidence]
 
 
@@ -164,6 +168,9 @@ def evidence(event: Event, said: dict[str, Any], made: tuple[str, int], written:
         origin = f"memory made by {said['how']} at {shown(*made)}" if made[1] else f"memory made by {said['how']}"
         return [f"{origin} is read before all of it was written", f"the result of {here} depends on what it held"]
     told = [f"an operand of {here} was changed by another thread while the operator was at work"]
+    if said.get("unsure"):
+        told = [f"an operand of {here} was changed by another thread since it was last read",
+                "this thread did not wait for another one in between"]  # fmt: skip
     if said["how"] == "operator":
         told.append(f"an operator at {shown(*written)} writes to the same tensor" if written[1] else "")
         told.append(f"that thread is {said['thread']}" if said.get("thread") else "")

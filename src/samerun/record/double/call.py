@@ -42,6 +42,8 @@ class Call:
         """Copies of what is written into, made before it was."""
         self.draws: execution.Draws | None = None
         self.pausing = False
+        self.shared: Any = []
+        """What memory that others can write held before: see Witness."""
         self._positions: list[int] = []
 
     def why_not(self) -> str:

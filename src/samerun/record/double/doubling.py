@@ -6,10 +6,12 @@ import threading
 from typing import Any
 
 from samerun.record import format as f
+from samerun.record.digest import is_readable
 from samerun.record.double.execution import silence_warnings, why_not
 from samerun.record.double.finding import UNSEEN, Finding, Findings
 from samerun.record.double.looks import Looks
 from samerun.record.double.twins import Twins
+from samerun.record.double.witness import Witness
 from samerun.record.operator import UNORDERED, Operator
 from samerun.record.recorder import Recorder
 
@@ -25,6 +27,7 @@ class Doubling:
         self.executions = recorder.config.double
         self.looks = Looks()
         self.twins = Twins()
+        self.witness = Witness()
         self.findings = Findings(recorder)
         self.local = threading.local()
         """`apart`: greater than 0 while this thread is in a compiled region."""
@@ -39,6 +42,7 @@ class Doubling:
     def forget(self) -> None:
         """In a forked child: places are numbered anew, and the parent's findings are the parent's."""
         self.looks.clear()
+        self.witness.clear()
         self.twins = Twins()
         self.findings.clear()
         self._unseen.clear()
@@ -54,6 +58,16 @@ class Doubling:
     def apart(self) -> bool:
         """Is this thread inside a compiled region?"""
         return bool(getattr(self.local, "apart", 0))
+
+    def share(self, tensor: Any, how: str, place: int) -> None:
+        """From now on others than torch can write to a tensor's memory."""
+        if not is_readable(tensor) or not tensor.numel():
+            return
+        storage = tensor.untyped_storage()
+        known = self.looks.of(storage, place)
+        known.shared, known.how = place, how
+        self.twins.drop(storage)  # what they write, its twin would never learn
+        self.witness.watch(known)
 
     def times(self, operator: Operator) -> int:
         """How often an operator is executed in all: more often where sums may follow the order of threads."""

@@ -38,7 +38,7 @@ def why_not(func: Any, operator: Operator) -> str:
 
 def own_memory(func: Any) -> bool:
     """Is it torch's own? Others may write to what their schemas do not name: they get copies of everything."""
-    return func._schema.name.startswith(("aten::", "prims::", "quantized::", "mkldnn::"))
+    return bool(func._schema.name.startswith(("aten::", "prims::", "quantized::", "mkldnn::")))
 
 
 class Draws:

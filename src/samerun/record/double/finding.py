@@ -34,7 +34,8 @@ class Finding:
     """One finding. `made` and `written`: numbers of places, 0 for none.
 
     `how`: what made the memory, or gave it to others. `runs`: executions; `different`: how many gave other bits
-    than the program's own. `thread`: who else was there. `kept`: begin of the names of two files.
+    than the program's own. `thread`: who else was there. `unsure`: a wait of a kind that is not seen would explain
+    it. `kept`: begin of the names of two files.
     """
 
     what: str
@@ -44,6 +45,7 @@ class Finding:
     runs: int = 0
     different: int = 0
     thread: str = ""
+    unsure: bool = False
     times: int = 1
     kept: str = ""
 

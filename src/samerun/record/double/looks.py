@@ -7,6 +7,8 @@ from typing import Any
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from samerun.record import digest as d
+from samerun.record.double import waits
+from samerun.record.double.finding import OUTSIDE, RACE
 from samerun.record.operator_mode import is_plain
 
 
@@ -21,10 +23,12 @@ class Known:
     `made` and `shared` are numbers of places; `how` says what gave the memory to others. `write`: stands for the
     last execution of an operator that wrote to it, done or under way; `writer` and `written_at` are its thread
     and place. `outside`: written by others at times that nobody can tell (a collective that is under way): it
-    is not looked at.
+    is not looked at. `foreign`: another thread was seen to write to it, and not by an operator. `waits`: how
+    often each thread had waited when it last looked.
     """
 
-    __slots__ = ("address", "digests", "how", "made", "outside", "shared", "weak", "write", "writer", "written_at")
+    __slots__ = ("address", "digests", "foreign", "how", "made", "outside", "shared", "waits", "weak", "write",
+                 "writer", "written_at")  # fmt: skip
 
     def __init__(self, storage: Any) -> None:
         self.weak = weak_reference(storage)
@@ -34,7 +38,8 @@ class Known:
         self.how = ""
         self.writer, self.written_at = -1, 0
         self.write: Any = None
-        self.outside = False
+        self.outside = self.foreign = False
+        self.waits: dict[int, int] = {}
 
 
 class Looks:
@@ -64,22 +69,30 @@ class Looks:
     def clear(self) -> None:
         self.known.clear()
 
-    def look(self, tensor: Any) -> tuple[bytes | None, bool]:
-        """(digest of a tensor as it is, whether that is another one than when it was last seen).
+    def look(self, tensor: Any, thread: int) -> tuple[bytes | None, str]:
+        """(digest of a tensor as it is, what is to be said about it).
+
+        Said is OUTSIDE where the digest is another one than when the tensor was last seen, and RACE where besides
+        another thread was seen to write, and this one has not waited for any since it last looked.
 
         No digest of what is not looked at: other devices, and views that would have to be copied for it, unless
         the memory was shared.
         """
         if not is_plain(tensor) or not tensor.numel():
-            return None, False
+            return None, ""
         known = self.of(tensor.untyped_storage())
         if known.outside or not (known.shared or tensor.is_contiguous()):
-            return None, False
+            return None, ""
         key = _geometry(tensor)
         now = d.digest(tensor)
         before = known.digests.get(key)
         known.digests[key] = now
-        return now, before is not None and before != now
+        waited = known.waits.get(thread) != waits.count()
+        known.waits[thread] = waits.count()
+        if before is None or before == now:
+            return now, ""
+        raced, known.foreign = known.foreign and not waited, False
+        return now, RACE if raced else OUTSIDE
 
     def begin_write(self, tensor: Any, write: Any, thread: int, place: int) -> None:
         """An operator is about to write to a tensor; `write` stands for this execution of it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import sleep  # by name: the module's own may be watched
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from samerun.record import digest as d
 from samerun.record import format as f
 from samerun.record.double import finding as found
+from samerun.record.double import waits
 from samerun.record.double.call import Call, digests
 from samerun.record.double.doubling import Doubling
 from samerun.record.double.finding import Finding
@@ -22,7 +22,7 @@ PAUSE_SECONDS = 0.002
 """How long is waited for another thread that has written to an operand before: does it again?"""
 
 
-class DoubleMode(OperatorMode):
+class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
     """Records what passes, then executes it again and compares. The program gets the first results."""
 
     def __init__(self, table: OperatorTable, doubling: Doubling) -> None:
@@ -69,6 +69,7 @@ class DoubleMode(OperatorMode):
         reason = doubling.reason(func, operator) or call.why_not() or call.prepare(doubling.twins)
         if not reason:
             self._look(call)
+            call.shared = doubling.witness.begin()
         for tensor in call.written:
             if d.is_readable(tensor):
                 doubling.looks.begin_write(tensor, call, state.number, call.place)
@@ -89,14 +90,15 @@ class DoubleMode(OperatorMode):
         for tensor in call.tensors:
             if id(tensor) in skipped:
                 continue
-            value, changed = doubling.looks.look(tensor)
+            value, said = doubling.looks.look(tensor, self.state.number)
             if value is None:
                 continue
             known = doubling.looks.of(tensor.untyped_storage())
             call.looked.append((tensor, value, known.write))
-            foreign = foreign or changed or known.writer not in (-1, self.state.number)
-            if changed:
-                finding = Finding(found.OUTSIDE, made=known.made, written=known.shared, how=known.how)
+            foreign = foreign or bool(said) or known.writer not in (-1, self.state.number)
+            if said:
+                unsure = said == found.RACE
+                finding = Finding(said, made=known.made, written=known.shared, how=known.how, unsure=unsure)
                 doubling.findings.add(finding, call.operator.name, call.place, call.phase)
         call.pausing = foreign and doubling.may_pause(call.place)
 
@@ -145,5 +147,6 @@ class DoubleMode(OperatorMode):
             else:
                 doubling.looks.result(tensor, value, state.number, call.place)
         if call.pausing:
-            sleep(PAUSE_SECONDS)
+            waits.sleep(PAUSE_SECONDS)
         Judge(doubling, state, call, firsts, values).compare()
+        doubling.witness.end(call.shared)

@@ -24,15 +24,19 @@ from samerun.record.interceptors import (
     numpy_random,
     operators,
     python_random,
+    sharing,
     start_method,
     steps,
     threads,
     torch_random,
+    waits,
 )
 
 INTERCEPTORS: tuple[Interceptor, ...] = (
     exits.INTERCEPTOR,
     threads.INTERCEPTOR,
+    waits.INTERCEPTOR,
+    waits.IN_TIME,
     start_method.INTERCEPTOR,
     child_processes.INTERCEPTOR,
     listing.INTERCEPTOR,
@@ -59,6 +63,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     torch_random.INTERCEPTOR,
     modules.INTERCEPTOR,
     operators.INTERCEPTOR,
+    sharing.INTERCEPTOR,
     steps.INTERCEPTOR,
     loader.IN_WORKER,
     loader.INTERCEPTOR,
