@@ -30,6 +30,10 @@ KINDS = {
     found.RACE: "thread-race",
 }
 MOST_NOTES = 5
+OTHER_OPERATOR = (
+    "use another operator there, or another driver or backend of it, and report it to PyTorch:"
+    " it reads memory of its own that it has not written"
+)
 
 
 def doubled(plan: Plan, executions: int) -> Plan:
@@ -83,6 +87,8 @@ def check(search: Search, executions: int) -> CheckReport:
     report = search.report(DIFFERENT, found=attribution.found(lead.suspect(), lead.elements, rest))
     sure = {(hazard.kind, relative_path(hazard.file), hazard.line) for hazard in hazards if hazard.certain}
     others = tuple(replace(o, certain=(o.kind, o.file, o.line) in sure) for o in report.others)
+    if lead.what == found.INSIDE and report.fix is not None:
+        report = replace(report, fix=replace(report.fix, summary=OTHER_OPERATOR))
     return replace(report, first_difference=first_difference(lead), others=others)
 
 
@@ -140,7 +146,7 @@ def add(hazards: dict[tuple[Any, ...], Hazard], trace: Trace, event: Event, said
             return
     made, written = (trace.place(said.get(name, 0))[:2] for name in ("made", "written"))
     file, line = event.file, event.line
-    if what == found.UNWRITTEN and made[1]:
+    if what in (found.UNWRITTEN, found.INSIDE) and made[1]:
         file, line = made
     elif what == found.RACE and (written[1] or made[1]):
         file, line = written if written[1] else made
@@ -163,7 +169,9 @@ def evidence(event: Event, said: dict[str, Any], made: tuple[str, int], written:
         rate = f"{said['different']} of {said['runs'] - 1} further executions gave other bits"
         return [f"{here} was executed again with the same inputs: {rate}"]
     if what == found.INSIDE:
-        return [f"the result of {here} depends on what memory held that the operator allocated for itself"]
+        maker = f"{said['how']} at {shown(*made)}" if made[1] else here
+        told = [f"the result of {maker} depends on what memory held that the operator allocated for itself"]
+        return [*told, f"{here} computes with it"] if made[1] else told
     if what == found.UNWRITTEN:
         origin = f"memory made by {said['how']} at {shown(*made)}" if made[1] else f"memory made by {said['how']}"
         return [f"{origin} is read before all of it was written", f"the result of {here} depends on what it held"]

@@ -10,7 +10,8 @@ import torch
 from samerun.record import digest as d
 from samerun.record.double import execution
 from samerun.record.double.copies import copied
-from samerun.record.double.twins import Twin, Twins, moves, view_of
+from samerun.record.double.doubling import Doubling
+from samerun.record.double.twins import Twin, moves, view_of
 from samerun.record.operator import Operator, flatten
 from samerun.record.recorder import ThreadState
 
@@ -65,14 +66,14 @@ class Call:
     def moves(self) -> bool:
         return moves(self.func, self.args, self.kwargs)
 
-    def prepare(self, twins: Twins) -> str:
+    def prepare(self, doubling: Doubling) -> str:
         """Copy what will be written over. Returns why the call cannot be executed twice, or ""."""
         if self.operator.random:
             self.draws = execution.Draws(self.func, self.args, self.kwargs, self.tensors)
-            if not self.draws.possible():
+            if not (self.draws.given or doubling.alone()):
                 return "random operators while other threads run"
         for tensor in self.tensors:
-            twin = twins.of(tensor)
+            twin = doubling.twins.of(tensor)
             if twin is not None:
                 self.tainted.append((tensor, twin))
         twinned = {id(tensor) for tensor, _ in self.tainted}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from samerun.record import format as f
@@ -13,7 +15,7 @@ from samerun.record.double.looks import Looks
 from samerun.record.double.twins import Twins
 from samerun.record.double.witness import Witness
 from samerun.record.operator import UNORDERED, Operator
-from samerun.record.recorder import Recorder
+from samerun.record.recorder import Recorder, ThreadState
 
 MOST_PAUSES = 200
 PAUSES_AT_A_PLACE = 6
@@ -35,6 +37,7 @@ class Doubling:
         self._unseen: dict[str, int] = {}
         self._pauses: dict[int, int] = {}
         self._names: dict[int, str] = {}
+        self._roles: dict[int, str] = {}
         recorder.after_fork.append(self.forget)
         recorder.at_end.append(self.tell_unseen)
         silence_warnings()
@@ -46,6 +49,7 @@ class Doubling:
         self.twins = Twins()
         self.findings.clear()
         self._unseen.clear()
+        self._names.clear()
         self.recorder.at_end.append(self.tell_unseen)
 
     def reason(self, func: Any, operator: Operator) -> str:
@@ -58,6 +62,21 @@ class Doubling:
     def apart(self) -> bool:
         """Is this thread inside a compiled region?"""
         return bool(getattr(self.local, "apart", 0))
+
+    @contextmanager
+    def kept_apart(self) -> Iterator[None]:
+        """In a compiled region: its parts are not executed twice, all of it is."""
+        self.local.apart = getattr(self.local, "apart", 0) + 1
+        try:
+            yield
+        finally:
+            self.local.apart -= 1
+
+    def alone(self) -> bool:
+        """Is no other thread alive that has used operators? Generators can then be taken back for a moment."""
+        return all(
+            thread.ident not in self._names or thread is threading.current_thread() for thread in threading.enumerate()
+        )
 
     def share(self, tensor: Any, how: str, place: int) -> None:
         """From now on others than torch can write to a tensor's memory."""
@@ -89,6 +108,13 @@ class Doubling:
         self._pauses[place] = self._pauses.get(place, 0) + 1
         return self._pauses[place] <= PAUSES_AT_A_PLACE
 
-    def name(self, number: int, role: str = "") -> str:
-        """The role of a thread, learnt when it writes something."""
-        return self._names.setdefault(number, role) if role else self._names.get(number, "")
+    def enter(self, state: ThreadState) -> None:
+        """A thread uses an operator."""
+        ident = threading.get_ident()
+        if ident not in self._names:
+            self._names[ident] = state.role
+            self._roles[state.number] = state.role
+
+    def name(self, number: int) -> str:
+        """The role of the thread of a number."""
+        return self._roles.get(number, "")

@@ -51,13 +51,11 @@ class Draws:
         self.generator: Any = given if given is not None else generator_of(kwargs, tensors)
         names = [argument.name for argument in func._schema.arguments]
         self.given = "generator" in names
-        """The operator takes a generator: the other execution gets one of its own."""
+        """The operator takes a generator: the other execution gets one of its own. Else this one is taken back for
+        a moment, and no other thread may draw from it then.
+        """
         self.other: Any = None
         self.state = self.generator.get_state()
-
-    def possible(self) -> bool:
-        """Where the generator must be taken back and put right again, no other thread may draw from it."""
-        return self.given or threading.active_count() == 1
 
     def undisturbed(self) -> bool:
         """Is the generator where the other execution left its own? If not, somebody else drew from it."""

@@ -11,11 +11,15 @@ from samerun.record.double import finding as found
 from samerun.record.double.call import Call, digests
 from samerun.record.double.doubling import Doubling
 from samerun.record.double.finding import Finding
-from samerun.record.double.twins import unwritten_used
+from samerun.record.double.twins import Origin, unwritten_used
 from samerun.record.recorder import ThreadState
 
 MORE = 3
 """So many further executions tell an operator that varies from one that another thread came in between of."""
+
+
+def unwritten(origin: Origin) -> Finding:
+    return Finding(found.INSIDE if origin.inside else found.UNWRITTEN, made=origin.made, how=origin.how)
 
 
 class Judge:
@@ -77,16 +81,16 @@ class Judge:
     def _unwritten(self, second: list[Any], differing: list[int]) -> None:
         call, twins = self.call, self.doubling.twins
         inputs = [(tensor, twin) for tensor, twin in call.tainted if id(tensor) not in map(id, call.written)]
-        source = (inputs or call.tainted)[0][1]
+        origin = (inputs or call.tainted)[0][1].origin
         count = len(call.written)
         if call.moves:
             for at in differing:
                 if at >= count and d.is_readable(self.firsts[at]):
-                    twins.moved(self.firsts[at], second[at], source)
+                    twins.moved(self.firsts[at], second[at], origin)
         else:
             real = [at for at in differing if at >= count or self._used(at, second[at], bool(inputs))]
             if real and not self._varies_by_itself(real[0]):
-                self.add(Finding(found.UNWRITTEN, made=source.made, how=source.how), real[0], second[real[0]])
+                self.add(unwritten(origin), real[0], second[real[0]])
         for tensor, twin in call.tainted:
             twins.touched(tensor, twin)
 
@@ -115,7 +119,7 @@ class Judge:
         as_first = digests(call.execute(self.state, execution.ZERO))
         as_second = digests(call.execute(self.state, execution.OTHER))
         if execution.fills_memory and as_first == self.values and as_second == seen:
-            self.add(Finding(found.INSIDE, runs=4, different=2), at, second[at])
+            self._depends_on_memory(second, [at for at, one in enumerate(self.values) if one != seen[at]])
             return
         others = [seen[at], as_first[at], as_second[at]]
         others += [digests(call.execute(self.state, execution.ZERO))[at] for _ in range(MORE)]
@@ -125,6 +129,16 @@ class Judge:
             return
         different = sum(other != self.values[at] for other in others)
         self.add(Finding(found.KERNEL, runs=len(others) + 1, different=different), at, second[at])
+
+    def _depends_on_memory(self, second: list[Any], differing: list[int]) -> None:
+        """The operator leaves in its results what its own memory held: a fault when somebody computes with it."""
+        call = self.call
+        for at in differing:
+            if at < len(call.written) or not d.is_readable(self.firsts[at]):
+                self.add(Finding(found.INSIDE, runs=4, different=2), at, second[at])
+            else:
+                name = call.operator.name.split(".")[1]
+                self.doubling.twins.moved(self.firsts[at], second[at], Origin(call.place, name, inside=True))
 
     def _overwritten(self, at: int, other: Any) -> None:
         known = self.doubling.looks.of(self.call.written[0].untyped_storage())
@@ -145,8 +159,7 @@ class Judge:
         """The second execution raised something. With other values in fresh memory that says it was read."""
         call = self.call
         if call.tainted and isinstance(error, (IndexError, ValueError)):
-            twin = call.tainted[0][1]
-            self.add(Finding(found.UNWRITTEN, made=twin.made, how=twin.how))
+            self.add(unwritten(call.tainted[0][1].origin))
         else:
             self.doubling.unseen(f"{call.operator.name}, which failed when executed again")
         for tensor, _ in call.tainted:

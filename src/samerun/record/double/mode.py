@@ -13,7 +13,7 @@ from samerun.record.double import waits
 from samerun.record.double.call import Call, digests
 from samerun.record.double.doubling import Doubling
 from samerun.record.double.finding import Finding
-from samerun.record.double.judge import Judge
+from samerun.record.double.judge import Judge, unwritten
 from samerun.record.double.twins import view_of
 from samerun.record.operator import Operator
 from samerun.record.operator_mode import OperatorMode, OperatorTable
@@ -63,17 +63,17 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
     def _begin(self, operator: Operator, func: Any, args: Any, kwargs: Any) -> Call | None:
         """Look at the operands and copy what will be written over; None where it is not executed twice."""
         state, doubling = self.state, self.doubling
+        doubling.enter(state)
         call = Call(func, operator, args, kwargs)
         flags, call.place = self._phase_and_place(state, call.tensors)
         call.phase = flags & f.PHASE_MASK
-        reason = doubling.reason(func, operator) or call.why_not() or call.prepare(doubling.twins)
+        reason = doubling.reason(func, operator) or call.why_not() or call.prepare(doubling)
         if not reason:
             self._look(call)
             call.shared = doubling.witness.begin()
         for tensor in call.written:
             if d.is_readable(tensor):
                 doubling.looks.begin_write(tensor, call, state.number, call.place)
-                doubling.name(state.number, state.role)
         if reason:
             doubling.unseen(reason)
             for tensor in filter(d.is_readable, call.written):
@@ -120,8 +120,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         other = view_of(tensor, twin)
         if d.digest(tensor) != d.digest(other):
             flags, place = self._phase_and_place(self.state, [tensor])
-            finding = Finding(found.UNWRITTEN, made=twin.made, how=twin.how)
-            doubling.findings.add(finding, operator.name, place, flags & f.PHASE_MASK, (tensor, other))
+            doubling.findings.add(unwritten(twin.origin), operator.name, place, flags & f.PHASE_MASK, (tensor, other))
 
     # --- after ---------------------------------------------------------------------------------------
     def _made(self, operator: Operator, out: Any, kept: int) -> None:

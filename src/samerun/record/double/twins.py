@@ -8,6 +8,7 @@ is not whole yet is nobody's fault.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -46,11 +47,20 @@ def moves(func: Any, args: Any, kwargs: Any) -> bool:
     return at < 0 or not (args[at] if at < len(args) else kwargs.get("accumulate", False))
 
 
-class Twin:
-    __slots__ = ("how", "made", "seen", "storage", "touched", "weak")
+@dataclass(frozen=True)
+class Origin:
+    """Which operator left memory unwritten, and at which place. `inside`: in a result that it should have written."""
 
-    def __init__(self, weak: Any, storage: Any, made: int, how: str) -> None:
-        self.weak, self.storage, self.made, self.how = weak, storage, made, how
+    made: int
+    how: str
+    inside: bool = False
+
+
+class Twin:
+    __slots__ = ("origin", "seen", "storage", "touched", "weak")
+
+    def __init__(self, storage: Any, other: Any, origin: Origin) -> None:
+        self.weak, self.storage, self.origin = weak_reference(storage), other, origin
         self.touched = 0
         self.seen = 0
         """Digest of the program's own memory when an operator had last touched it."""
@@ -76,13 +86,13 @@ class Twins:
         fresh.fill(whole, "pattern")
         if kept:
             raw(other, 0, kept).copy_(raw(storage, 0, kept))
-        self.add(storage, other, made, how)
+        self.add(storage, other, Origin(made, how))
 
-    def add(self, storage: Any, other: Any, made: int, how: str) -> None:
+    def add(self, storage: Any, other: Any, origin: Origin) -> None:
         if len(self.twins) > self._purge_at:
             self.twins = {key: twin for key, twin in self.twins.items() if not twin.weak.expired()}
             self._purge_at = max(64, 2 * len(self.twins))
-        twin = self.twins[storage._cdata] = Twin(weak_reference(storage), other, made, how)
+        twin = self.twins[storage._cdata] = Twin(storage, other, origin)
         twin.seen = _digest(storage)
 
     def of(self, tensor: Any) -> Twin | None:
@@ -114,11 +124,11 @@ class Twins:
         if twin.seen == _digest(twin.storage):
             self.twins.pop(storage._cdata, None)
 
-    def moved(self, result: Any, other: Any, source: Twin) -> None:
+    def moved(self, result: Any, other: Any, origin: Origin) -> None:
         """A result holds elements that were never written: `other`, of the other execution, becomes its twin."""
         mine, others = result.untyped_storage(), other.untyped_storage()
         if mine._cdata not in self.twins and mine.nbytes() == others.nbytes():
-            self.add(mine, others, source.made, source.how)
+            self.add(mine, others, origin)
 
 
 def view_of(tensor: Any, twin: Twin) -> Any:

@@ -8,6 +8,7 @@ from samerun.record.interceptors import (
     clock_datetime,
     compile_calls,
     compiled,
+    compiled_twice,
     completion,
     entropy,
     environment,
@@ -71,4 +72,5 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     kept_generators.INTERCEPTOR,
     compile_calls.INTERCEPTOR,
     compiled.INTERCEPTOR,
+    compiled_twice.INTERCEPTOR,
 )
