@@ -43,6 +43,8 @@ from samerun.control.seeds.derive import LARGEST
               help="on: name every hazard, and say what samerun run alone mends.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, LARGEST), metavar="N",
               help="With --fix on: seed of what the program does not seed itself. Default: 0.")  # fmt: skip
+@click.option("--double", is_flag=True,
+              help="One run, in which every operator is executed twice (--repeat N: N times).")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Keep the traces and outputs of every run.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
@@ -66,6 +68,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun check --vary resume train.py
       samerun check --fix on train.py        every hazard, and what samerun run alone mends
       samerun check --ignore time:train.py:12 --ignore thread-race train.py
+      samerun check --double --max-steps 20 train.py
 
     \b
     Variations: rerun;
@@ -76,6 +79,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     """
     signal.signal(signal.SIGTERM, _interrupt)
     try:
+        if options["double"]:
+            _nothing_varied(ctx, options)
         code = check(ctx.meta[FORM], ctx.meta[WORDS], **options)
     except SamerunError as error:
         _trouble(error, options.get("json_to"), ctx.meta[WORDS])
@@ -93,7 +98,7 @@ def check(
     **options: Any,
 ) -> int:
     """Do it; returns the exit code."""
-    from samerun.check import resume
+    from samerun.check import double, resume
     from samerun.check.answering import answer
     from samerun.check.ignoring import parse
     from samerun.check.runner import Runner
@@ -123,7 +128,10 @@ def check(
             runner, plan, variations, environment, options["repeat"], saved=save is not None,
             resumption=resume.parse(*told), interruptions=asked,
         )  # fmt: skip
-        report = answer(search, ignored, mend)
+        if options["double"]:
+            report = double.check(search, options["repeat"], ignored)
+        else:
+            report = answer(search, ignored, mend)
         if not quiet and json_to != "-":
             from rich.console import Console
 
@@ -149,6 +157,10 @@ def _plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
     watch = WatchConfig(
         folder="", depth=options["trace"], max_steps=options["max_steps"], user_folder=target.user_folder
     )
+    if options["double"]:
+        from samerun.check.double import variation
+
+        return Plan(target.command, target.shown, watch), (variation(options["repeat"]),), ()
     variations = (*choose(options["vary"]), *(v for text in options["vary_env"] for v in parse(text)))
     if any(options[name] is not None for name in ("interrupt", "resume", "kill")):
         variations = tuple(dict.fromkeys((*variations, *choose("resume"))))
@@ -163,6 +175,21 @@ def _mend(plan: Any, seed: int) -> Any:
     from samerun.control.held import as_run_does
 
     return Mend(replace(plan, held=as_run_does(seed)), seed)
+
+
+def _nothing_varied(ctx: click.Context, options: dict[str, Any]) -> None:
+    """`--double` is one run: options that ask for others, or for less, do not go with it."""
+    named = {"vary": "--vary", "vary_env": "--vary-env", "interrupt": "--interrupt", "resume": "--resume",
+             "kill": "--kill", "fix": "--fix"}  # fmt: skip
+    given = [word for name, word in named.items()
+             if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]  # fmt: skip
+    if given:
+        raise SamerunError(
+            f"{' and '.join(given)} cannot go with --double: it is one run, with nothing varied.",
+            hint="Check twice: once with --double, once with what is to be varied.",
+        )
+    if options["trace"] == "steps":
+        raise SamerunError("--trace steps cannot go with --double, which looks at operators.", hint="Leave it out.")
 
 
 def _interruptions(options: dict[str, Any]) -> Any:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from samerun.check.line_search import first_use_of_id
 from samerun.record import format as f
+from samerun.record.operator import UNORDERED
 from samerun.record.run import RunTraces, events_of
-
-UNORDERED = ("index_put", "scatter", "index_add", "put_", "embedding_dense_backward", "index_select_backward", "histc")
-"""Parts of the names of operators that may add in the order in which threads arrive."""
 
 
 def uses_addresses(file: str) -> bool:

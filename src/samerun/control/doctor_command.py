@@ -116,14 +116,10 @@ def look_at_numerics(ctx: click.Context, json_to: str | None, quiet: bool) -> in
     record = {
         "schema": 1, "samerun": __version__, "verdict": "findings" if seen["different"] else "clean", "numerics": seen,
     }  # fmt: skip
-    if not quiet and json_to != "-":
-        from rich.console import Console
+    from samerun.report.answer import answer
+    from samerun.report.numerics import show_numerics
 
-        from samerun.report.numerics import show_numerics
-
-        show_numerics(record, Console(highlight=False))
-    if json_to is not None:
-        write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
+    answer(record, show_numerics, json_to, quiet)
     return 1 if seen["different"] else 0
 
 

@@ -59,6 +59,8 @@ class WatchConfig:
     lines: bool = False
     """Follow the user's own lines and note the values of their variables."""
     capture: Capture | None = None
+    double: int = 0
+    """Execute every operator so often in one run, and compare; 0: once, as the program does."""
     user_folder: str | None = None
     receipt: bool = False
     """There will be a receipt: digest at the end the files that the program wrote, and write steps out at once."""

@@ -27,6 +27,8 @@ OPAQUE = {
     "aten::_batch_norm_with_update": 3,
 }
 """Position of an output that is scratch space for the backward: its unused bytes are never written."""
+UNORDERED = ("index_put", "scatter", "index_add", "put_", "embedding_dense_backward", "index_select_backward", "histc")
+"""Parts of the names of operators that may add in the order in which threads arrive."""
 SILENT_SPACES = frozenset(("profiler", "prim", "debugprims"))
 ASYNCHRONOUS_SPACES = frozenset(("c10d", "_c10d_functional", "c10d_functional"))
 

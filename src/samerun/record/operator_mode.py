@@ -351,11 +351,11 @@ def generator_of(kwargs: Any, tensors: list[Any]) -> Any:
     return torch.default_generator
 
 
-def tell_compiler() -> None:
+def tell_compiler(mode: type[OperatorMode]) -> None:
     """Keep torch.compile from compiling the recorder itself."""
     try:
         frames: Any = torch._C._dynamo.eval_frame
         never = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
-        frames.set_code_exec_strategy(OperatorMode.__torch_dispatch__.__code__, never)
+        frames.set_code_exec_strategy(mode.__torch_dispatch__.__code__, never)
     except (AttributeError, TypeError):
         pass  # another torch: the compiler then takes the recorder for the user's code and gives up on it

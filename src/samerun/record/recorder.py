@@ -82,6 +82,8 @@ class Recorder:
         self.loaders = 0
         self.own_generators: list[Any] = []
         """With the pin `generators`: the generators that the program made, in their order."""
+        self.doubling: Any = None
+        """Where operators are executed twice: samerun.record.double.doubling.Doubling."""
         self.last_loss = NOTHING
         self.last_batch = NOTHING
         self.at_end: list[Callable[[], None]] = []

@@ -39,15 +39,23 @@ def verdict(report: CheckReport) -> Text:
         text = Text("SAME", style="bold green")
         text.append(f"  {command}", style="default not bold")
         done = f"{steps} optimizer steps, " if steps else ""
-        what = "every value in"
+        what, twice = "every value in", "every operator executed twice"
         if any(one.ignored for one in report.causes):
             text.append("  but for what is ignored", style="bold yellow")
-            what = "every other value, after"
+            what, twice = "every other value, after", f"{twice}, after what is ignored"
+        if is_double(report):
+            text.append(f"\n      {twice}: {done}{events} events", style="dim not bold")
+            return text
         text.append(f"\n      {what} {len(report.runs)} runs: {done}{events} events each", style="dim not bold")
         return text
     text = Text("DIFFERENT" if report.verdict == DIFFERENT else "TROUBLE", style="bold red")
     text.append(f"  {command}", style="default not bold")
     return text
+
+
+def is_double(report: CheckReport) -> bool:
+    """Is it the report of one run with every operator executed twice?"""
+    return any(outcome.name == "double" for outcome in report.variations)
 
 
 def variations(report: CheckReport) -> Table:
@@ -101,7 +109,7 @@ def differing(first: FirstDifference) -> str:
             parts.append(f"({first.max_ulp} ulp)" if first.max_ulp < 10**6 else "(more than a million ulp)")
     inputs = {
         "same": "its inputs are the same",
-        "different": "its inputs differ already",
+        "different": "an input is another one" if first.variation == "double" else "its inputs differ already",
         "none": "it has no tensor inputs",
     }[first.inputs]
     return " ".join(parts) + ("; " if parts else "") + inputs
@@ -119,8 +127,10 @@ def why(report: CheckReport) -> Group | None:
     if cause.file:
         lines.append(Padding(excerpt(cause.file, cause.line, CONTEXT), (0, 0, 0, INDENT), expand=False))
     lines.extend(Padding(Text(f"- {each}"), (0, 0, 0, INDENT), expand=False) for each in cause.evidence)
-    for other in report.others[:3]:
+    for other in report.others if is_double(report) else report.others[:3]:
         text = f"also seen: {other.kind} at {other.file}:{other.line}"
+        if other.certain:
+            text += f" ({other.evidence[-1]})"
         lines.append(Padding(Text(text, style="dim"), (0, 0, 0, INDENT), expand=False))
     return Group(*lines)
 

@@ -7,7 +7,8 @@ from samerun.check.situation import Situation, Suspect
 from samerun.record import format as f
 
 NOT_WATCHED = (
-    "not watched, so it could be: a library written in C that seeds itself by the clock or the processor, sockets and pipes, shared memory,"
+    "not watched, so it could be: a library written in C that seeds itself by the clock or the processor,"
+    " sockets and pipes, shared memory,"
     " programs that are not Python, an address, a library's own threads"
 )
 

@@ -17,12 +17,24 @@ def install(recorder: Recorder, torch: Any) -> None:
 
     table = OperatorTable(recorder)
     memory = recorder.config.memory
-    tell_compiler()
+    tell_compiler(OperatorMode)
+
+    def make() -> OperatorMode:
+        if recorder.doubling is None:
+            return OperatorMode(table)
+        return DoubleMode(table, recorder.doubling)
+
+    if recorder.config.double:
+        from samerun.record.double.doubling import Doubling
+        from samerun.record.double.mode import DoubleMode
+
+        tell_compiler(DoubleMode)
+        recorder.doubling = Doubling(recorder)
 
     def enter() -> None:
         """Enter the mode in this thread, once."""
         if recorder.thread.mode is None:
-            mode: Any = OperatorMode(table)
+            mode: Any = make()
             recorder.thread.mode = mode
             mode.__enter__()
 

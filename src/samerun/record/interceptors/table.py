@@ -8,6 +8,7 @@ from samerun.record.interceptors import (
     clock_datetime,
     compile_calls,
     compiled,
+    compiled_twice,
     completion,
     entropy,
     environment,
@@ -24,15 +25,19 @@ from samerun.record.interceptors import (
     numpy_random,
     operators,
     python_random,
+    sharing,
     start_method,
     steps,
     threads,
     torch_random,
+    waits,
 )
 
 INTERCEPTORS: tuple[Interceptor, ...] = (
     exits.INTERCEPTOR,
     threads.INTERCEPTOR,
+    waits.INTERCEPTOR,
+    waits.IN_TIME,
     start_method.INTERCEPTOR,
     child_processes.INTERCEPTOR,
     listing.INTERCEPTOR,
@@ -59,6 +64,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     torch_random.INTERCEPTOR,
     modules.INTERCEPTOR,
     operators.INTERCEPTOR,
+    sharing.INTERCEPTOR,
     steps.INTERCEPTOR,
     loader.IN_WORKER,
     loader.INTERCEPTOR,
@@ -66,4 +72,5 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     kept_generators.INTERCEPTOR,
     compile_calls.INTERCEPTOR,
     compiled.INTERCEPTOR,
+    compiled_twice.INTERCEPTOR,
 )

@@ -1,0 +1,128 @@
+"""What every piece of memory held when it was last seen, who wrote it then, and who else can reach it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from samerun.record import digest as d
+from samerun.record.double import waits
+from samerun.record.double.finding import OUTSIDE, RACE
+from samerun.record.operator_mode import is_plain
+
+
+def weak_reference(storage: Any) -> Any:
+    """It keeps the storage's address from being given to another one; not the memory."""
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
+class Known:
+    """One piece of memory.
+
+    `made` and `shared` are numbers of places; `how` says what gave the memory to others. `write`: stands for the
+    last execution of an operator that wrote to it, done or under way; `writer` and `written_at` are its thread
+    and place. `outside`: written by others at times that nobody can tell (a collective that is under way): it
+    is not looked at. `foreign`: another thread was seen to write to it, and not by an operator. `waits`: how
+    often each thread had waited when it last looked.
+    """
+
+    __slots__ = ("address", "digests", "foreign", "how", "made", "outside", "shared", "waits", "weak", "write",
+                 "writer", "written_at")  # fmt: skip
+
+    def __init__(self, storage: Any) -> None:
+        self.weak = weak_reference(storage)
+        self.address = storage.data_ptr()
+        self.digests: dict[Any, bytes] = {}
+        self.made = self.shared = 0
+        self.how = ""
+        self.writer, self.written_at = -1, 0
+        self.write: Any = None
+        self.outside = self.foreign = False
+        self.waits: dict[int, int] = {}
+
+
+class Looks:
+    """All memory that operators have used and that is still alive."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Known] = {}
+        self._purge_at = 256
+
+    def of(self, storage: Any, made: int = 0) -> Known:
+        """What is known of some memory; noted as made at the place `made` if it is new."""
+        known = self.known.get(storage._cdata)
+        if known is None or known.address != storage.data_ptr():  # another address: it was resized
+            known = self.known[storage._cdata] = Known(storage)
+            known.made = made
+            if len(self.known) > self._purge_at:
+                self.purge()
+        return known
+
+    def purge(self) -> None:
+        """Forget memory that is gone."""
+        for key, known in list(self.known.items()):
+            if known.weak.expired():
+                self.known.pop(key, None)
+        self._purge_at = max(256, 2 * len(self.known))
+
+    def clear(self) -> None:
+        self.known.clear()
+
+    def look(self, tensor: Any, thread: int) -> tuple[bytes | None, str]:
+        """(digest of a tensor as it is, what is to be said about it).
+
+        Said is OUTSIDE where the digest is another one than when the tensor was last seen, and RACE where besides
+        another thread was seen to write, and this one has not waited for any since it last looked.
+
+        No digest of what is not looked at: other devices, and views that would have to be copied for it, unless
+        the memory was shared.
+        """
+        if not is_plain(tensor) or not tensor.numel():
+            return None, ""
+        known = self.of(tensor.untyped_storage())
+        if known.outside or not (known.shared or tensor.is_contiguous()):
+            return None, ""
+        key = _geometry(tensor)
+        now = d.digest(tensor)
+        before = known.digests.get(key)
+        known.digests[key] = now
+        waited = known.waits.get(thread) != waits.count()
+        known.waits[thread] = waits.count()
+        if before is None or before == now:
+            return now, ""
+        raced, known.foreign = known.foreign and not waited, False
+        return now, RACE if raced else OUTSIDE
+
+    def begin_write(self, tensor: Any, write: Any, thread: int, place: int) -> None:
+        """An operator is about to write to a tensor; `write` stands for this execution of it."""
+        known = self.of(tensor.untyped_storage())
+        known.write, known.writer, known.written_at = write, thread, place
+        known.digests.clear()
+
+    def end_write(self, tensor: Any, write: Any, value: bytes) -> None:
+        """It has: `value` is the tensor's digest now, if no other operator wrote meanwhile."""
+        known = self.of(tensor.untyped_storage())
+        if known.write is not write:
+            return
+        known.digests.clear()
+        if is_plain(tensor):
+            known.digests[_geometry(tensor)] = value
+
+    def result(self, tensor: Any, value: bytes, thread: int, place: int) -> None:
+        """An operator gave a tensor back; new memory was made at `place`."""
+        known = self.of(tensor.untyped_storage(), place)
+        if known.writer < 0:
+            known.writer, known.written_at = thread, place
+        if is_plain(tensor):
+            known.digests[_geometry(tensor)] = value
+
+    def forget(self, tensor: Any, outside: bool = False) -> None:
+        """Something that is no operator may have written to a tensor, or may do so at any time."""
+        known = self.of(tensor.untyped_storage())
+        known.digests.clear()
+        known.outside = known.outside or outside
+
+
+def _geometry(tensor: Any) -> Any:
+    return tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg()
