@@ -13,10 +13,16 @@ setup(
             extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra"],
             optional=True,
         ),
+        Extension(
+            "samerun.data._states",
+            ["native/states.c"],
+            extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra"],
+            optional=True,
+        ),
         # The bits are specified: no contraction of a*b + c. Neither of the last two flags changes a bit.
         Extension(
             "samerun.numerics._portable",
-            sorted(set(glob("native/*.c")) - {"native/digest.c"}),
+            sorted(set(glob("native/*.c")) - {"native/digest.c", "native/states.c"}),
             depends=[*glob("native/*.h"), *glob("native/*.inc"), *glob("native/functions/*.h")],
             extra_compile_args=[
                 *["-O3", "-std=gnu11", "-Wall", "-Wextra", "-ffp-contract=off"],
