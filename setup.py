@@ -4,6 +4,9 @@ from glob import glob
 
 from setuptools import Extension, setup
 
+ALONE = {"native/digest.c", "native/entropy.c", "native/states.c"}
+"""Sources that are a library each; the others are one."""
+
 # Loaded by ctypes: no tie to Python's ABI or torch's. (Extensions, because setuptools builds those.)
 setup(
     ext_modules=[
@@ -21,10 +24,16 @@ setup(
             libraries=["dl"],
             optional=True,
         ),
+        Extension(
+            "samerun.data._states",
+            ["native/states.c"],
+            extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra"],
+            optional=True,
+        ),
         # The bits are specified: no contraction of a*b + c. Neither of the last two flags changes a bit.
         Extension(
             "samerun.numerics._portable",
-            sorted(set(glob("native/*.c")) - {"native/digest.c", "native/entropy.c"}),
+            sorted(set(glob("native/*.c")) - ALONE),
             depends=[*glob("native/*.h"), *glob("native/*.inc"), *glob("native/functions/*.h")],
             extra_compile_args=[
                 *["-O3", "-std=gnu11", "-Wall", "-Wextra", "-ffp-contract=off"],

@@ -16,10 +16,13 @@ def built_file(module: str, name: str) -> Path | None:
     return None
 
 
-def built(module: str, name: str) -> ctypes.CDLL | None:
-    """The same, loaded. None: not built, or built for another machine."""
+def built(module: str, name: str, *, keep_lock: bool = False) -> ctypes.CDLL | None:
+    """The same, loaded. None: not built, or built for another machine.
+
+    keep_lock: its functions are called with the interpreter's lock held, which is right for short ones.
+    """
     path = built_file(module, name)
     try:
-        return ctypes.CDLL(str(path)) if path is not None else None
+        return (ctypes.PyDLL if keep_lock else ctypes.CDLL)(str(path)) if path is not None else None
     except OSError:
         return None

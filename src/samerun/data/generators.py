@@ -1,20 +1,15 @@
-"""The global generators of this process: start them from keys, and put them back where they stood.
-
-`torch.manual_seed` formats stack traces and takes 200 us; the default generator's own method takes 1.5.
-"""
+"""The global generators of this process: start them from keys, and put them back where they stood."""
 
 from __future__ import annotations
 
 import itertools
 import os
-import random
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 import torch
 
 from samerun.control import process_seed
@@ -23,10 +18,13 @@ from samerun.control.place import Origin
 from samerun.control.seeds.derive import sub_seed
 from samerun.control.seeds.source import Source
 from samerun.control.sources import every_source, present_sources
+from samerun.data import seeded_states
+from samerun.data.holds import HOLDS
 from samerun.data.keys import Realm
-from samerun.data.numpy_hold import NumpyHold
+from samerun.data.seeded_states import StateRows
+from samerun.data.seeding import seeded_one_by_one
 
-KINDS = frozenset({"python", "numpy", "torch"})
+KINDS = frozenset(HOLDS)
 """What is keyed by its name; `others` below is always keyed."""
 
 
@@ -40,7 +38,8 @@ class _InSample(Origin):
 
 _sample: tuple[Realm, int, int] = (Realm(0, "", 0), 0, 0)
 _IN_SAMPLE = _InSample()
-_numpy_holds: list[NumpyHold] = [NumpyHold()]
+_rows: list[StateRows] = []
+"""For each section that is inside another: an outer one goes on when the inner one has ended."""
 _depth = 0
 _one_at_a_time = threading.RLock()
 """Global generators belong to the process: while one thread loads a batch, others wait."""
@@ -83,9 +82,6 @@ class Section:
 
     def __init__(self, seed: int, kinds: frozenset[str], restore: bool) -> None:
         self._run_seed, self._kinds, self._restore = seed, kinds, restore
-        self.python: Callable[[int], None] | None = _python_starter() if "python" in kinds else None
-        self.numpy: Callable[[int], None] | None = _numpy_starter() if "numpy" in kinds else None
-        self.torch: Callable[[int], Any] | None = torch.default_generator.manual_seed if "torch" in kinds else None
         self.others = others()
 
     def __enter__(self) -> Section:
@@ -95,6 +91,7 @@ class Section:
         _depth += 1
         self._restore = self._restore or _depth > 1  # inside another sample, its streams must go on
         try:
+            self._rows = _rows_here() if seeded_states.applies(self._kinds) else None
             if self._restore:
                 self._take()
         except BaseException:
@@ -121,24 +118,13 @@ class Section:
         _one_at_a_time.release()
 
     def _take(self) -> None:
-        if self.python is not None:
-            self._python_state = random.getstate()
-        if self.numpy is not None:
-            if len(_numpy_holds) < _depth:
-                _numpy_holds.append(NumpyHold())
-            _numpy_holds[_depth - 1].take()
-        if self.torch is not None:
-            self._torch_state = torch.default_generator.get_state()
+        self._holds = [hold() for kind, hold in HOLDS.items() if kind in self._kinds]
         self._other_states = [(one, one.get_state()) for one in self.others]
         self._stream_state = _streams_source().get_state() if streams else None
 
     def _put_back(self) -> None:
-        if self.python is not None:
-            random.setstate(self._python_state)
-        if self.numpy is not None:
-            _numpy_holds[_depth - 1].put_back()
-        if self.torch is not None:
-            torch.default_generator.set_state(self._torch_state)
+        for hold in self._holds:
+            hold.put_back()
         for one, state in self._other_states:
             if state is not None:
                 one.set_state(state)
@@ -151,26 +137,12 @@ class Section:
     def keyed(self, realm: Realm, numbers: list[int], repetitions: list[int] | None) -> Iterator[None]:
         """Start the generators for one sample after the other; each turn of the loop is one sample's."""
         global _sample
-        keys = realm.keys(numbers, repetitions, self._kinds)
-        again = repetitions or itertools.repeat(0)
-        # Written out: this is what keying costs. A missing kind is a call that does nothing.
-        python, numpy, torch = self.python or _nothing, self.numpy or _nothing, self.torch
-        kept: Any = random._inst if self.python is not None else _Kept()
-        columns = (numbers, again, keys.python or again, keys.numpy or again, keys.torch or again)
-        if self._kinds == {"torch"} and torch is not None:
-            for number, repetition, key in zip(numbers, again, keys.torch or (), strict=False):
-                torch(key)
-                _sample = (realm, number, repetition)
-                if streams or self.others:
-                    self._start_others(realm.key64(number, repetition))
-                yield
-            return
-        torch = torch or _nothing
-        for number, repetition, key_p, key_n, key_t in zip(*columns, strict=False):
-            python(key_p)
-            kept.gauss_next = None
-            numpy(key_n)
-            torch(key_t)
+        count = len(numbers)
+        if self._rows is not None:
+            started = self._rows.started(realm.arrays(numbers, repetitions, self._kinds), count)
+        else:
+            started = seeded_one_by_one(realm.keys(numbers, repetitions, self._kinds), count)
+        for number, repetition, _ in zip(numbers, repetitions or itertools.repeat(0, count), started, strict=True):
             _sample = (realm, number, repetition)  # a stream that the sample makes asks for it
             if streams or self.others:
                 self._start_others(realm.key64(number, repetition))
@@ -187,35 +159,11 @@ class Section:
             source.seed(sub_seed(key, source.name))
 
 
-def present_bit_generator() -> Any:
-    random_of_numpy: Any = np.random  # its stubs lack the function
-    return random_of_numpy.get_bit_generator()
+def _rows_here() -> StateRows:
+    while len(_rows) < _depth:
+        _rows.append(StateRows())
+    return _rows[_depth - 1]
 
 
 def _streams_source() -> Source:
     return next(one for one in every_source() if one.name == "streams")
-
-
-class _Kept:
-    """In the place of Python's generator, where that is not keyed."""
-
-    gauss_next: float | None = None
-
-
-def _nothing(key: int) -> None:
-    pass
-
-
-def _python_starter() -> Callable[[int], None]:
-    """`random.seed` for whole numbers, but for the normal number that `gauss` keeps: the caller drops it."""
-    generator: Any = random._inst
-    starter: Callable[[int], None] = super(random.Random, generator).seed
-    return starter
-
-
-def _numpy_starter() -> Callable[[int], None]:
-    if type(present_bit_generator()) is np.random.MT19937:
-        starter: Callable[[int], None] = np.random.seed
-        return starter
-    source = next(one for one in every_source() if one.name == "numpy")
-    return source.seed

@@ -37,6 +37,14 @@ class Keys(NamedTuple):
     torch: Sequence[int] | None
 
 
+class KeyArrays(NamedTuple):
+    """The same as arrays: of uint64 for Python, of uint32 for NumPy and torch."""
+
+    python: Any
+    numpy: Any
+    torch: Any
+
+
 @dataclass(frozen=True)
 class Realm:
     """All that a key depends on but the sample: the run's seed, the loader's name, the epoch, and what for."""
@@ -48,27 +56,39 @@ class Realm:
 
     def keys(self, numbers: Sequence[int], repetitions: Sequence[int] | None, kinds: frozenset[str]) -> Keys:
         """The keys of samples, all at once. numbers: from 0 to 2**63-1, see `number_of`."""
-        words = _words(self.seed, self.name, self.epoch, self.what)
+        if len(numbers) >= VECTORISED_FROM:
+            arrays = self.arrays(numbers, repetitions, kinds)
+            return Keys(*(None if column is None else column.tolist() for column in arrays))
+        words = self._words()
+        pairs = list(zip(numbers, repetitions or [0] * len(numbers), strict=True))
+        return Keys(
+            [_key64(n, r, words[0], words[1]) for n, r in pairs] if "python" in kinds else None,
+            [_key32(n, r, words[2]) for n, r in pairs] if "numpy" in kinds else None,
+            [_key32(n, r, words[3]) for n, r in pairs] if "torch" in kinds else None,
+        )
+
+    def arrays(self, numbers: Sequence[int], repetitions: Sequence[int] | None, kinds: frozenset[str]) -> KeyArrays:
+        """The same as `keys`, as arrays."""
         if len(numbers) < VECTORISED_FROM:
-            again = repetitions or [0] * len(numbers)
-            pairs = list(zip(numbers, again, strict=True))
-            return Keys(
-                [_key64(n, r, words[0], words[1]) for n, r in pairs] if "python" in kinds else None,
-                [_key32(n, r, words[2]) for n, r in pairs] if "numpy" in kinds else None,
-                [_key32(n, r, words[3]) for n, r in pairs] if "torch" in kinds else None,
-            )
+            keys = self.keys(numbers, repetitions, kinds)
+            widths = (np.uint64, np.uint32, np.uint32)
+            return KeyArrays(*(None if c is None else np.array(c, w) for c, w in zip(keys, widths, strict=True)))
+        words = self._words()
         array = np.asarray(numbers, dtype=np.uint64)
         salt = _salts(array, repetitions)
-        return Keys(
-            _keys64(array, repetitions, words[0], words[1]).tolist() if "python" in kinds else None,
-            _keys32(array, salt, words[2]).tolist() if "numpy" in kinds else None,
-            _keys32(array, salt, words[3]).tolist() if "torch" in kinds else None,
+        return KeyArrays(
+            _keys64(array, repetitions, words[0], words[1]) if "python" in kinds else None,
+            _keys32(array, salt, words[2]) if "numpy" in kinds else None,
+            _keys32(array, salt, words[3]) if "torch" in kinds else None,
         )
 
     def key64(self, number: int, repetition: int) -> int:
         """64 bits for one sample, for what is neither Python's, NumPy's nor torch's generator."""
-        words = _words(self.seed, self.name, self.epoch, self.what)
+        words = self._words()
         return _key64(number, repetition, words[4], words[5])
+
+    def _words(self) -> tuple[int, ...]:
+        return _words(self.seed, self.name, self.epoch, self.what)
 
 
 def number_of(index: Any) -> int:
