@@ -38,9 +38,11 @@ demo: $(STAMP)
 		shift 2; \
 	done
 
-# Tests that need a CUDA device skip themselves where there is none (tests/conftest.py).
+# Tests that need a CUDA device skip themselves where there is none (tests/conftest.py). Two at a time, each with
+# one thread: two programs that both use all cores hinder each other. What needs threads runs by itself.
 test: $(STAMP)
-	$(PYTHON) -m pytest -m "not exhaustive"
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not exhaustive and not threads" -n 2 --dist worksteal
+	$(PYTHON) -m pytest -m "threads and not exhaustive"
 
 test-exhaustive: $(STAMP)
 	$(PYTHON) -m pytest -m exhaustive

@@ -24,8 +24,15 @@ MEASURED = {"45_cpu_capability_train": 16}
 NO_VARIATION = ("batch-size", "resume")
 
 
+THREADS = {"23"}
+"""A kernel that is only nondeterministic with more than one thread."""
+
+
 def params() -> list[object]:
     marks = {path: [] if path.name[:2] in QUICK else [pytest.mark.exhaustive] for path in ZOO}
+    for path in ZOO:
+        if path.name[:2] in THREADS:
+            marks[path].append(pytest.mark.threads)
     return [pytest.param(path, id=path.stem, marks=marks[path]) for path in ZOO]
 
 
