@@ -84,7 +84,6 @@ def check(
     **options: Any,
 ) -> int:
     """Do it; returns the exit code."""
-    from samerun.check import resume
     from samerun.check.runner import Runner
     from samerun.check.search import Search
     from samerun.report.json import to_json
@@ -95,15 +94,12 @@ def check(
     target = resolve(form, words)
     plan, variations, environment = _plan(target, options)
     asked = _interruptions(options) if any(v.name == "resume" for v in variations) else ()
-    # With a shared folder, or killed, the program is taken up as `interruption` says; else as `resume` does.
-    shared = options["kill"] is not None or "{folder}" in f"{options['interrupt']}{options['resume']}"
-    told = (None, None) if shared else (options["interrupt"], options["resume"])
     with ExitStack() as stack:
         folder = _folder(save, stack)
         runner = Runner(folder, options["time_limit"], Progress(quiet))
         search = Search(
             runner, plan, variations, environment, options["repeat"], saved=save is not None,
-            resumption=resume.parse(*told), interruptions=asked,
+            interruptions=asked,
         )  # fmt: skip
         report = search.check()
         if not quiet and json_to != "-":

@@ -17,7 +17,7 @@ from samerun.record.interceptors import (
     fresh_memory,
     held_still,
     identity,
-    kept_generators,
+    kept_states,
     listing,
     loader,
     modules,
@@ -63,7 +63,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     loader.IN_WORKER,
     loader.INTERCEPTOR,
     checkpoints.INTERCEPTOR,
-    kept_generators.INTERCEPTOR,
+    kept_states.INTERCEPTOR,
     compile_calls.INTERCEPTOR,
     compiled.INTERCEPTOR,
 )
