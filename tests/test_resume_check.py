@@ -12,8 +12,9 @@ from samerun.base.errors import SamerunError
 from samerun.check.interruption import Interruption, Settings, interruptions
 
 PROGRAM = str(Path(__file__).parent / "programs" / "resuming.py")
-LINE = 1 + Path(PROGRAM).read_text(encoding="utf-8").splitlines().index(
-    "    samerun.checkpoint.save(path, **parts, extra=step)"
+SAVED, LOOP = (
+    1 + Path(PROGRAM).read_text(encoding="utf-8").splitlines().index(line)
+    for line in ("    samerun.checkpoint.save(path, **parts, extra=step)", "    for x, y in loader:")
 )
 
 
@@ -32,23 +33,21 @@ def test_a_program_that_goes_on_exactly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lacks", "kind", "leaf"),
+    ("lacks", "kind", "line", "said"),
     [
-        ("rng", "resume-rng", "params"),
-        ("loader", "resume-position", "params"),
-        ("scheduler", "resume-position", "params"),
+        ("rng", "resume-rng", SAVED, "torch's generator and Python's generator were not saved"),
+        ("loader", "resume-position", LOOP, "given the data of the run in one go"),
+        ("scheduler", "resume-position", SAVED, "the scheduler was not saved"),
     ],
 )
-def test_what_a_checkpoint_lacks_is_named(tmp_path: Path, lacks: str, kind: str, leaf: str) -> None:
+def test_what_a_checkpoint_lacks_is_named(tmp_path: Path, lacks: str, kind: str, line: int, said: str) -> None:
     code, report = check(["--vary", "none", "--kill", "9", PROGRAM], tmp_path, LACKS=lacks)
     assert (code, of_resume(report)["outcome"]) == (1, "different")
     cause = report["cause"]
-    assert (cause["kind"], report["first_difference"]["operator"]) == (kind, leaf)
-    said = " ".join(cause["evidence"])
-    wanted = {"rng": "torch's and Python's generator", "loader": "another batch came", "scheduler": "scheduler's state"}
-    assert wanted[lacks] in said
+    assert (cause["kind"], cause["certain"]) == (kind, True), cause
+    assert said in " ".join(cause["evidence"])
     assert report["first_difference"]["step"] in (9, 10, 11)
-    assert (Path(cause["file"]).name, cause["line"]) == ("resuming.py", LINE)
+    assert (Path(cause["file"]).name, cause["line"]) == ("resuming.py", line)
 
 
 def test_a_program_that_saves_on_sigterm(tmp_path: Path) -> None:
@@ -77,7 +76,9 @@ def test_a_program_that_takes_nothing_up(tmp_path: Path) -> None:
         (["--kill", "99"], "was to be ended at step 99, and made 12 steps"),
         (["--kill", "x"], "--kill x: a step from 1"),
         (["--interrupt", "A=1"], "--interrupt is given, and --resume is not"),
+        (["--resume", "A=1"], "--resume is given, and --interrupt is not"),
         (["--interrupt", "'", "--resume", ""], "--interrupt ': No closing quotation"),
+        (["--interrupt", "", "--resume", "A=1"], "--interrupt: nothing is set"),
         (["--interrupt", "LACKS=nothing --nonsense", "--resume", "STOP=0", "--kill", "5"], ""),
     ],
 )

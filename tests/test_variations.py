@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from checking import check, samerun
 
-from samerun.base.errors import SamerunError
-from samerun.check import resume, surroundings
+from samerun.check import surroundings
 from samerun.check.plan import Plan
 from samerun.check.variations import world_size
 from samerun.check.variations.table import GROUPS, VARIATIONS, choose
@@ -191,28 +190,6 @@ def test_a_large_folder_is_not_copied(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 # --- resume --------------------------------------------------------------------------------------------
-
-
-def test_settings_of_a_resumption() -> None:
-    found = resume.parse("STOP_AT=3 'CKPT=a b.pt' --flag x=1", "RESUME=a")
-    assert found is not None
-    assert found.interrupt == resume.Settings({"STOP_AT": "3", "CKPT": "a b.pt"}, ("--flag", "x=1"))
-    assert found.resume == resume.Settings({"RESUME": "a"}, ())
-    assert resume.parse(None, None) is None
-
-
-@pytest.mark.parametrize(
-    ("interrupt", "resumed", "message"),
-    [
-        ("A=1", None, "--interrupt is given and --resume is not"),
-        (None, "A=1", "--resume is given and --interrupt is not"),
-        ("", "A=1", "--interrupt: nothing is set"),
-        ("A='1", "A=1", "No closing quotation"),
-    ],
-)
-def test_settings_that_are_wrong(interrupt: str | None, resumed: str | None, message: str) -> None:
-    with pytest.raises(SamerunError, match=message):
-        resume.parse(interrupt, resumed)
 
 
 def test_a_program_that_is_not_interrupted_is_trouble(tmp_path: Path) -> None:

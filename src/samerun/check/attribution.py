@@ -180,11 +180,6 @@ def of_own(search: Runs, situation: Situation, elements: Elements | None) -> Fou
     return found(listed[0], elements) if listed else None
 
 
-def of_resume(situation: Situation) -> Found:
-    """What the checkpoint seems to lack. Other causes do not come into question: both runs are the same program."""
-    return found(next(s for s in suspects(situation) if s.kind.startswith("resume-")), None)
-
-
 # --- experiments -----------------------------------------------------------------------------------------
 def confirmed(
     search: Runs, situation: Situation, plan: Plan, suspect: Suspect, name: str, names: tuple[str, ...]

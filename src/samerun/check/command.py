@@ -98,7 +98,7 @@ def check(
     **options: Any,
 ) -> int:
     """Do it; returns the exit code."""
-    from samerun.check import double, resume
+    from samerun.check import double
     from samerun.check.answering import answer
     from samerun.check.ignoring import parse
     from samerun.check.runner import Runner
@@ -118,15 +118,12 @@ def check(
     plan, variations, environment = _plan(target, options)
     mend = _mend(plan, options["seed"] or 0) if options["fix"] == "on" else None
     asked = _interruptions(options) if any(v.name == "resume" for v in variations) else ()
-    # With a shared folder, or killed, the program is taken up as `interruption` says; else as `resume` does.
-    shared = options["kill"] is not None or "{folder}" in f"{options['interrupt']}{options['resume']}"
-    told = (None, None) if shared else (options["interrupt"], options["resume"])
     with ExitStack() as stack:
         folder = _folder(save, stack)
         runner = Runner(folder, options["time_limit"], Progress(quiet))
         search = Search(
             runner, plan, variations, environment, options["repeat"], saved=save is not None,
-            resumption=resume.parse(*told), interruptions=asked,
+            interruptions=asked,
         )  # fmt: skip
         if options["double"]:
             report = double.check(search, options["repeat"], ignored)

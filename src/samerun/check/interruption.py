@@ -22,6 +22,13 @@ class Settings:
     variables: tuple[tuple[str, str], ...] = ()
     arguments: tuple[str, ...] = ()
 
+    @property
+    def given(self) -> bool:
+        return bool(self.variables or self.arguments)
+
+    def __str__(self) -> str:
+        return " ".join([*(f"{name}={value}" for name, value in self.variables), *self.arguments])
+
     def put_on(self, plan: Plan, folder: str) -> Plan:
         values = {name: value.replace("{folder}", folder) for name, value in self.variables}
         arguments = tuple(word.replace("{folder}", folder) for word in self.arguments)
@@ -38,8 +45,10 @@ class Interruption:
     step: int | None = None
     signal: str | None = None
 
-    def shown(self, step: int) -> str:
-        return f"ended by SIG{self.signal} at step {step}" if self.signal else "interrupted by --interrupt"
+    def shown(self, step: int, made: int, whole: int) -> str:
+        """In words. step: where it was to be ended; made: steps it made, of the whole number of them."""
+        by_itself = f"interrupted after step {made} of {whole}"
+        return f"ended by SIG{self.signal} at step {step}" if self.signal else by_itself
 
 
 def interruptions(first: str | None, second: str | None, kill: str | None) -> tuple[Interruption, ...]:
@@ -51,7 +60,7 @@ def interruptions(first: str | None, second: str | None, kill: str | None) -> tu
         given, lacking = ("--resume", "--interrupt") if first is None else ("--interrupt", "--resume")
         raise SamerunError(
             f"{given} is given, and {lacking} is not.",
-            hint='Both starts need their settings: --interrupt "STOP_AT=3" --resume "RESUME=1".',
+            hint='Both are needed: --interrupt "STOP_AT=3 CKPT={folder}/a.pt" --resume "RESUME={folder}/a.pt".',
         )
     starts = _settings("--interrupt", first), _settings("--resume", second)
     if kill is not None:
@@ -63,6 +72,11 @@ def interruptions(first: str | None, second: str | None, kill: str | None) -> tu
             )
         return (Interruption(*starts, int(step), name or "KILL"),)
     if first is not None:
+        if not starts[0].given:
+            raise SamerunError(
+                "--interrupt: nothing is set.",
+                hint='Write variables first, then arguments ("A=1 --flag"), or name a step to end it at with --kill.',
+            )
         return (Interruption(*starts),)
     return tuple(Interruption(signal=name) for name in SIGNALS)
 

@@ -103,7 +103,6 @@ def past_variation(search: Search, names: str, found: Found, reason: str) -> tup
     following.variations = (*search.variations, *more)
     if "resume" in each:
         following.variations = tuple(v for v in following.variations if v.name != "resume")
-        following.resumption = None
     return following, f"no longer varied: {', '.join(each)}"
 
 

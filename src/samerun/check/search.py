@@ -15,12 +15,14 @@ from samerun.base.records import (
     Fix,
     Outcome,
     RunRecord,
+    Spread,
 )
-from samerun.check import attribution, resume, resume_search
+from samerun.check import attribution, resume
 from samerun.check.endings import failure_of, must_end_well
 from samerun.check.interruption import Interruption
 from samerun.check.places import place, relative
 from samerun.check.plan import Plan, Variation
+from samerun.check.resume_experiments import Experiments
 from samerun.check.runner import Run, RunFailed, Runner
 from samerun.check.situation import Situation
 from samerun.check.spread import spread
@@ -59,8 +61,6 @@ class Search:
     runs: list[Run] = field(default_factory=list)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    resumption: resume.Resumption | None = None
-    """How the program is interrupted and resumed, if that is asked for."""
     reruns: int = 0
     """Runs of the unvaried program that were compared with the first one, and how many differed."""
     differing: int = 0
@@ -102,14 +102,12 @@ class Search:
         resuming = [v for v in chosen if v.name == "resume"]
         for variation in resuming:
             self.plan = variation.apply(self.plan, False)
-        if self.resumption is not None:
-            resuming = []  # by settings of the user's own, below
         first = self.run(self.control(held), "control-1")
         self.look_at(first)
         must_end_well(first)
         varying = [v for v in held if self.worthwhile(v, first)]
         whole: Whole | None = None
-        if any(v.name == "rerun" for v in chosen) or not (held or self.resumption or resuming):
+        if any(v.name == "rerun" for v in chosen) or not (held or resuming):
             plain = [v for v in varying if not self.scoped(v)]
             if plain and self.repeat == 2 and is_steady(first.traces):
                 # A run with everything varied is a rerun as well: the same result settles both.
@@ -126,21 +124,18 @@ class Search:
                 return self.rerun_differs(found[0], held)
             if found is not None:
                 return self.report(DIFFERENT, *found)
-        if self.resumption is not None:
-            interrupted = resume.check(self, first, self.resumption)
-            if interrupted is not None:
-                return self.report(DIFFERENT, *interrupted)
         for variation in resuming:
-            outcome, detail, parted = resume_search.search(self, first, self.interruptions)
-            self.settle(variation, outcome, detail)
-            if outcome == DIFFERENT:
-                return self.report(DIFFERENT, parted, attribution.of_resume(parted) if parted else None)
+            searched = resume.search(self, first, self.interruptions)
+            self.settle(variation, searched.outcome, searched.detail)
+            if searched.situation is not None and searched.resumed is not None:
+                cause = Experiments(self, searched.situation, searched.resumed).cause()
+                return self.report(DIFFERENT, searched.situation, cause)
         return self.report(SAME)
 
     def possible(self, variation: Variation) -> bool:
         """Can it be varied here? Where not, the report says why."""
         reason = variation.unavailable(self.plan)
-        if reason and not (variation.name == "resume" and self.resumption is not None):
+        if reason:
             self.settle(variation, "skipped", reason)
         return not reason
 
@@ -347,13 +342,11 @@ class Search:
     ) -> CheckReport:
         if verdict == SAME and self.runs and not self.runs[0].operators:
             self.notes.append("No torch operator ran where samerun could see it: only the exit codes were compared.")
-        named = [v.name for v in self.variations if v.name != "resume" or self.resumption is None]
+        named = [v.name for v in self.variations]
         first = place(situation, found) if situation is not None else None
         cause = found.cause if found is not None else None
         if situation is not None and found is not None:
             self.answer = situation, found
-        if self.resumption is not None and "resume" in self.outcomes:
-            named.append("resume")
         return CheckReport(
             verdict=verdict,
             command=self.plan.shown,
@@ -364,7 +357,7 @@ class Search:
             fix=found.fix if found is not None else None,
             notes=tuple(self.notes),
             others=tuple(relative(other) for other in found.others) if found is not None else (),
-            spread=spread(situation.a, situation.b) if situation is not None else None,
+            spread=spread_of(situation) if situation is not None else None,
         )
 
     def record(self, run: Run) -> RunRecord:
@@ -372,6 +365,11 @@ class Search:
             run.name, run.vary, run.exit_code, run.steps, run.events, round(run.seconds, 2),
             str(run.folder) if self.saved else None,
         )  # fmt: skip
+
+
+def spread_of(situation: Situation) -> Spread | None:
+    shift = situation.parting.shift if situation.parting is not None else 0
+    return spread(situation.a, situation.b, shift)
 
 
 def likeliest(singles: Sequence[Whole]) -> Whole:

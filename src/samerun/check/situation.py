@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from samerun.check.resumption import Parting
 from samerun.check.runner import Run
 from samerun.record import format as f
 from samerun.record.compare import Difference
@@ -29,6 +30,10 @@ class Suspect:
     certain: bool = False
     without: tuple[str, ...] = ()
     """With the pin `folder`: files that the copied working directory lacks."""
+    parts: tuple[str, ...] = ()
+    """Of a resumed run: what is put back after the checkpoint was loaded; see samerun.record.states."""
+    replay: tuple[str, int, str] | bool = False
+    """Of a resumed run: the data it is given from the run in one go. True: a DataLoader's batches."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +46,17 @@ class Situation:
     difference: Difference
     interrupted: Run | None = None
     """With the variation `resume`: the run that `b` goes on from."""
+    parting: Parting | None = None
+    """With the variation `resume`: the steps in which the two part."""
 
-    def saving_line(self) -> tuple[str, int]:
-        """Where the checkpoint was last saved; ("", 0) if the user's code did not call torch.save itself."""
-        traces = self.interrupted.traces.traces if self.interrupted is not None else {}
-        trace = traces.get(self.difference.role)
-        saves = events_of(trace, (f.SAVE,)) if trace is not None else []
-        return (saves[-1].file, saves[-1].line) if saves else ("", 0)
+    def checkpoint_line(self) -> tuple[str, int]:
+        """Where the checkpoint was last saved, else where it is loaded; ("", 0) if torch does neither."""
+        role = self.difference.role
+        stopped = self.interrupted.traces.traces.get(role) if self.interrupted is not None else None
+        resumed = self.b.traces.traces.get(role)
+        saves = events_of(stopped, (f.SAVE,)) if stopped is not None else []
+        loads = events_of(resumed, (f.LOAD,)) if resumed is not None else []
+        return next(((e.file, e.line) for e in (*saves[-1:], *loads[:1]) if e.line), ("", 0))
 
     # cached_property writes to the instance's dictionary, which a frozen dataclass allows
     @cached_property

@@ -22,6 +22,31 @@ class Capture:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Where the states of a training are kept, and which parts of them are put back: see samerun.record.states."""
+
+    folder: str
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Data that are kept (`keep`) or given: see samerun.record.replay.
+
+    shift: so many of this run's steps lie before the first one whose data count. place: None for the batches of
+    DataLoaders, else an operator (file, line, name). skip: so often data pass by in the first step before they
+    count. streams: the global random generators are set with the data.
+    """
+
+    folder: str
+    keep: bool
+    shift: int
+    place: tuple[str, int, str] | None = None
+    skip: int = 0
+    streams: bool = False
+
+
+@dataclass(frozen=True)
 class WatchConfig:
     """How one run is watched, and which of its surroundings are held or varied from inside."""
 
@@ -52,8 +77,10 @@ class WatchConfig:
     """How `multiprocessing` starts processes where the program does not say; None: as Python chooses."""
     moved: tuple[str, str] | None = None
     """(folder, original): the working directory is a copy; its files are named as those of the original."""
-    generators: str | None = None
-    """With the pin `generators`: the file that the states are kept in."""
+    kept: Kept | None = None
+    """Keep the states of a training beside its checkpoints, and put them back."""
+    replay: Replay | None = None
+    """Keep the data that a run takes in, or give a run those of another."""
     pins: tuple[str, ...] = ()
     """Sources that are given fixed values: see samerun.record.pins."""
     lines: bool = False
@@ -82,6 +109,11 @@ class WatchConfig:
         raw["pins"] = tuple(raw.get("pins", ()))
         if raw.get("capture"):
             raw["capture"] = Capture(**raw["capture"])
+        if raw.get("kept"):
+            raw["kept"] = Kept(raw["kept"]["folder"], tuple(raw["kept"]["parts"]))
+        if raw.get("replay"):
+            given = raw["replay"]
+            raw["replay"] = Replay(**{**given, "place": tuple(given["place"]) if given["place"] else None})
         return WatchConfig(**raw)
 
 
@@ -102,4 +134,6 @@ def config_of_environment(environment: dict[str, str] | None = None) -> WatchCon
         return None
 
 
-__all__ = ["ROLE_VARIABLE", "VARIABLE", "Capture", "WatchConfig", "as_named", "config_of_environment"]
+__all__ = [
+    "ROLE_VARIABLE", "VARIABLE", "Capture", "Kept", "Replay", "WatchConfig", "as_named", "config_of_environment",
+]  # fmt: skip

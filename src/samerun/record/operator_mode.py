@@ -85,6 +85,7 @@ class OperatorMode(TorchDispatchMode):
         self.memory = table.recorder.config.memory
         self.isolating = any(pin.startswith(pins.EXTRA + "@") for pin in table.recorder.config.pins)
         self.capture = table.recorder.config.capture
+        self.replayer = table.recorder.replayer
         self.state = table.recorder.thread
         self.entry: Any = None
         """What is known of the tensor that the operator at hand writes into, where it is just one."""
@@ -124,6 +125,8 @@ class OperatorMode(TorchDispatchMode):
             return func(*args, **kwargs) if kwargs else func(*args)
         out = func(*args, **kwargs) if kwargs else func(*args)
         try:
+            if self.replayer is not None and operator.simple:
+                out = self.replayer.operator(operator.name, before[1], out)
             self._after(operator, args, kwargs, out, state, before)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed at {operator.name}: {error!r}")

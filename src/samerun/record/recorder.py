@@ -80,8 +80,10 @@ class Recorder:
         self.clock: Any = None
         self.real_time: Any = None
         self.loaders = 0
-        self.own_generators: list[Any] = []
-        """With the pin `generators`: the generators that the program made, in their order."""
+        self.own_generators: list[Any] | None = None if config.kept is None else []
+        """Where states are kept: the generators that the program made, in their order."""
+        self.replayer: Any = None
+        """What gives the program another run's data, where that is asked for."""
         self.doubling: Any = None
         """Where operators are executed twice: samerun.record.double.doubling.Doubling."""
         self.last_loss = NOTHING
@@ -302,6 +304,12 @@ class Recorder:
         if not line or not self.due((generator, function, file, line)):
             return
         self.host(f.DRAW, generator, aux=function, outputs=state(), placed=(file, line, direct))
+
+    def note_generator(self, generator: Any) -> None:
+        """The program made a generator of its own: its state is kept, where states are."""
+        kept = self.own_generators
+        if kept is not None and sites.host_site()[1] and not any(each is generator for each in kept):
+            kept.append(generator)
 
     def due(self, key: tuple[Any, ...]) -> bool:
         """True for the first `FULL_EMISSION` events of a key, then at powers of two."""

@@ -101,14 +101,15 @@ def resolve(trace: Trace, index: int, raw: Any) -> Event:
     )
 
 
-def events_of(trace: Trace, kinds: tuple[int, ...], before: int | None = None) -> list[Event]:
-    """Resolved events of some kinds, in order, up to an index."""
+def events_of(trace: Trace, kinds: tuple[int, ...], before: int | None = None, since: int = 0) -> list[Event]:
+    """Resolved events of some kinds, in order, from an index up to another."""
     found: list[Event] = []
     at = 0
     for chunk in trace.chunks():
         if before is not None and at >= before:
             break
-        where = np.flatnonzero(np.isin(chunk["kind"], kinds))
+        first = max(0, since - at)
+        where = first + np.flatnonzero(np.isin(chunk["kind"][first:], kinds))
         for i in where:
             if before is not None and at + int(i) >= before:
                 break

@@ -74,6 +74,11 @@ class TraceWriter:
         """The line of a place; 0 for an unknown one."""
         return next((line for (_, line, _), known in self._places.items() if known == number), 0)
 
+    def is_at(self, number: int, file: str, line: int) -> bool:
+        """Is this the number of a place at that line, in whatever module?"""
+        key = next((key for key, known in self._places.items() if known == number), None)
+        return key is not None and key[:2] == (self.string(file), line)
+
     def append(self, event: bytes) -> None:
         self._pending.append(event)
         if len(self._pending) >= FLUSH_EVENTS:

@@ -2,42 +2,78 @@
 
 from __future__ import annotations
 
-from samerun.check import resumption
 from samerun.check.causes.cause import Cause
+from samerun.check.line_search import loop_around
+from samerun.check.resumption import RNG_LEAVES, Parting
 from samerun.check.situation import Situation, Suspect
+from samerun.record import format as f
+from samerun.record import states
+from samerun.record.run import Event
 
 SHOWN = {
     "params": "the parameters", "grads": "the gradients", "buffers": "the buffers",
     "optimizer": "the optimizer's state or learning rate", "loss": "the loss", "batch": "the batch",
     "rng": "torch's generators", "rng.numpy": "NumPy's generator", "rng.python": "Python's generator",
 }  # fmt: skip
+KIND = "resume-position"
 
 
 def find(situation: Situation) -> list[Suspect]:
-    if situation.variation != "resume":
+    parting = situation.parting
+    if parting is None:
         return []
-    file, line = situation.saving_line()
-    found = resumption.parting(situation.a.traces, situation.b.traces)
-    if found is None:
-        why: tuple[str, ...] = ("every step is the same, and what the models hold in the end is not",)
-        return [Suspect("resume-position", file, line, why, 2.0)]
-    differing = [SHOWN.get(n, n) for n in found.differing() if n not in resumption.RNG_LEAVES or n in found.lost]
-    equal = [SHOWN.get(n, n) for n in found.equal() if n not in resumption.RNG_LEAVES]
-    place = "the first one behind the interruption" if found.first else "not the first one behind the interruption"
-    why = (f"step {found.step}, {place}: {listed(differing)} differ{'s' if len(differing) == 1 else ''}",)
+    file, line = situation.checkpoint_line()
+    if parting.step is None:
+        return [Suspect(KIND, file, line, (of_the_end(parting),), 3.0)]
+    where = "the first one behind the interruption" if parting.first else "not the first one behind the interruption"
+    differing = [n for n in parting.differing() if n not in RNG_LEAVES or n in parting.lost]
+    equal = [SHOWN.get(name, name) for name in parting.equal() if name not in RNG_LEAVES]
+    shown = listed([SHOWN.get(name, name) for name in differing])
+    why: tuple[str, ...] = (f"step {parting.step.number}, {where}: {shown} differ{'s' if len(differing) == 1 else ''}",)
     if equal:
         why += (f"the same there: {listed(equal)}",)
-    guess = missing(found.differing())
-    return [Suspect("resume-position", file, line, (*why, guess) if guess else why, 2.0)]
-
-
-def missing(differing: list[str]) -> str:
-    """What the checkpoint seems to lack."""
     if "loss" not in differing and "grads" not in differing:
-        return "the gradients are the same, the update is not: the optimizer's or the scheduler's state was not saved"
-    if "batch" in differing:
-        return "another batch came: the place in the epoch was not saved"
-    return ""
+        return of_update(parting, file, line, why)
+    return [*of_data(parting, why), Suspect(KIND, file, line, why, 3.0)]
+
+
+def of_the_end(parting: Parting) -> str:
+    if parting.difference.what == "final":
+        return "every step is the same, and what the models hold in the end is not"
+    behind = parting.difference.step - parting.shift
+    more = "fewer" if parting.difference.extra_in == "a" else "more"
+    return f"{behind} steps lie behind the interruption, and the resumed run makes {more}"
+
+
+def of_update(parting: Parting, file: str, line: int, why: tuple[str, ...]) -> list[Suspect]:
+    """The same gradients, another update: what the optimizer remembers, or its learning rate, is another one."""
+    event = parting.difference.a
+    rate = event is not None and parting.difference.what == "scalars"
+    told = f"{short(event)} at line {event.line} uses another number; " if event is not None and rate else ""
+    why += (f"{told}the gradients are the same, the update is not",)
+    parts = (states.SCHEDULER, states.OPTIMIZER) if rate else (states.OPTIMIZER, states.SCHEDULER)
+    return [Suspect(KIND, file, line, why, 0.8 + rank / 10, parts=(part,)) for rank, part in enumerate(parts)]
+
+
+def of_data(parting: Parting, why: tuple[str, ...]) -> list[Suspect]:
+    """Other data: the loop that takes them, and the experiment that gives the resumed run those of the other."""
+    assert parting.step is not None and parting.its is not None
+    batches = list(zip(parting.step.events(f.BATCH), parting.its.events(f.BATCH), strict=False))
+    other = [one for one, its in batches if one.outputs != its.outputs and one.line]
+    event = parting.difference.a
+    if other:
+        first = other[0]
+        told = f"another batch comes at line {first.line}: the place in the data is another one"
+        return [Suspect(KIND, first.file, first.line, (*why, told), 2.0, replay=True)]
+    if event is None or event.kind != f.OPERATOR or not event.line or event.phase == "optimizer":
+        return []
+    line = loop_around(event.file, event.line) or event.line
+    told = f"the data that {short(event)} gets at line {event.line} are other ones"
+    return [Suspect(KIND, event.file, line, (*why, told), 2.0, replay=(event.file, event.line, event.name))]
+
+
+def short(event: Event) -> str:
+    return event.name.removeprefix("aten.").split(".")[0]
 
 
 def listed(names: list[str]) -> str:
@@ -45,7 +81,7 @@ def listed(names: list[str]) -> str:
 
 
 CAUSE = Cause(
-    "resume-position",
+    KIND,
     find,
     "save the place in the epoch, the scheduler and the scaler too: samerun.checkpoint.save(path, model=...,"
     " optimizer=..., scheduler=..., loader=...)",

@@ -2,34 +2,90 @@
 
 from __future__ import annotations
 
-from samerun.check import resumption
 from samerun.check.causes.cause import Cause
+from samerun.check.resumption import GLOBAL, Parting
 from samerun.check.situation import Situation, Suspect
 from samerun.record import format as f
-from samerun.record.run import events_of
+from samerun.record import states
+from samerun.record.run import Event, RunTraces, events_of
 
-SHOWN = {"rng": "torch's", "rng.numpy": "NumPy's", "rng.python": "Python's"}
+OF_LEAF = {"rng": states.TORCH, "rng.numpy": states.NUMPY, "rng.python": states.PYTHON}
+SHOWN = {states.TORCH: "torch's", states.NUMPY: "NumPy's", states.PYTHON: "Python's"}
 
 
 def find(situation: Situation) -> list[Suspect]:
-    if situation.variation != "resume":
+    parting = situation.parting
+    if parting is None or parting.step is None:
         return []
-    found = resumption.parting(situation.a.traces, situation.b.traces)
-    if found is None:
+    return [*own_generator(situation, parting), *global_generators(situation, parting)]
+
+
+def own_generator(situation: Situation, parting: Parting) -> list[Suspect]:
+    """A generator that the program made: the line that made it, or gave it its seed."""
+    drawn, draw = parting.difference.what == "draw", parting.difference.a
+    if not drawn or draw is None or draw.name in GLOBAL:
+        drawn, draw = False, parting.lost_own
+    if draw is None:
         return []
-    trace = situation.a.traces.traces[found.role]
-    draw = found.lost_own
-    if draw is not None and not draw.name.endswith(("default", "global")):
-        made = [e for e in events_of(trace, (f.CREATE,), draw.index) if e.name == draw.name]
-        if made:
-            why = f"this generator begins again: at line {draw.line} it stands elsewhere than in the run in one go"
-            return [Suspect("resume-rng", made[-1].file, made[-1].line, (why,), 0.5)]
-    if not found.lost:
+    trace = situation.a.traces.traces[parting.difference.role]
+    made = [e for e in events_of(trace, (f.SEED, f.CREATE), draw.index) if e.line and _is_of(e, draw)]
+    seeded = [e for e in made if e.kind == f.SEED] or made
+    if not seeded:
         return []
-    file, line = situation.saving_line()
-    names = " and ".join(SHOWN[name] for name in found.lost)
-    why = f"after the first step behind the interruption, {names} generator stands elsewhere"
-    return [Suspect("resume-rng", file, line, (why,), 1.0)]
+    line = seeded[-1].line
+    why = f"{draw.text or draw.name} at line {draw.line} draws from a generator in another state"
+    more = f"the generator made at line {line} begins again after the resume: the checkpoint lacks its state"
+    return [Suspect("resume-rng", seeded[-1].file, line, (why, more), 0.5 if drawn else 0.6, parts=(states.OWN,))]
+
+
+def _is_of(event: Event, draw: Event) -> bool:
+    """Does an event make or seed the kind of generator that is drawn from? A draw of torch's knows its seed."""
+    kinds = {draw.name, "python.Random"} if draw.name.startswith("python") else {draw.name}
+    seeded_otherwise = draw.name == "torch.Generator" and event.kind == f.SEED and event.inputs != draw.inputs
+    return event.name in kinds and not seeded_otherwise
+
+
+def global_generators(situation: Situation, parting: Parting) -> list[Suspect]:
+    """Those that stand elsewhere after the first step, and torch's where the first thing that differs is its draw."""
+    draw = parting.difference.a if parting.difference.what == "draw" else None
+    found = {OF_LEAF[leaf] for leaf in parting.lost} | ({states.TORCH} if draw and draw.name in GLOBAL else set())
+    if not found:
+        return []
+    parts = tuple(part for part in states.PARTS if part in found)
+    why: tuple[str, ...] = ()
+    if draw is not None:
+        why = (f"{draw.text or draw.name} at line {draw.line} draws from a generator in another state",)
+    names = " and ".join(SHOWN[part] for part in parts)
+    why += (f"after the first step behind the interruption, {names} generator stands elsewhere",)
+    file, line = situation.checkpoint_line()
+    for part in parts:
+        early = put_back_too_early(situation.b.traces, parting, part)
+        if early is not None:
+            put, between = early
+            file, line = put.file, put.line
+            why += (f"line {line} puts {SHOWN[part]} generator back, and line {between.line} draws from it before the"
+                    " training goes on",)  # fmt: skip
+            break
+    return [Suspect("resume-rng", file, line, why, 1.0, parts=parts)]
+
+
+def put_back_too_early(resumed: RunTraces, parting: Parting, part: str) -> tuple[Event, Event] | None:
+    """Where a generator is put back after the load, and then drawn from at a line that is none of the training's."""
+    if parting.head is None:
+        return None
+    ours, its = parting.head
+    training = {(e.file, e.line) for e in ours.events(f.DRAW)}
+    put = None
+    loaded = False
+    for event in events_of(resumed.traces[parting.difference.role], (f.LOAD, f.SEED, f.DRAW), its.end):
+        loaded = loaded or event.kind == f.LOAD
+        if event.name != part or not event.line:
+            continue
+        if event.kind == f.SEED:
+            put = event if loaded else None
+        elif event.kind == f.DRAW and put is not None and (event.file, event.line) not in training:
+            return put, event
+    return None
 
 
 CAUSE = Cause(

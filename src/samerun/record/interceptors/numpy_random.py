@@ -154,7 +154,10 @@ def watch_generators(recorder: Recorder, numpy_random: Any) -> None:
             if seed is not None and not isinstance(seed, (plain, numpy_random.BitGenerator)):
                 recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
             made = original(seed)
-            return watched(made.bit_generator) if type(made) is plain and made is not seed else made
+            if type(made) is plain and made is not seed:
+                made = watched(made.bit_generator)
+                recorder.note_generator(made)
+            return made
 
         return default_rng
 
@@ -183,13 +186,16 @@ def watch_random_states(recorder: Recorder, numpy_random: Any) -> None:
 
     def make(seed: Any = None) -> Any:
         if seed is None or isinstance(seed, numpy_random.BitGenerator):
-            return watched(seed)
-        recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
-        recorder.thread.inside += 1
-        try:
-            return watched(seed)
-        finally:
-            recorder.thread.inside -= 1
+            made = watched(seed)
+        else:
+            recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
+            recorder.thread.inside += 1
+            try:
+                made = watched(seed)
+            finally:
+                recorder.thread.inside -= 1
+        recorder.note_generator(made)
+        return made
 
     numpy_random.RandomState = stand_in(plain, {}, make)
 

@@ -53,6 +53,10 @@ def install(recorder: Recorder, torch: Any) -> None:
         else:
             leave()
 
+    if recorder.config.replay is not None:
+        from samerun.record.replay import Replayer
+
+        recorder.replayer = Replayer(recorder, recorder.config.replay)
     recorder.on_step.append(step_ended)
     recorder.enter_operators = enter
     if recorder.recording or memory is not None:

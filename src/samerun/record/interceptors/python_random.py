@@ -68,6 +68,8 @@ def install(recorder: Recorder, random: Any) -> None:
             elif a is not None:
                 recorder.host(f.CREATE, "python.Random", inputs=seed_bits(a), user_only=True)
             original(self, a, version)
+            if not isinstance(self, random.SystemRandom):
+                recorder.note_generator(self)
 
         return seed
 

@@ -81,8 +81,7 @@ def _watch_generators(recorder: Recorder, torch: Any, pinned: tuple[str, ...]) -
 
         def __init__(self, device: Any = "cpu") -> None:
             recorder.host(f.CREATE, "torch.Generator", inputs=1, user_only=True)
-            if pins.GENERATORS in pinned:
-                recorder.own_generators.append(self)
+            recorder.note_generator(self)
 
         def manual_seed(self, seed: Any) -> Any:
             recorder.host(f.SEED, "torch.Generator", inputs=_bits(seed))

@@ -1,0 +1,201 @@
+"""What does a checkpoint lack? Suspects, and the experiments that settle it.
+
+Each suspect names what would be lost: it is put back in new runs, and if the difference then goes, it is the cause.
+Where no single part will do, all are put back; if that helps, those are left out that are not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from samerun.check.attribution import Found, found
+from samerun.check.causes.table import suspects
+from samerun.check.resume import Resumed, Runs, interrupted
+from samerun.check.resumption import Parting
+from samerun.check.runner import RunFailed
+from samerun.check.situation import Situation, Suspect
+from samerun.record import format as f
+from samerun.record import states
+from samerun.record.config import Kept, Replay
+from samerun.record.interceptors.kept_states import PUT_BACK
+from samerun.record.run import Event
+from samerun.record.steps import Step
+
+SHOWN = {
+    states.TORCH: "torch's generator", states.NUMPY: "NumPy's generator", states.PYTHON: "Python's generator",
+    states.OWN: "the program's own generators", states.OPTIMIZER: "the optimizer", states.SCHEDULER: "the scheduler",
+    states.SCALER: "the gradient scaler",
+}  # fmt: skip
+RNG = (states.TORCH, states.NUMPY, states.PYTHON, states.OWN)
+ALL_STATES = 1.5
+"""Suspects of a higher rank come after the experiment that puts all states back."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """How an experiment went. made: whether it says anything. gone: no difference is left, or none but that the
+    resumed run makes so many steps `more`. later: the first difference comes later.
+    """
+
+    made: bool
+    gone: bool = False
+    later: bool = False
+    more: int = 0
+
+
+class Experiments:
+    """The runs that are made to find the cause of one difference."""
+
+    def __init__(self, runs: Runs, situation: Situation, resumed: Resumed) -> None:
+        assert situation.parting is not None
+        self.runs, self.situation, self.resumed = runs, situation, resumed
+        self.parting: Parting = situation.parting
+        self.tried: dict[tuple[str, ...], Tried] = {}
+
+    def cause(self) -> Found:
+        """The cause of the difference, certain if an experiment confirmed it."""
+        listed = [s for s in suspects(self.situation) if s.kind.startswith("resume-")]
+        stays: list[str] = []
+        for suspect in (s for s in listed if s.rank < ALL_STATES and s.parts):
+            tried = self.put_back(suspect.parts)
+            if tried.gone or (tried.later and set(suspect.parts) <= set(RNG)):
+                return found(confirmed(suspect, suspect.parts, tried), None)
+            stays += [part for part in suspect.parts if tried.made and part not in stays]
+        if any(not set(s.parts) & set(stays) for s in listed):
+            needed = self.needed()
+            if needed:
+                return found(self.of_parts(needed, listed), None)
+            stays = list(states.PARTS) if self.put_back(states.PARTS).made else stays
+        for suspect in (s for s in listed if s.replay):
+            for streams in (False, True):
+                replayed = self.replayed(suspect, streams)
+                if replayed.gone:
+                    why = "given the data of the run in one go" + ", and its random generators with them" * streams
+                    why += ", the resumed run goes on with the same bits"
+                    why += f"; it then makes {replayed.more} steps more" if replayed.more else ""
+                    left = ("with all states put back the difference stays: only the place in the data was lost",)
+                    evidence = (*suspect.evidence, *(left if stays else ()), why)
+                    return found(replace(suspect, evidence=evidence, certain=True), None)
+        # Those that an experiment speaks against come last.
+        best = min(listed, key=lambda s: (bool(s.parts) and set(s.parts) <= set(stays), s.rank))
+        return found(unconfirmed(best, stays), None)
+
+    # --- states put back -----------------------------------------------------------------------------
+    def put_back(self, parts: Sequence[str]) -> Tried:
+        """Interrupt and resume with these parts of the training's state kept and put back."""
+        parts = tuple(part for part in states.PARTS if part in parts)
+        if parts not in self.tried:
+            self.tried[parts] = self._put_back(parts)
+        return self.tried[parts]
+
+    def _put_back(self, parts: tuple[str, ...]) -> Tried:
+        folder = self.folder()
+        plan = self.resumed.whole.plan
+        keeping = plan.with_watch(kept=Kept(str(folder), ()))
+        giving = plan.with_watch(kept=Kept(str(folder), parts))
+        try:
+            again = interrupted(
+                self.runs, self.resumed.whole, self.resumed.interruption, keeping, giving, f"put-back-{folder.name}"
+            )
+        except RunFailed:  # it does not run with them: that says nothing
+            return Tried(made=False)
+        taken = folder / PUT_BACK
+        if not taken.exists() or not set(parts) & set(taken.read_text(encoding="utf-8").split()):
+            return Tried(made=False)
+        return self.compared(again)
+
+    def needed(self) -> tuple[str, ...]:
+        """The parts without which the difference comes back, where all together make it go; else none."""
+        if not self.put_back(states.PARTS).gone:
+            return ()
+        left: tuple[str, ...] = states.PARTS
+        for part in states.PARTS:
+            fewer = tuple(each for each in left if each != part)
+            if fewer and self.put_back(fewer).gone:
+                left = fewer
+        return left
+
+    def of_parts(self, parts: tuple[str, ...], listed: Sequence[Suspect]) -> Suspect:
+        kind = "resume-rng" if set(parts) <= set(RNG) else "resume-position"
+        own = [s for s in listed if s.kind == kind and s.parts and set(s.parts) <= set(parts)]
+        file, line = self.situation.checkpoint_line()
+        evidence = next(s.evidence for s in listed if s.kind == kind or s is listed[-1])
+        best = own[0] if own else Suspect(kind, file, line, evidence, 0.0)
+        return confirmed(best, parts, Tried(made=True, gone=True))
+
+    # --- data given again ----------------------------------------------------------------------------
+    def replayed(self, suspect: Suspect, streams: bool) -> Tried:
+        """The data that the run in one go takes in behind the interruption, given to the resumed run."""
+        folder = self.folder()
+        whole = self.resumed.whole
+        place = None if suspect.replay is True else suspect.replay or None
+        keep = Replay(str(folder), keep=True, shift=self.parting.shift, place=place)
+        label = f"replay-{folder.name}"
+        kept = self.runs.run(whole.plan.with_watch(replay=keep), f"whole-{label}", (f"pin:{label}",))
+        if kept.failed or (folder / "too-large").exists() or self.parting.head is None:
+            return Tried(made=False)
+        skip = max(0, passing(self.parting.head[1], place) - passing(self.parting.head[0], place))
+        give = replace(keep, keep=False, shift=0, skip=skip, streams=streams)
+        try:
+            again = interrupted(
+                self.runs, whole, self.resumed.interruption, whole.plan, whole.plan.with_watch(replay=give), label
+            )
+        except RunFailed:
+            return Tried(made=False)
+        if not (folder / "given").exists():
+            return Tried(made=False)
+        tried = self.compared(again)
+        return replace(tried, gone=tried.gone or bool(tried.more))
+
+    # --- both ----------------------------------------------------------------------------------------
+    def folder(self) -> Path:
+        """A new folder for what is kept."""
+        base = self.runs.runner.folder / "kept"
+        folder = base / str(sum(1 for _ in base.iterdir()) + 1 if base.exists() else 1)
+        folder.mkdir(parents=True)
+        return folder
+
+    def compared(self, again: Resumed) -> Tried:
+        now, before, whole = again.parting(), self.parting, self.resumed.whole
+        if now is None:
+            return Tried(made=True, gone=True)
+        if now.step is None and now.difference.extra_in == "b":
+            return Tried(made=True, more=again.run.steps - (whole.steps - now.shift))
+        one, other = now.difference.a, before.difference.a
+        later = one is not None and other is not None and one.index > other.index
+        return Tried(made=True, later=later and now.difference.role == before.difference.role)
+
+
+def passing(step: Step, place: tuple[str, int, str] | None) -> int:
+    """How often data pass by in a step."""
+
+    def is_there(event: Event) -> bool:
+        return event.thread == 0 and (place is None or (event.file, event.line, event.name) == place)
+
+    return sum(is_there(event) for event in step.events(f.BATCH if place is None else f.OPERATOR))
+
+
+def confirmed(suspect: Suspect, parts: Sequence[str], tried: Tried) -> Suspect:
+    names = named(parts)
+    was = "were" if len(parts) > 1 or names.endswith("s") else "was"
+    went = "the difference goes" if tried.gone else "the difference comes only later"
+    why = f"with {names} put back as in the interrupted run, {went}: {names} {was} not saved, or not put back"
+    return replace(suspect, evidence=(*suspect.evidence, why), certain=True)
+
+
+def unconfirmed(suspect: Suspect, stays: Sequence[str]) -> Suspect:
+    if not stays:
+        return suspect
+    return replace(suspect, evidence=(*suspect.evidence, f"with {named(stays)} put back the difference stays"))
+
+
+def named(parts: Sequence[str]) -> str:
+    if tuple(parts) == states.PARTS:
+        return "all random generators, optimizers, schedulers and scalers"
+    names = [SHOWN[part] for part in parts]
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+__all__ = ["Experiments"]
