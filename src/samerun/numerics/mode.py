@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -94,15 +95,41 @@ def enter(unsupported: str) -> Callable[[], None]:
     if mode is not None:
         mode.settings.append(unsupported)
         return partial(_forget, mode.settings)
-    if not float(torch.tensor(1e-40) * torch.tensor(1.0)):
-        raise SamerunError(
-            "portable(): subnormal numbers are flushed to zero in this thread, but the specification keeps them.",
-            "Take out torch.set_flush_denormal(True), or call torch.set_flush_denormal(False) first.",
-        )
     composites.install(current)
     mode = PortableMode(unsupported)
-    mode.__enter__()  # type: ignore[no-untyped-call]
-    return partial(mode.__exit__, None, None, None)
+    with _others_lifted():
+        if not float(torch.tensor(1e-40) * torch.tensor(1.0)):
+            raise SamerunError(
+                "portable(): subnormal numbers are flushed to zero in this thread, but the specification keeps them.",
+                "Take out torch.set_flush_denormal(True), or call torch.set_flush_denormal(False) first.",
+            )
+        mode.__enter__()  # type: ignore[no-untyped-call]
+    return partial(_leave, mode)
+
+
+@contextmanager
+def _others_lifted() -> Iterator[None]:
+    """Take the modes of this thread off, and put them back on top.
+
+    So the portable mode lies below all others, whenever they were entered: they see the operators that the program
+    calls, with their results, and not what a kernel does in their place (memory asked for, filled through ctypes).
+    """
+    lifted = []
+    while stack := _python_dispatch._get_current_dispatch_mode_stack():
+        if isinstance(stack[-1], PortableMode):
+            break
+        lifted.append(stack[-1])
+        _python_dispatch._pop_mode(getattr(stack[-1], "_mode_key", None))
+    try:
+        yield
+    finally:
+        for mode in reversed(lifted):
+            _python_dispatch._push_mode(mode)
+
+
+def _leave(mode: PortableMode) -> None:
+    with _others_lifted():
+        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 def _forget(settings: list[str]) -> None:
