@@ -2,7 +2,7 @@
 
     python benchmarks/bench_receipts.py compare [--steps 10000000]
     python benchmarks/bench_receipts.py index [--receipts 100000]
-    python benchmarks/bench_receipts.py reduce [--ranks 2] [--floats 4000000]
+    python benchmarks/bench_receipts.py reduce [--ranks 2] [--floats 4000000] [--rounds 100]
 
 What the digests of each step cost a training is `python benchmarks/bench_watch.py --ways steps`.
 """
@@ -87,21 +87,21 @@ def cpu_seconds() -> float:
 RANK = """
 import os, sys, time
 import torch, torch.distributed as dist
-from samerun.control.ddp_hook import Scratch, tree_all_reduce
+from samerun.control.ddp_hook import Scratch, mean_over_ranks
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 world, floats = dist.get_world_size(), int(sys.argv[1])
 scratch = Scratch()
 plain, tree = torch.randn(floats), torch.randn(floats)
 times = {"plain": [], "tree": []}
-for turn in range(24):
+for turn in range(int(sys.argv[2])):
     for name in ("plain", "tree") if turn % 2 else ("tree", "plain"):
         dist.barrier()
         begin = time.perf_counter()
         if name == "plain":
             dist.all_reduce(plain)
         else:
-            tree_all_reduce(tree, dist.group.WORLD, world, scratch)
+            mean_over_ranks(tree, dist.group.WORLD, world, scratch).wait()
         times[name].append(time.perf_counter() - begin)
 if dist.get_rank() == 0:
     a, b = (sorted(times[name][4:]) for name in ("plain", "tree"))
@@ -111,12 +111,13 @@ dist.destroy_process_group()
 """
 
 
-def reduce(ranks: int, floats: int) -> None:
+def reduce(ranks: int, floats: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "rank.py"
         program.write_text(RANK)
         words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        subprocess.run([*words, str(program), str(floats)], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        words += [str(program), str(floats), str(rounds)]
+        subprocess.run(words, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def main() -> None:
@@ -126,13 +127,14 @@ def main() -> None:
     parser.add_argument("--receipts", type=int, default=100_000)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--floats", type=int, default=4_000_000)
+    parser.add_argument("--rounds", type=int, default=100)
     options = parser.parse_args()
     if options.what == "compare":
         compare(options.steps or 10_000_000)
     elif options.what == "index":
         index(options.receipts, options.steps or 60)
     else:
-        reduce(options.ranks, options.floats)
+        reduce(options.ranks, options.floats, options.rounds)
 
 
 if __name__ == "__main__":

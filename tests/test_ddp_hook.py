@@ -40,8 +40,50 @@ def test_one_two_and_four_ranks_end_with_the_same_parameters() -> None:
     assert digest(4, "hook", "0.01", "resume") == one, "other buckets, and a resumed run"
 
 
-def test_two_ranks_end_like_one() -> None:
-    assert digest(1, "hook") == digest(2, "hook", "0.01", "resume")
+@pytest.mark.exhaustive
+def test_with_portable_kernels_two_and_four_ranks_end_like_one() -> None:
+    one = digest(1, "portable")
+    assert digest(2, "portable", "0.01", "resume") == one == digest(4, "portable", "0.01", "resume")
+    assert digest(4, "portable") == one != digest(1, "hook"), "torch's own kernels would show nothing"
+
+
+def test_with_portable_kernels_two_ranks_end_like_one() -> None:
+    assert digest(1, "portable") == digest(2, "portable", "0.01", "resume")
+
+
+RESUMING = """
+import warnings, torch, samerun
+from samerun.data import training
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+training._world = lambda: 1  # nobody else is there
+for case in ("3 plain 0", "3 plain 1", "2 plain 0", "3 hook 0", "3 unused 0", "3 bare 0"):
+    ranks, how, rank = (int(word) if word.isdigit() else word for word in case.split())
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
+    model = torch.nn.Linear(2, 2)
+    if how != "bare":
+        model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=how == "unused")
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        if how == "hook":
+            samerun.ddp_comm_hook(model)
+        samerun.checkpoint.save("c.pt", model=model)
+        samerun.checkpoint.load("c.pt", model=model)  # here
+    for one in seen:
+        if one.category.__module__.startswith("samerun"):
+            print(ranks, how, rank, one.filename, one.lineno, one.category.__name__, one.message)
+    torch.distributed.destroy_process_group()
+"""
+
+
+def test_resuming_on_three_ranks_warns_of_other_buckets(tmp_path: Path) -> None:
+    """The ranks are pretended. Three are no power of two, which the hook says."""
+    (tmp_path / "resume.py").write_text(RESUMING)
+    done = subprocess.run([sys.executable, "resume.py"], cwd=tmp_path, capture_output=True, text=True)
+    line = next(number for number, text in enumerate(RESUMING.splitlines(), 1) if text.endswith("# here"))
+    first, second = done.stdout.splitlines()
+    assert first.startswith(f"3 plain 0 {tmp_path}/resume.py {line} OtherBuckets DistributedDataParallel on 3 ranks")
+    assert "samerun.ddp_comm_hook(model)" in first and second.startswith("3 hook 0") and "SameOnAnyRanks" in second
 
 
 class Model:

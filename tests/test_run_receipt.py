@@ -43,6 +43,7 @@ open("ready", "w").write("x")
 time.sleep(float(sys.argv[1]))
 open("result.txt", "w").write("result")
 """
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 QUICK = {"OMP_NUM_THREADS": "1"}
 
 
@@ -133,6 +134,26 @@ def test_threads_and_data_are_named_as_likely_reasons(place: Path) -> None:
     code, record = diff(place, "a.json", "data.json")
     assert code == 1 and record["surroundings"][0]["path"] == "processes/main/files"
     assert list(record["surroundings"][0]["a"]) == ["data.txt"]
+
+
+def test_the_thread_count_of_the_digits_cnn_is_named(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "digits_cnn.py", tmp_path)
+    for name, threads in (("one", "1"), ("same", "1"), ("two", "2")):
+        run(tmp_path, f"{name}.json", "digits_cnn.py", "--epochs", "1", OMP_NUM_THREADS=threads)
+    code, record = diff(tmp_path, "one.json", "same.json")
+    assert (code, record["verdict"], record["surroundings"]) == (0, "same", []) and record["steps"] > 20
+    code, record = diff(tmp_path, "one.json", "two.json")
+    assert code == 1 and record["first_difference"]["step"] == first_step(tmp_path, "one.json", "two.json")
+    likeliest = record["surroundings"][0]
+    assert (likeliest["path"], likeliest["a"], likeliest["b"]) == ("knobs.threads", 1, 2)
+    shown = samerun(["diff", "one.json", "two.json"], tmp_path).stdout
+    assert f"step {record['first_difference']['step']}:" in shown and "knobs.threads" in shown
+
+
+def first_step(cwd: Path, *names: str) -> int:
+    """Where the rows part, read one by one, without the tree over them."""
+    a, b = (receipt_file.read(cwd / name)["processes"]["main"]["steps"]["values"]["rows"] for name in names)
+    return next(number for number, rows in enumerate(zip(a, b, strict=True), 1) if rows[0] != rows[1])
 
 
 def test_bad_input_to_diff_is_trouble(place: Path, tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Train with microbatches of one global batch spread over the ranks there are; rank 0 prints its parameters' digest.
 
-torchrun --nproc-per-node N ddp_ranks.py {plain,hook} [bucket_cap_mb] [resume]
+torchrun --nproc-per-node N ddp_ranks.py {plain,hook,portable} [bucket_cap_mb] [resume]
 """
 
+import contextlib
 import copy
 import sys
 
@@ -37,7 +38,7 @@ def wrapped(model, hook, bucket):
 
 
 def main():
-    hook = sys.argv[1] == "hook"
+    hook = sys.argv[1] in ("hook", "portable")
     bucket = float(sys.argv[2]) if len(sys.argv) > 2 else 25
     resume = len(sys.argv) > 3
     dist.init_process_group("gloo")
@@ -73,4 +74,5 @@ def main():
     dist.destroy_process_group()
 
 
-main()
+with samerun.portable() if sys.argv[1] == "portable" else contextlib.nullcontext():
+    main()

@@ -2,8 +2,9 @@
 
 Floating-point addition is not associative, so a sum over ranks depends on how it is put together. Here it is
 always the same balanced binary tree over the microbatches of the global batch, however they are spread over
-ranks: within a rank, microbatches are added as a binary counter carries; over ranks, with one exchange of slices
-(all_to_all), the same tree over slices, and one all_gather. That moves as many bytes as a ring all-reduce.
+ranks: within a rank, microbatches are added as a binary counter carries; two ranks have but one sum; over more there
+is one exchange of slices (all_to_all), the same tree over slices, and one all_gather. That moves as many bytes as a
+ring all-reduce.
 """
 
 from __future__ import annotations
@@ -108,13 +109,28 @@ class TreeState:
 
 def average(state: TreeState, bucket: Any) -> Any:
     """The hook: a future of the bucket's gradients, averaged over ranks."""
-    import torch
-
     for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
         state.total(parameter, gradient)
+    return mean_over_ranks(bucket.buffer(), state.group, state.world, state.scratch)
+
+
+def mean_over_ranks(buffer: Any, group: Any, world: int, scratch: Scratch) -> Any:
+    """A future of the mean of a flat tensor over ranks, in place: a balanced binary tree over them, in their order."""
+    import torch
+    import torch.distributed as dist
+
+    if world == 2:
+        # Two numbers have one sum, whoever adds them, and meanwhile the backward pass goes on. Halves are exact
+        # before the sum as behind it (short of underflow).
+        work: Any = dist.all_reduce(buffer.div_(world), group=group, async_op=True)
+        return work.get_future().then(_first)
     done: Any = torch.futures.Future()
-    done.set_result(tree_all_reduce(bucket.buffer(), state.group, state.world, state.scratch))
+    done.set_result(tree_all_reduce(buffer, group, world, scratch))
     return done
+
+
+def _first(done: Any) -> Any:
+    return done.value()[0]
 
 
 class Scratch:
@@ -138,6 +154,7 @@ def tree_all_reduce(buffer: Any, group: Any, world: int, scratch: Scratch) -> An
 
     if world == 1:
         return buffer
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # its name before torch 2.13
     length = buffer.numel()
     padding = -length % world
     sent = torch.nn.functional.pad(buffer, (0, padding)) if padding else buffer
@@ -145,11 +162,11 @@ def tree_all_reduce(buffer: Any, group: Any, world: int, scratch: Scratch) -> An
     dist.all_to_all_single(parts, sent, group=group)
     mine = tree_sum(list(parts.view(world, -1))).div_(world)
     if padding:
-        dist.all_gather_into_tensor(parts, mine.contiguous(), group=group)
+        gather(parts, mine.contiguous(), group=group)
         buffer.copy_(parts[:length])
     else:
         # `mine` may lie in `parts`, never in the buffer
-        dist.all_gather_into_tensor(buffer, mine, group=group)
+        gather(buffer, mine, group=group)
     return buffer
 
 

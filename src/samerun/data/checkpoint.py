@@ -74,7 +74,8 @@ class Checkpoint:
         Raises CheckpointError, and changes nothing, if there is no file, if it is damaged (a digest does not
         match; the error says whether the previous one is whole), or if it lacks a part that is passed.
         CheckpointError too if a part does not take its state, such as a model with other layers: then parts
-        before it have changed.
+        before it have changed. Warns where the model is a DistributedDataParallel that cannot go on bit for bit:
+        on 3 or more ranks without `samerun.ddp_comm_hook`.
         """
         from samerun.data.training import load
 

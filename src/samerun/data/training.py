@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from samerun.base.errors import CheckpointError, SamerunError
+from samerun.control.ddp_buckets import warn_of_other_buckets
 from samerun.control.place import known_rank
 from samerun.control.state_dict import load_state_dict, state_dict
 from samerun.data import atomic, plain
@@ -54,6 +55,7 @@ def load(path: str | os.PathLike[str], parts: Mapping[str, Any], rng: bool) -> A
         )
     for name, part in parts.items():
         _put_into(part, held[name], name, target)
+    warn_of_other_buckets(parts.get("model"))
     if rng:
         _put_back_generators(held["rng"])
     return held["extra"]
