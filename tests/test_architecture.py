@@ -42,7 +42,7 @@ COMMANDS = {
 FACES = {"samerun", "samerun.cli", "samerun.__main__", *COMMANDS}
 TABLES = (
     "check/variations", "check/causes", "record/interceptors", "control/seeds", "control/switches",
-    "numerics/operators",
+    "control/operators", "numerics/operators",
 )  # fmt: skip
 
 

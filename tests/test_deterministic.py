@@ -20,6 +20,7 @@ from torch.nn import functional
 
 import samerun
 from samerun.base.errors import SamerunError, SeedError, SwitchError, TooLateError
+from samerun.control.operators import install
 from samerun.control.survey import environment_wanted
 from samerun.control.switches import hash_seed
 
@@ -189,11 +190,14 @@ def test_an_exception_goes_through_and_everything_is_given_back() -> None:
 def test_operators_are_deterministic_and_memory_is_filled() -> None:
     with samerun.deterministic(0):
         assert torch.isnan(torch.empty(5)).all()
+        assert torch.zeros(3).put_(torch.tensor([0, 0]), torch.tensor([1.0, 2.0])).tolist() == [2, 0, 0]
+        install.uninstall()  # torch by itself
         with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
             torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
     with samerun.deterministic(0, fill_uninitialized_memory=False):
         assert not torch.utils.deterministic.fill_uninitialized_memory
     with samerun.deterministic(0, level="warn"), pytest.warns(UserWarning, match="deterministic implementation"):
+        install.uninstall()
         torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
 
 
@@ -500,6 +504,7 @@ def test_a_refused_operator_is_told_with_the_users_line() -> None:
     x = torch.rand(1, 1, 4, 4)
     pooled, places = functional.max_pool2d(x, 2, return_indices=True)
     with pytest.raises(RuntimeError) as caught, samerun.deterministic():
+        install.uninstall()  # so that it is refused
         functional.max_unpool2d(pooled, places, 2)  # the line
     said = notes(caught.value)
     assert "tests/test_deterministic.py:" in said or "test_deterministic.py:" in said
@@ -581,8 +586,8 @@ class Net(nn.Module):
 
 def test_an_error_that_ends_the_program_is_explained_too() -> None:
     program = """
-import samerun, torch
-samerun.deterministic(0)
+import samerun, torch; from samerun.control.operators import install
+samerun.deterministic(0); install.uninstall()
 torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
 """
     done = fresh(program, code=1)
@@ -610,10 +615,10 @@ def test_a_decorated_generator_warns_once(monkeypatch: pytest.MonkeyPatch, caplo
 
 def test_a_plain_call_in_a_loop_does_not_pile_up() -> None:
     program = """
-import sys, samerun, torch
+import sys, samerun, torch; from samerun.control.operators import install
 for seed in range(3000):
     samerun.deterministic(seed, unseeded="error")
-torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
+install.uninstall(); torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
 """
     done = fresh(program, code=1)
     assert "samerun: <string>:5 called put_" in done.stderr and "RecursionError" not in done.stderr

@@ -15,6 +15,7 @@ import torch._inductor.config as inductor
 
 import samerun
 from samerun.control import holding
+from samerun.control.operators import install
 from samerun.control.snapshot import get_rng_state
 from samerun.control.switches import fp32_precision, hash_seed
 from samerun.control.switches.switch import Policy, Switch
@@ -49,6 +50,7 @@ OWN: dict[str, list[Callable[[], Any]]] = {
         lambda: torch.set_deterministic_debug_mode("warn"),
         lambda: torch.set_deterministic_debug_mode("default"),
     ],
+    "deterministic_operators": [install.install, install.uninstall],
     "fill_uninitialized_memory": [lambda: setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)],
     "cudnn_deterministic": [lambda: setattr(torch.backends.cudnn, "deterministic", True)],
     "cudnn_benchmark": [lambda: setattr(torch.backends.cudnn, "benchmark", True)],

@@ -14,6 +14,7 @@ from samerun.control.switches import (
     cudnn_deterministic,
     cudnn_heuristics,
     deterministic_algorithms,
+    deterministic_operators,
     eager_choices,
     fill_uninitialized_memory,
     fp16_accumulation,
@@ -45,6 +46,7 @@ SWITCHES: tuple[Switch, ...] = (
     cublas_workspace.SWITCH,  # before anything can start CUDA
     native_overrides.SWITCH,
     deterministic_algorithms.SWITCH,
+    deterministic_operators.SWITCH,
     fill_uninitialized_memory.SWITCH,
     cudnn_deterministic.SWITCH,
     cudnn_benchmark.SWITCH,

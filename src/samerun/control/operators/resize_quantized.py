@@ -1,0 +1,33 @@
+"""Tensor.resize_ of a quantized tensor, whose new cells hold what was in memory before."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from samerun.control.operators.declare import Kernel, Operator
+
+
+def resize_(self: Tensor, size: list[int], *, memory_format: torch.memory_format | None = None) -> Tensor:
+    """Resize `self`; the integers of new cells are 0."""
+    storage = self.untyped_storage()
+    before, needed = storage.nbytes(), (self.storage_offset() + torch.Size(size).numel()) * self.element_size()
+    if needed > before:
+        storage.resize_(int(needed))
+        torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage)[before:] = 0
+    stride = torch.empty(size, device="meta").stride()
+    return self.set_(storage, self.storage_offset(), size, stride)
+
+
+def _plain(self: Tensor, size: list[int], *, memory_format: torch.memory_format | None = None) -> bool:
+    return memory_format is None  # torch refuses all others
+
+
+OPERATOR = Operator(
+    "resize_quantized",
+    ("torch.Tensor.resize_",),
+    "Tensor.resize_ of a quantized tensor.",
+    "The integers of new cells are set to 0.",
+    "One pass over the new cells.",
+    (Kernel(resize_, ("resize_",), ("QuantizedCPU",), _plain),),
+)
