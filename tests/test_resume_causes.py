@@ -48,7 +48,7 @@ def program(name: str) -> str:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("name", "lacks"), CASES, ids="-".join)
+@pytest.mark.parametrize(("name", "lacks"), CASES, ids=lambda each: str(each))
 def test_what_is_lost_is_named(name: str, lacks: str, tmp_path: Path) -> None:
     options, kind, text, words, sure = CASES[name, lacks]
     code, report = check(["--vary", "none", *options, program(name)], tmp_path, LACKS=lacks)

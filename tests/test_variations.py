@@ -118,7 +118,9 @@ def test_a_clean_program_is_same_under_all_of_them(tmp_path: Path) -> None:
 
 def test_groups() -> None:
     assert GROUPS == ("environment", "shape", "machine")
-    assert [v.name for v in choose("shape")] == ["threads", "workers", "process_start", "world_size", "resume"]
+    assert [v.name for v in choose("shape")] == [
+        "threads", "workers", "batch_split", "process_start", "world_size", "resume",
+    ]  # fmt: skip
     assert choose("all") == VARIATIONS
 
 

@@ -74,7 +74,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     Variations: rerun;
       environment: hash_seed, listing_order, memory, clock, locale, timezone, address_layout,
                    allocator, environment_noise, working_directory, home, umask
-      shape:       threads, workers, process_start, world_size, resume
+      shape:       threads, workers, batch_split, process_start, world_size, resume
       machine:     cpu_capability
     """
     signal.signal(signal.SIGTERM, _interrupt)

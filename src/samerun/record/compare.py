@@ -17,7 +17,7 @@ import numpy as np
 from samerun.record import format as f
 from samerun.record.reader import Trace
 from samerun.record.run import Event, RunTraces, events_of, resolve
-from samerun.record.scope import compared
+from samerun.record.scope import ROWS, compared
 from samerun.record.streams import Array, Names, ValueStream, value_chunks
 
 RESYNC = 4096
@@ -33,7 +33,7 @@ class Difference:
 
     `what`: "outputs" (same operator, same inputs), "inputs", "scalars", "operator" (another one, or one
     run has more), "draw" (a torch generator in another state), "leaf" (a step's parameters, ...),
-    "final", "mark" (a point the program named), "process" (only one run has it).
+    "final", "mark" (a point the program named), "rows" (what is computed of samples), "process" (only one run has it).
     """
 
     what: str
@@ -79,6 +79,8 @@ def first_difference(a: RunTraces, b: RunTraces, scope: tuple[str, ...] = ()) ->
 
 def compare_traces(a: Trace, b: Trace, scope: tuple[str, ...] = ()) -> Difference | None:
     """The first difference of two processes: of all its threads' the earliest."""
+    if ROWS in scope:
+        return compare_rows(a, b)
     threads_a, threads_b = threads_of(a), threads_of(b)
     names = Names(a, b, scope)
     alone = len(threads_a) == 1 and len(threads_b) == 1
@@ -291,6 +293,23 @@ def compare_sets(
             return Difference(kind_of_difference(one, other), a.role, role, one, other, step, 0)
     step = steps_before(a, one.index) + 1 if one is not None else 0
     return Difference("operator", a.role, role, one, None, step, 0, "a")
+
+
+def compare_rows(a: Trace, b: Trace) -> Difference | None:
+    """The first result whose rows differ, of those that both runs have; their passes over the data are counted."""
+    left, right = rows_of(a), rows_of(b)
+    for key, one in left.items():
+        other = right.get(key)
+        if other is not None and one.outputs != other.outputs:
+            return Difference("rows", a.role, "main", one, other, steps_before(a, one.index) + 1, 0)
+    return None
+
+
+def rows_of(trace: Trace) -> dict[tuple[object, ...], Event]:
+    found: dict[tuple[object, ...], Event] = {}
+    for event in events_of(trace, (f.ROWS,)):
+        found[(event.name, event.file, event.line, event.module, event.inputs)] = event
+    return found
 
 
 def gathered(chunks: Iterator[tuple[Array, Array]]) -> tuple[Array, Array]:

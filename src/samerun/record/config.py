@@ -71,6 +71,10 @@ class WatchConfig:
     """(what, file, line): the variation of `what` (listing, memory, clock) acts at this line alone."""
     spared: tuple[tuple[str, str, int], ...] = ()
     """(what, file, line): lines at which that variation does not act."""
+    rows: bool = False
+    """Hash what becomes of each sample in passes that train nothing: see samerun.record.rows."""
+    split: bool = False
+    """Hand out batches of half the size in such passes."""
     workers: bool = False
     """Give every DataLoader one worker more, two where it has none."""
     start_method: str | None = None

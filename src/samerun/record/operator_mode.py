@@ -278,6 +278,11 @@ class OperatorMode(TorchDispatchMode):
             return
         storages, thread = self.table.storages, state.number
         flags, place, inputs, scalars = before
+        rows = self.recorder.rows
+        if rows is not None and rows.rows >= 0 and thread == 0:
+            outs: list[Any] = []
+            flatten((out,), _Tensor, outs, [])
+            rows.operator(place, operator.name, outs)
         if operator.simple and type(out) is _Tensor and is_plain(out):
             self._write(writer, operator, state, before, storages.result(out, thread), (out,))
             return
@@ -299,7 +304,7 @@ class OperatorMode(TorchDispatchMode):
                 entry.ours = False
             else:
                 results.append(storages.written(tensor, entry, thread))
-        outs: list[Any] = []
+        outs = []
         values: list[Any] = []
         if not operator.asynchronous:
             flatten((out,), _Tensor, outs, values)

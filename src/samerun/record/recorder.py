@@ -82,6 +82,8 @@ class Recorder:
         self.loaders = 0
         self.own_generators: list[Any] | None = None if config.kept is None else []
         """Where states are kept: the generators that the program made, in their order."""
+        self.rows: Any = None
+        """What follows each sample through the operators, where that is asked for."""
         self.replayer: Any = None
         """What gives the program another run's data, where that is asked for."""
         self.doubling: Any = None

@@ -15,6 +15,9 @@ CHILDREN = "children"
 RANKS = "ranks"
 """All but what rank 0's model holds after each step and at the end."""
 
+ROWS = "rows"
+"""All but what is computed of each sample, whatever batch it comes in."""
+
 
 def compared(role: str, scope: tuple[str, ...]) -> bool:
     """Whether a process is compared."""

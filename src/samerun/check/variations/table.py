@@ -7,6 +7,7 @@ from samerun.check.plan import Variation
 from samerun.check.variations import (
     address_layout,
     allocator,
+    batch_split,
     clock,
     cpu_capability,
     environment_noise,
@@ -42,6 +43,7 @@ VARIATIONS: tuple[Variation, ...] = (
     umask.VARIATION,
     threads.VARIATION,
     workers.VARIATION,
+    batch_split.VARIATION,
     process_start.VARIATION,
     world_size.VARIATION,
     resume.VARIATION,

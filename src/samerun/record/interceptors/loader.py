@@ -37,6 +37,10 @@ def install(recorder: Recorder, dataloader: Any) -> None:
         phase, state.phase = state.phase, f.DATA
         try:
             batch = following(self)
+        except StopIteration:
+            if recorder.rows is not None and recorder.rows.is_of(self):
+                recorder.rows.end()
+            raise
         finally:
             state.phase = phase
         if not recorder.stopped and not state.inside:
@@ -50,6 +54,8 @@ def install(recorder: Recorder, dataloader: Any) -> None:
             finally:
                 state.inside -= 1
             recorder.last_batch = value
+            if recorder.rows is not None:
+                recorder.rows.handed_over(self, batch)
             recorder.host(f.BATCH, "DataLoader", outputs=value)
         return batch
 
