@@ -303,6 +303,8 @@ def test_loaders_may_be_nested() -> None:
 def test_batches_are_the_same_while_another_thread_loads() -> None:
     alone = batches(DataLoader(Drawing(400), 8, shuffle=True))
     found: list[list[bytes]] = []
+    samerun.stream("held").python.random()
+    before = str(get_rng_state())
 
     def load() -> None:
         found.append(batches(DataLoader(Drawing(400), 8, shuffle=True)))
@@ -312,7 +314,7 @@ def test_batches_are_the_same_while_another_thread_loads() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [alone] * 3
+    assert found == [alone] * 3 and str(get_rng_state()) == before
 
 
 def test_the_batch_sampler_can_be_iterated_by_itself() -> None:

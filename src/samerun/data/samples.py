@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import default_collate, default_convert, get_worker_info
 
 from samerun.data.generators import Section
-from samerun.data.keys import Realm, number_of
+from samerun.data.keys import Realm, numbers_of
 from samerun.data.own_generators import OwnGenerators
 from samerun.data.task import Loaded, Task
 from samerun.data.unkeyed import Unkeyed
@@ -48,12 +48,10 @@ class KeyedDataset:
         """The samples of a task, inside `section`. What a sample raises names it."""
         dataset, indices = self.dataset, task.indices
         get = dataset.__getitem__ if hasattr(dataset, "__getitem__") else lambda index: dataset.__getitems__([index])[0]
-        numbers = [index if type(index) is int and index >= 0 else number_of(index) for index in indices]
-        keyed = section.keyed(Realm(task.seed, self.name, task.epoch), numbers, task.repetitions)
+        realm, numbers = Realm(task.seed, self.name, task.epoch), numbers_of(indices)
         samples: list[Any] = []
         try:
-            for index, _ in zip(indices, keyed, strict=True):
-                samples.append(get(index))
+            section.load(realm, numbers, task.repetitions, get, indices, samples)
         except Exception as error:
             at = len(samples)
             _name(error, indices[at], task.epoch, 0 if task.repetitions is None else task.repetitions[at])
