@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch.utils.data import default_collate, default_convert, get_worker_info
+from torch.utils.data import get_worker_info
 
 from samerun.data.generators import Section
 from samerun.data.keys import Realm, numbers_of
 from samerun.data.own_generators import OwnGenerators
+from samerun.data.plain_samples import DRAW_NOTHING, samples_without_keys
 from samerun.data.task import Loaded, Task
 from samerun.data.unkeyed import Unkeyed
-
-DRAW_NOTHING = (default_collate, default_convert)
 
 
 class KeyedDataset:
@@ -31,6 +30,9 @@ class KeyedDataset:
         return len(self.dataset)
 
     def __getitem__(self, task: Task) -> Any:
+        plain = samples_without_keys(self.dataset, self.collate, task.indices)
+        if plain is not None:
+            return self.collate(plain[0] if task.alone else plain)
         if self._own is None:
             self._own = OwnGenerators({"dataset": self.dataset, "collate_fn": self.collate})
         self._own.before()

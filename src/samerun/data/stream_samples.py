@@ -14,7 +14,7 @@ from samerun.base.errors import DataError
 from samerun.data.generators import Section
 from samerun.data.keys import Realm
 from samerun.data.own_generators import OwnGenerators
-from samerun.data.samples import DRAW_NOTHING
+from samerun.data.plain_samples import DRAW_NOTHING
 from samerun.data.task import Loaded, ShardTask
 from samerun.data.unkeyed import Unkeyed
 
