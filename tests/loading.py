@@ -104,6 +104,55 @@ class Unsharded(Stream):
             yield torch.tensor([index, *drawn()], dtype=torch.float64)
 
 
+class Keeping(Stream):
+    """Says where it stands, and goes on from there."""
+
+    read: list[int] = []
+
+    def __init__(self, n: int = 50) -> None:
+        super().__init__(n)
+        self.given = 0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        for index in range(first + self.given * step, self.n, step):
+            self.given += 1
+            self.read.append(index)
+            yield torch.tensor([index, *drawn()], dtype=torch.float64)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"given": self.given}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.given = state["given"]
+
+
+class KeepingIterator(Stream):
+    """What its `__iter__` returns says where it stands."""
+
+    def __iter__(self) -> Any:
+        return _Walk(Keeping(self.n))
+
+
+class _Walk:
+    def __init__(self, dataset: Keeping) -> None:
+        self._dataset, self._samples = dataset, iter(dataset)
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> torch.Tensor:
+        return next(self._samples)
+
+    def state_dict(self) -> dict[str, int]:
+        return self._dataset.state_dict()
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._dataset.load_state_dict(state)
+        self._samples = iter(self._dataset)
+
+
 def batches(loader: Any) -> list[bytes]:
     """Every bit of every batch."""
     return [batch.numpy().tobytes() for batch in loader]

@@ -15,10 +15,10 @@ from samerun.base.errors import DataError
 from samerun.control.sources import register_rng, unregister_rng
 from samerun.control.state import get_rng_state, isolate_rng, seed_everything
 from samerun.control.stream import stream
-from samerun.data import keys
+from samerun.data import holds, keys, seeded_states
 from samerun.data.generators import KINDS, Section
-from samerun.data.keys import Realm, number_of
 from samerun.data.holds import NumpyHold
+from samerun.data.keys import Realm, number_of
 
 REALM = Realm(1, "data", 0)
 
@@ -117,6 +117,40 @@ def test_a_section_starts_generators_as_their_libraries_do() -> None:
     np.random.seed(found.numpy[0])
     torch.manual_seed(found.torch[0])
     assert drawn == draws()
+
+
+def states_of_samples(numbers: list[int]) -> list[tuple[object, ...]]:
+    """The whole states that samples start with, and what they draw: odd numbers of normals, so that one is kept."""
+    found: list[tuple[object, ...]] = []
+
+    def get(number: int) -> None:
+        states = random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
+        found.append((*states, torch.initial_seed(), *draws()))
+
+    with Section(1, KINDS, restore=True) as section:
+        section.load(REALM, numbers, None, get, numbers, [])
+    return found
+
+
+def test_states_written_in_c_are_those_of_seeding(monkeypatch: pytest.MonkeyPatch) -> None:
+    if seeded_states._library() is None:
+        pytest.skip("the C library was not built")
+    assert seeded_states.applies(KINDS), "the states of this Python, NumPy or torch are not as expected"
+    numbers = [*range(2 * seeded_states.ROWS + 5), 2**32, 2**63 - 1]
+    written = states_of_samples(numbers) + states_of_samples([7])
+    monkeypatch.setattr(seeded_states, "applies", lambda kinds: False)
+    assert written == states_of_samples(numbers) + states_of_samples([7])
+
+
+def test_a_layout_that_is_not_as_expected_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = states_of_samples([1, 2])
+    random.gauss(0, 1), np.random.standard_normal()
+    before = str(get_rng_state())
+    for module in (holds, seeded_states):
+        monkeypatch.setattr(module, "python_memory", lambda: None)
+        monkeypatch.setattr(module, "numpy_memory", lambda: None)
+    assert not seeded_states.applies(KINDS) and states_of_samples([1, 2]) == expected
+    assert str(get_rng_state()) == before
 
 
 def test_another_bit_generator_is_keyed_and_put_back() -> None:

@@ -30,7 +30,7 @@ from loading import (
 import samerun
 from samerun.base.errors import DataError, OwnGeneratorWarning, SeedError
 from samerun.control.state import get_rng_state, isolate_rng, seed_everything
-from samerun.data import DataLoader, GroupedByLength, Shuffle, Weighted, replay
+from samerun.data import DataLoader, GroupedByLength, Shuffle, Weighted, plain_samples, replay, samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -253,6 +253,77 @@ def test_own_generators_are_named(workers: int) -> None:
 RNG = np.random.default_rng(0)
 
 
+class Drawn(torch.Tensor):
+    """Draws whenever something is done with it."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        random.random()
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+class DrawingTensors(torch_data.TensorDataset):
+    def __getitem__(self, index: int) -> Any:
+        return (*super().__getitem__(index), torch.rand(()))
+
+
+TENSORS = torch_data.TensorDataset(torch.arange(20.0), torch.arange(20))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "keyed"),
+    [
+        (TENSORS, False),
+        (torch_data.Subset(TENSORS, range(0, 20, 2)), False),
+        (torch_data.Subset(torch_data.Subset(list(range(20)), [3, 4, 5]), [2, 1]), False),  # type: ignore[arg-type]
+        ([(torch.ones(2), 1, "a")] * 9, False),
+        ([{"x": 1}] * 9, True),
+        (DrawingTensors(torch.arange(20.0)), True),
+        (torch_data.Subset(DrawingTensors(torch.arange(20.0)), [1, 2]), True),
+        (torch_data.TensorDataset(torch.arange(20.0).as_subclass(Drawn)), True),
+        (torch_data.StackDataset(Drawing(8)), True),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_only_samples_that_run_no_code_of_the_users_go_without_keys(
+    dataset: Any, keyed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sections = []
+
+    class Counted(samples.Section):
+        def __enter__(self) -> Any:
+            sections.append(1)
+            return super().__enter__()
+
+    monkeypatch.setattr(samples, "Section", Counted)
+    found = [list(DataLoader(dataset, 4, shuffle=True)), list(DataLoader(dataset, 4, shuffle=True))]
+    assert bool(sections) is keyed
+    assert str(found[0]) == str(found[1])
+    if not keyed:
+        order = Shuffle(len(dataset), seed=1)
+        plain = torch_data.DataLoader(dataset, 4, sampler=order)
+        assert str(found[0]) == str(list(plain))
+
+
+def test_what_the_user_hangs_into_torch_is_keyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return function(*args, **(kwargs or {}))
+
+    found = plain_samples.samples_without_keys(TENSORS, torch_data.default_collate, [0])
+    with Mode():
+        inside = plain_samples.samples_without_keys(TENSORS, torch_data.default_collate, [0])
+    assert found is not None and inside is None
+    before = str(get_rng_state())
+
+    def collated(batch: Any, **_: Any) -> torch.Tensor:
+        return torch.stack(list(batch)) + random.random()
+
+    monkeypatch.setitem(plain_samples.default_collate_fn_map, torch.Tensor, collated)
+    one, other = (str(list(DataLoader(TENSORS, 4, num_workers=workers))) for workers in (0, 2))
+    assert one == other and str(get_rng_state()) == before
+
+
 def test_own_generators_are_found_in_globals_and_closures() -> None:
     hidden = random.Random(1)
 
@@ -303,6 +374,8 @@ def test_loaders_may_be_nested() -> None:
 def test_batches_are_the_same_while_another_thread_loads() -> None:
     alone = batches(DataLoader(Drawing(400), 8, shuffle=True))
     found: list[list[bytes]] = []
+    samerun.stream("held").python.random()
+    before = str(get_rng_state())
 
     def load() -> None:
         found.append(batches(DataLoader(Drawing(400), 8, shuffle=True)))
@@ -312,7 +385,7 @@ def test_batches_are_the_same_while_another_thread_loads() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [alone] * 3
+    assert found == [alone] * 3 and str(get_rng_state()) == before
 
 
 def test_the_batch_sampler_can_be_iterated_by_itself() -> None:

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import torch
 import torch.utils.data as torch_data
-from loading import Drawing, DrawingFromStream, Failing, Stream, batches, mixing
+from loading import Drawing, DrawingFromStream, Failing, Keeping, KeepingIterator, Stream, Unsharded, batches, mixing
 
 from samerun.base.errors import DataError
 from samerun.control.state import isolate_rng, seed_everything
-from samerun.data import DataLoader, GroupedByLength, Shuffle, Weighted
+from samerun.data import DataLoader, GroupedByLength, Shuffle, Weighted, passing
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 PROGRAMS = Path(__file__).parent / "programs"
@@ -139,10 +139,15 @@ def test_batch_samplers_are_taken_up_again() -> None:
 
 
 @pytest.mark.parametrize("step", [0, 1, 5, 9, 100])
-@pytest.mark.parametrize("workers", [(0, 2), (2, 0), (3, 1)], ids=str)
-def test_streams_are_taken_up_again(step: int, workers: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("dataset", "workers"),
+    [(Stream(), (0, 2)), (Stream(), (2, 0)), (Stream(), (3, 1)), (Keeping(), (0, 2)), (Keeping(), (2, 0)),
+     (KeepingIterator(), (0, 0)), (Unsharded(), (2, 0))],
+    ids=lambda one: one if isinstance(one, str) else type(one).__name__ if isinstance(one, Stream) else str(one),
+)  # fmt: skip
+def test_streams_are_taken_up_again(step: int, dataset: Stream, workers: tuple[int, int]) -> None:
     def make(number: int) -> DataLoader[Any]:
-        return DataLoader(Stream(), 3, num_workers=number, collate_fn=mixing, virtual_shards=4)
+        return DataLoader(dataset, 3, num_workers=number, collate_fn=mixing, virtual_shards=4)
 
     whole = make(0)
     epochs = [batches(whole) for _ in range(3)]
@@ -153,6 +158,58 @@ def test_streams_are_taken_up_again(step: int, workers: tuple[int, int]) -> None
         assert state["epoch"] == 2 and batches(resumed) == epochs[2]
     else:
         assert seen + batches(resumed) == epochs[1] and batches(resumed) == epochs[2]
+
+
+@pytest.mark.parametrize(("dataset", "shards"), [(Keeping(), 4), (Keeping(), 1), (KeepingIterator(), 4)], ids=str)
+def test_a_stream_that_says_where_it_stands_is_not_read_again(dataset: Stream, shards: int) -> None:
+    whole = torch.cat(list(DataLoader(dataset, 3, virtual_shards=shards)))
+    Keeping.read.clear()
+    loader = DataLoader(dataset, 3, virtual_shards=shards)
+    first = torch.cat([batch for _, batch in zip(range(6), loader, strict=False)])
+    assert len(Keeping.read) < 18 + 2 * shards
+    state = json.loads(json.dumps(loader.state_dict()))
+    Keeping.read.clear()
+    resumed = DataLoader(dataset, 3, virtual_shards=shards)
+    resumed.load_state_dict(state)
+    rest = torch.cat(list(resumed))
+    assert len(Keeping.read) == 50 - 18
+    assert torch.equal(torch.cat([first, rest]), whole)
+    assert torch.cat(list(DataLoader(dataset, 3, virtual_shards=shards)))[:, 0].tolist() == whole[:, 0].tolist()
+
+
+def test_reading_again_is_said_and_a_stream_that_became_shorter_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loader = DataLoader(Stream(1000), 100, virtual_shards=2)
+    for _ in zip(range(6), loader, strict=False):
+        pass
+    state = loader.state_dict()
+    list(resumed := DataLoader(Stream(1000), 100, virtual_shards=2))
+    resumed.load_state_dict(state)
+    assert len(list(resumed)) == 4 and not capsys.readouterr().err
+    monkeypatch.setattr(passing, "FIRST", 0.0)
+    monkeypatch.setattr(passing, "THEN", 0.0)
+    resumed.load_state_dict(state)
+    assert len(list(resumed)) == 4
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "samerun: reading part 1 of 2 of Stream again to resume: 256 of 300 samples"
+    assert said[1].startswith("samerun: reading part 1 of 2 of Stream again to resume: 300 of 300 samples, ")
+    assert len(said) == 4
+    short = DataLoader(Stream(500), 100, virtual_shards=2)
+    short.load_state_dict(state)
+    with pytest.raises(DataError, match="behind 300 samples of part 1 of 2, and Stream gives 250"):
+        list(short)
+
+
+class Uncopied(Keeping):
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("it holds an open file")
+
+
+def test_a_stream_that_keeps_its_place_and_cannot_be_copied() -> None:
+    assert len(list(DataLoader(Uncopied(), 5, virtual_shards=1))) == 10
+    with pytest.raises(DataError, match=r"Uncopied has state_dict\(\) and is read in 8 parts.*open file"):
+        list(DataLoader(Uncopied(), 5))
 
 
 def test_set_epoch_and_a_state_get_on() -> None:
@@ -287,14 +344,24 @@ def test_a_training_that_is_killed_and_taken_up_ends_with_the_same_bits(tmp_path
     assert train(1, True, tmp_path / "c") == whole
 
 
+WORKERS = [(0, False), (1, False), (1, True), (2, False), (2, True), (4, False), (4, True)]
+"""(how many, whether persistent)."""
+
+
 @pytest.mark.exhaustive
-def test_a_training_ends_with_the_same_bits_whatever_happens(tmp_path: Path) -> None:
-    ends = {train(workers, persistent, tmp_path / "none") for workers in (0, 1, 2, 4) for persistent in
-            ((False, True) if workers else (False,))}  # fmt: skip
-    for number, stop in enumerate((1, 4, 9, 10, 11, 15, 20)):
-        checkpoint = tmp_path / f"c{stop}"
-        assert train((0, 1, 2, 4)[number % 4], number in (1, 2), checkpoint, stop) == ""
-        ends.add(train((2, 0, 4, 1)[number % 4], number in (0, 2), checkpoint))
+def test_a_training_ends_with_the_same_bits_whatever_its_workers(tmp_path: Path) -> None:
+    assert len({train(*workers, tmp_path / "none") for workers in WORKERS}) == 1
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("stop", [1, 4, 9, 10, 11, 15, 20])
+def test_a_training_ends_with_the_same_bits_wherever_it_is_killed(stop: int, tmp_path: Path) -> None:
+    """Killed with each number of workers, and taken up with another one."""
+    ends = {train(0, False, tmp_path / "none")}
+    for number, workers in enumerate(WORKERS):
+        checkpoint = tmp_path / f"c{number}"
+        assert train(*workers, checkpoint, stop) == ""
+        ends.add(train(*WORKERS[(number + stop) % len(WORKERS)], checkpoint))
     assert len(ends) == 1
 
 

@@ -90,6 +90,13 @@ def test_torch_reads_it_with_weights_only(tmp_path: Path) -> None:
     assert torch.equal(content["parts"]["model"]["0.weight"], training.model.state_dict()["0.weight"])
 
 
+@pytest.mark.parametrize("call", ["save", "load"])
+def test_other_names_of_parts_are_refused(call: str, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=rf"checkpoint\.{call}\(\) has no argument 'modle'; parts are model, optimizer"):
+        getattr(samerun.checkpoint, call)(tmp_path / "c", modle=torch.nn.Linear(1, 1))
+    assert not list(tmp_path.iterdir())
+
+
 def test_several_models_in_one(tmp_path: Path) -> None:
     models = {"g": torch.nn.Linear(2, 2), "d": torch.nn.Linear(2, 3)}
     optimizers = [torch.optim.SGD(one.parameters(), 0.1, momentum=0.9) for one in models.values()]

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from samerun.control.checkpoint import checkpoint as checkpoint_activations
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+
+class Parts(TypedDict, total=False):
+    """What can be saved and loaded."""
+
+    model: Any
+    optimizer: Any
+    scheduler: Any
+    scaler: Any
+    loader: Any
 
 
 class Checkpoint:
@@ -24,20 +37,11 @@ class Checkpoint:
 
     __call__.__doc__ = checkpoint_activations.__doc__
 
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        model: Any = None,
-        optimizer: Any = None,
-        scheduler: Any = None,
-        scaler: Any = None,
-        loader: Any = None,
-        extra: Any = None,
-    ) -> None:
+    def save(self, path: str | os.PathLike[str], *, extra: Any = None, **parts: Unpack[Parts]) -> None:
         """Write everything that is needed to go on exactly: these, and every random generator of the process.
 
-        model, optimizer, scheduler, scaler, loader: whatever has `state_dict()`, or a dict or list of such.
+        parts: model=, optimizer=, scheduler=, scaler=, loader=: whatever has `state_dict()`, or a dict or list of
+        such; None: it is left out.
         extra: plain values of your own (numbers, strings, lists, dicts, tensors), which `load` returns.
 
         The file is written beside `path`, synced, and then takes its place; what stood there is kept as
@@ -52,20 +56,9 @@ class Checkpoint:
         """
         from samerun.data.training import save
 
-        parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "loader": loader}
-        save(path, {name: part for name, part in parts.items() if part is not None}, extra)
+        save(path, _given(parts, "save"), extra)
 
-    def load(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        model: Any = None,
-        optimizer: Any = None,
-        scheduler: Any = None,
-        scaler: Any = None,
-        loader: Any = None,
-        rng: bool = True,
-    ) -> Any:
+    def load(self, path: str | os.PathLike[str], *, rng: bool = True, **parts: Unpack[Parts]) -> Any:
         """Put back what `save` wrote, the random generators last; return its `extra`.
 
         Call it right before the next step: what is made after it may draw. What is not passed is not put back:
@@ -79,11 +72,19 @@ class Checkpoint:
         """
         from samerun.data.training import load
 
-        parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "loader": loader}
-        return load(path, {name: part for name, part in parts.items() if part is not None}, rng)
+        return load(path, _given(parts, "load"), rng)
 
     def __repr__(self) -> str:
         return "samerun.checkpoint"
+
+
+def _given(parts: Parts, call: str) -> dict[str, Any]:
+    """Those that are there. Raises TypeError for other names, as a function does that lists them."""
+    for name in parts:
+        if name not in Parts.__annotations__:
+            known = ", ".join(Parts.__annotations__)
+            raise TypeError(f"checkpoint.{call}() has no argument {name!r}; parts are {known}")
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 checkpoint = Checkpoint()

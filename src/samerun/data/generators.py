@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -32,11 +31,25 @@ class _InSample(Origin):
     """The place of named streams while a sample is being loaded: the sample, wherever it is loaded."""
 
     def here(self) -> str:
-        realm, number, repetition = _sample
+        realm, number, repetition = _samples.realm, *_samples.present()
         return f"data/{realm.what}/{realm.name}/{realm.epoch}/{number}/{repetition}"
 
 
-_sample: tuple[Realm, int, int] = (Realm(0, "", 0), 0, 0)
+class _Samples:
+    """Samples that are loaded one after the other into `loaded`, which so tells which one it is."""
+
+    def __init__(
+        self, realm: Realm, numbers: Sequence[int], repetitions: Sequence[int] | None, loaded: list[Any]
+    ) -> None:
+        self.realm, self._numbers, self._repetitions, self._loaded = realm, numbers, repetitions, loaded
+
+    def present(self) -> tuple[int, int]:
+        """The number and the repetition of the one that is being loaded; of the last one when all are."""
+        at = min(len(self._loaded), len(self._numbers) - 1)
+        return int(self._numbers[at]), 0 if self._repetitions is None else self._repetitions[at]
+
+
+_samples = _Samples(Realm(0, "", 0), [0], None, [])
 _IN_SAMPLE = _InSample()
 _rows: list[StateRows] = []
 """For each section that is inside another: an outer one goes on when the inner one has ended."""
@@ -86,9 +99,9 @@ class Section:
 
     def __enter__(self) -> Section:
         global _depth
-        self._seed, self._origin, self._outer = process_seed.seed(), process_seed.origin(), _sample
         _one_at_a_time.acquire()
         _depth += 1
+        self._seed, self._origin, self._outer = process_seed.seed(), process_seed.origin(), _samples
         self._restore = self._restore or _depth > 1  # inside another sample, its streams must go on
         try:
             self._rows = _rows_here() if seeded_states.applies(self._kinds) else None
@@ -103,8 +116,8 @@ class Section:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        global _sample
-        _sample = self._outer
+        global _samples
+        _samples = self._outer
         process_seed.put_origin(self._seed, self._origin)
         try:
             if self._restore:
@@ -134,23 +147,43 @@ class Section:
             source.set_state(self._stream_state or {**now, "streams": []})
             process_seed.put_origin(self._seed, self._origin)
 
-    def keyed(self, realm: Realm, numbers: list[int], repetitions: list[int] | None) -> Iterator[None]:
-        """Start the generators for one sample after the other; each turn of the loop is one sample's."""
-        global _sample
-        count = len(numbers)
-        if self._rows is not None:
-            started = self._rows.started(realm.arrays(numbers, repetitions, self._kinds), count)
-        else:
-            started = seeded_one_by_one(realm.keys(numbers, repetitions, self._kinds), count)
-        for number, repetition, _ in zip(numbers, repetitions or itertools.repeat(0, count), started, strict=True):
-            _sample = (realm, number, repetition)  # a stream that the sample makes asks for it
-            if streams or self.others:
-                self._start_others(realm.key64(number, repetition))
-            yield
+    def load(
+        self,
+        realm: Realm,
+        numbers: Sequence[int],
+        repetitions: Sequence[int] | None,
+        get: Callable[[Any], Any],
+        indices: Iterable[Any],
+        loaded: list[Any],
+    ) -> None:
+        """Append `get(index)` for each index to `loaded`, which is empty, each with the generators started for it.
 
-    def start(self, realm: Realm, number: int, repetition: int = 0) -> None:
-        """Start every generator for one sample, or for whatever else `number` counts."""
-        next(self.keyed(realm, [number], [repetition] if repetition else None))
+        numbers, repetitions: of the samples, see `Realm.keys`.
+        """
+        samples = self._loading(realm, numbers, repetitions, loaded)
+        others = self.others
+        for index, _ in zip(indices, self._started(realm, numbers, repetitions), strict=True):
+            if streams or others:
+                self._start_others(realm.key64(*samples.present()))
+            loaded.append(get(index))
+
+    def start(self, realm: Realm, number: int) -> None:
+        """Start every generator for whatever `number` counts."""
+        samples = self._loading(realm, [number], None, [])
+        next(self._started(realm, [number], None))
+        if streams or self.others:
+            self._start_others(realm.key64(*samples.present()))
+
+    def _loading(self, *what: Any) -> _Samples:
+        global _samples
+        _samples = _Samples(*what)  # a stream that a sample makes asks for it
+        return _samples
+
+    def _started(self, realm: Realm, numbers: Sequence[int], repetitions: Sequence[int] | None) -> Iterator[Any]:
+        """Each turn starts the generators for the next sample."""
+        if self._rows is not None:
+            return self._rows.started(realm.arrays(numbers, repetitions, self._kinds), len(numbers))
+        return seeded_one_by_one(realm.keys(numbers, repetitions, self._kinds), len(numbers))
 
     def _start_others(self, key: int) -> None:
         for stream in streams.values():

@@ -21,7 +21,8 @@ class PythonHold:
         if self._memory is None:
             self._state = random.getstate()
         else:
-            self._words, self._normal = bytes(self._memory), self._generator.gauss_next
+            self._words = bytes(self._memory)
+            self._normal = getattr(self._generator, "gauss_next")
 
     def put_back(self) -> None:
         if self._memory is None:

@@ -48,7 +48,7 @@ class _Counting:
             progress.seen, progress.batches = task.end, progress.batches + 1
         elif loaded is not None and loaded.shard is not None:
             progress.seen, progress.batches = progress.seen + loaded.count, progress.batches + (not loaded.empty)
-            arrived(progress, progress.own, loaded.shard, loaded.count, loaded.ended)
+            arrived(progress, progress.own, loaded.shard, loaded)
 
 
 class Single(_Counting, _SingleProcessDataLoaderIter):

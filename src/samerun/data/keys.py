@@ -105,6 +105,21 @@ def number_of(index: Any) -> int:
     return number if 0 <= number < 2**63 else number & (2**63 - 1)
 
 
+def numbers_of(indices: list[Any]) -> Sequence[int]:
+    """`number_of` each; an array where that is quicker."""
+    if len(indices) >= VECTORISED_FROM:
+        try:
+            array = np.asarray(indices)
+        except (ValueError, TypeError, OverflowError, RuntimeError):  # all kinds of things may be an index
+            array = _NONE
+        if array.dtype == np.int64 and array.ndim == 1 and array.min(initial=0) >= 0:
+            return array.view(np.uint64)  # type: ignore[return-value]
+    return [index if type(index) is int and index >= 0 else number_of(index) for index in indices]
+
+
+_NONE = np.empty(0)
+
+
 def _plain(index: Any) -> Any:
     if isinstance(index, (str, int, float, type(None))):
         return index

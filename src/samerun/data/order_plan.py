@@ -10,7 +10,8 @@ from samerun.data.order import Order
 from samerun.data.progress import Progress
 from samerun.data.task import Task
 
-_CHUNK = 4096
+_CHUNK = 1 << 14
+"""Positions at a time: the fixed cost of computing them is about 0.5 ms."""
 
 Shard = tuple[int, int]
 """(rank, how many ranks)."""

@@ -25,6 +25,8 @@ def state_of(progress: Progress, identity: Mapping[str, Any]) -> dict[str, Any]:
         state["shards"] = {} if over else {str(shard): count for shard, count in sorted(progress.shards.items())}
         state["ended"] = [] if over else sorted(progress.ended)
         state["following"] = 0 if over else progress.following
+        if progress.states and not over:
+            state["states"] = {str(shard): held for shard, held in sorted(progress.states.items())}
     return state
 
 
@@ -53,6 +55,7 @@ def progress_of(state: Any, identity: Mapping[str, Any], seed: int | None) -> Pr
     progress = Progress(state["seed"], state["epoch"], seen=state["seen"], batches=state["batches"])
     if "virtual_shards" in identity:
         progress.shards = {int(shard): int(count) for shard, count in state["shards"].items()}
+        progress.states = {int(shard): held for shard, held in state.get("states", {}).items()}
         progress.ended, progress.following = set(map(int, state["ended"])), int(state["following"])
     return progress.at_begin()
 

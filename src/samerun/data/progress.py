@@ -16,7 +16,8 @@ class Progress:
 
     seen: samples of the epoch that were handed over, on all ranks together. batches: on this rank. begin: both
     where this iteration began. shards: of an iterable dataset, how many samples of each were handed over;
-    `ended`: which of them have no more; following: which comes next; own: those of this rank.
+    `ended`: which of them have no more; states: where the dataset said it stands in those that go on; following:
+    which comes next; own: those of this rank.
     """
 
     seed: int
@@ -29,6 +30,7 @@ class Progress:
     finished: bool = False
     shards: dict[int, int] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
+    states: dict[int, Any] = field(default_factory=dict)
     following: int = 0
     own: list[int] = field(default_factory=list)
 

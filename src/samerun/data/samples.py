@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch.utils.data import default_collate, default_convert, get_worker_info
+from torch.utils.data import get_worker_info
 
 from samerun.data.generators import Section
-from samerun.data.keys import Realm, number_of
+from samerun.data.keys import Realm, numbers_of
 from samerun.data.own_generators import OwnGenerators
+from samerun.data.plain_samples import DRAW_NOTHING, samples_without_keys
 from samerun.data.task import Loaded, Task
 from samerun.data.unkeyed import Unkeyed
-
-DRAW_NOTHING = (default_collate, default_convert)
 
 
 class KeyedDataset:
@@ -31,6 +30,9 @@ class KeyedDataset:
         return len(self.dataset)
 
     def __getitem__(self, task: Task) -> Any:
+        plain = samples_without_keys(self.dataset, self.collate, task.indices)
+        if plain is not None:
+            return self.collate(plain[0] if task.alone else plain)
         if self._own is None:
             self._own = OwnGenerators({"dataset": self.dataset, "collate_fn": self.collate})
         self._own.before()
@@ -48,12 +50,10 @@ class KeyedDataset:
         """The samples of a task, inside `section`. What a sample raises names it."""
         dataset, indices = self.dataset, task.indices
         get = dataset.__getitem__ if hasattr(dataset, "__getitem__") else lambda index: dataset.__getitems__([index])[0]
-        numbers = [index if type(index) is int and index >= 0 else number_of(index) for index in indices]
-        keyed = section.keyed(Realm(task.seed, self.name, task.epoch), numbers, task.repetitions)
+        realm, numbers = Realm(task.seed, self.name, task.epoch), numbers_of(indices)
         samples: list[Any] = []
         try:
-            for index, _ in zip(indices, keyed, strict=True):
-                samples.append(get(index))
+            section.load(realm, numbers, task.repetitions, get, indices, samples)
         except Exception as error:
             at = len(samples)
             _name(error, indices[at], task.epoch, 0 if task.repetitions is None else task.repetitions[at])

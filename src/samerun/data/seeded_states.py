@@ -8,6 +8,7 @@ first use; where it does not hold, or the C library was not built, `seeding.py` 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import random
 from collections.abc import Iterator
 from functools import lru_cache
@@ -17,14 +18,22 @@ import numpy as np
 import torch
 
 from samerun.base.native import built
-from samerun.data.generator_memory import KEPT, SIZE, WORDS, numpy_memory, python_memory, words_of_numpy, words_of_python
+from samerun.data.generator_memory import (
+    KEPT,
+    SIZE,
+    WORDS,
+    numpy_memory,
+    python_memory,
+    words_of_numpy,
+    words_of_python,
+)
 from samerun.data.keys import KeyArrays
 
-ROWS = 16
+ROWS = 32
 """States are written for so many samples at a time: few enough to stay in the processor's cache."""
 _TORCH_SEED, _TORCH_WORDS = 8, 24
 """Of a state that torch gives: its seed takes the first bytes, and words of 64 bits begin behind the others."""
-_NO_NORMAL = bytes(KEPT)
+_WHOLE = itertools.repeat(slice(None))
 
 
 class StateRows:
@@ -32,7 +41,8 @@ class StateRows:
 
     def __init__(self) -> None:
         position = np.frombuffer(np.int32(WORDS).tobytes(), np.uint8)
-        python, numpy = np.zeros((ROWS, SIZE), np.uint8), np.zeros((ROWS, SIZE), np.uint8)
+        python: Any = np.zeros((ROWS, SIZE), np.uint8)
+        numpy: Any = np.zeros((ROWS, SIZE), np.uint8)
         python[:, :4], numpy[:, -4:] = position, position
         of_torch = torch.Generator().get_state().repeat(ROWS, 1).numpy()
         self.torch_seeds: Any = of_torch[:, :_TORCH_SEED].view(np.uint64)[:, 0]
@@ -43,28 +53,37 @@ class StateRows:
         library: Any = _library()
         self._of_words, self._of_numbers = library.samerun_states_of_words, library.samerun_states_of_numbers
 
-    def started(self, keys: KeyArrays, count: int) -> Iterator[None]:
-        """Each turn of the loop starts the generators for the next of `count` samples."""
-        generator: Any = random._inst
-        python, (words, normal) = python_memory(), numpy_memory() or (None, None)
-        set_state = torch.default_generator.set_state
-        with_python, with_numpy, with_torch = (column is not None for column in keys)
+    def started(self, keys: KeyArrays, count: int) -> Iterator[Any]:
+        """Each turn of the loop starts the generators for the next of `count` samples.
+
+        Put together from iterators that are written in C: this is what keying costs.
+        """
+        puts: list[Iterator[Any]] = []
+        if keys.torch is not None:
+            puts.append(map(torch.default_generator.set_state, self._rows(self.torch, count)))
+        if keys.numpy is not None:
+            words, normal = numpy_memory()  # type: ignore[misc]
+            puts.append(map(words.__setitem__, _WHOLE, self._rows(self.numpy, count)))
+            puts.append(map(normal.__setitem__, _WHOLE, itertools.repeat(bytes(KEPT))))
+        if keys.python is not None:
+            python: Any = python_memory()
+            puts.append(map(python.__setitem__, _WHOLE, self._rows(self.python, count)))
+            puts.append(map(random._inst.__setattr__, itertools.repeat("gauss_next"), itertools.repeat(None)))
+        writing = itertools.chain.from_iterable(itertools.repeat(None, rows) for rows in self._written(keys, count))
+        return zip(writing, *puts, strict=False)
+
+    def _rows(self, rows: list[Any], count: int) -> Iterator[Any]:
+        return itertools.islice(itertools.cycle(rows), count)
+
+    def _written(self, keys: KeyArrays, count: int) -> Iterator[int]:
+        """Write the states of the next samples whenever those before them are used up."""
         addresses = [0 if column is None else column.ctypes.data for column in keys]
         for begin in range(0, count, ROWS):
-            here = min(ROWS, count - begin)
-            self._write(addresses, begin, here)
-            if with_torch:
-                self.torch_seeds[:here] = keys.torch[begin : begin + here]
-            for row in range(here):  # written out: this is what keying costs
-                if with_python:
-                    python[:] = self.python[row]
-                    generator.gauss_next = None
-                if with_numpy:
-                    words[:] = self.numpy[row]
-                    normal[:] = _NO_NORMAL
-                if with_torch:
-                    set_state(self.torch[row])
-                yield
+            rows = min(ROWS, count - begin)
+            self._write(addresses, begin, rows)
+            if keys.torch is not None:
+                self.torch_seeds[:rows] = keys.torch[begin : begin + rows]
+            yield rows
 
     def _write(self, keys: list[int], begin: int, count: int) -> None:
         """The words of `count` samples from the `begin`-th on. keys: where they lie; 0: none of this kind."""
@@ -109,8 +128,8 @@ def _is_what_seeding_gives() -> bool:
         return False
     try:
         rows = StateRows()
-        seeds = [0, 1, 2**32 - 1, 624, 19650218, *(2654435761 * at % 2**32 for at in range(ROWS - 5))]
-        large = [*seeds[:3], 2**32, 2**64 - 1, *((seed << 32) + at for at, seed in enumerate(seeds[5:]))]
+        seeds = [0, 1, 2**32 - 1, 624, *(2654435761 * at % 2**32 for at in range(4, ROWS))]
+        large = [0, 2**32 - 1, 2**32, 2**64 - 1, *((seed << 32) + at for at, seed in enumerate(seeds[4:]))]
         keys = KeyArrays(np.array(large, np.uint64), np.array(seeds, np.uint32), np.array(seeds, np.uint32))
         rows._write([column.ctypes.data for column in keys], 0, ROWS)
         rows.torch_seeds[:] = keys.torch

@@ -20,7 +20,9 @@ from samerun.data.keys import Keys
 
 def seeded_one_by_one(keys: Keys, count: int) -> Iterator[None]:
     """Each turn of the loop starts the generators for the next of `count` samples."""
-    python, numpy, manual_seed = _nothing, _nothing, _nothing
+    python: Callable[[int], Any] = _nothing
+    numpy: Callable[[int], Any] = _nothing
+    manual_seed: Callable[[int], Any] = _nothing
     kept: Any = _Kept()
     if keys.python is not None:
         python, kept = _python_seed(), random._inst

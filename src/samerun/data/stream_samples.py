@@ -14,10 +14,13 @@ from samerun.base.errors import DataError
 from samerun.data.generators import Section
 from samerun.data.keys import Realm
 from samerun.data.own_generators import OwnGenerators
-from samerun.data.samples import DRAW_NOTHING
+from samerun.data.passing import Passing
+from samerun.data.plain_samples import DRAW_NOTHING
+from samerun.data.stream_state import opened, own_dataset, state_now
 from samerun.data.task import Loaded, ShardTask
 from samerun.data.unkeyed import Unkeyed
 
+_AT_ONCE = 256
 _looked = False
 
 
@@ -35,11 +38,11 @@ class _ShardInfo(torch_worker.WorkerInfo):  # type: ignore[misc, unused-ignore]
 
 @dataclass
 class _Open:
-    """A shard that is being read. held: a sample read ahead, to learn whether the dataset shards itself."""
+    """A shard that is being read. dataset: the one that it is read from. position: of the next sample."""
 
     samples: Iterator[Any]
+    dataset: Any
     position: int = 0
-    batches: int = 0
 
 
 class KeyedStream:
@@ -80,36 +83,33 @@ class KeyedStream:
         return loaded
 
     def _load(self, section: Section, task: ShardTask, shard: int) -> Loaded:
-        info = self._info(shard, task)
-        one = self._open.get(shard)
-        if one is None:
-            one = self._open[shard] = self._begin(section, task, shard, info)
-            while one.position < task.skip and self._next(section, task, shard, one, info) is not _END:
-                pass
-        wanted = self.batch_size or 1
-        samples: list[Any] = []
-        while len(samples) < wanted:
-            sample = self._next(section, task, shard, one, info)
-            if sample is _END:
-                break
-            samples.append(sample)
+        with _standing_for(self._info(shard, task)):
+            one = self._open.get(shard)
+            if one is None:
+                one = self._open[shard] = self._begin(section, task, shard)
+                self._pass_over(section, task, shard, one)
+            wanted = self.batch_size or 1
+            samples = self._read(section, task, shard, one, wanted)
         ended, count = len(samples) < wanted, len(samples)
         if not samples or (ended and self.drop_last):
             return Loaded(None, shard=shard, count=count, empty=True, ended=True)
+        state = None if ended else state_now(one.samples, one.dataset)
         if self.collate not in DRAW_NOTHING:
             section.start(self._realm(task, shard, "batch"), one.position - count)
         data = self.collate(samples[0] if self.batch_size is None else samples)
-        return Loaded(data, shard=shard, count=count, ended=ended)
+        return Loaded(data, shard=shard, count=count, ended=ended, state=state)
 
-    def _begin(self, section: Section, task: ShardTask, shard: int, info: Any) -> _Open:
+    def _begin(self, section: Section, task: ShardTask, shard: int) -> _Open:
         """Open a shard. A dataset that never asks which worker it is in would come whole from every one."""
         global _looked
         _looked = False
+        dataset = own_dataset(self.dataset, self.shards)
         section.start(self._realm(task, shard, "shard"), 0)
-        with _standing_for(info):
-            samples = iter(self.dataset)
-            section.start(self._realm(task, shard), 0)
-            first = next(samples, _END)
+        samples = opened(dataset, task.state)
+        if task.state is not None:
+            return _Open(samples, dataset, task.skip)
+        section.start(self._realm(task, shard), 0)
+        first = next(samples, _END)
         if not _looked and self.shards > 1:
             if self.world > 1:
                 raise DataError(
@@ -118,17 +118,32 @@ class KeyedStream:
                     "Give in __iter__ each info.num_workers-th sample from info.id on, or leave out shard=.",
                 )
             if shard:
-                return _Open(iter(()))
-        return _Open(_with_first(first, samples))
+                return _Open(iter(()), None)
+        return _Open(_First(first, samples), dataset)
 
-    def _next(self, section: Section, task: ShardTask, shard: int, one: _Open, info: Any) -> Any:
-        if one.position:  # the first is read already
-            section.start(self._realm(task, shard), one.position)
-        with _standing_for(info):
-            sample = next(one.samples, _END)
-        if sample is not _END:
-            one.position += 1
-        return sample
+    def _pass_over(self, section: Section, task: ShardTask, shard: int, one: _Open) -> None:
+        """Read up to where the loader's state stands. The samples draw on the way: that may decide what comes."""
+        said = Passing(f"part {shard + 1} of {self.shards} of {type(self.dataset).__name__}", task.skip)
+        while one.position < task.skip:
+            wanted = min(_AT_ONCE, task.skip - one.position)
+            if len(self._read(section, task, shard, one, wanted)) < wanted:
+                raise DataError(
+                    f"The loader's state stands behind {task.skip} samples of part {shard + 1} of {self.shards}, and"
+                    f" {type(self.dataset).__name__} gives {one.position}.",
+                    "It must give the same samples as in the run that saved the state.",
+                )
+            said.at(one.position)
+
+    def _read(self, section: Section, task: ShardTask, shard: int, one: _Open, wanted: int) -> list[Any]:
+        """The next samples; fewer at the end."""
+        numbers, samples = range(one.position, one.position + wanted), list[Any]()
+        try:
+            section.load(self._realm(task, shard), numbers, None, lambda _: next(one.samples), numbers, samples)
+        except StopIteration:
+            pass
+        finally:
+            one.position += len(samples)
+        return samples
 
     def _realm(self, task: ShardTask, shard: int, what: str = "sample") -> Realm:
         return Realm(task.seed, self.name, task.epoch, f"{what} of shard {shard} of {self.shards}")
@@ -141,13 +156,25 @@ class KeyedStream:
         return {**self.__dict__, "_own": None, "_open": {}, "_turn": None}
 
 
-_END = object()
+_END, _GIVEN = object(), object()
 
 
-def _with_first(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    if first is not _END:
-        yield first
-        yield from rest
+class _First:
+    """Gives a sample that was read ahead, and then the rest."""
+
+    def __init__(self, first: Any, rest: Iterator[Any]) -> None:
+        self.first, self.rest = first, rest
+
+    def __iter__(self) -> _First:
+        return self
+
+    def __next__(self) -> Any:
+        if self.first is _GIVEN:
+            return next(self.rest)
+        first, self.first = self.first, _GIVEN
+        if first is _END:
+            raise StopIteration
+        return first
 
 
 @contextmanager

@@ -28,7 +28,7 @@ class ShardTask(NamedTuple):
     """The next batch of a shard of an iterable dataset. shard None: nothing, see `stream_plan`.
 
     turn: another number in every iteration over the loader. skip: how many samples to pass over if the shard
-    is not open yet.
+    is not open yet; state: what the dataset said when it had given them, which spares it (see `stream_state`).
     """
 
     seed: int
@@ -36,13 +36,14 @@ class ShardTask(NamedTuple):
     turn: int
     shard: int | None
     skip: int
+    state: Any = None
 
 
 @dataclass
 class Loaded:
     """A batch and what the main process has to know about it.
 
-    notes: own generators that were found drawing. shard, count, ended: of an iterable dataset.
+    notes: own generators that were found drawing. shard, count, ended, state: of an iterable dataset.
     """
 
     data: Any
@@ -51,6 +52,7 @@ class Loaded:
     count: int = 0
     empty: bool = False
     ended: bool = False
+    state: Any = None
 
     def pin_memory(self, device: Any = None) -> Loaded:
         """Torch's thread asks for it."""
