@@ -130,7 +130,8 @@ def first_difference(hazard: Hazard) -> FirstDifference:
 def look(run: Run) -> tuple[list[Hazard], list[str]]:
     """Everything that was found, in the order in which it was; what is only worth a note."""
     hazards: dict[tuple[Any, ...], Hazard] = {}
-    notes: list[str] = []
+    changed: dict[tuple[Any, ...], str] = {}
+    raced: set[tuple[Any, ...]] = set()
     unseen: dict[str, int] = {}
     roles = sorted(run.traces.traces, key=lambda role: (role != "main", role))
     for trace in (run.traces.traces[role] for role in roles):
@@ -146,16 +147,23 @@ def look(run: Run) -> tuple[list[Hazard], list[str]]:
             elif said["times"] > 1:
                 continue
             elif what == found.OUTSIDE:
-                notes.append(outside(trace, event, said))
+                changed.setdefault((*memory_of(trace, said), event.file, event.line), outside(trace, event, said))
             else:
+                if what == found.RACE:
+                    raced.add(memory_of(trace, said))
                 add(hazards, trace, event, said, step)
-    notes = list(dict.fromkeys(notes))
+    notes = [note for memory, note in changed.items() if memory[:3] not in raced]
     if len(notes) > MOST_NOTES:
         notes = [*notes[:MOST_NOTES], f"{len(notes) - MOST_NOTES} more places read memory changed outside torch."]
     if unseen:
         parts = ", ".join(f"{how} ({times} calls)" for how, times in sorted(unseen.items()))
         notes.append(f"Not executed twice, so not looked into: {parts}.")
     return list(hazards.values()), notes
+
+
+def memory_of(trace: Trace, said: dict[str, Any]) -> tuple[Any, ...]:
+    """What stands for the memory that a finding is about."""
+    return trace.role, said.get("made", 0), said.get("how", "")
 
 
 def add(hazards: dict[tuple[Any, ...], Hazard], trace: Trace, event: Event, said: dict[str, Any], step: int) -> None:

@@ -17,6 +17,7 @@ from samerun.record.recorder import ThreadState
 
 _Tensor = torch.Tensor
 _DEVICES = ("cpu", "cuda")
+NO_VALUES = "tensors without values"
 _profiling = torch._C._autograd._profiler_enabled
 
 
@@ -52,6 +53,8 @@ class Call:
         for tensor in self.tensors:
             if not ordinary(tensor):
                 return f"tensors of type {type(tensor).__name__}"
+            if tensor.device.type == "meta":
+                return NO_VALUES
             if tensor.device.type not in _DEVICES:
                 return f"tensors on {tensor.device.type}"
         if "ScriptObject" in self.others:

@@ -64,7 +64,7 @@ class Findings:
 
     def add(self, finding: Finding, operator: str, place: int, phase: int, pair: Sequence[Any] = ()) -> None:
         """Write an event, or count. `pair`: the result as the program has it, and the other one."""
-        key = (finding.what, operator, place, finding.made, finding.written, finding.how)
+        key = (finding.what, operator, place, finding.made, finding.written, finding.how, finding.unsure)
         times = self._times[key] = self._times.get(key, 0) + 1
         if times & (times - 1):
             return
@@ -72,7 +72,7 @@ class Findings:
         if writer is None:
             return
         text = asdict(finding)
-        text["times"] = times
+        text["times"] = max(times, finding.times)
         if pair and times == 1 and self._kept < MOST_KEPT:
             self._kept += 1
             text["kept"] = f"{writer.path}.{self._kept}"

@@ -10,7 +10,7 @@ from samerun.record import digest as d
 from samerun.record import format as f
 from samerun.record.double import finding as found
 from samerun.record.double import waits
-from samerun.record.double.call import Call, digests
+from samerun.record.double.call import NO_VALUES, Call, digests
 from samerun.record.double.doubling import Doubling
 from samerun.record.double.finding import Finding
 from samerun.record.double.judge import Judge, unwritten
@@ -75,7 +75,8 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             if d.is_readable(tensor):
                 doubling.looks.begin_write(tensor, call, state.number, call.place)
         if reason:
-            doubling.unseen(reason)
+            if reason != NO_VALUES:
+                doubling.unseen(reason)
             for tensor in filter(d.is_readable, call.written):
                 doubling.twins.drop(tensor.untyped_storage())
                 doubling.looks.forget(tensor, outside=operator.asynchronous)
