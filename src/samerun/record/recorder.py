@@ -84,6 +84,8 @@ class Recorder:
         """With the pin `generators`: the generators that the program made, in their order."""
         self.last_loss = NOTHING
         self.last_batch = NOTHING
+        self.loss: float | None = None
+        """The value of the last loss, where steps are kept."""
         self.at_end: list[Callable[[], None]] = []
         self.on_step: list[Callable[[], None]] = []
         self.after_fork: list[Callable[[], None]] = []
