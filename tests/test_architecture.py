@@ -31,6 +31,7 @@ BELOW = {
 }
 COMMANDS = {
     "samerun.check.command",
+    "samerun.check.cost_command",
     "samerun.control.run_command",
     "samerun.control.doctor_command",
     "samerun.record.diff_command",

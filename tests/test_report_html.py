@@ -14,11 +14,16 @@ import pytest
 from checking import samerun
 
 from samerun.base.machine import machine
-from samerun.base.records import CheckReport, FirstDifference, Fix, FoundCause, Outcome, RunRecord, Spread
+from samerun.base.records import CheckReport, FirstDifference, Fix, FoundCause, Growth, Outcome, RunRecord, Spread
 from samerun.check.spread import ranges
 from samerun.report.html import cells, to_html
 from samerun.report.terminal import told
 
+GROWTH = (
+    Growth(2, 1, 8, 8, 1e-7, 1, 1e-8, (0.5, 0.5)),
+    Growth(3, 8, 8, 8, 1e-3, 9999, 1e-4, (0.25, 0.26)),
+    Growth(4, 0, 8, 8, None, None, None, None),
+)
 EVIL = '<script>alert("x")</script>&{{ 7 * 7 }}'
 
 
@@ -60,7 +65,7 @@ def report(word: str, file: str) -> CheckReport:
         fix=Fix(word, word, "docs/causes.md#time"),
         notes=(word,),
         others=(FoundCause("unknown", word, 1, (), False),),
-        spread=Spread(4, ((2, 3),), (("params", 2),), "different"),
+        spread=Spread(4, ((2, 3),), (("params", 2),), "different", GROWTH),
     )
 
 
@@ -155,7 +160,11 @@ def test_a_whole_check(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "DIFFERENT" in page.words and "unseeded-python" in page.words
-    assert json.loads((tmp_path / "report.json").read_text())["spread"]["different"] == [[3, 6]]
+    spread = json.loads((tmp_path / "report.json").read_text())["spread"]
+    assert spread["different"] == [[3, 6]]
+    assert [one["step"] for one in spread["growth"]][:2] == [3, 4] and spread["growth"][-1]["step"] == 6
+    assert all(one["elements"] == 5 and one["elements_different"] and one["losses"] for one in spread["growth"])
+    assert "Parameters: after step 3 " in done.stdout and "polyline" in page.tags
     assert "Of 6 optimizer steps differ: 3-6" in done.stdout
 
 

@@ -16,6 +16,7 @@ COMMANDS = {
     "verify": "samerun.record.verify_command",
     "log": "samerun.record.log_command",
     "doctor": "samerun.control.doctor_command",
+    "cost": "samerun.check.cost_command",
 }
 """Where each command stands, in the order of the help."""
 
@@ -50,6 +51,7 @@ def group() -> None:
       samerun verify a.json                  run it again and compare
       samerun log runs/                      the receipts of a folder
       samerun doctor train.py                what is set, what is not, and what to do
+      samerun cost train.py                  what determinism costs it: time and memory per operator
     """
 
 

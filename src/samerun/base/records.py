@@ -72,6 +72,24 @@ class Fix:
 
 
 @dataclass(frozen=True)
+class Growth:
+    """How far the parameters are apart after one step, and the losses of both runs where they are known.
+
+    `elements`: how many were compared, of `parameters`. `relative`: the norm of the difference over the norm of
+    the first run's values; None where one of them is not finite.
+    """
+
+    step: int
+    elements_different: int
+    elements: int
+    parameters: int
+    max_abs: float | None
+    max_ulp: int | None
+    relative: float | None
+    losses: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
 class Spread:
     """What becomes of a difference. `steps`: how many were compared.
 
@@ -83,6 +101,8 @@ class Spread:
     different: tuple[tuple[int, int], ...]
     leaves: tuple[tuple[str, int], ...]
     end: str
+    growth: tuple[Growth, ...] = ()
+    """At some of the steps, in order; empty where it was not measured."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +137,19 @@ class WithSamerun:
 
 
 @dataclass(frozen=True)
+class Compilation:
+    """With `--eager`: the verdicts with compilation off and, where anything is compiled, as the program is.
+
+    `regions`: file and line of each call that compiles. `reported`: which of the two the report is about.
+    """
+
+    eager: str
+    compiled: str | None
+    regions: tuple[tuple[str, int], ...]
+    reported: str
+
+
+@dataclass(frozen=True)
 class CheckReport:
     """The answer of `samerun check`. `notes` are for people; they are part of the JSON too."""
 
@@ -135,6 +168,8 @@ class CheckReport:
     """`cause` first; with `--fix on` every one that was found, with `--ignore` those that are ignored too."""
     with_samerun: WithSamerun | None = None
     """With `--fix on`, for a program that differs."""
+    compilation: Compilation | None = None
+    """With `--eager`."""
 
     @property
     def exit_code(self) -> int:

@@ -11,6 +11,7 @@ from samerun.base.records import Fix, FoundCause
 from samerun.check import native_entropy
 from samerun.check.causes.table import cause as cause_of
 from samerun.check.causes.table import suspects
+from samerun.check.growth import steps_to_keep
 from samerun.check.later import branch_on_last_bits
 from samerun.check.line_search import (
     PartingLine,
@@ -24,6 +25,7 @@ from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run
 from samerun.check.situation import Situation, Suspect
 from samerun.check.source import diff
+from samerun.check.spread import spread
 from samerun.check.values import Elements, compare_kept
 from samerun.check.variations.address_layout import fixed_layout, why_not
 from samerun.check.variations.memory import memory
@@ -73,6 +75,7 @@ class Runs(Protocol):
     def reruns(self) -> int: ...
     @property
     def differing(self) -> int: ...
+    def keep_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
     @property
     def brief(self) -> bool: ...
 
@@ -261,19 +264,32 @@ def alone(search: Runs, situation: Situation, varied: Plan, listed: Sequence[Sus
 
 
 def values(search: Runs, situation: Situation, a: Plan, b: Plan) -> Elements | None:
-    """How far the first differing operator's results are apart: both plans run again and keep them."""
+    """How far the first differing operator's results are apart: both plans run again and keep them.
+
+    The same runs keep parameters at some steps: what becomes of the difference is then known in numbers.
+    """
+    if search.brief:
+        return None
     difference = situation.difference
     event = difference.a
-    if search.brief or event is None or difference.b is None or not difference.ordinal or difference.what == "operator":
+    one = event is not None and difference.b is not None and difference.ordinal and difference.what != "operator"
+    steps = steps_to_keep(spread(situation.a, situation.b))
+    if not one and not steps:
         return None
     kept = []
     at_b = difference.ordinal_b or difference.ordinal
     for name, plan, ordinal in (("kept-a", a, difference.ordinal), ("kept-b", b, at_b)):
-        path = str(situation.a.folder.parent / f"{name}.bin")
-        capture = Capture(difference.role, event.thread, ordinal, path)
-        run = search.run(plan.with_watch(capture=capture), name, ("values",))
-        kept.append(run.folder.parent / f"{name}.bin")
-    return compare_kept(kept[0], kept[1], event.line)
+        plan = plan.with_watch(snapshots=steps) if one else plan.with_watch(snapshots=steps, depth="steps", window=None)
+        if one and event is not None:
+            path = situation.a.folder.parent / f"{name}.bin"
+            path.unlink(missing_ok=True)  # of another search of this check
+            plan = plan.with_watch(capture=Capture(difference.role, event.thread, ordinal, str(path)))
+        kept.append(search.run(plan, name, ("values",)))
+    search.keep_growth(steps, kept[0], kept[1])
+    if not one or event is None:
+        return None
+    folder = situation.a.folder.parent
+    return compare_kept(folder / "kept-a.bin", folder / "kept-b.bin", event.line)
 
 
 def follow_lines(search: Runs, a: Plan, b: Plan, name: str) -> tuple[PartingLine | None, Run]:

@@ -6,6 +6,7 @@ import signal
 import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -45,6 +46,7 @@ from samerun.control.seeds.derive import LARGEST
               help="With --fix on: seed of what the program does not seed itself. Default: 0.")  # fmt: skip
 @click.option("--double", is_flag=True,
               help="One run, in which every operator is executed twice (--repeat N: N times).")  # fmt: skip
+@click.option("--eager", is_flag=True, help="With compilation off, to look inside what torch.compile makes one.")
 @click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Keep the traces and outputs of every run.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
@@ -67,6 +69,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun check -- torchrun --nproc-per-node 2 train.py
       samerun check --vary resume train.py
       samerun check --fix on train.py        every hazard, and what samerun run alone mends
+      samerun check --eager train.py         inside compiled regions, and whether it is compilation that differs
       samerun check --ignore time:train.py:12 --ignore thread-race train.py
       samerun check --double --max-steps 20 train.py
 
@@ -98,7 +101,7 @@ def check(
     **options: Any,
 ) -> int:
     """Do it; returns the exit code."""
-    from samerun.check import double
+    from samerun.check import double, eager
     from samerun.check.answering import answer
     from samerun.check.ignoring import parse
     from samerun.check.runner import Runner
@@ -126,9 +129,14 @@ def check(
             interruptions=asked,
         )  # fmt: skip
         if options["double"]:
+            if options["eager"]:
+                search.plan = eager.eager(search.plan)
             report = double.check(search, options["repeat"], ignored)
+        elif options["eager"]:
+            held = replace(mend, held=eager.eager(mend.held)) if mend is not None else None
+            report = eager.both(search, lambda s: answer(s, ignored, held), lambda s: answer(s, ignored, None))
         else:
-            report = answer(search, ignored, mend)
+            report = eager.hint(answer(search, ignored, mend))
         if not quiet and json_to != "-":
             from rich.console import Console
 
@@ -166,8 +174,6 @@ def _plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def _mend(plan: Any, seed: int) -> Any:
-    from dataclasses import replace
-
     from samerun.check.answering import Mend
     from samerun.control.held import as_run_does
 

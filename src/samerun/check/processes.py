@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,7 +25,20 @@ def start(
     )  # fmt: skip
 
 
-def kill_all(process: subprocess.Popen[bytes], mark: str) -> None:
+def wait(process: subprocess.Popen[bytes], time_limit: float | None, running: Callable[[float], None]) -> bool:
+    """Until it has ended, telling `running` the seconds so far; True when the time limit was reached first."""
+    begin, pause = time.monotonic(), 0.005
+    while process.poll() is None:
+        now = time.monotonic() - begin
+        if time_limit is not None and now > time_limit:
+            return True
+        running(now)
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.1)
+    return False
+
+
+def kill_all(process: subprocess.Popen[bytes], mark: str, variable: str = VARIABLE) -> None:
     """End a program, its process group, and whatever carries the run's mark in its environment."""
     if process.poll() is None:
         _signal_group(process.pid, signal.SIGTERM)
@@ -33,7 +46,7 @@ def kill_all(process: subprocess.Popen[bytes], mark: str) -> None:
         while process.poll() is None and time.monotonic() < end:
             time.sleep(0.02)
     _signal_group(process.pid, signal.SIGKILL)
-    for pid in marked(mark):
+    for pid in marked(mark, variable):
         try:
             os.kill(pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -44,9 +57,9 @@ def kill_all(process: subprocess.Popen[bytes], mark: str) -> None:
         pass
 
 
-def marked(mark: str) -> list[int]:
+def marked(mark: str, variable: str) -> list[int]:
     """Processes whose environment names this run's configuration: they may have left the group."""
-    wanted = f"{VARIABLE}={mark}".encode()
+    wanted = f"{variable}={mark}".encode()
     found = []
     for entry in sorted(Path("/proc").glob("[0-9]*")):
         if int(entry.name) == os.getpid():

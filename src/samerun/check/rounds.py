@@ -106,10 +106,11 @@ def past_variation(search: Search, names: str, found: Found, reason: str) -> tup
     return following, f"no longer varied: {', '.join(each)}"
 
 
-def again(search: Search, plan: Plan, put_aside: Mapping[str, str]) -> Search:
+def again(search: Search, plan: Plan, put_aside: Mapping[str, str], brief: bool = True) -> Search:
     """The same search from the start, with other surroundings; the runs so far are kept in its report."""
     return replace(
-        search, plan=plan, put_aside=put_aside, brief=True, outcomes={}, notes=[], reruns=0, differing=0, answer=None
+        search, plan=plan, put_aside=put_aside, brief=brief, outcomes={}, notes=[], reruns=0, differing=0,
+        answer=None, grown=(),
     )  # fmt: skip
 
 

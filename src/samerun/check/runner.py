@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -119,7 +118,7 @@ class Runner:
                     f"{plan.command[0]} cannot be started: {error.strerror}.", hint="Is it installed and on PATH?"
                 ) from error
             try:
-                timed_out = self._wait(process, label, begin)
+                timed_out = processes.wait(process, self.time_limit, lambda now: self.progress(label, now, "running"))
             finally:
                 processes.kill_all(process, str(config))
                 for given in ("copy", "home"):
@@ -127,15 +126,3 @@ class Runner:
         seconds = time.monotonic() - begin
         self.progress(label, seconds, "done")
         return Run(name, vary, process.returncode, seconds, folder, plan, timed_out)
-
-    def _wait(self, process: subprocess.Popen[bytes], name: str, begin: float) -> bool:
-        """True when the time limit was reached."""
-        pause = 0.005
-        while process.poll() is None:
-            now = time.monotonic() - begin
-            if self.time_limit is not None and now > self.time_limit:
-                return True
-            self.progress(name, now, "running")
-            time.sleep(pause)
-            pause = min(pause * 1.5, 0.1)
-        return False

@@ -13,12 +13,14 @@ from samerun.base.records import (
     TROUBLE,
     CheckReport,
     Fix,
+    Growth,
     Outcome,
     RunRecord,
     Spread,
 )
 from samerun.check import attribution, resume
 from samerun.check.endings import failure_of, must_end_well
+from samerun.check.growth import growth
 from samerun.check.interruption import Interruption
 from samerun.check.places import place, relative
 from samerun.check.plan import Plan, Variation
@@ -27,6 +29,7 @@ from samerun.check.runner import Run, RunFailed, Runner
 from samerun.check.situation import Situation
 from samerun.check.spread import spread
 from samerun.check.steady import is_steady
+from samerun.check.whole import Whole, likeliest
 from samerun.record.compare import Difference, first_difference
 
 CHANGING = ("address_layout", "hash_seed", "memory")
@@ -34,15 +37,6 @@ CHANGING = ("address_layout", "hash_seed", "memory")
 EXTRA_REPEATS = 2
 NEEDED_BYTES = 1 << 16
 """With less free space than this a run cannot be recorded, and a program cannot print."""
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A run with some things varied, and its first difference from the control run."""
-
-    group: tuple[Variation, ...]
-    run: Run
-    difference: Difference | None
 
 
 @dataclass
@@ -70,6 +64,8 @@ class Search:
     """Stands before the name of every run."""
     brief: bool = False
     """The values of the first difference are not looked at: a finding behind another only needs its cause."""
+    grown: tuple[Growth, ...] = ()
+    """How the reported difference grows."""
     answer: tuple[Situation, attribution.Found] | None = None
     """The difference that was reported, and its cause."""
 
@@ -296,6 +292,14 @@ class Search:
             found = Difference("process", "main", "main", None, None, 0, 0)
         return found
 
+    def keep_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None:
+        """Compare what two more runs of a difference kept after some steps."""
+        self.grown = growth(a.folder, b.folder, steps)
+        if steps and not self.grown:
+            self.notes.append(
+                "How the difference grows is not known: it did not come back where it was to be measured."
+            )
+
     def finished(self, run: Run) -> None:
         """A run that was found the same is not looked at again."""
         if not self.saved:
@@ -357,28 +361,19 @@ class Search:
             fix=found.fix if found is not None else None,
             notes=tuple(self.notes),
             others=tuple(relative(other) for other in found.others) if found is not None else (),
-            spread=spread_of(situation) if situation is not None else None,
+            spread=self.spread(situation) if situation is not None else None,
         )
+
+    def spread(self, situation: Situation) -> Spread | None:
+        shift = situation.parting.shift if situation.parting is not None else 0
+        found = spread(situation.a, situation.b, shift)
+        return replace(found, growth=self.grown) if found is not None else None
 
     def record(self, run: Run) -> RunRecord:
         return RunRecord(
             run.name, run.vary, run.exit_code, run.steps, run.events, round(run.seconds, 2),
             str(run.folder) if self.saved else None,
         )  # fmt: skip
-
-
-def spread_of(situation: Situation) -> Spread | None:
-    shift = situation.parting.shift if situation.parting is not None else 0
-    return spread(situation.a, situation.b, shift)
-
-
-def likeliest(singles: Sequence[Whole]) -> Whole:
-    """The variation that a difference is put down to, where several make one.
-
-    Another hash seed or environment moves objects in memory too; only addresses depend on the layout.
-    """
-    by_address = [single for single in singles if single.group[0].cause == "object-id"]
-    return (by_address or list(singles))[0]
 
 
 __all__ = ["Fix", "Path", "Search"]

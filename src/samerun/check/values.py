@@ -74,6 +74,13 @@ def compare_bytes(dtype: str, one: bytes, other: bytes, count: int) -> Elements:
     return Elements(int((rows[0] != rows[1]).any(axis=1).sum()), count, None, None)
 
 
+def numbers(dtype: str, raw: bytes) -> Any:
+    """The values as float64; None for dtypes that are no floats."""
+    if dtype == "torch.bfloat16":
+        return _widened(np.frombuffer(raw, np.int16)).astype(np.float64)
+    return np.frombuffer(raw, _FLOATS[dtype]).astype(np.float64) if dtype in _FLOATS else None
+
+
 def _gap(high: Any, low: Any) -> Any:
     """high - low as unsigned numbers, right where high is the larger one."""
     return high.astype(np.int64).view(np.uint64) - low.astype(np.int64).view(np.uint64)

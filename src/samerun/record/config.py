@@ -92,6 +92,8 @@ class WatchConfig:
     capture: Capture | None = None
     double: int = 0
     """Execute every operator so often in one run, and compare; 0: once, as the program does."""
+    snapshots: tuple[int, ...] = ()
+    """After these steps the values of the parameters and the loss are kept: see samerun.record.step_values."""
     user_folder: str | None = None
     receipt: bool = False
     """There will be a receipt: digest at the end the files that the program wrote, and write steps out at once."""
@@ -110,6 +112,7 @@ class WatchConfig:
             if raw.get(name):
                 raw[name] = tuple(raw[name])
         raw["spared"] = tuple(tuple(one) for one in raw.get("spared", ()))
+        raw["snapshots"] = tuple(raw.get("snapshots", ()))
         raw["pins"] = tuple(raw.get("pins", ()))
         if raw.get("capture"):
             raw["capture"] = Capture(**raw["capture"])

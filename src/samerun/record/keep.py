@@ -12,13 +12,18 @@ LIMIT_BYTES = 1 << 28
 
 
 def keep(capture: Capture, recorder: Recorder, tensors: list[Any], operator: str, place: int) -> None:
-    """Write the tensors as raw bytes behind one line of JSON; nothing is pickled."""
+    """Write the tensors of the operator that is asked for."""
     if recorder.own_role() != capture.role:
         return
-    import torch
-
     writer = recorder.writer
     line = writer.line_of(place) if writer is not None else 0
+    write(capture.path, tensors, {"operator": operator, "line": line})
+
+
+def write(path: str, tensors: list[Any], facts: dict[str, Any]) -> None:
+    """Write tensors as raw bytes behind one line of JSON, with some facts about them; nothing is pickled."""
+    import torch
+
     parts: list[bytes] = []
     heads = []
     for tensor in tensors:
@@ -29,6 +34,6 @@ def keep(capture: Capture, recorder: Recorder, tensors: list[Any], operator: str
         raw = bytes(dense.reshape(-1).view(torch.uint8).numpy()) if size else b""
         heads.append({"dtype": str(tensor.dtype), "shape": list(tensor.shape), "bytes": len(raw)})
         parts.append(raw)
-    head = json.dumps({"operator": operator, "line": line, "tensors": heads}).encode() + b"\n"
-    with open(capture.path, "wb") as file:
+    head = json.dumps({**facts, "tensors": heads}).encode() + b"\n"
+    with open(path, "wb") as file:
         file.write(head + b"".join(parts))

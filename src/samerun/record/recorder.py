@@ -90,6 +90,8 @@ class Recorder:
         """Where operators are executed twice: samerun.record.double.doubling.Doubling."""
         self.last_loss = NOTHING
         self.last_batch = NOTHING
+        self.loss: float | None = None
+        """The value of the last loss, where steps are kept."""
         self.at_end: list[Callable[[], None]] = []
         self.on_step: list[Callable[[], None]] = []
         self.after_fork: list[Callable[[], None]] = []

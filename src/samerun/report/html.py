@@ -8,8 +8,10 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 from samerun.base.records import CheckReport, Spread
+from samerun.report.growth_plot import plot
 from samerun.report.terminal import told
 
 CONTEXT = 4
@@ -34,17 +36,25 @@ class Cell:
 
 def to_html(report: CheckReport, version: str, machine: dict[str, Any]) -> str:
     """The whole page. Whatever comes from the user's program is escaped."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    text = files("samerun.report").joinpath("check.html.jinja").read_text(encoding="utf-8")
-    return environment.from_string(text).render(
+    return rendered(
+        "check.html.jinja",
         report=report,
         version=version,
         machine=machine,
         command=" ".join(report.command),
         excerpt=excerpt,
         cells=cells(report.spread) if report.spread is not None else [],
+        plot=plot(report.spread.growth) if report.spread is not None else None,
         told=told(report.spread) if report.spread is not None else [],
     )
+
+
+def rendered(template: str, **values: Any) -> str:
+    """A page of this room, with the style that all pages have. Whatever stands in `values` is escaped."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    room = files("samerun.report")
+    text, style = (room.joinpath(name).read_text(encoding="utf-8") for name in (template, "page.css"))
+    return environment.from_string(text).render(style=Markup(style), **values)
 
 
 def excerpt(file: str, line: int) -> list[Line]:

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from samerun.base.records import DIFFERENT, SAME, CheckReport, FirstDifference, Spread
+from samerun.base.records import DIFFERENT, SAME, CheckReport, FirstDifference, Growth, Spread
 
 INDENT = 2
 CONTEXT = 2
@@ -154,9 +154,44 @@ def told(spread: Spread) -> list[str]:
             lines[0] += "; later ones are the same again"
     if spread.leaves:
         lines.append("In them: " + ", ".join(f"{name} from step {step}" for name, step in spread.leaves[:6]))
+    lines += grown(spread)
     if spread.end != "unknown":
         lines.append(f"The model at the end is {'the same' if spread.end == 'same' else 'different'}")
     return lines
+
+
+def grown(spread: Spread) -> list[str]:
+    """How far the parameters are apart at first and at last, whether that grows, and what the losses say."""
+    points = [point for point in spread.growth if point.elements_different]
+    lines = []
+    if points:
+        first, last = points[0], points[-1]
+        lines.append("Parameters: " + "; ".join(apart(point) for point in dict.fromkeys((first, last))))
+        if first.elements < first.parameters:
+            lines[0] += f" (a sample of {first.parameters} parameters)"
+        if first.relative and last.relative and last is not first:
+            ratio, steps = last.relative / first.relative, last.step - first.step
+            how = "grows" if ratio > 1.5 else "shrinks" if ratio < 1 / 1.5 else "stays about as large"
+            by = f" by a factor of {ratio if ratio > 1 else 1 / ratio:.3g}" if how != "stays about as large" else ""
+            lines.append(f"The difference {how}{by} over {steps} step{'s' if steps > 1 else ''}")
+        if spread.growth[-1].step > last.step:
+            lines.append(f"After step {spread.growth[-1].step} the parameters are the same again")
+    told = [point for point in spread.growth if point.losses is not None]
+    if told and told[-1].losses is not None:
+        a, b = told[-1].losses
+        text = f"Loss at step {told[-1].step}: {a:.9g}"
+        lines.append(text + (" in both runs" if a == b else f" and {b:.9g}"))
+        if a != b and a:
+            lines[-1] += f", {abs(b - a) / abs(a):.2g} of it apart"
+    return lines
+
+
+def apart(point: Growth) -> str:
+    """How many parameters differ after a step, and how far."""
+    text = f"after step {point.step} {point.elements_different} of {point.elements} differ"
+    if point.max_ulp is not None:
+        text += f", by up to {point.max_ulp} ulp" if point.max_ulp < 10**6 else ", by more than a million ulp"
+    return text + (f", relative {point.relative:.2g}" if point.relative is not None else "")
 
 
 def fix(report: CheckReport) -> Group | None:

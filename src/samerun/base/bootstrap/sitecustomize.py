@@ -8,8 +8,11 @@ _SAMERUN_STARTS = (
     ("SAMERUN_HOLD", "samerun.control.start"),
     ("SAMERUN_SURVEY", "samerun.control.survey_inside"),
     ("SAMERUN_FACTS", "samerun.control.facts_inside"),
+    ("SAMERUN_PORTABLE", "samerun.numerics.start"),
+    ("SAMERUN_COST", "samerun.record.cost_inside"),
 )
 """Where the variable is set, the module's `start()` is called."""
+_SAMERUN_ABSENT = ("samerun", "samerun.record", "samerun.control", "samerun.numerics", "xxhash")
 
 
 def _samerun_begin() -> None:
@@ -26,7 +29,7 @@ def _samerun_begin() -> None:
                 try:
                     start = importlib.import_module(module).start
                 except ModuleNotFoundError as error:
-                    if error.name not in ("samerun", "samerun.record", "samerun.control", "xxhash"):
+                    if error.name not in _SAMERUN_ABSENT:
                         raise  # else: an interpreter that does not have samerun runs without it
                 else:
                     start()

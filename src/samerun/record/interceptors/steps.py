@@ -18,6 +18,7 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
     import torch
 
     from samerun.record.step_digests import leaves_of
+    from samerun.record.step_values import keep_step
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         state = recorder.thread
@@ -34,6 +35,8 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
         state.inside += 1
         try:
             leaves = list(leaves_of(optimizer, recorder))
+            if recorder.step + 1 in recorder.config.snapshots:
+                keep_step(recorder, optimizer, recorder.step + 1)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed after an optimizer step: {error!r}")
             return
@@ -60,6 +63,8 @@ def note_losses(recorder: Recorder, torch: Any) -> None:
             state.inside += 1
             try:
                 recorder.last_loss = digest(self)
+                if recorder.config.snapshots:
+                    recorder.loss = float(self.detach()) if self.numel() == 1 and self.is_floating_point() else None
             except Exception:
                 recorder.last_loss = NOTHING
             finally:
