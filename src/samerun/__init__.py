@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from samerun.control.state_dict import load_state_dict, state_dict
     from samerun.control.stream import stream
     from samerun.data.checkpoint import checkpoint
-    from samerun.numerics.equality import portable_equal
     from samerun.numerics.portable import portable
+    from samerun.numerics.portable_equal import portable_equal
     from samerun.record.mark import mark
     from samerun.record.receipt_block import receipt
 
@@ -62,7 +62,7 @@ _WHERE = {
     "load_state_dict": "samerun.control.state_dict",
     "mark": "samerun.record.mark",
     "portable": "samerun.numerics.portable",
-    "portable_equal": "samerun.numerics.equality",
+    "portable_equal": "samerun.numerics.portable_equal",
     "receipt": "samerun.record.receipt_block",
     "register_rng": "samerun.control.state",
     "seed_everything": "samerun.control.state",

@@ -97,31 +97,10 @@ def _worst(found: dict[str, str]) -> str:
     return SAME
 
 
-def portable_equal(
-    model: Callable[..., Any],
-    inputs: Any,
-    *,
-    loss: Callable[[Any], torch.Tensor] | None = None,
-    batch: int | None = None,
+def examined(
+    model: Callable[..., Any], inputs: Any, loss: Callable[[Any], torch.Tensor] | None, batch: int | None
 ) -> Equality:
-    """Find out which operators of a model change their bits in plain torch, and whether portable ones exist for all.
-
-        print(samerun.portable_equal(model, x))
-
-    Args:
-        model: an nn.Module or another callable. A module is copied: its gradients and buffers stay as they are.
-        inputs: one tensor or a tuple of arguments, on the CPU; batches along dimension 0. They are not changed.
-        loss: what makes one number of the model's result, for the backward pass; the sum of all floating results
-            if it is left out. Where that takes no gradient, there is no backward pass.
-        batch: the size of the smaller batch; half of the inputs' if it is left out.
-
-    Returns:
-        An `Equality`: `operators`, `changing`, `portable`, and a table as `str`.
-
-    Raises:
-        SamerunError: for inputs without a tensor or on another device, or a batch that is not smaller; if the
-            process with other instructions fails. Whatever the model raises.
-    """
+    """What `samerun.portable_equal` returns and raises."""
     given = inputs if isinstance(inputs, tuple) else (inputs,)
     tensors = [leaf for leaf in _pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
     if not tensors:
