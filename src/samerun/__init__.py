@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from samerun.control.stream import stream
     from samerun.data.checkpoint import checkpoint
     from samerun.numerics.portable import portable
+    from samerun.numerics.portable_equal import portable_equal
     from samerun.record.mark import mark
     from samerun.record.receipt_block import receipt
 
@@ -61,6 +62,7 @@ _WHERE = {
     "load_state_dict": "samerun.control.state_dict",
     "mark": "samerun.record.mark",
     "portable": "samerun.numerics.portable",
+    "portable_equal": "samerun.numerics.portable_equal",
     "receipt": "samerun.record.receipt_block",
     "register_rng": "samerun.control.state",
     "seed_everything": "samerun.control.state",
@@ -95,6 +97,7 @@ __all__ = [
     "load_state_dict",
     "mark",
     "portable",
+    "portable_equal",
     "receipt",
     "register_rng",
     "seed_everything",

@@ -12,6 +12,9 @@ LIBRARIES = ("torch", "numpy", "xxhash", "scipy", "pandas", "scikit-learn", "lig
              "torchvision", "triton", "opt-einsum")  # fmt: skip
 """Packages whose version is told where they are installed."""
 
+OLDEST_INSTRUCTIONS = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"}
+"""What a process is started with whose torch, MKL and oneDNN compute as on the oldest x86-64 processor they know."""
+
 
 def machine() -> dict[str, Any]:
     """Versions and hardware, for people and receipts. Imports nothing: what torch knows is there once it is."""

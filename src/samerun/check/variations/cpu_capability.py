@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 
+from samerun.base.machine import OLDEST_INSTRUCTIONS
 from samerun.check.plan import Plan, Variation
 
 
@@ -15,7 +16,7 @@ def cpu_capability(plan: Plan, vary: bool) -> Plan:
     """
     if not vary:
         return plan
-    return plan.with_environment(ATEN_CPU_CAPABILITY="default", MKL_CBWR="COMPATIBLE", ONEDNN_MAX_CPU_ISA="SSE41")
+    return plan.with_environment(**OLDEST_INSTRUCTIONS)
 
 
 def unavailable(plan: Plan) -> str:
