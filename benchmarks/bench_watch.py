@@ -1,10 +1,13 @@
 """What watching costs: the same training step, plain and watched, side by side.
 
-    python benchmarks/bench_watch.py [--rounds 40] [--steps 3] [--json FILE]
+    python benchmarks/bench_watch.py [--rounds 40] [--steps 3] [--ways steps,ops] [--work-of gpt] [--json FILE]
+    python benchmarks/bench_watch.py --ways receipt --cpu --threads 1     on a machine with other work
 
 One process per way of watching, each with two threads. They take turns: in every round each runs the
 same few steps while the others wait, in an order that rotates. Reported is the median over the rounds
-of (time watched / time plain in the same round), so that a slow moment of the machine hits both.
+of (time watched / time plain in the same round), so that a slow moment of the machine hits both. With
+--cpu it is the process's CPU time, which other programs change less (take one thread then: two wait for
+each other busily).
 torch's DebugMode with the same content (inputs, outputs, modules, stacks) stands in the same table, and
 msProbe (`pip install mindstudio-probe`) where it is installed.
 """
@@ -26,24 +29,26 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-WAYS = ("plain", "steps", "ops", "debugmode", "msprobe")
+WAYS = ("plain", "steps", "receipt", "ops", "debugmode", "msprobe")
 SHOWN = {
     "plain": "not watched",
     "steps": "samerun --trace steps",
+    "receipt": "samerun run --receipt: steps, and what a receipt tells besides",
     "ops": "samerun --trace ops",
     "debugmode": "torch DebugMode: hashes of inputs and outputs, modules, stacks",
     "msprobe": "msProbe mix, md5",
 }
 
 
-def work(name: str, way: str) -> None:
+def work(name: str, way: str, threads: str, clock: str) -> None:
     """Run in a child: on every line read, train so many steps and answer with the seconds they took."""
     import torch
 
     sys.path.insert(0, str(HERE))
     from workloads import make
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(int(threads))
+    now = {"wall": time.perf_counter, "cpu": time.process_time}[clock]
     model, step = make(name)
     done = 0
     debugger: Any = None
@@ -55,7 +60,7 @@ def work(name: str, way: str) -> None:
         seconds = 0.0
         for _ in range(int(line)):
             with ExitStack() as stack:
-                begin = time.perf_counter()
+                begin = now()
                 if way == "debugmode":
                     from torch.utils._debug_mode import DebugMode
 
@@ -69,33 +74,35 @@ def work(name: str, way: str) -> None:
                     debugger.stop()
                     debugger.step()
                 done += 1
-            seconds += time.perf_counter() - begin
+            seconds += now() - begin
         print(seconds, flush=True)
 
 
-def child(name: str, way: str, folder: Path) -> subprocess.Popen[str]:
-    environment = dict(os.environ, OMP_NUM_THREADS="2", PYTHONHASHSEED="1")
-    if way in ("steps", "ops"):
+def child(name: str, way: str, folder: Path, threads: str, clock: str) -> subprocess.Popen[str]:
+    environment = dict(os.environ, OMP_NUM_THREADS=threads, PYTHONHASHSEED="1")
+    if way in ("steps", "receipt", "ops"):
         from samerun.base.launch import bootstrap_folder
         from samerun.record.config import VARIABLE, WatchConfig
 
         traces = folder / f"{name}-{way}"
         traces.mkdir()
-        (traces / "watch.json").write_text(WatchConfig(folder=str(traces), depth=way).to_json())
+        depth = "ops" if way == "ops" else "steps"
+        config = WatchConfig(folder=str(traces), depth=depth, receipt=way == "receipt")
+        (traces / "watch.json").write_text(config.to_json())
         environment[VARIABLE] = str(traces / "watch.json")
         environment["PYTHONPATH"] = os.pathsep.join(
             p for p in (str(bootstrap_folder()), environment.get("PYTHONPATH")) if p
         )
     if way == "msprobe":
-        config = folder / f"{name}-msprobe.json"
-        config.write_text(
+        probe = folder / f"{name}-msprobe.json"
+        probe.write_text(
             json.dumps({"task": "statistics", "dump_path": str(folder / f"{name}-dump"), "level": "mix",
                         "rank": [], "step": [], "statistics": {"scope": [], "list": [], "data_mode": ["all"],
                                                                "summary_mode": "md5"}})
         )  # fmt: skip
-        environment["BENCH_MSPROBE_CONFIG"] = str(config)
+        environment["BENCH_MSPROBE_CONFIG"] = str(probe)
     return subprocess.Popen(
-        [sys.executable, str(HERE / "bench_watch.py"), "--work", name, way],
+        [sys.executable, str(HERE / "bench_watch.py"), "--work", name, way, threads, clock],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder,
         stderr=subprocess.DEVNULL if way == "msprobe" else None,
     )  # fmt: skip
@@ -115,8 +122,10 @@ def ask(process: subprocess.Popen[str], steps: int) -> float:
             continue
 
 
-def measure(name: str, ways: list[str], rounds: int, steps: int, folder: Path) -> dict[str, Any]:
-    children = {way: child(name, way, folder) for way in ways}
+def measure(name: str, ways: list[str], options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    rounds, steps = options.rounds, options.steps
+    clock = "cpu" if options.cpu else "wall"
+    children = {way: child(name, way, folder, str(options.threads), clock) for way in ways}
     for process in children.values():
         ask(process, 3)
     times: dict[str, list[float]] = {way: [] for way in ways}
@@ -146,7 +155,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--ways", default="all", help="comma-separated: " + ",".join(WAYS))
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cpu", action="store_true", help="CPU time instead of wall time")
+    parser.add_argument("--work-of", default="cnn,gpt", help="comma-separated: cnn,gpt")
+    parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
         work(*options.work)
@@ -155,11 +167,12 @@ def main() -> None:
     if importlib.util.find_spec("msprobe") is None and "msprobe" in ways:
         ways.remove("msprobe")
     results = {}
-    for name in ("cnn", "gpt"):
+    for name in options.work_of.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            results[name] = measure(name, ways, options.rounds, options.steps, Path(folder))
-        print(f"\n{name} ({platform.machine()}, {os.cpu_count()} cores, 2 threads, {options.rounds} rounds)")
-        print(f"| {'way':62} | ratio | quartiles | of minima | ms/step |")
+            results[name] = measure(name, ways, options, Path(folder))
+        cores = os.cpu_count()
+        print(f"\n{name} ({platform.machine()}, {cores} cores, threads: {options.threads}, rounds: {options.rounds})")
+        print(f"| {'way':62} | ratio | quartiles | of minima | ms/step{' of CPU' if options.cpu else ''} |")
         print("|---|---|---|---|---|")
         for way, r in results[name].items():
             low, high = r["quartiles"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +224,13 @@ def test_a_receipt_with_anything_in_it_is_read_or_refused(
 @given(raw=st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_refused(raw: bytes, tmp_path: Path) -> None:
     refused(tmp_path, raw)
+
+
+def test_what_the_fuzzer_makes_is_read_or_refused() -> None:
+    """Its seeded part, in a few rounds. With atheris it goes on for longer, guided by coverage."""
+    words = [sys.executable, str(ROOT / "tests/fuzz/fuzz_receipts.py"), "--plain", "100"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == "100 inputs were read or refused\n", done.stderr
 
 
 @given(value=JSON)

@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from checking import samerun
 
-from samerun.record.receipt import canonical, receipt_file
+from samerun.record.reader import Trace
+from samerun.record.receipt import canonical, index, receipt_file
 from samerun.record.receipt.assemble import sealed
+from samerun.record.receipt.diff import side_from
 
 TRAIN = """
 import sys
@@ -370,6 +372,52 @@ def test_interrupting_a_run_leaves_a_whole_receipt(plain: Path) -> None:
 @pytest.mark.exhaustive
 def test_interrupting_a_run_fifty_times(plain: Path) -> None:
     interrupted(plain, 50)
+
+
+def interrupted_in_a_folder(plain: Path, times: int) -> None:
+    """Kill runs and listings of one folder: no earlier receipt or trace is lost, and all there are can be read."""
+    chance = random.Random(6)
+    folder, complete = plain / "runs", dict[str, bytes]()
+    for _ in range(times):
+        words = ["run", "--quiet", "--receipt", "runs/", "--trace", "ops", "plain.py", "0.3"]
+        begun = [start_words(plain, words)]
+        if folder.exists():
+            begun.append(start_words(plain, ["log", "--quiet", "runs/"]))
+        time.sleep(chance.uniform(0.1, 2.5))
+        for process in begun:
+            number = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+            try:
+                (os.killpg if chance.random() < 0.5 else os.kill)(process.pid, number)
+            except ProcessLookupError:
+                pass
+        for process in begun:
+            process.wait(timeout=60)
+        there = {each.name: each.read_bytes() for each in folder.glob("[!.]*.json")}
+        assert {name: there.get(name) for name in complete} == complete
+        listed = index.entries(folder) if folder.exists() else []
+        assert [one.problem for one in listed] == [""] * len(there)
+        for name in there:
+            side = side_from(folder / name)
+            assert side.receipt is not None and side.traces is not None
+            assert (side.receipt["ended"]["complete"]) or side.receipt["ended"]["why"]
+            for path in side.traces.glob("*.trace"):
+                Trace(path)
+        complete = there
+    assert 0 < len(complete) < times or times < 20
+
+
+def start_words(cwd: Path, words: list[str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "samerun", *words]
+    return subprocess.Popen(command, cwd=cwd, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+def test_interrupting_runs_and_listings_loses_no_receipt(plain: Path) -> None:
+    interrupted_in_a_folder(plain, 4)
+
+
+@pytest.mark.exhaustive
+def test_interrupting_runs_and_listings_fifty_times(plain: Path) -> None:
+    interrupted_in_a_folder(plain, 50)
 
 
 @pytest.mark.parametrize(

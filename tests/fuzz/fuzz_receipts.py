@@ -1,0 +1,182 @@
+"""Feed the readers of receipts with what a fuzzer makes: each reads it, or refuses it with a SamerunError.
+
+    python tests/fuzz/fuzz_receipts.py [--seconds 300] [--corpus FOLDER]    with atheris: guided by coverage
+    python tests/fuzz/fuzz_receipts.py --plain 1000                         without: seeded changes of whole receipts
+
+A failure ends the script with its traceback; atheris leaves the input in a file `crash-...`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "src")]
+
+try:
+    import atheris
+except ImportError:
+    atheris = None
+
+with atheris.instrument_imports(include=["samerun", "json", "jsonschema"]) if atheris else contextlib.nullcontext():
+    from receipts import made, section
+
+    from samerun.base.errors import SamerunError
+    from samerun.record.receipt import canonical, recorded_command, side_file, signing
+    from samerun.record.receipt.assemble import Assembled, sealed
+    from samerun.record.receipt.diff import diff, in_words, side_from
+    from samerun.record.receipt.entry import entry_from
+    from samerun.record.receipt.unmet import unmet
+    from samerun.report import diff as shown_diff
+    from samerun.report import log as shown_log
+
+GOOD = made(section(marks=[{"name": "m", "step": 2, "digest": "0" * 32}]), section("rank0"), section("rank1"))
+LONG = made(section(steps=side_file.INLINE_ROWS + 1))
+SIGNED = {**GOOD.receipt, "signature": {"algorithm": "ed25519", "public_key": "0" * 64, "signature": "0" * 128}}
+SEEDS = [canonical.to_text(each).encode() for each in (GOOD.receipt, LONG.receipt, SIGNED)]
+PIECES = [b"\xff", b"1" * 30, *b'" { } [ ] , : null -1 1e9 \\ \\ud800 ../'.split()]
+QUIET = open(os.devnull, "w")  # noqa: SIM115
+
+
+def read_all(data: bytes, folder: Path) -> None:
+    """Everything that reads a receipt, on these bytes. The digest is made to fit, as whoever writes one can."""
+    from rich.console import Console
+
+    entry = entry_from("x.json", 0, data)
+    list(shown_log.lines([vars(entry)]))
+    try:
+        value = canonical.parse(data, "x.json")
+    except SamerunError:
+        return
+    if isinstance(value, dict):
+        with contextlib.suppress(RecursionError):
+            data = canonical.to_text(sealed(value)).encode()
+    path = folder / "hostile.json"
+    path.write_bytes(data)
+    try:
+        side = side_from(path)
+        assert side.receipt is not None
+        side_file.check_rows(side.tables)
+        for answer in (diff(side_from(folder / "good.json"), side), diff(side, side)):
+            in_words(answer)
+            shown_diff.show(answer, Console(file=QUIET))
+    except SamerunError:
+        return
+    for read in (
+        lambda receipt: recorded_command.target_of(receipt["command"]),
+        lambda receipt: recorded_command.in_words(receipt["command"]),
+        lambda receipt: signing.check(receipt),
+        lambda receipt: unmet(receipt, HERE_NOW),
+    ):
+        with contextlib.suppress(SamerunError):
+            read(side.receipt)
+
+
+HERE_NOW: dict[str, Any] = {key: GOOD.receipt[key] for key in ("machine", "packages", "variables")}
+
+
+def changed(data: bytes, chance: random.Random) -> bytes:
+    """Some bytes taken out, put in or doubled; or, of a value, some part replaced by another."""
+    if chance.random() < 0.5:
+        value = json.loads(data)
+        for _ in range(chance.randint(1, 3)):
+            _replace_some_part(value, value, chance)
+        return json.dumps(value).encode()
+    raw = bytearray(data)
+    for _ in range(chance.randint(1, 4)):
+        at, end = sorted(chance.randrange(len(raw) + 1) for _ in range(2))
+        end = min(end, at + chance.choice([0, 1, 40]))
+        raw[at:end] = chance.choice([*PIECES, b"", bytes(raw[at:end]) * 2])
+    return bytes(raw)
+
+
+def _replace_some_part(whole: Any, value: Any, chance: random.Random) -> None:
+    while True:
+        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+        if not keys:
+            return
+        key = chance.choice(keys)
+        if isinstance(value[key], (dict, list)) and value[key] and chance.random() < 0.8:
+            value = value[key]
+            continue
+        texts = ["", "\x1b[2J", "\ud800", "../../x", "/etc/passwd", "main", "a\0b", "0" * 32, "0" * 64, "x" * 5000]
+        numbers = [0, 1, -1, 4, 6, 1 << 31, 1 << 62, 1e300, True]
+        kinds = [None, [], {}, [[]], {"": {}}, *texts, *numbers]
+        for kind, alike in ((str, texts), (int, numbers)):  # what keeps to the schema goes further
+            if isinstance(value[key], kind) and chance.random() < 0.7:
+                value[key] = chance.choice(alike)
+                return
+        part = whole[chance.choice(list(whole) if isinstance(whole, dict) else range(len(whole)))]
+        other = chance.choice([*kinds, json.loads(json.dumps(part))])
+        if chance.random() < 0.2:
+            del value[key]
+        else:
+            value[key] = other
+        return
+
+
+def mutated(data: bytes, most: int, seed: int) -> bytes:
+    """For atheris: half of the time its own changes of bytes, which alone leave hardly any JSON."""
+    chance = random.Random(seed)
+    if chance.random() < 0.5:
+        try:
+            return changed(data, chance)[:most]
+        except (ValueError, IndexError, KeyError, TypeError, RecursionError):
+            pass  # no JSON any more
+    return bytes(atheris.Mutate(data, most))
+
+
+def prepare(folder: Path) -> None:
+    """A receipt to compare with, and the steps of the long one beside every hostile one."""
+    (folder / "good.json").write_bytes(SEEDS[0])
+    _put_steps(folder / "hostile.json", LONG)
+    os.chdir(folder)  # where scripts that a receipt names are looked for
+
+
+def _put_steps(path: Path, long: Assembled) -> None:
+    assert long.side is not None
+    side_file.path_of(path, long.receipt["digest"]).write_bytes(long.side)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=300)
+    parser.add_argument("--corpus", type=Path, help="inputs to begin with; what is new is put there")
+    parser.add_argument("--plain", type=int, metavar="N", help="so many inputs without atheris")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    if options.plain is None and atheris is None:
+        sys.exit("atheris is not installed: pip install atheris, or use --plain N")
+    corpus = options.corpus.resolve() if options.corpus is not None else None
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(folder)
+        if options.plain is not None:
+            chance = random.Random(options.seed)
+            for seed in SEEDS:
+                read_all(seed, folder)
+            for _ in range(options.plain):
+                read_all(changed(chance.choice(SEEDS), chance), folder)
+            print(f"{options.plain} inputs were read or refused")
+            return
+        if corpus is None:
+            corpus = folder / "corpus"
+        corpus.mkdir(exist_ok=True)
+        for number, seed in enumerate(SEEDS):
+            (corpus / f"seed-{number}").write_bytes(seed)
+        words = [f"-max_total_time={options.seconds}", "-max_len=100000", "-timeout=20", f"-seed={options.seed + 1}"]
+        words = [sys.argv[0], *words, str(corpus)]
+        atheris.Setup(words, lambda data: read_all(data, folder), custom_mutator=mutated)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
