@@ -131,9 +131,7 @@ def test_names_that_are_none(tree: Path, kind: str, name: str, capsys: pytest.Ca
         ("switch", "switch", "there already"),
     ],
 )
-def test_names_that_are_taken(
-    tree: Path, kind: str, name: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_that_are_taken(tree: Path, kind: str, name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     refused(tree, [kind, name], capsys, said)
 
 

@@ -261,9 +261,7 @@ def test_other_creations_never_count_as_unseeded(surroundings: Outcome, mark: st
     assert not any(e.unseeded for e in at(surroundings, mark, f.SEED, f.CREATE))
 
 
-@pytest.mark.parametrize(
-    ("generator", "mark"), [("python", "python"), ("numpy", "numpy"), ("numpy.Generator", "rng")]
-)
+@pytest.mark.parametrize(("generator", "mark"), [("python", "python"), ("numpy", "numpy"), ("numpy.Generator", "rng")])
 def test_draws_show_a_state_that_moves(surroundings: Outcome, generator: str, mark: str) -> None:
     one, two = (only(surroundings, f"{mark} draw {n}", f.DRAW) for n in (1, 2))
     assert one.name == two.name == generator
@@ -326,6 +324,7 @@ def test_seeding_numpy_from_the_system_is_no_entropy_of_the_users(surroundings: 
 
 
 # --- variations and pins from inside -----------------------------------------------------------------------
+
 
 def test_reversed_listings(tmp_path: Path) -> None:
     program = """
@@ -504,6 +503,7 @@ def test_compiled_graphs_count_as_one_operator(tmp_path: Path) -> None:
 
 
 # --- ends ------------------------------------------------------------------------------------------------
+
 
 def test_os_exit_ends_the_trace(tmp_path: Path) -> None:
     outcome = run("import os, random\nrandom.random()\nos._exit(7)\n", tmp_path, code=7)

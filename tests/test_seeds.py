@@ -47,9 +47,7 @@ def draw_numba() -> Any:
     if "numba" not in DRAWERS:
         import numba
 
-        DRAWERS["numba"] = numba.njit(
-            lambda: (np.random.rand(), np.random.standard_normal(), random.random())
-        )
+        DRAWERS["numba"] = numba.njit(lambda: (np.random.rand(), np.random.standard_normal(), random.random()))
     return DRAWERS["numba"]()
 
 
@@ -334,9 +332,7 @@ def test_no_seed(seed: Any) -> None:
 
 
 def test_the_error_names_the_wrong_type() -> None:
-    with pytest.raises(
-        SeedError, match=r"\(seed='1'\).*18446744073709551615, not a str\.\n  Pass a whole number"
-    ):
+    with pytest.raises(SeedError, match=r"\(seed='1'\).*18446744073709551615, not a str\.\n  Pass a whole number"):
         seed_everything("1")  # type: ignore[arg-type]
 
 
@@ -398,9 +394,7 @@ def test_a_refused_state_does_not_stop_the_others() -> None:
     seed_everything(1)
     state, after = get_rng_state(), torch.rand(2).tolist()
     state["python"] = "damaged"
-    with pytest.raises(
-        SeedError, match=r"python did not take its state: .*\n  It was saved with other devices"
-    ):
+    with pytest.raises(SeedError, match=r"python did not take its state: .*\n  It was saved with other devices"):
         set_rng_state(state)
     assert torch.rand(2).tolist() == after
     with pytest.raises(SeedError, match="a state is a mapping, not a list"):
@@ -583,16 +577,12 @@ def test_registered_generator(mine: random.Random) -> None:
 
 def test_names_that_cannot_be_registered(mine: random.Random) -> None:
     register(mine)
-    with pytest.raises(
-        SeedError, match=r"registered already\.\n  To replace it, call unregister_rng\('mine'\)"
-    ):
+    with pytest.raises(SeedError, match=r"registered already\.\n  To replace it, call unregister_rng\('mine'\)"):
         register(mine)
     for name in ("numpy", "", 3):
         with pytest.raises(SeedError, match=r"^register_rng\(name="):
             register_rng(name, seed=print, get_state=list, set_state=print)  # type: ignore[arg-type]
-    with pytest.raises(
-        SeedError, match=r"no generator of this name is registered\.\n  Registered are: mine\."
-    ):
+    with pytest.raises(SeedError, match=r"no generator of this name is registered\.\n  Registered are: mine\."):
         unregister_rng("other")
 
 

@@ -22,8 +22,6 @@ SHAPES = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64":
 """Bits of exponent and of fraction."""
 
 
-
-
 def value(bits: int, kind: str) -> Fraction | None:
     """The number that a pattern of bits stands for; None for NaN and infinities."""
     exponent_bits, fraction_bits = SHAPES[kind]
@@ -49,9 +47,7 @@ def rank(bits: int, kind: str) -> int:
 
 
 def slow(kind: str, one: list[int], other: list[int]) -> Elements:
-    wrong = [
-        (a, b) for a, b in zip(one, other, strict=True) if a != b and not (is_nan(a, kind) and is_nan(b, kind))
-    ]
+    wrong = [(a, b) for a, b in zip(one, other, strict=True) if a != b and not (is_nan(a, kind) and is_nan(b, kind))]
     finite = [(a, b) for a, b in wrong if value(a, kind) is not None and value(b, kind) is not None]
     if not finite:
         return Elements(len(wrong), len(one), None, None)
@@ -114,9 +110,9 @@ def test_neighbours_are_one_apart(dtype: torch.dtype) -> None:
 def test_infinities_and_nans() -> None:
     inf, nan = math.inf, math.nan
     assert compared([nan, 1.0], [nan, 1.0], torch.float32) == Elements(0, 2, None, None)
-    assert compare_bytes(
-        "torch.float32", struct.pack("<I", 0x7FC00000), struct.pack("<I", 0xFFC00001), 1
-    ) == Elements(0, 1, None, None)
+    assert compare_bytes("torch.float32", struct.pack("<I", 0x7FC00000), struct.pack("<I", 0xFFC00001), 1) == Elements(
+        0, 1, None, None
+    )
     assert compared([nan, inf], [1.0, -inf], torch.float32) == Elements(2, 2, None, None)
     assert compared([inf, 1.0], [inf, 3.0], torch.float32).max_abs == 2.0
 

@@ -1,7 +1,7 @@
 """Write the pages that are made from the tables: causes, variations and switches.
 
-    python tools/docs.py            write them
-    python tools/docs.py --check    exit 1 when they are out of date
+python tools/docs.py            write them
+python tools/docs.py --check    exit 1 when they are out of date
 """
 
 from __future__ import annotations

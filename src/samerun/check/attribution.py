@@ -170,11 +170,11 @@ def of_own(search: Runs, situation: Situation, elements: Elements | None) -> Fou
         if not runs[1].failed and search.difference(*runs) is None:
             return found(replace(suspect, certain=True), elements)
     return found(listed[0], elements) if listed else None
+
+
 def of_resume(situation: Situation) -> Found:
     """What the checkpoint seems to lack. Other causes do not come into question: both runs are the same program."""
     return found(next(s for s in suspects(situation) if s.kind.startswith("resume-")), None)
-
-
 
 
 # --- experiments -----------------------------------------------------------------------------------------

@@ -35,6 +35,4 @@ def locale(plan: Plan, vary: bool) -> Plan:
     return plan.with_environment(LC_ALL=value, LANG=value)
 
 
-VARIATION = Variation(
-    "locale", "environment", f"LC_ALL {CONTROL} -> {other_locale()}", locale, "environment-variable"
-)
+VARIATION = Variation("locale", "environment", f"LC_ALL {CONTROL} -> {other_locale()}", locale, "environment-variable")

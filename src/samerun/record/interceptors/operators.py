@@ -13,7 +13,8 @@ def install(recorder: Recorder, torch: Any) -> None:
     """Enter the recording mode in this thread; other threads enter it when they start."""
     import torch.utils._python_dispatch as dispatch
 
-    from samerun.record.operator_mode import OperatorMode, OperatorTable, tell_compiler
+    from samerun.record.operator_mode import OperatorTable, tell_compiler
+    from samerun.record.quick_mode import mode_of
 
     table = OperatorTable(recorder)
     memory = recorder.config.memory
@@ -22,7 +23,7 @@ def install(recorder: Recorder, torch: Any) -> None:
     def enter() -> None:
         """Enter the mode in this thread, once."""
         if recorder.thread.mode is None:
-            mode: Any = OperatorMode(table)
+            mode: Any = mode_of(table)
             recorder.thread.mode = mode
             mode.__enter__()
 
