@@ -7,7 +7,8 @@ from setuptools import Extension, setup
 ALONE = {"native/digest.c", "native/entropy.c", "native/states.c"}
 """Sources that are a library each; the others are one."""
 
-# Loaded by ctypes: no tie to Python's ABI or torch's. (Extensions, because setuptools builds those.)
+# `_watch` is a module in C; the others are loaded by ctypes, without a tie to Python's ABI, and are extensions because
+# setuptools builds those. None has a tie to torch's.
 setup(
     ext_modules=[
         Extension(
@@ -28,6 +29,13 @@ setup(
             "samerun.data._states",
             ["native/states.c"],
             extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra"],
+            optional=True,
+        ),
+        Extension(
+            "samerun.record._watch",
+            sorted(glob("native/watch/*.c")),
+            depends=["native/watch/watch.h"],
+            extra_compile_args=["-O2", "-std=c11", "-Wall", "-Wextra", "-Wno-missing-field-initializers"],
             optional=True,
         ),
         # The bits are specified: no contraction of a*b + c. Neither of the last two flags changes a bit.

@@ -13,7 +13,7 @@ PLAY = Path(__file__).parent / "programs" / "storage_play.py"
 
 
 def test_random_moves_never_leave_a_stale_value(tmp_path: Path) -> None:
-    outcome = run(PLAY, tmp_path, "0", "20", environment={"PYTHONHASHSEED": "1"})
+    outcome = run(PLAY, tmp_path, "0", "20", "slow", environment={"PYTHONHASHSEED": "1"})
     assert int(outcome.stdout) > 1000
     assert not outcome.traces.failures
 

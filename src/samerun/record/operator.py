@@ -44,13 +44,17 @@ class Operator:
     """
 
     __slots__ = (
-        "asynchronous", "empty", "in_place", "name", "number", "opaque", "overwrites", "random", "silent",
-        "simple", "written",
+        "asynchronous", "call", "empty", "func", "in_place", "name", "number", "opaque", "overwrites", "random",
+        "silent", "simple", "written",
     )  # fmt: skip
 
-    def __init__(self, func: Any, random_tag: Any) -> None:
+    def __init__(self, func: Any, random_tag: Any, plain_call: Any) -> None:
         schema = func._schema
         space = schema.name.split("::", 1)[0]
+        self.func = func
+        """Kept, so that its `id` stays its own."""
+        self.call = func._op if type(func).__call__ is plain_call else func
+        """What to call: `func` without a Python function in between, where that does nothing else."""
         self.name = str(func)
         self.number = -1
         """Number of the name in the trace's string table; -1 when not known."""

@@ -12,6 +12,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 from samerun.record import digest as d
 from samerun.record import format as f
 from samerun.record import fresh, keep, pins, sites
+from samerun.record.config import WatchConfig
 from samerun.record.operator import Operator, flatten
 from samerun.record.recorder import NOTHING, Recorder, ThreadState
 from samerun.record.storages import Storages
@@ -40,6 +41,7 @@ def is_plain(tensor: Any) -> bool:
     )
 
 
+_plain_call = torch._ops.OpOverload.__call__
 _random_tag = torch.Tag.nondeterministic_seeded
 _graph_task = torch._C._current_graph_task_id
 _current_node = torch._C._current_autograd_node
@@ -49,12 +51,19 @@ _pack = f.EVENT.pack
 _kinds = sites._kinds
 
 
+def isolating(config: WatchConfig) -> bool:
+    """Are the draws of some lines kept from the generator's state?"""
+    return any(pin.startswith(pins.EXTRA + "@") for pin in config.pins)
+
+
 class OperatorTable:
     """What the modes of all threads of a process share."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.operators: dict[Any, Operator] = {}
+        self.by_id: dict[int, Operator] = {}
+        """The same by `id`: torch's operators are hashed by a function in Python."""
         self.storages = Storages()
         self.places: dict[tuple[int, int, str], int] = {}
         recorder.after_fork.append(self.forget_numbers)
@@ -69,7 +78,7 @@ class OperatorTable:
         """None for higher-order operators, which call others that are seen themselves."""
         if getattr(func, "_schema", None) is None:
             return None
-        found = self.operators[func] = Operator(func, _random_tag)
+        found = self.operators[func] = self.by_id[id(func)] = Operator(func, _random_tag, _plain_call)
         return found
 
 
@@ -83,7 +92,7 @@ class OperatorMode(TorchDispatchMode):
         self.table = table
         self.recorder = table.recorder
         self.memory = table.recorder.config.memory
-        self.isolating = any(pin.startswith(pins.EXTRA + "@") for pin in table.recorder.config.pins)
+        self.isolating = isolating(table.recorder.config)
         self.capture = table.recorder.config.capture
         self.replayer = table.recorder.replayer
         self.state = table.recorder.thread
@@ -102,7 +111,7 @@ class OperatorMode(TorchDispatchMode):
         recorder, state = self.recorder, self.state
         if state.inside or recorder.stopped:
             return func(*args, **kwargs) if kwargs else func(*args)
-        operator = self.table.operators.get(func) or self.table.operator(func)
+        operator = self.table.by_id.get(id(func)) or self.table.operator(func)
         if operator is None or not (recorder.recording or operator.empty):
             return func(*args, **kwargs) if kwargs else func(*args)
         if operator.silent:
@@ -114,14 +123,14 @@ class OperatorMode(TorchDispatchMode):
             try:
                 self._made_fresh(out, state)
             except Exception as error:
-                recorder.stop(f"samerun's recorder failed at {operator.name}: {error!r}")
+                self._failed(operator, error)
             return out
         if operator.random and self.isolating and recorder.pinned(pins.EXTRA):
             return self._isolated(func, args, kwargs)
         try:
             before = self._before(operator, args, kwargs, state)
         except Exception as error:
-            recorder.stop(f"samerun's recorder failed at {operator.name}: {error!r}")
+            self._failed(operator, error)
             return func(*args, **kwargs) if kwargs else func(*args)
         out = func(*args, **kwargs) if kwargs else func(*args)
         try:
@@ -129,8 +138,11 @@ class OperatorMode(TorchDispatchMode):
                 out = self.replayer.operator(operator.name, before[1], out)
             self._after(operator, args, kwargs, out, state, before)
         except Exception as error:
-            recorder.stop(f"samerun's recorder failed at {operator.name}: {error!r}")
+            self._failed(operator, error)
         return out
+
+    def _failed(self, operator: Operator, error: Exception) -> None:
+        self.recorder.stop(f"samerun's recorder failed at {operator.name}: {error!r}")
 
     def _isolated(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Draw, and leave the generator as it was."""

@@ -121,6 +121,15 @@ def _team() -> tuple[Any, int]:
     return (None, 1) if _gomp is None else (_gomp, _torch.get_num_threads())
 
 
+def addresses() -> tuple[int, int]:
+    """Where the C function and torch's `GOMP_parallel` lie, for other C code; 0 for what there is not."""
+    team = _parallel_of(sys.modules["torch"])
+    return (
+        ctypes.cast(_native, ctypes.c_void_p).value or 0 if _native is not None else 0,
+        team.value or 0 if team is not None else 0,
+    )
+
+
 def _parallel_of(torch: Any) -> Any:
     """GOMP_parallel as the library resolves it that torch computes with; None with other OpenMP libraries."""
     try:

@@ -14,6 +14,7 @@ def install(recorder: Recorder, torch: Any) -> None:
     import torch.utils._python_dispatch as dispatch
 
     from samerun.record.operator_mode import OperatorMode, OperatorTable, tell_compiler
+    from samerun.record.quick_mode import mode_of
 
     table = OperatorTable(recorder)
     memory = recorder.config.memory
@@ -21,7 +22,7 @@ def install(recorder: Recorder, torch: Any) -> None:
 
     def make() -> OperatorMode:
         if recorder.doubling is None:
-            return OperatorMode(table)
+            return mode_of(table)
         return DoubleMode(table, recorder.doubling)
 
     if recorder.config.double:

@@ -1,0 +1,149 @@
+/* The module `samerun.record._watch`: setup, and the base type of a mode whose `dispatch` is the quick way. */
+#include "watch.h"
+
+#include <structmember.h>
+
+host_t host;
+names_t names;
+
+/* --- what the Python side hands over ----------------------------------------------------------------- */
+#define OBJECT(name) {#name, &host.name, NULL, NULL}
+#define NUMBER(name) {#name, NULL, &host.name, NULL}
+#define ADDRESS(name) {#name, NULL, NULL, &host.name}
+
+static const struct {
+    const char *name;
+    PyObject **object;
+    long *number;
+    uint64_t *address;
+} wanted[] = {
+    OBJECT(Tensor), OBJECT(Parameter), OBJECT(strided), OBJECT(odd_dtypes), OBJECT(flatten),
+    OBJECT(Storage), OBJECT(UntypedStorage), OBJECT(Operator), OBJECT(ThreadState),
+    OBJECT(xxh3_128_digest), OBJECT(xxh3_64_intdigest), OBJECT(shape_seed), OBJECT(seeds), OBJECT(dense_digest),
+    OBJECT(graph_task), OBJECT(next_sequence), OBJECT(current_node), OBJECT(grad_enabled), OBJECT(get_num_threads),
+    OBJECT(kinds), OBJECT(kind_of), OBJECT(user_kind),
+    NUMBER(node_ring), NUMBER(phase_forward), NUMBER(phase_backward), NUMBER(phase_optimizer), NUMBER(phase_between),
+    NUMBER(event_operator), NUMBER(flag_foreign_write), NUMBER(flag_no_inputs), NUMBER(large), NUMBER(piece),
+    ADDRESS(digest_pieces), ADDRESS(team), ADDRESS(main_thread),
+};
+
+static const struct {
+    const char *text;
+    PyObject **name;
+} texts[] = {
+    {"stopped", &names.stopped}, {"recording", &names.recording}, {"writer", &names.writer}, {"open", &names.open},
+    {"of", &names.of}, {"value", &names.value}, {"made", &names.made}, {"written", &names.written},
+    {"purge", &names.purge}, {"_purge_at", &names.purge_at}, {"append", &names.append}, {"string", &names.string},
+    {"place", &names.place}, {"_sequence_nr", &names.sequence_nr}, {"_after", &names.after}, {"entry", &names.entry},
+    {"co_filename", &names.co_filename}, {"_failed", &names.failed},
+};
+
+/* setup(host): an object with the attributes above. Raises where this torch or Python is another than expected. */
+static PyObject *setup(PyObject *module, PyObject *given) {
+    (void)module;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (!*texts[i].name && !(*texts[i].name = PyUnicode_InternFromString(texts[i].text))) return NULL;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        PyObject *found = PyObject_GetAttrString(given, wanted[i].name);
+        if (!found) return NULL;
+        if (wanted[i].object) {
+            Py_XSETREF(*wanted[i].object, found); /* kept for good */
+            continue;
+        }
+        if (wanted[i].number) *wanted[i].number = PyLong_AsLong(found);
+        if (wanted[i].address) *wanted[i].address = PyLong_AsUnsignedLongLong(found);
+        Py_DECREF(found);
+        if (PyErr_Occurred()) return NULL;
+    }
+    if (!PyType_Check(host.Storage) || !PyAnySet_Check(host.odd_dtypes) || !PyDict_Check(host.seeds) ||
+        !PyDict_Check(host.kinds))
+        return PyErr_SetString(PyExc_TypeError, "setup: of another type"), NULL;
+    if (find_slots() || find_descriptors()) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *alone(PyObject *module, PyObject *none) {
+    (void)module, (void)none;
+    digest_alone();
+    Py_RETURN_NONE;
+}
+
+/* --- Watcher ----------------------------------------------------------------------------------------- */
+#define FIELDS(do_it) \
+    do_it(recorder) do_it(state) do_it(storages) do_it(entries) do_it(operators) do_it(places) do_it(slow)
+
+static PyObject *attach(PyObject *self, PyObject *args) {
+    watcher_t *w = (watcher_t *)self;
+    PyObject *recorder, *state, *storages, *entries, *operators, *places, *slow;
+    if (!host.Tensor) return PyErr_SetString(PyExc_RuntimeError, "setup comes first"), NULL;
+    if (!PyArg_ParseTuple(args, "OO!OO!O!O!O", &recorder, host.ThreadState, &state, &storages, &PyDict_Type, &entries,
+                          &PyDict_Type, &operators, &PyDict_Type, &places, &slow))
+        return NULL;
+#define SET(name) \
+    Py_INCREF(name); \
+    Py_XSETREF(w->name, name);
+    FIELDS(SET)
+    Py_RETURN_NONE;
+}
+
+static int watcher_traverse(PyObject *self, visitproc visit, void *arg) {
+    watcher_t *w = (watcher_t *)self;
+    Py_VISIT(Py_TYPE(self));
+#define VISIT(name) Py_VISIT(w->name);
+    FIELDS(VISIT)
+    return 0;
+}
+
+static int watcher_clear(PyObject *self) {
+    watcher_t *w = (watcher_t *)self;
+#define CLEAR(name) Py_CLEAR(w->name);
+    FIELDS(CLEAR)
+    return 0;
+}
+
+static void watcher_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    watcher_clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef watcher_methods[] = {
+    {"attach", attach, METH_VARARGS, "attach(recorder, state, storages, entries, operators, places, slow)"},
+    {"dispatch", (PyCFunction)(void (*)(void))dispatch, METH_FASTCALL, "The quick way of __torch_dispatch__."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot watcher_slots[] = {
+    {Py_tp_traverse, watcher_traverse}, {Py_tp_clear, watcher_clear}, {Py_tp_dealloc, watcher_dealloc},
+    {Py_tp_methods, watcher_methods},   {0, NULL},
+};
+
+static PyType_Spec watcher_spec = {
+    .name = "samerun.record._watch.Watcher",
+    .basicsize = sizeof(watcher_t),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+    .slots = watcher_slots,
+};
+
+static PyMethodDef methods[] = {
+    {"setup", setup, METH_O, "Take what the quick way needs to know; once."},
+    {"alone", alone, METH_NOARGS, "Borrow no threads from now on."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_watch", NULL, -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__watch(void) {
+#ifdef Py_GIL_DISABLED
+    return PyErr_SetString(PyExc_ImportError, "relies on the interpreter's lock"), NULL;
+#endif
+    PyObject *module = PyModule_Create(&definition), *type = PyType_FromSpec(&watcher_spec);
+    if (!module || !type || PyModule_AddObject(module, "Watcher", type)) {
+        Py_XDECREF(type);
+        Py_XDECREF(module);
+        return NULL;
+    }
+    return module;
+}

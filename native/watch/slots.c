@@ -1,0 +1,70 @@
+/* Where the slots of the recorder's Python objects lie. */
+#include "watch.h"
+
+#include <structmember.h>
+
+state_slots_t state_at;
+operator_slots_t operator_at;
+storage_slots_t storage_at;
+
+/* The offset of a slot, or -1 with an error. */
+static Py_ssize_t offset_of(PyObject *type, const char *name) {
+    PyObject *found = PyObject_GetAttrString(type, name);
+    Py_ssize_t offset = -1;
+    if (!found) return -1;
+    if (Py_IS_TYPE(found, &PyMemberDescr_Type) && ((PyMemberDescrObject *)found)->d_member->type == T_OBJECT_EX)
+        offset = ((PyMemberDescrObject *)found)->d_member->offset;
+    else
+        PyErr_Format(PyExc_TypeError, "%s of %R is no slot", name, type);
+    Py_DECREF(found);
+    return offset;
+}
+
+#define FIND(of, type, name) \
+    if ((of.name = offset_of(type, #name)) < 0) return -1
+
+int find_slots(void) {
+    FIND(state_at, host.ThreadState, inside);
+    FIND(state_at, host.ThreadState, phase);
+    FIND(state_at, host.ThreadState, module);
+    FIND(state_at, host.ThreadState, modules);
+    FIND(state_at, host.ThreadState, nodes);
+    FIND(state_at, host.ThreadState, sequence);
+    FIND(state_at, host.ThreadState, number);
+    FIND(state_at, host.ThreadState, ordinal);
+    FIND(state_at, host.ThreadState, step_place);
+    FIND(operator_at, host.Operator, silent);
+    FIND(operator_at, host.Operator, empty);
+    FIND(operator_at, host.Operator, random);
+    FIND(operator_at, host.Operator, overwrites);
+    FIND(operator_at, host.Operator, simple);
+    FIND(operator_at, host.Operator, in_place);
+    FIND(operator_at, host.Operator, number);
+    FIND(operator_at, host.Operator, name);
+    FIND(operator_at, host.Operator, call);
+    FIND(storage_at, host.Storage, weak);
+    FIND(storage_at, host.Storage, cpu);
+    FIND(storage_at, host.Storage, known);
+    FIND(storage_at, host.Storage, content);
+    FIND(storage_at, host.Storage, ours);
+    FIND(storage_at, host.Storage, uninitialised);
+    FIND(storage_at, host.Storage, place);
+    FIND(storage_at, host.Storage, writer);
+    FIND(storage_at, host.Storage, read_at);
+    return 0;
+}
+
+void put(PyObject *object, Py_ssize_t at, PyObject *value) {
+    PyObject *old = get(object, at);
+    Py_INCREF(value);
+    *slot(object, at) = value;
+    Py_XDECREF(old);
+}
+
+int put_number(PyObject *object, Py_ssize_t at, long value) {
+    PyObject *made = PyLong_FromLong(value);
+    if (!made) return -1;
+    put(object, at, made);
+    Py_DECREF(made);
+    return 0;
+}

@@ -1,0 +1,192 @@
+/* Read tensors through the descriptors of their Python type, called without looking them up. */
+#include "watch.h"
+
+/* A getter of the type, or a method of it that is called without arguments. */
+typedef struct {
+    PyObject *descriptor;
+    getter read;
+    void *closure;
+    PyMethodDef *method;
+} reader_t;
+
+static struct {
+    reader_t is_cpu, layout, dtype, is_nested, shape, requires_grad, nbytes;
+    reader_t untyped_storage, is_contiguous, is_neg, is_conj, storage_offset, data_ptr;
+    reader_t cdata, storage_nbytes, weak_ref;
+} of;
+
+static PyObject *no_arguments;
+static bool alone;
+
+static int find(reader_t *reader, PyObject *type, const char *name) {
+    PyObject *found = reader->descriptor = PyObject_GetAttrString(type, name);
+    if (!found) return -1;
+    if (Py_IS_TYPE(found, &PyGetSetDescr_Type)) {
+        reader->read = ((PyGetSetDescrObject *)found)->d_getset->get;
+        reader->closure = ((PyGetSetDescrObject *)found)->d_getset->closure;
+        if (reader->read) return 0;
+    } else if (Py_IS_TYPE(found, &PyMethodDescr_Type)) {
+        reader->method = ((PyMethodDescrObject *)found)->d_method;
+        int flags = reader->method->ml_flags & (METH_NOARGS | METH_VARARGS | METH_KEYWORDS | METH_FASTCALL | METH_O);
+        if (flags == METH_NOARGS || flags == METH_VARARGS || flags == (METH_VARARGS | METH_KEYWORDS)) return 0;
+    }
+    PyErr_Format(PyExc_TypeError, "%s of %R is called in another way", name, type);
+    return -1;
+}
+
+static inline PyObject *read_off(const reader_t *reader, PyObject *object) {
+    if (reader->read) return reader->read(object, reader->closure);
+    PyCFunction function = reader->method->ml_meth;
+    if (reader->method->ml_flags & METH_NOARGS) return function(object, NULL);
+    if (reader->method->ml_flags & METH_KEYWORDS)
+        return ((PyCFunctionWithKeywords)(void (*)(void))function)(object, no_arguments, NULL);
+    return function(object, no_arguments);
+}
+
+static inline int truth(const reader_t *reader, PyObject *object) {
+    PyObject *found = read_off(reader, object);
+    if (!found) return -1;
+    int result = found == Py_True;
+    Py_DECREF(found);
+    return result;
+}
+
+int find_descriptors(void) {
+    PyObject *tensor = host.Tensor, *storage = host.UntypedStorage;
+    if (!(no_arguments = PyTuple_New(0))) return -1;
+    if (find(&of.is_cpu, tensor, "is_cpu") || find(&of.layout, tensor, "layout") || find(&of.dtype, tensor, "dtype") ||
+        find(&of.is_nested, tensor, "is_nested") || find(&of.shape, tensor, "shape") ||
+        find(&of.requires_grad, tensor, "requires_grad") || find(&of.nbytes, tensor, "nbytes") ||
+        find(&of.untyped_storage, tensor, "untyped_storage") || find(&of.is_contiguous, tensor, "is_contiguous") ||
+        find(&of.is_neg, tensor, "is_neg") || find(&of.is_conj, tensor, "is_conj") ||
+        find(&of.storage_offset, tensor, "storage_offset") || find(&of.data_ptr, tensor, "data_ptr"))
+        return -1;
+    if (find(&of.cdata, storage, "_cdata") || find(&of.storage_nbytes, storage, "nbytes") ||
+        find(&of.weak_ref, storage, "_weak_ref"))
+        return -1;
+    return 0;
+}
+
+int is_plain(PyObject *tensor) {
+    int answer = truth(&of.is_cpu, tensor);
+    if (answer <= 0) return answer;
+    PyObject *found = read_off(&of.layout, tensor);
+    if (!found) return -1;
+    answer = found == host.strided;
+    Py_DECREF(found);
+    if (!answer) return 0;
+    if (!(found = read_off(&of.dtype, tensor))) return -1;
+    answer = PySet_Contains(host.odd_dtypes, found);
+    Py_DECREF(found);
+    if (answer) return answer < 0 ? -1 : 0;
+    answer = truth(&of.is_nested, tensor);
+    return answer < 0 ? -1 : !answer;
+}
+
+int is_dense(PyObject *tensor) {
+    int answer = truth(&of.is_contiguous, tensor);
+    if (answer <= 0) return answer;
+    if ((answer = truth(&of.is_neg, tensor))) return answer < 0 ? -1 : 0;
+    answer = truth(&of.is_conj, tensor);
+    return answer < 0 ? -1 : !answer;
+}
+
+int requires_grad(PyObject *tensor) { return truth(&of.requires_grad, tensor); }
+
+PyObject *storage_of(PyObject *tensor) { return read_off(&of.untyped_storage, tensor); }
+
+PyObject *key_of(PyObject *storage) { return read_off(&of.cdata, storage); }
+
+PyObject *weak_reference(PyObject *storage) { return read_off(&of.weak_ref, storage); }
+
+PyObject *geometry(PyObject *tensor) {
+    PyObject *offset = read_off(&of.storage_offset, tensor);
+    PyObject *shape = offset ? read_off(&of.shape, tensor) : NULL;
+    PyObject *dtype = shape ? read_off(&of.dtype, tensor) : NULL;
+    PyObject *key = dtype ? PyTuple_Pack(3, offset, shape, dtype) : NULL;
+    Py_XDECREF(offset);
+    Py_XDECREF(shape);
+    Py_XDECREF(dtype);
+    return key;
+}
+
+static long long number_of(const reader_t *reader, PyObject *object) {
+    PyObject *found = read_off(reader, object);
+    if (!found) return -1;
+    unsigned long long value = PyLong_AsUnsignedLongLongMask(found);
+    Py_DECREF(found);
+    return (long long)value;
+}
+
+int fills(PyObject *tensor, PyObject *storage) {
+    long long size = number_of(&of.nbytes, tensor), whole = size == -1 ? -1 : number_of(&of.storage_nbytes, storage);
+    return PyErr_Occurred() ? -1 : size == whole;
+}
+
+/* The seed that stands for dtype and shape: `digest.shape_seed`, of which `host.seeds` is the memory. */
+static PyObject *seed_of(PyObject *dtype, PyObject *shape) {
+    PyObject *key = PyTuple_Pack(2, dtype, shape);
+    if (!key) return NULL;
+    PyObject *seed = PyDict_GetItemWithError(host.seeds, key);
+    Py_DECREF(key);
+    if (seed) return Py_INCREF(seed), seed;
+    if (PyErr_Occurred()) return NULL;
+    return PyObject_CallFunctionObjArgs(host.shape_seed, dtype, shape, NULL);
+}
+
+typedef void pieces_t(const void *data, uint64_t size, uint64_t piece, uint64_t seed, void *out, void *team,
+                      uint32_t threads);
+
+/* As `pieces._team` says: only the main thread, and never a forked child. */
+static long lent_threads(void) {
+    if (!host.team || alone || PyThread_get_thread_ident() != host.main_thread) return 1;
+    PyObject *found = PyObject_CallNoArgs(host.get_num_threads);
+    if (!found) return -1;
+    long threads = PyLong_AsLong(found);
+    Py_DECREF(found);
+    return threads;
+}
+
+static PyObject *digest_of(PyObject *data, PyObject *seed) {
+    PyObject *arguments[3] = {NULL, data, seed};
+    return PyObject_Vectorcall(host.xxh3_128_digest, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+}
+
+static PyObject *digest_large(void *data, long long size, PyObject *seed) {
+    long threads = lent_threads();
+    uint64_t number = PyLong_AsUnsignedLongLong(seed);
+    if (threads < 0 || PyErr_Occurred()) return NULL;
+    PyObject *parts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(size / host.piece * 16));
+    if (!parts) return NULL;
+    pieces_t *pieces = (pieces_t *)(uintptr_t)host.digest_pieces;
+    void *team = threads > 1 ? (void *)(uintptr_t)host.team : NULL;
+    char *out = PyBytes_AS_STRING(parts);
+    Py_BEGIN_ALLOW_THREADS
+    pieces(data, (uint64_t)size, (uint64_t)host.piece, number, out, team, (uint32_t)threads);
+    Py_END_ALLOW_THREADS
+    PyObject *found = digest_of(parts, seed);
+    Py_DECREF(parts);
+    return found;
+}
+
+PyObject *dense(PyObject *tensor, PyObject *key) {
+    PyObject *found = NULL, *seed = seed_of(PyTuple_GET_ITEM(key, 2), PyTuple_GET_ITEM(key, 1));
+    if (!seed) return NULL;
+    long long size = number_of(&of.nbytes, tensor), address = size == -1 ? -1 : number_of(&of.data_ptr, tensor);
+    if (PyErr_Occurred()) goto done;
+    if (size >= host.large) {
+        found = host.digest_pieces ? digest_large((void *)(uintptr_t)address, size, seed)
+                                   : PyObject_CallFunctionObjArgs(host.dense_digest, tensor, seed, NULL);
+        goto done;
+    }
+    static char none[1];
+    PyObject *data = PyMemoryView_FromMemory(size ? (char *)(uintptr_t)address : none, (Py_ssize_t)size, PyBUF_READ);
+    if (!data) goto done;
+    found = digest_of(data, seed);
+    Py_DECREF(data);
+done:
+    Py_DECREF(seed);
+    return found;
+}
+
+void digest_alone(void) { alone = true; }

@@ -1,0 +1,103 @@
+"""The quick way of `OperatorMode`, in C (`native/watch`), where it was built and this torch allows it.
+
+It handles the usual operator (plain tensors of this machine, nothing random, nothing uninitialised) on the same
+objects as the mode's own methods, and gives all others to them. Imports torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
+
+from samerun.record import digest as d
+from samerun.record import format as f
+from samerun.record import pieces, sites
+from samerun.record.operator import Operator, flatten
+from samerun.record.operator_mode import NODE_RING, OperatorMode, OperatorTable, _odd_dtypes, isolating
+from samerun.record.recorder import ThreadState
+from samerun.record.storages import Storage
+
+_watch: Any
+try:
+    from samerun.record import _watch  # type: ignore[attr-defined, no-redef]
+except ImportError:  # it was not built, or for another Python
+    _watch = None
+
+
+@functools.cache
+def quick_mode() -> type[OperatorMode] | None:
+    """The kind of mode that goes the quick way; None where there is none."""
+    if _watch is None:
+        return None
+    try:
+        _watch.setup(host())
+    except (AttributeError, TypeError):  # another torch than it knows
+        return None
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_watch.alone)
+
+    class QuickMode(_watch.Watcher, OperatorMode):  # type: ignore[misc, no-untyped-call]
+        def __init__(self, table: OperatorTable) -> None:
+            OperatorMode.__init__(self, table)
+            storages, slow = table.storages, OperatorMode.__torch_dispatch__.__get__(self)
+            self.attach(table.recorder, self.state, storages, storages.entries, table.by_id, table.places, slow)
+
+        __torch_dispatch__ = _watch.Watcher.dispatch
+
+    return QuickMode
+
+
+def mode_of(table: OperatorTable) -> OperatorMode:
+    """A mode for the present thread. What is done on purpose to the run is done the slow way alone."""
+    config = table.recorder.config
+    slow = config.capture is not None or config.replay is not None or config.rows or isolating(config)
+    quick = None if slow else quick_mode()
+    return OperatorMode(table) if quick is None else quick(table)
+
+
+def host() -> SimpleNamespace:
+    """What the library works with."""
+    digest_pieces, team = pieces.addresses()
+    return SimpleNamespace(
+        Tensor=torch.Tensor,
+        Parameter=torch.nn.Parameter,
+        strided=torch.strided,
+        odd_dtypes=_odd_dtypes,
+        flatten=flatten,
+        Storage=Storage,
+        UntypedStorage=torch.UntypedStorage,
+        Operator=Operator,
+        ThreadState=ThreadState,
+        xxh3_128_digest=xxh3_128_digest,
+        xxh3_64_intdigest=xxh3_64_intdigest,
+        shape_seed=d.shape_seed,
+        seeds=d._seeds,
+        dense_digest=d.dense_digest,
+        graph_task=torch._C._current_graph_task_id,
+        next_sequence=torch._C._autograd._get_sequence_nr,
+        current_node=torch._C._current_autograd_node,
+        grad_enabled=torch.is_grad_enabled,
+        get_num_threads=torch.get_num_threads,
+        kinds=sites._kinds,
+        kind_of=sites.kind_of,
+        user_kind=sites.USER,
+        node_ring=NODE_RING,
+        phase_forward=f.FORWARD,
+        phase_backward=f.BACKWARD,
+        phase_optimizer=f.OPTIMIZER,
+        phase_between=f.BETWEEN,
+        event_operator=f.OPERATOR,
+        flag_foreign_write=f.FOREIGN_WRITE,
+        flag_no_inputs=f.NO_INPUTS,
+        large=pieces.LARGE,
+        piece=pieces.PIECE,
+        digest_pieces=digest_pieces,
+        team=team,
+        main_thread=threading.main_thread().ident,
+    )
