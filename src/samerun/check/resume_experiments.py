@@ -20,7 +20,7 @@ from samerun.record import format as f
 from samerun.record import states
 from samerun.record.config import Kept, Replay
 from samerun.record.interceptors.kept_states import PUT_BACK
-from samerun.record.run import Event
+from samerun.record.run import Event, count_of
 from samerun.record.steps import Step
 
 SHOWN = {
@@ -28,6 +28,7 @@ SHOWN = {
     states.OWN: "the program's own generators", states.OPTIMIZER: "the optimizer", states.SCHEDULER: "the scheduler",
     states.SCALER: "the gradient scaler",
 }  # fmt: skip
+RUNNING = (states.OPTIMIZER, states.SCHEDULER, states.SCALER)
 RNG = (states.TORCH, states.NUMPY, states.PYTHON, states.OWN)
 ALL_STATES = 1.5
 """Suspects of a higher rank come after the experiment that puts all states back."""
@@ -43,6 +44,8 @@ class Tried:
     gone: bool = False
     later: bool = False
     more: int = 0
+    taken: tuple[str, ...] = ()
+    """The parts that there was something to put back into."""
 
 
 class Experiments:
@@ -58,16 +61,16 @@ class Experiments:
         """The cause of the difference, certain if an experiment confirmed it."""
         listed = [s for s in suspects(self.situation) if s.kind.startswith("resume-")]
         stays: list[str] = []
-        for suspect in (s for s in listed if s.rank < ALL_STATES and s.parts):
+        seen = self.saves_and_loads()
+        for suspect in (s for s in listed if seen and s.rank < ALL_STATES and s.parts):
             tried = self.put_back(suspect.parts)
             if tried.gone or (tried.later and set(suspect.parts) <= set(RNG)):
                 return found(confirmed(suspect, suspect.parts, tried), None)
             stays += [part for part in suspect.parts if tried.made and part not in stays]
-        if any(not set(s.parts) & set(stays) for s in listed):
-            needed = self.needed()
-            if needed:
-                return found(self.of_parts(needed, listed), None)
-            stays = list(states.PARTS) if self.put_back(states.PARTS).made else stays
+        needed = self.needed() if seen else ()
+        if needed:
+            return found(self.of_parts(needed, listed), None)
+        stays = list(states.PARTS) if seen and self.put_back(states.PARTS).made else stays
         for suspect in (s for s in listed if s.replay):
             for streams in (False, True):
                 replayed = self.replayed(suspect, streams)
@@ -80,7 +83,12 @@ class Experiments:
                     return found(replace(suspect, evidence=evidence, certain=True), None)
         # Those that an experiment speaks against come last.
         best = min(listed, key=lambda s: (bool(s.parts) and set(s.parts) <= set(stays), s.rank))
-        return found(unconfirmed(best, stays), None)
+        return found(unconfirmed(best, stays, seen), None)
+
+    def saves_and_loads(self) -> bool:
+        """Does the program save and load with torch? Else there is no moment at which something could be put back."""
+        both = ((self.resumed.stopped, f.SAVE), (self.resumed.run, f.LOAD))
+        return all(any(count_of(trace, kind) for trace in run.traces.traces.values()) for run, kind in both)
 
     # --- states put back -----------------------------------------------------------------------------
     def put_back(self, parts: Sequence[str]) -> Tried:
@@ -102,18 +110,18 @@ class Experiments:
         except RunFailed:  # it does not run with them: that says nothing
             return Tried(made=False)
         taken = folder / PUT_BACK
-        if not taken.exists() or not set(parts) & set(taken.read_text(encoding="utf-8").split()):
+        took = set(taken.read_text(encoding="utf-8").split()) if taken.exists() else set()
+        if not took & set(parts):
             return Tried(made=False)
-        return self.compared(again)
+        return replace(self.compared(again), taken=tuple(part for part in parts if part in took))
 
     def needed(self) -> tuple[str, ...]:
         """The parts without which the difference comes back, where all together make it go; else none."""
-        if not self.put_back(states.PARTS).gone:
-            return ()
-        left: tuple[str, ...] = states.PARTS
-        for part in states.PARTS:
-            fewer = tuple(each for each in left if each != part)
-            if fewer and self.put_back(fewer).gone:
+        together = self.put_back(states.PARTS)
+        left = together.taken if together.gone else ()
+        for without in (RNG, RUNNING, *((part,) for part in states.PARTS)):
+            fewer = tuple(part for part in left if part not in without)
+            if fewer and fewer != left and self.put_back(fewer).gone:
                 left = fewer
         return left
 
@@ -185,7 +193,10 @@ def confirmed(suspect: Suspect, parts: Sequence[str], tried: Tried) -> Suspect:
     return replace(suspect, evidence=(*suspect.evidence, why), certain=True)
 
 
-def unconfirmed(suspect: Suspect, stays: Sequence[str]) -> Suspect:
+def unconfirmed(suspect: Suspect, stays: Sequence[str], seen: bool) -> Suspect:
+    if not seen:
+        why = "nothing could be put back by way of experiment: the program does not save and load with torch"
+        return replace(suspect, evidence=(*suspect.evidence, why))
     if not stays:
         return suspect
     return replace(suspect, evidence=(*suspect.evidence, f"with {named(stays)} put back the difference stays"))
