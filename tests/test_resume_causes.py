@@ -66,3 +66,12 @@ def test_a_program_that_loses_nothing_is_not_flagged(name: str, tmp_path: Path) 
     options = CLEAN[name] if "--vary" in CLEAN[name] else ["--vary", "none", *CLEAN[name]]
     code, report = check([*options, program(name)], tmp_path)
     assert (code, report["verdict"], report["variations"][-1]["outcome"]) == (0, "same", "same"), report
+
+
+@pytest.mark.exhaustive
+def test_a_program_that_differs_by_itself_says_nothing_of_its_checkpoints(tmp_path: Path) -> None:
+    text = Path(program("epoch_class")).read_text().replace("torch.manual_seed(3)", "torch.seed()")
+    (tmp_path / "p.py").write_text(text)
+    code, report = check(["--vary", "resume", "p.py"], tmp_path)
+    assert (code, report["cause"]["kind"]) == (1, "unseeded-torch"), report
+    assert [v["outcome"] for v in report["variations"]] == ["skipped"], report

@@ -6,15 +6,17 @@ Where no single part will do, all are put back; if that helps, those are left ou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from samerun.base.errors import SamerunError
 from samerun.check.attribution import Found, found
 from samerun.check.causes.table import suspects
 from samerun.check.resume import Resumed, Runs, interrupted
 from samerun.check.resumption import Parting
-from samerun.check.runner import RunFailed
 from samerun.check.situation import Situation, Suspect
 from samerun.record import format as f
 from samerun.record import states
@@ -56,6 +58,7 @@ class Experiments:
         self.runs, self.situation, self.resumed = runs, situation, resumed
         self.parting: Parting = situation.parting
         self.tried: dict[tuple[str, ...], Tried] = {}
+        self.folders = 0
 
     def cause(self) -> Found:
         """The cause of the difference, certain if an experiment confirmed it."""
@@ -78,8 +81,8 @@ class Experiments:
                     why = "given the data of the run in one go" + ", and its random generators with them" * streams
                     why += ", the resumed run goes on with the same bits"
                     why += f"; it then makes {replayed.more} steps more" if replayed.more else ""
-                    left = ("with all states put back the difference stays: only the place in the data was lost",)
-                    evidence = (*suspect.evidence, *(left if stays else ()), why)
+                    other = (f"with {named(stays)} put back the difference stays",) if stays else ()
+                    evidence = (*suspect.evidence, *other, why)
                     return found(replace(suspect, evidence=evidence, certain=True), None)
         # Those that an experiment speaks against come last.
         best = min(listed, key=lambda s: (bool(s.parts) and set(s.parts) <= set(stays), s.rank))
@@ -95,11 +98,11 @@ class Experiments:
         """Interrupt and resume with these parts of the training's state kept and put back."""
         parts = tuple(part for part in states.PARTS if part in parts)
         if parts not in self.tried:
-            self.tried[parts] = self._put_back(parts)
+            with self.folder() as folder:
+                self.tried[parts] = self._put_back(parts, folder)
         return self.tried[parts]
 
-    def _put_back(self, parts: tuple[str, ...]) -> Tried:
-        folder = self.folder()
+    def _put_back(self, parts: tuple[str, ...], folder: Path) -> Tried:
         plan = self.resumed.whole.plan
         keeping = plan.with_watch(kept=Kept(str(folder), ()))
         giving = plan.with_watch(kept=Kept(str(folder), parts))
@@ -107,7 +110,7 @@ class Experiments:
             again = interrupted(
                 self.runs, self.resumed.whole, self.resumed.interruption, keeping, giving, f"put-back-{folder.name}"
             )
-        except RunFailed:  # it does not run with them: that says nothing
+        except SamerunError:  # it does not run with them: that says nothing
             return Tried(made=False)
         taken = folder / PUT_BACK
         took = set(taken.read_text(encoding="utf-8").split()) if taken.exists() else set()
@@ -136,7 +139,10 @@ class Experiments:
     # --- data given again ----------------------------------------------------------------------------
     def replayed(self, suspect: Suspect, streams: bool) -> Tried:
         """The data that the run in one go takes in behind the interruption, given to the resumed run."""
-        folder = self.folder()
+        with self.folder() as folder:
+            return self._replayed(suspect, streams, folder)
+
+    def _replayed(self, suspect: Suspect, streams: bool, folder: Path) -> Tried:
         whole = self.resumed.whole
         place = None if suspect.replay is True else suspect.replay or None
         keep = Replay(str(folder), keep=True, shift=self.parting.shift, place=place)
@@ -150,7 +156,7 @@ class Experiments:
             again = interrupted(
                 self.runs, whole, self.resumed.interruption, whole.plan, whole.plan.with_watch(replay=give), label
             )
-        except RunFailed:
+        except SamerunError:
             return Tried(made=False)
         if not (folder / "given").exists():
             return Tried(made=False)
@@ -158,12 +164,16 @@ class Experiments:
         return replace(tried, gone=tried.gone or bool(tried.more))
 
     # --- both ----------------------------------------------------------------------------------------
-    def folder(self) -> Path:
-        """A new folder for what is kept."""
-        base = self.runs.runner.folder / "kept"
-        folder = base / str(sum(1 for _ in base.iterdir()) + 1 if base.exists() else 1)
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A new folder for what is kept: states and data can be large, and are of no use afterwards."""
+        self.folders += 1
+        folder = self.runs.runner.folder / "kept" / str(self.folders)
         folder.mkdir(parents=True)
-        return folder
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def compared(self, again: Resumed) -> Tried:
         now, before, whole = again.parting(), self.parting, self.resumed.whole
