@@ -20,10 +20,11 @@ CASES = {
         True,
     ),
     ("hooks", "numpy"): (["--kill", "8:TERM"], "resume-rng", "torch.save(", "NumPy's generator was not saved", True),
-    ("hooks", "position"): (["--kill", "8"], "resume-position", "while self.step", "and its random generators", True),
+    ("hooks", "position"): (["--kill", "8"], "resume-position", "self.x[chosen]", "and its random generators", True),
     ("generators", "loader"): (["--kill", "10"], "resume-rng", ".manual_seed(7)", "own generators were not", True),
     ("generators", "augment"): (["--kill", "10"], "resume-rng", "random.Random(8)", "own generators were not", True),
     ("generators", "place"): (["--kill", "9"], "resume-position", "in enumerate(loader)", "makes 3 steps more", True),
+    ("sampler", "epoch"): (["--kill", "7"], "resume-position", "in enumerate(loader)", "of the run in one go", True),
     ("scaled", "scheduler"): (SETTINGS, "resume-position", "torch.save(", "the scheduler was not saved", True),
     ("scaled", "scaler"): (SETTINGS, "resume-position", "torch.save(", "the gradient scaler was not saved", True),
     ("scaled", "both"): (
@@ -40,6 +41,7 @@ CLEAN = {
     "hooks": ["--kill", "8"],
     "generators": ["--kill", "9"],
     "scaled": SETTINGS,
+    "sampler": ["--kill", "7"],
 }
 
 
@@ -64,3 +66,12 @@ def test_a_program_that_loses_nothing_is_not_flagged(name: str, tmp_path: Path) 
     options = CLEAN[name] if "--vary" in CLEAN[name] else ["--vary", "none", *CLEAN[name]]
     code, report = check([*options, program(name)], tmp_path)
     assert (code, report["verdict"], report["variations"][-1]["outcome"]) == (0, "same", "same"), report
+
+
+@pytest.mark.exhaustive
+def test_a_program_that_differs_by_itself_says_nothing_of_its_checkpoints(tmp_path: Path) -> None:
+    text = Path(program("epoch_class")).read_text().replace("torch.manual_seed(3)", "torch.seed()")
+    (tmp_path / "p.py").write_text(text)
+    code, report = check(["--vary", "resume", "p.py"], tmp_path)
+    assert (code, report["cause"]["kind"]) == (1, "unseeded-torch"), report
+    assert [v["outcome"] for v in report["variations"]] == ["skipped"], report

@@ -10,9 +10,11 @@ from samerun.base.errors import SamerunError
 from samerun.base.records import DIFFERENT, SAME
 from samerun.check.interruption import SIGNALS, Interruption
 from samerun.check.plan import Plan
-from samerun.check.resumption import Parting, parting
+from samerun.check.resumption import Parting, parting, stepping_roles, taken_up_after
 from samerun.check.runner import Run, RunFailed, Runner
 from samerun.check.situation import Situation
+from samerun.record import format as f
+from samerun.record.run import count_of
 
 
 class Runs(Protocol):
@@ -35,23 +37,35 @@ class Resumed:
     step: int
 
     @property
+    def cut(self) -> bool:
+        """Each process ends after `--max-steps`: the resumed run gets further than the whole one."""
+        most = self.whole.plan.watch.max_steps
+        return most is not None and self.whole.steps >= most
+
+    @property
     def anew(self) -> bool:
         """It took up nothing: it made all steps."""
-        return self.run.steps >= self.whole.steps
-
-    def parting(self) -> Parting | None:
-        return parting(self.whole.traces, self.stopped.traces, self.run.traces)
-
-    def shown(self) -> str:
-        text = self.interruption.shown(self.step, self.stopped.steps, self.whole.steps)
-        lost = self.whole.steps - self.stopped.steps - self.run.steps
-        if lost > 0:
-            text += f"; {lost} steps were never made"
-        return text + ("; then it began anew" if self.anew else f"; taken up again behind step {self.behind}")
+        if not self.cut:
+            return self.run.steps >= self.whole.steps
+        return not any(count_of(trace, f.LOAD) for trace in self.run.traces.traces.values())
 
     @property
     def behind(self) -> int:
-        return self.whole.steps - self.run.steps
+        """How many steps of the whole run lie before the first one of the resumed run."""
+        if not self.cut:
+            return self.whole.steps - self.run.steps
+        roles = [*stepping_roles(self.run.traces), "main"]
+        return taken_up_after(self.stopped.traces, self.run.traces, roles[0])
+
+    def parting(self) -> Parting | None:
+        return parting(self.whole.traces, self.stopped.traces, self.run.traces, self.cut)
+
+    def shown(self) -> str:
+        text = self.interruption.shown(self.step, self.stopped.steps, self.whole.steps)
+        lost = 0 if self.cut else self.whole.steps - self.stopped.steps - self.run.steps
+        if lost > 0:
+            text += f"; {lost} steps were never made"
+        return text + ("; then it began anew" if self.anew else f"; taken up again behind step {self.behind}")
 
 
 @dataclass(frozen=True)
@@ -120,9 +134,12 @@ def check_stopped(stopped: Run, whole: Run, interruption: Interruption, step: in
     if stopped.timed_out:
         raise RunFailed("The run that was to be interrupted did not end in time.", stopped, hint="Raise --time-limit.")
     if interruption.signal is not None and stopped.steps < step:
+        hint = f"Name a step from 1 to {whole.steps} with --kill."
+        if step <= whole.steps:
+            hint = "Did it find a checkpoint of an earlier run? It must look in the folder in SAMERUN_CHECKPOINTS only."
         raise RunFailed(
             f"The program was to be ended at step {step}, and made {stopped.steps} steps (in one go: {whole.steps}).",
-            stopped, hint=f"Name a step from 1 to {whole.steps} with --kill.",
+            stopped, hint=hint,
         )  # fmt: skip
     if interruption.signal is None and stopped.exit_code and not stopped.steps:
         raise RunFailed(

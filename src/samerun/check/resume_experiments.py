@@ -6,21 +6,23 @@ Where no single part will do, all are put back; if that helps, those are left ou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from samerun.base.errors import SamerunError
 from samerun.check.attribution import Found, found
 from samerun.check.causes.table import suspects
 from samerun.check.resume import Resumed, Runs, interrupted
 from samerun.check.resumption import Parting
-from samerun.check.runner import RunFailed
 from samerun.check.situation import Situation, Suspect
 from samerun.record import format as f
 from samerun.record import states
 from samerun.record.config import Kept, Replay
 from samerun.record.interceptors.kept_states import PUT_BACK
-from samerun.record.run import Event
+from samerun.record.run import Event, count_of
 from samerun.record.steps import Step
 
 SHOWN = {
@@ -28,6 +30,7 @@ SHOWN = {
     states.OWN: "the program's own generators", states.OPTIMIZER: "the optimizer", states.SCHEDULER: "the scheduler",
     states.SCALER: "the gradient scaler",
 }  # fmt: skip
+RUNNING = (states.OPTIMIZER, states.SCHEDULER, states.SCALER)
 RNG = (states.TORCH, states.NUMPY, states.PYTHON, states.OWN)
 ALL_STATES = 1.5
 """Suspects of a higher rank come after the experiment that puts all states back."""
@@ -43,6 +46,8 @@ class Tried:
     gone: bool = False
     later: bool = False
     more: int = 0
+    taken: tuple[str, ...] = ()
+    """The parts that there was something to put back into."""
 
 
 class Experiments:
@@ -53,21 +58,22 @@ class Experiments:
         self.runs, self.situation, self.resumed = runs, situation, resumed
         self.parting: Parting = situation.parting
         self.tried: dict[tuple[str, ...], Tried] = {}
+        self.folders = 0
 
     def cause(self) -> Found:
         """The cause of the difference, certain if an experiment confirmed it."""
         listed = [s for s in suspects(self.situation) if s.kind.startswith("resume-")]
         stays: list[str] = []
-        for suspect in (s for s in listed if s.rank < ALL_STATES and s.parts):
+        seen = self.saves_and_loads()
+        for suspect in (s for s in listed if seen and s.rank < ALL_STATES and s.parts):
             tried = self.put_back(suspect.parts)
             if tried.gone or (tried.later and set(suspect.parts) <= set(RNG)):
                 return found(confirmed(suspect, suspect.parts, tried), None)
             stays += [part for part in suspect.parts if tried.made and part not in stays]
-        if any(not set(s.parts) & set(stays) for s in listed):
-            needed = self.needed()
-            if needed:
-                return found(self.of_parts(needed, listed), None)
-            stays = list(states.PARTS) if self.put_back(states.PARTS).made else stays
+        needed = self.needed() if seen else ()
+        if needed:
+            return found(self.of_parts(needed, listed), None)
+        stays = list(states.PARTS) if seen and self.put_back(states.PARTS).made else stays
         for suspect in (s for s in listed if s.replay):
             for streams in (False, True):
                 replayed = self.replayed(suspect, streams)
@@ -75,23 +81,28 @@ class Experiments:
                     why = "given the data of the run in one go" + ", and its random generators with them" * streams
                     why += ", the resumed run goes on with the same bits"
                     why += f"; it then makes {replayed.more} steps more" if replayed.more else ""
-                    left = ("with all states put back the difference stays: only the place in the data was lost",)
-                    evidence = (*suspect.evidence, *(left if stays else ()), why)
+                    other = (f"with {named(stays)} put back the difference stays",) if stays else ()
+                    evidence = (*suspect.evidence, *other, why)
                     return found(replace(suspect, evidence=evidence, certain=True), None)
         # Those that an experiment speaks against come last.
         best = min(listed, key=lambda s: (bool(s.parts) and set(s.parts) <= set(stays), s.rank))
-        return found(unconfirmed(best, stays), None)
+        return found(unconfirmed(best, stays, seen), None)
+
+    def saves_and_loads(self) -> bool:
+        """Does the program save and load with torch? Else there is no moment at which something could be put back."""
+        both = ((self.resumed.stopped, f.SAVE), (self.resumed.run, f.LOAD))
+        return all(any(count_of(trace, kind) for trace in run.traces.traces.values()) for run, kind in both)
 
     # --- states put back -----------------------------------------------------------------------------
     def put_back(self, parts: Sequence[str]) -> Tried:
         """Interrupt and resume with these parts of the training's state kept and put back."""
         parts = tuple(part for part in states.PARTS if part in parts)
         if parts not in self.tried:
-            self.tried[parts] = self._put_back(parts)
+            with self.folder() as folder:
+                self.tried[parts] = self._put_back(parts, folder)
         return self.tried[parts]
 
-    def _put_back(self, parts: tuple[str, ...]) -> Tried:
-        folder = self.folder()
+    def _put_back(self, parts: tuple[str, ...], folder: Path) -> Tried:
         plan = self.resumed.whole.plan
         keeping = plan.with_watch(kept=Kept(str(folder), ()))
         giving = plan.with_watch(kept=Kept(str(folder), parts))
@@ -99,21 +110,21 @@ class Experiments:
             again = interrupted(
                 self.runs, self.resumed.whole, self.resumed.interruption, keeping, giving, f"put-back-{folder.name}"
             )
-        except RunFailed:  # it does not run with them: that says nothing
+        except SamerunError:  # it does not run with them: that says nothing
             return Tried(made=False)
         taken = folder / PUT_BACK
-        if not taken.exists() or not set(parts) & set(taken.read_text(encoding="utf-8").split()):
+        took = set(taken.read_text(encoding="utf-8").split()) if taken.exists() else set()
+        if not took & set(parts):
             return Tried(made=False)
-        return self.compared(again)
+        return replace(self.compared(again), taken=tuple(part for part in parts if part in took))
 
     def needed(self) -> tuple[str, ...]:
         """The parts without which the difference comes back, where all together make it go; else none."""
-        if not self.put_back(states.PARTS).gone:
-            return ()
-        left: tuple[str, ...] = states.PARTS
-        for part in states.PARTS:
-            fewer = tuple(each for each in left if each != part)
-            if fewer and self.put_back(fewer).gone:
+        together = self.put_back(states.PARTS)
+        left = together.taken if together.gone else ()
+        for without in (RNG, RUNNING, *((part,) for part in states.PARTS)):
+            fewer = tuple(part for part in left if part not in without)
+            if fewer and fewer != left and self.put_back(fewer).gone:
                 left = fewer
         return left
 
@@ -128,7 +139,10 @@ class Experiments:
     # --- data given again ----------------------------------------------------------------------------
     def replayed(self, suspect: Suspect, streams: bool) -> Tried:
         """The data that the run in one go takes in behind the interruption, given to the resumed run."""
-        folder = self.folder()
+        with self.folder() as folder:
+            return self._replayed(suspect, streams, folder)
+
+    def _replayed(self, suspect: Suspect, streams: bool, folder: Path) -> Tried:
         whole = self.resumed.whole
         place = None if suspect.replay is True else suspect.replay or None
         keep = Replay(str(folder), keep=True, shift=self.parting.shift, place=place)
@@ -142,7 +156,7 @@ class Experiments:
             again = interrupted(
                 self.runs, whole, self.resumed.interruption, whole.plan, whole.plan.with_watch(replay=give), label
             )
-        except RunFailed:
+        except SamerunError:
             return Tried(made=False)
         if not (folder / "given").exists():
             return Tried(made=False)
@@ -150,12 +164,16 @@ class Experiments:
         return replace(tried, gone=tried.gone or bool(tried.more))
 
     # --- both ----------------------------------------------------------------------------------------
-    def folder(self) -> Path:
-        """A new folder for what is kept."""
-        base = self.runs.runner.folder / "kept"
-        folder = base / str(sum(1 for _ in base.iterdir()) + 1 if base.exists() else 1)
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A new folder for what is kept: states and data can be large, and are of no use afterwards."""
+        self.folders += 1
+        folder = self.runs.runner.folder / "kept" / str(self.folders)
         folder.mkdir(parents=True)
-        return folder
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def compared(self, again: Resumed) -> Tried:
         now, before, whole = again.parting(), self.parting, self.resumed.whole
@@ -185,7 +203,10 @@ def confirmed(suspect: Suspect, parts: Sequence[str], tried: Tried) -> Suspect:
     return replace(suspect, evidence=(*suspect.evidence, why), certain=True)
 
 
-def unconfirmed(suspect: Suspect, stays: Sequence[str]) -> Suspect:
+def unconfirmed(suspect: Suspect, stays: Sequence[str], seen: bool) -> Suspect:
+    if not seen:
+        why = "nothing could be put back by way of experiment: the program does not save and load with torch"
+        return replace(suspect, evidence=(*suspect.evidence, why))
     if not stays:
         return suspect
     return replace(suspect, evidence=(*suspect.evidence, f"with {named(stays)} put back the difference stays"))

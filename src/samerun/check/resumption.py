@@ -54,17 +54,23 @@ def stepping_roles(traces: RunTraces) -> list[str]:
     return sorted(roles, key=lambda role: (role != "main", role))
 
 
-def parting(whole: RunTraces, stopped: RunTraces, resumed: RunTraces) -> Parting | None:
+def parting(whole: RunTraces, stopped: RunTraces, resumed: RunTraces, cut: bool = False) -> Parting | None:
     """Where the resumed run differs from the whole one; None where it does not. The main process comes first.
 
     The last steps of both are the same steps. Where they differ, the steps are counted from the checkpoint instead,
-    if the traces tell when it was saved: a run that lost its place may make more steps, or fewer.
+    if the traces tell when it was saved: a run that lost its place may make more steps, or fewer. cut: the runs did
+    not go to their end, so that steps can be counted from the checkpoint alone.
     """
     for role in stepping_roles(whole):
         if role not in resumed.traces:
             continue
         one, other = steps_of(whole.traces[role]), steps_of(resumed.traces[role])
         made = len(steps_of(stopped.traces[role])) if role in stopped.traces else len(one)
+        if cut:
+            found = _of_process(one, other, taken_up_after(stopped, resumed, role), cut)
+            if found is not None:
+                return found
+            continue
         shift = len(one) - len(other)
         found = _of_process(one, other, shift if 0 <= shift <= made else made)
         if found is not None and role in stopped.traces:
@@ -77,6 +83,14 @@ def parting(whole: RunTraces, stopped: RunTraces, resumed: RunTraces) -> Parting
         if found is not None:
             return found
     return None
+
+
+def taken_up_after(stopped: RunTraces, resumed: RunTraces, role: str) -> int:
+    """The steps before the checkpoint that is loaded; where the traces do not tell, all that the stopped run made."""
+    if role not in stopped.traces:
+        return 0
+    saved = saved_after(stopped.traces[role], resumed.traces[role])
+    return len(steps_of(stopped.traces[role])) if saved is None else saved
 
 
 def saved_after(stopped: Trace, resumed: Trace) -> int | None:
@@ -95,7 +109,7 @@ def saved_after(stopped: Trace, resumed: Trace) -> int | None:
     return loaded
 
 
-def _of_process(one: list[Step], other: list[Step], shift: int) -> Parting | None:
+def _of_process(one: list[Step], other: list[Step], shift: int, cut: bool = False) -> Parting | None:
     behind = one[shift:]
     for step, its in zip(behind, other, strict=False):
         if not set(step.differing(its)) - SOFT_LEAVES:
@@ -105,7 +119,7 @@ def _of_process(one: list[Step], other: list[Step], shift: int) -> Parting | Non
         difference = _inside(step, its) or _of_leaf(step, its)
         own = _own_generator_lost(behind[0], other[0])
         return Parting(difference, shift, step, its, (behind[0], other[0]), step is behind[0], lost, own)
-    if len(behind) == len(other):
+    if cut or len(behind) == len(other):
         return None
     ends = [steps[-1].events(f.STEP)[-1] if steps else None for steps in (one, other)]
     more = "a" if len(behind) > len(other) else "b"

@@ -122,6 +122,10 @@ class Search:
                 return self.report(DIFFERENT, *found)
         for variation in resuming:
             searched = resume.search(self, first, self.interruptions)
+            if searched.situation is not None and "rerun" not in self.outcomes:
+                chance = self.by_chance(first)  # a program that differs by itself says nothing of its checkpoints
+                if chance is not None:
+                    return self.rerun_differs(chance, [*held, variation])
             self.settle(variation, searched.outcome, searched.detail)
             if searched.situation is not None and searched.resumed is not None:
                 cause = Experiments(self, searched.situation, searched.resumed).cause()

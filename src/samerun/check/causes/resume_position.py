@@ -58,8 +58,9 @@ def of_update(parting: Parting, file: str, line: int, why: tuple[str, ...]) -> l
 def of_data(parting: Parting, why: tuple[str, ...]) -> list[Suspect]:
     """Other data: the loop that takes them, and the experiment that gives the resumed run those of the other."""
     assert parting.step is not None and parting.its is not None
-    batches = list(zip(parting.step.events(f.BATCH), parting.its.events(f.BATCH), strict=False))
-    other = [one for one, its in batches if one.outputs != its.outputs and one.line]
+    # The resumed run may pass over batches that it has had, so they are laid end to end.
+    batches = list(zip(reversed(parting.step.events(f.BATCH)), reversed(parting.its.events(f.BATCH)), strict=False))
+    other = [one for one, its in reversed(batches) if one.outputs != its.outputs and one.line]
     event = parting.difference.a
     if other:
         first = other[0]

@@ -22,7 +22,8 @@ def resume(plan: Plan, vary: bool) -> Plan:
     program ends by itself.
 
     Compared are the steps behind the interruption with the same steps of the whole run, counted from the end,
-    and what is left in the end.
+    and what is left in the end. Where they differ, further runs find out what was lost: a generator, the optimizer,
+    the scheduler or the scaler is put back after the load, or the resumed run is given the data of the whole one.
     """
     return replace(plan, own_checkpoints=True)
 
