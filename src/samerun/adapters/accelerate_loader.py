@@ -10,14 +10,14 @@ from typing import Any
 
 from accelerate.data_loader import DataLoaderShard
 
+import samerun
 from samerun.base.errors import DataError
-from samerun.data import DataLoader
 
 
 class _KeyedShard(DataLoaderShard):  # type: ignore[misc]
     """accelerate's own loader around one of ours: it moves batches to the device and knows which is the last."""
 
-    def __init__(self, loader: DataLoader[Any], device: Any) -> None:
+    def __init__(self, loader: Any, device: Any) -> None:
         super().__init__(loader.dataset, device=device, batch_size=None)
         self.base_dataloader = loader
         self.dl_state_dict = loader.state_dict()
@@ -35,14 +35,14 @@ class _KeyedShard(DataLoaderShard):  # type: ignore[misc]
         self.dl_state_dict = self.base_dataloader.state_dict()
 
 
-def prepare_loader(accelerator: Any, loader: DataLoader[Any]) -> Any:
+def prepare_loader(accelerator: Any, loader: Any) -> Any:
     """What `accelerator.prepare(loader)` is for other loaders; `prepare` passes it on as it is.
 
         loader = prepare_loader(accelerator, samerun.data.DataLoader(dataset, 32, shuffle=True, shard=True))
 
     Raises DataError if the loader is none of samerun's, or is not shared out to the ranks that there are.
     """
-    if not isinstance(loader, DataLoader):
+    if not isinstance(loader, samerun.data.DataLoader):
         hint = "Pass a samerun.data.DataLoader; others are for accelerator.prepare()."
         raise DataError(f"prepare_loader(): the loader is a {type(loader).__module__}.{type(loader).__name__}.", hint)
     ranks = accelerator.num_processes
