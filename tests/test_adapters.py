@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -14,6 +15,8 @@ from checking import samerun
 from test_architecture import fresh
 
 import samerun as public
+from samerun import data as samerun_data
+from samerun.base.errors import DataError
 from samerun.record.receipt.diff import diff, side_from
 
 TESTS = """
@@ -192,3 +195,108 @@ def test_accelerate(tmp_path: Path) -> None:
             accelerator.log({"loss": loss.item()}, step=step)
         accelerator.end_training()
     same(tmp_path, 2)
+
+
+class Noisy(torch.utils.data.Dataset[Any]):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.randn(4) + random.random(), torch.ones(1)
+
+
+def noisy(**options: Any) -> Any:
+    return samerun_data.DataLoader(Noisy(), 8, shuffle=True, seed=3, **options)
+
+
+@pytest.mark.filterwarnings("ignore")  # the library's own
+def test_lightning_takes_the_loader() -> None:
+    lightning = pytest.importorskip("lightning")
+    seen: list[Any] = []
+
+    class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch: Any, _: Any) -> Any:
+            seen.append(batch[0].clone())
+            return (self.layer(batch[0]) - batch[1]).pow(2).mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+    for workers in (0, 2):
+        lightning.Trainer(
+            max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            num_sanity_val_steps=2, use_distributed_sampler=False,
+        ).fit(Module(), noisy(num_workers=workers), noisy(name="valid"))  # fmt: skip
+    loader = noisy()
+    expected = [batch for _ in range(2) for batch, _ in loader]
+    assert len(seen) == 20 and all(map(torch.equal, seen, expected * 2))
+
+
+@pytest.mark.filterwarnings("ignore")  # the library's own
+def test_accelerate_takes_the_loader() -> None:
+    accelerate = pytest.importorskip("accelerate")
+    from samerun.adapters.accelerate_loader import prepare_loader
+
+    whole = noisy()
+    epochs = [[batch for batch, _ in whole] for _ in range(3)]
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=3)
+    loader = prepare_loader(accelerator, noisy())
+    assert accelerator.prepare(loader) is loader and isinstance(loader, torch.utils.data.DataLoader)
+    model = accelerator.prepare(torch.nn.Linear(4, 1))
+    synced, state = [], {}
+    for epoch in range(2):
+        for step, (batch, _) in enumerate(loader):
+            assert torch.equal(batch, epochs[epoch][step])
+            with accelerator.accumulate(model):
+                synced.append(accelerator.sync_gradients)
+            if (epoch, step) == (1, 2):
+                state = loader.state_dict()
+    assert synced == [False, False, True, False, True] * 2, "the last batch of an epoch is known"
+    resumed = prepare_loader(accelerator, noisy(num_workers=2))
+    resumed.load_state_dict(state)
+    rest = [[batch for batch, _ in resumed] for _ in range(2)]
+    assert [len(part) for part in rest] == [2, 5]
+    assert all(map(torch.equal, rest[0] + rest[1], epochs[1][3:] + epochs[2]))
+    with pytest.raises(DataError, match="shared out to 2 ranks, and accelerate has 1"):
+        prepare_loader(accelerator, noisy(shard=(0, 2)))
+    with pytest.raises(DataError, match=r"is a torch\.utils\.data\.dataloader\.DataLoader"):
+        prepare_loader(accelerator, torch.utils.data.DataLoader(Noisy()))
+
+
+@pytest.mark.filterwarnings("ignore")  # the library's own
+def test_transformers_takes_the_loader(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    from samerun.adapters.accelerate_loader import prepare_loader
+
+    seen: list[Any] = []
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def forward(self, x: Any, labels: Any) -> Any:
+            seen.append(x.clone())
+            return {"loss": (self.layer(x) - labels).pow(2).mean()}
+
+    class Trainer(transformers.Trainer):  # type: ignore[misc, name-defined]
+        def get_train_dataloader(self) -> Any:
+            return prepare_loader(self.accelerator, noisy(collate_fn=named))
+
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), num_train_epochs=2, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True
+    )
+    Trainer(model=Model(), args=arguments).train()
+    loader = noisy()
+    expected = [batch for _ in range(2) for batch, _ in loader]
+    assert len(seen) == 10 and all(map(torch.equal, seen, expected))
+
+
+def named(samples: Any) -> Any:
+    x, labels = torch.utils.data.default_collate(samples)
+    return {"x": x, "labels": labels}

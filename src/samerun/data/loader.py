@@ -128,6 +128,11 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             return self._asked
         return 0 if progress is None else progress.epoch + progress.finished
 
+    @property
+    def ranks(self) -> int:
+        """To how many ranks the order is shared out; 1: every process iterates over everything."""
+        return self._shard[1]
+
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration be this epoch. If a loaded state is in it, from there; else from its beginning."""
         probe = Sequential(0)
