@@ -202,3 +202,14 @@ def test_report_for_people(tmp_path: Path) -> None:
     assert max(len(line.rstrip()) for line in lines) <= 80
     assert "\x1b" not in done.stdout
     assert "control-1" in done.stderr
+
+
+@pytest.mark.exhaustive
+def test_a_varied_run_that_takes_too_long_is_trouble_for_that_variation(tmp_path: Path) -> None:
+    program = "import os, time, torch\nx = torch.ones(2) + 1\n"
+    program += "time.sleep(600 if os.environ.get('PYTHONHASHSEED') == '2' else 0)\n"
+    code, report = check(["--vary", "rerun,hash_seed", "--time-limit", "60", write(tmp_path, program)], tmp_path)
+    assert (code, report["verdict"]) == (0, "same")
+    outcomes = {v["name"]: v for v in report["variations"]}
+    assert outcomes["hash_seed"]["outcome"] == "trouble"
+    assert "did not end in time" in outcomes["hash_seed"]["detail"]

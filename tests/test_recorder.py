@@ -488,13 +488,14 @@ def test_compiled_graphs_count_as_one_operator(tmp_path: Path) -> None:
         def f(x):
             return (x.sin() + 1).cos()
 
-        with torch.no_grad():
+        with torch.no_grad(), torch.random.fork_rng():
             for value in (1.0, 1.0, 2.0):
                 f(torch.full((8,), value))
         """,
         tmp_path,
     )
     assert not outcome.traces.failures
+    assert not outcome.events(f.SEED), "states that torch gives back are no seeds"
     one, two, three = outcome.events(f.OPERATOR, name="compiled graph")
     assert (one.inputs, one.outputs) == (two.inputs, two.outputs)
     assert one.inputs != three.inputs and one.outputs != three.outputs

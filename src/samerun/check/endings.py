@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from samerun.check.runner import Run, RunFailed
+from samerun.record.compare import Difference
 
 
 def must_end_well(run: Run) -> None:
     """Raises RunFailed for a run that failed or took too long though nothing was varied in it."""
-    if run.timed_out:
-        raise RunFailed(
-            f"The program was still running after {run.seconds:.0f} s and was ended.", run,
-            hint="Give it more time (--time-limit), or fewer steps (--max-steps N).",
-        )  # fmt: skip
+    must_end_in_time(run)
     if run.exit_code != 0:
         how = f"ended with exit code {run.exit_code}" if run.exit_code > 0 else f"was ended by signal {-run.exit_code}"
         raise RunFailed(f"The program {how}, before anything was varied.", run, hint="It must run by itself first.")
+
+
+def must_end_in_time(run: Run) -> None:
+    """Raises RunFailed for a run that took too long: what it would have computed is not known."""
+    if run.timed_out:
+        raise RunFailed(
+            f"The program was still running after {run.seconds:.0f} s and was ended ({run.name}).", run,
+            hint="Give it more time (--time-limit), or fewer steps (--max-steps N).",
+        )  # fmt: skip
+
+
+def cut_short(run: Run, difference: Difference | None) -> bool:
+    """Whether a run was ended by the time limit before anything in it differed: only its end is missing."""
+    return run.timed_out and (difference is None or difference.a is None or difference.b is None)
 
 
 def failure_of(run: Run, lead: str = "") -> str:

@@ -19,7 +19,7 @@ from samerun.base.records import (
     Spread,
 )
 from samerun.check import attribution, resume
-from samerun.check.endings import failure_of, must_end_well
+from samerun.check.endings import cut_short, failure_of, must_end_in_time, must_end_well
 from samerun.check.growth import growth
 from samerun.check.interruption import Interruption
 from samerun.check.places import place, relative
@@ -164,6 +164,8 @@ class Search:
         for number in range(2, most + 1):
             again = self.run(plan, f"control-{number}")
             difference = self.difference(first, again)
+            if cut_short(again, difference):
+                must_end_in_time(again)
             self.reruns += 1
             if difference is None:
                 self.finished(again)
@@ -194,7 +196,7 @@ class Search:
             return []
         if len(whole.group) == 1:
             (variation,) = whole.group
-            failed = variation.may_fail and whole.run.failed
+            failed = cut_short(whole.run, whole.difference) or (variation.may_fail and whole.run.failed)
             self.settle(variation, TROUBLE if failed else DIFFERENT, failure_of(whole.run))
             return [] if failed else [whole]
         middle = (len(whole.group) + 1) // 2
@@ -227,7 +229,7 @@ class Search:
             well = [v for v in plain if self.outcomes[v.name].outcome != TROUBLE]
             if len(well) < len(plain):  # a run that cannot be varied in one thing: all the others at once
                 whole = self.together(first, held, well) if well else None
-            if whole is not None and whole.difference is not None:
+            if whole is not None and whole.difference is not None and not cut_short(whole.run, whole.difference):
                 self.notes.append("No single variation makes the difference: only together do they.")
                 names = "+".join(v.name for v in whole.group)
                 found = Situation(names, first, whole.run, whole.difference)
@@ -242,6 +244,8 @@ class Search:
         """Does the control differ by itself, only not every time?"""
         again = self.run(first.plan, "control-again")
         difference = self.difference(first, again)
+        if cut_short(again, difference):
+            must_end_in_time(again)
         self.reruns += 1
         if difference is None:
             return None

@@ -90,3 +90,14 @@ def asked_by_samerun() -> bool:
     while frame is not None and frame.f_code.co_filename.startswith((_RECORD, *_MAPPINGS)):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_HERE)
+
+
+def given_back_by_torch() -> bool:
+    """Whether torch itself puts back a random state that it took before: that seeds nothing.
+
+    `fork_rng`, recomputed activations and compilation do.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return frame is not None and str(frame.f_globals.get("__name__")).startswith("torch.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from xxhash import xxh3_64_intdigest
@@ -77,7 +78,9 @@ def install(recorder: Recorder, random: Any) -> None:
 
     def set_state(original: Any) -> Any:
         def setstate(value: Any) -> None:
-            recorder.host(f.SEED, "python", inputs=seed_bits(value))
+            # The compiler gives back the state it found, from C, as if the user's line did: that seeds nothing.
+            if "torch._dynamo" not in sys.modules or value != get_state():
+                recorder.host(f.SEED, "python", inputs=seed_bits(value))
             original(value)
 
         return setstate

@@ -7,7 +7,7 @@ from typing import Any
 from xxhash import xxh3_64_intdigest
 
 from samerun.record import format as f
-from samerun.record import pins
+from samerun.record import pins, sites
 from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
 
@@ -40,14 +40,16 @@ def install(recorder: Recorder, torch: Any) -> None:
         return seed
 
     def restore(original: Any) -> Any:
-        def set_rng_state(new_state: Any) -> None:
+        def set_rng_state(new_state: Any) -> Any:
+            if sites.given_back_by_torch():
+                return original(new_state)
             recorder.thread.inside += 1
             try:
                 bits = xxh3_64_intdigest(bytes(new_state.cpu().numpy())) if new_state.numel() else 0
             finally:
                 recorder.thread.inside -= 1
             recorder.host(f.SEED, "torch", inputs=bits)
-            original(new_state)
+            return original(new_state)
 
         return set_rng_state
 
