@@ -23,6 +23,12 @@ typedef struct {
     const float *weight, *bias;
 } norm_t;
 
+/* One channel of a batch norm. A weight that is not there is 1: a product with it changes nothing. */
+typedef struct {
+    int training;
+    float weight, mean, rstd, center, slope; /* center, slope: the means of h and of h*y (norms.c) */
+} channel_t;
+
 typedef struct {
     /* Class R (functions/finish.h); y may be x. */
     void (*function[MOST_FUNCTIONS])(const float *x, float *y, int64_t n);
@@ -30,9 +36,12 @@ typedef struct {
     void (*activation)(int activation, const float *x, const float *grad, float *out, int64_t n);
     void (*row)(int function, const float *x, const float *grad, float *out, int64_t n);
     void (*norm_row)(const norm_t *norm, const float *x, float *out, float *mean, float *rstd);
-    /* also the terms of the gradient of the weight, where `terms` is not NULL */
+    /* also the terms of the gradient of the weight, or those added to of_weight and the gradient to of_bias, where
+     * these are not NULL */
     void (*norm_row_backward)(const norm_t *norm, const float *x, const float *grad, float mean, float rstd,
-                              float *out, float *terms);
+                              float *out, float *terms, float *of_weight, float *of_bias);
+    void (*channel_sums)(const channel_t *channel, const float *x, const float *grad, int64_t n, float out[4]);
+    void (*channel_gradient)(const channel_t *channel, const float *x, const float *grad, float *out, int64_t n);
     /* n values of a draw from number `first` (a multiple of 4) on */
     void (*uniform)(uint64_t seed, uint64_t position, int64_t first, float *out, int64_t n);
     void (*normal)(uint64_t seed, uint64_t position, int64_t first, float *out, int64_t n);

@@ -106,7 +106,7 @@ def gradients(function: Callable[..., torch.Tensor], grad: torch.Tensor, *leaves
     return [y.detach(), *torch.autograd.grad(y, wide, grad.double())]
 
 
-@pytest.mark.parametrize("shape", [(4, 5), (3, 2, 33), (7, 4099), (300, 16), (3, 0), (0, 3)])
+@pytest.mark.parametrize("shape", [(4, 5), (3, 2, 33), (7, 4099), (300, 16), (9001, 5), (13000, 3), (3, 0), (0, 3)])
 @pytest.mark.parametrize("affine", [False, True])
 @pytest.mark.parametrize("special", [False, True])
 def test_layer_and_rms_norm(shape: tuple[int, ...], affine: bool, special: bool) -> None:
@@ -141,7 +141,7 @@ def test_group_norm(shape: tuple[int, ...], groups: int) -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("shape", [(30, 4), (5, 4, 7), (3, 4, 32, 33)])
+@pytest.mark.parametrize("shape", [(30, 4), (5, 4, 7), (3, 4, 32, 33), (11, 4, 30, 41), (2, 4, 70, 71)])
 def test_batch_norm(shape: tuple[int, ...], training: bool) -> None:
     x, grad, w, b = values(*shape) + 1, values(*shape, seed=1), values(4, seed=2), values(4, seed=3)
     stats = [values(4, seed=4), values(4, seed=5).abs()]

@@ -21,6 +21,8 @@ Optional = torch.Tensor | None
 
 _norm = library.function("samerun_norm", "vifppppppllll")
 _norm_backward = library.function("samerun_norm_backward", "vipppppppllll")
+_norm_backward_with_weight = library.function("samerun_norm_backward_with_weight", "iippppppppll")
+_channels_backward = library.function("samerun_channels_backward", "iipppppppplll")
 
 
 def _where(x: Optional) -> int:
@@ -110,8 +112,31 @@ def layer_norm_backward(
     """The gradients of x, weight and bias; mean and rstd as `layer_norm` gave them."""
     g, given, w = _wide("layer_norm", grad, x, weight)
     assert g is not None and given is not None
-    out, terms = _rows_backward(g, given, w, mean.reshape(-1), rstd.reshape(-1), math.prod(shape))
-    return out.to(x.dtype), *_over_rows(terms, g, shape, x.dtype)
+    return _rows_with_weight(g, given, w, mean.reshape(-1), rstd.reshape(-1), shape, x.dtype)
+
+
+def _rows_with_weight(
+    grad: torch.Tensor, x: torch.Tensor, weight: Optional, mean: Optional, rstd: torch.Tensor, shape: Sequence[int],
+    dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The gradients of x, weight and bias, where all rows have the same weights. `mean` is None for rms norm."""
+    n = math.prod(shape)
+    if not library.available():
+        out, terms = _rows_backward(grad, x, weight, mean, rstd, n)
+        return out.to(dtype), *_over_rows(terms, grad, shape, dtype)
+    out, of_weight, of_bias = torch.empty_like(x), x.new_empty(tuple(shape)), x.new_empty(tuple(shape))
+    center = torch.zeros_like(rstd) if mean is None else mean
+    done = _norm_backward_with_weight(
+        mean is None, x.data_ptr(), grad.data_ptr(), _where(weight), center.data_ptr(), rstd.data_ptr(),
+        out.data_ptr(), of_weight.data_ptr(), of_bias.data_ptr(), rstd.numel(), n,
+    )  # fmt: skip
+    _check(done, x)
+    return out.to(dtype), of_weight.to(dtype), of_bias.to(dtype)
+
+
+def _check(done: int, x: torch.Tensor) -> None:
+    if not done:
+        raise MemoryError(f"no memory for the sums of a norm of {x.numel()} values")
 
 
 def _over_rows(
@@ -138,8 +163,7 @@ def rms_norm_backward(
     """The gradients of x and weight: h = grad*w, y = x*r, (h - y*mean(h*y)) * r."""
     g, given, w = _wide("rms_norm", grad, x, weight)
     assert g is not None and given is not None
-    out, terms = _rows_backward(g, given, w, None, rstd.reshape(-1), math.prod(shape))
-    return out.to(x.dtype), _over_rows(terms, g, shape, x.dtype)[0]
+    return _rows_with_weight(g, given, w, None, rstd.reshape(-1), shape, x.dtype)[:2]
 
 
 def group_norm(
@@ -214,6 +238,8 @@ def batch_norm_backward(
     """
     g, given, w = _wide("batch_norm", grad, x, weight)
     assert g is not None and given is not None
+    if library.available() and x.numel():
+        return _channels(g, given, w, mean, rstd, training, x.dtype)
     over = [dim for dim in range(x.ndim) if dim != 1]
     y = (given - _per_channel(mean, x)) * _per_channel(rstd, x)
     h = g if w is None else g * _per_channel(w, x)
@@ -223,3 +249,19 @@ def batch_norm_backward(
         h = (h - _per_channel(center, x)) - y * _per_channel(slope, x)
     out = h * _per_channel(rstd, x)
     return out.to(x.dtype), sums.sum(terms, over).to(x.dtype), sums.sum(g, over).to(x.dtype)
+
+
+def _channels(
+    grad: torch.Tensor, x: torch.Tensor, weight: Optional, mean: torch.Tensor, rstd: torch.Tensor, training: bool,
+    dtype: torch.dtype,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """`batch_norm_backward` by the C library."""
+    images, channels = x.shape[:2]
+    out, of_weight, of_bias = torch.empty_like(x), x.new_empty(channels), x.new_empty(channels)
+    center, r = dense(mean, torch.float32), dense(rstd, torch.float32)
+    done = _channels_backward(
+        training, x.data_ptr(), grad.data_ptr(), _where(weight), center.data_ptr(), r.data_ptr(), out.data_ptr(),
+        of_weight.data_ptr(), of_bias.data_ptr(), images, channels, math.prod(x.shape[2:]),
+    )  # fmt: skip
+    _check(done, x)
+    return out.to(dtype), of_weight.to(dtype), of_bias.to(dtype)

@@ -1,0 +1,189 @@
+/* Normalisations and their gradients: the entries for Python. Arrays are float32 and contiguous. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+#include "pool.h"
+#include "portable.h"
+
+typedef struct {
+    norm_t norm;
+    int64_t groups; /* rows i, i + groups, ... share weights */
+    const float *x, *grad, *mean_given, *rstd_given;
+    float *out, *mean, *rstd, *terms, *lanes; /* lanes: of each block of rows SUM_LANES sums for weight and bias */
+    int64_t rows;
+} norm_job_t;
+
+static norm_t of_row(const norm_job_t *job, int64_t i) {
+    norm_t norm = job->norm;
+    const int64_t skipped = i % job->groups * (norm.n / norm.inner);
+    if (norm.weight) norm.weight += skipped;
+    if (norm.bias) norm.bias += skipped;
+    return norm;
+}
+
+static void some_norms(void *given, int64_t from, int64_t to) {
+    const norm_job_t *job = given;
+    for (int64_t i = from; i < to; i++) {
+        const norm_t norm = of_row(job, i);
+        const int64_t at = i * norm.n;
+        samerun_kernels()->norm_row(&norm, job->x + at, job->out + at, job->mean + i, job->rstd + i);
+    }
+}
+
+/* Rows of n values: value j of row i has the weight number (i % groups * n + j) / inner. */
+void samerun_norm(int rms, float eps, const float *x, const float *weight, const float *bias, float *out, float *mean,
+                  float *rstd, int64_t rows, int64_t n, int64_t groups, int64_t inner) {
+    norm_job_t job = {.norm = {rms, eps, n, inner, weight, bias}, .groups = groups, .x = x, .out = out,
+                      .mean = mean, .rstd = rstd};
+    samerun_parallel(rows, 1 + 8192 / (n + 1), some_norms, &job);
+}
+
+static void some_norms_backward(void *given, int64_t from, int64_t to) {
+    const norm_job_t *job = given;
+    for (int64_t i = from; i < to; i++) {
+        const norm_t norm = of_row(job, i);
+        const int64_t at = i * norm.n;
+        samerun_kernels()->norm_row_backward(&norm, job->x + at, job->grad + at, job->mean_given[i],
+                                             job->rstd_given[i], job->out + at, job->terms ? job->terms + at : NULL, NULL, NULL);
+    }
+}
+
+/* `terms`: NULL, or room for the terms that sum to the gradient of the weight. */
+void samerun_norm_backward(int rms, const float *x, const float *grad, const float *weight, const float *mean,
+                           const float *rstd, float *out, float *terms, int64_t rows, int64_t n, int64_t groups,
+                           int64_t inner) {
+    norm_job_t job = {.norm = {rms, 0, n, inner, weight, NULL}, .groups = groups, .x = x, .grad = grad,
+                      .mean_given = mean, .rstd_given = rstd, .out = out, .terms = terms};
+    samerun_parallel(rows, 1 + 8192 / (n + 1), some_norms_backward, &job);
+}
+
+/* Item i: the rows of one lane of one block, whose terms are added in ascending order. */
+static void some_lanes(void *given, int64_t from, int64_t to) {
+    const norm_job_t *job = given;
+    const int64_t n = job->norm.n;
+    for (int64_t i = from; i < to; i++) {
+        float *lane = job->lanes + i * 2 * n;
+        const int64_t first = i / SUM_LANES * SUM_BLOCK, last = first + SUM_BLOCK < job->rows ? first + SUM_BLOCK : job->rows;
+        for (int64_t j = 0; j < 2 * n; j++) lane[j] = ABSENT32;
+        for (int64_t row = first + i % SUM_LANES; row < last; row += SUM_LANES)
+            samerun_kernels()->norm_row_backward(&job->norm, job->x + row * n, job->grad + row * n,
+                                                 job->mean_given[row], job->rstd_given[row], job->out + row * n, NULL,
+                                                 lane, lane + n);
+    }
+}
+
+/* Lines of n values, `step` lines apart: to += from. */
+static void add_line(float *lines, int64_t to, int64_t from, int64_t n) {
+    for (int64_t j = 0; j < n; j++) lines[to * n + j] = lines[to * n + j] + lines[from * n + j];
+}
+
+/* Rows that all have the same n weights and biases, or none: also their gradients. 0 without memory. */
+int samerun_norm_backward_with_weight(int rms, const float *x, const float *grad, const float *weight,
+                                      const float *mean, const float *rstd, float *out, float *of_weight,
+                                      float *of_bias, int64_t rows, int64_t n) {
+    const int64_t blocks = (rows + SUM_BLOCK - 1) / SUM_BLOCK, line = 2 * n;
+    if (rows == 0 || n == 0) {
+        for (int64_t j = 0; j < n; j++) of_weight[j] = of_bias[j] = 0;
+        return 1;
+    }
+    float *lanes = malloc((size_t)(blocks * SUM_LANES * line) * sizeof *lanes);
+    if (!lanes) return 0;
+    norm_job_t job = {.norm = {rms, 0, n, 1, weight, NULL}, .groups = 1, .x = x, .grad = grad, .mean_given = mean,
+                      .rstd_given = rstd, .out = out, .lanes = lanes, .rows = rows};
+    const int64_t rows_of_lane = rows / (blocks * SUM_LANES) + 1;
+    samerun_parallel(blocks * SUM_LANES, 1 + 8192 / (rows_of_lane * (n + 1)), some_lanes, &job);
+    for (int64_t block = 0; block < blocks; block++) {
+        for (int half = SUM_LANES / 2; half; half /= 2)
+            for (int l = 0; l < half; l++)
+                add_line(lanes, block * SUM_LANES + l, block * SUM_LANES + l + half, line);
+        if (block) memcpy(lanes + block * line, lanes + block * SUM_LANES * line, (size_t)line * sizeof *lanes);
+    }
+    for (int64_t left = blocks; left > 1; left = (left + 1) / 2) {
+        for (int64_t pair = 0; pair < left / 2; pair++) {
+            add_line(lanes, 2 * pair, 2 * pair + 1, line);
+            if (pair) memcpy(lanes + pair * line, lanes + 2 * pair * line, (size_t)line * sizeof *lanes);
+        }
+        if (left % 2) memmove(lanes + left / 2 * line, lanes + (left - 1) * line, (size_t)line * sizeof *lanes);
+    }
+    memcpy(of_weight, lanes, (size_t)n * sizeof *lanes);
+    memcpy(of_bias, lanes + n, (size_t)n * sizeof *lanes);
+    free(lanes);
+    return 1;
+}
+
+typedef struct {
+    const float *x, *grad, *weight, *mean, *rstd;
+    float *out, *sums; /* four for each channel and block: sums[(which * channels + channel) * blocks + block] */
+    int64_t images, channels, inner, blocks;
+    int training;
+} channels_job_t;
+
+static channel_t of_channel(const channels_job_t *job, int64_t channel) {
+    return (channel_t){job->training, job->weight ? job->weight[channel] : 1, job->mean[channel],
+                       job->rstd[channel], 0, 0};
+}
+
+/* Item i: one block of one channel, whose values lie in runs of `inner`. */
+static void some_channel_blocks(void *given, int64_t from, int64_t to) {
+    const channels_job_t *job = given;
+    float x[SUM_BLOCK], g[SUM_BLOCK], found[4];
+    for (int64_t i = from; i < to; i++) {
+        const int64_t channel = i / job->blocks, first = i % job->blocks * SUM_BLOCK, all = job->images * job->inner;
+        const int64_t n = all - first < SUM_BLOCK ? all - first : SUM_BLOCK;
+        const float *xs = x, *gs = g;
+        const channel_t it = of_channel(job, channel);
+        for (int64_t done = 0; done < n;) {
+            const int64_t image = (first + done) / job->inner, at = (first + done) % job->inner;
+            const int64_t place = (image * job->channels + channel) * job->inner + at;
+            const int64_t run = job->inner - at < n - done ? job->inner - at : n - done;
+            if (run == n) {
+                xs = job->x + place, gs = job->grad + place;
+                break;
+            }
+            memcpy(x + done, job->x + place, (size_t)run * sizeof *x);
+            memcpy(g + done, job->grad + place, (size_t)run * sizeof *g);
+            done += run;
+        }
+        samerun_kernels()->channel_sums(&it, xs, gs, n, found);
+        for (int which = 0; which < (job->training ? 4 : 2); which++)
+            job->sums[(which * job->channels + channel) * job->blocks + i % job->blocks] = found[which];
+    }
+}
+
+static void some_planes(void *given, int64_t from, int64_t to) {
+    const channels_job_t *job = given;
+    const float count = (float)(job->images * job->inner);
+    for (int64_t i = from; i < to; i++) {
+        const int64_t channel = i % job->channels, at = i * job->inner;
+        channel_t it = of_channel(job, channel);
+        if (job->training) {
+            it.center = job->sums[(2 * job->channels + channel) * job->blocks] / count;
+            it.slope = job->sums[(3 * job->channels + channel) * job->blocks] / count;
+        }
+        samerun_kernels()->channel_gradient(&it, job->x + at, job->grad + at, job->out + at, job->inner);
+    }
+}
+
+/* Batch norm of [images, channels, inner], which is not empty: the gradients of x, weight and bias. 0 without memory. */
+int samerun_channels_backward(int training, const float *x, const float *grad, const float *weight, const float *mean,
+                              const float *rstd, float *out, float *of_weight, float *of_bias, int64_t images,
+                              int64_t channels, int64_t inner) {
+    const int64_t blocks = (images * inner + SUM_BLOCK - 1) / SUM_BLOCK;
+    float *sums = malloc((size_t)(4 * channels * blocks) * sizeof *sums);
+    if (!sums) return 0;
+    channels_job_t job = {x, grad, weight, mean, rstd, out, sums, images, channels, inner, blocks, training};
+    const int64_t values = images * inner < SUM_BLOCK ? images * inner : SUM_BLOCK;
+    samerun_parallel(channels * blocks, 1 + 8192 / values, some_channel_blocks, &job);
+    for (int64_t i = 0; i < (training ? 4 : 2) * channels; i++) {
+        float *mine = sums + i * blocks;
+        BLOCKS_TO_ONE(mine, blocks, PLUS)
+    }
+    for (int64_t c = 0; c < channels; c++) {
+        of_bias[c] = sums[c * blocks];
+        of_weight[c] = sums[(channels + c) * blocks];
+    }
+    samerun_parallel(images * channels, 1 + 8192 / (inner + 1), some_planes, &job);
+    free(sums);
+    return 1;
+}
