@@ -159,8 +159,8 @@ def first_step(cwd: Path, *names: str) -> int:
 
 
 def test_bad_input_to_diff_is_trouble(place: Path, tmp_path: Path) -> None:
-    for words in (["a.json", "missing.json"], ["a.json", "train.py"], ["a.json", str(tmp_path)]):
-        code, record = diff(place, *words)
+    for other in ("missing.json", "train.py", str(tmp_path), "x" * 5000):
+        code, record = diff(place, "a.json", other)
         assert code == 2 and record["said"].startswith("samerun: ")
 
 
@@ -210,6 +210,9 @@ def hostile(place: Path, tmp_path: Path, **changes: Any) -> str:
         ("script", ["/etc/passwd"]),
         ("script", ["link.py"]),
         ("script", ["-c", "print()"]),
+        ("script", ["x" * 5000]),
+        ("script", ["x" * 5000 + "/y.py"]),
+        ("script", ["no\x1b[2J.py"]),
         ("script", ["train.py", "a\0b"]),
         ("script", ["\ud800.py"]),
         ("script", []),
@@ -425,6 +428,8 @@ def test_interrupting_runs_and_listings_fifty_times(plain: Path) -> None:
     [
         (["--receipt", "/nowhere/r.json", "plain.py"], "/nowhere"),
         (["--receipt", "/dev/null", "plain.py"], "regular file"),
+        (["--receipt", "x" * 5000, "plain.py"], "too long"),
+        (["x" * 5000], "no script"),
         (["--trace", "ops", "plain.py"], "--trace ops needs --receipt"),
         (["--key", "k.pem", "plain.py"], "--key needs --receipt"),
     ],

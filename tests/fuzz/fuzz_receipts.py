@@ -155,6 +155,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.plain is None and atheris is None:
         sys.exit("atheris is not installed: pip install atheris, or use --plain N")
+    begun_in = Path.cwd()
     corpus = options.corpus.resolve() if options.corpus is not None else None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -172,7 +173,8 @@ def main() -> None:
         corpus.mkdir(exist_ok=True)
         for number, seed in enumerate(SEEDS):
             (corpus / f"seed-{number}").write_bytes(seed)
-        words = [f"-max_total_time={options.seconds}", "-max_len=100000", "-timeout=20", f"-seed={options.seed + 1}"]
+        words = [f"-artifact_prefix={begun_in}{os.sep}", f"-max_total_time={options.seconds}"]
+        words += [f"-seed={options.seed + 1}", "-max_len=100000", "-timeout=20"]
         words = [sys.argv[0], *words, str(corpus)]
         atheris.Setup(words, lambda data: read_all(data, folder), custom_mutator=mutated)
         atheris.Fuzz()

@@ -40,8 +40,8 @@ def refuse_special(path: Path) -> None:
     """Raises SamerunError unless there is nothing, or a regular file."""
     try:
         mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        return
+    except OSError:
+        return  # not there; or not to be reached, which whoever writes there is told
     if not stat.S_ISREG(mode):
         raise SamerunError(f"{path} is no regular file.", hint="Name a file; it is replaced as a whole.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from dataclasses import dataclass
@@ -59,8 +60,9 @@ def resolve(form: str, words: list[str]) -> Target:
 
 
 def check_script(path: Path) -> None:
-    if not path.exists():
-        near = sorted(p.name for p in path.parent.glob("*.py"))[:8] if path.parent.is_dir() else []
+    # os.path, not Path: a name that is too long is one that is not there
+    if not os.path.exists(path):
+        near = sorted(p.name for p in path.parent.glob("*.py"))[:8] if os.path.isdir(path.parent) else []
         hint = f"In {path.parent or '.'} there are: {', '.join(near)}" if near else "Is the path right?"
         raise SamerunError(f"There is no script {path}.", hint=hint)
     if path.is_dir():

@@ -104,7 +104,7 @@ def _as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str
 
 def _receipt_file(text: str, target: Target) -> Path:
     """The file that is meant. Raises SamerunError before anything runs, where it could not be written."""
-    if text.endswith(os.sep) or Path(text).is_dir():
+    if text.endswith(os.sep) or os.path.isdir(text):
         from samerun.record.receipt.index import new_file
 
         return new_file(Path(text), target.shown)

@@ -92,7 +92,7 @@ def verify(
     from samerun.record.receipt.unmet import unmet
 
     check_writable("--json", json_to)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise SamerunError(f"{path} is a folder.", hint="Name a receipt: a file.")
     recorded = side_from(path)
     assert recorded.receipt is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
@@ -33,7 +34,7 @@ class Side:
 
 def side_from(path: Path) -> Side:
     """A receipt, or a folder of traces. Raises SamerunError for anything else."""
-    if path.is_dir():
+    if os.path.isdir(path):
         if not any(path.glob("*.trace")):
             raise SamerunError(f"{path} is a folder without traces.", hint="Name a receipt, or a folder of one run.")
         return Side(str(path), None, {}, path)

@@ -135,7 +135,7 @@ def _writing(index: sqlite3.Connection) -> Iterator[None]:
 @contextmanager
 def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
     """The index of a folder, in the folder itself. A file that is no index is put aside and made again."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise SamerunError(f"There is no folder {folder}.", hint="Name a folder of receipts.")
     path = folder / NAME
     try:

@@ -55,6 +55,8 @@ def target_of(command: dict[str, Any]) -> Target:
             raise SamerunError(f"There is no command {shown(words[0], 80)} here.", hint=OWN)
         return Target(tuple(words), tuple(words))
     script = _inside(words[0])
+    if not os.path.exists(script):
+        raise SamerunError(f"There is no script {shown(words[0], 80)} here.", hint=OWN)
     check_script(script)
     return Target((sys.executable, *words), tuple(words), str(script.parent))
 
