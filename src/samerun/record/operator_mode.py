@@ -364,9 +364,15 @@ def generator_of(kwargs: Any, tensors: list[Any]) -> Any:
 
 def tell_compiler() -> None:
     """Keep torch.compile from compiling the recorder itself."""
+    leave_alone(OperatorMode.__torch_dispatch__)
+
+
+def leave_alone(*functions: Any) -> None:
+    """torch.compile leaves these functions, and all that they call, as they are."""
     try:
         frames: Any = torch._C._dynamo.eval_frame
         never = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
-        frames.set_code_exec_strategy(OperatorMode.__torch_dispatch__.__code__, never)
+        for function in functions:
+            frames.set_code_exec_strategy(function.__code__, never)
     except (AttributeError, TypeError):
         pass  # another torch: the compiler then takes the recorder for the user's code and gives up on it
