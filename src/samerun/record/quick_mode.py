@@ -18,10 +18,12 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 from samerun.record import digest as d
 from samerun.record import format as f
 from samerun.record import pieces, sites
+from samerun.record.nodes import NODE_RING
 from samerun.record.operator import Operator, flatten
-from samerun.record.operator_mode import NODE_RING, OperatorMode, OperatorTable, _odd_dtypes, isolating, leave_alone
+from samerun.record.operator_mode import OperatorMode, OperatorTable, _odd_dtypes, isolating
 from samerun.record.recorder import Recorder, ThreadState
 from samerun.record.storages import Storage, Storages
+from samerun.record.uncompiled import leave_alone
 from samerun.record.writer import TraceWriter
 
 _watch: Any
@@ -33,7 +35,7 @@ except ImportError:  # it was not built, or for another Python
 
 def digest(tensor: Any) -> bytes:
     """`digest.digest`, quicker where the library is there."""
-    return _watch.digest(tensor) if quick_mode() is not None else d.digest(tensor)  # type: ignore[no-any-return]
+    return _watch.digest(tensor) if quick_mode() is not None else d.digest(tensor)
 
 
 @functools.cache
