@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from watching import Outcome, run
 
 from samerun.record import format as f
 from samerun.record import quick_mode
+from samerun.record.digest import digest
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
@@ -24,6 +26,7 @@ if way == "slow":
     sys.modules["samerun.record._watch"] = None
 runpy.run_path(sys.argv[0], run_name="__main__")
 from samerun.record import quick_mode
+from samerun.record.digest import digest
 assert (quick_mode.quick_mode() is not None) == (way == "quick")
 """
 """Runs a program with or without the C library, whose absence looks like this to Python."""
@@ -34,6 +37,25 @@ pytestmark = pytest.mark.skipif(quick_mode.quick_mode() is None, reason="the C l
 def test_the_library_was_built() -> None:
     """`make setup` builds it, and it knows the torch that is installed."""
     assert quick_mode.quick_mode() is not None
+
+
+def tensors() -> list[torch.Tensor]:
+    wide = torch.randn(300, 200)
+    numbers = torch.randn(3, 4, dtype=torch.complex64)
+    small = [
+        torch.arange(-2, 3).to(kind) for kind in (torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.half)
+    ]
+    return [
+        *small, wide, wide.t(), wide[::2, 5:], wide[3], wide.double(), wide.flatten()[1:], torch.tensor(1.5),
+        torch.zeros(0, 3), numbers, numbers.conj(), numbers.conj().imag, wide.to_sparse(), torch.nn.Parameter(wide),
+        torch.empty(3, device="meta"), torch.ones(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.ones(1).as_strided((1, 1), (7, 9)), torch.ones(1).expand(1000), torch.randn(1 << 20),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("tensor", tensors(), ids=lambda t: f"{t.dtype}-{tuple(t.shape)}-{t.layout}")
+def test_digests_agree(tensor: torch.Tensor) -> None:
+    assert quick_mode.digest(tensor) == digest(tensor)
 
 
 def both(program: str | Path, folder: Path, *arguments: str) -> dict[str, Outcome]:

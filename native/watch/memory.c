@@ -42,22 +42,46 @@ PyObject *entry_of(watcher_t *w, PyObject *tensor) {
     return PyObject_CallMethodOneArg(w->storages, names.of, tensor);
 }
 
+/* What stands for a view that is not contiguous: the content of its memory, and where in it the view lies. */
+static PyObject *value_of_view(PyObject *tensor, PyObject *content, PyObject *known) {
+    PyObject *key = strided_geometry(tensor), *text = NULL, *bytes = NULL, *found = NULL;
+    if (!key) return NULL;
+    if ((found = PyDict_GetItemWithError(known, key))) {
+        Py_INCREF(found);
+    } else if (!PyErr_Occurred() && (text = PyObject_Str(key)) && (bytes = PyUnicode_AsUTF8String(text))) {
+        PyObject *joined = content;
+        Py_INCREF(joined);
+        PyBytes_Concat(&joined, bytes);
+        if (joined && (found = PyObject_CallOneArg(host.xxh3_128_digest, joined)) && PyDict_SetItem(known, key, found))
+            Py_CLEAR(found);
+        Py_XDECREF(joined);
+    }
+    Py_XDECREF(bytes);
+    Py_XDECREF(text);
+    Py_DECREF(key);
+    return found;
+}
+
+static PyObject *value_of_dense(PyObject *tensor, PyObject *known) {
+    PyObject *key = geometry(tensor);
+    if (!key) return NULL;
+    PyObject *found = PyDict_GetItemWithError(known, key);
+    if (found) {
+        Py_INCREF(found);
+    } else if (!PyErr_Occurred() && (found = dense(tensor, key)) && PyDict_SetItem(known, key, found)) {
+        Py_CLEAR(found);
+    }
+    Py_DECREF(key);
+    return found;
+}
+
 PyObject *value_of(watcher_t *w, PyObject *tensor, PyObject *entry) {
-    if (yes(entry, storage_at.ours)) {
-        int contiguous = is_dense(tensor);
-        if (contiguous < 0) return NULL;
-        if (contiguous && yes(entry, storage_at.cpu)) {
-            PyObject *key = geometry(tensor), *known = get(entry, storage_at.known);
-            if (!key) return NULL;
-            PyObject *found = PyDict_GetItemWithError(known, key);
-            if (found) {
-                Py_INCREF(found);
-            } else if (!PyErr_Occurred() && (found = dense(tensor, key)) && PyDict_SetItem(known, key, found)) {
-                Py_CLEAR(found);
-            }
-            Py_DECREF(key);
-            return found;
-        }
+    if (yes(entry, storage_at.ours) && yes(entry, storage_at.cpu)) {
+        PyObject *known = get(entry, storage_at.known), *content = get(entry, storage_at.content);
+        int contiguous = is_dense(tensor), lazy = contiguous ? 0 : is_lazy(tensor);
+        if (contiguous < 0 || lazy < 0) return NULL;
+        if (contiguous) return value_of_dense(tensor, known);
+        if (!lazy && content != Py_None && !yes(entry, storage_at.uninitialised)) return value_of_view(tensor, content, known);
     }
     PyObject *arguments[] = {w->storages, tensor, entry};
     return PyObject_VectorcallMethod(names.value, arguments, 3, NULL);

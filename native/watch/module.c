@@ -19,7 +19,7 @@ static const struct {
 } wanted[] = {
     OBJECT(Tensor), OBJECT(Parameter), OBJECT(strided), OBJECT(odd_dtypes), OBJECT(flatten),
     OBJECT(Storage), OBJECT(UntypedStorage), OBJECT(Operator), OBJECT(ThreadState),
-    OBJECT(xxh3_128_digest), OBJECT(xxh3_64_intdigest), OBJECT(shape_seed), OBJECT(seeds), OBJECT(dense_digest),
+    OBJECT(xxh3_128_digest), OBJECT(xxh3_64_intdigest), OBJECT(shape_seed), OBJECT(seeds), OBJECT(dense_digest), OBJECT(digest),
     OBJECT(graph_task), OBJECT(next_sequence), OBJECT(current_node), OBJECT(grad_enabled), OBJECT(get_num_threads),
     OBJECT(kinds), OBJECT(kind_of), OBJECT(user_kind),
     NUMBER(node_ring), NUMBER(phase_forward), NUMBER(phase_backward), NUMBER(phase_optimizer), NUMBER(phase_between),
@@ -129,6 +129,7 @@ static PyType_Spec watcher_spec = {
 
 static PyMethodDef methods[] = {
     {"setup", setup, METH_O, "Take what the quick way needs to know; once."},
+    {"digest", digest, METH_O, "The digest of a tensor, as `samerun.record.digest.digest` gives it."},
     {"alone", alone, METH_NOARGS, "Borrow no threads from now on."},
     {NULL, NULL, 0, NULL},
 };

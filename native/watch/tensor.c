@@ -11,7 +11,7 @@ typedef struct {
 
 static struct {
     reader_t is_cpu, layout, dtype, is_nested, shape, requires_grad, nbytes;
-    reader_t untyped_storage, is_contiguous, is_neg, is_conj, storage_offset, data_ptr;
+    reader_t untyped_storage, is_contiguous, is_neg, is_conj, storage_offset, stride, data_ptr;
     reader_t cdata, storage_nbytes, weak_ref;
 } of;
 
@@ -59,7 +59,8 @@ int find_descriptors(void) {
         find(&of.requires_grad, tensor, "requires_grad") || find(&of.nbytes, tensor, "nbytes") ||
         find(&of.untyped_storage, tensor, "untyped_storage") || find(&of.is_contiguous, tensor, "is_contiguous") ||
         find(&of.is_neg, tensor, "is_neg") || find(&of.is_conj, tensor, "is_conj") ||
-        find(&of.storage_offset, tensor, "storage_offset") || find(&of.data_ptr, tensor, "data_ptr"))
+        find(&of.storage_offset, tensor, "storage_offset") || find(&of.stride, tensor, "stride") ||
+        find(&of.data_ptr, tensor, "data_ptr"))
         return -1;
     if (find(&of.cdata, storage, "_cdata") || find(&of.storage_nbytes, storage, "nbytes") ||
         find(&of.weak_ref, storage, "_weak_ref"))
@@ -83,11 +84,15 @@ int is_plain(PyObject *tensor) {
     return answer < 0 ? -1 : !answer;
 }
 
+int is_lazy(PyObject *tensor) {
+    int answer = truth(&of.is_neg, tensor);
+    return answer ? answer : truth(&of.is_conj, tensor);
+}
+
 int is_dense(PyObject *tensor) {
     int answer = truth(&of.is_contiguous, tensor);
     if (answer <= 0) return answer;
-    if ((answer = truth(&of.is_neg, tensor))) return answer < 0 ? -1 : 0;
-    answer = truth(&of.is_conj, tensor);
+    answer = is_lazy(tensor);
     return answer < 0 ? -1 : !answer;
 }
 
@@ -107,6 +112,15 @@ PyObject *geometry(PyObject *tensor) {
     Py_XDECREF(offset);
     Py_XDECREF(shape);
     Py_XDECREF(dtype);
+    return key;
+}
+
+PyObject *strided_geometry(PyObject *tensor) {
+    PyObject *plain = geometry(tensor), *stride = plain ? read_off(&of.stride, tensor) : NULL, *key = NULL;
+    if (stride)
+        key = PyTuple_Pack(4, PyTuple_GET_ITEM(plain, 0), PyTuple_GET_ITEM(plain, 1), stride, PyTuple_GET_ITEM(plain, 2));
+    Py_XDECREF(plain);
+    Py_XDECREF(stride);
     return key;
 }
 
@@ -186,6 +200,17 @@ PyObject *dense(PyObject *tensor, PyObject *key) {
     Py_DECREF(data);
 done:
     Py_DECREF(seed);
+    return found;
+}
+
+PyObject *digest(PyObject *module, PyObject *tensor) {
+    (void)module;
+    int usual = is_tensor(tensor) ? is_plain(tensor) : 0;
+    if (usual > 0) usual = is_dense(tensor);
+    if (usual < 0) return NULL;
+    if (!usual) return PyObject_CallOneArg(host.digest, tensor);
+    PyObject *key = geometry(tensor), *found = key ? dense(tensor, key) : NULL;
+    Py_XDECREF(key);
     return found;
 }
 

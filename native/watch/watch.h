@@ -17,7 +17,7 @@
 typedef struct {
     PyObject *Tensor, *Parameter, *strided, *odd_dtypes, *flatten;
     PyObject *Storage, *UntypedStorage, *Operator, *ThreadState;
-    PyObject *xxh3_128_digest, *xxh3_64_intdigest, *shape_seed, *seeds, *dense_digest;
+    PyObject *xxh3_128_digest, *xxh3_64_intdigest, *shape_seed, *seeds, *dense_digest, *digest;
     PyObject *graph_task, *next_sequence, *current_node, *grad_enabled, *get_num_threads;
     PyObject *kinds, *kind_of, *user_kind;
     long node_ring, phase_forward, phase_backward, phase_optimizer, phase_between, event_operator;
@@ -63,13 +63,16 @@ static inline bool is_tensor(PyObject *object) {
 }
 int is_plain(PyObject *tensor); /* of an exact Tensor or Parameter: plain memory of this machine? */
 int is_dense(PyObject *tensor); /* contiguous, and no lazy conjugate or negative */
+int is_lazy(PyObject *tensor);  /* a conjugate or negative that was not computed yet? */
 int requires_grad(PyObject *tensor);
 PyObject *storage_of(PyObject *tensor);
 PyObject *key_of(PyObject *storage);
 PyObject *weak_reference(PyObject *storage);
 PyObject *geometry(PyObject *tensor); /* (offset, shape, dtype) */
+PyObject *strided_geometry(PyObject *tensor); /* (offset, shape, stride, dtype) */
 int fills(PyObject *tensor, PyObject *storage); /* is it all of its memory? */
 PyObject *dense(PyObject *tensor, PyObject *geometry); /* 16 bytes: the digest of a dense tensor on the CPU */
+PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
 void digest_alone(void); /* from now on (in a forked child) no threads are borrowed */
 
 /* --- memory (memory.c): `storages.py` says what it means --------------------------------------------- */

@@ -13,12 +13,10 @@ from samerun.record import digest as d
 from samerun.record import format as f
 from samerun.record import fresh, keep, pins, sites
 from samerun.record.config import WatchConfig
+from samerun.record.nodes import note_nodes, place_of_node
 from samerun.record.operator import Operator, flatten
 from samerun.record.recorder import NOTHING, Recorder, ThreadState
 from samerun.record.storages import Storages
-
-NODE_RING = (1 << 17) - 1
-"""So many autograd nodes back, the line that made a node is remembered."""
 
 Before = tuple[int, int, int, int]
 """Phase and flags, place, digest of the inputs, digest of the scalars."""
@@ -44,7 +42,6 @@ def is_plain(tensor: Any) -> bool:
 _plain_call = torch._ops.OpOverload.__call__
 _random_tag = torch.Tag.nondeterministic_seeded
 _graph_task = torch._C._current_graph_task_id
-_current_node = torch._C._current_autograd_node
 _next_sequence = torch._C._autograd._get_sequence_nr
 _grad_enabled = torch.is_grad_enabled
 _pack = f.EVENT.pack
@@ -116,7 +113,7 @@ class OperatorMode(TorchDispatchMode):
             return func(*args, **kwargs) if kwargs else func(*args)
         if operator.silent:
             if state.sequence != _next_sequence() and _graph_task() == -1:
-                self._note_nodes(state, self._place(state.module))
+                note_nodes(state, self._place(state.module))
             return func(*args, **kwargs) if kwargs else func(*args)
         if operator.empty:
             out = func(*args, **kwargs) if kwargs else func(*args)
@@ -175,23 +172,14 @@ class OperatorMode(TorchDispatchMode):
             frame = frame.f_back
         return 0
 
-    def _note_nodes(self, state: ThreadState, place: int) -> None:
-        """Remember which line made the autograd nodes that are new: their backward belongs to it."""
-        now = _next_sequence()
-        for number in range(max(state.sequence, now - 64), now):
-            state.nodes[number & NODE_RING] = place
-        state.sequence = now
-
     def _phase_and_place(self, state: ThreadState, tensors: list[Any]) -> tuple[int, int]:
         if _graph_task() != -1:
-            node = _current_node()
-            place = state.nodes.get(node._sequence_nr() & NODE_RING, 0) if node is not None else 0
-            return f.BACKWARD, place or self._place(state.module)
+            return f.BACKWARD, place_of_node(state) or self._place(state.module)
         if state.phase == f.OPTIMIZER and state.step_place and not _grad_enabled():
             return f.OPTIMIZER, state.step_place
         place = self._place(state.module)
         if state.sequence != _next_sequence():
-            self._note_nodes(state, place)
+            note_nodes(state, place)
         if state.phase >= 0:
             return state.phase, place
         if state.modules or (_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
@@ -369,13 +357,3 @@ def generator_of(kwargs: Any, tensors: list[Any]) -> Any:
         index = device.index if device.index is not None else torch.cuda.current_device()
         return torch.cuda.default_generators[index]
     return torch.default_generator
-
-
-def tell_compiler(mode: type[OperatorMode]) -> None:
-    """Keep torch.compile from compiling the recorder itself."""
-    try:
-        frames: Any = torch._C._dynamo.eval_frame
-        never = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
-        frames.set_code_exec_strategy(mode.__torch_dispatch__.__code__, never)
-    except (AttributeError, TypeError):
-        pass  # another torch: the compiler then takes the recorder for the user's code and gives up on it

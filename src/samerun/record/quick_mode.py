@@ -18,16 +18,24 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 from samerun.record import digest as d
 from samerun.record import format as f
 from samerun.record import pieces, sites
+from samerun.record.nodes import NODE_RING
 from samerun.record.operator import Operator, flatten
-from samerun.record.operator_mode import NODE_RING, OperatorMode, OperatorTable, _odd_dtypes, isolating
-from samerun.record.recorder import ThreadState
-from samerun.record.storages import Storage
+from samerun.record.operator_mode import OperatorMode, OperatorTable, _odd_dtypes, isolating
+from samerun.record.recorder import Recorder, ThreadState
+from samerun.record.storages import Storage, Storages
+from samerun.record.uncompiled import leave_alone
+from samerun.record.writer import TraceWriter
 
 _watch: Any
 try:
     from samerun.record import _watch  # type: ignore[attr-defined, no-redef]
 except ImportError:  # it was not built, or for another Python
     _watch = None
+
+
+def digest(tensor: Any) -> bytes:
+    """`digest.digest`, quicker where the library is there."""
+    return _watch.digest(tensor) if quick_mode() is not None else d.digest(tensor)
 
 
 @functools.cache
@@ -41,6 +49,12 @@ def quick_mode() -> type[OperatorMode] | None:
         return None
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_watch.alone)
+
+    leave_alone(
+        OperatorMode._after, OperatorMode._failed, Storages.of, Storages.value, Storages.made, Storages.written,
+        Storages.purge, flatten, sites.kind_of, d.shape_seed, d.digest, Recorder.open, TraceWriter.place,
+        TraceWriter.string, TraceWriter.append,
+    )  # fmt: skip
 
     class QuickMode(_watch.Watcher, OperatorMode):  # type: ignore[misc, no-untyped-call]
         def __init__(self, table: OperatorTable) -> None:
@@ -79,6 +93,7 @@ def host() -> SimpleNamespace:
         shape_seed=d.shape_seed,
         seeds=d._seeds,
         dense_digest=d.dense_digest,
+        digest=d.digest,
         graph_task=torch._C._current_graph_task_id,
         next_sequence=torch._C._autograd._get_sequence_nr,
         current_node=torch._C._current_autograd_node,

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from xxhash import xxh3_128_digest
 
-from samerun.record.digest import dense_digest, digest
+from samerun.record.digest import dense_digest
+from samerun.record.quick_mode import digest
 from samerun.record.recorder import NOTHING, Recorder
 from samerun.record.rng_digests import numpy_state_digest, python_state_digest
 

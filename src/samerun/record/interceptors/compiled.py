@@ -15,7 +15,7 @@ def install(recorder: Recorder, output_code: Any) -> None:
     """Wrap the call of a compiled graph."""
     import torch
 
-    from samerun.record.operator_mode import NODE_RING
+    from samerun.record.nodes import place_of_node
 
     kind = output_code.CompiledFxGraph
     call = kind.__call__
@@ -42,13 +42,12 @@ def install(recorder: Recorder, output_code: Any) -> None:
         finally:
             state.inside -= 1
         state.ordinal += 1
-        node = torch._C._current_autograd_node()
-        place = state.nodes.get(node._sequence_nr() & NODE_RING, 0) if node is not None else 0
+        place = place_of_node(state)
         if not place:
             file, line, _ = sites.host_site()
             writer = recorder.writer or recorder.open()
             place = writer.place(file, line, state.module) if writer is not None and line else 0
-        phase = f.FORWARD if node is None else f.BACKWARD
+        phase = f.FORWARD if torch._C._current_autograd_node() is None else f.BACKWARD
         recorder.emit(f.OPERATOR, name="compiled graph", place=place, inputs=before, outputs=after, phase=phase)
         return out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os as real_os
+import os
 import stat
 import sys
 from typing import Any
@@ -22,73 +22,80 @@ MOST_OUTPUTS = 1000
 """So many files that a process wrote are digested at its end."""
 
 
-def install(recorder: Recorder, os: Any) -> None:
+_open, _read, _close = os.open, os.read, os.close  # a program may replace them
+_READABLE = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+
+
+def install(recorder: Recorder, module: Any) -> None:
     """One audit hook: it sees every way of opening a file from Python, whatever library opens it."""
-    open_file, read, close = os.open, os.read, os.close
-    readable = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
     def hook(event: str, arguments: Any) -> None:
-        if event != "open" or recorder.stopped or recorder.thread.inside:
-            return
-        path, mode, flags = arguments
-        if not isinstance(path, (str, bytes)):
-            return
-        name = real_os.fsdecode(path)
-        if name.endswith(_PROGRAM) or name.startswith(_SYSTEM):
-            return
-        writes = mode[:1] not in ("r", "") if mode is not None else isinstance(flags, int) and flags & 3 != os.O_RDONLY
-        if writes or (mode is not None and "+" in mode):
-            if recorder.config.receipt and len(recorder.outputs) < MOST_OUTPUTS and sites.host_site()[1]:
-                recorder.outputs[real_os.path.abspath(name)] = None
-            if writes:
-                return
-        placed = sites.host_site()
-        if not placed[1] or not recorder.due(("file", name, placed[1])):
-            return
-        recorder.thread.inside += 1
-        try:
-            size, value = content(name)
-        except OSError:
-            size, value = 0, NOTHING
-        finally:
-            recorder.thread.inside -= 1
-        recorder.host(f.FILE, "open", aux=name, inputs=size, outputs=value, placed=placed)
-
-    def content(name: str) -> tuple[int, bytes]:
-        """Size and digest of a regular file; other kinds are not touched."""
-        info = real_os.stat(name)
-        if not stat.S_ISREG(info.st_mode):
-            return 0, NOTHING
-        running = xxh3_128()
-        fd = open_file(name, readable)
-        try:
-            if info.st_size <= CONTENT_BYTES:
-                while part := read(fd, CONTENT_BYTES):
-                    running.update(part)
-            else:
-                running.update(real_os.pread(fd, CONTENT_BYTES // 2, 0))
-                running.update(real_os.pread(fd, CONTENT_BYTES // 2, info.st_size - CONTENT_BYTES // 2))
-        finally:
-            close(fd)
-        return info.st_size, running.digest()
-
-    def outputs() -> None:
-        """What was written, as it is now; what is gone again was no output."""
-        recorder.thread.inside += 1
-        try:
-            for name in recorder.outputs:
-                try:
-                    size, value = content(name)
-                except OSError:
-                    continue
-                if value != NOTHING and (writer := recorder.writer or recorder.open()):
-                    recorder.emit(f.OUTPUT, name="open", aux=writer.string(name), inputs=size, outputs=value)
-        finally:
-            recorder.thread.inside -= 1
+        if event == "open" and not recorder.stopped and not recorder.thread.inside:
+            opened(recorder, *arguments)
 
     sys.addaudithook(hook)
-    recorder.at_end.append(outputs)
+    recorder.at_end.append(lambda: record_outputs(recorder))
     recorder.after_fork.append(recorder.outputs.clear)
+
+
+def opened(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
+    """Note a file that the program opens: its content now where it reads, its name where it writes."""
+    if not isinstance(path, (str, bytes)):
+        return
+    name = os.fsdecode(path)
+    if name.endswith(_PROGRAM) or name.startswith(_SYSTEM):
+        return
+    writes = mode[:1] not in ("r", "") if mode is not None else isinstance(flags, int) and flags & 3 != os.O_RDONLY
+    if writes or (mode is not None and "+" in mode):
+        if recorder.config.receipt and len(recorder.outputs) < MOST_OUTPUTS and sites.host_site()[1]:
+            recorder.outputs[os.path.abspath(name)] = None
+        if writes:
+            return
+    placed = sites.host_site()
+    if not placed[1] or not recorder.due(("file", name, placed[1])):
+        return
+    recorder.thread.inside += 1
+    try:
+        size, value = content(name)
+    except OSError:
+        size, value = 0, NOTHING
+    finally:
+        recorder.thread.inside -= 1
+    recorder.host(f.FILE, "open", aux=name, inputs=size, outputs=value, placed=placed)
+
+
+def content(name: str) -> tuple[int, bytes]:
+    """Size and digest of a regular file; other kinds are not touched."""
+    info = os.stat(name)
+    if not stat.S_ISREG(info.st_mode):
+        return 0, NOTHING
+    running = xxh3_128()
+    fd = _open(name, _READABLE)
+    try:
+        if info.st_size <= CONTENT_BYTES:
+            while part := _read(fd, CONTENT_BYTES):
+                running.update(part)
+        else:
+            running.update(os.pread(fd, CONTENT_BYTES // 2, 0))
+            running.update(os.pread(fd, CONTENT_BYTES // 2, info.st_size - CONTENT_BYTES // 2))
+    finally:
+        _close(fd)
+    return info.st_size, running.digest()
+
+
+def record_outputs(recorder: Recorder) -> None:
+    """What was written, as it is now; what is gone again was no output."""
+    recorder.thread.inside += 1
+    try:
+        for name in recorder.outputs:
+            try:
+                size, value = content(name)
+            except OSError:
+                continue
+            if value != NOTHING and (writer := recorder.writer or recorder.open()):
+                recorder.emit(f.OUTPUT, name="open", aux=writer.string(name), inputs=size, outputs=value)
+    finally:
+        recorder.thread.inside -= 1
 
 
 INTERCEPTOR = Interceptor("files", "os", install)

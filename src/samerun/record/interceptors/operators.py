@@ -13,12 +13,13 @@ def install(recorder: Recorder, torch: Any) -> None:
     """Enter the recording mode in this thread; other threads enter it when they start."""
     import torch.utils._python_dispatch as dispatch
 
-    from samerun.record.operator_mode import OperatorMode, OperatorTable, tell_compiler
+    from samerun.record.operator_mode import OperatorMode, OperatorTable
     from samerun.record.quick_mode import mode_of
+    from samerun.record.uncompiled import leave_alone
 
     table = OperatorTable(recorder)
     memory = recorder.config.memory
-    tell_compiler(OperatorMode)
+    leave_alone(OperatorMode.__torch_dispatch__)
 
     def make() -> OperatorMode:
         if recorder.doubling is None:
@@ -29,7 +30,7 @@ def install(recorder: Recorder, torch: Any) -> None:
         from samerun.record.double.doubling import Doubling
         from samerun.record.double.mode import DoubleMode
 
-        tell_compiler(DoubleMode)
+        leave_alone(DoubleMode.__torch_dispatch__)
         recorder.doubling = Doubling(recorder)
 
     def enter() -> None:
