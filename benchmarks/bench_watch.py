@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-WAYS = ("plain", "steps", "ops", "debugmode", "msprobe")
+WAYS = ("plain", "steps", "ops", "double", "debugmode", "msprobe")
 SHOWN = {
     "plain": "not watched",
     "steps": "samerun --trace steps",
     "ops": "samerun --trace ops",
+    "double": "samerun check --double",
     "debugmode": "torch DebugMode: hashes of inputs and outputs, modules, stacks",
     "msprobe": "msProbe mix, md5",
 }
@@ -75,13 +76,17 @@ def work(name: str, way: str) -> None:
 
 def child(name: str, way: str, folder: Path) -> subprocess.Popen[str]:
     environment = dict(os.environ, OMP_NUM_THREADS="2", PYTHONHASHSEED="1")
-    if way in ("steps", "ops"):
+    if way in ("steps", "ops", "double"):
         from samerun.base.launch import bootstrap_folder
         from samerun.record.config import VARIABLE, WatchConfig
 
         traces = folder / f"{name}-{way}"
         traces.mkdir()
-        (traces / "watch.json").write_text(WatchConfig(folder=str(traces), depth=way).to_json())
+        how = WatchConfig(folder=str(traces), depth=way)
+        if way == "double":
+            how = WatchConfig(folder=str(traces), depth="ops", double=2, memory="zeros")
+            environment["MALLOC_PERTURB_"] = "255"
+        (traces / "watch.json").write_text(how.to_json())
         environment[VARIABLE] = str(traces / "watch.json")
         environment["PYTHONPATH"] = os.pathsep.join(
             p for p in (str(bootstrap_folder()), environment.get("PYTHONPATH")) if p

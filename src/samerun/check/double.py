@@ -67,7 +67,7 @@ def variation(executions: int) -> Variation:
 
 def check(search: Search, executions: int) -> CheckReport:
     """Raises RunFailed when the program does not end well."""
-    run = search.run(doubled(search.plan, executions), "double", ("double",))
+    run = search.run(doubled(search.plan, executions), "double")
     search.look_at(run)
     hazards, notes = look(run)
     try:
