@@ -25,16 +25,18 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-WAYS = ("plain", "steps", "receipt", "ops", "debugmode", "msprobe")
+WAYS = ("plain", "steps", "receipt", "ops", "double", "debugmode", "msprobe")
 SHOWN = {
     "plain": "not watched",
     "steps": "samerun --trace steps",
     "receipt": "samerun run --receipt: steps, and what a receipt tells besides",
     "ops": "samerun --trace ops",
+    "double": "samerun check --double",
     "debugmode": "torch DebugMode: hashes of inputs and outputs, modules, stacks",
     "msprobe": "msProbe mix, md5",
 }
@@ -80,14 +82,18 @@ def work(name: str, way: str, threads: str, clock: str) -> None:
 
 def child(name: str, way: str, folder: Path, threads: str, clock: str) -> subprocess.Popen[str]:
     environment = dict(os.environ, OMP_NUM_THREADS=threads, PYTHONHASHSEED="1")
-    if way in ("steps", "receipt", "ops"):
+    if way in ("steps", "receipt", "ops", "double"):
         from samerun.base.launch import bootstrap_folder
         from samerun.record.config import VARIABLE, WatchConfig
 
         traces = folder / f"{name}-{way}"
         traces.mkdir()
-        depth = "ops" if way == "ops" else "steps"
-        config = WatchConfig(folder=str(traces), depth=depth, receipt=way == "receipt")
+        config = WatchConfig(
+            folder=str(traces), depth="ops" if way in ("ops", "double") else "steps", receipt=way == "receipt"
+        )
+        if way == "double":
+            config = replace(config, double=2, memory="zeros")
+            environment["MALLOC_PERTURB_"] = "255"
         (traces / "watch.json").write_text(config.to_json())
         environment[VARIABLE] = str(traces / "watch.json")
         environment["PYTHONPATH"] = os.pathsep.join(

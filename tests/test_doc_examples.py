@@ -13,7 +13,7 @@ import pytest
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = {"random-streams.md": 5, "pytorch-reproducibility.md": 3}
 """Page -> number of its examples, each of which runs in a process of its own."""
-STORIES = {"data.md": 5}
+STORIES = {"data.md": 5, "portable.md": 3}
 """Page -> least number of its examples, which run one after the other: later ones use what earlier ones made."""
 
 

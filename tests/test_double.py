@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,7 @@ if dist.get_rank() == int(os.environ.get("BAD", "-1")):
 dist.destroy_process_group()
 """
     )
-    command = ["--double", "--", "torchrun", "--nproc-per-node", "2", "train.py"]
+    command = ["--double", "--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"]
     code, report = check(command, tmp_path)
     assert (code, report["cause"]) == (0, None), report
     assert any("operators that communicate" in note for note in report["notes"])
@@ -199,3 +200,59 @@ dist.destroy_process_group()
     assert (code, report["cause"]["kind"], report["cause"]["line"]) == (1, "uninitialised-memory", 11)
     (tmp_path / "module.py").write_text("import torch\n(torch.empty(5) + 1).sum()\n")
     assert check(["--double", "-m", "module"], tmp_path)[0] == 1
+
+
+# --- its parts -------------------------------------------------------------------------------------------
+def test_copies_of_views_are_views_of_one_copy() -> None:
+    import torch
+
+    from samerun.record.double.copies import ALIGNMENT, copied, placed
+
+    base = torch.arange(40.0)
+    complexes = torch.randn(3, 2, dtype=torch.complex64)
+    given = [base[3:20:2], base[5:15].view(5, 2).t(), complexes.conj(), torch.empty(0), complexes.conj().imag]
+    copies = copied(given)
+    for tensor in given:
+        copy = copies[id(tensor)]
+        assert torch.equal(copy, tensor) and copy.dtype == tensor.dtype and copy.stride() == tensor.stride()
+        assert tensor.numel() == 0 or copy.data_ptr() != tensor.data_ptr()
+        assert copy.data_ptr() % ALIGNMENT == tensor.data_ptr() % ALIGNMENT
+    one, other = copies[id(given[0])], copies[id(given[1])]
+    one.fill_(-1)
+    assert (other == -1).sum() == 5  # elements 5, 7, ... of both
+    assert base.min() == 0
+    bits = torch.arange(16, dtype=torch.uint8)[1:9]
+    assert torch.equal(placed(bits, torch.arange(99, dtype=torch.uint8).untyped_storage(), 4), torch.arange(5, 13))
+
+
+def test_only_moving_operators_carry_on_what_was_never_written() -> None:
+    import torch
+
+    from samerun.record.double.twins import moves
+
+    ops = torch.ops.aten
+    assert moves(ops.cat.default, ([],), {}) and moves(ops.copy_.default, (), {})
+    assert moves(ops.index_put_.default, (0, 0, 0), {}) and not moves(ops.index_put_.default, (0, 0, 0, True), {})
+    assert moves(ops.scatter_.src, (), {}) and not moves(ops.scatter_.reduce, (), {})
+    assert not moves(ops.add.Tensor, (), {})
+
+
+def test_generators_of_the_program_do_not_move() -> None:
+    import torch
+
+    from samerun.record.double.execution import ZERO, Draws, execute
+    from samerun.record.recorder import ThreadState
+
+    own = torch.Generator().manual_seed(3)
+    for func, args, kwargs in (
+        (torch.ops.aten.randn.default, ([4],), {}),
+        (torch.ops.aten.uniform_.default, (torch.zeros(4),), {"generator": own}),
+        (torch.ops.aten.poisson.default, (torch.ones(4), own), {}),
+    ):
+        draws = Draws(func, args, kwargs, [])
+        first = func(*args, **kwargs)
+        states = torch.get_rng_state(), own.get_state()
+        others = {id(arg): torch.zeros(4) for arg in args if func is torch.ops.aten.uniform_.default}
+        again = execute(func, args, kwargs, others, draws, ThreadState(), ZERO)
+        assert torch.equal(first, again) and draws.undisturbed()
+        assert all(map(torch.equal, states, (torch.get_rng_state(), own.get_state())))

@@ -66,7 +66,13 @@ def variations() -> str:
         A, and each other value is one variation. A difference points to
         [environment-variable](causes.md#environment-variable).
         """
-    return page(head, "Groups:\n\n" + "\n".join(groups), *(variation(each) for each in VARIATIONS), own)
+    double = """
+        ## Nothing
+
+        `--double` varies nothing: it is one run in which every operator is executed twice
+        ([more](double.md)).
+        """
+    return page(head, "Groups:\n\n" + "\n".join(groups), *(variation(each) for each in VARIATIONS), own, double)
 
 
 def variation(each: Variation) -> str:

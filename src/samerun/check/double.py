@@ -73,7 +73,7 @@ def variation(executions: int) -> Variation:
 
 def check(search: Search, executions: int, ignored: Sequence[Ignore] = ()) -> CheckReport:
     """Raises RunFailed when the program does not end well. `ignored`: findings that do not count."""
-    run = search.run(doubled(search.plan, executions), "double", ("double",))
+    run = search.run(doubled(search.plan, executions), "double")
     search.look_at(run)
     hazards, notes = look(run)
     try:

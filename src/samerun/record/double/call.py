@@ -11,7 +11,7 @@ from samerun.record import digest as d
 from samerun.record.double import execution
 from samerun.record.double.copies import copied
 from samerun.record.double.doubling import Doubling
-from samerun.record.double.twins import Twin, moves, view_of
+from samerun.record.double.twins import Twin, may_vary, moves, view_of
 from samerun.record.operator import Operator, flatten
 from samerun.record.recorder import ThreadState
 
@@ -77,7 +77,9 @@ class Call:
                 return "random operators while other threads run"
         for tensor in self.tensors:
             twin = doubling.twins.of(tensor)
-            if twin is not None:
+            if twin is not None and not may_vary(tensor):
+                doubling.twins.drop(tensor.untyped_storage())
+            elif twin is not None:
                 self.tainted.append((tensor, twin))
         twinned = {id(tensor) for tensor, _ in self.tainted}
         if execution.own_memory(self.func):

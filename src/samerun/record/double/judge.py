@@ -11,7 +11,7 @@ from samerun.record.double import finding as found
 from samerun.record.double.call import Call, digests
 from samerun.record.double.doubling import Doubling
 from samerun.record.double.finding import Finding
-from samerun.record.double.twins import Origin, unwritten_used
+from samerun.record.double.twins import Origin, still_fresh, unwritten_used
 from samerun.record.recorder import ThreadState
 
 MORE = 3
@@ -31,12 +31,14 @@ class Judge:
 
     def compare(self) -> None:
         """Execute again and say what differs and why."""
-        call = self.call
         try:
-            second = call.execute(self.state, execution.OTHER)
+            self._compare()
         except Exception as error:
             self._failed(error)
-            return
+
+    def _compare(self) -> None:
+        call = self.call
+        second = call.execute(self.state, execution.OTHER)
         seen = digests(second)
         differing = [at for at, (one, other) in enumerate(zip(self.values, seen, strict=True)) if one != other]
         if (differing or call.pausing) and self._raced(second, differing):
@@ -80,7 +82,12 @@ class Judge:
     # --- memory that nothing wrote -------------------------------------------------------------------
     def _unwritten(self, second: list[Any], differing: list[int]) -> None:
         call, twins = self.call, self.doubling.twins
-        inputs = [(tensor, twin) for tensor, twin in call.tainted if id(tensor) not in map(id, call.written)]
+        written = {id(tensor) for tensor in call.written}
+        inputs = [(tensor, twin) for tensor, twin in call.tainted if id(tensor) not in written]
+        if differing and not all(still_fresh(*each) for each in inputs):
+            for tensor, _ in inputs:
+                twins.drop(tensor.untyped_storage())
+            return
         origin = (inputs or call.tainted)[0][1].origin
         count = len(call.written)
         if call.moves:

@@ -11,6 +11,7 @@ from samerun.record import format as f
 from samerun.record.double import finding as found
 from samerun.record.double import waits
 from samerun.record.double.call import NO_VALUES, Call, digests
+from samerun.record.double.copies import raw
 from samerun.record.double.doubling import Doubling
 from samerun.record.double.finding import Finding
 from samerun.record.double.judge import Judge, unwritten
@@ -67,7 +68,12 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         call = Call(func, operator, args, kwargs)
         flags, call.place = self._phase_and_place(state, call.tensors)
         call.phase = flags & f.PHASE_MASK
-        reason = doubling.reason(func, operator) or call.why_not() or call.prepare(doubling)
+        reason = doubling.reason(func, operator) or call.why_not()
+        if not reason:
+            try:
+                reason = call.prepare(doubling)
+            except (RuntimeError, MemoryError):  # no room for copies
+                reason = f"{operator.name}, whose operands could not be copied"
         if not reason:
             self._look(call)
             call.shared = doubling.witness.begin()
@@ -130,6 +136,8 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             return
         storage = out.untyped_storage()
         if storage.nbytes() > kept:
+            if kept:  # `empty` is filled with zeros already
+                raw(storage, kept, storage.nbytes() - kept).zero_()
             place = self._place(self.state.module)
             self.doubling.looks.of(storage, place)
             self.doubling.twins.fresh(out, place, operator.name.split(".")[1], kept)

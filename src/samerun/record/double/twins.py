@@ -77,7 +77,7 @@ class Twins:
         """Give memory that was just made a twin. The first `kept` bytes of it are known already."""
         storage = tensor.untyped_storage()
         size = storage.nbytes()
-        if not size or not d.is_readable(tensor):
+        if not size or not d.is_readable(tensor) or not may_vary(tensor):
             return
         other = torch.UntypedStorage(size, device=storage.device)  # type: ignore[no-untyped-call]
         raw(other, 0, size).fill_(OTHER_BYTE)
@@ -90,7 +90,9 @@ class Twins:
 
     def add(self, storage: Any, other: Any, origin: Origin) -> None:
         if len(self.twins) > self._purge_at:
-            self.twins = {key: twin for key, twin in self.twins.items() if not twin.weak.expired()}
+            for key, each in list(self.twins.items()):
+                if each.weak.expired():
+                    self.twins.pop(key, None)
             self._purge_at = max(64, 2 * len(self.twins))
         twin = self.twins[storage._cdata] = Twin(storage, other, origin)
         twin.seen = _digest(storage)
@@ -107,7 +109,7 @@ class Twins:
         if not changed and _due(twin, storage.nbytes()):
             changed = _digest(storage) != twin.seen
         if changed:
-            del self.twins[storage._cdata]
+            self.drop(storage)
             return None
         return twin
 
@@ -129,6 +131,19 @@ class Twins:
         mine, others = result.untyped_storage(), other.untyped_storage()
         if mine._cdata not in self.twins and mine.nbytes() == others.nbytes():
             self.add(mine, others, origin)
+
+
+def may_vary(tensor: Any) -> bool:
+    """May an operator be given other elements? On a GPU an index out of range would end the program."""
+    return bool(tensor.is_cpu or tensor.is_floating_point() or tensor.is_complex())
+
+
+def still_fresh(tensor: Any, twin: Twin) -> bool:
+    """Is what differs from the twin what fresh memory was filled with? Else others than operators wrote it."""
+    if twin.origin.inside:
+        return True
+    mine, other = (each.contiguous().flatten().view(torch.uint8) for each in (tensor, view_of(tensor, twin)))
+    return not bool(((mine != other) & (mine != 0)).any())
 
 
 def view_of(tensor: Any, twin: Twin) -> Any:

@@ -26,7 +26,7 @@ class Witness:
         """Memory that others can write from now on."""
         self._shared.pop(id(known), None)
         self._shared[id(known)] = known
-        for key in [key for key, each in self._shared.items() if each.weak.expired()]:
+        for key in [key for key, each in list(self._shared.items()) if each.weak.expired()]:
             self._shared.pop(key, None)
         while len(self._shared) > MOST:
             self._shared.pop(next(iter(self._shared)), None)
