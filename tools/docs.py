@@ -61,10 +61,10 @@ def variations() -> str:
     groups = [f"- `{group}`: " + ", ".join(f"`{v.name}`" for v in VARIATIONS if v.group == group) for group in GROUPS]
     failing = ", ".join(f"`{v.name}`" for v in VARIATIONS if v.may_fail)
     fails = (
-        "A run that fails under a variation is a difference: the program as it is ran to its end. Two things are trouble"
-        " for that variation alone, and leave the verdict to the others: a run that the time limit ended before anything"
-        f" in it differed, and a failure under {failing}, which many programs do not stand for reasons that have nothing"
-        " to do with their values."
+        "A run that fails under a variation is a difference: the program as it is ran to its end. Two things are"
+        " trouble for that variation alone, and leave the verdict to the others: a run that the time limit ended"
+        f" before anything in it differed, and a failure under {failing}, which many programs do not stand for reasons"
+        " that have nothing to do with their values."
     )
     own = """
         ## Your own
@@ -73,7 +73,9 @@ def variations() -> str:
         A, and each other value is one variation. A difference points to
         [environment-variable](causes.md#environment-variable).
         """
-    return page(head, "Groups:\n\n" + "\n".join(groups), *(variation(each) for each in VARIATIONS), own, f"## When a varied run fails\n\n{wrapped(fails)}")
+    told = (variation(each) for each in VARIATIONS)
+    last = f"## When a varied run fails\n\n{wrapped(fails)}"
+    return page(head, "Groups:\n\n" + "\n".join(groups), *told, own, last)
 
 
 def variation(each: Variation) -> str:
