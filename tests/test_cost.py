@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from checking import samerun
+from test_check import running
 from test_report_html import EVIL, Page
 
 from samerun.base.cost_records import Amount, CostReport, OperatorCost, Setting
@@ -118,3 +124,31 @@ def test_an_operator_that_is_not_portable(tmp_path: Path) -> None:
     assert outcomes["plain"]["outcome"] == "measured"
     assert outcomes["portable"]["outcome"] == "stopped"
     assert "histc" in outcomes["portable"]["detail"] and "train.py:9" in outcomes["portable"]["detail"]
+
+
+def test_an_interrupt_leaves_no_child(tmp_path: Path) -> None:
+    mark = f"marked-cost-{os.getpid()}"
+    (tmp_path / "hangs.py").write_text("import time\ntime.sleep(600)\n")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "samerun", "cost", "hangs.py", mark],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)},
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not running(mark, but=process.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 2 and "interrupted" in said
+    assert not running(mark, but=process.pid) and list(temporary.iterdir()) == []
+
+
+@pytest.mark.cuda
+def test_on_a_device(tmp_path: Path) -> None:
+    program = TRAIN.replace("torch.nn.Linear(8, 4)", "torch.nn.Linear(8, 4).cuda()")
+    (tmp_path / "train.py").write_text(program.replace("torch.ones(16, 8)", "torch.ones(16, 8, device='cuda')"))
+    done = samerun(["cost", "--repeat", "1", "--json", "-", "train.py"], tmp_path)
+    plain, deterministic, portable = json.loads(done.stdout)["settings"]
+    assert plain["device_peak"]["median"] > 0 and deterministic["outcome"] == "measured"
+    assert (done.returncode, portable["outcome"]) == (1, "stopped")  # portable kernels are for the CPU

@@ -36,6 +36,7 @@ def eager(folder: Path, program: str) -> tuple[int, dict[str, Any]]:
     return check(["--vary", "rerun", "--eager", "program.py"], folder)
 
 
+@pytest.mark.exhaustive
 def test_what_only_compilation_makes(tmp_path: Path) -> None:
     code, report = eager(tmp_path, PROGRAM)
     assert code == 1
@@ -55,7 +56,6 @@ def test_inside_a_region(tmp_path: Path) -> None:
     assert (report["cause"]["kind"], report["cause"]["line"]) == ("unseeded-torch", 15)
 
 
-@pytest.mark.exhaustive
 def test_a_program_that_compiles_nothing(tmp_path: Path) -> None:
     code, report = eager(tmp_path, "import torch\nprint(torch.ones(3) + 1)\n")
     assert code == 0

@@ -59,6 +59,13 @@ def variations() -> str:
         are they varied one at a time.
         """
     groups = [f"- `{group}`: " + ", ".join(f"`{v.name}`" for v in VARIATIONS if v.group == group) for group in GROUPS]
+    failing = ", ".join(f"`{v.name}`" for v in VARIATIONS if v.may_fail)
+    fails = (
+        "A run that fails under a variation is a difference: the program as it is ran to its end. Two things are"
+        " trouble for that variation alone, and leave the verdict to the others: a run that the time limit ended"
+        f" before anything in it differed, and a failure under {failing}, which many programs do not stand for reasons"
+        " that have nothing to do with their values."
+    )
     own = """
         ## Your own
 
@@ -72,7 +79,9 @@ def variations() -> str:
         `--double` varies nothing: it is one run in which every operator is executed twice
         ([more](double.md)).
         """
-    return page(head, "Groups:\n\n" + "\n".join(groups), *(variation(each) for each in VARIATIONS), own, double)
+    told = (variation(each) for each in VARIATIONS)
+    last = f"## When a varied run fails\n\n{wrapped(fails)}"
+    return page(head, "Groups:\n\n" + "\n".join(groups), *told, own, double, last)
 
 
 def variation(each: Variation) -> str:

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 SCHEMA = 1
+ALREADY = "the program already differs when nothing is varied"
+"""Why a variation was skipped, where that is so."""
 SAME, DIFFERENT, TROUBLE = "same", "different", "trouble"
 EXIT_CODES = {SAME: 0, DIFFERENT: 1, TROUBLE: 2}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from samerun.base.records import (
+    ALREADY,
     DIFFERENT,
     SAME,
     TROUBLE,
@@ -259,7 +260,7 @@ class Search:
             detail += f"; differed in {self.differing} of {self.reruns} repeats"
         self.outcomes["rerun"] = Outcome("rerun", DIFFERENT, detail + failure_of(situation.b, "; "))
         for variation in varying:
-            self.settle(variation, "skipped", "the program already differs when nothing is varied")
+            self.settle(variation, "skipped", ALREADY)
         found = attribution.of_rerun(self, situation, {v.name for v in varying})
         if found is None:  # not the program itself: surroundings that change by themselves, not held so far
             hidden = self.by_itself(situation, varying)

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from samerun.base.records import DIFFERENT, SAME, CheckReport, FirstDifference, Growth, Spread
+from samerun.base.records import ALREADY, DIFFERENT, SAME, CheckReport, FirstDifference, Growth, Spread
 
 INDENT = 2
 CONTEXT = 2
@@ -60,7 +60,7 @@ def is_double(report: CheckReport) -> bool:
 
 def variations(report: CheckReport) -> Table:
     table = Table.grid(padding=(0, 2))
-    skipped = [o for o in report.variations if o.outcome == "skipped"]
+    skipped = [o for o in report.variations if o.outcome == "skipped" and ALREADY in o.detail]
     together = len(skipped) > 1 and report.verdict == DIFFERENT
     for outcome in report.variations:
         if together and outcome in skipped:
