@@ -23,10 +23,10 @@ typedef struct {
     const float *weight, *bias;
 } norm_t;
 
-/* One channel of a batch norm. A weight that is not there is 1: a product with it changes nothing. */
+/* One channel of a batch norm. A weight that is not there is 1 and a bias -0.0, which change nothing. */
 typedef struct {
     int training;
-    float weight, mean, rstd, center, slope; /* center, slope: the means of h and of h*y (norms.c) */
+    float weight, bias, mean, rstd, center, slope; /* center, slope: the means of h and of h*y (norms.c) */
 } channel_t;
 
 typedef struct {
@@ -40,6 +40,7 @@ typedef struct {
      * these are not NULL */
     void (*norm_row_backward)(const norm_t *norm, const float *x, const float *grad, float mean, float rstd,
                               float *out, float *terms, float *of_weight, float *of_bias);
+    void (*channel)(const channel_t *channel, const float *x, float *out, int64_t n);
     void (*channel_sums)(const channel_t *channel, const float *x, const float *grad, int64_t n, float out[4]);
     void (*channel_gradient)(const channel_t *channel, const float *x, const float *grad, float *out, int64_t n);
     /* n values of a draw from number `first` (a multiple of 4) on */

@@ -113,15 +113,16 @@ int samerun_norm_backward_with_weight(int rms, const float *x, const float *grad
 }
 
 typedef struct {
-    const float *x, *grad, *weight, *mean, *rstd;
+    const float *x, *grad, *weight, *bias, *mean, *rstd;
     float *out, *sums; /* four for each channel and block: sums[(which * channels + channel) * blocks + block] */
     int64_t images, channels, inner, blocks;
     int training;
 } channels_job_t;
 
 static channel_t of_channel(const channels_job_t *job, int64_t channel) {
-    return (channel_t){job->training, job->weight ? job->weight[channel] : 1, job->mean[channel],
-                       job->rstd[channel], 0, 0};
+    return (channel_t){.training = job->training, .weight = job->weight ? job->weight[channel] : 1,
+                       .bias = job->bias ? job->bias[channel] : ABSENT32, .mean = job->mean[channel],
+                       .rstd = job->rstd[channel]};
 }
 
 /* Item i: one block of one channel, whose values lie in runs of `inner`. */
@@ -165,6 +166,21 @@ static void some_planes(void *given, int64_t from, int64_t to) {
     }
 }
 
+static void some_normalised(void *given, int64_t from, int64_t to) {
+    const channels_job_t *job = given;
+    for (int64_t i = from; i < to; i++) {
+        const channel_t it = of_channel(job, i % job->channels);
+        samerun_kernels()->channel(&it, job->x + i * job->inner, job->out + i * job->inner, job->inner);
+    }
+}
+
+/* ((x - mean) * rstd) * weight + bias of [images, channels, inner], with one number each for a channel. */
+void samerun_channels(const float *x, const float *weight, const float *bias, const float *mean, const float *rstd,
+                      float *out, int64_t images, int64_t channels, int64_t inner) {
+    channels_job_t job = {x, NULL, weight, bias, mean, rstd, out, NULL, images, channels, inner, 0, 0};
+    samerun_parallel(images * channels, 1 + 8192 / (inner + 1), some_normalised, &job);
+}
+
 /* Batch norm of [images, channels, inner], which is not empty: the gradients of x, weight and bias. 0 without memory. */
 int samerun_channels_backward(int training, const float *x, const float *grad, const float *weight, const float *mean,
                               const float *rstd, float *out, float *of_weight, float *of_bias, int64_t images,
@@ -172,7 +188,7 @@ int samerun_channels_backward(int training, const float *x, const float *grad, c
     const int64_t blocks = (images * inner + SUM_BLOCK - 1) / SUM_BLOCK;
     float *sums = malloc((size_t)(4 * channels * blocks) * sizeof *sums);
     if (!sums) return 0;
-    channels_job_t job = {x, grad, weight, mean, rstd, out, sums, images, channels, inner, blocks, training};
+    channels_job_t job = {x, grad, weight, NULL, mean, rstd, out, sums, images, channels, inner, blocks, training};
     const int64_t values = images * inner < SUM_BLOCK ? images * inner : SUM_BLOCK;
     samerun_parallel(channels * blocks, 1 + 8192 / values, some_channel_blocks, &job);
     for (int64_t i = 0; i < (training ? 4 : 2) * channels; i++) {

@@ -179,6 +179,30 @@ static void with_blocks(const job_t *job, int64_t batch, int64_t row, int64_t ro
     }
 }
 
+/* Few rows: the columns are read where they lie. The results pass through `found`, as they may lie anywhere. */
+static int by_columns(const job_t *job, int64_t batch, int64_t column, int64_t column_end) {
+    const samerun_multiplication *it = job->it;
+    const int64_t m = it->m, columns = column_end - column;
+    float *a = samerun_scratch(SCRATCH_PANELS, (size_t)(m * (it->k + columns)) * sizeof *a), *found = a + m * it->k;
+    if (a == NULL) return 0;
+    const float *from = (const float *)it->a + it->a_batch[batch];
+    float *c = (float *)it->c + it->c_batch[batch];
+    for (int64_t k = 0; k < it->k; k++)
+        for (int64_t i = 0; i < m; i++) a[k * m + i] = from[it->a_rows.offset[i] + it->a_k.offset[k]];
+    job->kernels->thin(a, (int)m, (const float *)it->b + it->b_batch[batch] + it->b_k.offset[0],
+                       it->b_columns.offset + column, columns, it->k, found);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < columns; j++)
+            c[i * it->c_row + it->c_columns.offset[column + j]] = found[i * columns + j];
+    samerun_scratch_done(SCRATCH_PANELS, a);
+    return 1;
+}
+
+static int is_thin(const job_t *job) {
+    const samerun_multiplication *it = job->it;
+    return job->kernels->thin != NULL && it->m <= SAMERUN_THIN && it->k >= LINE && it->b_k.run[0] >= it->k;
+}
+
 static void piece(job_t *job, int64_t number) {
     const samerun_multiplication *it = job->it;
     const samerun_product_kernels *kernels = job->kernels;
@@ -186,6 +210,11 @@ static void piece(job_t *job, int64_t number) {
     int64_t rest = number % (job->row_pieces * job->column_pieces);
     int64_t row = rest / job->column_pieces * job->row_step, column = rest % job->column_pieces * job->column_step;
     int64_t row_end = least(row + job->row_step, it->m), column_end = least(column + job->column_step, it->n);
+    if (is_thin(job)) {
+        if (!by_columns(job, batch, column, column_end)) __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
+        else if (it->bias != NULL) add_bias(job, batch, row, row_end, column, column_end);
+        return;
+    }
     int64_t height = pieces_of(row_end - row, kernels->rows) * kernels->rows;
     int resident = (size_t)(height * it->k) * job->real <= RESIDENT;
     int64_t depth = least(it->k, SAMERUN_BLOCK);

@@ -28,14 +28,22 @@ typedef void samerun_pack(void *dst, const void *base, const samerun_axis *acros
 typedef void samerun_tile(int64_t depth, const void *a, const void *b, void *c, int64_t c_stride, int rows,
                           int columns, int first);
 
+/* Few rows times columns whose k's lie side by side, which are read once and never packed. rows <= SAMERUN_THIN;
+ * a[k * rows + r]; column j of the matrix at b + column[j]; its results (all of k) at result[r * columns + j]. */
+typedef void samerun_thin(const void *a, int rows, const void *b, const int64_t *column, int64_t columns, int64_t k,
+                          void *result);
+enum { SAMERUN_THIN = 4 };
+
 typedef struct {
     int rows, columns; /* of a whole tile */
     samerun_pack *pack_rows, *pack_columns;
     samerun_tile *tile;
+    samerun_thin *thin; /* NULL: none */
 } samerun_product_kernels;
 
 extern const samerun_product_kernels samerun_product_plain_f32, samerun_product_plain_f64;
 #if defined(__x86_64__)
+samerun_thin samerun_thin_f32; /* AVX2 */
 extern const samerun_product_kernels samerun_product_avx2_f32, samerun_product_avx2_f64;
 extern const samerun_product_kernels samerun_product_avx512_f32, samerun_product_avx512_f64;
 #elif defined(__aarch64__)

@@ -60,6 +60,84 @@ static inline __attribute__((always_inline)) WITH void turned_f64(double *dst, i
     _mm256_storeu_pd(dst + 3 * stride, _mm256_permute2f128_pd(q, s, 0x31));
 }
 
+/* Eight k's of eight columns, turned: t[q] has k number q of each. */
+static inline __attribute__((always_inline)) WITH void turn_columns(__m256 t[8], const float *src, const int64_t *column) {
+    __m256 r[8], p[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(src + column[i]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        p[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        p[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) {
+        r[i] = _mm256_shuffle_ps(p[i], p[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(p[i], p[i + 2], 0xEE);
+        r[i + 2] = _mm256_shuffle_ps(p[i + 1], p[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(p[i + 1], p[i + 3], 0xEE);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+}
+
+static inline __attribute__((always_inline)) WITH void thin_rows(const float *a, const float *b, const int64_t *column,
+                                                                 int64_t columns, int64_t size, float *result,
+                                                                 const int rows) {
+    enum { AHEAD = 128 /* floats */ };
+    for (int64_t j = 0; j < columns; j += 8) {
+        int64_t place[8];
+        __m256 total[SAMERUN_THIN] = {_mm256_setzero_ps()};
+        /* Columns that are not there are the last one again, and are not kept. */
+        for (int i = 0; i < 8; i++) place[i] = column[j + i < columns ? j + i : columns - 1];
+        for (int64_t start = 0; start < size; start += SAMERUN_BLOCK) {
+            const int64_t end = start + SAMERUN_BLOCK < size ? start + SAMERUN_BLOCK : size;
+            __m256 sum[SAMERUN_THIN], t[8];
+            int64_t k = start;
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++) sum[r] = _mm256_setzero_ps();
+            for (; k + 8 <= end; k += 8) {
+                if (k % 16 == 0)
+                    for (int i = 0; i < 8; i++) __builtin_prefetch(b + place[i] + k + AHEAD);
+                turn_columns(t, b + k, place);
+#pragma GCC unroll 8
+                for (int q = 0; q < 8; q++)
+#pragma GCC unroll 4
+                    for (int r = 0; r < rows; r++)
+                        sum[r] = _mm256_fmadd_ps(_mm256_set1_ps(a[(k + q) * rows + r]), t[q], sum[r]);
+            }
+            for (; k < end; k++) {
+                float one[8];
+                for (int i = 0; i < 8; i++) one[i] = b[place[i] + k];
+#pragma GCC unroll 4
+                for (int r = 0; r < rows; r++)
+                    sum[r] = _mm256_fmadd_ps(_mm256_set1_ps(a[k * rows + r]), _mm256_loadu_ps(one), sum[r]);
+            }
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; r++) total[r] = start ? _mm256_add_ps(total[r], sum[r]) : sum[r];
+        }
+        for (int r = 0; r < rows; r++) {
+            float found[8];
+            _mm256_storeu_ps(found, total[r]);
+            for (int64_t i = 0; i < 8 && j + i < columns; i++) result[r * columns + j + i] = found[i];
+        }
+    }
+}
+
+WITH void samerun_thin_f32(const void *a, int rows, const void *b, const int64_t *column, int64_t columns, int64_t k,
+                           void *result) {
+    switch (rows) {
+    case 1: thin_rows(a, b, column, columns, k, result, 1); break;
+    case 2: thin_rows(a, b, column, columns, k, result, 2); break;
+    case 3: thin_rows(a, b, column, columns, k, result, 3); break;
+    default: thin_rows(a, b, column, columns, k, result, 4);
+    }
+}
+
+#define THIN samerun_thin_f32
 #define REAL float
 #define VECTOR __m256
 #define LANES 8
@@ -80,6 +158,7 @@ static inline __attribute__((always_inline)) WITH void turned_f64(double *dst, i
 #define f32_kernels samerun_product_avx2_f32
 #include "product_tile.h"
 
+#define THIN NULL
 #define REAL double
 #define VECTOR __m256d
 #define LANES 4

@@ -6,6 +6,7 @@
 
 #define WITH __attribute__((target("avx512f")))
 
+#define THIN samerun_thin_f32
 #define REAL float
 #define VECTOR __m512
 #define LANES 16
@@ -29,6 +30,7 @@ static inline __attribute__((always_inline)) WITH void turned_f32(float *dst, in
 #define f32_kernels samerun_product_avx512_f32
 #include "product_tile.h"
 
+#define THIN NULL
 #define REAL double
 #define VECTOR __m512d
 #define LANES 8

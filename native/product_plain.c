@@ -8,6 +8,7 @@
 #define WRITE(at, value) (*(at) = (value))
 #define PLUS(a, b) ((a) + (b))
 
+#define THIN NULL
 #define REAL float
 #define VECTOR float
 #define LANES 1
@@ -23,6 +24,7 @@
 #define f32_kernels samerun_product_plain_f32
 #include "product_tile.h"
 
+#define THIN NULL
 #define REAL double
 #define VECTOR double
 #define LANES 1

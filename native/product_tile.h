@@ -1,5 +1,5 @@
 /* The tile and the packing of one instruction set and one type. Included with these defined:
- * REAL, VECTOR, LANES, ROWS, TARGET, NAME(x), LOAD, STORE, SPLAT, FMA, ADD, ZERO and, where there is one,
+ * REAL, VECTOR, LANES, ROWS, TARGET, NAME(x), LOAD, STORE, SPLAT, FMA, ADD, ZERO, THIN (or NULL) and, where there is one,
  * TURN(dst, stride, src, offsets): TURN_DEEP consecutive k's of TURN_WIDE rows, turned.
  */
 
@@ -183,8 +183,10 @@ PACK(pack_rows, ROWS)
 PACK(pack_columns, NAME(COLUMNS))
 #undef PACK
 
-const samerun_product_kernels NAME(kernels) = {ROWS, NAME(COLUMNS), NAME(pack_rows), NAME(pack_columns), NAME(tile)};
+const samerun_product_kernels NAME(kernels) = {ROWS, NAME(COLUMNS), NAME(pack_rows), NAME(pack_columns), NAME(tile),
+                                              THIN};
 
+#undef THIN
 #undef REAL
 #undef VECTOR
 #undef LANES

@@ -194,3 +194,16 @@ def test_convolutions_without_images_or_pixels(level: str) -> None:
         products.WEIGHT, torch.empty(0, 3, 8, 8), [4, 3, 3, 3], torch.empty(0, 4, 8, 8), None, *setting
     )
     assert nothing.shape == w.shape and not nothing.any()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(("k", "columns"), [(64, 1), (255, 7), (256, 8), (257, 9), (1000, 33), (4099, 17)])
+def test_few_rows_by_columns_that_lie_side_by_side(level: str, threads: int, rows: int, k: int, columns: int) -> None:
+    """Linear on a few rows, and its mirror image: the weight is read where it lies."""
+    x, w, bias = numbers(2, rows, k), numbers(2, columns, k, seed=1), numbers(2, rows, columns, seed=2)
+    want = reference.product(x.numpy(), w.mT.numpy()) + bias.numpy()
+    assert same_bits(products.multiply(x, w.mT, bias), want)
+    assert same_bits(products.multiply(w, x.mT, bias.mT), want.transpose(0, 2, 1))
+    spread = torch.zeros(2, columns, 2 * k)[:, :, ::2]
+    spread.copy_(w)
+    assert same_bits(products.multiply(x, spread.mT, bias), want)

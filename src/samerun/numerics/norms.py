@@ -22,6 +22,7 @@ Optional = torch.Tensor | None
 _norm = library.function("samerun_norm", "vifppppppllll")
 _norm_backward = library.function("samerun_norm_backward", "vipppppppllll")
 _norm_backward_with_weight = library.function("samerun_norm_backward_with_weight", "iippppppppll")
+_channels = library.function("samerun_channels", "vpppppplll")
 _channels_backward = library.function("samerun_channels_backward", "iipppppppplll")
 
 
@@ -220,6 +221,13 @@ def batch_norm(
         assert running_mean is not None and running_var is not None, "without training the running values are used"
         mean, v = running_mean.float(), running_var.float()
     r = torch.ones_like(v) / (v + torch.full_like(v, eps)).sqrt()
+    if library.available():
+        y, center = torch.empty_like(wide), dense(mean, torch.float32)
+        _channels(
+            wide.data_ptr(), _where(w), _where(b), center.data_ptr(), r.data_ptr(), y.data_ptr(), *x.shape[:2],
+            math.prod(x.shape[2:]),
+        )  # fmt: skip
+        return y.to(x.dtype), mean, r
     y = (wide - _per_channel(mean, x)) * _per_channel(r, x)
     if w is not None:
         y = y * _per_channel(w, x)
@@ -239,7 +247,7 @@ def batch_norm_backward(
     g, given, w = _wide("batch_norm", grad, x, weight)
     assert g is not None and given is not None
     if library.available() and x.numel():
-        return _channels(g, given, w, mean, rstd, training, x.dtype)
+        return _by_channels(g, given, w, mean, rstd, training, x.dtype)
     over = [dim for dim in range(x.ndim) if dim != 1]
     y = (given - _per_channel(mean, x)) * _per_channel(rstd, x)
     h = g if w is None else g * _per_channel(w, x)
@@ -251,7 +259,7 @@ def batch_norm_backward(
     return out.to(x.dtype), sums.sum(terms, over).to(x.dtype), sums.sum(g, over).to(x.dtype)
 
 
-def _channels(
+def _by_channels(
     grad: torch.Tensor, x: torch.Tensor, weight: Optional, mean: torch.Tensor, rstd: torch.Tensor, training: bool,
     dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip

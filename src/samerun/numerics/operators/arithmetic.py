@@ -63,18 +63,33 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
     return torch.add(x, torch.div(times(a, value), b))
 
 
+def _one_temporary(x: Tensor, *others: Tensor) -> bool:
+    """Whether all are of float32 and one shape: then optimizers' steps can be taken in place. Fresh memory is slow."""
+    return x.dtype is torch.float32 and all(each.dtype is x.dtype and each.shape == x.shape for each in others)
+
+
 def addcmul_(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
-    return x.add_(torch.mul(times(a, value), b)) if x.dtype is torch.float32 else x.copy_(addcmul(x, a, b, value=value))
+    if value == 1 or not _one_temporary(x, a, b):
+        return x.copy_(addcmul(x, a, b, value=value))
+    return x.add_(torch.mul(a, value).mul_(b))
 
 
 def addcdiv_(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
-    return x.add_(torch.div(times(a, value), b)) if x.dtype is torch.float32 else x.copy_(addcdiv(x, a, b, value=value))
+    if value == 1 or not _one_temporary(x, a, b):
+        return x.copy_(addcdiv(x, a, b, value=value))
+    return x.add_(torch.mul(a, value).div_(b))
 
 
 @widened
 def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
     """start + weight * (end - start)."""
     return torch.add(start, torch.mul(torch.sub(end, start), weight))
+
+
+def lerp_(start: Tensor, end: Tensor, weight: Any) -> Tensor:
+    if isinstance(weight, Tensor) or not _one_temporary(start, end):
+        return start.copy_(lerp(start, end, weight))
+    return start.add_(torch.sub(end, start).mul_(weight))
 
 
 @widened
@@ -150,6 +165,7 @@ MEMBERS: Members = {
     "aten::addcdiv": addcdiv,
     "aten::addcdiv_": addcdiv_,
     "aten::lerp": lerp,
+    "aten::lerp_": lerp_,
     "aten::addr": addr,
     "aten::arange": arange,
     "aten::linspace": linspace,
