@@ -2,9 +2,11 @@
 
     python benchmarks/bench_data.py [--workers 0,1,2] [--loads image,decode] [--rounds 5] [--loaders torch,samerun]
 
-Two kinds of samples: `image`, a crop and a flip of a 3x32x32 image in memory; `decode`, 200 us of unpacking and
-augmentation, like a small JPEG. Loaders take turns, round by round; printed are the best samples/s of all rounds
-and, without workers, the least CPU time a sample. Loaders that are not installed are left out.
+Kinds of samples: `nothing`, their own index; `tensors`, a TensorDataset; `image`, a crop and a flip of a 3x32x32
+image in memory; `decode`, 200 us of unpacking and augmentation, like a small JPEG. Loaders take turns, round by round;
+printed are the best samples/s of all rounds, and the median over rounds of how much of torch's speed this is: by CPU
+time without workers, where this process alone works, and by the clock with workers. Loaders that are not installed are
+left out.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import importlib.util
 import random
 import shutil
+import statistics
 import tempfile
 import time
 import zlib
@@ -21,14 +24,31 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import samerun.data
 
 BATCH = 128
-SAMPLES = {"image": 12_800, "decode": 2_560}
+SAMPLES = {"nothing": 12_800, "tensors": 12_800, "image": 12_800, "decode": 2_560}
 SLOW = {"grain": 4, "streaming": 4}
 """These see fewer samples: they take much longer."""
+
+
+class Nothing(Dataset[int]):
+    """Draws nothing, so that what is left is the cost of the loader."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def tensors(count: int) -> Dataset[Any]:
+    return TensorDataset(torch.zeros(count, 4), torch.arange(count))
 
 
 class Images(Dataset[tuple[torch.Tensor, int]]):
@@ -66,7 +86,9 @@ class Packed(Dataset[tuple[torch.Tensor, int]]):
         return scaled, index
 
 
-LOADS: dict[str, Callable[[int], Dataset[Any]]] = {"image": Images, "decode": Packed}
+LOADS: dict[str, Callable[[int], Dataset[Any]]] = {
+    "nothing": Nothing, "tensors": tensors, "image": Images, "decode": Packed
+}  # fmt: skip
 Batches = Iterator[Any]
 
 
@@ -142,7 +164,7 @@ def measure(make: Callable[[Any, int], Any], dataset: Any, workers: int, count: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--workers", default="0,1,2")
-    parser.add_argument("--loads", default="image,decode")
+    parser.add_argument("--loads", default="nothing,tensors,image,decode")
     parser.add_argument("--loaders", default=",".join(LOADERS))
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
@@ -150,10 +172,10 @@ def main() -> None:
     asked = [name for name in options.loaders.split(",") if importlib.util.find_spec(LOADERS[name][0])]
     for load in options.loads.split(","):
         # "decode" draws from all three generators
-        names = [name for name in asked if load == "image" or "keyed" not in name]
+        names = [name for name in asked if load != "decode" or "keyed" not in name]
         dataset = LOADS[load](SAMPLES[load])
         for workers in map(int, options.workers.split(",")):
-            best: dict[str, tuple[float, float]] = {}
+            times: dict[str, list[tuple[float, float]]] = {}
             for _ in range(options.rounds):
                 for name in list(names):
                     try:
@@ -163,20 +185,23 @@ def main() -> None:
                         print(f"{name} does not run here: {error!r}")
                         names.remove(name)
                         continue
-                    before = best.get(name, (wall, cpu))
-                    best[name] = min(wall, before[0]), min(cpu, before[1])
-            show(load, workers, best)
+                    times.setdefault(name, []).append((wall, cpu))
+            show(load, workers, times)
     for folder in _folders.values():
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def show(load: str, workers: int, best: dict[str, tuple[float, float]]) -> None:
+def show(load: str, workers: int, times: dict[str, list[tuple[float, float]]]) -> None:
+    """times: (seconds, CPU seconds) a sample, of each round."""
     print(f"\n{load}, {workers} workers\n\n| loader | samples/s | of torch | CPU us/sample | more than torch |")
     print("|---|---|---|---|---|")
-    base = best.get("torch", next(iter(best.values())))
-    for name, (wall, cpu) in best.items():
-        own = f"{cpu * 1e6:.1f} | {(cpu - base[1]) * 1e6:+.1f}" if not workers else "| "
-        print(f"| {name} | {1 / wall:,.0f} | {base[0] / wall:.2f} | {own} |", flush=True)
+    base = times.get("torch", next(iter(times.values())))
+    for name, rounds in times.items():
+        which = 0 if workers else 1
+        ratio = statistics.median(one[which] / own[which] for one, own in zip(base, rounds, strict=False))
+        more = statistics.median(own[1] - one[1] for one, own in zip(base, rounds, strict=False))
+        cpu = f"{min(own[1] for own in rounds) * 1e6:.1f} | {more * 1e6:+.1f}" if not workers else "| "
+        print(f"| {name} | {1 / min(own[0] for own in rounds):,.0f} | {ratio:.2f} | {cpu} |", flush=True)
 
 
 if __name__ == "__main__":

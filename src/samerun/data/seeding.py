@@ -30,8 +30,7 @@ def seeded_one_by_one(keys: Keys, count: int) -> Iterator[None]:
         numpy = _numpy_seed()
     if keys.torch is not None:
         manual_seed = torch.default_generator.manual_seed
-    none = itertools.repeat(0, count)
-    columns = (none if column is None else column for column in keys)
+    columns = (itertools.repeat(0, count) if column is None else column for column in keys)
     for key_p, key_n, key_t in zip(*columns, strict=False):
         python(key_p)
         kept.gauss_next = None
