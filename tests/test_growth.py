@@ -64,8 +64,8 @@ def point(step: int, relative: float, different: int = 2, losses: tuple[float, f
 def test_in_words() -> None:
     spread = Spread(20, ((2, 20),), (), "different", (point(2, 1e-7), point(20, 1e-4, losses=(0.5, 0.501))))
     assert grown(spread) == [
-        "Parameters: after step 2 2 of 4 differ, by up to 3 ulp, relative 1e-07;"
-        " after step 20 2 of 4 differ, by up to 3 ulp, relative 0.0001",
+        "Parameters: after step 2, 2 of 4 differ, by up to 3 ulp, relative 1e-07;"
+        " after step 20, 2 of 4 differ, by up to 3 ulp, relative 0.0001",
         "The difference grows by a factor of 1e+03 over 18 steps",
         "Loss at step 20: 0.5 and 0.501, 0.002 of it apart",
     ]

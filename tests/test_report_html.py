@@ -164,7 +164,7 @@ def test_a_whole_check(tmp_path: Path) -> None:
     assert spread["different"] == [[3, 6]]
     assert [one["step"] for one in spread["growth"]][:2] == [3, 4] and spread["growth"][-1]["step"] == 6
     assert all(one["elements"] == 5 and one["elements_different"] and one["losses"] for one in spread["growth"])
-    assert "Parameters: after step 3 " in done.stdout and "polyline" in page.tags
+    assert "Parameters: after step 3, " in done.stdout and "polyline" in page.tags
     assert "Of 6 optimizer steps differ: 3-6" in done.stdout
 
 

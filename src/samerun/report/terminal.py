@@ -188,7 +188,7 @@ def grown(spread: Spread) -> list[str]:
 
 def apart(point: Growth) -> str:
     """How many parameters differ after a step, and how far."""
-    text = f"after step {point.step} {point.elements_different} of {point.elements} differ"
+    text = f"after step {point.step}, {point.elements_different} of {point.elements} differ"
     if point.max_ulp is not None:
         text += f", by up to {point.max_ulp} ulp" if point.max_ulp < 10**6 else ", by more than a million ulp"
     return text + (f", relative {point.relative:.2g}" if point.relative is not None else "")
