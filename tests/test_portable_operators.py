@@ -452,3 +452,23 @@ def test_every_member_of_the_table_has_run_above() -> None:
     missing = {name for name in {**MEMBERS, **COMPOSED} if name not in SEEN and name.rstrip("_") not in SEEN}
     missing -= {name for name in random.MEMBERS if name.split(".")[0] in SEEN}
     assert not missing
+
+
+@pytest.mark.parametrize("n", [0, 7, 1 << 15, 100_003])
+def test_steps_in_place_have_the_bits_of_those_that_are_not(n: int) -> None:
+    """Taken in chunks where memory allows it: also of one tensor with itself, with strides, and overlapping."""
+    a, b, c = (real(max(n, 1), seed=seed)[:n].float() for seed in (1, 2, 3))
+    b = b.abs() + 0.1
+    with samerun.portable():
+        for name, given in (("addcmul", (b, c)), ("addcdiv", (c, b))):
+            in_place, other = getattr(a.clone(), name + "_"), getattr(torch, name)
+            assert torch.equal(in_place(*given, value=-0.3), other(a, *given, value=-0.3))
+            mine, copy = b.clone(), b.clone()
+            assert torch.equal(getattr(mine, name + "_")(mine, mine, value=0.7), other(b, copy, copy, value=0.7))
+        assert torch.equal(a.clone().lerp_(b, 0.1), torch.lerp(a, b, 0.1))
+        spread = a.repeat_interleave(2)
+        spread[::2].lerp_(b, 0.1)
+        assert torch.equal(spread[::2], torch.lerp(a, b, 0.1)) and torch.equal(spread[1::2], a)
+        behind = a.clone()
+        behind[1:].lerp_(behind[:-1], 0.5)
+        assert torch.equal(behind[1:], torch.lerp(a[1:], a[:-1], 0.5))
