@@ -178,6 +178,17 @@ def test_verify_runs_nothing_unless_told_to(place: Path) -> None:
     assert (place / "model.pt").stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize("words", [["diff", "a.json", "b.json"], ["diff", "a.json", "late.json"], ["verify", "a.json"]])
+def test_a_reader_that_goes_away_is_trouble_and_no_verdict(words: list[str], place: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "samerun", *words], cwd=place, stdout=write, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+
+
 def test_verify_says_same_and_the_tier(place: Path) -> None:
     code, record, _ = verify(place, "--yes", "b.json")
     assert (code, record["verdict"], record["ran"], record["tier"]["name"]) == (0, "same", True, "T0")

@@ -138,11 +138,10 @@ def check(
         else:
             report = eager.hint(answer(search, ignored, mend))
         if not quiet and json_to != "-":
-            from rich.console import Console
-
+            from samerun.report.console import Console
             from samerun.report.terminal import show
 
-            show(report, Console(highlight=False, soft_wrap=False))
+            show(report, Console())
         if json_to is not None:
             write_result("--json", json_to, to_json(report, __version__))
         if html_to is not None:

@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console
-
 from samerun.base.program_command import write_result
+from samerun.report.console import Console
 
 
 def answer(record: dict[str, Any], show: Callable[[dict[str, Any], Console], None], json_to: str | None,
@@ -19,6 +18,6 @@ def answer(record: dict[str, Any], show: Callable[[dict[str, Any], Console], Non
     be written.
     """
     if not quiet and json_to != "-":
-        show(record, Console(highlight=False))
+        show(record, Console())
     if json_to is not None:
         write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
