@@ -261,6 +261,31 @@ def test_the_watch_sees_a_kernel_that_does() -> None:
         torch.zeros(3).cumsum(0)
 
 
+# What the table leaves to torch.
+
+
+def test_other_arguments_go_to_torchs_own_kernel_whole() -> None:
+    numbers = torch.arange(6).view(2, 3)
+    with stand_in(BY_NAME["cumsum"]) as calls:
+        assert torch.cumsum(numbers, 1).tolist() == [[0, 1, 3], [3, 7, 12]]
+        out = torch.empty(2, 3, dtype=torch.int64)
+        assert torch.cumsum(numbers, dim=0, dtype=torch.int64, out=out) is out and out.tolist() == [
+            [0, 1, 2],
+            [3, 5, 7],
+        ]
+        assert numbers.clone().cumsum_(1)[0].tolist() == [0, 1, 3]
+    assert not sum(calls.values())
+    with stand_in(BY_NAME["bincount"]) as calls:
+        assert torch.bincount(torch.tensor([1, 1]), minlength=3).tolist() == [0, 2, 0] and not sum(calls.values())
+    with stand_in(BY_NAME["scatter_reduce_prod"]) as calls:
+        index, values = torch.tensor([0, 0]), torch.tensor([2.0, 5.0])
+        assert torch.ones(1).scatter_reduce(0, index, values, "amax", include_self=False).tolist() == [5]
+        assert torch.nn.functional.embedding_bag(torch.tensor([[0, 0]]), torch.ones(1, 2), mode="sum").tolist() == [
+            [2, 2]
+        ]
+    assert not sum(calls.values())
+
+
 # Bad input.
 
 
