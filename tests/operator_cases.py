@@ -320,21 +320,6 @@ def reductions(draw: Inputs) -> list[Tensor]:
     return out
 
 
-@case("index_put")
-def indexed(draw: Inputs) -> list[Tensor]:
-    """The gradient of indexing, crowded, and what the user writes himself."""
-    rows, pairs = draw.randint(-17, 17, 400, 7), (draw.randint(-17, 17, 400, 7), draw.randint(-6, 6, 7))
-    x, many = draw.randn(17, 6, 5), draw.randint(0, 9, 10000)
-    return [
-        *draw.gradients(lambda y: y[rows], x),
-        *draw.gradients(lambda y: y[pairs], x),
-        draw.randn(9, 3).index_put_((many,), draw.randn(3), accumulate=True),
-        draw.randn(9, 3).index_put_((many,), draw.randn(10000, 3), accumulate=True),
-        draw.randn(9).index_put_((many,), draw.randn(10000), accumulate=True),
-        *draw.gradients(lambda y: y[:, rows % 6], x),  # torch's own
-    ]
-
-
 @case("resize_quantized")
 def resized(draw: Inputs) -> list[Tensor]:
     packed = torch.quantize_per_tensor(torch.randn(3, 4), 0.1, 3, torch.qint8)

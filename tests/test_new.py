@@ -147,7 +147,7 @@ def test_wrong_arguments(tree: Path, arguments: list[str], capsys: pytest.Captur
 
 
 def test_an_unknown_kind(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kinds = "variation, cause, interceptor, seed, switch"
+    kinds = "variation, cause, interceptor, seed, switch, operator"
     refused(tree, ["rule", NAME], capsys, f"there is no kind 'rule'. There are: {kinds}.")
 
 

@@ -1,4 +1,4 @@
-"""Write the pages that are made from the tables: causes, variations and switches.
+"""Write the pages that are made from the tables: causes, variations, switches and operators.
 
 python tools/docs.py            write them
 python tools/docs.py --check    exit 1 when they are out of date
@@ -16,6 +16,8 @@ from samerun.check.causes.table import CAUSES
 from samerun.check.plan import Variation
 from samerun.check.variations.locale import other_locale
 from samerun.check.variations.table import GROUPS, VARIATIONS
+from samerun.control.operators.declare import Operator
+from samerun.control.operators.table import OPERATORS
 from samerun.control.switches.switch import Switch, Variable, only_recorded
 from samerun.control.switches.table import SWITCHES
 
@@ -125,6 +127,45 @@ def variable(each: Variable) -> str:
     return wrapped(f"- `{each.name}`, valid: {each.values}")
 
 
+def operators() -> str:
+    """Every deterministic operator, in the order of torch's own list."""
+    head = """
+        # Deterministic operators
+
+        In its deterministic mode torch refuses a number of operators ("... does not have a deterministic
+        implementation"), most of them on CUDA, where they add in the order in which threads happen to arrive. Under
+        `samerun.deterministic()` and `samerun run` they just work, and give the same bits on every run (tier T0):
+        kernels of samerun stand in for torch's in its dispatcher, in every thread, as long as the mode holds. User
+        code does not change. Whether they are in force is the switch
+        [deterministic_operators](switches.md#deterministic_operators).
+
+        They are written in torch itself, of operators that write every memory cell once: gathers, sorts, sums of
+        whole tensors. float16 and bfloat16 are added up in float32. Of several values written to one cell, the last
+        one stays. Those that sort wait for the device, so a CUDA graph cannot capture them. A program that calls
+        `torch.use_deterministic_algorithms(False)` has torch's own kernels from there on.
+
+        **What was measured.** On the CPU, with torch 2.13: every operator against torch's own (the same bits where
+        nothing is added up, else within 2e-5 in float32 and 1e-12 in float64), its gradient against differences, and
+        repeats with two threads. No CUDA device was at hand: what the kernels are made of is checked operator by
+        operator, and tests for a device are in the tree; times on one are what `benchmarks/bench_cuda.py` prints.
+
+        Torch itself has deterministic algorithms, which the mode turns on, for index_add, index_copy, scatter,
+        scatter_add, scatter_reduce with sums and means, index_put on CUDA, the gradients of gather, index_select and
+        repeat_interleave, convolution, and sparse-dense bmm. Attention has a [switch](switches.md#sdpa).
+        """
+    listed = "\n".join(f"- [{each.name}](#{each.name}): {each.what}" for each in OPERATORS)
+    return page(head, listed, *(operator(each) for each in OPERATORS))
+
+
+def operator(each: Operator) -> str:
+    keys = [key for key in ("CUDA", "CPU", "QuantizedCPU") if any(key in kernel.keys for kernel in each.kernels)]
+    names = ", ".join(f"`{overload}`" for kernel in each.kernels for overload in kernel.overloads)
+    names = ", ".join(dict.fromkeys(names.split(", ")))
+    parts = [each.what, f"**Method:** {each.method}", f"**Cost:** {each.cost}"]
+    parts.append(f"In place of {names}, on {' and '.join(keys)}.")
+    return "\n\n".join([f"## {each.name}", *map(wrapped, parts)])
+
+
 def page(*parts: str) -> str:
     return "\n\n".join([MADE, *(textwrap.dedent(part).strip() for part in parts)]) + "\n"
 
@@ -133,7 +174,12 @@ def wrapped(text: str) -> str:
     return textwrap.fill(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-PAGES = {"docs/causes.md": causes, "docs/variations.md": variations, "docs/reference/switches.md": switches}
+PAGES = {
+    "docs/causes.md": causes,
+    "docs/variations.md": variations,
+    "docs/reference/switches.md": switches,
+    "docs/reference/operators.md": operators,
+}
 
 
 def out_of_date(root: Path = ROOT) -> list[str]:

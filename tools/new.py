@@ -5,6 +5,7 @@
     python tools/new.py interceptor some_module
     python tools/new.py seed some_library
     python tools/new.py switch some_knob
+    python tools/new.py operator some_operator
 
 Exit code 2, and nothing written, for a name that is taken or is no name.
 """
@@ -271,6 +272,58 @@ def test_words_are_filled_in() -> None:
     assert not SWITCH.what.isupper() and not SWITCH.why.isupper()
 '''
 
+OPERATOR = '''"""THE OPERATOR, in one line."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from samerun.control.operators.declare import Kernel, Operator
+
+
+def compute(self: Tensor) -> Tensor:
+    """What the functional overload takes and gives; of operators that write every cell once."""
+    return self
+
+
+OPERATOR = Operator(
+    "NAME",
+    (),
+    "WHAT TORCH REFUSES OF IT, IN ONE SENTENCE.",
+    "HOW IT IS COMPUTED.",
+    "ITS COST IN TIME AND MEMORY.",
+    (Kernel(compute, ("NAME", "NAME.out")),),
+)
+'''
+
+OPERATOR_TEST = '''"""What the operator `NAME` must prove."""
+
+import pytest
+
+from samerun.control.operators.NAME import OPERATOR
+from samerun.control.operators.table import OPERATORS
+
+
+def test_it_stands_in_the_table() -> None:
+    assert OPERATOR in OPERATORS
+
+
+def test_it_is_that_of_torch_and_repeats() -> None:
+    pytest.fail("enter cases in tests/operator_cases.py: crowded, odd, empty, strided, with NaN")
+
+
+def test_its_gradient() -> None:
+    pytest.fail("enter in GRADIENTS of tests/test_operators_table.py what has one, or say why there is none")
+
+
+def test_on_a_device() -> None:
+    pytest.fail("enter a program in tests/zoo_cuda, and a line in benchmarks/bench_cuda.py")
+
+
+def test_words_are_filled_in() -> None:
+    assert not any(words.isupper() for words in (OPERATOR.what, OPERATOR.method, OPERATOR.cost))
+'''
+
 KINDS = {
     "variation": Kind("check/variations", "VARIATIONS", "VARIATION", "Variation", VARIATION, VARIATION_TEST,
                       "add it to the help of `samerun check`, run python tools/docs.py"),
@@ -281,6 +334,8 @@ KINDS = {
                  "give tests/test_seeds.py a way to draw from it"),
     "switch": Kind("control/switches", "SWITCHES", "SWITCH", "Switch", SWITCH, SWITCH_TEST,
                    "give tests/test_switches.py a way to set it, run python tools/docs.py"),
+    "operator": Kind("control/operators", "OPERATORS", "OPERATOR", "Operator", OPERATOR, OPERATOR_TEST,
+                     "give tests/operator_cases.py cases, run python tools/docs.py"),
 }  # fmt: skip
 
 

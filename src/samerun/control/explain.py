@@ -59,7 +59,8 @@ def _note(operator: str, trace: TracebackType | None) -> str:
     inner = [frame for frame, _ in steps]
     told += forward(operator, inner[inner.index(own[-1][0]) + 1 :] if own else inner)
     told.append(
-        "Use another operator there. Where other bits do no harm, allow it around this call:"
+        "Neither torch nor samerun computes it in a fixed order: use another operator there."
+        " Where other bits do no harm, allow it around this call:"
         " torch.use_deterministic_algorithms(True, warn_only=True);"
         ' for the whole program: samerun.deterministic(..., level="warn").'
     )

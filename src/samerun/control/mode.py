@@ -107,8 +107,10 @@ def deterministic(
     no state (OpenCV, ...), and a device that had not started and never been seeded, which is not started for it.
     All of it belongs to the process, not to a thread.
 
+    Operators of which torch has no deterministic algorithm are computed by samerun's (docs/reference/operators.md).
+
     seed: a whole number from 0 to 2**64-1, for `seed_everything`. None: the streams go on from where they are.
-    level: "error" raises when a setting comes too late, and torch raises for operators that have no
+    level: "error" raises when a setting comes too late, and torch raises for the operators that are left without a
         deterministic algorithm. "warn" says both (log "samerun", Python's warnings) and goes on.
     fill_uninitialized_memory: whether fresh memory holds a known value. False is faster; for programs that
         never read memory before they write it.

@@ -50,7 +50,7 @@ def _labels(targets: Tensor, goal: Tensor, longest: int, blank: int) -> Tensor:
     else:
         first = (torch.arange(goal.numel(), device=goal.device) * targets.shape[1]).unsqueeze(1)
     there = position < goal.unsqueeze(1)
-    flat = targets.reshape(-1).to(torch.int64)
+    flat = targets.reshape(-1).to(goal.device, torch.int64)
     if not flat.numel():
         return torch.full_like(there, blank, dtype=torch.int64)
     return torch.where(there, flat[torch.where(there, first + position, 0)], blank)

@@ -40,7 +40,7 @@ def unpooled_3d(self: Tensor, indices: Tensor, output_size: list[int], stride: l
 OPERATOR = Operator(
     "max_unpool",
     ("torch.nn.MaxUnpool1d", "torch.nn.MaxUnpool2d", "torch.nn.MaxUnpool3d"),
-    "nn.MaxUnpool1d, 2d and 3d, on the CPU too.",
+    "nn.MaxUnpool1d, 2d and 3d, on the CPU too, where threads race for a cell.",
     "Inputs are sorted by the cell they go to, stably, and the last one of each cell is written.",
     "A sort of as many 64-bit numbers as there are inputs; the device is waited for.",
     (

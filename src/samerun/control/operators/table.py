@@ -11,7 +11,6 @@ from samerun.control.operators import (
     embedding_bag_max,
     grid_sample,
     histc,
-    index_put,
     index_reduce,
     interpolate,
     kthvalue,
@@ -47,6 +46,5 @@ OPERATORS: tuple[Operator, ...] = (
     cumsum.OPERATOR,
     scatter_reduce_prod.OPERATOR,
     index_reduce.OPERATOR,
-    index_put.OPERATOR,
     resize_quantized.OPERATOR,
 )

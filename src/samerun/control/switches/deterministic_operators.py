@@ -17,7 +17,12 @@ KERNELS = "samerun.control.operators.install"
 
 
 def _available() -> bool:
-    return torch_has("_dispatch_has_kernel_for_dispatch_key") and loaded("torch", "library", "version") is not None
+    torch = loaded("torch", "library", "version")
+    return (
+        torch is not None
+        and torch_has("_dispatch_has_kernel_for_dispatch_key")
+        and hasattr(torch.library, "get_kernel")
+    )
 
 
 def _read() -> str:

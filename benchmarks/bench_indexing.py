@@ -1,0 +1,76 @@
+"""What index_put_(accumulate=True), the gradient of tensor[indices], costs: `python benchmarks/bench_indexing.py [N]`.
+
+On the CPU with N threads (1): torch's default way (which gives other bits in every run with more than one thread),
+torch's deterministic way, and a `scatter_add_` of whole rows, which gives the bits of the deterministic one and may use
+all threads. All run in one process, in turns, on the same data; the least processor time and the least wall time of a
+call count. Measure on an idle machine. Why samerun leaves this operator to torch: docs/decisions/0026.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+TURNS = 25
+SHAPES = [
+    (17, 64, 20_000), (1000, 64, 20_000), (50_000, 64, 20_000), (100, 1, 200_000), (1_000_000, 1, 200_000),
+    (5000, 256, 2000), (1000, 16, 100),
+]  # fmt: skip
+"""Rows of the table, features, rows that are added."""
+
+
+def clock(work: Callable[[], object]) -> tuple[float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def indexed(table: torch.Tensor, index: torch.Tensor, values: torch.Tensor) -> None:
+    table.index_put_((index,), values, accumulate=True)
+
+
+def scattered(table: torch.Tensor, index: torch.Tensor, values: torch.Tensor) -> None:
+    """With the checks that a stand-in needs: indices may be negative, and must lie inside."""
+    low, high = torch.aminmax(index)
+    assert int(low) >= -len(table) and int(high) < len(table)
+    rows = torch.where(index < 0, index + len(table), index)
+    table.scatter_add_(0, rows.unsqueeze(1).expand_as(values), values)
+
+
+def measure(rows: int, features: int, count: int) -> list[tuple[float, float]]:
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(0, rows, (count,), generator=generator)
+    values = torch.randn(count, features, generator=generator)
+    table = torch.zeros(rows, features)
+    least = [(float("inf"), float("inf"))] * 3
+    bits: list[torch.Tensor] = [table] * 3
+    for _ in range(TURNS):
+        for way, work in enumerate([indexed, indexed, scattered]):
+            torch.use_deterministic_algorithms(way > 0)
+            wall, cpu = clock(partial(work, table, index, values))
+            least[way] = min(least[way][0], wall), min(least[way][1], cpu)
+            bits[way] = table.clone()
+            table.zero_()
+    assert torch.equal(bits[1], bits[2]), "the bits are those of torch's deterministic way"
+    return least
+
+
+def main(arguments: list[str]) -> int:
+    torch.set_num_threads(int(arguments[0]) if arguments else 1)
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; milliseconds wall (processor)")
+    print(f"{'rows x features, added':30} {'default':>18} {'deterministic':>18} {'scatter_add':>18} {'/ determ.':>14}")
+    for shape in SHAPES:
+        default, theirs, ours = measure(*shape)
+        told = [f"{wall * 1e3:.2f} ({cpu * 1e3:.2f})" for wall, cpu in (default, theirs, ours)]
+        name = "{} x {}, {}".format(*shape)
+        ratio = f"{ours[0] / theirs[0]:.2f} ({ours[1] / theirs[1]:.2f})"
+        print(f"{name:30} {told[0]:>18} {told[1]:>18} {told[2]:>18} {ratio:>14}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
