@@ -1,13 +1,12 @@
 """What watching costs: the same training step, plain and watched, side by side.
 
-    python benchmarks/bench_watch.py [--rounds 40] [--steps 3] [--ways steps,ops] [--work-of gpt] [--json FILE]
-    python benchmarks/bench_watch.py --ways receipt --cpu --threads 1     on a machine with other work
+    python benchmarks/bench_watch.py [--rounds 40] [--steps 3] [--threads 2] [--json FILE]
 
-One process per way of watching, each with two threads. They take turns: in every round each runs the
-same few steps while the others wait, in an order that rotates. Reported is the median over the rounds
-of (time watched / time plain in the same round), so that a slow moment of the machine hits both. With
---cpu it is the process's CPU time, which other programs change less (take one thread then: two wait for
-each other busily).
+One process per way of watching. They take turns: in every round each runs the same few steps while the
+others wait, in an order that rotates. Reported is the median over the rounds of (time watched / time
+plain in the same round), so that a slow moment of the machine hits both; of the time on the clock and of
+the processor time of the process. On a busy machine look at the latter, with one thread: with more, it
+counts what torch's threads spend waiting for each other.
 torch's DebugMode with the same content (inputs, outputs, modules, stacks) stands in the same table, and
 msProbe (`pip install mindstudio-probe`) where it is installed.
 """
@@ -30,27 +29,31 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-WAYS = ("plain", "steps", "receipt", "ops", "double", "debugmode", "msprobe")
+WAYS = ("plain", "nothing", "steps", "receipt", "ops", "python", "double", "debugmode", "msprobe")
 SHOWN = {
     "plain": "not watched",
+    "nothing": "a dispatch mode that does nothing",
     "steps": "samerun --trace steps",
     "receipt": "samerun run --receipt: steps, and what a receipt tells besides",
     "ops": "samerun --trace ops",
+    "python": "samerun --trace ops, without native/watch",
     "double": "samerun check --double",
     "debugmode": "torch DebugMode: hashes of inputs and outputs, modules, stacks",
     "msprobe": "msProbe mix, md5",
 }
 
 
-def work(name: str, way: str, threads: str, clock: str) -> None:
-    """Run in a child: on every line read, train so many steps and answer with the seconds they took."""
+def work(name: str, way: str, threads: int) -> None:
+    """Run in a child: on every line read, train so many steps and answer with the seconds they took, and the
+    seconds of processor time."""
+    if way == "python":
+        sys.modules["samerun.record._watch"] = None  # type: ignore[assignment]
     import torch
 
     sys.path.insert(0, str(HERE))
     from workloads import make
 
-    torch.set_num_threads(int(threads))
-    now = {"wall": time.perf_counter, "cpu": time.process_time}[clock]
+    torch.set_num_threads(threads)
     model, step = make(name)
     done = 0
     debugger: Any = None
@@ -58,11 +61,19 @@ def work(name: str, way: str, threads: str, clock: str) -> None:
         from msprobe.pytorch import PrecisionDebugger
 
         debugger = PrecisionDebugger(config_path=os.environ["BENCH_MSPROBE_CONFIG"])
+    if way == "nothing":
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        class Nothing(TorchDispatchMode):
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return func(*args, **kwargs) if kwargs else func(*args)
+
+        Nothing().__enter__()
     for line in sys.stdin:
-        seconds = 0.0
+        seconds = used = 0.0
         for _ in range(int(line)):
             with ExitStack() as stack:
-                begin = now()
+                begin, begin_used = time.perf_counter(), time.process_time()
                 if way == "debugmode":
                     from torch.utils._debug_mode import DebugMode
 
@@ -76,21 +87,21 @@ def work(name: str, way: str, threads: str, clock: str) -> None:
                     debugger.stop()
                     debugger.step()
                 done += 1
-            seconds += now() - begin
-        print(seconds, flush=True)
+            seconds += time.perf_counter() - begin
+            used += time.process_time() - begin_used
+        print(seconds, used, flush=True)
 
 
-def child(name: str, way: str, folder: Path, threads: str, clock: str) -> subprocess.Popen[str]:
-    environment = dict(os.environ, OMP_NUM_THREADS=threads, PYTHONHASHSEED="1")
-    if way in ("steps", "receipt", "ops", "double"):
+def child(name: str, way: str, threads: int, folder: Path) -> subprocess.Popen[str]:
+    environment = dict(os.environ, OMP_NUM_THREADS=str(threads), PYTHONHASHSEED="1")
+    if way in ("steps", "receipt", "ops", "python", "double"):
         from samerun.base.launch import bootstrap_folder
         from samerun.record.config import VARIABLE, WatchConfig
 
         traces = folder / f"{name}-{way}"
         traces.mkdir()
-        config = WatchConfig(
-            folder=str(traces), depth="ops" if way in ("ops", "double") else "steps", receipt=way == "receipt"
-        )
+        depth = "steps" if way in ("steps", "receipt") else "ops"
+        config = WatchConfig(folder=str(traces), depth=depth, receipt=way == "receipt")
         if way == "double":
             config = replace(config, double=2, memory="zeros")
             environment["MALLOC_PERTURB_"] = "255"
@@ -108,13 +119,14 @@ def child(name: str, way: str, folder: Path, threads: str, clock: str) -> subpro
         )  # fmt: skip
         environment["BENCH_MSPROBE_CONFIG"] = str(probe)
     return subprocess.Popen(
-        [sys.executable, str(HERE / "bench_watch.py"), "--work", name, way, threads, clock],
+        [sys.executable, str(HERE / "bench_watch.py"), "--work", name, way, str(threads)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder,
         stderr=subprocess.DEVNULL if way == "msprobe" else None,
     )  # fmt: skip
 
 
-def ask(process: subprocess.Popen[str], steps: int) -> float:
+def ask(process: subprocess.Popen[str], steps: int) -> tuple[float, float]:
+    """Seconds a step: on the clock, and of the processor."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(f"{steps}\n")
     process.stdin.flush()
@@ -123,67 +135,75 @@ def ask(process: subprocess.Popen[str], steps: int) -> float:
         if not line:
             raise SystemExit("a child of the benchmark ended early")
         try:
-            return float(line)
+            seconds, used = map(float, line.split())
+            return seconds / steps, used / steps
         except ValueError:
             continue
 
 
-def measure(name: str, ways: list[str], options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    rounds, steps = options.rounds, options.steps
-    clock = "cpu" if options.cpu else "wall"
-    children = {way: child(name, way, folder, str(options.threads), clock) for way in ways}
+def measure(name: str, ways: list[str], rounds: int, steps: int, threads: int, folder: Path) -> dict[str, Any]:
+    children = {way: child(name, way, threads, folder) for way in ways}
     for process in children.values():
         ask(process, 3)
-    times: dict[str, list[float]] = {way: [] for way in ways}
+    times: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for number in range(rounds):
         turn = number % len(ways)
         for way in ways[turn:] + ways[:turn]:
-            times[way].append(ask(children[way], steps) / steps)
+            times[way].append(ask(children[way], steps))
     for process in children.values():
         assert process.stdin is not None
         process.stdin.close()
         process.wait()
-    result: dict[str, Any] = {}
-    for way in ways:
-        ratios = sorted(a / b for a, b in zip(times[way], times["plain"], strict=True))
-        result[way] = {
-            "ratio": statistics.median(ratios),
-            "ratio_of_minima": min(times[way]) / min(times["plain"]),
-            "quartiles": [ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]],
-            "milliseconds": statistics.median(times[way]) * 1e3,
+    return {
+        way: {
+            kind: ratios([t[at] for t in times[way]], [t[at] for t in times["plain"]])
+            for at, kind in enumerate(("clock", "processor"))
         }
-    return result
+        for way in ways
+    }
+
+
+def ratios(times: list[float], plain: list[float]) -> dict[str, Any]:
+    found = sorted(a / b for a, b in zip(times, plain, strict=True))
+    return {
+        "ratio": statistics.median(found),
+        "ratio_of_minima": min(times) / min(plain),
+        "quartiles": [found[len(found) // 4], found[-1 - len(found) // 4]],
+        "milliseconds": statistics.median(times) * 1e3,
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--models", default="cnn,gpt")
     parser.add_argument("--ways", default="all", help="comma-separated: " + ",".join(WAYS))
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--cpu", action="store_true", help="CPU time instead of wall time")
-    parser.add_argument("--work-of", default="cnn,gpt", help="comma-separated: cnn,gpt")
-    parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        work(*options.work)
+        name, way, threads = options.work
+        work(name, way, int(threads))
         return
     ways = list(WAYS) if options.ways == "all" else ["plain", *options.ways.split(",")]
     if importlib.util.find_spec("msprobe") is None and "msprobe" in ways:
         ways.remove("msprobe")
     results = {}
-    for name in options.work_of.split(","):
+    for name in options.models.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            results[name] = measure(name, ways, options, Path(folder))
-        cores = os.cpu_count()
-        print(f"\n{name} ({platform.machine()}, {cores} cores, threads: {options.threads}, rounds: {options.rounds})")
-        print(f"| {'way':62} | ratio | quartiles | of minima | ms/step{' of CPU' if options.cpu else ''} |")
-        print("|---|---|---|---|---|")
-        for way, r in results[name].items():
-            low, high = r["quartiles"]
-            print(f"| {SHOWN[way]:62} | {r['ratio']:.3f} | {low:.3f}-{high:.3f} | {r['ratio_of_minima']:.3f} "
-                  f"| {r['milliseconds']:.1f} |")  # fmt: skip
+            results[name] = measure(name, ways, options.rounds, options.steps, options.threads, Path(folder))
+        busy = f", load {os.getloadavg()[0]:.0f}" if hasattr(os, "getloadavg") else ""
+        print(f"\n{name} ({platform.machine()}, {os.cpu_count()} cores{busy}, {options.threads} threads, "
+              f"{options.rounds} rounds)")  # fmt: skip
+        print(f"| {'way':62} | time | ratio | quartiles | of minima | ms/step |")
+        print("|---|---|---|---|---|---|")
+        for way, kinds in results[name].items():
+            for kind, r in kinds.items():
+                low, high = r["quartiles"]
+                print(f"| {SHOWN[way]:62} | {kind:9} | {r['ratio']:.3f} | {low:.3f}-{high:.3f} "
+                      f"| {r['ratio_of_minima']:.3f} | {r['milliseconds']:.1f} |")  # fmt: skip
     if options.json:
         options.json.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
