@@ -22,7 +22,7 @@ from samerun.record import format as f
 from samerun.record import states
 from samerun.record.config import Kept, Replay
 from samerun.record.interceptors.kept_states import PUT_BACK
-from samerun.record.run import Event, count_of
+from samerun.record.run import Event, count_of, events_of
 from samerun.record.steps import Step
 
 SHOWN = {
@@ -82,11 +82,22 @@ class Experiments:
                     why += ", the resumed run goes on with the same bits"
                     why += f"; it then makes {replayed.more} steps more" if replayed.more else ""
                     other = (f"with {named(stays)} put back the difference stays",) if stays else ()
-                    evidence = (*suspect.evidence, *other, why)
-                    return found(replace(suspect, evidence=evidence, certain=True), None)
+                    doubt = self.doubt(listed)
+                    evidence = (*suspect.evidence, *other, why, *doubt)
+                    return found(replace(suspect, evidence=evidence, certain=not doubt), None)
         # Those that an experiment speaks against come last.
         best = min(listed, key=lambda s: (bool(s.parts) and set(s.parts) <= set(stays), s.rank))
         return found(unconfirmed(best, stays, seen), None)
+
+    def doubt(self, listed: Sequence[Suspect]) -> tuple[str, ...]:
+        """Could a generator of the program's own be behind other data? Its state at the save is not what a program
+        needs that passes over batches again, so putting that back settles nothing.
+        """
+        lines = [s.line for s in listed if states.OWN in s.parts]
+        trace = self.resumed.whole.traces.main
+        made = events_of(trace, (f.CREATE,)) if trace is not None else []
+        lines += [e.line for e in made if e.name == "python.Random" and e.line]  # whose draws are not seen
+        return (f"or the generator made at line {lines[0]} begins again",) if lines else ()
 
     def saves_and_loads(self) -> bool:
         """Does the program save and load with torch? Else there is no moment at which something could be put back."""
