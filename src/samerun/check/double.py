@@ -210,7 +210,7 @@ def evidence(event: Event, said: dict[str, Any], made: tuple[str, int], written:
     if said.get("unsure"):
         told = [f"an operand of {here} was changed by another thread since it was last read",
                 "this thread did not wait for another one in between"]  # fmt: skip
-    if said["how"] == "operator":
+    if said.get("how") == "operator":
         told.append(f"an operator at {shown(*written)} writes to the same tensor" if written[1] else "")
         told.append(f"that thread is {said['thread']}" if said.get("thread") else "")
     else:

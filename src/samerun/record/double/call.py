@@ -11,6 +11,7 @@ from samerun.record import digest as d
 from samerun.record.double import execution
 from samerun.record.double.copies import copied
 from samerun.record.double.doubling import Doubling
+from samerun.record.double.looks import Looks
 from samerun.record.double.twins import Twin, may_vary, moves, view_of
 from samerun.record.operator import Operator, flatten
 from samerun.record.recorder import ThreadState
@@ -90,6 +91,11 @@ class Call:
         if twinned and not self.operator.overwrites and not self.moves:
             self.before = {id(t): t.clone() for t in self.written if id(t) in twinned}
         return ""
+
+    def end_writes(self, looks: Looks) -> None:
+        """What it wrote, if it did, is not known."""
+        for tensor in filter(d.is_readable, self.written):
+            looks.end_write(tensor, self, None)
 
     def arguments(self, twinned: bool) -> dict[int, Any]:
         """Tensors for one more execution, by the `id` of those they stand for."""

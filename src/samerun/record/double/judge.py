@@ -67,7 +67,7 @@ class Judge:
             now = d.digest(tensor)
             if now == value or known.outside:
                 continue
-            by_operator = known.write is not write
+            by_operator = known.write is not write or known.writing > 0 or (known.mixed and not known.how)
             finding = Finding(
                 found.RACE, made=known.made, written=known.written_at if by_operator else known.shared,
                 how="operator" if by_operator else known.how,

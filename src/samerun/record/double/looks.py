@@ -22,13 +22,14 @@ class Known:
 
     `made` and `shared` are numbers of places; `how` says what gave the memory to others. `write`: stands for the
     last execution of an operator that wrote to it, done or under way; `writer` and `written_at` are its thread
-    and place. `outside`: written by others at times that nobody can tell (a collective that is under way): it
-    is not looked at. `foreign`: another thread was seen to write to it, and not by an operator. `waits`: how
-    often each thread had waited when it last looked.
+    and place; `writing` how many are under way, `contested` whether any two of these were. `mixed`: operators
+    of several threads have written to it. `outside`: written by others at times that nobody can tell (a
+    collective that is under way): it is not looked at. `foreign`: another thread was seen to write to it, and
+    not by an operator. `waits`: how often each thread had waited when it last looked.
     """
 
-    __slots__ = ("address", "digests", "foreign", "how", "made", "outside", "shared", "waits", "weak", "write",
-                 "writer", "written_at")  # fmt: skip
+    __slots__ = ("address", "contested", "digests", "foreign", "how", "made", "mixed", "outside", "shared", "waits",
+                 "weak", "write", "writer", "writing", "written_at")  # fmt: skip
 
     def __init__(self, storage: Any) -> None:
         self.weak = weak_reference(storage)
@@ -38,6 +39,7 @@ class Known:
         self.how = ""
         self.writer, self.written_at = -1, 0
         self.write: Any = None
+        self.writing, self.contested, self.mixed = 0, False, False
         self.outside = self.foreign = False
         self.waits: dict[int, int] = {}
 
@@ -84,30 +86,36 @@ class Looks:
         if known.outside or not (known.shared or tensor.is_contiguous()):
             return None, ""
         key = _geometry(tensor)
+        write, before = known.write, known.digests.get(key)
         now = d.digest(tensor)
-        before = known.digests.get(key)
-        known.digests[key] = now
         waited = known.waits.get(thread) != waits.count()
         known.waits[thread] = waits.count()
-        if before is None or before == now:
-            return now, ""
+        if known.write is not write or known.digests.get(key) is not before:
+            return now, ""  # an operator of another thread has begun or ended to write meanwhile
+        known.digests[key] = now
+        if before is None or before == now or (known.mixed and not known.how):
+            return now, ""  # where operators of several threads write, what was last seen may be older than it seems
         raced, known.foreign = known.foreign and not waited, False
         return now, RACE if raced else OUTSIDE
 
     def begin_write(self, tensor: Any, write: Any, thread: int, place: int) -> None:
         """An operator is about to write to a tensor; `write` stands for this execution of it."""
         known = self.of(tensor.untyped_storage())
+        known.mixed = known.mixed or known.writer not in (-1, thread)
         known.write, known.writer, known.written_at = write, thread, place
+        known.contested = known.contested or known.writing > 0
+        known.writing += 1
         known.digests.clear()
 
-    def end_write(self, tensor: Any, write: Any, value: bytes) -> None:
-        """It has: `value` is the tensor's digest now, if no other operator wrote meanwhile."""
+    def end_write(self, tensor: Any, write: Any, value: bytes | None) -> None:
+        """It has: `value` is the tensor's digest now, None if it failed. Worth nothing if another wrote meanwhile."""
         known = self.of(tensor.untyped_storage())
-        if known.write is not write:
-            return
+        known.writing = max(0, known.writing - 1)
         known.digests.clear()
-        if is_plain(tensor):
+        if value is not None and known.write is write and not known.contested and is_plain(tensor):
             known.digests[_geometry(tensor)] = value
+        if not known.writing:
+            known.contested = False
 
     def result(self, tensor: Any, value: bytes, thread: int, place: int) -> None:
         """An operator gave a tensor back; new memory was made at `place`."""

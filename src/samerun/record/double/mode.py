@@ -45,7 +45,12 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             recorder.stop(f"samerun could not look into {operator.name}: {error!r}")
         finally:
             state.inside -= 1
-        out = super().__torch_dispatch__(func, types, args, kwargs)
+        try:
+            out = super().__torch_dispatch__(func, types, args, kwargs)
+        except BaseException:
+            if isinstance(before, Call):
+                before.end_writes(self.doubling.looks)
+            raise
         if recorder.stopped or (before is None and not operator.empty):
             return out
         state.inside += 1
@@ -83,6 +88,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         if reason:
             if reason != NO_VALUES:
                 doubling.unseen(reason)
+            call.end_writes(doubling.looks)
             for tensor in filter(d.is_readable, call.written):
                 doubling.twins.drop(tensor.untyped_storage())
                 doubling.looks.forget(tensor, outside=operator.asynchronous)
