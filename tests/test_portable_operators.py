@@ -456,7 +456,7 @@ def test_every_member_of_the_table_has_run_above() -> None:
 
 @pytest.mark.parametrize("n", [0, 7, 1 << 15, 100_003])
 def test_steps_in_place_have_the_bits_of_those_that_are_not(n: int) -> None:
-    """Taken in chunks where memory allows it: also of one tensor with itself, with strides, and overlapping."""
+    """Also of one tensor with itself, with strides, and overlapping."""
     a, b, c = (real(max(n, 1), seed=seed)[:n].float() for seed in (1, 2, 3))
     b = b.abs() + 0.1
     with samerun.portable():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -64,46 +63,21 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
     return torch.add(x, torch.div(times(a, value), b))
 
 
-CHUNK = 1 << 15
-"""Values that stay in the near caches while an optimizer's step passes over them several times."""
-
-
-def _in_chunks(step: Callable[..., Any], x: Tensor, *others: Tensor) -> bool:
-    """step(x, *others, scratch) chunk by chunk; False, with nothing done, for other types, shapes or layouts."""
-    every, memory = (x, *others), x.untyped_storage().data_ptr()
-    if x.dtype is not torch.float32 or not all(
-        each.dtype is x.dtype
-        and each.shape == x.shape
-        and each.is_contiguous()
-        # What lies elsewhere in the memory of x would be written before it is read.
-        and (each.data_ptr() == x.data_ptr() or each.untyped_storage().data_ptr() != memory)
-        for each in every
-    ):
-        return False
-    flat = [each.view(-1) for each in every]
-    scratch = torch.empty(min(CHUNK, x.numel()))
-    for at in range(0, x.numel(), CHUNK):
-        parts = [each[at : at + CHUNK] for each in flat]
-        step(*parts, scratch[: parts[0].numel()])
-    return True
+def _one_temporary(x: Tensor, *others: Tensor) -> bool:
+    """Whether all are of float32 and one shape: then optimizers' steps can be taken in place. Fresh memory is slow."""
+    return x.dtype is torch.float32 and all(each.dtype is x.dtype and each.shape == x.shape for each in others)
 
 
 def addcmul_(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
-    def step(x: Tensor, a: Tensor, b: Tensor, scratch: Tensor) -> None:
-        x.add_(torch.mul(a, value, out=scratch).mul_(b))
-
-    if value == 1 or not _in_chunks(step, x, a, b):
-        x.copy_(addcmul(x, a, b, value=value))
-    return x
+    if value == 1 or not _one_temporary(x, a, b):
+        return x.copy_(addcmul(x, a, b, value=value))
+    return x.add_(torch.mul(a, value).mul_(b))
 
 
 def addcdiv_(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
-    def step(x: Tensor, a: Tensor, b: Tensor, scratch: Tensor) -> None:
-        x.add_(torch.mul(a, value, out=scratch).div_(b))
-
-    if value == 1 or not _in_chunks(step, x, a, b):
-        x.copy_(addcdiv(x, a, b, value=value))
-    return x
+    if value == 1 or not _one_temporary(x, a, b):
+        return x.copy_(addcdiv(x, a, b, value=value))
+    return x.add_(torch.mul(a, value).div_(b))
 
 
 @widened
@@ -113,12 +87,9 @@ def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 
 def lerp_(start: Tensor, end: Tensor, weight: Any) -> Tensor:
-    def step(start: Tensor, end: Tensor, scratch: Tensor) -> None:
-        start.add_(torch.sub(end, start, out=scratch).mul_(weight))
-
-    if isinstance(weight, Tensor) or not _in_chunks(step, start, end):
-        start.copy_(lerp(start, end, weight))
-    return start
+    if isinstance(weight, Tensor) or not _one_temporary(start, end):
+        return start.copy_(lerp(start, end, weight))
+    return start.add_(torch.sub(end, start).mul_(weight))
 
 
 @widened
