@@ -1,14 +1,14 @@
 # make setup   an environment in .venv        make lint    ruff
 # make demo    a buggy and a clean trainer    make types   mypy
 # make test    the tests                      make bench   what watching and keyed samples cost
-# make test-exhaustive   the slow tests
+# make test-exhaustive   the slow tests       make test-adapters   against Lightning, transformers and accelerate
 
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.samerun-installed
 
-.PHONY: setup demo test test-exhaustive lint types bench
+.PHONY: setup demo test test-exhaustive test-adapters lint types bench
 
 setup: $(STAMP)
 
@@ -46,6 +46,11 @@ test: $(STAMP)
 
 test-exhaustive: $(STAMP)
 	$(PYTHON) -m pytest -m exhaustive
+
+# Skipped by the other targets where the libraries are absent: they are large.
+test-adapters: $(STAMP)
+	$(PYTHON) -m pip install -q -c constraints.txt -e '.[adapters]'
+	$(PYTHON) -m pytest tests/test_adapters.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check
