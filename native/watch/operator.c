@@ -131,7 +131,8 @@ static void little(unsigned char *out, uint64_t value, int bytes) {
 
 /* Write the event as `format.EVENT` packs it. */
 static int write_event(watcher_t *w, PyObject *writer, PyObject *operator, event_t *event, PyObject *digest) {
-    long name = number(operator, operator_at.number);
+    long name = number(operator, operator_at.number), thread = number(w->state, state_at.number);
+    if (thread < 0 || thread > 0xFFFF) return PyErr_SetString(PyExc_ValueError, "a thread without a number"), -1;
     if (name < 0) {
         PyObject *found = PyObject_CallMethodOneArg(writer, names.string, get(operator, operator_at.name));
         if (!found) return -1;
@@ -145,7 +146,7 @@ static int write_event(watcher_t *w, PyObject *writer, PyObject *operator, event
     unsigned char *out = (unsigned char *)PyBytes_AS_STRING(packed);
     little(out, (uint64_t)host.event_operator, 1);
     little(out + 1, (uint64_t)event->flags, 1);
-    little(out + 2, (uint64_t)number(w->state, state_at.number), 2);
+    little(out + 2, (uint64_t)thread, 2);
     little(out + 4, (uint64_t)name, 4);
     little(out + 8, (uint64_t)event->place, 4);
     little(out + 12, event->scalars, 4);
