@@ -72,6 +72,15 @@ def test_a_clean_program_is_clean(tmp_path: Path) -> None:
     assert "torch.profiler" in notes
 
 
+def test_what_is_ignored_does_not_count(tmp_path: Path) -> None:
+    kinds = ("uninitialised-memory", "nondeterministic-operator", "thread-race", "time")
+    ignore = [word for kind in kinds for word in ("--ignore", kind)]
+    code, report = doubled("double_caught", tmp_path, *ignore, **TWO_THREADS)
+    assert (code, report["verdict"], report["cause"]) == (0, "same", None)
+    assert len(report["causes"]) == 6 and all(each["ignored"] for each in report["causes"])
+    assert "--ignore time: nothing of the kind was found." in report["notes"]
+
+
 def test_nothing_changes(tmp_path: Path) -> None:
     nothing_changes(tmp_path)
 
