@@ -139,7 +139,7 @@ def test_interrupt_leaves_no_child(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "samerun", "check", "--vary", "rerun", str(AWKWARD / "hangs.py"), mark],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(tmp_path)}, preexec_fn=heed_interrupts,
     )  # fmt: skip
     deadline = time.monotonic() + 60
     while not running(mark, but=process.pid) and time.monotonic() < deadline:
@@ -151,6 +151,11 @@ def test_interrupt_leaves_no_child(tmp_path: Path) -> None:
     assert "interrupted" in said
     assert not running(mark, but=process.pid)
     assert list(tmp_path.iterdir()) == []
+
+
+def heed_interrupts() -> None:
+    """What is started in the background of a shell ignores them, and so do its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def running(mark: str, but: int) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from checking import samerun
-from test_check import running
+from test_check import heed_interrupts, running
 from test_report_html import EVIL, Page
 
 from samerun.base.cost_records import Amount, CostReport, OperatorCost, Setting
@@ -134,6 +134,7 @@ def test_an_interrupt_leaves_no_child(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "samerun", "cost", "hangs.py", mark],
         cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)},
+        preexec_fn=heed_interrupts,
     )  # fmt: skip
     deadline = time.monotonic() + 60
     while not running(mark, but=process.pid) and time.monotonic() < deadline:

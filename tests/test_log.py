@@ -96,7 +96,12 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def new_children(before: list[Any]) -> list[Any]:
+    return [child for child in multiprocessing.active_children() if child not in before]
+
+
 def test_workers_read_what_one_process_reads(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = multiprocessing.active_children()  # other tests' loaders may have kept theirs
     calls: list[tuple[int, int]] = []
     by_workers = index.entries(many, progress=lambda *call: calls.append(call))
     assert calls == [(3 * number, 42) for number in range(1, 15)]
@@ -104,25 +109,29 @@ def test_workers_read_what_one_process_reads(many: Path, monkeypatch: pytest.Mon
     shutil.rmtree(many / ".samerun")
     monkeypatch.setattr(many_entries, "WORTH_IT", 1000)
     assert index.entries(many) == by_workers
-    assert not multiprocessing.active_children()
+    assert not new_children(before)
 
 
 def test_what_killed_workers_were_told_is_read_all_the_same(many: Path) -> None:
+    before = multiprocessing.active_children()
+
     def kill(done: int, _: int) -> None:
-        for child in multiprocessing.active_children()[: 1 if done < 20 else 2]:
+        for child in new_children(before)[: 1 if done < 20 else 2]:
             child.kill()
 
     assert len(index.entries(many, progress=kill)) == 42
 
 
 def test_a_first_time_that_was_broken_off_goes_on(many: Path) -> None:
+    before = multiprocessing.active_children()
+
     def enough(done: int, _: int) -> None:
         if done >= 15:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         index.entries(many, progress=enough)
-    assert not multiprocessing.active_children()
+    assert not new_children(before)
     calls: list[int] = []
     assert len(index.entries(many, progress=lambda _, of: calls.append(of))) == 42
     assert set(calls) == {42 - 15}

@@ -93,10 +93,13 @@ class Experiments:
         """Could a generator of the program's own be behind other data? Its state at the save is not what a program
         needs that passes over batches again, so putting that back settles nothing.
         """
-        lines = [s.line for s in listed if states.OWN in s.parts]
         trace = self.resumed.whole.traces.main
-        made = events_of(trace, (f.CREATE,)) if trace is not None else []
-        lines += [e.line for e in made if e.name == "python.Random" and e.line]  # whose draws are not seen
+        # What a library makes for itself, samerun's own data loader too, is not meant.
+        made = [e for e in events_of(trace, (f.CREATE, f.SEED)) if e.direct] if trace is not None else []
+        places = {(e.file, e.line) for e in made}
+        lines = [s.line for s in listed if states.OWN in s.parts and (s.file, s.line) in places]
+        # The draws of Python's are not seen.
+        lines += [e.line for e in made if e.kind == f.CREATE and e.name == "python.Random"]
         return (f"or the generator made at line {lines[0]} begins again",) if lines else ()
 
     def saves_and_loads(self) -> bool:

@@ -23,6 +23,8 @@ SIZE = 4 * WORDS + 4
 """Bytes: the words, and the position in them. Python has the position in front, NumPy behind."""
 KEPT = 16
 """Bytes: a number that is not 0 if NumPy keeps a normal for the next call, and 8 behind it the normal."""
+OwnRandomState: Any = type(np.random.mtrand._rand)
+"""NumPy's own type: in a watched process its public name is a stand-in, which counts what it makes."""
 
 
 def python_memory() -> memoryview | None:
@@ -39,7 +41,7 @@ def numpy_memory() -> tuple[memoryview, memoryview] | None:
     """
     generator = getattr(np.random.mtrand, "_rand", None)
     at = _place_in_numpy()
-    if at is None or type(generator) is not np.random.RandomState:
+    if at is None or type(generator) is not OwnRandomState:
         return None
     bit_generator = present_bit_generator()
     if type(bit_generator) is not np.random.MT19937:
@@ -76,11 +78,19 @@ def _only_place(inside: memoryview, wanted: bytes) -> int | None:
     return None if at < 0 or found.find(wanted, at + 1) >= 0 else at
 
 
+def own_random(seed: int) -> random.Random:
+    """`random.Random(seed)`, made past its method `seed`: a recorder counts what goes there as the program's own."""
+    own: random.Random = random.Random.__new__(random.Random)
+    _random.Random.seed(own, seed)
+    own.gauss_next = None  # type: ignore[attr-defined]
+    return own
+
+
 @lru_cache(maxsize=1)
 def _place_in_python() -> int | None:
     if sys.implementation.name != "cpython":  # elsewhere an id is no address
         return None
-    own = random.Random(0)
+    own = own_random(0)
     whole = _memory(id(own), _random.Random.__basicsize__)
     at = _only_place(whole, array("I", own.getstate()[1][:WORDS]).tobytes())
     if at is None or at < 4:
@@ -101,10 +111,10 @@ def _place_in_numpy() -> int | None:
     if sys.implementation.name != "cpython":
         return None
     words = np.random.MT19937(1)
-    own = np.random.RandomState(words)
+    own = OwnRandomState(words)
     own.standard_normal()
     state: Any = own.get_state(legacy=False)
-    whole = _memory(id(own), np.random.RandomState.__basicsize__)
+    whole = _memory(id(own), OwnRandomState.__basicsize__)
     at = _only_place(whole, np.float64(state["gauss"]).tobytes()) if state["has_gauss"] else None
     if at is None or at < 8:
         return None

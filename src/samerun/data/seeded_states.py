@@ -22,7 +22,9 @@ from samerun.data.generator_memory import (
     KEPT,
     SIZE,
     WORDS,
+    OwnRandomState,
     numpy_memory,
+    own_random,
     python_memory,
     words_of_numpy,
     words_of_python,
@@ -139,9 +141,9 @@ def _is_what_seeding_gives() -> bool:
             expected = torch.Generator().manual_seed(seed).get_state()
             if not torch.equal(rows.torch[row], expected) or not torch.equal(generator.get_state(), expected):
                 return False
-            if rows.python[row] != words_of_python(random.Random(large[row])):
+            if rows.python[row] != words_of_python(own_random(large[row])):
                 return False
-            if rows.numpy[row] != words_of_numpy(np.random.RandomState(seed)):
+            if rows.numpy[row] != words_of_numpy(OwnRandomState(seed)):
                 return False
     except (RuntimeError, ValueError, TypeError):  # states of torch's look otherwise here
         return False
