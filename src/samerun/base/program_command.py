@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
@@ -23,6 +25,15 @@ class ProgramCommand(click.Command):
         own, form, words = split(args, takes_value)
         ctx.meta[FORM], ctx.meta[WORDS] = form, words
         return super().parse_args(ctx, own)
+
+
+def end_on_sigterm() -> None:
+    """SIGTERM ends a command as Ctrl-C does: its program is ended, and nothing is left behind."""
+
+    def interrupt(number: int, frame: Any) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 def target_of(ctx: click.Context) -> Target:

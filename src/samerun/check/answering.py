@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from samerun.base.records import DIFFERENT, SAME, TROUBLE, CheckReport, FoundCause, Hazard, Outcome, WithSamerun
+from samerun.check import ignoring
 from samerun.check.ignoring import Ignore
 from samerun.check.plan import Plan
 from samerun.check.rounds import Finding, Rounds, again, rounds
@@ -28,7 +29,7 @@ def answer(search: Search, ignored: Sequence[Ignore], mend: Mend | None) -> Chec
     """Raises RunFailed when the program does not end well by itself."""
 
     def covered(cause: FoundCause) -> bool:
-        return any(rule.covers(cause) for rule in ignored)
+        return ignoring.covered(ignored, cause)
 
     def goes_on(cause: FoundCause) -> str:
         if covered(cause):
@@ -142,7 +143,7 @@ def unused(ignored: Sequence[Ignore], made: Rounds, report: CheckReport) -> list
     """A word about rules that met nothing, once everything was looked at."""
     if report.verdict == DIFFERENT:
         return []
-    return [f"--ignore {r.text} met nothing." for r in ignored if not any(r.covers(f.cause) for f in made.findings)]
+    return [f"--ignore {r.text} met nothing." for r in ignoring.unmet(ignored, [f.cause for f in made.findings])]
 
 
 def sentence(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -14,7 +13,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.program_command import FORM, WORDS, ProgramCommand, check_writable, write_result
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, check_writable, end_on_sigterm, write_result
 from samerun.base.target import resolve
 from samerun.control.seeds.derive import LARGEST
 
@@ -80,7 +79,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       shape:       threads, workers, batch_split, process_start, world_size, resume
       machine:     cpu_capability
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    end_on_sigterm()
     try:
         if options["double"]:
             _nothing_varied(ctx, options)
@@ -228,7 +227,3 @@ def _trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoRe
         except SamerunError:
             pass
     sys.exit(2)
-
-
-def _interrupt(number: int, frame: Any) -> NoReturn:
-    raise KeyboardInterrupt

@@ -16,7 +16,6 @@ from samerun.base.errors import SamerunError
 from samerun.base.launch import with_bootstrap
 from samerun.base.target import Target
 from samerun.check import processes
-from samerun.check.runner import TAIL_BYTES
 from samerun.record.cost_inside import VARIABLE
 
 PLAIN = "plain"
@@ -89,13 +88,7 @@ class Measurement:
         begin = time.monotonic()
         timed_out = False
         with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-            try:
-                process = processes.start(list(self.target.command), environment, out, err, os.getcwd(), None)
-            except OSError as error:
-                raise SamerunError(
-                    f"{self.target.command[0]} cannot be started: {error.strerror}.",
-                    hint="Is it installed and on PATH?",
-                ) from error
+            process = processes.start(self.target.command, environment, out, err, os.getcwd())
             try:
                 timed_out = processes.wait(process, self.time_limit, lambda now: self.progress(label, now, "running"))
                 wall = time.monotonic() - begin
@@ -157,7 +150,5 @@ def amount(values: Sequence[float]) -> Amount | None:
 
 def last_line(path: Path) -> str:
     """The last line that says something of what a program wrote."""
-    with open(path, "rb") as file:
-        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-        lines = file.read().decode("utf-8", "replace").split("\n")
+    lines = processes.tail(path).split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.program_command import ProgramCommand, check_writable, target_of, write_result
+from samerun.base.program_command import ProgramCommand, check_writable, end_on_sigterm, target_of, write_result
 
 
 @click.command(
@@ -45,7 +44,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun cost --max-steps 20 train.py --epochs 1
       samerun cost --repeat 5 --json cost.json --html cost.html -m package.train
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    end_on_sigterm()
     try:
         code = cost(ctx, **options)
     except SamerunError as error:
@@ -69,11 +68,10 @@ def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet:
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
         report = Measurement(target, Path(folder), settings, progress=Progress(quiet), **options).measure()
     if not quiet and json_to != "-":
-        from rich.console import Console
-
+        from samerun.report.console import Console
         from samerun.report.cost import show
 
-        show(report, Console(highlight=False), top)
+        show(report, Console(), top)
     if json_to is not None:
         record = report.to_dict(__version__, machine())
         write_result("--json", json_to, json.dumps(record, indent=2, allow_nan=False) + "\n")
@@ -82,7 +80,3 @@ def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet:
 
         write_result("--html", html_to, to_html(report, __version__, machine(), top))
     return report.exit_code
-
-
-def _interrupt(number: int, frame: Any) -> NoReturn:
-    raise KeyboardInterrupt

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from samerun.base.records import DIFFERENT, SAME, CheckReport, FirstDifference, FoundCause, Outcome
+from samerun.base.records import DIFFERENT, SAME, CheckReport, FirstDifference, Fix, FoundCause, Outcome
 from samerun.base.records import Hazard as HazardRecord
 from samerun.base.user_code import place as shown
 from samerun.check import attribution
 from samerun.check.endings import must_end_well
-from samerun.check.ignoring import Ignore
+from samerun.check.ignoring import Ignore, covered, unmet
 from samerun.check.places import relative_path
 from samerun.check.plan import Plan, Variation
 from samerun.check.runner import Run, RunFailed
@@ -64,6 +64,10 @@ class Hazard:
     def cause(self) -> FoundCause:
         return FoundCause(self.kind, relative_path(self.file), self.line, tuple(self.evidence), self.certain)
 
+    def fix(self) -> Fix:
+        usual = attribution.found(self.suspect(), None).fix
+        return replace(usual, summary=OTHER_OPERATOR) if self.what == found.INSIDE else usual
+
 
 def variation(executions: int) -> Variation:
     """What the report calls it."""
@@ -83,13 +87,11 @@ def check(search: Search, executions: int, ignored: Sequence[Ignore] = ()) -> Ch
             seen = ", ".join(f"{each.kind} at {shown(each.file, each.line)}" for each in hazards)
             error.hint = f"{error.hint} Found before it ended: {seen}."
         raise
-    left_out = [hazard for hazard in hazards if any(rule.covers(hazard.cause()) for rule in ignored)]
+    left_out = [hazard for hazard in hazards if covered(ignored, hazard.cause())]
     hazards = [hazard for hazard in hazards if hazard not in left_out]
     notes += [f"Ignored: {each.kind} at {shown(each.file, each.line)}." for each in left_out]
-    notes += [
-        f"--ignore {rule.text}: nothing of the kind was found."
-        for rule in ignored if not any(rule.covers(hazard.cause()) for hazard in left_out)
-    ]  # fmt: skip
+    without = unmet(ignored, [hazard.cause() for hazard in left_out])
+    notes += [f"--ignore {rule.text}: nothing of the kind was found." for rule in without]
     counted = tuple(record(hazard, False) for hazard in hazards) + tuple(record(hazard, True) for hazard in left_out)
     verdict = DIFFERENT if hazards else SAME
     asked = variation(executions)
@@ -98,20 +100,18 @@ def check(search: Search, executions: int, ignored: Sequence[Ignore] = ()) -> Ch
     if not hazards:
         return replace(search.report(SAME), causes=counted)
     lead, rest = hazards[0], [hazard.suspect() for hazard in hazards[1:]]
-    report = search.report(DIFFERENT, found=attribution.found(lead.suspect(), lead.elements, rest))
+    answer = replace(attribution.found(lead.suspect(), lead.elements, rest), fix=lead.fix())
+    report = search.report(DIFFERENT, found=answer)
     sure = {(hazard.kind, relative_path(hazard.file), hazard.line) for hazard in hazards if hazard.certain}
     others = tuple(replace(o, certain=(o.kind, o.file, o.line) in sure) for o in report.others)
-    if lead.what == found.INSIDE and report.fix is not None:
-        report = replace(report, fix=replace(report.fix, summary=OTHER_OPERATOR))
     return replace(report, first_difference=first_difference(lead), others=others, causes=counted)
 
 
 def record(hazard: Hazard, ignored: bool) -> HazardRecord:
     """For the report's list of everything that was found."""
     cause = hazard.cause()
-    fix = attribution.found(hazard.suspect(), None).fix
     return HazardRecord(
-        cause.kind, cause.file, cause.line, cause.evidence, cause.certain, "double", fix, ignored=ignored
+        cause.kind, cause.file, cause.line, cause.evidence, cause.certain, "double", hazard.fix(), ignored=ignored
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from samerun.base.errors import SamerunError
@@ -25,6 +26,15 @@ class Ignore:
         if cause.kind != self.kind or (self.line and cause.line != self.line):
             return False
         return not self.file or (bool(cause.file) and os.path.realpath(cause.file) == os.path.realpath(self.file))
+
+
+def covered(rules: Sequence[Ignore], cause: FoundCause) -> bool:
+    return any(rule.covers(cause) for rule in rules)
+
+
+def unmet(rules: Sequence[Ignore], causes: Sequence[FoundCause]) -> list[Ignore]:
+    """The rules that cover none of these."""
+    return [rule for rule in rules if not any(rule.covers(cause) for cause in causes)]
 
 
 def parse(text: str) -> Ignore:

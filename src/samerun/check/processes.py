@@ -6,23 +6,41 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from samerun.base.errors import SamerunError
 from samerun.record.config import VARIABLE
 
 GRACE_SECONDS = 1.0
+TAIL_BYTES = 1 << 16
 
 
 def start(
-    command: list[str], environment: Mapping[str, str], out: IO[bytes], err: IO[bytes], folder: str, umask: int | None
-) -> subprocess.Popen[bytes]:
-    """Start in a session of its own, so that a Ctrl-C in the terminal reaches samerun alone."""
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dict(environment), cwd=folder,
-        umask=-1 if umask is None else umask, start_new_session=True,
-    )  # fmt: skip
+    command: Sequence[str], environment: Mapping[str, str], out: IO[bytes], err: IO[bytes], folder: str,
+    umask: int | None = None, prefix: Sequence[str] = (),
+) -> subprocess.Popen[bytes]:  # fmt: skip
+    """Start in a session of its own, so that a Ctrl-C in the terminal reaches samerun alone. prefix: in front of it.
+
+    Raises SamerunError where that cannot be done.
+    """
+    try:
+        return subprocess.Popen(
+            [*prefix, *command], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dict(environment), cwd=folder,
+            umask=-1 if umask is None else umask, start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise SamerunError(
+            f"{command[0]} cannot be started: {error.strerror}.", hint="Is it installed and on PATH?"
+        ) from error
+
+
+def tail(path: Path) -> str:
+    """The end of what a program wrote to a file."""
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+        return file.read().decode("utf-8", "replace")
 
 
 def wait(process: subprocess.Popen[bytes], time_limit: float | None, running: Callable[[float], None]) -> bool:

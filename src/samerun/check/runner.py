@@ -20,7 +20,6 @@ from samerun.record.run import RunTraces
 
 Progress = Callable[[str, float, str], None]
 """Called with the run's name, seconds so far and a state: "running" or "done"."""
-TAIL_BYTES = 1 << 16
 
 
 @dataclass
@@ -56,10 +55,7 @@ class Run:
 
     def output(self, name: str) -> str:
         """The end of what the program wrote to "stdout" or "stderr"."""
-        path = self.folder / name
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
+        return processes.tail(self.folder / name)
 
 
 class RunFailed(SamerunError):
@@ -111,12 +107,7 @@ class Runner:
         begin = time.monotonic()
         timed_out = False
         with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-            try:
-                process = processes.start([*plan.prefix, *plan.command], environment, out, err, str(where), plan.umask)
-            except OSError as error:
-                raise SamerunError(
-                    f"{plan.command[0]} cannot be started: {error.strerror}.", hint="Is it installed and on PATH?"
-                ) from error
+            process = processes.start(plan.command, environment, out, err, str(where), plan.umask, plan.prefix)
             try:
                 timed_out = processes.wait(process, self.time_limit, lambda now: self.progress(label, now, "running"))
             finally:

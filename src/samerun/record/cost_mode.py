@@ -10,11 +10,13 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from samerun.record.uncompiled import Uncompiled
+
 _RSS_BYTES = 1 if sys.platform == "darwin" else 1024
 _usage, _self = resource.getrusage, resource.RUSAGE_SELF
 
 
-class CostMode(TorchDispatchMode):
+class CostMode(Uncompiled, TorchDispatchMode):
     """Adds up (calls, seconds, bytes) in `table`, by operator. On a device each operator is waited for.
 
     Entered on top of what else is in force, so that an operator's time is that of everything that stands in for it.
@@ -25,14 +27,6 @@ class CostMode(TorchDispatchMode):
     def __init__(self, table: dict[str, list[float]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.table = table
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True  # compiled programs stay compiled
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # True would import torch._dynamo at the first operator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         device = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]

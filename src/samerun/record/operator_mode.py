@@ -17,6 +17,7 @@ from samerun.record.nodes import note_nodes, place_of_node
 from samerun.record.operator import Operator, flatten
 from samerun.record.recorder import NOTHING, Recorder, ThreadState
 from samerun.record.storages import Storages
+from samerun.record.uncompiled import Uncompiled
 
 Before = tuple[int, int, int, int]
 """Phase and flags, place, digest of the inputs, digest of the scalars."""
@@ -79,7 +80,7 @@ class OperatorTable:
         return found
 
 
-class OperatorMode(TorchDispatchMode):
+class OperatorMode(Uncompiled, TorchDispatchMode):
     """Records what passes and changes nothing of it. One for each thread."""
 
     supports_higher_order_operators = True
@@ -95,14 +96,6 @@ class OperatorMode(TorchDispatchMode):
         self.state = table.recorder.thread
         self.entry: Any = None
         """What is known of the tensor that the operator at hand writes into, where it is just one."""
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True  # compiled programs stay compiled
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # True would import torch._dynamo at the first operator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         recorder, state = self.recorder, self.state

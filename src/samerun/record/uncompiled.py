@@ -7,6 +7,18 @@ from typing import Any
 import torch
 
 
+class Uncompiled:
+    """What a dispatch mode of the recorder has in common: compiled programs stay compiled under it."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True would import torch._dynamo at the first operator
+
+
 def leave_alone(*functions: Any) -> None:
     """torch.compile leaves these functions, and all that they call, as they are."""
     try:

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from samerun.control.operators.declare import Kernel, Operator, widened
-from samerun.control.operators.padding import unpadded
+from samerun.control.operators.declare import Operator
+from samerun.control.operators.padding import kernels
 
 
-def gradient(grad_output: Tensor, self: Tensor, padding: list[int]) -> Tensor:
-    out = widened(grad_output)
-    for dim, (before, after) in enumerate(zip(padding[::2], padding[1::2], strict=True), start=1):
-        inputs = self.shape[-dim]
-        inner = unpadded(out, -dim, inputs, before, after)
-        if before > 0:
-            inner.narrow(-dim, 0, 1).add_(out.narrow(-dim, 0, before).sum(-dim, keepdim=True))
-        if after > 0:
-            edge = out.narrow(-dim, out.shape[-dim] - after, after)
-            inner.narrow(-dim, inputs - 1, 1).add_(edge.sum(-dim, keepdim=True))
-        out = inner
-    return out.to(grad_output.dtype)
-
-
-def _kernel(dims: int) -> Kernel:
-    name = f"replication_pad{dims}d_backward"
-    return Kernel(gradient, (name, f"{name}.grad_input"))
+def _fold(inner: Tensor, gradient: Tensor, dim: int, before: int, after: int) -> None:
+    if before > 0:
+        inner.narrow(dim, 0, 1).add_(gradient.narrow(dim, 0, before).sum(dim, keepdim=True))
+    if after > 0:
+        edge = gradient.narrow(dim, gradient.shape[dim] - after, after)
+        inner.narrow(dim, inner.shape[dim] - 1, 1).add_(edge.sum(dim, keepdim=True))
 
 
 OPERATOR = Operator(
@@ -34,5 +23,5 @@ OPERATOR = Operator(
     " them otherwise in deterministic mode).",
     "One dimension after the other, the middle is copied, and the sums over both edges are added to its ends.",
     "For each dimension a copy of the gradient and two sums over its edges.",
-    (_kernel(1), _kernel(2), _kernel(3)),
+    kernels("replication_pad", _fold),
 )
