@@ -187,7 +187,7 @@ def main() -> None:
         name, way, threads = options.work
         work(name, way, int(threads))
         return
-    ways = list(WAYS) if options.ways == "all" else ["plain", *options.ways.split(",")]
+    ways = list(WAYS) if options.ways == "all" else list(dict.fromkeys(["plain", *options.ways.split(",")]))
     if importlib.util.find_spec("msprobe") is None and "msprobe" in ways:
         ways.remove("msprobe")
     results = {}
