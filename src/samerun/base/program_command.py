@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import signal
-import sys
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from samerun.base.errors import SamerunError
 from samerun.base.target import Target, resolve, split
 
 FORM, WORDS = "samerun.form", "samerun.words"
@@ -39,33 +36,3 @@ def end_on_sigterm() -> None:
 def target_of(ctx: click.Context) -> Target:
     """The program that was named. Raises SamerunError where there is none, or it cannot be started."""
     return resolve(ctx.meta[FORM], ctx.meta[WORDS])
-
-
-def check_writable(option: str, path: str | None) -> None:
-    """Before anything runs: a report that cannot be written in the end would be a waste."""
-    if path is None or path == "-":
-        return
-    try:
-        existed = Path(path).exists()
-        with open(path, "a", encoding="utf-8"):
-            pass
-        if not existed:
-            Path(path).unlink()
-    except OSError as error:
-        raise _cannot_write(option, path, error) from error
-
-
-def write_result(option: str, path: str, text: str) -> None:
-    """Write a result where the user wants it: a file, or "-" for standard output."""
-    if path == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        return
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise _cannot_write(option, path, error) from error
-
-
-def _cannot_write(option: str, path: str, error: OSError) -> SamerunError:
-    return SamerunError(f"{option} {path}: {error.strerror}.", hint="Name a file that can be written.")

@@ -13,7 +13,8 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.program_command import FORM, WORDS, ProgramCommand, check_writable, end_on_sigterm, write_result
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, end_on_sigterm
+from samerun.base.result_file import check_writable, write_result
 from samerun.base.target import resolve
 from samerun.control.seeds.derive import LARGEST
 

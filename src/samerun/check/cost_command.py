@@ -12,7 +12,8 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.program_command import ProgramCommand, check_writable, end_on_sigterm, target_of, write_result
+from samerun.base.program_command import ProgramCommand, end_on_sigterm, target_of
+from samerun.base.result_file import check_writable, write_result
 
 
 @click.command(

@@ -19,7 +19,8 @@ import click
 from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.launch import with_bootstrap
-from samerun.base.program_command import FORM, ProgramCommand, check_writable, target_of
+from samerun.base.program_command import FORM, ProgramCommand, target_of
+from samerun.base.result_file import check_writable
 from samerun.control.hold_options import hold_options
 from samerun.control.survey_inside import AT_END, VARIABLE
 

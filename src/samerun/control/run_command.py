@@ -14,7 +14,8 @@ import click
 from samerun import __version__
 from samerun.base.atomic_file import refuse_special
 from samerun.base.errors import SamerunError
-from samerun.base.program_command import FORM, ProgramCommand, check_writable, target_of, write_result
+from samerun.base.program_command import FORM, ProgramCommand, target_of
+from samerun.base.result_file import check_writable, write_result
 from samerun.base.target import Target
 from samerun.control.held import held_environment
 from samerun.control.hold_options import hold_options

@@ -10,8 +10,8 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.program_command import check_writable
 from samerun.base.records import EXIT_CODES
+from samerun.base.result_file import check_writable
 
 
 @click.command("diff", context_settings={"help_option_names": ["-h", "--help"]})

@@ -118,7 +118,7 @@ def _begin(folder: str) -> _Whole | _Slice:
 def _file(path: Path) -> Path:
     """Where the receipt goes. Raises SamerunError now, where it could not be written later."""
     from samerun.base.atomic_file import refuse_special
-    from samerun.base.program_command import check_writable
+    from samerun.base.result_file import check_writable
 
     other = os.environ.get(FOLDER_VARIABLE)
     if other:

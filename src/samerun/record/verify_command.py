@@ -13,8 +13,9 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.program_command import FORM, WORDS, ProgramCommand, check_writable
+from samerun.base.program_command import FORM, WORDS, ProgramCommand
 from samerun.base.records import EXIT_CODES
+from samerun.base.result_file import check_writable
 from samerun.base.target import Target, resolve
 from samerun.base.text import shown
 

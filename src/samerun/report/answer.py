@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from samerun.base.program_command import write_result
+from samerun.base.result_file import write_result
 from samerun.report.console import Console
 
 
