@@ -196,6 +196,14 @@ def test_nothing_watched_is_trouble(tmp_path: Path) -> None:
     assert "left no trace" in done.stderr
 
 
+@pytest.mark.parametrize("text", ["import torch\n", "print(1)\n"])
+def test_a_program_that_computes_nothing_is_told_so(text: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(text)
+    done = samerun(["check", "train.py"], tmp_path)
+    assert done.returncode == 2
+    assert "left nothing to compare: train.py ended without computing" in done.stderr
+
+
 def test_report_for_people(tmp_path: Path) -> None:
     unseeded = CLEAN.replace("torch.manual_seed(0)", "")
     done = samerun(["check", "--vary", "rerun", write(tmp_path, unseeded)], tmp_path, COLUMNS="80", NO_COLOR="1")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,21 @@ def test_watching_changes_nothing(program: Path, tmp_path: Path) -> None:
             expected[at] = line
         assert said(watched.stdout) == expected
         assert without_addresses(watched.stderr) == without_addresses(plain.stderr)
+
+
+def test_a_warning_in_a_backward_pass_names_the_users_line(tmp_path: Path) -> None:
+    """A wrapper around `Tensor.backward` would move the place that `stacklevel` counts to."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(2, 2)\n"
+        "model.register_full_backward_hook(lambda *_: None)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "model(torch.ones(2)).sum().backward()\n"
+        "optimizer.step()\n"
+    )
+    for watched in (["samerun", "run", "--quiet", "--receipt", "run.json", "train.py"], ["train.py"]):
+        words = [sys.executable, *(["-m"] if len(watched) > 1 else []), *watched]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert "train.py:5: UserWarning: Full backward hook is firing" in done.stderr

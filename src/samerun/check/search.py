@@ -32,6 +32,7 @@ from samerun.check.spread import spread
 from samerun.check.steady import is_steady
 from samerun.check.whole import Whole, likeliest
 from samerun.record.compare import Difference, first_difference
+from samerun.record.config import MARK
 
 CHANGING = ("address_layout", "hash_seed", "memory")
 """Variations of what is another in every process, without anybody's doing."""
@@ -339,6 +340,13 @@ class Search:
                 hint="Free some space, or put the traces elsewhere with TMPDIR or --save.",
             )  # fmt: skip
         if not run.traces.traces and not run.failed:
+            if (run.folder / MARK).exists():
+                raise RunFailed(
+                    f"Run {run.name} left nothing to compare: {' '.join(self.plan.shown)} ended without computing"
+                    " anything with torch.",
+                    run,
+                    hint="Does it need arguments, or a guard such as `if __name__ == \"__main__\"` to be true?",
+                )
             raise RunFailed(
                 f"Run {run.name} left no trace: {' '.join(self.plan.shown)} ran, but not under samerun's recorder.",
                 run,

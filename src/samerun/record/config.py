@@ -7,6 +7,8 @@ import os
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+MARK = "watched"
+"""An empty file in the folder of the traces: there was a recorder, even if it had nothing to record."""
 VARIABLE = "SAMERUN_WATCH"
 ROLE_VARIABLE = "SAMERUN_PARENT_ROLE"
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from samerun.base.after_import import AfterImport
 from samerun.record import sites
-from samerun.record.config import WatchConfig, config_of_environment
+from samerun.record.config import MARK, WatchConfig, config_of_environment
 from samerun.record.interceptor import Interceptor
 from samerun.record.interceptors.table import INTERCEPTORS
 from samerun.record.lines import LineFollower
@@ -26,6 +26,7 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
     if config is None:
         return None
     recorder = current = Recorder(config)
+    _leave_mark(config.folder)
     if config.user_folder:
         sites.treat_as_user(os.path.realpath(config.user_folder))
     after = AfterImport()
@@ -35,6 +36,13 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
     if config.lines:
         LineFollower(recorder).start()
     return recorder
+
+
+def _leave_mark(folder: str) -> None:
+    try:
+        os.close(os.open(os.path.join(folder, MARK), os.O_WRONLY | os.O_CREAT, 0o644))
+    except OSError:  # the trace will say what is wrong with the folder
+        pass
 
 
 def _installer(recorder: Recorder, interceptor: Interceptor) -> Callable[[ModuleType], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from xxhash import xxh3_128_digest
@@ -54,25 +55,38 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
 
 def note_losses(recorder: Recorder, torch: Any) -> None:
     """The value `backward` is called on is the step's loss."""
-    tensor_type = torch.Tensor
-    original = tensor_type.backward
 
-    def backward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def note(tensor: Any) -> None:
         state = recorder.thread
-        if not state.inside and not recorder.stopped and not torch.compiler.is_compiling():
-            state.inside += 1
-            try:
-                recorder.last_loss = digest(self)
-                if recorder.config.snapshots:
-                    recorder.loss = float(self.detach()) if self.numel() == 1 and self.is_floating_point() else None
-            except Exception:
-                recorder.last_loss = NOTHING
-            finally:
-                state.inside -= 1
-        return original(self, *args, **kwargs)
+        if state.inside or recorder.stopped or torch.compiler.is_compiling():
+            return
+        state.inside += 1
+        try:
+            recorder.last_loss = digest(tensor)
+            if recorder.config.snapshots:
+                recorder.loss = float(tensor.detach()) if tensor.numel() == 1 and tensor.is_floating_point() else None
+        except Exception:
+            recorder.last_loss = NOTHING
+        finally:
+            state.inside -= 1
 
-    backward.__qualname__, backward.__doc__ = "Tensor.backward", original.__doc__
-    tensor_type.backward = backward
+    torch.Tensor.backward = _Noting(torch.Tensor.backward, note)
+
+
+class _Noting:
+    """A method that is noted when it is looked up on an object, which is right before it is called.
+
+    A function around it would be a frame of its own: in the program's tracebacks, and in the place that a warning
+    names, which is counted in frames (`stacklevel`).
+    """
+
+    def __init__(self, method: Any, note: Callable[[Any], None]) -> None:
+        self.method, self.note = method, note
+
+    def __get__(self, own: Any, kind: type | None = None) -> Any:
+        if own is not None:
+            self.note(own)
+        return self.method.__get__(own, kind)
 
 
 INTERCEPTOR = Interceptor("steps", "torch.optim.optimizer", install)
