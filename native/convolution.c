@@ -7,77 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "convolution.h"
 #include "multiply.h"
-#include "pool.h"
 #include "scratch.h"
 
-enum { FORWARD, GRADIENT_OF_INPUT, GRADIENT_OF_WEIGHT, SLACK = 64 };
+enum { FORWARD, GRADIENT_OF_INPUT, GRADIENT_OF_WEIGHT };
 
-/* As Python hands them over; sizes and settings of the three dimensions each. */
-typedef struct {
-    int64_t images, groups, inputs, outputs; /* channels in all */
-    int64_t in[3], out[3], taps[3], stride[3], padding[3], dilation[3];
-} shape_t;
-
-typedef struct {
-    const char *from;
-    char *to;
-    size_t real;
-    int64_t in[3], size[3], step[3], left[3]; /* value i of a dimension goes to left + i * step, if inside size */
-} spread_t;
-
-static int64_t volume(const int64_t *size) { return size[0] * size[1] * size[2]; }
-
-static void spread_channels(void *job, int64_t from, int64_t to) {
-    const spread_t *it = job;
-    size_t real = it->real;
-    for (int64_t channel = from; channel < to; channel++) {
-        char *image = it->to + (size_t)(channel * volume(it->size)) * real;
-        const char *source = it->from + (size_t)(channel * volume(it->in)) * real;
-        memset(image, 0, (size_t)volume(it->size) * real);
-        for (int64_t d = 0; d < it->in[0]; d++) {
-            int64_t z = it->left[0] + d * it->step[0];
-            if (z < 0 || z >= it->size[0]) continue;
-            for (int64_t h = 0; h < it->in[1]; h++) {
-                int64_t y = it->left[1] + h * it->step[1], x = it->left[2], first = 0, last = it->in[2];
-                if (y < 0 || y >= it->size[1]) continue;
-                while (first < last && x + first * it->step[2] < 0) first++;
-                while (first < last && x + (last - 1) * it->step[2] >= it->size[2]) last--;
-                const char *line = source + (size_t)((d * it->in[1] + h) * it->in[2]) * real;
-                char *row = image + (size_t)((z * it->size[1] + y) * it->size[2]) * real;
-                if (it->step[2] == 1) {
-                    memcpy(row + (size_t)(x + first) * real, line + (size_t)first * real,
-                           (size_t)(last - first) * real);
-                    continue;
-                }
-                for (int64_t w = first; w < last; w++)
-                    memcpy(row + (size_t)(x + w * it->step[2]) * real, line + (size_t)w * real, real);
-            }
-        }
-    }
-}
-
-/* The copy with padding; NULL where none is needed (`*own` 0) or without memory (`*own` 1). */
-static char *spread(const void *from, int64_t channels, const int64_t *in, const int64_t *size,
-                    const int64_t *step, const int64_t *left, size_t real, int *own) {
-    *own = memcmp(in, size, 3 * sizeof *in) != 0;
-    for (int i = 0; i < 3; i++) *own |= left[i] != 0 || (step[i] != 1 && in[i] > 1);
-    if (!*own) return NULL;
-    char *to = samerun_scratch(SCRATCH_IMAGE, (size_t)(channels * volume(size)) * real + SLACK);
-    if (to == NULL) return NULL;
-    spread_t job = {from, to, real, {0}, {0}, {0}, {0}};
-    memcpy(job.in, in, sizeof job.in);
-    memcpy(job.size, size, sizeof job.size);
-    memcpy(job.step, step, sizeof job.step);
-    memcpy(job.left, left, sizeof job.left);
-    samerun_parallel(channels, 1 + 16384 / (1 + volume(size)), spread_channels, &job);
-    return to;
-}
-
-/* outer * volume(inner) entries: outer * outer_stride + each position of `inner` times its steps. */
+/* outer * volume of `inner` entries: outer * outer_stride + each position of `inner` times its steps. */
 static int grid(samerun_axis *axis, int64_t outer, int64_t outer_stride, const int64_t *inner, const int64_t *step,
                 const int64_t *size, int64_t start) {
-    if (!samerun_axis_new(axis, outer * volume(inner))) return 0;
+    if (!samerun_axis_new(axis, outer * samerun_volume(inner))) return 0;
     int64_t *to = axis->offset;
     for (int64_t o = 0; o < outer; o++)
         for (int64_t d = 0; d < inner[0]; d++)
@@ -91,9 +30,9 @@ static int grid(samerun_axis *axis, int64_t outer, int64_t outer_stride, const i
 
 static const int64_t one[3] = {1, 1, 1};
 
-static int forward(const shape_t *s, samerun_multiplication *it, const int64_t *size) {
-    int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, taps = volume(s->taps);
-    int64_t pixels = volume(s->out), area = volume(size);
+static int forward(const samerun_shape *s, samerun_multiplication *it, const int64_t *size) {
+    int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, taps = samerun_volume(s->taps);
+    int64_t pixels = samerun_volume(s->out), area = samerun_volume(size);
     it->m = out;
     it->k = in * taps;
     it->n = s->images * pixels;
@@ -106,10 +45,10 @@ static int forward(const shape_t *s, samerun_multiplication *it, const int64_t *
            grid(&it->c_columns, s->images, s->outputs * pixels, s->out, one, s->out, 0);
 }
 
-static int gradient_of_input(const shape_t *s, samerun_multiplication *it, const int64_t *size,
+static int gradient_of_input(const samerun_shape *s, samerun_multiplication *it, const int64_t *size,
                              const int64_t *start) {
-    int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, taps = volume(s->taps);
-    int64_t pixels = volume(s->in), area = volume(size), back[3];
+    int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, taps = samerun_volume(s->taps);
+    int64_t pixels = samerun_volume(s->in), area = samerun_volume(size), back[3];
     for (int i = 0; i < 3; i++) back[i] = -s->dilation[i];
     it->m = in;
     it->k = out * taps;
@@ -124,9 +63,9 @@ static int gradient_of_input(const shape_t *s, samerun_multiplication *it, const
            grid(&it->c_columns, s->images, s->inputs * pixels, s->in, one, s->in, 0);
 }
 
-static int gradient_of_weight(const shape_t *s, samerun_multiplication *it, const int64_t *size) {
-    int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, taps = volume(s->taps);
-    int64_t pixels = volume(s->out), area = volume(size);
+static int gradient_of_weight(const samerun_shape *s, samerun_multiplication *it, const int64_t *size) {
+    int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, taps = samerun_volume(s->taps);
+    int64_t pixels = samerun_volume(s->out), area = samerun_volume(size);
     it->m = out;
     it->k = s->images * pixels;
     it->n = in * taps;
@@ -148,12 +87,16 @@ static int gradient_of_weight(const shape_t *s, samerun_multiplication *it, cons
  * Returns 0, or -1 without memory. */
 int samerun_convolution(int what, int is_double, const int64_t *numbers, const void *image, const void *weight,
                         const void *gradient, const void *bias, void *result) {
-    shape_t s;
+    samerun_shape s;
     memcpy(&s, numbers, sizeof s);
     size_t real = is_double ? 8 : 4;
     int64_t size[3], start[3], left[3];
     samerun_multiplication it = {.batches = s.groups, .c = result, .bias = bias};
     int own, made, turned = what == GRADIENT_OF_INPUT;
+    if (turned) {
+        const int answer = samerun_gradient_by_phases(&s, is_double, weight, gradient, bias, result);
+        if (answer) return answer < 0 ? -1 : 0;
+    }
     for (int i = 0; i < 3; i++) {
         int64_t reach = (s.taps[i] - 1) * s.dilation[i];
         /* Gradient of the input i: tap t of output o where o * stride == i + padding - t * dilation. */
@@ -162,8 +105,8 @@ int samerun_convolution(int what, int is_double, const int64_t *numbers, const v
         size[i] = turned ? s.in[i] - 1 + start[i] + 1 : (s.out[i] - 1) * s.stride[i] + reach + 1;
         if (!turned && size[i] < s.in[i] + left[i]) size[i] = s.in[i] + left[i];
     }
-    char *copy = turned ? spread(gradient, s.images * s.outputs, s.out, size, s.stride, left, real, &own)
-                        : spread(image, s.images * s.inputs, s.in, size, one, left, real, &own);
+    char *copy = turned ? samerun_spread(gradient, s.images * s.outputs, s.out, size, s.stride, left, real, &own)
+                        : samerun_spread(image, s.images * s.inputs, s.in, size, one, left, real, &own);
     if (own && copy == NULL) return -1;
     const void *wide = own ? copy : turned ? gradient : image;
     it.b = wide;

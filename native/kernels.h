@@ -15,6 +15,9 @@ enum { GELU, GELU_TANH, SILU, GELU_BACKWARD, GELU_TANH_BACKWARD, SILU_BACKWARD, 
 /* What is done to a row: of x alone, or of the result y and the gradient g. */
 enum { SOFTMAX, LOG_SOFTMAX, LOGSUMEXP, SOFTMAX_BACKWARD, LOG_SOFTMAX_BACKWARD, ROW_FUNCTIONS };
 
+/* Steps of optimizers, in place: x + (y - x) * value, x + (y * value) * z, x + (y * value) / z. */
+enum { LERP, ADDCMUL, ADDCDIV, UPDATES };
+
 /* Normalising a row. Value j of it has weight[j / inner] and bias[j / inner], or 1 and 0 where those are NULL. */
 typedef struct {
     int rms; /* no mean is taken off */
@@ -34,6 +37,7 @@ typedef struct {
     void (*function[MOST_FUNCTIONS])(const float *x, float *y, int64_t n);
     void (*pair_function)(int function, const float *x, const float *y, float *out, int64_t n);
     void (*activation)(int activation, const float *x, const float *grad, float *out, int64_t n);
+    void (*update)(int update, float *x, const float *y, const float *z, float value, int64_t n);
     void (*row)(int function, const float *x, const float *grad, float *out, int64_t n);
     void (*norm_row)(const norm_t *norm, const float *x, float *out, float *mean, float *rstd);
     /* also the terms of the gradient of the weight, or those added to of_weight and the gradient to of_bias, where

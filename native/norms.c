@@ -58,18 +58,27 @@ void samerun_norm_backward(int rms, const float *x, const float *grad, const flo
     samerun_parallel(rows, 1 + 8192 / (n + 1), some_norms_backward, &job);
 }
 
-/* Item i: the rows of one lane of one block, whose terms are added in ascending order. */
+enum { LANES_AT_HAND = 256 << 10 }; /* bytes of lanes that stay in the second cache */
+
+/* Item i: the rows of one lane of one block, whose terms are added in ascending order. Lanes go side by side, so that rows
+ * are read one after the other. */
 static void some_lanes(void *given, int64_t from, int64_t to) {
     const norm_job_t *job = given;
-    const int64_t n = job->norm.n;
-    for (int64_t i = from; i < to; i++) {
-        float *lane = job->lanes + i * 2 * n;
+    const int64_t n = job->norm.n, fitting = LANES_AT_HAND / (2 * n * (int64_t)sizeof *job->lanes);
+    for (int64_t i = from, end; i < to; i = end) {
         const int64_t first = i / SUM_LANES * SUM_BLOCK, last = first + SUM_BLOCK < job->rows ? first + SUM_BLOCK : job->rows;
-        for (int64_t j = 0; j < 2 * n; j++) lane[j] = ABSENT32;
-        for (int64_t row = first + i % SUM_LANES; row < last; row += SUM_LANES)
-            samerun_kernels()->norm_row_backward(&job->norm, job->x + row * n, job->grad + row * n,
-                                                 job->mean_given[row], job->rstd_given[row], job->out + row * n, NULL,
-                                                 lane, lane + n);
+        end = i + (fitting < 1 ? 1 : fitting);
+        if (end > (i / SUM_LANES + 1) * SUM_LANES) end = (i / SUM_LANES + 1) * SUM_LANES;
+        if (end > to) end = to;
+        for (int64_t j = i * 2 * n; j < end * 2 * n; j++) job->lanes[j] = ABSENT32;
+        for (int64_t turn = first; turn < last; turn += SUM_LANES)
+            for (int64_t l = i; l < end && turn + l % SUM_LANES < last; l++) {
+                const int64_t row = turn + l % SUM_LANES;
+                float *lane = job->lanes + l * 2 * n;
+                samerun_kernels()->norm_row_backward(&job->norm, job->x + row * n, job->grad + row * n,
+                                                     job->mean_given[row], job->rstd_given[row], job->out + row * n,
+                                                     NULL, lane, lane + n);
+            }
     }
 }
 

@@ -59,6 +59,11 @@ void samerun_axis_runs(samerun_axis *axis) {
     }
 }
 
+/* Where the block of k that starts at k, number `number` of all, ends. */
+static int64_t block_end(const samerun_multiplication *it, int64_t k, int64_t number) {
+    return it->block_end != NULL ? it->block_end[number] : least(k + SAMERUN_BLOCK, it->k);
+}
+
 static const char *at(const void *base, int64_t elements, size_t real) {
     return (const char *)base + elements * (int64_t)real;
 }
@@ -128,8 +133,8 @@ static void with_resident_rows(const job_t *job, int64_t batch, int64_t row, int
     const char *a = at(it->a, it->a_batch[batch], job->real), *b = at(it->b, it->b_batch[batch], job->real);
     char *c = (char *)it->c + it->c_batch[batch] * (int64_t)job->real;
     int64_t height = pieces_of(row_end - row, kernels->rows) * kernels->rows;
-    for (int64_t k = 0; k < it->k; k += SAMERUN_BLOCK) {
-        int64_t depth = least(SAMERUN_BLOCK, it->k - k);
+    for (int64_t k = 0, end, number = 0; k < it->k; k = end, number++) {
+        int64_t depth = (end = block_end(it, k, number)) - k;
         char *block = left + (size_t)(k * height) * job->real;
         for (int64_t i = row; i < row_end; i += kernels->rows)
             kernels->pack_rows(block + (size_t)((i - row) * depth) * job->real, a, &it->a_rows, i,
@@ -137,8 +142,8 @@ static void with_resident_rows(const job_t *job, int64_t batch, int64_t row, int
     }
     for (int64_t j = column; j < column_end; j += kernels->columns) {
         int64_t columns = least(kernels->columns, column_end - j);
-        for (int64_t k = 0; k < it->k; k += SAMERUN_BLOCK) {
-            int64_t depth = least(SAMERUN_BLOCK, it->k - k);
+        for (int64_t k = 0, end, number = 0; k < it->k; k = end, number++) {
+            int64_t depth = (end = block_end(it, k, number)) - k;
             const char *block = left + (size_t)(k * height) * job->real;
             kernels->pack_columns(right, b, &it->b_columns, j, columns, &it->b_k, k, depth, it->b_slack);
             for (int64_t i = row; i < row_end; i += kernels->rows)
@@ -157,8 +162,8 @@ static void with_blocks(const job_t *job, int64_t batch, int64_t row, int64_t ro
     int64_t width = columns_at_once(kernels, column_end - column);
     for (int64_t start = column; start < column_end; start += width) {
         int64_t stop = least(start + width, column_end);
-        for (int64_t k = 0; k < it->k; k += SAMERUN_BLOCK) {
-            int64_t depth = least(SAMERUN_BLOCK, it->k - k);
+        for (int64_t k = 0, end, number = 0; k < it->k; k = end, number++) {
+            int64_t depth = (end = block_end(it, k, number)) - k;
             for (int64_t top = row; top < row_end; top += ROWS_AT_ONCE) {
                 int64_t bottom = least(top + ROWS_AT_ONCE, row_end);
                 for (int64_t i = top; i < bottom; i += kernels->rows)
@@ -200,7 +205,7 @@ static int by_columns(const job_t *job, int64_t batch, int64_t column, int64_t c
 
 static int is_thin(const job_t *job) {
     const samerun_multiplication *it = job->it;
-    return job->kernels->thin != NULL && it->m <= SAMERUN_THIN && it->k >= LINE && it->b_k.run[0] >= it->k;
+    return job->kernels->thin != NULL && it->block_end == NULL && it->m <= SAMERUN_THIN && it->k >= LINE && it->b_k.run[0] >= it->k;
 }
 
 static void piece(job_t *job, int64_t number) {
@@ -294,5 +299,6 @@ int samerun_multiply_and_free(samerun_multiplication *it, int is_double, int mad
     free(it->a_batch);
     free(it->b_batch);
     free(it->c_batch);
+    free(it->block_end);
     return answer;
 }

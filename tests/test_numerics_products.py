@@ -207,3 +207,51 @@ def test_few_rows_by_columns_that_lie_side_by_side(level: str, threads: int, row
     spread = torch.zeros(2, columns, 2 * k)[:, :, ::2]
     spread.copy_(w)
     assert same_bits(products.multiply(x, spread.mT, bias), want)
+
+
+STRIDED: list[tuple[Any, ...]] = [
+    ((19,), 3, 5, (4,), (3,), (1,), (2,), 1),
+    ((9, 11), 4, 70, (3, 3), (2, 2), (1, 1), (1, 1), 1),
+    ((9, 11), 6, 40, (5, 2), (2, 3), (2, 0), (1, 2), 2),
+    ((6, 5), 3, 4, (1, 1), (2, 2), (0, 0), (1, 1), 1),
+    ((7, 3), 2, 3, (2, 1), (4, 5), (1, 0), (1, 1), 1),
+    ((6, 6), 2, 3, (2, 2), (1, 2), (9, 3), (4, 1), 1),
+    ((5, 6, 7), 2, 30, (3, 2, 3), (2, 1, 3), (1, 1, 0), (1, 2, 1), 1),
+]
+
+
+@pytest.mark.parametrize("case", STRIDED, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("odd", ["", "gradient", "weight", "tiny"])
+def test_zeros_between_strides_are_left_out_without_a_trace(
+    level: str, threads: int, case: tuple[Any, ...], dtype: torch.dtype, odd: str
+) -> None:
+    """Infinite weights make NaNs of those zeros, and sums that underflow to -0.0 lose their sign at them."""
+    size, channels, out_channels, taps, stride, padding, dilation, groups = case
+    if dtype is torch.float64:
+        out_channels, channels = 2 * groups, groups
+    w = numbers(out_channels, channels // groups, *taps, seed=1, dtype=dtype)
+    out = products.output_size(size, taps, stride, padding, dilation)
+    g, bias = numbers(2, out_channels, *out, seed=3, dtype=dtype), numbers(channels, seed=2, dtype=dtype)
+    g.view(-1)[::3] = -0.0
+    if odd in ("gradient", "weight"):
+        values = {"gradient": g, "weight": w}[odd].view(-1)
+        values[1::9], values[2::9], values[4::9] = float("inf"), float("nan"), 1e-45
+    if odd == "tiny":
+        tiny = torch.finfo(dtype).tiny
+        g, w = g * tiny**0.6, w * tiny**0.6
+    setting = (stride, padding, dilation, groups)
+    want = reference.gradient_of_input(g.numpy(), w.numpy(), *setting, size)
+    assert same_bits(products.convolve(products.INPUT, [2, channels, *size], w, g, None, *setting), want)
+    plus = bias.view(-1, *[1] * len(size)).numpy()
+    assert same_bits(products.convolve(products.INPUT, [2, channels, *size], w, g, bias, *setting), want + plus)
+
+
+def test_a_negative_zero_that_a_left_out_zero_would_turn(level: str) -> None:
+    """Value 0 of the input meets tap 2 of no output and tap 0 of output 0; the zero of tap 2 comes after it."""
+    w = torch.tensor([[[-1e-30, 1.0, 1.0]]])
+    g = torch.full((1, 1, 4), 1e-30)
+    setting = ((2,), (0,), (1,), 1)
+    found = products.convolve(products.INPUT, [1, 1, 9], w, g, None, *setting)
+    want = reference.gradient_of_input(g.numpy(), w.numpy(), *setting, (9,))
+    assert same_bits(found, want) and found[0, 0, 0].item() == 0 and not found[0, 0, 0].signbit()

@@ -26,8 +26,9 @@ _types = frozenset(
         torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
     )
 )  # fmt: skip
-_resolved: dict[Any, Any] = {}
-"""Operator -> its handler, or None where torch's own kernel gives the specified bits."""
+_resolved: dict[int, tuple[Any, Any]] = {}
+"""Address of an operator -> its handler, or None where torch's own kernel gives the specified bits; and the operator,
+which so keeps its address. (An operator hashes its name anew each time, in Python.)"""
 
 
 class PortableMode(_python_dispatch.TorchDispatchMode):
@@ -43,9 +44,10 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         try:
-            handler = _resolved[func]
+            handler = _resolved[id(func)][0]
         except KeyError:
-            handler = _resolved[func] = resolve(func)
+            handler = resolve(func)
+            _resolved[id(func)] = handler, func
         for kind in types:
             if kind is not _Tensor and kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
                 return NotImplemented  # it unwraps itself, and what it holds comes back here

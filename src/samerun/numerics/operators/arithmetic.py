@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.operators.declare import Members, widened
+from samerun.numerics.updates import update
 
 
 def times(x: Any, by: Any) -> Any:
@@ -63,21 +64,12 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
     return torch.add(x, torch.div(times(a, value), b))
 
 
-def _one_temporary(x: Tensor, *others: Tensor) -> bool:
-    """Whether all are of float32 and one shape: then optimizers' steps can be taken in place. Fresh memory is slow."""
-    return x.dtype is torch.float32 and all(each.dtype is x.dtype and each.shape == x.shape for each in others)
-
-
 def addcmul_(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
-    if value == 1 or not _one_temporary(x, a, b):
-        return x.copy_(addcmul(x, a, b, value=value))
-    return x.add_(torch.mul(a, value).mul_(b))
+    return x if update("addcmul", x, a, b, value) else x.copy_(addcmul(x, a, b, value=value))
 
 
 def addcdiv_(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
-    if value == 1 or not _one_temporary(x, a, b):
-        return x.copy_(addcdiv(x, a, b, value=value))
-    return x.add_(torch.mul(a, value).div_(b))
+    return x if update("addcdiv", x, a, b, value) else x.copy_(addcdiv(x, a, b, value=value))
 
 
 @widened
@@ -87,9 +79,9 @@ def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 
 def lerp_(start: Tensor, end: Tensor, weight: Any) -> Tensor:
-    if isinstance(weight, Tensor) or not _one_temporary(start, end):
-        return start.copy_(lerp(start, end, weight))
-    return start.add_(torch.sub(end, start).mul_(weight))
+    if not isinstance(weight, Tensor) and update("lerp", start, end, end, weight):
+        return start
+    return start.copy_(lerp(start, end, weight))
 
 
 @widened

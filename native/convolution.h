@@ -1,0 +1,27 @@
+/* What the ways of a convolution share: its shape, and the copy of an image with its padding. */
+#ifndef SAMERUN_CONVOLUTION_H
+#define SAMERUN_CONVOLUTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* As Python hands them over; sizes and settings of the three dimensions each. */
+typedef struct {
+    int64_t images, groups, inputs, outputs; /* channels in all */
+    int64_t in[3], out[3], taps[3], stride[3], padding[3], dilation[3];
+} samerun_shape;
+
+static inline int64_t samerun_volume(const int64_t *size) { return size[0] * size[1] * size[2]; }
+
+/* A copy in which value i of a dimension of `in` lies at left + i * step of `size`, if inside; zeros elsewhere. It may be
+ * read 64 bytes beyond its end, and belongs to SCRATCH_IMAGE. NULL where none is needed (`*own` 0) or without memory
+ * (`*own` 1). */
+char *samerun_spread(const void *from, int64_t channels, const int64_t *in, const int64_t *size, const int64_t *step,
+                     const int64_t *left, size_t real, int *own);
+
+/* The gradient of the input of a convolution with strides, or its transposed form, without the zeros that lie between the
+ * values of a spread gradient. 1 done; 0 its bits might not be those of the product with zeros; -1 without memory. */
+int samerun_gradient_by_phases(const samerun_shape *s, int is_double, const void *weight, const void *gradient,
+                               const void *bias, void *result);
+
+#endif

@@ -1,0 +1,60 @@
+/* An image copied into one with its padding, or with zeros between its values. */
+#include <string.h>
+
+#include "convolution.h"
+#include "pool.h"
+#include "scratch.h"
+
+enum { SLACK = 64 };
+
+typedef struct {
+    const char *from;
+    char *to;
+    size_t real;
+    int64_t in[3], size[3], step[3], left[3]; /* value i of a dimension goes to left + i * step, if inside size */
+} spread_t;
+
+static void spread_channels(void *job, int64_t from, int64_t to) {
+    const spread_t *it = job;
+    size_t real = it->real;
+    for (int64_t channel = from; channel < to; channel++) {
+        char *image = it->to + (size_t)(channel * samerun_volume(it->size)) * real;
+        const char *source = it->from + (size_t)(channel * samerun_volume(it->in)) * real;
+        memset(image, 0, (size_t)samerun_volume(it->size) * real);
+        for (int64_t d = 0; d < it->in[0]; d++) {
+            int64_t z = it->left[0] + d * it->step[0];
+            if (z < 0 || z >= it->size[0]) continue;
+            for (int64_t h = 0; h < it->in[1]; h++) {
+                int64_t y = it->left[1] + h * it->step[1], x = it->left[2], first = 0, last = it->in[2];
+                if (y < 0 || y >= it->size[1]) continue;
+                while (first < last && x + first * it->step[2] < 0) first++;
+                while (first < last && x + (last - 1) * it->step[2] >= it->size[2]) last--;
+                const char *line = source + (size_t)((d * it->in[1] + h) * it->in[2]) * real;
+                char *row = image + (size_t)((z * it->size[1] + y) * it->size[2]) * real;
+                if (it->step[2] == 1) {
+                    memcpy(row + (size_t)(x + first) * real, line + (size_t)first * real,
+                           (size_t)(last - first) * real);
+                    continue;
+                }
+                for (int64_t w = first; w < last; w++)
+                    memcpy(row + (size_t)(x + w * it->step[2]) * real, line + (size_t)w * real, real);
+            }
+        }
+    }
+}
+
+char *samerun_spread(const void *from, int64_t channels, const int64_t *in, const int64_t *size, const int64_t *step,
+                     const int64_t *left, size_t real, int *own) {
+    *own = memcmp(in, size, 3 * sizeof *in) != 0;
+    for (int i = 0; i < 3; i++) *own |= left[i] != 0 || (step[i] != 1 && in[i] > 1);
+    if (!*own) return NULL;
+    char *to = samerun_scratch(SCRATCH_IMAGE, (size_t)(channels * samerun_volume(size)) * real + SLACK);
+    if (to == NULL) return NULL;
+    spread_t job = {from, to, real, {0}, {0}, {0}, {0}};
+    memcpy(job.in, in, sizeof job.in);
+    memcpy(job.size, size, sizeof job.size);
+    memcpy(job.step, step, sizeof job.step);
+    memcpy(job.left, left, sizeof job.left);
+    samerun_parallel(channels, 1 + 16384 / (1 + samerun_volume(size)), spread_channels, &job);
+    return to;
+}

@@ -1,0 +1,178 @@
+"""Losses on float32 arrays, one rounding an operation, left to right. Reduction: 0 none, 1 mean, 2 sum.
+
+The elements of a sum are those of the array in row-major order (class S). Targets of `nll` and `cross_entropy` are the
+classes of the rows of x, [rows, classes]; those of the others have the shape of x, or broadcast to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from samerun.numerics.reference.functions import unary
+from samerun.numerics.reference.softmax import log_softmax
+from samerun.numerics.reference.sums import sum
+
+F = np.float32
+MEAN, SUM = 1, 2
+
+
+def _quietly(function: Callable[..., Any]) -> Callable[..., Any]:
+    def quiet(*given: Any, **settings: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*given, **settings)
+
+    return quiet
+
+
+def total(x: Any) -> Any:
+    """The sum of all values, in class S."""
+    return sum(x.reshape(1, -1))[0]
+
+
+def _sign(x: Any) -> Any:
+    """1, -1 or +0.0, of two comparisons: that of a NaN is +0.0."""
+    return (x > 0).astype(F) - (x < 0).astype(F)
+
+
+@_quietly
+def reduced(terms: Any, reduction: int) -> Any:
+    if reduction == MEAN:
+        return total(terms) / F(terms.size)
+    return total(terms) if reduction == SUM else terms
+
+
+@_quietly
+def spread(g: Any, size: int, reduction: int) -> Any:
+    """The gradient of each of `size` terms."""
+    return g / F(size) if reduction == MEAN else g
+
+
+@_quietly
+def nll(x: Any, target: Any, weight: Any, reduction: int, ignore: int) -> tuple[Any, Any]:
+    """-(x * weight) at the target's class, +0.0 where it is ignored; the mean divides by the sum of the weights.
+
+    Also that sum: the number of targets, where there are no weights. 0 with reduction none.
+    """
+    terms, weights = np.zeros(len(x), F), np.zeros(len(x), F)
+    for row, chosen in enumerate(target):
+        if chosen != ignore:
+            weights[row] = F(1) if weight is None else weight[chosen]
+            terms[row] = -(x[row, chosen] * weights[row])
+    if reduction == MEAN:
+        return total(terms) / total(weights), total(weights)
+    return (total(terms), total(weights)) if reduction == SUM else (terms, F(0))
+
+
+@_quietly
+def nll_backward(g: Any, x: Any, target: Any, weight: Any, reduction: int, ignore: int, of_weights: Any) -> Any:
+    """-(g * weight) at the target's class, where the mean has g / sum of the weights for g; else +0.0."""
+    out = np.zeros_like(x)
+    for row, chosen in enumerate(target):
+        if chosen != ignore:
+            each = g / of_weights if reduction == MEAN else g if reduction == SUM else g[row]
+            out[row, chosen] = -(each * (F(1) if weight is None else weight[chosen]))
+    return out
+
+
+@_quietly
+def cross_entropy(x: Any, target: Any, weight: Any, reduction: int, ignore: int, smoothing: float) -> Any:
+    """nll of log_softmax; smoothed: (1 - s) * nll + rest * (s / classes), rest the sum of -log_softmax * weight."""
+    log_p = log_softmax(x)
+    loss, of_weights = nll(log_p, target, weight, reduction, ignore)
+    if smoothing == 0:
+        return loss
+    rest = -sum(log_p if weight is None else log_p * weight)
+    rest[target == ignore] = 0
+    if reduction == MEAN:
+        kept = target[target != ignore]
+        of_weights = F(len(kept)) if weight is None else total(weight[kept])
+        rest = total(rest) / of_weights
+    elif reduction == SUM:
+        rest = total(rest)
+    return F(1 - smoothing) * loss + rest * F(smoothing / x.shape[1])
+
+
+@_quietly
+def mse(x: Any, y: Any) -> Any:
+    d = x - y
+    return d * d
+
+
+@_quietly
+def mse_backward(g: Any, x: Any, y: Any) -> Any:
+    """`g` as `spread` makes it, here and below."""
+    return ((x - y) * F(2)) * g
+
+
+@_quietly
+def l1(x: Any, y: Any) -> Any:
+    return np.abs(x - y)
+
+
+@_quietly
+def l1_backward(g: Any, x: Any, y: Any) -> Any:
+    return g * _sign(x - y)
+
+
+@_quietly
+def smooth_l1(x: Any, y: Any, beta: float) -> Any:
+    """((d*d) * 0.5) / beta below beta, else d - beta/2, of d = |x - y|."""
+    d = np.abs(x - y)
+    if beta == 0:
+        return d
+    return np.where(d < F(beta), ((d * d) * F(0.5)) / F(beta), d - F(0.5 * beta))
+
+
+@_quietly
+def smooth_l1_backward(g: Any, x: Any, y: Any, beta: float) -> Any:
+    d = x - y
+    slope = _sign(d) if beta == 0 else np.where(np.abs(d) < F(beta), d / F(beta), _sign(d))
+    return slope * g
+
+
+@_quietly
+def huber(x: Any, y: Any, delta: float) -> Any:
+    """(d*d) * 0.5 up to delta, else (d - delta/2) * delta, of d = |x - y|."""
+    d = np.abs(x - y)
+    return np.where(d <= F(delta), (d * d) * F(0.5), (d - F(0.5 * delta)) * F(delta))
+
+
+@_quietly
+def huber_backward(g: Any, x: Any, y: Any, delta: float) -> Any:
+    return np.clip(x - y, F(-delta), F(delta)) * g
+
+
+@_quietly
+def binary_cross_entropy(x: Any, y: Any, weight: Any) -> Any:
+    """((y - 1) * max(log1p(-x), -100) - y * max(log(x), -100)) * weight."""
+    no, yes = np.maximum(unary("log1p", -x), F(-100)), np.maximum(unary("log", x), F(-100))
+    terms = (y - F(1)) * no - y * yes
+    return terms if weight is None else terms * weight
+
+
+@_quietly
+def binary_cross_entropy_backward(g: Any, x: Any, y: Any, weight: Any) -> Any:
+    """(g * (x - y)) / max(x * (1 - x), 1e-12), times the weight."""
+    found = (g * (x - y)) / np.maximum(x * (F(1) - x), F(1e-12))
+    return found if weight is None else found * weight
+
+
+@_quietly
+def binary_cross_entropy_with_logits(x: Any, y: Any, weight: Any, of_positives: Any) -> Any:
+    """(1 - y) * x - (min(x, 0) - log1p(exp(-|x|))) * ((of_positives - 1) * y + 1), times the weight."""
+    smooth = np.minimum(x, F(0)) - unary("log1p", unary("exp", -np.abs(x)))
+    if of_positives is not None:
+        smooth = smooth * ((of_positives - F(1)) * y + F(1))
+    terms = (F(1) - y) * x - smooth
+    return terms if weight is None else terms * weight
+
+
+@_quietly
+def kl_div(x: Any, y: Any, log_target: bool) -> Any:
+    """y * log(y) - y * x, where 0 * log(0) is 0; of a target that is a logarithm, exp(y) * (y - x)."""
+    if log_target:
+        return unary("exp", y) * (y - x)
+    return np.where(y == 0, F(0), y * unary("log", y)) - y * x
