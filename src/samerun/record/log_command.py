@@ -54,9 +54,11 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
 
     check_writable("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
-    far = remote.is_address(folder)
-    with Count("receipts read", quiet) as progress:
-        found = remote.entries(folder, text, wanted, progress) if far else entries(Path(folder), text, wanted, progress)
+    with Count("files looked at", quiet) as looking, Count("receipts read", quiet) as progress:
+        if remote.is_address(folder):
+            found = remote.entries(folder, text, wanted, progress)
+        else:
+            found = entries(Path(folder), text, wanted, progress, looking)
     if last or compare:
         found = [one for one in found if not one.problem]
         if len(found) < (wanted or 0):

@@ -14,7 +14,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.text import shown
 from samerun.record.receipt import canonical
 from samerun.record.receipt.entry import Entry, entry_from, no_receipt
-from samerun.record.receipt.index import Progress
+from samerun.record.receipt.folder_state import Progress
 
 AT_ONCE = 200
 """So many receipts are fetched together, and held in memory."""
