@@ -19,7 +19,7 @@ from checking import samerun
 from receipts import made, section
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import canonical, folder_state, index, many_entries, receipt_file, remote
+from samerun.record.receipt import canonical, folder_state, index, many_entries, receipt_file, remote, remote_file
 from samerun.report import count
 
 
@@ -282,7 +282,7 @@ def test_remote_folders(folder: Path, memory: Any) -> None:
     assert names(remote.entries("memory://samerun-test", "train", 1)) == ["b.json"]
     here = index.entries(folder)
     assert [(one.file, one.digest, one.problem) for one in found] == [(e.file, e.digest, e.problem) for e in here]
-    with remote.fetched("memory://samerun-test", "a.json") as path:
+    with remote_file.at_hand("memory://samerun-test/a.json") as path:
         assert receipt_file.read(path)["circumstances"]["began"] == "2026-01-01"
     done = samerun(["log", "--last", "--command", "train", f"file://{folder}"], folder)
     assert done.stdout == f"file://{folder}/b.json\n", done.stderr

@@ -82,10 +82,13 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
 def _compare(folder: str, a: str, b: str, json_to: str | None, quiet: bool) -> int:
     from samerun.record.receipt import remote
     from samerun.record.receipt.diff import diff, side_from
+    from samerun.record.receipt.remote_file import at_hand
     from samerun.report.answer import answer
     from samerun.report.diff import show
 
-    with remote.fetched(folder, a) as one, remote.fetched(folder, b) as other:
-        record: dict[str, Any] = {"schema": 1, "samerun": __version__, **diff(side_from(one), side_from(other))}
+    names = remote.joined(folder, a), remote.joined(folder, b)
+    with at_hand(names[0]) as one, at_hand(names[1]) as other:
+        compared = diff(side_from(one, names[0]), side_from(other, names[1]))
+    record: dict[str, Any] = {"schema": 1, "samerun": __version__, **compared}
     answer(record, show, json_to, quiet)
     return EXIT_CODES[record["verdict"]]

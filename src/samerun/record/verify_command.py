@@ -46,12 +46,16 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
       samerun verify --command run.json
       samerun verify --yes --json - run.json
       samerun verify run.json -- python train.py --epochs 3
+      samerun verify --command s3://bucket/runs/run.json
     """
+    from samerun.record.receipt.remote_file import at_hand
     from samerun.report.answer import answer
     from samerun.report.verify import show
 
     try:
-        record = verify(*_receipt_and_target(ctx), json_to=json_to, quiet=quiet, **options)
+        text, own = _receipt_and_target(ctx)
+        with at_hand(text) as path:
+            record = verify(path, text, own, json_to=json_to, quiet=quiet, **options)
         answer(record, show, json_to, quiet)
     except SamerunError as error:
         click.echo(f"samerun: {error}", err=True)
@@ -59,22 +63,23 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
     sys.exit(EXIT_CODES[record["verdict"]])
 
 
-def _receipt_and_target(ctx: click.Context) -> tuple[Path, Target | None]:
+def _receipt_and_target(ctx: click.Context) -> tuple[str, Target | None]:
     """The receipt stands where other commands have the script; behind -- there may be a command."""
     form, words = ctx.meta[FORM], ctx.meta[WORDS]
     if form != "script":
         raise SamerunError("No receipt is named.", hint="Try: samerun verify run.json")
     if len(words) == 1:
-        return Path(words[0]), None
+        return words[0], None
     if words[1] != "--":
         raise SamerunError(
             f"Behind the receipt stands {shown(words[1])}.", hint="Options stand before it; a command behind --."
         )
-    return Path(words[0]), resolve("command", words[2:])
+    return words[0], resolve("command", words[2:])
 
 
 def verify(
     path: Path,
+    name: str,
     own: Target | None,
     *,
     ask: bool,
@@ -84,7 +89,7 @@ def verify(
     json_to: str | None,
     quiet: bool,
 ) -> dict[str, Any]:
-    """Do it; returns the record of what came of it."""
+    """Do it; returns the record of what came of it. `path`: where the receipt is at hand; `name`: what it is called."""
     from samerun.control.facts import outside
     from samerun.record.receipt import recorded_command, signing
     from samerun.record.receipt.diff import side_from
@@ -93,8 +98,8 @@ def verify(
 
     check_writable("--json", json_to)
     if os.path.isdir(path):
-        raise SamerunError(f"{path} is a folder.", hint="Name a receipt: a file.")
-    recorded = side_from(path)
+        raise SamerunError(f"{name} is a folder.", hint="Name a receipt: a file.")
+    recorded = side_from(path, name)
     assert recorded.receipt is not None
     check_rows(recorded.tables)
     receipt, now = recorded.receipt, outside()
@@ -103,7 +108,7 @@ def verify(
         "schema": 1,
         "samerun": __version__,
         "verdict": "trouble",
-        "receipt": str(path),
+        "receipt": name,
         "command": shown_command,
         "signed_by": signing.check(receipt, signed_by),
         "unmet": unmet(receipt, now),

@@ -39,15 +39,19 @@ _PUT = f"INSERT OR REPLACE INTO receipts VALUES ({', '.join('?' * (len(_COLUMNS)
 
 
 def new_file(folder: Path, command: tuple[str, ...]) -> Path:
-    """A name for a receipt in a folder of them: time, program, process. Makes the folder."""
+    """A name for a receipt in a folder of them. Makes the folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SamerunError(f"--receipt {folder}: {error.strerror}.", hint="Name a folder that can be made.") from error
+    return folder.resolve() / new_name(command)
+
+
+def new_name(command: tuple[str, ...]) -> str:
+    """Time, program, process."""
     program = next((word for word in command if not word.startswith("-")), "run")
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", os.path.basename(program).removesuffix(".py"))[:40] or "run"
-    now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    return folder.resolve() / f"{now}-{stem}-{os.getpid()}.json"
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{stem}-{os.getpid()}.json"
 
 
 def entries(
