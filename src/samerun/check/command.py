@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, check_writable, end_on_sigterm, write_result
 from samerun.base.target import resolve
+from samerun.base.work_folder import work_folder
 from samerun.control.seeds.derive import LARGEST
 
 
@@ -202,7 +202,7 @@ def _interruptions(options: dict[str, Any]) -> Any:
 def _folder(save: Path | None, stack: ExitStack) -> Path:
     """Where the runs' folders go. A folder that holds something already is never written into."""
     if save is None:
-        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True)))
+        return stack.enter_context(work_folder())
     try:
         save.mkdir(parents=True, exist_ok=True)
         if any(save.iterdir()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from samerun.base.program_command import FORM, WORDS, ProgramCommand, check_writ
 from samerun.base.records import EXIT_CODES
 from samerun.base.target import Target, resolve
 from samerun.base.text import shown
+from samerun.base.work_folder import work_folder
 
 
 @click.command(
@@ -147,9 +147,9 @@ def again(path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore
         wanted = environment_wanted(receipt["held"]["threads"])
         environment = held_environment(environment, {n: v for n, v in wanted.items() if n not in environment},
                                        receipt["held"])  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
+    with work_folder() as folder:
         if in_code:
-            environment[FOLDER_VARIABLE] = folder
+            environment[FOLDER_VARIABLE] = str(folder)
         request = Request(
             target, receipt["command"]["form"], __version__, receipt["held"], environment, now, stdout=sys.stderr
         )
@@ -160,7 +160,7 @@ def again(path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore
             raise SamerunError(f"The program ended with {how}; recorded is {_ending(expected)}.",
                                hint="Does it run here by itself?")  # fmt: skip
         if in_code:
-            side = replace(side_from(_made_by(Path(folder), path.name)), name="this run")
+            side = replace(side_from(_made_by(folder, path.name)), name="this run")
         else:
             # How the user wrote the command is no difference of the program.
             side = side_of("this run", replace(made, receipt={**made.receipt, "command": receipt["command"]}))

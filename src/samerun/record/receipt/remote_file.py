@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
+from samerun.base.work_folder import work_folder
 from samerun.record.receipt import canonical, receipt_file, side_file
 from samerun.record.receipt.remote import file_system, is_address, reaching
 
@@ -24,9 +25,9 @@ def at_hand(text: str) -> Iterator[Path]:
     if not is_address(text):
         yield Path(text)
         return
-    with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
+    with work_folder() as folder:
         # the address's own last part: `samerun verify` looks for a receipt of that name
-        here = Path(folder) / (posixpath.basename(text) or "receipt")
+        here = folder / (posixpath.basename(text) or "receipt")
         try:
             _fetch(text, here)
             yield here
