@@ -1,9 +1,10 @@
 # make setup   an environment in .venv        make lint    ruff
 # make demo    a buggy and a clean trainer    make types   mypy
 # make test    the tests                      make bench   what watching and keyed samples cost
-# make test-exhaustive   the slow tests       make test-adapters   against Lightning, transformers and accelerate
+# make test-exhaustive   the slow tests       make test-adapters   against Lightning, transformers, accelerate and s3
 
 VENV := .venv
+ADAPTERS := .venv-adapters
 BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.samerun-installed
@@ -47,10 +48,16 @@ test: $(STAMP)
 test-exhaustive: $(STAMP)
 	$(PYTHON) -m pytest -m exhaustive
 
-# Skipped by the other targets where the libraries are absent: they are large.
-test-adapters: $(STAMP)
-	$(PYTHON) -m pip install -q -c constraints.txt -e '.[adapters]'
-	$(PYTHON) -m pytest tests/test_adapters.py
+# What other people's loops and stores need is large, so it has an environment of its own: the main one stays as
+# small as a user's, and the tests there show that samerun does without. All that runs here is skipped there.
+test-adapters: $(ADAPTERS)/.samerun-installed
+	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest tests/test_adapters.py tests/test_remote.py
+
+$(ADAPTERS)/.samerun-installed: $(STAMP)
+	test -x $(ADAPTERS)/bin/python || $(PYTHON) -m venv --without-pip $(ADAPTERS)
+	$(PYTHON) -m pip --python $(ADAPTERS)/bin/python install -q -c constraints.txt torch numpy
+	$(PYTHON) -m pip --python $(ADAPTERS)/bin/python install -q -c constraints.txt -e '.[test-adapters]'
+	@touch $@
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -19,7 +19,7 @@ from checking import samerun
 from receipts import made, section
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import canonical, index, many_entries, receipt_file, remote
+from samerun.record.receipt import canonical, folder_state, index, many_entries, receipt_file, remote, remote_file
 from samerun.report import count
 
 
@@ -52,19 +52,58 @@ def test_the_newest_stand_last(folder: Path) -> None:
     assert index.entries(folder)[0].problem
 
 
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every file had been written long ago."""
+    monkeypatch.setattr(folder_state, "SETTLED_NS", -10_000_000_000)
+
+
+@pytest.mark.usefixtures("settled")
 def test_what_is_new_changed_or_gone_is_noticed(folder: Path) -> None:
     index.entries(folder)
-    old = time.time() - 100
-    os.utime(folder, (old, old))  # as if nothing had happened for a while
-    assert len(index.entries(folder)) == 4
+    assert len(index.entries(folder, progress=not_called)) == 4
     put(folder, "d.json", "2026-01-04")
     (folder / "a.json").unlink()
     assert names(index.entries(folder)) == ["notes.json", "b.json", "c.json", "d.json"]
-    os.utime(folder, (old, old))
-    index.entries(folder)
-    shutil.copyfile(folder / "c.json", folder / "d.json")  # in place: the folder is as it was
-    os.utime(folder, (old, old))
-    assert index.entries(folder, newest=1)[0].command == "other.py"
+    assert len(index.entries(folder, progress=not_called)) == 4
+
+
+def not_called(done: int, of: int) -> None:
+    raise AssertionError("a receipt that was known was read again")
+
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("newest", [None, 1])
+def test_a_file_written_to_in_place_is_noticed(folder: Path, newest: int | None) -> None:
+    """The folder's time stays as it was, and so do the file's size and time of writing."""
+    index.entries(folder, newest=newest)
+    raw, info = (folder / "a.json").read_bytes(), (folder / "a.json").stat()
+    before = folder.stat().st_mtime_ns
+    time.sleep(0.05)
+    (folder / "a.json").write_bytes(raw.replace(b"2026-01-01", b"2026-01-09").replace(b"train", b"abcde"))
+    os.utime(folder / "a.json", ns=(info.st_atime_ns, info.st_mtime_ns))
+    after = (folder / "a.json").stat()
+    assert (after.st_size, after.st_mtime_ns, folder.stat().st_mtime_ns) == (info.st_size, info.st_mtime_ns, before)
+    assert names(index.entries(folder, "abcde", newest)) == ["a.json"]
+    assert names(index.entries(folder, newest=newest))[-1] == "a.json"
+
+
+def test_what_was_just_written_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second change in the same tick of the file system's clock, of the same size, leaves the same state."""
+    same = {f"{name}/1/1/{time.time_ns()}" for name in ("a.json", "b.json")}
+    monkeypatch.setattr(folder_state, "read", lambda *_: same)
+    assert [one.command for one in index.entries(folder)] == ["train.py", "train.py"]
+    put(folder, "a.json", "2026-01-01", "again.py")
+    assert [one.command for one in index.entries(folder)] == ["again.py", "train.py"]
+
+
+@pytest.mark.usefixtures("settled")
+def test_names_that_are_no_text(folder: Path) -> None:
+    os.rename(folder / "c.json", os.fsencode(folder) + b"/\xff.json")
+    for _ in range(2):
+        assert names(index.entries(folder))[-1] == "\\udcff.json"
+    os.unlink(os.fsencode(folder) + b"/\xff.json")
+    assert names(index.entries(folder)) == ["notes.json", "a.json", "b.json"]
 
 
 def test_a_damaged_index_is_made_again(folder: Path) -> None:
@@ -122,7 +161,8 @@ def test_what_killed_workers_were_told_is_read_all_the_same(many: Path) -> None:
     assert len(index.entries(many, progress=kill)) == 42
 
 
-def test_a_first_time_that_was_broken_off_goes_on(many: Path) -> None:
+def test_a_first_time_that_was_broken_off_goes_on(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_state, "SETTLED_NS", 0)  # files so new would be read again
     before = multiprocessing.active_children()
 
     def enough(done: int, _: int) -> None:
@@ -171,6 +211,8 @@ def test_how_far_a_long_reading_is_is_told(capsys: pytest.CaptureFixture[str], m
         with count.Count("receipts read", quiet) as progress:
             progress(500, 2000)
             progress(1000, 2000)  # too soon for another line
+    with count.Count("files looked at", False) as progress:
+        progress(2000, 2000)  # all at once: nothing is left to wait for
     assert capsys.readouterr().err == "samerun: 500 of 2000 receipts read\n"
     with count.Count("receipts read", False) as progress:
         pass
@@ -240,7 +282,7 @@ def test_remote_folders(folder: Path, memory: Any) -> None:
     assert names(remote.entries("memory://samerun-test", "train", 1)) == ["b.json"]
     here = index.entries(folder)
     assert [(one.file, one.digest, one.problem) for one in found] == [(e.file, e.digest, e.problem) for e in here]
-    with remote.fetched("memory://samerun-test", "a.json") as path:
+    with remote_file.at_hand("memory://samerun-test/a.json") as path:
         assert receipt_file.read(path)["circumstances"]["began"] == "2026-01-01"
     done = samerun(["log", "--last", "--command", "train", f"file://{folder}"], folder)
     assert done.stdout == f"file://{folder}/b.json\n", done.stderr

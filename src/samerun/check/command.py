@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, end_on_sigterm
 from samerun.base.result_file import check_writable, write_result
 from samerun.base.target import resolve
+from samerun.base.work_folder import work_folder
 from samerun.control.seeds.derive import LARGEST
 
 
@@ -203,7 +203,7 @@ def _interruptions(options: dict[str, Any]) -> Any:
 def _folder(save: Path | None, stack: ExitStack) -> Path:
     """Where the runs' folders go. A folder that holds something already is never written into."""
     if save is None:
-        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True)))
+        return stack.enter_context(work_folder())
     try:
         save.mkdir(parents=True, exist_ok=True)
         if any(save.iterdir()):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +12,7 @@ from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.program_command import ProgramCommand, end_on_sigterm, target_of
 from samerun.base.result_file import check_writable, write_result
+from samerun.base.work_folder import work_folder
 
 
 @click.command(
@@ -66,8 +65,8 @@ def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet:
     check_writable("--html", html_to)
     target = target_of(ctx)
     settings = {PLAIN: {}, "deterministic": as_run_does(0), "portable": {VARIABLE: "1"}}
-    with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
-        report = Measurement(target, Path(folder), settings, progress=Progress(quiet), **options).measure()
+    with work_folder() as folder:
+        report = Measurement(target, folder, settings, progress=Progress(quiet), **options).measure()
     if not quiet and json_to != "-":
         from samerun.report.console import Console
         from samerun.report.cost import show

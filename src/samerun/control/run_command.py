@@ -35,7 +35,8 @@ from samerun.control.too_late import environment_wanted
 @click.option("--unseeded", type=click.Choice(["ignore", "warn", "error"]), default="ignore", show_default=True,
               help="What to do when the program makes a generator without a seed.")  # fmt: skip
 @click.option("--receipt", metavar="FILE",
-              help="Write what the run was and what it computed. A folder: into a new file there.")  # fmt: skip
+              help="Write what the run was and what it computed. A folder: into a new file there. Either may be an "
+              "address that fsspec knows (s3://).")  # fmt: skip
 @click.option("--trace", type=click.Choice(["steps", "ops"]), default="steps", show_default=True,
               help="ops: keep every operator beside the receipt, so that samerun diff can name it.")  # fmt: skip
 @click.option("--key", metavar="FILE", help="Sign the receipt with this Ed25519 private key (PEM).")
@@ -74,10 +75,10 @@ def command(
             option = "--key" if key is not None else "--trace ops"
             raise SamerunError(f"{option} needs --receipt.", hint="Try: samerun run --receipt run.json train.py")
         target = target_of(ctx)
-        to = _receipt_file(receipt, target) if receipt is not None else None
         if key is not None:
             _check_key(key)
         wanted = environment_wanted(options["threads"])
+        to, far = _receipt_file(receipt, target) if receipt is not None else (None, None)
         if json_to is not None:
             write_result("--json", json_to, _as_json(target.shown, options, wanted))
     except SamerunError as error:
@@ -89,7 +90,7 @@ def command(
     environment = held_environment(os.environ, wanted, options)
     if to is None:
         become(list(target.command), environment)
-    with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options)
+    with_receipt(target, ctx.meta[FORM], to, far, trace, key, environment, options)
 
 
 def _as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str]) -> str:
@@ -103,15 +104,22 @@ def _as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str
     return json.dumps(record, indent=2, sort_keys=True) + "\n"
 
 
-def _receipt_file(text: str, target: Target) -> Path:
-    """The file that is meant. Raises SamerunError before anything runs, where it could not be written."""
-    if text.endswith(os.sep) or os.path.isdir(text):
-        from samerun.record.receipt.index import new_file
+def _receipt_file(text: str, target: Target) -> tuple[Path, str | None]:
+    """The file that is meant, and the address it is sent to. Raises SamerunError before anything runs, where it
+    could not be written later."""
+    from samerun.record.receipt import remote_file
+    from samerun.record.receipt.index import new_file, new_name
+    from samerun.record.receipt.remote import is_address
 
-        return new_file(Path(text), target.shown)
+    if is_address(text):
+        far = f"{text.rstrip('/')}/{new_name(target.shown)}" if remote_file.is_folder(text) else text
+        return remote_file.waiting_place(far), far
+    if text.endswith(os.sep) or os.path.isdir(text):
+        return new_file(Path(text), target.shown), None
     refuse_special(Path(text))
     check_writable("--receipt", text)
-    return Path(os.path.realpath(text))  # the program may change the working directory of nobody but itself
+    # the program may change the working directory of nobody but itself
+    return Path(os.path.realpath(text)), None
 
 
 def _check_key(key: str) -> None:
@@ -121,9 +129,10 @@ def _check_key(key: str) -> None:
 
 
 def with_receipt(
-    target: Target, form: str, to: Path, trace: str, key: str | None, environment: dict[str, str], held: dict[str, Any]
-) -> NoReturn:
-    """Run the program beside this process, write its receipt, and end as it ended."""
+    target: Target, form: str, to: Path, far: str | None, trace: str, key: str | None, environment: dict[str, str],
+    held: dict[str, Any],
+) -> NoReturn:  # fmt: skip
+    """Run the program beside this process, write its receipt, send it to the address `far`, and end as it ended."""
     from samerun.base.supervise import end_like
     from samerun.control.facts import outside
     from samerun.record.receipt.watched_run import Request, run
@@ -133,6 +142,10 @@ def with_receipt(
     request = Request(target, form, __version__, held, environment, outside(), trace)
     try:
         ended, _ = run(request, to, Path(key) if key is not None else None)
+        if far is not None:
+            from samerun.record.receipt.remote_file import send
+
+            send(to, far)
     except SamerunError as error:
         click.echo(f"samerun: {error}", err=True)
         sys.exit(2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -23,8 +22,9 @@ from samerun.base.result_file import check_writable
 def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tuple[str, ...]) -> None:
     """Compare two runs: the first step that differs, then the operator, then what differs around them.
 
-    A and B are receipts of samerun run --receipt, or folders of traces (samerun check --save). The operator is
-    told where both runs were made with --trace ops. Exit code 0: same. 1: different. 2: trouble.
+    A and B are receipts of samerun run --receipt, also at an address that fsspec knows (s3://bucket/a.json), or
+    folders of traces (samerun check --save). The operator is told where both runs were made with --trace ops.
+    Exit code 0: same. 1: different. 2: trouble.
 
     \b
     Examples:
@@ -32,6 +32,7 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
       samerun diff --json - a.json b.json
       samerun diff --ignore-output '*.log' a.json b.json
       samerun diff saved/control-1 saved/varied
+      samerun diff s3://bucket/runs/a.json b.json
     """
     from samerun.report.answer import answer
     from samerun.report.diff import show
@@ -47,6 +48,9 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
 
 def compared(a: str, b: str, ignore: tuple[str, ...], json_to: str | None) -> dict[str, Any]:
     from samerun.record.receipt.diff import diff, side_from
+    from samerun.record.receipt.remote_file import at_hand
 
     check_writable("--json", json_to)
-    return {"schema": 1, "samerun": __version__, **diff(side_from(Path(a)), side_from(Path(b)), ignore)}
+    with at_hand(a) as one, at_hand(b) as other:
+        found = diff(side_from(one, a), side_from(other, b), ignore)
+    return {"schema": 1, "samerun": __version__, **found}

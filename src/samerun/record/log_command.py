@@ -54,9 +54,11 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
 
     check_writable("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
-    far = remote.is_address(folder)
-    with Count("receipts read", quiet) as progress:
-        found = remote.entries(folder, text, wanted, progress) if far else entries(Path(folder), text, wanted, progress)
+    with Count("files looked at", quiet) as looking, Count("receipts read", quiet) as progress:
+        if remote.is_address(folder):
+            found = remote.entries(folder, text, wanted, progress)
+        else:
+            found = entries(Path(folder), text, wanted, progress, looking)
     if last or compare:
         found = [one for one in found if not one.problem]
         if len(found) < (wanted or 0):
@@ -80,10 +82,13 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
 def _compare(folder: str, a: str, b: str, json_to: str | None, quiet: bool) -> int:
     from samerun.record.receipt import remote
     from samerun.record.receipt.diff import diff, side_from
+    from samerun.record.receipt.remote_file import at_hand
     from samerun.report.answer import answer
     from samerun.report.diff import show
 
-    with remote.fetched(folder, a) as one, remote.fetched(folder, b) as other:
-        record: dict[str, Any] = {"schema": 1, "samerun": __version__, **diff(side_from(one), side_from(other))}
+    names = remote.joined(folder, a), remote.joined(folder, b)
+    with at_hand(names[0]) as one, at_hand(names[1]) as other:
+        compared = diff(side_from(one, names[0]), side_from(other, names[1]))
+    record: dict[str, Any] = {"schema": 1, "samerun": __version__, **compared}
     answer(record, show, json_to, quiet)
     return EXIT_CODES[record["verdict"]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from samerun.base.records import EXIT_CODES
 from samerun.base.result_file import check_writable
 from samerun.base.target import Target, resolve
 from samerun.base.text import shown
+from samerun.base.work_folder import work_folder
 
 
 @click.command(
@@ -47,12 +47,16 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
       samerun verify --command run.json
       samerun verify --yes --json - run.json
       samerun verify run.json -- python train.py --epochs 3
+      samerun verify --command s3://bucket/runs/run.json
     """
+    from samerun.record.receipt.remote_file import at_hand
     from samerun.report.answer import answer
     from samerun.report.verify import show
 
     try:
-        record = verify(*_receipt_and_target(ctx), json_to=json_to, quiet=quiet, **options)
+        text, own = _receipt_and_target(ctx)
+        with at_hand(text) as path:
+            record = verify(path, text, own, json_to=json_to, quiet=quiet, **options)
         answer(record, show, json_to, quiet)
     except SamerunError as error:
         click.echo(f"samerun: {error}", err=True)
@@ -60,22 +64,23 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
     sys.exit(EXIT_CODES[record["verdict"]])
 
 
-def _receipt_and_target(ctx: click.Context) -> tuple[Path, Target | None]:
+def _receipt_and_target(ctx: click.Context) -> tuple[str, Target | None]:
     """The receipt stands where other commands have the script; behind -- there may be a command."""
     form, words = ctx.meta[FORM], ctx.meta[WORDS]
     if form != "script":
         raise SamerunError("No receipt is named.", hint="Try: samerun verify run.json")
     if len(words) == 1:
-        return Path(words[0]), None
+        return words[0], None
     if words[1] != "--":
         raise SamerunError(
             f"Behind the receipt stands {shown(words[1])}.", hint="Options stand before it; a command behind --."
         )
-    return Path(words[0]), resolve("command", words[2:])
+    return words[0], resolve("command", words[2:])
 
 
 def verify(
     path: Path,
+    name: str,
     own: Target | None,
     *,
     ask: bool,
@@ -85,7 +90,7 @@ def verify(
     json_to: str | None,
     quiet: bool,
 ) -> dict[str, Any]:
-    """Do it; returns the record of what came of it."""
+    """Do it; returns the record of what came of it. `path`: where the receipt is at hand; `name`: what it is called."""
     from samerun.control.facts import outside
     from samerun.record.receipt import recorded_command, signing
     from samerun.record.receipt.diff import side_from
@@ -94,8 +99,8 @@ def verify(
 
     check_writable("--json", json_to)
     if os.path.isdir(path):
-        raise SamerunError(f"{path} is a folder.", hint="Name a receipt: a file.")
-    recorded = side_from(path)
+        raise SamerunError(f"{name} is a folder.", hint="Name a receipt: a file.")
+    recorded = side_from(path, name)
     assert recorded.receipt is not None
     check_rows(recorded.tables)
     receipt, now = recorded.receipt, outside()
@@ -104,7 +109,7 @@ def verify(
         "schema": 1,
         "samerun": __version__,
         "verdict": "trouble",
-        "receipt": str(path),
+        "receipt": name,
         "command": shown_command,
         "signed_by": signing.check(receipt, signed_by),
         "unmet": unmet(receipt, now),
@@ -143,9 +148,9 @@ def again(path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore
         wanted = environment_wanted(receipt["held"]["threads"])
         environment = held_environment(environment, {n: v for n, v in wanted.items() if n not in environment},
                                        receipt["held"])  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
+    with work_folder() as folder:
         if in_code:
-            environment[FOLDER_VARIABLE] = folder
+            environment[FOLDER_VARIABLE] = str(folder)
         request = Request(
             target, receipt["command"]["form"], __version__, receipt["held"], environment, now, stdout=sys.stderr
         )
@@ -156,7 +161,7 @@ def again(path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore
             raise SamerunError(f"The program ended with {how}; recorded is {_ending(expected)}.",
                                hint="Does it run here by itself?")  # fmt: skip
         if in_code:
-            side = replace(side_from(_made_by(Path(folder), path.name)), name="this run")
+            side = replace(side_from(_made_by(folder, path.name)), name="this run")
         else:
             # How the user wrote the command is no difference of the program.
             side = side_of("this run", replace(made, receipt={**made.receipt, "command": receipt["command"]}))

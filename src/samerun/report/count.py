@@ -29,7 +29,7 @@ class Count:
 
     def __call__(self, done: int, of: int) -> None:
         now = time.monotonic()
-        if self._quiet or now < self._next:
+        if self._quiet or now < self._next or (done >= of and not self._shown):  # no news of what is over
             return
         self._next = now + (LIVE_SECONDS if self._live else LINE_SECONDS)
         self._shown = True

@@ -32,15 +32,16 @@ class Side:
     traces: Path | None
 
 
-def side_from(path: Path) -> Side:
-    """A receipt, or a folder of traces. Raises SamerunError for anything else."""
+def side_from(path: Path, name: str = "") -> Side:
+    """A receipt, or a folder of traces; `name`: what to call it. Raises SamerunError for anything else."""
+    name = name or str(path)
     if os.path.isdir(path):
         if not any(path.glob("*.trace")):
             raise SamerunError(f"{path} is a folder without traces.", hint="Name a receipt, or a folder of one run.")
-        return Side(str(path), None, {}, path)
+        return Side(name, None, {}, path)
     receipt = read(path)
     traces = traces_of(path, receipt["digest"])
-    return Side(str(path), receipt, read_tables(path, receipt), traces if traces.is_dir() else None)
+    return Side(name, receipt, read_tables(path, receipt), traces if traces.is_dir() else None)
 
 
 def side_of(name: str, made: Assembled) -> Side:

@@ -43,7 +43,7 @@ def entry_from(name: str, stamp: int, raw: bytes) -> Entry:
 
 
 def no_receipt(name: str, stamp: int, size: int, problem: str) -> Entry:
-    return Entry(_text(name), stamp, size, "", "", "", False, 0, 0, "", "", "", "", "", _text(problem))
+    return Entry(as_text(name), stamp, size, "", "", "", False, 0, 0, "", "", "", "", "", as_text(problem))
 
 
 def _entry(name: str, stamp: int, size: int, load: Callable[[], Any]) -> Entry:
@@ -65,24 +65,24 @@ def _told(name: str, stamp: int, size: int, receipt: dict[str, Any]) -> Entry:
         end = ended.get("exception") or "block ended"
     steps = sum(int(one["steps"]["values"]["count"]) for one in receipt["processes"].values())
     return Entry(
-        file=_text(name),
+        file=as_text(name),
         stamp=stamp,
         size=size,
-        began=_text(receipt["circumstances"].get("began", "")),
-        command=" ".join(_text(word) for word in receipt["command"]["words"]),
-        ended=_text(end),
+        began=as_text(receipt["circumstances"].get("began", "")),
+        command=" ".join(as_text(word) for word in receipt["command"]["words"]),
+        ended=as_text(end),
         complete=bool(ended["complete"]),
         steps=max(0, min(steps, 1 << 60)),
         processes=len(receipt["processes"]),
-        commit_=_text(receipt["code"]["commit"] or ""),
-        torch=_text(receipt["packages"].get("torch", "")),
-        threads=_text(receipt["knobs"].get("threads", "")),
-        host=_text(receipt["circumstances"].get("host", "")),
-        digest=_text(receipt["digest"]),
+        commit_=as_text(receipt["code"]["commit"] or ""),
+        torch=as_text(receipt["packages"].get("torch", "")),
+        threads=as_text(receipt["knobs"].get("threads", "")),
+        host=as_text(receipt["circumstances"].get("host", "")),
+        digest=as_text(receipt["digest"]),
         problem="",
     )
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """SQLite takes no lone surrogates; the index is for looking, so text is cut."""
     return str(value)[:1000].encode("utf-8", "backslashreplace").decode()

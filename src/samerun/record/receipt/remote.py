@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import posixpath
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
 from samerun.base.text import shown
 from samerun.record.receipt import canonical
 from samerun.record.receipt.entry import Entry, entry_from, no_receipt
-from samerun.record.receipt.index import Progress
+from samerun.record.receipt.folder_state import Progress
 
 AT_ONCE = 200
 """So many receipts are fetched together, and held in memory."""
@@ -29,7 +27,7 @@ def joined(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}" if is_address(folder) else os.path.join(folder, name)
 
 
-def _file_system(address: str) -> tuple[Any, str]:
+def file_system(address: str) -> tuple[Any, str]:
     """Raises SamerunError where fsspec, or the package for this kind of address, is missing."""
     try:
         import fsspec
@@ -52,9 +50,9 @@ def entries(
     address: str, command: str = "", newest: int | None = None, progress: Progress | None = None
 ) -> list[Entry]:
     """As `index.entries`, reading every receipt. Raises SamerunError where the folder cannot be read."""
-    system, root = _file_system(address)
+    system, root = file_system(address)
     found = []
-    with _reaching(address):
+    with reaching(address):
         there = {}
         for item in system.ls(root, detail=True):
             name = posixpath.basename(item["name"])
@@ -81,30 +79,16 @@ def _entry(path: str, fetched: Any) -> Entry:
 
 
 @contextmanager
-def _reaching(address: str) -> Iterator[None]:
+def reaching(address: str, what: str = "read") -> Iterator[None]:
     """Whatever a file system far away raises is trouble with the address: their exceptions have no common base."""
     try:
         yield
     except SamerunError:
         raise
+    except FileNotFoundError as error:  # its text is a path, or a sentence of the file system's own
+        raise SamerunError(f"{address} cannot be {what}: nothing is there.", hint="Is the address right?") from error
     except Exception as error:
         told = shown(str(error) or type(error).__name__, 200)
         raise SamerunError(
-            f"{address} cannot be read: {told}.", hint="Is the address right, and are you allowed to read there?"
+            f"{address} cannot be {what}: {told}.", hint="Is the address right, and do your credentials allow it?"
         ) from error
-
-
-@contextmanager
-def fetched(folder: str, name: str) -> Iterator[Path]:
-    """A receipt of a folder as a file, with what lies beside it."""
-    if not is_address(folder):
-        yield Path(folder) / name
-        return
-    system, root = _file_system(folder)
-    with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as here:
-        with _reaching(folder):
-            for item in system.ls(root, detail=False):
-                base = posixpath.basename(item)
-                if base == name or (base.startswith(f"{name}.") and base.endswith(".steps")):
-                    system.get_file(item, os.path.join(here, base))
-        yield Path(here) / name

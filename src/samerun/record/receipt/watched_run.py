@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.launch import with_bootstrap
 from samerun.base.supervise import Ended
 from samerun.base.target import Target
+from samerun.base.work_folder import work_folder
 from samerun.record.config import ROLE_VARIABLE, VARIABLE, WatchConfig
 from samerun.record.receipt import receipt_file, signing
 from samerun.record.receipt.assemble import Assembled, assemble, facts_in, here, sections_of
@@ -47,10 +47,7 @@ def run(request: Request, receipt: Path | None, key: Path | None = None) -> tupl
     Raises SamerunError where the program cannot be started or the receipt cannot be written.
     """
     code = code_version(Path(request.target.user_folder or "."))
-    with tempfile.TemporaryDirectory(
-        prefix="samerun-", ignore_cleanup_errors=True, dir=_near(receipt) if request.depth == "ops" else None
-    ) as name:
-        folder = Path(name)
+    with work_folder(_near(receipt) if request.depth == "ops" else None) as folder:
         begin = time.time()
         ended = _run_watched(request, folder)
         made = _receipt_of(request, folder, ended, code, begin)

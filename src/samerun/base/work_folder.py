@@ -1,0 +1,97 @@
+"""A temporary folder that is deleted in the end, and by the next one who makes such a folder if we are killed.
+
+The maker holds a lock (flock) on a file in it, which the kernel takes away when the maker dies, however it dies. A
+folder of that name, of this user and this machine, with such a file and nobody's lock on it is left over. Where
+there are no such locks nothing is marked, and nothing is deleted but one's own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # not on this system
+    fcntl = None
+
+PREFIX = "samerun-"
+OWNER = "owner.lock"
+"""Holds the name of the machine: locks may not be seen on another one that shares the folder."""
+_NAME = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
+
+
+@contextmanager
+def work_folder(parent: str | None = None) -> Iterator[Path]:
+    """A new folder in `parent`, or where the system has temporary ones. Raises OSError if it cannot be made."""
+    where = parent or tempfile.gettempdir()
+    remove_left_over(where)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=where, ignore_cleanup_errors=True) as name:
+        lock = _mark(name)
+        try:
+            yield Path(name)
+        finally:
+            if lock is not None:
+                if os.name == "posix":
+                    shutil.rmtree(name, ignore_errors=True)  # while it is ours
+                os.close(lock)
+
+
+def remove_left_over(parent: str) -> None:
+    """Delete the folders in `parent` whose makers are dead."""
+    if fcntl is None:
+        return
+    try:
+        with os.scandir(parent) as items:
+            found = [item.path for item in items if _NAME.fullmatch(item.name)]
+    except OSError:
+        return
+    for path in found:
+        _remove_if_left_over(path)
+
+
+def _remove_if_left_over(folder: str) -> None:
+    try:
+        info = os.lstat(folder)
+        if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+            return
+        lock = os.open(os.path.join(folder, OWNER), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return  # gone, or not marked
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.read(lock, 1000) == _machine():
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError:
+        pass  # its maker lives
+    finally:
+        os.close(lock)
+
+
+def _mark(folder: str) -> int | None:
+    """Under its name the file is never seen without the lock on it."""
+    if fcntl is None:
+        return None
+    path = os.path.join(folder, OWNER)
+    lock = os.open(path + ".part", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(lock, _machine())
+        os.rename(path + ".part", path)
+    except OSError:  # a file system without locks
+        os.close(lock)
+        return None
+    return lock
+
+
+def _machine() -> bytes:
+    return socket.gethostname().encode("utf-8", "backslashreplace")
