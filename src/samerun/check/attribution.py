@@ -11,6 +11,7 @@ from samerun.base.records import Fix, FoundCause
 from samerun.check import native_entropy
 from samerun.check.causes.table import cause as cause_of
 from samerun.check.causes.table import suspects
+from samerun.check.causes.time_of_day import BY_A_READING
 from samerun.check.growth import steps_to_keep
 from samerun.check.later import branch_on_last_bits
 from samerun.check.line_search import (
@@ -89,6 +90,7 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
     elements = values(search, situation, plan, plan)
     listed = [s for s in suspects(situation) if s.kind not in ("unknown", "control-flow")]
     others = [s for s in listed if s.pins and s.rank < 5]
+    readings = [s for s in listed if s.pins == (pins.CLOCK,) and s.rank >= BY_A_READING]
     tried = 0
     for suspect in distinct(listed):
         if not suspect.pins:
@@ -97,12 +99,33 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
             continue
         if tried >= MOST_EXPERIMENTS:
             break
+        if suspect in readings:
+            which = of_clock(search, situation, plan, readings) if suspect is readings[0] else None
+            if which is not None:
+                return found(replace(which, certain=True), elements, others)
+            continue
         tried += 1
         if confirmed(search, situation, plan, suspect, f"pinned-{tried}", limited(suspect, listed)):
             return found(replace(suspect, certain=True), elements, others)
     if not {"hash_seed", "listing_order", "memory"} <= held and not situation_is_kernel(situation):
         return None
     return by_lines(search, situation, elements)
+
+
+def of_clock(search: Runs, situation: Situation, plan: Plan, readings: Sequence[Suspect]) -> Suspect | None:
+    """The reading of a clock that makes the difference; None where clocks that are held still do not take it away.
+
+    All of them are held first: a moment is often compared with another one, read elsewhere. Then each line by itself,
+    the likeliest first. Where none suffices alone, it is the likeliest.
+    """
+    likeliest = readings[0]
+    if not confirmed(search, situation, plan, likeliest, "pinned-clock", (pins.CLOCK,)):
+        return None
+    lines = list({(s.file, s.line): s for s in readings}.values())
+    for number, suspect in enumerate(lines[:MOST_EXPERIMENTS] if len(lines) > 1 else [], 1):
+        if confirmed(search, situation, plan, suspect, f"pinned-clock-{number}", limited(suspect, readings)):
+            return suspect
+    return likeliest
 
 
 def by_lines(search: Runs, situation: Situation, elements: Elements | None) -> Found:
@@ -212,6 +235,8 @@ def holding(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
     held = plan.with_pins(*names)
     if pins.THREADS in names:
         held = held.with_environment(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    if any(name.partition("@")[0] == pins.CLOCK for name in names):
+        held = held.with_watch(clock_tick=suspect.tick)
     if pins.NATIVE_ENTROPY in names:
         held = native_entropy.held(held)
     if pins.MEMORY in names:

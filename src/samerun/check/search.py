@@ -20,7 +20,7 @@ from samerun.base.records import (
     Spread,
 )
 from samerun.check import attribution, resume
-from samerun.check.endings import cut_short, failure_of, must_end_in_time, must_end_well
+from samerun.check.endings import cut_short, failure_of, must_end_in_time, must_end_well, with_patience
 from samerun.check.growth import growth
 from samerun.check.interruption import Interruption
 from samerun.check.places import place, relative
@@ -74,7 +74,9 @@ class Search:
     def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run:
         name = self.prefix + name
         taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
-        run = self.runner.run(plan, f"{name}~{taken + 1}" if taken else name, vary)
+        experiment = any(each.startswith("pin:") for each in vary)
+        runner = with_patience(self.runner, self.runs[0].seconds) if experiment else self.runner
+        run = runner.run(plan, f"{name}~{taken + 1}" if taken else name, vary)
         self.runs.append(run)
         return run
 

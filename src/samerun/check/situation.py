@@ -10,6 +10,7 @@ from samerun.check.runner import Run
 from samerun.record import format as f
 from samerun.record.compare import Difference
 from samerun.record.evidence import Clue, all_host_events, clues
+from samerun.record.pins import TICK
 from samerun.record.run import Event, events_of
 
 
@@ -32,6 +33,8 @@ class Suspect:
     """With the pin `folder`: files that the copied working directory lacks."""
     parts: tuple[str, ...] = ()
     """Of a resumed run: what is put back after the checkpoint was loaded; see samerun.record.states."""
+    tick: float = TICK
+    """With the pin `clock`: seconds from one reading to the next."""
     replay: tuple[str, int, str] | bool = False
     """Of a resumed run: the data it is given from the run in one go. True: a DataLoader's batches."""
 

@@ -42,6 +42,8 @@ SEPARABLE = (NUMPY_GENERATOR, CLOCK)
 
 EPOCH_START = 1_700_000_000.0
 TICK = 0.0005
+"""So many seconds pass from one reading of a clock that is held still to the next, where nothing else is asked for."""
+SLOWEST_TICK = 1.0
 
 
 def byte_stream(name: str) -> Callable[[int], bytes]:

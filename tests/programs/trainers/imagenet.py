@@ -43,7 +43,7 @@ class Patterns(Dataset):
         if self.train:
             rng = np.random.default_rng((self.seed, self.epoch, index))
             image = image.flip((1, 2)) if rng.random() < 0.5 else image
-            image = image + 0.1 * rng.standard_normal((3, 12, 12), dtype=np.float32)
+            image = image + 0.1 * torch.from_numpy(rng.standard_normal((3, 12, 12), dtype=np.float32))
         return image, self.labels[index]
 
 

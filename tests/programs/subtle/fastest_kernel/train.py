@@ -1,4 +1,4 @@
-# {"cause": "time", "file": "autotune.py", "culprit": "start = time.perf_counter()", "options": ["--vary", "rerun", "--repeat", "4"]}
+# {"cause": "time", "file": "autotune.py", "culprit": "taken[choice] = time.perf_counter() - start", "options": ["--vary", "rerun", "--repeat", "4"]}
 """Regression with a product whose blocking is chosen by what is fastest on this machine."""
 import torch
 from torch import nn
