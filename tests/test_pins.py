@@ -8,6 +8,10 @@ import pytest
 from checking import check
 from watching import run
 
+from samerun.check.endings import with_patience
+from samerun.check.runner import Runner
+from samerun.report.progress import Progress
+
 BEGIN = "import os, torch\nx = torch.ones(64)\n"
 END = "print(x.relu().shape)\n"
 
@@ -94,11 +98,35 @@ print(rounds, time.time() - time.monotonic(), time.time_ns() // 10**9 - int(time
     assert abs(float(apart)) < 2 and int(seconds) in (0, -1)
 
 
-def test_an_experiment_that_does_not_end_is_given_up(tmp_path: Path) -> None:
-    program = (
-        "import random, torch\nx = torch.ones(3) * random.random()\n"
-        "a, b = random.Random(), random.Random()\nwhile a.random() == b.random():\n    pass\nprint(x.relu().shape)\n"
-    )
-    (tmp_path / "program.py").write_text(program)
-    code, report = check(["--vary", "rerun,hash_seed,listing_order,memory", "program.py"], tmp_path)
-    assert (code, report["cause"]["kind"], report["cause"]["certain"]) == (1, "unseeded-python", False)
+def test_sources_that_are_held_at_one_line_are_free_at_others(tmp_path: Path) -> None:
+    program = """\
+import os, random, torch, uuid
+print(os.urandom(8), uuid.uuid4(), random.Random().random(), torch.Generator().seed())
+print(os.urandom(8), uuid.uuid4(), random.Random().random(), torch.Generator().seed())
+"""
+    names = ("entropy", "python-generator", "torch-generator")
+    outcomes = []
+    for folder in ("one", "other"):
+        pins = tuple(f"{name}@{tmp_path / folder / 'program.py'}:3" for name in names)
+        outcomes.append(run(program, tmp_path / folder, pins=pins).stdout.splitlines())
+    (free, held), (free_again, held_again) = outcomes
+    assert held == held_again
+    assert not set(free.split()) & set(free_again.split())
+
+
+@pytest.mark.parametrize(
+    ("labels", "asked", "limit"),
+    [
+        (("pin:time",), None, 160.0),
+        (("pin:time",), 40.0, 40.0),
+        (("lines",), None, 560.0),
+        (("hash_seed",), None, None),
+        ((), 40.0, 40.0),
+    ],
+)
+def test_an_experiment_has_a_limit(
+    labels: tuple[str, ...], asked: float | None, limit: float | None, tmp_path: Path
+) -> None:
+    runner = Runner(tmp_path, asked, Progress(quiet=True))
+    assert with_patience(runner, 10.0, labels).time_limit == limit
+    assert runner.time_limit == asked

@@ -44,8 +44,8 @@ MOST_TRIALS = 20
 ERROR = 0.05
 """How likely it may be that a difference only happened not to come back."""
 EVERYTHING = (
-    pins.PYTHON, pins.NUMPY_GLOBAL, pins.NUMPY_GENERATOR, pins.TORCH, pins.TORCH_GENERATOR, pins.ENTROPY,
-    pins.CLOCK,
+    pins.PYTHON, pins.PYTHON_GENERATOR, pins.NUMPY_GLOBAL, pins.NUMPY_GENERATOR, pins.TORCH, pins.TORCH_GENERATOR,
+    pins.ENTROPY, pins.CLOCK,
 )  # fmt: skip
 ROUNDING = ("thread-count", "cpu-capability", "batch-size")
 """Kinds that change last bits only."""
@@ -104,8 +104,11 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
             if which is not None:
                 return found(replace(which, certain=True), elements, others)
             continue
+        names = limited(suspect, listed)
+        if not suspect.without and set(names) <= set(plan.watch.pins):  # behind a finding: held still already
+            continue
         tried += 1
-        if confirmed(search, situation, plan, suspect, f"pinned-{tried}", limited(suspect, listed)):
+        if confirmed(search, situation, plan, suspect, f"pinned-{tried}", names):
             return found(replace(suspect, certain=True), elements, others)
     if not {"hash_seed", "listing_order", "memory"} <= held and not situation_is_kernel(situation):
         return None
@@ -136,7 +139,7 @@ def by_lines(search: Runs, situation: Situation, elements: Elements | None) -> F
     for _ in range(FOLLOWED):  # a difference that comes now and then may stay away when it is looked for
         followed = native_entropy.counted(plan.with_pins(*EVERYTHING))
         line, run = follow_lines(search, followed, followed, "followed")
-        if line is not None:
+        if line is not None or run.timed_out:
             break
     if line is not None and speaks_of_addresses(statement_at(line.file, line.line)):
         why = (f"`{line.variable}` is the first variable that differs, after line {line.line}",)

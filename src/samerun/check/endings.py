@@ -7,7 +7,7 @@ from copy import copy
 from samerun.check.runner import Run, RunFailed, Runner
 from samerun.record.compare import Difference
 
-PATIENCE, PATIENCE_SECONDS = 10, 60.0
+PATIENCE, PATIENCE_BY_LINES, PATIENCE_SECONDS = 10, 50, 60.0
 """An experiment may take so many times as long as the program itself, and so many seconds more."""
 
 
@@ -40,13 +40,15 @@ def failure_of(run: Run, lead: str = "") -> str:
     return f"{lead}this run ended with exit code {run.exit_code}" if run.exit_code else ""
 
 
-def with_patience(runner: Runner, seconds: float) -> Runner:
-    """The runner for an experiment on a program that took so many seconds.
+def with_patience(runner: Runner, seconds: float, vary: tuple[str, ...]) -> Runner:
+    """The runner for a run: an experiment on a program that took so many seconds gets a limit.
 
     A source that is held still may keep a program from ever ending (a loop that waits for another random number):
     the experiment then confirms nothing.
     """
-    most = PATIENCE * seconds + PATIENCE_SECONDS
+    if not any(label.startswith("pin:") or label == "lines" for label in vary):
+        return runner
+    most = (PATIENCE_BY_LINES if "lines" in vary else PATIENCE) * seconds + PATIENCE_SECONDS
     limit = most if runner.time_limit is None else min(most, runner.time_limit)
     patient = copy(runner)
     patient.time_limit = limit

@@ -74,8 +74,7 @@ class Search:
     def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run:
         name = self.prefix + name
         taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
-        experiment = any(each.startswith("pin:") for each in vary)
-        runner = with_patience(self.runner, self.runs[0].seconds) if experiment else self.runner
+        runner = with_patience(self.runner, self.runs[0].seconds, vary) if self.runs else self.runner
         run = runner.run(plan, f"{name}~{taken + 1}" if taken else name, vary)
         self.runs.append(run)
         return run

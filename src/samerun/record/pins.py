@@ -12,6 +12,9 @@ from collections.abc import Callable
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 PYTHON = "python"
+"""Python's global generator, and `random.seed()` without a seed."""
+PYTHON_GENERATOR = "python-generator"
+"""Instances of `random.Random` made without a seed."""
 NUMPY_GLOBAL = "numpy-global"
 NUMPY_GENERATOR = "numpy-generator"
 TORCH = "torch"
@@ -37,7 +40,7 @@ MEMORY = "memory"
 STAT = "stat"
 """Files carry no times."""
 
-SEPARABLE = (NUMPY_GENERATOR, CLOCK)
+SEPARABLE = (NUMPY_GENERATOR, PYTHON_GENERATOR, TORCH_GENERATOR, ENTROPY, CLOCK)
 """Pins that can be limited to one line: `name@file:line`."""
 
 EPOCH_START = 1_700_000_000.0

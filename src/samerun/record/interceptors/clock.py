@@ -23,7 +23,7 @@ class Clock:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.shift = recorder.config.clock_shift
-        self.pinned = any(pin.split("@")[0] == pins.CLOCK for pin in recorder.config.pins)
+        self.pinned = recorder.holds(pins.CLOCK)
         self.tick = recorder.config.clock_tick
         self.ticks = 0
         self.began: dict[str, float] = {}
