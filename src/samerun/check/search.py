@@ -275,13 +275,13 @@ class Search:
     ) -> tuple[Situation, attribution.Found] | None:
         """Which of the surroundings that are other ones in every process makes the difference, if one does.
 
-        Addresses come first: another hash seed moves objects as well.
+        Addresses come first, even where they were held so far: another hash seed moves objects as well.
         """
-        named = {v.name: v for v in self.environment if v not in varying and not v.unavailable(self.plan)}
+        named = {v.name: v for v in self.environment if not v.unavailable(self.plan)}
         rest = [named[name] for name in CHANGING if name in named]
-        if not rest:
+        held = list(dict.fromkeys([*varying, *rest]))
+        if len(held) == len(varying):
             return None
-        held = [*varying, *rest]
         base = self.run(self.control(held), "held-1")
         if self.difference(base, self.run(base.plan, "held-2")) is not None:
             return None
