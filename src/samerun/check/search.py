@@ -278,7 +278,7 @@ class Search:
         Addresses come first, even where they were held so far: another hash seed moves objects as well.
         """
         named = {v.name: v for v in self.environment if not v.unavailable(self.plan)}
-        rest = [named[name] for name in CHANGING if name in named]
+        rest = [named[n] for n in CHANGING if n in named and (n == CHANGING[0] or named[n] not in varying)]
         held = list(dict.fromkeys([*varying, *rest]))
         if len(held) == len(varying):
             return None
