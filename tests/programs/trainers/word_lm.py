@@ -124,6 +124,7 @@ def main():
         model.load_state_dict(checkpoint["model"])
         torch.set_rng_state(checkpoint["rng"])
         first, lr, best_val_loss = checkpoint["epoch"] + 1, checkpoint["lr"], checkpoint["best"]
+    optimizer = torch.optim.SGD(model.parameters(), lr)
     for epoch in range(first, (args.stop_after or args.epochs) + 1):
         start, total = time.time(), 0.0
         model.train()
@@ -131,13 +132,12 @@ def main():
         for i in tqdm(range(0, train_data.size(0) - 1, args.bptt), disable=None):
             data, targets = get_batch(train_data, i, args.bptt)
             hidden = tuple(h.detach() for h in hidden)
-            model.zero_grad()
+            optimizer.zero_grad()
             output, hidden = model(data, hidden)
             loss = criterion(output, targets)
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), args.clip)
-            for p in model.parameters():
-                p.data.add_(p.grad, alpha=-lr)
+            optimizer.step()
             total += loss.item() * len(data)
         val_loss = evaluate(model, val_data, criterion, args.bptt)
         print(f"| epoch {epoch} | loss {total / (len(train_data) - 1):.4f} | valid ppl {math.exp(val_loss):8.3f}")
@@ -146,6 +146,7 @@ def main():
             best_val_loss = val_loss
         else:
             lr /= 4.0
+            optimizer.param_groups[0]["lr"] = lr
         if args.save:
             state = {"model": model.state_dict(), "epoch": epoch, "lr": lr, "best": best_val_loss}
             torch.save({**state, "rng": torch.get_rng_state()}, args.save)
