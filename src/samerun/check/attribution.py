@@ -11,7 +11,6 @@ from samerun.base.records import Fix, FoundCause
 from samerun.check import native_entropy
 from samerun.check.causes.table import cause as cause_of
 from samerun.check.causes.table import suspects
-from samerun.check.causes.time_of_day import BY_A_READING
 from samerun.check.growth import steps_to_keep
 from samerun.check.later import branch_on_last_bits
 from samerun.check.line_search import (
@@ -43,6 +42,8 @@ FOLLOWED = 3
 MOST_TRIALS = 20
 ERROR = 0.05
 """How likely it may be that a difference only happened not to come back."""
+READINGS: dict[tuple[str, ...], float] = {(pins.CLOCK,): 5.0, (pins.ENTROPY,): 2.8}
+"""Sources that a program may read at many lines, and the rank from which on a suspect is a mere reading."""
 EVERYTHING = (
     pins.PYTHON, pins.PYTHON_GENERATOR, pins.NUMPY_GLOBAL, pins.NUMPY_GENERATOR, pins.TORCH, pins.TORCH_GENERATOR,
     pins.ENTROPY, pins.CLOCK,
@@ -90,8 +91,8 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
     elements = values(search, situation, plan, plan)
     listed = [s for s in suspects(situation) if s.kind not in ("unknown", "control-flow")]
     others = [s for s in listed if s.pins and s.rank < 5]
-    readings = [s for s in listed if s.pins == (pins.CLOCK,) and s.rank >= BY_A_READING]
     tried = 0
+    settled: set[tuple[str, ...]] = set()
     for suspect in distinct(listed):
         if not suspect.pins:
             if suspect.rank < 1.5:
@@ -99,10 +100,14 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
             continue
         if tried >= MOST_EXPERIMENTS:
             break
-        if suspect in readings:
-            which = of_clock(search, situation, plan, readings) if suspect is readings[0] else None
+        if is_reading(suspect):
+            which = None
+            if suspect.pins not in settled:
+                readings = [s for s in listed if is_reading(s) and s.pins == suspect.pins]
+                which = of_readings(search, situation, plan, readings)
             if which is not None:
                 return found(replace(which, certain=True), elements, others)
+            settled.add(suspect.pins)
             continue
         names = limited(suspect, listed)
         if not suspect.without and set(names) <= set(plan.watch.pins):  # behind a finding: held still already
@@ -115,18 +120,24 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
     return by_lines(search, situation, elements)
 
 
-def of_clock(search: Runs, situation: Situation, plan: Plan, readings: Sequence[Suspect]) -> Suspect | None:
-    """The reading of a clock that makes the difference; None where clocks that are held still do not take it away.
+def is_reading(suspect: Suspect) -> bool:
+    """A mere reading of a clock or of the system's entropy, of which nothing says what becomes of it."""
+    return suspect.rank >= READINGS.get(suspect.pins, math.inf)
 
-    All of them are held first: a moment is often compared with another one, read elsewhere. Then each line by itself,
-    the likeliest first. Where none suffices alone, it is the likeliest.
+
+def of_readings(search: Runs, situation: Situation, plan: Plan, readings: Sequence[Suspect]) -> Suspect | None:
+    """The reading of one source that makes the difference; None where the source held still does not take it away.
+
+    All are held first: programs read clocks and names of temporary files at many lines, and a moment is often compared
+    with another one. Then each line by itself, the likeliest first. Where none suffices alone, it is the likeliest.
     """
     likeliest = readings[0]
-    if not confirmed(search, situation, plan, likeliest, "pinned-clock", (pins.CLOCK,)):
+    source = likeliest.pins[0]
+    if not confirmed(search, situation, plan, likeliest, f"pinned-{source}", likeliest.pins):
         return None
     lines = list({(s.file, s.line): s for s in readings}.values())
     for number, suspect in enumerate(lines[:MOST_EXPERIMENTS] if len(lines) > 1 else [], 1):
-        if confirmed(search, situation, plan, suspect, f"pinned-clock-{number}", limited(suspect, readings)):
+        if confirmed(search, situation, plan, suspect, f"pinned-{source}-{number}", limited(suspect, readings)):
             return suspect
     return likeliest
 

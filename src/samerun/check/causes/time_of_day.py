@@ -17,8 +17,6 @@ from samerun.record.run import Event
 
 ALL_NOTED = 64
 """Of so many readings at a line every one is recorded; see `Recorder.due`."""
-BY_A_READING = 5.0
-"""The rank of a mere reading of a clock."""
 
 
 def find(situation: Situation) -> list[Suspect]:
@@ -43,7 +41,7 @@ def find(situation: Situation) -> list[Suspect]:
             found.append(
                 Suspect("time", clue.a.file, clue.a.line,
                         (f"{clue.a.name}() is read at line {clue.a.line}",),
-                        BY_A_READING + nearness(situation, clue), (pins.CLOCK,), tick=tick)
+                        5 + nearness(situation, clue), (pins.CLOCK,), tick=tick)
             )  # fmt: skip
     for clue in situation.clues_of(f.FACT):
         if clue.b is not None and (clue.a.name == "os.stat" or clue.a.name.endswith("time")):
