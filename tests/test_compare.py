@@ -12,6 +12,7 @@ import pytest
 from samerun.record import format as f
 from samerun.record import reader
 from samerun.record.compare import Difference, first_difference
+from samerun.record.evidence import clues
 from samerun.record.run import RunTraces
 from samerun.record.writer import TraceWriter
 
@@ -237,3 +238,15 @@ def test_chunks_do_not_matter(compared, monkeypatch: pytest.MonkeyPatch, chunk: 
     assert compared(rows, host + rows) is None
     found = compared(rows, host + changed(rows, at, outputs=0))
     assert (found.what, found.ordinal, found.a.index, found.b.index) == ("outputs", at + 1, at, at + 300)
+
+
+@pytest.mark.parametrize(("at", "seen"), [(5, True), (15, False)])
+def test_a_file_that_only_the_second_run_reads(tmp_path: Path, at: int, seen: bool) -> None:
+    """It may explain a difference that comes after it, and none that came before."""
+    rows = operators(20)
+    read = [*rows[:at], Row(f.FILE, "open", line=700), *rows[at:]]
+    for name, events in (("a", rows), ("b", read)):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, "main", events)
+    found = clues(RunTraces(tmp_path / "a"), RunTraces(tmp_path / "b"), "main", 10, 10)
+    assert [clue.a.line for clue in found] == ([700] if seen else [])

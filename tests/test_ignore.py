@@ -152,6 +152,24 @@ def test_every_hazard_is_named_and_what_is_left(tmp_path: Path) -> None:
     assert [(c["kind"], c["line"]) for c in report["with_samerun"]["left"]] == [("time", 3)]
 
 
+OF_ONE_SOURCE = {
+    "os-entropy": "os.urandom(1)[0]",
+    "unseeded-python": "random.Random().random()",
+    "unseeded-torch-generator": "(torch.Generator().seed() % 1000)",
+}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", OF_ONE_SOURCE)
+def test_two_hazards_of_one_source_are_both_named(kind: str, tmp_path: Path) -> None:
+    program = "import os, random, torch\nx = torch.ones(3)\nx = x * VALUE\nx = x.relu()\nx = x + VALUE\n"
+    code, report = check(
+        ["--fix", "on", "--vary", "rerun", write(tmp_path, program.replace("VALUE", OF_ONE_SOURCE[kind]))], tmp_path
+    )
+    assert code == 1
+    assert [(c["kind"], c["line"]) for c in report["causes"]] == [(kind, 3), (kind, 5)]
+
+
 @pytest.mark.exhaustive
 def test_a_clean_program_has_nothing_to_mend(tmp_path: Path) -> None:
     program = write(tmp_path, "import torch\ntorch.manual_seed(0)\nprint(torch.rand(3))\n")

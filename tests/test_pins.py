@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 from checking import check
+from watching import run
+
+from samerun.check.endings import with_patience
+from samerun.check.runner import Runner
+from samerun.report.progress import Progress
 
 BEGIN = "import os, torch\nx = torch.ones(64)\n"
 END = "print(x.relu().shape)\n"
@@ -35,6 +40,15 @@ PROGRAMS = {
     ),
     "data-changed": (
         BEGIN + "if os.path.exists('state.pt'):\n    x = x * 2\ntorch.save(x, 'state.pt')\n" + END, 3,
+    ),
+    "thread-race generator": (
+        "import threading, time\n" + BEGIN + "torch.manual_seed(0)\ndef prepare():\n    for _ in range(40):\n"
+        "        noise = torch.rand(3)\n        time.sleep(0.001)\n"
+        "thread = threading.Thread(target=prepare)\nthread.start()\nfor _ in range(40):\n    x = x + torch.rand(64)\n"
+        "thread.join()\n" + END, 7,
+    ),
+    "time deadline": (
+        "import time\n" + BEGIN + "until = time.time() + 0.2\nwhile time.time() < until:\n    x = x * 1.01\n" + END, 5,
     ),
     "os-entropy": (BEGIN + "number = os.getpid()\nx = x * number\n" + END, 3),
     "os-entropy name": (
@@ -67,3 +81,52 @@ def test_how_often_it_differs_is_said(tmp_path: Path) -> None:
     code, report = check(["--vary", "rerun", "--repeat", "4", "program.py"], tmp_path)
     assert code == 1
     assert "differed in 1 of 3 repeats" in report["variations"][0]["detail"]
+
+
+def test_a_clock_that_is_held_at_one_line_is_in_step_with_the_others(tmp_path: Path) -> None:
+    program = """\
+import time
+until = time.monotonic() + 0.5
+rounds = 0
+while time.monotonic() < until:
+    rounds += 1
+print(rounds, time.time() - time.monotonic(), time.time_ns() // 10**9 - int(time.time()))
+"""
+    pin = f"clock@{tmp_path / 'program.py'}:4"
+    rounds, apart, seconds = run(program, tmp_path, pins=(pin,), clock_tick=0.01).stdout.split()
+    assert 40 < int(rounds) < 2000  # it ends: both lines know the same present
+    assert abs(float(apart)) < 2 and int(seconds) in (0, -1)
+
+
+def test_sources_that_are_held_at_one_line_are_free_at_others(tmp_path: Path) -> None:
+    program = """\
+import os, random, torch, uuid
+print(os.urandom(8), uuid.uuid4(), random.Random().random(), torch.Generator().seed())
+print(os.urandom(8), uuid.uuid4(), random.Random().random(), torch.Generator().seed())
+"""
+    names = ("entropy", "python-generator", "torch-generator")
+    outcomes = []
+    for folder in ("one", "other"):
+        pins = tuple(f"{name}@{tmp_path / folder / 'program.py'}:3" for name in names)
+        outcomes.append(run(program, tmp_path / folder, pins=pins).stdout.splitlines())
+    (free, held), (free_again, held_again) = outcomes
+    assert held == held_again
+    assert not set(free.split()) & set(free_again.split())
+
+
+@pytest.mark.parametrize(
+    ("labels", "asked", "limit"),
+    [
+        (("pin:time",), None, 160.0),
+        (("pin:time",), 40.0, 40.0),
+        (("lines",), None, 560.0),
+        (("hash_seed",), None, None),
+        ((), 40.0, 40.0),
+    ],
+)
+def test_an_experiment_has_a_limit(
+    labels: tuple[str, ...], asked: float | None, limit: float | None, tmp_path: Path
+) -> None:
+    runner = Runner(tmp_path, asked, Progress(quiet=True))
+    assert with_patience(runner, 10.0, labels).time_limit == limit
+    assert runner.time_limit == asked

@@ -42,9 +42,11 @@ FOLLOWED = 3
 MOST_TRIALS = 20
 ERROR = 0.05
 """How likely it may be that a difference only happened not to come back."""
+READINGS: dict[tuple[str, ...], float] = {(pins.CLOCK,): 5.0, (pins.ENTROPY,): 2.8}
+"""Sources that a program may read at many lines, and the rank from which on a suspect is a mere reading."""
 EVERYTHING = (
-    pins.PYTHON, pins.NUMPY_GLOBAL, pins.NUMPY_GENERATOR, pins.TORCH, pins.TORCH_GENERATOR, pins.ENTROPY,
-    pins.CLOCK,
+    pins.PYTHON, pins.PYTHON_GENERATOR, pins.NUMPY_GLOBAL, pins.NUMPY_GENERATOR, pins.TORCH, pins.TORCH_GENERATOR,
+    pins.ENTROPY, pins.CLOCK,
 )  # fmt: skip
 ROUNDING = ("thread-count", "cpu-capability", "batch-size")
 """Kinds that change last bits only."""
@@ -90,6 +92,7 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
     listed = [s for s in suspects(situation) if s.kind not in ("unknown", "control-flow")]
     others = [s for s in listed if s.pins and s.rank < 5]
     tried = 0
+    settled: set[tuple[str, ...]] = set()
     for suspect in distinct(listed):
         if not suspect.pins:
             if suspect.rank < 1.5:
@@ -97,12 +100,46 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
             continue
         if tried >= MOST_EXPERIMENTS:
             break
+        if is_reading(suspect):
+            which = None
+            if suspect.pins not in settled:
+                readings = [s for s in listed if is_reading(s) and s.pins == suspect.pins]
+                which = of_readings(search, situation, plan, readings)
+            if which is not None:
+                return found(replace(which, certain=True), elements, others)
+            settled.add(suspect.pins)
+            continue
+        names = limited(suspect, listed)
+        if not suspect.without and set(names) <= set(plan.watch.pins):  # behind a finding: held still already
+            continue
         tried += 1
-        if confirmed(search, situation, plan, suspect, f"pinned-{tried}", limited(suspect, listed)):
+        if confirmed(search, situation, plan, suspect, f"pinned-{tried}", names):
             return found(replace(suspect, certain=True), elements, others)
     if not {"hash_seed", "listing_order", "memory"} <= held and not situation_is_kernel(situation):
         return None
     return by_lines(search, situation, elements)
+
+
+def is_reading(suspect: Suspect) -> bool:
+    """A mere reading of a clock or of the system's entropy, of which nothing says what becomes of it."""
+    return suspect.rank >= READINGS.get(suspect.pins, math.inf)
+
+
+def of_readings(search: Runs, situation: Situation, plan: Plan, readings: Sequence[Suspect]) -> Suspect | None:
+    """The reading of one source that makes the difference; None where the source held still does not take it away.
+
+    All are held first: programs read clocks and names of temporary files at many lines, and a moment is often compared
+    with another one. Then each line by itself, the likeliest first. Where none suffices alone, it is the likeliest.
+    """
+    likeliest = readings[0]
+    source = likeliest.pins[0]
+    if not confirmed(search, situation, plan, likeliest, f"pinned-{source}", likeliest.pins):
+        return None
+    lines = list({(s.file, s.line): s for s in readings}.values())
+    for number, suspect in enumerate(lines[:MOST_EXPERIMENTS] if len(lines) > 1 else [], 1):
+        if confirmed(search, situation, plan, suspect, f"pinned-{source}-{number}", limited(suspect, readings)):
+            return suspect
+    return likeliest
 
 
 def by_lines(search: Runs, situation: Situation, elements: Elements | None) -> Found:
@@ -113,7 +150,7 @@ def by_lines(search: Runs, situation: Situation, elements: Elements | None) -> F
     for _ in range(FOLLOWED):  # a difference that comes now and then may stay away when it is looked for
         followed = native_entropy.counted(plan.with_pins(*EVERYTHING))
         line, run = follow_lines(search, followed, followed, "followed")
-        if line is not None:
+        if line is not None or run.timed_out:
             break
     if line is not None and speaks_of_addresses(statement_at(line.file, line.line)):
         why = (f"`{line.variable}` is the first variable that differs, after line {line.line}",)
@@ -212,6 +249,8 @@ def holding(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
     held = plan.with_pins(*names)
     if pins.THREADS in names:
         held = held.with_environment(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    if any(name.partition("@")[0] == pins.CLOCK for name in names):
+        held = held.with_watch(clock_tick=suspect.tick)
     if pins.NATIVE_ENTROPY in names:
         held = native_entropy.held(held)
     if pins.MEMORY in names:

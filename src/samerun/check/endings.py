@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from samerun.check.runner import Run, RunFailed
+from copy import copy
+
+from samerun.check.runner import Run, RunFailed, Runner
 from samerun.record.compare import Difference
+
+PATIENCE, PATIENCE_BY_LINES, PATIENCE_SECONDS = 10, 50, 60.0
+"""An experiment may take so many times as long as the program itself, and so many seconds more."""
 
 
 def must_end_well(run: Run) -> None:
@@ -33,3 +38,18 @@ def failure_of(run: Run, lead: str = "") -> str:
     if run.timed_out:
         return f"{lead}this run did not end in time"
     return f"{lead}this run ended with exit code {run.exit_code}" if run.exit_code else ""
+
+
+def with_patience(runner: Runner, seconds: float, vary: tuple[str, ...]) -> Runner:
+    """The runner for a run: an experiment on a program that took so many seconds gets a limit.
+
+    A source that is held still may keep a program from ever ending (a loop that waits for another random number):
+    the experiment then confirms nothing.
+    """
+    if not any(label.startswith("pin:") or label == "lines" for label in vary):
+        return runner
+    most = (PATIENCE_BY_LINES if "lines" in vary else PATIENCE) * seconds + PATIENCE_SECONDS
+    limit = most if runner.time_limit is None else min(most, runner.time_limit)
+    patient = copy(runner)
+    patient.time_limit = limit
+    return patient

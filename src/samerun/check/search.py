@@ -20,7 +20,7 @@ from samerun.base.records import (
     Spread,
 )
 from samerun.check import attribution, resume
-from samerun.check.endings import cut_short, failure_of, must_end_in_time, must_end_well
+from samerun.check.endings import cut_short, failure_of, must_end_in_time, must_end_well, with_patience
 from samerun.check.growth import growth
 from samerun.check.interruption import Interruption
 from samerun.check.places import place, relative
@@ -75,7 +75,8 @@ class Search:
     def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run:
         name = self.prefix + name
         taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
-        run = self.runner.run(plan, f"{name}~{taken + 1}" if taken else name, vary)
+        runner = with_patience(self.runner, self.runs[0].seconds, vary) if self.runs else self.runner
+        run = runner.run(plan, f"{name}~{taken + 1}" if taken else name, vary)
         self.runs.append(run)
         return run
 
@@ -275,13 +276,13 @@ class Search:
     ) -> tuple[Situation, attribution.Found] | None:
         """Which of the surroundings that are other ones in every process makes the difference, if one does.
 
-        Addresses come first: another hash seed moves objects as well.
+        Addresses come first, even where they were held so far: another hash seed moves objects as well.
         """
-        named = {v.name: v for v in self.environment if v not in varying and not v.unavailable(self.plan)}
-        rest = [named[name] for name in CHANGING if name in named]
-        if not rest:
+        named = {v.name: v for v in self.environment if not v.unavailable(self.plan)}
+        rest = [named[n] for n in CHANGING if n in named and (n == CHANGING[0] or named[n] not in varying)]
+        held = list(dict.fromkeys([*varying, *rest]))
+        if len(held) == len(varying):
             return None
-        held = [*varying, *rest]
         base = self.run(self.control(held), "held-1")
         if self.difference(base, self.run(base.plan, "held-2")) is not None:
             return None

@@ -10,6 +10,7 @@ from samerun.check.runner import Run
 from samerun.record import format as f
 from samerun.record.compare import Difference
 from samerun.record.evidence import Clue, all_host_events, clues
+from samerun.record.pins import TICK
 from samerun.record.run import Event, events_of
 
 
@@ -32,6 +33,8 @@ class Suspect:
     """With the pin `folder`: files that the copied working directory lacks."""
     parts: tuple[str, ...] = ()
     """Of a resumed run: what is put back after the checkpoint was loaded; see samerun.record.states."""
+    tick: float = TICK
+    """With the pin `clock`: seconds from one reading to the next."""
     replay: tuple[str, int, str] | bool = False
     """Of a resumed run: the data it is given from the run in one go. True: a DataLoader's batches."""
 
@@ -62,9 +65,8 @@ class Situation:
     @cached_property
     def clues(self) -> list[Clue]:
         """Host events that differ, up to the first difference in its process, anywhere in the others."""
-        event = self.difference.a
-        before = event.index if event is not None else None
-        return clues(self.a.traces, self.b.traces, self.difference.role, before)
+        before, before_b = (e.index if e is not None else None for e in (self.difference.a, self.difference.b))
+        return clues(self.a.traces, self.b.traces, self.difference.role, before, before_b)
 
     @cached_property
     def host_events(self) -> list[Event]:
@@ -88,7 +90,7 @@ def nearness(situation: Situation, clue: Clue) -> float:
     event = situation.difference.a
     if event is None or clue.role != situation.difference.role:
         return 0.5
-    return min(0.99, (event.index - clue.a.index) / (event.index + 1.0))
+    return min(0.99, max(0.0, (event.index - clue.a.index) / (event.index + 1.0)))
 
 
 def same_line(situation: Situation, seed: Clue, kinds: tuple[int, ...]) -> Clue | None:

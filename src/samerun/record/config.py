@@ -7,6 +7,8 @@ import os
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from samerun.record.pins import TICK
+
 MARK = "watched"
 """An empty file in the folder of the traces: there was a recorder, even if it had nothing to record."""
 VARIABLE = "SAMERUN_WATCH"
@@ -69,6 +71,8 @@ class WatchConfig:
     """None: as it comes; "zeros" or "pattern" for fresh tensors and arrays."""
     clock_shift: float = 0.0
     """Seconds added to every clock."""
+    clock_tick: float = TICK
+    """Seconds from one reading of a clock that is held still to the next."""
     only: tuple[str, str, int] | None = None
     """(what, file, line): the variation of `what` (listing, memory, clock) acts at this line alone."""
     spared: tuple[tuple[str, str, int], ...] = ()

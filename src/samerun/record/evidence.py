@@ -37,8 +37,10 @@ class Clue:
         return self.a.file, self.a.line
 
 
-def clues(a: RunTraces, b: RunTraces, role: str, before: int | None) -> list[Clue]:
+def clues(a: RunTraces, b: RunTraces, role: str, before: int | None, before_b: int | None = None) -> list[Clue]:
     """Differing host events in the order of the process `role` up to event `before`, then the others'.
+
+    `before_b`: that event in the second run, where the two may be at different positions.
 
     Events are paired per thread, kind, name and place, in order; the first pair that differs counts.
     Unseeded creations count even where nothing could be compared: their values are not in the trace.
@@ -60,7 +62,8 @@ def clues(a: RunTraces, b: RunTraces, role: str, before: int | None) -> list[Clu
                     here.append(Clue(each, event, pair))
                     break
         for key, events in right.items():
-            if key not in left and events[0].kind in READS:
+            late = each == role and before_b is not None and events[0].index > before_b
+            if key not in left and events[0].kind in READS and not late:
                 here.append(Clue(each, events[0], None, only_b=True))
         found.extend(sorted(here, key=lambda clue: clue.a.index))
     return found

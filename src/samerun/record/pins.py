@@ -12,6 +12,9 @@ from collections.abc import Callable
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 PYTHON = "python"
+"""Python's global generator, and `random.seed()` without a seed."""
+PYTHON_GENERATOR = "python-generator"
+"""Instances of `random.Random` made without a seed."""
 NUMPY_GLOBAL = "numpy-global"
 NUMPY_GENERATOR = "numpy-generator"
 TORCH = "torch"
@@ -37,11 +40,13 @@ MEMORY = "memory"
 STAT = "stat"
 """Files carry no times."""
 
-SEPARABLE = (NUMPY_GENERATOR, CLOCK)
+SEPARABLE = (NUMPY_GENERATOR, PYTHON_GENERATOR, TORCH_GENERATOR, ENTROPY, CLOCK)
 """Pins that can be limited to one line: `name@file:line`."""
 
 EPOCH_START = 1_700_000_000.0
 TICK = 0.0005
+"""So many seconds pass from one reading of a clock that is held still to the next, where nothing else is asked for."""
+SLOWEST_TICK = 1.0
 
 
 def byte_stream(name: str) -> Callable[[int], bytes]:

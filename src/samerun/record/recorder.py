@@ -297,6 +297,10 @@ class Recorder:
         file, line = self._here()
         return f"{name}@{file}:{line}" in names
 
+    def holds(self, name: str) -> bool:
+        """Is a source held still anywhere in the program?"""
+        return any(pin.split("@", 1)[0] == name for pin in self.config.pins)
+
     def _here(self) -> tuple[str, int]:
         """The user's present line, as the trace names it."""
         file, line, _ = sites.host_site()

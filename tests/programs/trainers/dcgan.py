@@ -69,7 +69,7 @@ def main():
     random.seed(args.manual_seed)
     torch.manual_seed(args.manual_seed)
 
-    images = torch.tensor(load_digits().images[:640], dtype=torch.float32).unsqueeze(1) / 8 - 1
+    images = torch.tensor(load_digits().images[:448], dtype=torch.float32).unsqueeze(1) / 8 - 1
     dataloader = DataLoader(TensorDataset(images), batch_size=args.batch_size, shuffle=True, drop_last=True)
 
     netG, netD = Generator(args.nz, 16), Discriminator(16)

@@ -1,4 +1,4 @@
-"""Train and validate an image classifier, with worker processes, meters and checkpoints."""
+"""Train and validate an image classifier, with augmentation in worker processes, meters and checkpoints."""
 
 import argparse
 import hashlib
@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 
+import numpy as np
 import torch
 import torch.nn as nn
 from torch.optim.lr_scheduler import StepLR
@@ -24,8 +25,9 @@ parser.add_argument("--seed", default=0, type=int)
 class Patterns(Dataset):
     """Stripes of eight directions in noise; the training images are also flipped at random."""
 
-    def __init__(self, size, train):
-        generator, self.train = torch.Generator().manual_seed(1 if train else 2), train
+    def __init__(self, size, train, seed=0):
+        self.train, self.seed, self.epoch = train, seed, 0
+        generator = torch.Generator().manual_seed(1 if train else 2)
         self.labels = torch.randint(8, (size,), generator=generator)
         angle = self.labels.view(-1, 1, 1) * (torch.pi / 8)
         y, x = torch.meshgrid(torch.arange(12.0), torch.arange(12.0), indexing="ij")
@@ -39,8 +41,9 @@ class Patterns(Dataset):
     def __getitem__(self, index):
         image = self.images[index]
         if self.train:
-            image = image.flip((1, 2)) if random.random() < 0.5 else image
-            image = image + 0.1 * torch.randn(3, 12, 12)
+            rng = np.random.default_rng((self.seed, self.epoch, index))
+            image = image.flip((1, 2)) if rng.random() < 0.5 else image
+            image = image + 0.1 * torch.from_numpy(rng.standard_normal((3, 12, 12), dtype=np.float32))
         return image, self.labels[index]
 
 
@@ -128,12 +131,14 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), args.lr, momentum=0.9, weight_decay=1e-4)
     scheduler = StepLR(optimizer, step_size=1, gamma=0.5)
     settings = {"batch_size": args.batch_size, "num_workers": args.workers}
-    train_loader = DataLoader(Patterns(256, train=True), shuffle=True, persistent_workers=args.workers > 0, **settings)
-    val_loader = DataLoader(Patterns(128, train=False), shuffle=False, **settings)
+    train_set = Patterns(192, train=True, seed=args.seed)
+    train_loader = DataLoader(train_set, shuffle=True, **settings)
+    val_loader = DataLoader(Patterns(64, train=False), shuffle=False, **settings)
 
     best_acc1 = 0.0
     with tempfile.TemporaryDirectory() as folder:
         for epoch in range(args.epochs):
+            train_set.epoch = epoch
             run_epoch(train_loader, model, f"Epoch: [{epoch}]", optimizer)
             acc1 = run_epoch(val_loader, model, "Test: ")
             scheduler.step()

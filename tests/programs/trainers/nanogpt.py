@@ -1,4 +1,4 @@
-"""Train a small GPT on characters: memory-mapped data, gradient accumulation, cosine schedule, bfloat16."""
+"""Train a small GPT on characters: memory-mapped data, gradient accumulation, cosine schedule, bfloat16, resume."""
 
 import argparse
 import hashlib
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 @dataclass
 class GPTConfig:
     block_size: int = 32
-    vocab_size: int = 64
+    vocab_size: int = 32
     n_layer: int = 2
     n_head: int = 2
     n_embd: int = 32
@@ -72,22 +72,39 @@ class GPT(nn.Module):
         return logits, F.cross_entropy(logits.view(-1, logits.size(-1)), targets.reshape(-1))
 
 
+WORDS = "the a river runs slowly under old bridges and nobody crosses them at night before dawn comes".split()
+
+
+def make_text(rng, words=6_000):
+    """Words with likely successors."""
+    at, text = 0, []
+    for jump in rng.choice([1, 2, 5], size=words, p=[0.7, 0.2, 0.1]):
+        at = (at + jump) % len(WORDS)
+        text.append(WORDS[at])
+    return " ".join(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--max-iters", type=int, default=20)
+    parser.add_argument("--max-iters", type=int, default=10)
     parser.add_argument("--grad-accum", type=int, default=2)
     parser.add_argument("--lr", type=float, default=1e-2)
     parser.add_argument("--seed", type=int, default=1337)
+    parser.add_argument("--checkpoint", metavar="FILE", help="written at the end")
+    parser.add_argument("--stop-after", type=int, metavar="N", help="end before the last iteration")
+    parser.add_argument("--init-from", metavar="FILE", help="a checkpoint to go on from")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
-    config = GPTConfig()
     folder = tempfile.TemporaryDirectory()
 
-    # The data: a walk over 64 letters with long jumps, as 16-bit numbers on disk.
-    rng = np.random.default_rng(args.seed)
-    walk = np.cumsum(rng.choice([1, 2, 17], size=20_000)) % config.vocab_size
-    for split, part in (("train", walk[:18_000]), ("val", walk[18_000:])):
-        part.astype(np.uint16).tofile(os.path.join(folder.name, f"{split}.bin"))
+    # The data: a text as 16-bit numbers of its characters on disk.
+    data = make_text(np.random.default_rng(args.seed))
+    chars = sorted(set(data))
+    stoi = {ch: i for i, ch in enumerate(chars)}
+    ids = np.array([stoi[ch] for ch in data], dtype=np.uint16)
+    for split, part in (("train", ids[: len(ids) * 9 // 10]), ("val", ids[len(ids) * 9 // 10 :])):
+        part.tofile(os.path.join(folder.name, f"{split}.bin"))
+    config = GPTConfig(vocab_size=len(chars))
 
     def get_batch(split, batch_size=8):
         data = np.memmap(os.path.join(folder.name, f"{split}.bin"), dtype=np.uint16, mode="r")
@@ -102,7 +119,7 @@ def main():
     ctx = torch.amp.autocast(device_type="cpu", dtype=torch.bfloat16)
 
     @torch.no_grad()
-    def estimate_loss(eval_iters=3):
+    def estimate_loss(eval_iters=2):
         model.eval()
         out = {}
         for split in ("train", "val"):
@@ -120,26 +137,33 @@ def main():
         ratio = (it - warmup) / max(1, args.max_iters - warmup)
         return args.lr * (0.1 + 0.45 * (1 + math.cos(math.pi * ratio)))
 
-    best, t0 = float("inf"), time.time()
-    X, Y = get_batch("train")
-    for it in range(args.max_iters + 1):
+    first, best, t0 = 0, float("inf"), time.time()
+    if args.init_from:
+        checkpoint = torch.load(args.init_from)
+        model.load_state_dict(checkpoint["model"])
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        first, best = checkpoint["iter"], checkpoint["best"]
+        torch.set_rng_state(checkpoint["rng"])
+    last = args.max_iters if args.stop_after is None else args.stop_after
+    for it in range(first, last):
         for group in optimizer.param_groups:
             group["lr"] = get_lr(it)
         if it % 10 == 0:
             losses = estimate_loss()
             print(f"step {it}: train loss {losses['train']:.4f}, val loss {losses['val']:.4f}")
-            if losses["val"] < best:
-                best = losses["val"]
-                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "iter": it}
-                torch.save(state, os.path.join(folder.name, "ckpt.pt"))
+            best = min(best, losses["val"])
         for _ in range(args.grad_accum):
+            X, Y = get_batch("train")
             with ctx:
                 loss = model(X, Y)[1] / args.grad_accum
-            X, Y = get_batch("train")
             loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+    if args.checkpoint:
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "iter": last, "best": best}
+        state["rng"] = torch.get_rng_state()
+        torch.save(state, args.checkpoint)
     print(f"time: {time.time() - t0:.2f} s")
     print(f"last gradient norm {norm:.4f}, best val loss {best:.4f}")
     folder.cleanup()

@@ -4,6 +4,7 @@ import argparse
 import hashlib
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ class BalanceEnv:
     """Several unstable pendulums at once: push left, right or not at all, and stay upright."""
 
     def __init__(self, num_envs, seed):
-        self.num_envs, self.rng = num_envs, np.random.default_rng(seed)
+        self.num_envs = num_envs
+        self.rng = np.random.default_rng(seed)
         self.state, self.age = np.zeros((num_envs, 2)), np.zeros(num_envs, dtype=int)
 
     def reset(self):
@@ -35,6 +37,29 @@ class BalanceEnv:
         self.state[done] = self.rng.uniform(-0.1, 0.1, size=(int(done.sum()), 2))
         self.age[done] = 0
         return self.state.astype(np.float32), reward.astype(np.float32), done, ages
+
+
+def demonstrate(seed, steps=25):
+    """What a simple controller sees and does in environments of its own."""
+    envs, seen, done = BalanceEnv(4, seed), [], []
+    state = envs.reset()
+    for _ in range(steps * (1 + seed % 3)):
+        action = np.clip(np.rint(1 - 4 * state[:, 0] - 2 * state[:, 1]), 0, 2).astype(np.int64)
+        seen.append(state)
+        done.append(action)
+        state = envs.step(action)[0]
+    return torch.tensor(np.concatenate(seen)), torch.tensor(np.concatenate(done))
+
+
+def imitate(agent, optimizer, seeds, threads=4):
+    """A few steps of supervised learning before the reinforcement learning."""
+    with ThreadPoolExecutor(threads) as pool:
+        demonstrations = list(pool.map(demonstrate, seeds))
+    for obs, actions in demonstrations:
+        loss = nn.functional.cross_entropy(agent.actor(obs), actions)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
 
 def layer_init(layer, std=np.sqrt(2), bias=0.0):
@@ -60,10 +85,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--num-envs", type=int, default=8)
-    parser.add_argument("--num-steps", type=int, default=64)
-    parser.add_argument("--num-iterations", type=int, default=10)
+    parser.add_argument("--num-steps", type=int, default=32)
+    parser.add_argument("--num-iterations", type=int, default=4)
+    parser.add_argument("--explore", type=float, default=0.02, help="how often an action is taken at random")
     parser.add_argument("--num-minibatches", type=int, default=4)
-    parser.add_argument("--update-epochs", type=int, default=3)
+    parser.add_argument("--update-epochs", type=int, default=2)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     args = parser.parse_args()
     batch_size = args.num_envs * args.num_steps
@@ -77,6 +103,7 @@ def main():
 
     envs, agent = BalanceEnv(args.num_envs, args.seed), Agent()
     optimizer = optim.Adam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
+    imitate(agent, optimizer, range(args.seed, args.seed + 8))
     shape = (args.num_steps, args.num_envs)
     obs, actions = torch.zeros(*shape, 2), torch.zeros(shape)
     logprobs, rewards, dones, values = (torch.zeros(shape) for _ in range(4))
@@ -88,7 +115,10 @@ def main():
         for step in range(args.num_steps):
             obs[step], dones[step] = next_obs, next_done
             with torch.no_grad():
-                action, logprobs[step], _, values[step] = agent.get_action_and_value(next_obs)
+                action, _, _, values[step] = agent.get_action_and_value(next_obs)
+                if random.random() < args.explore:
+                    action = torch.full_like(action, random.randrange(3))
+                logprobs[step] = agent.get_action_and_value(next_obs, action)[1]
             actions[step] = action
             state, reward, done, ages = envs.step(action.numpy())
             rewards[step] = torch.tensor(reward)

@@ -4,6 +4,7 @@ import argparse
 import hashlib
 import math
 import time
+from datetime import datetime, timezone
 
 import torch
 import torch.nn as nn
@@ -28,7 +29,7 @@ class Dictionary:
 
 
 class Corpus:
-    """Sentences from a small grammar, every word once in the dictionary in order of appearance."""
+    """Sentences of a diary, each with the second in which it was written; the last days are for validation."""
 
     SUBJECTS = "the cat|the dog|a bird|my sister|the old captain|nobody".split("|")
     VERBS = "sees|likes|follows|paints|forgets".split("|")
@@ -38,13 +39,23 @@ class Corpus:
     def __init__(self, sentences, seed):
         self.dictionary = Dictionary()
         generator = torch.Generator().manual_seed(seed)
-        words = []
-        for _ in range(sentences):
+        lines = []
+        for number in range(sentences):
+            words = []
             for parts in (self.SUBJECTS, self.VERBS, self.OBJECTS, self.ENDINGS):
                 words += parts[int(torch.randint(len(parts), (1,), generator=generator))].split()
-            words.append("<eos>")
-        ids = torch.tensor([self.dictionary.add_word(word) for word in words])
-        self.train, self.valid = ids[: len(ids) * 9 // 10], ids[len(ids) * 9 // 10 :]
+            lines.append((1_600_000_000 + 9_000 * number, [*words, "<eos>"]))
+        for word in (word for _, words in lines for word in words):
+            self.dictionary.add_word(word)
+        self.train, self.valid = (self.tokenize(lines, last) for last in (False, True))
+
+    def tokenize(self, lines, last):
+        ids = []
+        for written, words in lines:
+            day = datetime.fromtimestamp(written, timezone.utc).day
+            if (day > 27) is last:
+                ids += [self.dictionary.word2idx[word] for word in words]
+        return torch.tensor(ids)
 
 
 class RNNModel(nn.Module):
@@ -91,34 +102,42 @@ def evaluate(model, source, criterion, bptt):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--lr", type=float, default=10.0)
     parser.add_argument("--clip", type=float, default=0.25)
     parser.add_argument("--bptt", type=int, default=16)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1111)
+    parser.add_argument("--stop-after", type=int, metavar="EPOCH", help="end behind this epoch")
+    parser.add_argument("--save", metavar="FILE", help="a checkpoint of the last epoch")
+    parser.add_argument("--resume", metavar="FILE", help="a checkpoint to go on from")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
 
-    corpus = Corpus(sentences=800, seed=args.seed)
+    corpus = Corpus(sentences=600, seed=args.seed)
     train_data, val_data = batchify(corpus.train, args.batch_size), batchify(corpus.valid, 4)
     model = RNNModel(len(corpus.dictionary.idx2word))
     criterion = nn.CrossEntropyLoss()
-    lr, best_val_loss = args.lr, None
-    for epoch in range(1, args.epochs + 1):
+    first, lr, best_val_loss = 1, args.lr, None
+    if args.resume:
+        checkpoint = torch.load(args.resume)
+        model.load_state_dict(checkpoint["model"])
+        torch.set_rng_state(checkpoint["rng"])
+        first, lr, best_val_loss = checkpoint["epoch"] + 1, checkpoint["lr"], checkpoint["best"]
+    optimizer = torch.optim.SGD(model.parameters(), lr)
+    for epoch in range(first, (args.stop_after or args.epochs) + 1):
         start, total = time.time(), 0.0
         model.train()
         hidden = model.init_hidden(args.batch_size)
         for i in tqdm(range(0, train_data.size(0) - 1, args.bptt), disable=None):
             data, targets = get_batch(train_data, i, args.bptt)
             hidden = tuple(h.detach() for h in hidden)
-            model.zero_grad()
+            optimizer.zero_grad()
             output, hidden = model(data, hidden)
             loss = criterion(output, targets)
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), args.clip)
-            for p in model.parameters():
-                p.data.add_(p.grad, alpha=-lr)
+            optimizer.step()
             total += loss.item() * len(data)
         val_loss = evaluate(model, val_data, criterion, args.bptt)
         print(f"| epoch {epoch} | loss {total / (len(train_data) - 1):.4f} | valid ppl {math.exp(val_loss):8.3f}")
@@ -127,6 +146,10 @@ def main():
             best_val_loss = val_loss
         else:
             lr /= 4.0
+            optimizer.param_groups[0]["lr"] = lr
+        if args.save:
+            state = {"model": model.state_dict(), "epoch": epoch, "lr": lr, "best": best_val_loss}
+            torch.save({**state, "rng": torch.get_rng_state()}, args.save)
 
     model.eval()
     word, hidden, words = torch.zeros(1, 1, dtype=torch.long), model.init_hidden(1), []

@@ -21,7 +21,7 @@ def find(situation: Situation) -> list[Suspect]:
                         1.2 + nearness(situation, clue), (f"{pins.NUMPY_GENERATOR}@{file}:{line}",))
             )  # fmt: skip
         elif clue.a.unseeded and not clue.a.direct and clue.a.line:
-            pin = pins.PYTHON if clue.a.name.startswith("python") else pins.NUMPY_GENERATOR
+            pin = pins.PYTHON_GENERATOR if clue.a.name.startswith("python") else pins.NUMPY_GENERATOR
             found.append(
                 Suspect("external-library-rng", clue.a.file, clue.a.line,
                         (f"a library called at line {clue.a.line} made a {clue.a.name} without a seed",),

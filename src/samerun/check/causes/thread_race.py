@@ -8,12 +8,43 @@ from samerun.record import format as f
 from samerun.record import pins
 from samerun.record.run import events_of
 
+GLOBAL = {"torch": "torch's", "numpy": "NumPy's", "python": "Python's"}
+
 
 def find(situation: Situation) -> list[Suspect]:
+    if situation.difference.a is None or situation.variation != "rerun":
+        return []
+    return [*shared_tensor(situation), *shared_generator(situation)]
+
+
+def shared_generator(situation: Situation) -> list[Suspect]:
+    """Threads draw from one generator, which is in the same state in both runs only by luck."""
+    difference = situation.difference
+    trace = situation.a.traces.traces.get(difference.role)
+    if trace is None or difference.a is None:
+        return []
+    drawn_before = [clue.a.name for clue in situation.clues_of(f.DRAW) if clue.role == difference.role]
+    names = [difference.a.name, *drawn_before] if difference.a.kind == f.DRAW else drawn_before
+    draws = [e for e in events_of(trace, (f.DRAW,)) if e.name in GLOBAL and e.line]
+    found = []
+    for name in dict.fromkeys(names):
+        mine = [e for e in draws if e.name == name]
+        beside = [e for e in mine if e.thread != 0]
+        other = next((e for e in mine if beside and e.thread != beside[0].thread), None)
+        if other is None:
+            continue
+        why = (
+            f"line {beside[0].line} draws from {GLOBAL[name]} generator in a thread, and line {other.line} in another",
+            "the order in which threads come is not fixed",
+        )
+        found.append(Suspect("thread-race", beside[0].file, beside[0].line, why, 1.4, (pins.SERIAL,)))
+    return found
+
+
+def shared_tensor(situation: Situation) -> list[Suspect]:
     difference = situation.difference
     event = difference.a
-    if event is None or situation.variation != "rerun":
-        return []
+    assert event is not None
     trace = situation.a.traces.traces.get(difference.role)
     if trace is None or difference.what not in ("inputs", "outputs", "operator", "leaf", "final", "mark"):
         return []
@@ -45,7 +76,8 @@ def is_write(operator: str) -> bool:
 CAUSE = Cause(
     "thread-race",
     find,
-    "let one thread write, or add up the threads' results in a fixed order",
+    "let one thread write, or add up the threads' results in a fixed order; give each thread a generator of its own",
     "Threads that update a shared tensor without an agreed order (Hogwild) give another result whenever the"
-    " operating system schedules them differently.",
+    " operating system schedules them differently. So do threads that draw from one generator, such as one that"
+    " prepares noisy batches beside a training with dropout: which of them gets which number is chance.",
 )

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import os
+import statistics
+import struct
+from collections import defaultdict
+from itertools import pairwise
 
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect, nearness, same_line
 from samerun.check.source import Edit, Source, fixed_seed
 from samerun.record import format as f
 from samerun.record import pins
+from samerun.record.run import Event
+
+ALL_NOTED = 64
+"""Of so many readings at a line every one is recorded; see `Recorder.due`."""
 
 
 def find(situation: Situation) -> list[Suspect]:
     found = []
+    tick = pace(situation.host_events)
     for clue in situation.clues_of(f.SEED, f.CREATE):
         if clue.a.unseeded:
             continue
@@ -22,7 +31,7 @@ def find(situation: Situation) -> list[Suspect]:
                 Suspect("time", clue.a.file, source.a.line,
                         (f"{clue.a.name} is seeded at line {clue.a.line} with another value in each run",
                          f"{source.a.name}() is read at line {source.a.line}"),
-                        1.3, (pins.CLOCK,))
+                        1.3, (pins.CLOCK,), tick=tick)
             )  # fmt: skip
             break
     seen = set()
@@ -32,7 +41,7 @@ def find(situation: Situation) -> list[Suspect]:
             found.append(
                 Suspect("time", clue.a.file, clue.a.line,
                         (f"{clue.a.name}() is read at line {clue.a.line}",),
-                        5 + nearness(situation, clue), (pins.CLOCK,))
+                        5 + nearness(situation, clue), (pins.CLOCK,), tick=tick)
             )  # fmt: skip
     for clue in situation.clues_of(f.FACT):
         if clue.b is not None and (clue.a.name == "os.stat" or clue.a.name.endswith("time")):
@@ -43,6 +52,22 @@ def find(situation: Situation) -> list[Suspect]:
                         4 + nearness(situation, clue), (pins.STAT,))
             )  # fmt: skip
     return found
+
+
+def pace(events: list[Event]) -> float:
+    """Seconds from one reading of a clock to the next, in the program's course: what runs for so many seconds is then
+    about as long under a clock that ticks by count. Of each line the median counts, so that pauses do not."""
+    readings = defaultdict(list)
+    for event in events:
+        if event.kind == f.CLOCK:
+            value = struct.unpack_from("<d", event.outputs)[0]
+            readings[event.name, event.file, event.line].append(value / 1e9 if event.name.endswith("_ns") else value)
+    rate = 0.0
+    for values in readings.values():
+        between = [b - a for a, b in pairwise(values[:ALL_NOTED])]
+        if len(between) > 1:
+            rate += 1 / max(statistics.median(between), pins.TICK)
+    return min(max(1 / rate, pins.TICK), pins.SLOWEST_TICK) if rate else pins.TICK
 
 
 def patch(source: Source) -> list[Edit]:

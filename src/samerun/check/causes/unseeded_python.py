@@ -33,9 +33,8 @@ def find(situation: Situation) -> list[Suspect]:
             found.append(
                 Suspect("unseeded-python", clue.a.file, clue.a.line,
                         (f"random.Random() at line {clue.a.line} was made without a seed",),
-                        3 + nearness(situation, clue), (pins.PYTHON,))
+                        3 + nearness(situation, clue), (pins.PYTHON_GENERATOR,))
             )  # fmt: skip
-            break
     return found
 
 

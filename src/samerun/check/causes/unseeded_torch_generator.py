@@ -10,14 +10,12 @@ from samerun.record import pins
 
 
 def find(situation: Situation) -> list[Suspect]:
-    for clue in situation.clues_of(f.SEED):
-        if clue.a.name == "torch.Generator" and clue.a.unseeded:
-            return [
-                Suspect("unseeded-torch-generator", clue.a.file, clue.a.line,
-                        (f"Generator.seed() at line {clue.a.line} took a seed from the operating system",),
-                        1.2 + nearness(situation, clue), (pins.TORCH_GENERATOR,))
-            ]  # fmt: skip
-    return []
+    return [
+        Suspect("unseeded-torch-generator", clue.a.file, clue.a.line,
+                (f"Generator.seed() at line {clue.a.line} took a seed from the operating system",),
+                1.2 + nearness(situation, clue), (pins.TORCH_GENERATOR,))
+        for clue in situation.clues_of(f.SEED) if clue.a.name == "torch.Generator" and clue.a.unseeded
+    ]  # fmt: skip
 
 
 def patch(source: Source) -> list[Edit]:

@@ -1,4 +1,8 @@
-"""The clocks of `time`. They can be shifted (variation) or made to tick by count (pin)."""
+"""The clocks of `time`. They can be shifted (variation) or made to tick by count (pin).
+
+Where only some lines get such a clock, all others read one that began at the same moment and goes on as it does: what
+is read at one line is compared with what was read at another, in a loop that runs for so many seconds, say.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,19 @@ class Clock:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.shift = recorder.config.clock_shift
-        self.pinned = any(pin.split("@")[0] == pins.CLOCK for pin in recorder.config.pins)
+        self.pinned = recorder.holds(pins.CLOCK)
+        self.tick = recorder.config.clock_tick
         self.ticks = 0
+        self.began: dict[str, float] = {}
+        """What each clock showed when watching began, in whole seconds."""
 
-    def seconds(self, real: float) -> float:
-        if self.pinned and self.recorder.pinned(pins.CLOCK):
-            self.ticks += 1
-            return pins.EPOCH_START + self.ticks * pins.TICK
+    def seconds(self, real: float, name: str = "time") -> float:
+        """What the clock `name` is to show where it really shows `real`."""
+        if self.pinned:
+            if self.recorder.pinned(pins.CLOCK):
+                self.ticks += 1
+                return pins.EPOCH_START + self.ticks * self.tick
+            real += pins.EPOCH_START - self.began.get(name, 0.0)
         if self.shift and not self.recorder.applies("clock"):
             return real
         return real + self.shift
@@ -39,14 +49,15 @@ def install(recorder: Recorder, time: Any) -> None:
     clock = Clock(recorder)
     changed = clock.pinned or clock.shift
     real_time = time.time
+    clock.began = {name: float(int(getattr(time, name)())) for name in SECONDS}
 
     def in_seconds(name: str) -> Any:
         def make(original: Any) -> Any:
             def reading() -> float:
                 value: float = original()
                 if changed and not recorder.thread.inside:
-                    value = clock.seconds(value)
-                clock.note(name, value)
+                    value = clock.seconds(value, name)
+                clock.note(f"time.{name}", value)
                 return value
 
             return reading
@@ -59,9 +70,9 @@ def install(recorder: Recorder, time: Any) -> None:
                 value: int = original()
                 if changed and not recorder.thread.inside:
                     moved, ticks = value / 1e9, clock.ticks
-                    now = clock.seconds(moved)
+                    now = clock.seconds(moved, name)
                     value = int(now * 1e9) if clock.ticks != ticks else value + round(now - moved) * 10**9
-                clock.note(name, float(value))
+                clock.note(f"time.{name}_ns", float(value))
                 return value
 
             return reading
@@ -69,8 +80,8 @@ def install(recorder: Recorder, time: Any) -> None:
         return make
 
     for name in SECONDS:
-        replace(time, name, in_seconds(f"time.{name}"))
-        replace(time, f"{name}_ns", in_nanoseconds(f"time.{name}_ns"))
+        replace(time, name, in_seconds(name))
+        replace(time, f"{name}_ns", in_nanoseconds(name))
 
     def of_now(original: Any) -> Any:
         """`localtime()` and its like without an argument mean now."""

@@ -1,15 +1,20 @@
 """What finishes first: results taken from queues and pools in the order in which they come.
 
-With the pin `serial`, tasks run when they are submitted, and results are taken in the order asked for.
+With the pin `serial`, tasks run when they are submitted, and results are taken in the order asked for. Whoever takes
+something out of a queue of limited size waits until it is full again: a thread that fills it, as data loaders of one's
+own do, then runs in step with the one that empties it.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from samerun.record import format as f
-from samerun.record import pins
+from samerun.record import pins, sites
 from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
 from samerun.record.trees import tree_digest
@@ -18,6 +23,44 @@ from samerun.record.trees import tree_digest
 def install_queue(recorder: Recorder, queue: Any) -> None:
     """`queue.Queue.get` called by the program itself."""
     replace(queue.Queue, "get", lambda original: getting(recorder, original, "queue.get"))
+    if pins.SERIAL in recorder.config.pins:
+        steps = InStep()
+        replace(queue.Queue, "put", steps.putting)
+        replace(queue.Queue, "get", steps.getting)
+
+
+class InStep:
+    """Fills queues of limited size again before what was taken out of them is used."""
+
+    def __init__(self) -> None:
+        self.fillers: WeakKeyDictionary[Any, set[threading.Thread]] = WeakKeyDictionary()
+        self.failed: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+        """Queues that were once waited for in vain: who fills them waits for something else."""
+
+    def putting(self, original: Any) -> Any:
+        def put(queue: Any, *args: Any, **kwargs: Any) -> None:
+            if queue.maxsize > 0 and sites.called_by_user(("queue",)):
+                self.fillers.setdefault(queue, set()).add(threading.current_thread())
+            original(queue, *args, **kwargs)
+
+        return put
+
+    def getting(self, original: Any) -> Any:
+        def get(queue: Any, *args: Any, **kwargs: Any) -> Any:
+            item = original(queue, *args, **kwargs)
+            if queue.maxsize > 0 and queue not in self.failed and sites.called_by_user(("queue",)):
+                self.wait(queue)
+            return item
+
+        return get
+
+    def wait(self, queue: Any) -> None:
+        for _ in range(int(SERIAL_SECONDS / POLL_SECONDS)):
+            beside = self.fillers.get(queue, set()) - {threading.current_thread()}
+            if queue.full() or not any(thread.is_alive() for thread in beside):
+                return
+            time.sleep(POLL_SECONDS)
+        self.failed[queue] = True
 
 
 def install_process_queue(recorder: Recorder, queues: Any) -> None:
@@ -108,7 +151,7 @@ class NoTensor:
     """Stands for `torch.Tensor` while torch is not loaded."""
 
 
-SERIAL_SECONDS = 3.0
+SERIAL_SECONDS, POLL_SECONDS = 3.0, 0.002
 
 INTERCEPTOR = Interceptor("completion-queue", "queue", install_queue)
 IN_PROCESSES = Interceptor("completion-process-queue", "multiprocessing.queues", install_process_queue)

@@ -26,11 +26,17 @@ def watch(recorder: Recorder, name: str) -> Any:
 
 
 def install(recorder: Recorder, os: Any) -> None:
-    if pins.ENTROPY in recorder.config.pins:
+    if recorder.holds(pins.ENTROPY):
         stream = pins.byte_stream("urandom")
-        os.urandom = lambda size: stream(size)
-        if hasattr(os, "getrandom"):
-            os.getrandom = lambda size, flags=0: stream(size)
+
+        def held(original: Any) -> Any:
+            def read(size: int, *flags: Any) -> bytes:
+                return stream(size) if recorder.pinned(pins.ENTROPY) else bytes(original(size, *flags))
+
+            return read
+
+        replace(os, "urandom", held)
+        replace(os, "getrandom", held)
     replace(os, "urandom", watch(recorder, "os.urandom"))
     replace(os, "getrandom", watch(recorder, "os.getrandom"))
     random = sys.modules.get("random")

@@ -20,7 +20,6 @@ PINNED_NUMBER = 4242
 
 def install(recorder: Recorder, os: Any) -> None:
     """Watch the functions where the program itself calls them; the standard library needs the true numbers."""
-    pinned = pins.ENTROPY in recorder.config.pins
 
     def asking(original: Any) -> Any:
         name = original.__name__
@@ -32,7 +31,7 @@ def install(recorder: Recorder, os: Any) -> None:
             placed = sites.host_site()
             if not placed[2] or not sites.called_by_user():
                 return value
-            if pinned and name in NUMBERS:
+            if name in NUMBERS and recorder.pinned(pins.ENTROPY):
                 value = PINNED_NUMBER
             recorder.host(f.FACT, f"os.{name}", value=repr(value).encode(), thin=True, placed=placed)
             return value
@@ -48,10 +47,9 @@ def install_tempfile(recorder: Recorder, tempfile: Any) -> None:
     kind = tempfile._RandomNameSequence
     following = kind.__next__
     numbers = itertools.count()
-    pinned = pins.ENTROPY in recorder.config.pins
 
     def __next__(self: Any) -> str:
-        name: str = f"fixed{next(numbers):04}" if pinned else following(self)
+        name: str = f"fixed{next(numbers):04}" if recorder.pinned(pins.ENTROPY) else following(self)
         recorder.host(f.ENTROPY, "tempfile", value=name.encode(), user_only=True, thin=True)
         return name
 

@@ -64,7 +64,7 @@ def install(recorder: Recorder, random: Any) -> None:
         def seed(self: Any, a: Any = None, version: int = 2) -> None:
             if a is None and not isinstance(self, random.SystemRandom):
                 recorder.host(f.CREATE, "python.Random", flags=f.UNSEEDED, user_only=True)
-                if pins.PYTHON in recorder.config.pins:
+                if recorder.pinned(pins.PYTHON_GENERATOR):
                     a = pins.fixed_seed("python.Random")
             elif a is not None:
                 recorder.host(f.CREATE, "python.Random", inputs=seed_bits(a), user_only=True)

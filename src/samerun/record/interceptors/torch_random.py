@@ -92,7 +92,7 @@ def _watch_generators(recorder: Recorder, torch: Any, pinned: tuple[str, ...]) -
 
         def seed(self) -> int:
             recorder.host(f.SEED, "torch.Generator", flags=f.UNSEEDED)
-            if pins.TORCH_GENERATOR in pinned:
+            if recorder.pinned(pins.TORCH_GENERATOR):
                 super().manual_seed(pins.fixed_seed("torch-generator"))
                 return int(self.initial_seed())
             return int(super().seed())
