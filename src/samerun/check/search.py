@@ -71,10 +71,10 @@ class Search:
     """The difference that was reported, and its cause."""
 
     # --- runs ----------------------------------------------------------------------------------------
-    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run:
+    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = (), among_forks: bool = False) -> Run:
         name = self.prefix + name
         taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
-        run = self.runner.run(plan, f"{name}~{taken + 1}" if taken else name, vary)
+        run = self.runner.run(plan, f"{name}~{taken + 1}" if taken else name, vary, among_forks)
         self.runs.append(run)
         return run
 
