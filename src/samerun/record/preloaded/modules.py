@@ -104,7 +104,7 @@ def _import(name: str, warned: list[str]) -> Stage:
 
 
 def _caught_signals() -> str:
-    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
         return "".join(line for line in file if line.startswith(("SigCgt", "SigIgn", "SigBlk")))
 
 
@@ -175,6 +175,8 @@ class Given:
             self.hidden.pop(name, None)
         warnings.filters[:0] = stage.filters  # type: ignore[index]
         warnings._filters_mutated()  # type: ignore[attr-defined]
+        if stage.lead == "torch" and "torch" in stage.modules:
+            stage.modules["torch"]._C.default_generator.seed()  # torch draws its seed when it is imported
         watching = [finder for finder in sys.meta_path if isinstance(finder, AfterImport)]
         for name in self.order:
             if name in stage.modules and name != asked:

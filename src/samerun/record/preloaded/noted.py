@@ -38,8 +38,7 @@ class Noted:
         self.order.append(name)
         self.reason = self.reason or early.change(self.before, early.surroundings())
         if name == LAST:
-            sys.meta_path.remove(self)
-            self.write()
+            self.write()  # it stays where it is: who leaves now takes the next finder's turn away
         return None
 
     def write(self) -> None:
