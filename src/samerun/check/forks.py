@@ -81,11 +81,11 @@ class Forks:
                 return None
             self._processes[key] = made
         parent = self._processes[key]
+        Path(out.name).with_name(FORKED).write_text(",".join(self._order), encoding="utf-8")
         child = parent.run({k: environment[k] for k in OWN if k in environment}, out, err, plan.umask)
         if child is None:
             self.reason = "the preloaded process ended"
             return None
-        Path(out.name).with_name(FORKED).write_text(",".join(self._order), encoding="utf-8")
         return parent, child
 
     def misfit(self, folder: Path, failed: bool) -> bool:

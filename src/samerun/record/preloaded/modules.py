@@ -55,11 +55,11 @@ class Preloaded:
             if interceptor.module not in sys.modules:
                 log.add(interceptor.module, self._log)
         log.install()
-        before, signals, finders = set(sys.modules), _caught_signals(), list(sys.meta_path)
+        before, signals, finders = set(sys.modules), _signals(), list(sys.meta_path)
         warned: list[str] = []
         for name in names:
             self.stages.append(_import(name, warned))
-        if sys.meta_path != finders or _caught_signals() != signals:
+        if sys.meta_path != finders or _signals() != signals:
             self.reason = "an import installs finders or signal handlers"
         sys.meta_path.remove(log)
         for name in set(sys.modules) - before:
@@ -103,9 +103,11 @@ def _import(name: str, warned: list[str]) -> Stage:
     return Stage(name, {n: m for n, m in packages.items() if not n.startswith("samerun")}, added)
 
 
-def _caught_signals() -> str:
+def _signals() -> list[int]:
+    """Which signals are blocked, ignored and caught. Two of glibc's own are caught from the first thread on."""
+    own = 1 << 31 | 1 << 32
     with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
-        return "".join(line for line in file if line.startswith(("SigCgt", "SigIgn", "SigBlk")))
+        return [int(line.split()[1], 16) & ~own for line in file if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
 
 
 def _left_behind() -> str:
