@@ -42,16 +42,22 @@ class Forks:
         self.folder = folder / "preloaded"
         self.reason = "" if sys.platform == "linux" and os.environ.get(SWITCH) != "off" else "switched off"
         """Why no run is forked from now on; "" while they may be."""
+        self._noting = not self.reason
         self._order: list[str] | None = None
         self._processes: dict[Key, Preloaded] = {}
         self._made = 0
 
     def wants_note(self, plan: Plan) -> bool:
-        """Should this run, which starts from nothing, write down how it imports torch?"""
-        return not self.reason and self._order is None and is_script(plan)
+        """Should a run that starts from nothing write down how it imports torch?
+
+        All of a check do, or none: it takes memory, and objects must lie at the same addresses in all of them.
+        """
+        return self._noting and is_script(plan)
 
     def learn(self, folder: Path) -> None:
-        """Read what a run has written down. Nothing there: it did not import torch, and there is nothing to gain."""
+        """Read what the first run has written down. Nothing there: it did not import torch, so nothing is forked."""
+        if self._order is not None or self.reason:
+            return
         try:
             noted = json.loads((folder / FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):

@@ -15,28 +15,30 @@ from typing import Any
 from samerun.record.interceptors.table import INTERCEPTORS
 from samerun.record.preloaded.modules import Preloaded
 
-Place = tuple[Any, str | int, Any, str, str]
-"""Who holds it, under which name or at which position, what, and the module and name it came from."""
+Source = tuple[str, str, frozenset[str]]
+"""A module that is intercepted, a name in it, and the modules that were loaded before it was."""
+Place = tuple[Any, str | int, Any, list[Source]]
+"""Who holds it, under which name or at which position, what, and where it may have come from."""
 
 
 def places(preloaded: Preloaded, baseline: Iterable[str]) -> list[Place]:
     """All places in modules that were loaded after `baseline`, as they are before anything is intercepted."""
     finished = dict(preloaded.completed)
-    sources: dict[int, tuple[str, str, frozenset[str]]] = {}
+    sources: dict[int, list[Source]] = {}
     for owner in dict.fromkeys(interceptor.module for interceptor in INTERCEPTORS):
         module = sys.modules.get(owner)
         if module is None or owner.partition(".")[0] not in sys.stdlib_module_names:
             continue
         for name, value in vars(module).items():
             if callable(value) and not name.startswith("__"):
-                sources.setdefault(id(value), (owner, name, finished.get(owner, frozenset())))
+                sources.setdefault(id(value), []).append((owner, name, finished.get(owner, frozenset())))
     known = set(baseline)
     found: list[Place] = []
 
     def look(holder: Any, key: str | int, value: Any, module: str) -> None:
-        source = sources.get(id(value))
-        if source is not None and module not in source[2] and module not in known:
-            found.append((holder, key, value, source[0], source[1]))
+        possible = [source for source in sources.get(id(value), ()) if module not in source[2]]
+        if possible and module not in known:
+            found.append((holder, key, value, possible))
 
     for name, module in list(sys.modules.items()):
         if name in known or name.startswith("samerun") or not isinstance(module, ModuleType):
@@ -55,8 +57,9 @@ def places(preloaded: Preloaded, baseline: Iterable[str]) -> list[Place]:
 
 def replace(found: list[Place]) -> None:
     """Put what interceptors have put in place of each."""
-    for holder, key, value, owner, name in found:
-        now = getattr(sys.modules[owner], name, value)
+    for holder, key, value, sources in found:
+        put = (getattr(sys.modules[owner], name, value) for owner, name, _ in sources)
+        now = next((each for each in put if each is not value), value)
         if now is value:
             continue
         if isinstance(key, int):
