@@ -32,6 +32,11 @@ class AfterImport:
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
+    def loaded(self, name: str) -> None:
+        """`name` stands in `sys.modules` now and nobody was asked for it: call what waits for it."""
+        for call in self._calls.pop(name, []):
+            call(sys.modules[name])
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         # A finder behind this one may do the same and ask this one in turn: then stand aside.
         if name not in self._calls or getattr(self._asking, "name", None) == name:
@@ -66,7 +71,7 @@ class AfterImport:
                 pass
             original(module)
             for call in self._calls.pop(name, []):
-                call(module)
+                call(sys.modules.get(name, module))  # a module may put another in its place
 
         try:
             loader.exec_module = exec_module

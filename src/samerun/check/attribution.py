@@ -70,7 +70,7 @@ class Found:
 class Runs(Protocol):
     """What attribution needs of a search: runs and comparisons."""
 
-    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run: ...
+    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = (), among_forks: bool = False) -> Run: ...
     def difference(self, a: Run, b: Run) -> Difference | None: ...
 
     @property
@@ -231,11 +231,11 @@ def confirmed(
     """
     held = holding(plan, suspect, names)
     label = (f"pin:{suspect.kind}",)
-    one = search.run(held, f"{name}a", label)
+    one = search.run(held, f"{name}a", label, among_forks=True)
     if one.exit_code != situation.a.exit_code:
         return False
     for number in range(trials(search, suspect)):
-        other = search.run(held, f"{name}{chr(ord('b') + number)}", label)
+        other = search.run(held, f"{name}{chr(ord('b') + number)}", label, among_forks=True)
         now, before = search.difference(one, other), situation.difference
         if now is None:
             continue
@@ -323,7 +323,7 @@ def values(search: Runs, situation: Situation, a: Plan, b: Plan) -> Elements | N
             path = situation.a.folder.parent / f"{name}.bin"
             path.unlink(missing_ok=True)  # of another search of this check
             plan = plan.with_watch(capture=Capture(difference.role, event.thread, ordinal, str(path)))
-        kept.append(search.run(plan, name, ("values",)))
+        kept.append(search.run(plan, name, ("values",), alike(a, b)))
     search.keep_growth(steps, kept[0], kept[1])
     if not one or event is None:
         return None
@@ -331,10 +331,19 @@ def values(search: Runs, situation: Situation, a: Plan, b: Plan) -> Elements | N
     return compare_kept(folder / "kept-a.bin", folder / "kept-b.bin", event.line)
 
 
+def alike(a: Plan, b: Plan) -> bool:
+    """Can two plans be run as forks of one process?"""
+    return (a.environment, a.prefix, a.watch.memory, a.copied, a.other_home) == (
+        b.environment, b.prefix, b.watch.memory, b.copied, b.other_home,
+    )  # fmt: skip
+
+
 def follow_lines(search: Runs, a: Plan, b: Plan, name: str) -> tuple[PartingLine | None, Run]:
     """Both plans again, followed line by line: where they part, and the second run."""
-    one = search.run(a.with_watch(lines=True, depth="steps"), f"{name}-a", ("lines",))
-    other = search.run(b.with_watch(lines=True, depth="steps"), f"{name}-b", ("lines",))
+    one, other = (
+        search.run(plan.with_watch(lines=True, depth="steps"), f"{name}-{letter}", ("lines",), alike(a, b))
+        for letter, plan in (("a", a), ("b", b))
+    )
     return parting_line(one, other), other
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -123,7 +123,7 @@ def check(
     asked = _interruptions(options) if any(v.name == "resume" for v in variations) else ()
     with ExitStack() as stack:
         folder = _folder(save, stack)
-        runner = Runner(folder, options["time_limit"], Progress(quiet))
+        runner = stack.enter_context(closing(Runner(folder, options["time_limit"], Progress(quiet))))
         search = Search(
             runner, plan, variations, environment, options["repeat"], saved=save is not None,
             interruptions=asked,

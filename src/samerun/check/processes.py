@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from samerun.base.errors import SamerunError
 from samerun.record.config import VARIABLE
@@ -19,16 +19,17 @@ TAIL_BYTES = 1 << 16
 
 def start(
     command: Sequence[str], environment: Mapping[str, str], out: IO[bytes], err: IO[bytes], folder: str,
-    umask: int | None = None, prefix: Sequence[str] = (),
+    umask: int | None = None, prefix: Sequence[str] = (), keep: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:  # fmt: skip
     """Start in a session of its own, so that a Ctrl-C in the terminal reaches samerun alone. prefix: in front of it.
 
+    keep: descriptors that stay open in it.
     Raises SamerunError where that cannot be done.
     """
     try:
         return subprocess.Popen(
             [*prefix, *command], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dict(environment), cwd=folder,
-            umask=-1 if umask is None else umask, start_new_session=True,
+            umask=-1 if umask is None else umask, start_new_session=True, pass_fds=tuple(keep),
         )  # fmt: skip
     except OSError as error:
         raise SamerunError(
@@ -43,7 +44,18 @@ def tail(path: Path) -> str:
         return file.read().decode("utf-8", "replace")
 
 
-def wait(process: subprocess.Popen[bytes], time_limit: float | None, running: Callable[[float], None]) -> bool:
+class Process(Protocol):
+    """What is asked of a started program: of one forked from a preloaded process too."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | Any: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+def wait(process: Process, time_limit: float | None, running: Callable[[float], None]) -> bool:
     """Until it has ended, telling `running` the seconds so far; True when the time limit was reached first."""
     begin, pause = time.monotonic(), 0.005
     while process.poll() is None:
@@ -56,7 +68,7 @@ def wait(process: subprocess.Popen[bytes], time_limit: float | None, running: Ca
     return False
 
 
-def kill_all(process: subprocess.Popen[bytes], mark: str, variable: str = VARIABLE) -> None:
+def kill_all(process: Process, mark: str, variable: str = VARIABLE) -> None:
     """End a program, its process group, and whatever carries the run's mark in its environment."""
     if process.poll() is None:
         _signal_group(process.pid, signal.SIGTERM)
@@ -65,13 +77,17 @@ def kill_all(process: subprocess.Popen[bytes], mark: str, variable: str = VARIAB
             time.sleep(0.02)
     _signal_group(process.pid, signal.SIGKILL)
     for pid in marked(mark, variable):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
+        kill(pid)
     try:
         process.wait(timeout=5)
     except subprocess.TimeoutExpired:
+        pass
+
+
+def kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
         pass
 
 

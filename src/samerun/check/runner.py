@@ -7,11 +7,13 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
 from samerun.base.launch import with_bootstrap
 from samerun.check import processes
+from samerun.check.forks import Forks
 from samerun.check.interruption import CHECKPOINTS
 from samerun.check.plan import Plan
 from samerun.check.surroundings import copy_folder, make_home
@@ -75,16 +77,36 @@ class Runner:
         self.folder = folder
         self.time_limit = time_limit
         self.progress = progress
+        self.forks = Forks(folder)
 
-    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run:
-        """Run to the end, to the time limit or to Ctrl-C; leaves no process behind in any case."""
+    def close(self) -> None:
+        """End the processes that runs were forked from."""
+        self.forks.close()
+
+    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = (), among_forks: bool = False) -> Run:
+        """Run to the end, to the time limit or to Ctrl-C; leaves no process of the run behind in any case.
+
+        among_forks: it is compared only with runs for which this was said too, so that it may be forked from a
+        preloaded process. Where that cannot be, or went wrong, it is run from nothing.
+        """
+        if among_forks and self.forks.possible(plan):
+            run = self._run(plan, name, vary, True)
+            if run is not None:
+                return run
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        run = self._run(plan, name, vary, False)
+        assert run is not None
+        return run
+
+    def _run(self, plan: Plan, name: str, vary: tuple[str, ...], fork: bool) -> Run | None:
+        """None: it was to be forked, and cannot be."""
         folder = self.folder / name
         try:
             folder.mkdir(parents=True)
             here = Path.cwd()
             where = folder / "copy" / here.name if plan.copied else here
             moved = (str(where), str(here)) if plan.copied else None
-            plan = plan.with_watch(folder=str(folder), moved=moved)
+            plan = plan.with_watch(folder=str(folder), moved=moved, imports=not fork and self.forks.wants_note(plan))
             if plan.copied:
                 copy_folder(here, where, (*plan.without, str(self.folder)))
                 plan = plan.with_environment(PWD=str(where))
@@ -107,13 +129,26 @@ class Runner:
         begin = time.monotonic()
         timed_out = False
         with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-            process = processes.start(plan.command, environment, out, err, str(where), plan.umask, plan.prefix)
+            process: processes.Process
+            if fork:
+                forked = self.forks.fork(plan, environment, out, err)
+                if forked is None:
+                    return None
+                process, kill_all = forked[1], partial(forked[0].kill_all, forked[1])
+            else:
+                process = processes.start(plan.command, environment, out, err, str(where), plan.umask, plan.prefix)
+                kill_all = partial(processes.kill_all, process)
             try:
                 timed_out = processes.wait(process, self.time_limit, lambda now: self.progress(label, now, "running"))
             finally:
-                processes.kill_all(process, str(config))
+                kill_all(str(config))
                 for given in ("copy", "home"):
                     shutil.rmtree(folder / given, ignore_errors=True)
         seconds = time.monotonic() - begin
+        code = -9 if process.returncode is None else process.returncode  # what cannot be killed is waited for no longer
+        if fork and self.forks.misfit(folder, timed_out or code != 0):
+            return None
+        if plan.watch.imports:
+            self.forks.learn(folder)
         self.progress(label, seconds, "done")
-        return Run(name, vary, process.returncode, seconds, folder, plan, timed_out)
+        return Run(name, vary, code, seconds, folder, plan, timed_out)

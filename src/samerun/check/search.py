@@ -72,11 +72,11 @@ class Search:
     """The difference that was reported, and its cause."""
 
     # --- runs ----------------------------------------------------------------------------------------
-    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = ()) -> Run:
+    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = (), among_forks: bool = False) -> Run:
         name = self.prefix + name
         taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
         runner = with_patience(self.runner, self.runs[0].seconds, vary) if self.runs else self.runner
-        run = runner.run(plan, f"{name}~{taken + 1}" if taken else name, vary)
+        run = runner.run(plan, f"{name}~{taken + 1}" if taken else name, vary, among_forks)
         self.runs.append(run)
         return run
 

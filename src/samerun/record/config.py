@@ -104,6 +104,9 @@ class WatchConfig:
     receipt: bool = False
     """There will be a receipt: digest at the end the files that the program wrote, and write steps out at once."""
 
+    imports: bool = False
+    """Write down whether numpy and torch could as well have been imported when the process started."""
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 

@@ -12,6 +12,7 @@ from samerun.record.config import MARK, WatchConfig, config_of_environment
 from samerun.record.interceptor import Interceptor
 from samerun.record.interceptors.table import INTERCEPTORS
 from samerun.record.lines import LineFollower
+from samerun.record.preloaded.noted import Noted
 from samerun.record.recorder import Recorder
 
 current: Recorder | None = None
@@ -33,6 +34,8 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
     for interceptor in INTERCEPTORS:
         after.add(interceptor.module, _installer(recorder, interceptor))
     after.install()
+    if config.imports:
+        Noted(config.folder).install()
     if config.lines:
         LineFollower(recorder).start()
     return recorder

@@ -4,6 +4,7 @@ import os
 import sys
 
 _SAMERUN_STARTS = (
+    ("SAMERUN_PRELOAD", "samerun.record.preloaded.serve"),
     ("SAMERUN_WATCH", "samerun.record.start"),
     ("SAMERUN_HOLD", "samerun.control.start"),
     ("SAMERUN_SURVEY", "samerun.control.survey_inside"),

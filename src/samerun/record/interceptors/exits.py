@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 from typing import Any
 
+from samerun.base import first_at_exit
 from samerun.record.interceptor import Interceptor
 from samerun.record.recorder import Recorder
 
 
 def install(recorder: Recorder, os: Any) -> None:
     """Finish the trace at exit and before `os._exit`; begin another in a forked child."""
-    atexit.register(recorder.finish)
+    first_at_exit.register(recorder.finish)
     leave = os._exit
 
     def _exit(status: int) -> Any:
