@@ -62,7 +62,9 @@ def _all(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Differing]:
         left, right = a["code"][key] or {}, b["code"][key] or {}
         names = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
         if names:
-            yield _one(f"code.{key}", _of(left, names), _of(right, names), rules=rules if key == "untracked" else "code")
+            yield _one(
+                f"code.{key}", _of(left, names), _of(right, names), rules=rules if key == "untracked" else "code"
+            )
     held_a, held_b = a["held"], b["held"]
     if held_a is None or held_b is None:
         if held_a != held_b:
