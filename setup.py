@@ -4,7 +4,7 @@ from glob import glob
 
 from setuptools import Extension, setup
 
-ALONE = {"native/digest.c", "native/entropy.c", "native/states.c"}
+ALONE = {"native/digest.c", "native/entropy.c", "native/folder.c", "native/states.c"}
 """Sources that are a library each; the others are one."""
 
 # `_watch` is a module in C; the others are loaded by ctypes, without a tie to Python's ABI, and are extensions because
@@ -23,6 +23,12 @@ setup(
             ["native/entropy.c"],
             extra_compile_args=["-O2", "-std=gnu11", "-Wall", "-Wextra"],
             libraries=["dl"],
+            optional=True,
+        ),
+        Extension(
+            "samerun.record.receipt._folder",
+            ["native/folder.c"],
+            extra_compile_args=["-O2", "-std=gnu11", "-Wall", "-Wextra"],
             optional=True,
         ),
         Extension(

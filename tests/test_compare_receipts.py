@@ -105,6 +105,16 @@ def test_the_likeliest_reason_stands_first() -> None:
     assert paths == ["packages.torch", "knobs.threads", "packages.numpy", "machine.cores"]
 
 
+def test_another_commit_is_hardly_the_reason_where_the_sources_that_ran_are_the_same() -> None:
+    left, right = ({"commit": name * 40, "diff": name, "untracked": {"x.py": name}} for name in "ab")
+    threads = {"knobs": {"threads": 2, "mkl_cbwr": None}}
+    for sources, first in (({}, "knobs.threads"), ({"sources": {"train.py": "1" * 64}}, "code.commit")):
+        record = compared(made(code=left), made(facts={**threads, **sources}, code=right))["surroundings"]
+        assert record[0]["path"] == first
+        assert {"code.commit", "code.diff", "code.untracked"} < {one["path"] for one in record}
+        assert ("little" in record[1]["changes"]) == (first == "knobs.threads")
+
+
 def test_every_rule_can_be_reached() -> None:
     for rule in RULES:
         assert rule_for(rule.pattern.replace("*", "x")) == rule, rule.pattern

@@ -97,6 +97,34 @@ def test_what_was_just_written_is_read_again(folder: Path, monkeypatch: pytest.M
     assert [one.command for one in index.entries(folder)] == ["again.py", "train.py"]
 
 
+def test_the_c_library_sees_what_python_sees(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert folder_state._library() is not None, "not built: python setup.py build_ext --inplace"
+    raw = os.fsencode(folder)
+    for name in (b"\xff.json", b".json", b".hidden.json", b"x" * 250 + b".json", b"json", b"a\nb.json"):
+        (open(raw + b"/" + name, "w")).close()
+    os.utime(raw + b"/\xff.json", ns=(-5, -1_500_000_000))
+    os.utime(raw + b"/a\nb.json", (0, 0))
+    (folder / "folder.json").mkdir()
+    (folder / "link.json").symlink_to("a.json")
+    (folder / "nowhere.json").symlink_to("nothing")
+    (folder / "circle.json").symlink_to("circle.json")
+    (folder / "wrong.json").symlink_to("a.json/x")
+    os.mkfifo(folder / "pipe.json")
+    for room, each in ((folder_state.ROOM, 5_000), (500, 2)):
+        monkeypatch.setattr(folder_state, "ROOM", room)
+        monkeypatch.setattr(folder_state, "TOLD_EACH", each)
+        found = folder_state.read(folder)
+        assert found == folder_state.slow_read(folder) and len(found) == 8
+    assert any(state.startswith("\udcff.json/-1500000000/0/") for state in found)
+    for where in (folder / "nothing", folder / "a.json"):
+        with pytest.raises(SamerunError, match="cannot be read"):
+            folder_state.read(where)
+        with pytest.raises(OSError):
+            folder_state.slow_read(where)
+    (folder / "empty").mkdir()
+    assert folder_state.read(folder / "empty") == set()
+
+
 @pytest.mark.usefixtures("settled")
 def test_names_that_are_no_text(folder: Path) -> None:
     os.rename(folder / "c.json", os.fsencode(folder) + b"/\xff.json")

@@ -354,16 +354,30 @@ def test_if_it_is_killed_the_program_dies_with_it(plain: Path) -> None:
     assert not (plain / "r.json").exists()
 
 
+class Moments:
+    """Random moments in what takes longer or shorter from one time to the next, as the machine is busy: about half
+    of them come when it is over."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance, self.latest = random.Random(seed), 2.0
+
+    def wait(self) -> None:
+        time.sleep(self.latest * self.chance.uniform(0.05, 1))
+
+    def was(self, over: bool) -> None:
+        self.latest = min(max(self.latest * (0.8 if over else 1.25), 0.2), 60)
+
+
 def interrupted(plain: Path, times: int) -> None:
     """Kill the run, or the program, at random moments: the receipt is the earlier one or a whole new one."""
     run(plain, "r.json", "plain.py", "0")
     earlier = (plain / "r.json").read_bytes()
-    chance = random.Random(5)
-    seen = set()
+    moments, seen = Moments(5), set()
+    chance = moments.chance
     for _ in range(times):
         (plain / "ready").unlink(missing_ok=True)
         process = start(plain, "plain.py", "0.3", start_new_session=True)
-        time.sleep(chance.uniform(0.1, 1.6))
+        moments.wait()
         number = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
         try:
             (os.killpg if chance.random() < 0.5 else os.kill)(process.pid, number)
@@ -373,6 +387,7 @@ def interrupted(plain: Path, times: int) -> None:
         now = (plain / "r.json").read_bytes()
         receipt = receipt_file.read(plain / "r.json")
         seen.add(now == earlier)
+        moments.was(over=now != earlier)
         assert now == earlier or receipt["circumstances"] != json.loads(earlier)["circumstances"]
         assert receipt["ended"]["complete"] or receipt["ended"]["why"]
         earlier = now
@@ -390,14 +405,15 @@ def test_interrupting_a_run_fifty_times(plain: Path) -> None:
 
 def interrupted_in_a_folder(plain: Path, times: int) -> None:
     """Kill runs and listings of one folder: no earlier receipt or trace is lost, and all there are can be read."""
-    chance = random.Random(6)
+    moments = Moments(6)
+    chance = moments.chance
     folder, complete = plain / "runs", dict[str, bytes]()
     for _ in range(times):
         words = ["run", "--quiet", "--receipt", "runs/", "--trace", "ops", "plain.py", "0.3"]
         begun = [start_words(plain, words)]
         if folder.exists():
             begun.append(start_words(plain, ["log", "--quiet", "runs/"]))
-        time.sleep(chance.uniform(0.1, 2.5))
+        moments.wait()
         for process in begun:
             number = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
             try:
@@ -416,6 +432,7 @@ def interrupted_in_a_folder(plain: Path, times: int) -> None:
             assert (side.receipt["ended"]["complete"]) or side.receipt["ended"]["why"]
             for path in side.traces.glob("*.trace"):
                 Trace(path)
+        moments.was(over=len(there) > len(complete))
         complete = there
     assert 0 < len(complete) < times or times < 20
 

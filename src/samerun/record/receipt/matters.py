@@ -27,6 +27,7 @@ RULES = (
     Rule("processes/*/files", 94, "what the program computes with"),
     Rule("processes/*/loaded", 93, "what the program computes with"),
     Rule("code.*", 92, "what the program does"),
+    Rule("repository.*", 26, "little: the sources that ran are the same"),
     Rule("packages.torch", 90, "which kernels there are, and how operators are put together"),
     Rule("machine.torch.version", 90, "which kernels there are, and how operators are put together"),
     Rule("machine.torch.git", 40, "which kernels there are"),

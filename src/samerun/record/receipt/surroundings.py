@@ -53,14 +53,18 @@ def _all(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Differing]:
             yield _one(key, _words(a[key]), _words(b[key]))
     for key in ("packages", "variables", "knobs"):
         yield from _entries(key, a[key], b[key])
+    sources = a["code"]["sources"]
+    rules = "repository" if sources and sources == b["code"]["sources"] else "code"
     for key in ("commit", "diff"):
         if a["code"][key] != b["code"][key]:
-            yield _one(f"code.{key}", a["code"][key], b["code"][key])
+            yield _one(f"code.{key}", a["code"][key], b["code"][key], rules=rules)
     for key in ("untracked", "sources"):
         left, right = a["code"][key] or {}, b["code"][key] or {}
         names = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
         if names:
-            yield _one(f"code.{key}", _of(left, names), _of(right, names))
+            yield _one(
+                f"code.{key}", _of(left, names), _of(right, names), rules=rules if key == "untracked" else "code"
+            )
     held_a, held_b = a["held"], b["held"]
     if held_a is None or held_b is None:
         if held_a != held_b:
@@ -115,6 +119,7 @@ def _seed(entry: dict[str, Any]) -> str:
     return f"{entry['generator']} {value}" + (f" ({entry['at']})" if entry["at"] else "")
 
 
-def _one(path: str, a: Any, b: Any) -> Differing:
-    rule = rule_for(path)
+def _one(path: str, a: Any, b: Any, *, rules: str = "") -> Differing:
+    """`rules`: of which group the rule is to be, instead of the path's own."""
+    rule = rule_for(f"{rules}.{path.partition('.')[2]}" if rules else path)
     return Differing(path, a, b, rule.rank, rule.changes)
