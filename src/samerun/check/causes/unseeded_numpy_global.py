@@ -8,6 +8,9 @@ from samerun.check.source import Edit, Source
 from samerun.record import format as f
 from samerun.record import pins
 
+TAKEN = "check_random_state"
+"""The function through which libraries take the global generator itself."""
+
 
 def find(situation: Situation) -> list[Suspect]:
     for clue in situation.clues_of(f.DRAW, f.SEED):
@@ -19,6 +22,8 @@ def find(situation: Situation) -> list[Suspect]:
             continue
         why = (
             f"numpy.random.{clue.a.text}() at line {clue.a.line} drew from a generator in another state"
+            if clue.kind == f.DRAW and clue.a.text != TAKEN
+            else f"a library called at line {clue.a.line} draws from NumPy's generator, which is in another state"
             if clue.kind == f.DRAW
             else f"numpy.random.seed() at line {clue.a.line} was called without a seed"
         )

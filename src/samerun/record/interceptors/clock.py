@@ -49,7 +49,7 @@ def install(recorder: Recorder, time: Any) -> None:
     clock = Clock(recorder)
     changed = clock.pinned or clock.shift
     real_time = time.time
-    clock.began = {name: float(int(getattr(time, name)())) for name in SECONDS}
+    clock.began = {name: float(int(getattr(time, name)())) for name in SECONDS if hasattr(time, name)}
 
     def in_seconds(name: str) -> Any:
         def make(original: Any) -> Any:
