@@ -266,7 +266,8 @@ def test_answers_are_the_same_with_and_without_forks(case: str, tmp_path: Path) 
     reports = []
     for switch in ("off", "on"):
         saved = tmp_path / switch
-        code, report = check(["--vary", HELD, "--save", str(saved), "program.py"], tmp_path, SAMERUN_FORKS=switch)
+        arguments = ["--vary", HELD, "--max-steps", "6", "--save", str(saved), "program.py"]
+        code, report = check(arguments, tmp_path, SAMERUN_FORKS=switch)
         assert code == 1
         assert bool(list(saved.glob("*/forked"))) == (switch == "on" and case not in UNFORKED)
         reports.append(comparable(report))

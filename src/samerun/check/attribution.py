@@ -333,8 +333,8 @@ def values(search: Runs, situation: Situation, a: Plan, b: Plan) -> Elements | N
 
 def alike(a: Plan, b: Plan) -> bool:
     """Can two plans be run as forks of one process?"""
-    return (a.environment, a.prefix, a.watch.memory, a.copied, a.other_home) == (
-        b.environment, b.prefix, b.watch.memory, b.copied, b.other_home,
+    return (a.environment, a.prefix, a.watch.memory, a.watch.start_method, a.copied, a.other_home) == (
+        b.environment, b.prefix, b.watch.memory, b.watch.start_method, b.copied, b.other_home,
     )  # fmt: skip
 
 
