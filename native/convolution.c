@@ -1,8 +1,8 @@
 /* Convolutions in one to three dimensions, forward and both gradients, as products of matrices.
  *
- * The image is copied once into one with its padding (and, for the gradient of the input, with zeros between
- * the values of a strided gradient). In that copy every tap of every output lies at a fixed distance, so the
- * unfolded image is two tables of offsets and is never written out.
+ * The image is copied once into one with its padding (and, for a gradient of the input that phases.c does not take, with
+ * zeros between the values of a strided gradient). In that copy every tap of every output lies at a fixed distance, so
+ * the unfolded image is two tables of offsets and is never written out.
  */
 #include <stdlib.h>
 #include <string.h>
