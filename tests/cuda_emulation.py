@@ -11,7 +11,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,11 +19,12 @@ from unittest import mock
 import pytest
 import torch
 
-from samerun.numerics import library
-from samerun.numerics.cuda import elementwise, launch, products, rows, source, sums
+from samerun.numerics import library, mode
+from samerun.numerics.cuda import elementwise, launch, products, rows, segments, source, sums
+from samerun.numerics.operators.table import resolve
 
 HERE = Path(__file__).with_name("cuda")
-PROCESSORS = 6
+PROCESSORS = 4
 """Of the pretended device: few, so that small products are split and larger ones are not."""
 
 
@@ -44,10 +45,8 @@ def built(name: str, folder: Path) -> Any:
     file.write_text(f'{text}\n#define EMULATED_KERNELS {listed}\n#include "{HERE / "run.h"}"\n', encoding="utf-8")
     out = folder / f"{name}.so"
     level = ["-mfma"] if " fma " in Path("/proc/cpuinfo").read_text() else []
-    subprocess.run(
-        ["g++", "-std=gnu++17", "-O2", "-w", "-ffp-contract=off", "-fPIC", "-shared", *level, str(file), "-o", str(out)],
-        check=True,
-    )
+    flags = ["-std=gnu++17", "-O2", "-w", "-ffp-contract=off", "-fPIC", "-shared", *level]
+    subprocess.run(["g++", *flags, str(file), "-o", str(out)], check=True)
     return ctypes.CDLL(str(out))
 
 
@@ -84,10 +83,12 @@ def emulated(folder: Path) -> Iterator[Emulator]:
     """Inside, tensors of the CPU take the way of CUDA tensors, through emulated kernels."""
     emulator = Emulator(folder)
     with ExitStack() as stack:
-        for module in (launch, elementwise, rows, sums, products):
+        for module in (launch, elementwise, rows, segments, sums, products):
             for name in ("launch", "over", "empty"):
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, getattr(emulator, name)))
         stack.enter_context(mock.patch.object(products, "processors", lambda device: PROCESSORS))
         stack.enter_context(mock.patch.object(library, "elsewhere", lambda x: True))
+        stack.enter_context(mock.patch.object(mode, "_resolved", {}))
+        stack.enter_context(mock.patch.object(mode, "resolve", partial(resolve, cuda=True)))
         yield emulator

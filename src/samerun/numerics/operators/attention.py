@@ -31,7 +31,7 @@ def attention(
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = torch.matmul(q * scale, k.transpose(-2, -1))
     if is_causal:
-        ahead = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
         scores = scores.masked_fill(ahead, -math.inf)
     elif mask is not None:
         scores = scores.masked_fill(mask.logical_not(), -math.inf) if mask.dtype is torch.bool else scores + mask
@@ -67,7 +67,7 @@ def self_attention(
     weights = torch.softmax(scores if added is None else scores + added, -1)
     y = torch.matmul(weights, v).transpose(1, 2).flatten(2)
     y = torch.nn.functional.linear(y, proj_weight, proj_bias)
-    shown = torch.empty(0) if not need_weights else weights.mean(1) if average_weights else weights
+    shown = y.new_empty(0) if not need_weights else weights.mean(1) if average_weights else weights
     return y, shown
 
 
@@ -76,7 +76,7 @@ def _added(mask: Tensor | None, mask_type: int | None, q: Tensor) -> Tensor | No
     if mask is None:
         return None
     if mask.dtype is torch.bool:
-        mask = torch.zeros(mask.shape, dtype=q.dtype).masked_fill(mask, -math.inf)
+        mask = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(mask, -math.inf)
     return mask[:, None, None, :] if mask_type == 1 else mask
 
 
