@@ -7,6 +7,8 @@ barrier, or a result that depends on who comes first, shows as other bits.
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -32,7 +34,11 @@ PROCESSORS = 4
 def built(name: str, folder: Path) -> Any:
     """The library of one CUDA source."""
     text = f'#include "{HERE / "emulation.h"}"\n{source.whole(name)}\n'
-    file = folder / f"{name}.cpp"
+    around = "".join((HERE / file).read_text(encoding="utf-8") for file in ("emulation.h", "run.h"))
+    key = hashlib.sha256((text + around).encode()).hexdigest()[:16]
+    file, out = folder / f"{name}-{key}.cpp", folder / f"{name}-{key}.so"
+    if out.exists():
+        return ctypes.CDLL(str(out))
     file.write_text(text, encoding="utf-8")
     try:
         shown = subprocess.run(["g++", "-std=gnu++17", "-E", "-P", str(file)], capture_output=True, text=True)
@@ -43,10 +49,11 @@ def built(name: str, folder: Path) -> Any:
     assert kernels, name
     listed = " ".join(f"EMULATED({kernel})" for kernel in kernels)
     file.write_text(f'{text}\n#define EMULATED_KERNELS {listed}\n#include "{HERE / "run.h"}"\n', encoding="utf-8")
-    out = folder / f"{name}.so"
     level = ["-mfma"] if " fma " in Path("/proc/cpuinfo").read_text() else []
     flags = ["-std=gnu++17", "-O2", "-w", "-ffp-contract=off", "-fPIC", "-shared", *level]
-    subprocess.run(["g++", *flags, str(file), "-o", str(out)], check=True)
+    part = folder / f"{name}-{key}-{os.getpid()}.part"
+    subprocess.run(["g++", *flags, str(file), "-o", str(part)], check=True)
+    os.replace(part, out)
     return ctypes.CDLL(str(out))
 
 

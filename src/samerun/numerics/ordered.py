@@ -59,7 +59,7 @@ def sum_rows(source: Tensor, index: Tensor, rows: int) -> Tensor:
 
 
 def put_last(x: Tensor, places: Tensor, values: Tensor) -> Tensor:
-    """x (1-D, contiguous) with values[i] at places[i], in place; of several for one place the last stays. CUDA alone."""
+    """x (1-D, contiguous) with values[i] at places[i], in place; of several for one the last stays. CUDA alone."""
     key, order = in_order(places, x.numel())
     segments.last(x, values.reshape(-1).to(x.dtype).contiguous(), key, order)
     return x

@@ -47,7 +47,7 @@ def _nvrtc() -> Any:
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:
         raise SamerunError(
-            f"portable kernels on CUDA are compiled by NVRTC, which is not there ({error}).",
+            f"portable kernels on CUDA are compiled by NVRTC, which is not there ({str(error).splitlines()[0]}).",
             "pip install cuda-bindings nvidia-cuda-nvrtc, of torch's CUDA version (torch.version.cuda).",
         ) from None
     return nvrtc
@@ -74,6 +74,6 @@ def _compile(nvrtc: Any, name: str, source: str, options: Sequence[str]) -> byte
         (size,) = _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program))
         found = b" " * size
         _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{what}")(program, found))
-        return found
+        return bytes(found)
     finally:
         nvrtc.nvrtcDestroyProgram(program)

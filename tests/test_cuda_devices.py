@@ -1,0 +1,104 @@
+"""Handlers of the table on tensors of another device than the CPU: nothing they make may stay behind there.
+
+Every operator that the cases of test_portable_operators.py call, forward and backward, is called again by the table
+for CUDA with tensors of the meta device, which have shapes and no values, and refuse to meet the CPU's. Kernels are
+not started.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from test_cuda_emulated import MORE
+from test_portable_operators import CASES, run
+from torch import Tensor
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import samerun
+from samerun.numerics.cuda import elementwise, launch, products, rows, segments, sums
+from samerun.numerics.operators.table import resolve
+from samerun.numerics.tensors import STORAGE
+
+WAITS = {
+    "aten._local_scalar_dense.default", "aten.nonzero.default", "aten.equal.default", "aten.index.Tensor",
+    "aten.bincount.default",
+}  # fmt: skip
+"""Operators that ask the device for a number, because a program asks for one with them."""
+
+
+class Noting(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[tuple[Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append((func, args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+class Resolving(TorchDispatchMode):
+    """Every operator by the table for CUDA, as the portable mode has it, but on tensors without values."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        handler = None if func.namespace == "prim" else resolve(func, cuda=True)
+        return func(*args, **(kwargs or {})) if handler is None else handler(self, func, args, kwargs or {})
+
+
+def _type(operator: str, *tensors: Tensor, types: Any = ()) -> torch.dtype:
+    """`compute_type` without its look at the device."""
+    return torch.float32 if tensors[0].dtype in STORAGE else tensors[0].dtype
+
+
+@pytest.fixture
+def _no_kernels() -> Iterator[None]:
+    with ExitStack() as stack:
+        for module in (launch, elementwise, rows, segments, sums, products):
+            for name in ("launch", "over"):
+                if hasattr(module, name):
+                    stack.enter_context(mock.patch.object(module, name, lambda *given: None))
+        stack.enter_context(mock.patch.object(products, "processors", lambda device: 132))
+        yield
+
+
+def elsewhere(given: Any) -> Any:
+    """The same arguments on the meta device."""
+
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+        return torch.device("meta") if isinstance(leaf, torch.device) else leaf
+
+    return _pytree.tree_map(one, given)
+
+
+@pytest.mark.usefixtures("_no_kernels")
+@pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
+@pytest.mark.parametrize(("name", "function", "inputs"), CASES + MORE, ids=[case[0] for case in CASES + MORE])
+def test_everything_stays_on_the_device(
+    name: str, function: Callable[..., Any], inputs: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = torch.get_default_dtype()
+    with samerun.portable(), Noting() as noting:
+        run(function, inputs, torch.float32)
+    torch.set_default_dtype(before)
+    for module in list(sys.modules.values()):
+        if module.__name__.startswith("samerun.numerics") and hasattr(module, "compute_type"):
+            monkeypatch.setattr(module, "compute_type", _type)
+    for func, args, kwargs in noting.calls:
+        tensors = [leaf for leaf in _pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
+        if func.namespace != "aten" or not tensors or str(func) in WAITS or "lift_fresh" in str(func):
+            continue
+        if "index_put" in str(func) and any(each.dtype is torch.bool for each in tensors):
+            continue  # as many values as the mask has places: a number that the device is asked for
+        given, named = elsewhere((args, kwargs))
+        with Resolving():
+            found = func(*given, **named)
+        for leaf in _pytree.tree_leaves(found):
+            assert not isinstance(leaf, Tensor) or leaf.is_meta, func
