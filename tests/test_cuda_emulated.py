@@ -155,6 +155,8 @@ class Trap(_python_dispatch.TorchDispatchMode):
             assert isinstance(args[1], Tensor), f"{func} by a number"
         elif base in self.ONE_OPERATION:
             assert kwargs.get("alpha", 1) == 1, func
+        elif base == "random":
+            assert args[0].numel() == 1  # the CPU's stream moves on by one
         elif base in self.OF_WHOLE_NUMBERS:
             assert not args[0].is_floating_point(), func
         else:

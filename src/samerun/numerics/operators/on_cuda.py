@@ -1,8 +1,8 @@
 """Operators that run otherwise on a CUDA device than on the CPU: where torch's CUDA kernel is not the exact one.
 
-It multiplies by the reciprocal of a number instead of dividing by it, and adds (or writes) with atomics what goes to one
-place. Everything else of the table is the same on both: torch's elementwise CUDA kernels round once, because they are
-compiled with IEEE divisions and roots, and one operation leaves nothing to contract.
+It multiplies by the reciprocal of a number instead of dividing by it, and adds (or writes) with atomics what goes to
+one place. Everything else of the table is the same on both: torch's elementwise CUDA kernels round once, because they
+are compiled with IEEE divisions and roots, and one operation leaves nothing to contract.
 """
 
 from __future__ import annotations
