@@ -31,9 +31,9 @@ PROCESSORS = 4
 
 
 @cache
-def built(name: str, folder: Path) -> Any:
-    """The library of one CUDA source."""
-    text = f'#include "{HERE / "emulation.h"}"\n{source.whole(name)}\n'
+def built(name: str, given: str, folder: Path) -> Any:
+    """The library of one CUDA source, whose text is `given`."""
+    text = f'#include "{HERE / "emulation.h"}"\n{given}\n'
     around = "".join((HERE / file).read_text(encoding="utf-8") for file in ("emulation.h", "run.h"))
     key = hashlib.sha256((text + around).encode()).hexdigest()[:16]
     file, out = folder / f"{name}-{key}.cpp", folder / f"{name}-{key}.so"
@@ -72,7 +72,7 @@ class Emulator:
         self.launched.append(kernel)
         places = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
         x, y = (*threads, 1)[:2]
-        done = built(file, self.folder).emulated_launch(
+        done = built(file, source.whole(file), self.folder).emulated_launch(
             kernel.encode(), ctypes.c_long(blocks), x, y, places, len(self.launched) % 2
         )
         assert done, kernel

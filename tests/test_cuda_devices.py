@@ -22,7 +22,9 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
+from samerun.numerics import stream
 from samerun.numerics.cuda import elementwise, launch, products, rows, segments, sums
+from samerun.numerics.operators import random
 from samerun.numerics.operators.table import resolve
 from samerun.numerics.tensors import STORAGE
 
@@ -102,3 +104,33 @@ def test_everything_stays_on_the_device(
             found = func(*given, **named)
         for leaf in _pytree.tree_leaves(found):
             assert not isinstance(leaf, Tensor) or leaf.is_meta, func
+
+
+class DeviceGenerator:
+    """What `stream.draw` asks of a generator of a CUDA device."""
+
+    device = torch.device("cuda")
+
+    def __init__(self) -> None:
+        self.offset = 0
+
+    def initial_seed(self) -> int:
+        return 7
+
+    def get_offset(self) -> int:
+        return self.offset
+
+    def set_offset(self, offset: int) -> None:
+        self.offset = offset
+
+
+def test_a_generator_of_a_device_counts_its_own_draws() -> None:
+    generator: Any = DeviceGenerator()
+    assert [stream.draw(generator) for _ in range(3)] == [(7, 0), (7, 1), (7, 2)]
+    assert generator.offset == 12
+
+
+def test_draws_for_a_device_move_the_stream_of_the_cpu() -> None:
+    torch.manual_seed(3)
+    first = [random._drawn(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
+    assert first == [(3, 0), (3, 1), (3, 2), (3, 3)]
