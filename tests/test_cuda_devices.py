@@ -7,9 +7,11 @@ not started.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -22,6 +24,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
+from samerun.base.errors import SamerunError
 from samerun.numerics import stream
 from samerun.numerics.cuda import elementwise, launch, products, rows, segments, sums
 from samerun.numerics.operators import random
@@ -134,3 +137,54 @@ def test_draws_for_a_device_move_the_stream_of_the_cpu() -> None:
     torch.manual_seed(3)
     first = [random._drawn(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
     assert first == [(3, 0), (3, 1), (3, 2), (3, 3)]
+
+
+class Driver:
+    """The driver's calls, as cuda.bindings gives them: an error number first."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.error = 0
+
+    def cuCtxGetCurrent(self) -> Any:
+        return 0, 5
+
+    def cuModuleLoadData(self, code: bytes) -> Any:
+        self.seen.append(code)
+        return 0, "module"
+
+    def cuModuleGetFunction(self, module: str, name: bytes) -> Any:
+        return 0, name.decode()
+
+    def cuLaunchKernel(self, function: str, *how: int) -> Any:
+        *sizes, stream, places, extra = how
+        first = ctypes.c_int64.from_address(ctypes.c_void_p.from_address(places).value or 0).value
+        self.seen.append((function, sizes, stream, first, extra))
+        return (self.error,)
+
+    def cuGetErrorString(self, error: int) -> Any:
+        return 0, b"out of luck"
+
+
+def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, compiled = Driver(), []
+    monkeypatch.setattr(launch, "_driver", lambda: driver)
+    monkeypatch.setattr(launch, "compiled", lambda *given: compiled.append(given[2]) or b"code")
+    monkeypatch.setattr(launch, "_functions", {})
+    monkeypatch.setattr(launch, "_modules", {})
+    monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=17))
+    device = torch.device("cuda:1")
+    launch.launch(device, "sums", "sum_columns32", 3, (32, 32), ctypes.c_int64(41))
+    launch.over(device, "sums", "fill32", 1000, ctypes.c_int64(42))
+    launch.launch(device, "sums", "fill32", 0, (32,))
+    assert compiled == ["sm_90"], "a file is compiled once"
+    assert driver.seen == [
+        b"code",
+        ("sum_columns32", [3, 1, 1, 32, 32, 1, 0], 17, 41, 0),
+        ("fill32", [4, 1, 1, 256, 1, 1, 0], 17, 42, 0),
+    ]
+    driver.error = 2
+    with pytest.raises(SamerunError, match="CUDA: out of luck"):
+        launch.over(device, "sums", "fill32", 1, ctypes.c_int64(0))

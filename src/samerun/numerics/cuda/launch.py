@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,12 +18,12 @@ MOST_BLOCKS = 1 << 16
 """Of a kernel whose threads take several values each."""
 
 _functions: dict[tuple[int, str], Any] = {}
+_modules: dict[tuple[int, str], Any] = {}
+_thread = threading.local()
 _processors: dict[int, int] = {}
 
 
-def launch(
-    device: torch.device, file: str, kernel: str, blocks: int, threads: Sequence[int], *arguments: Any
-) -> None:
+def launch(device: torch.device, file: str, kernel: str, blocks: int, threads: Sequence[int], *arguments: Any) -> None:
     """Start `kernel` of native/cuda/`file`.cu. `threads`: of a block, in x (and y). `arguments`: ctypes values.
 
     Raises SamerunError for what the driver refuses, and where the sources cannot be compiled.
@@ -32,6 +33,7 @@ def launch(
     driver = _driver()
     index = torch.cuda.current_device() if device.index is None else device.index
     with torch.cuda.device(index):
+        _have_context(driver, index)
         function = _functions.get((index, kernel)) or _loaded(driver, index, file, kernel)
         places = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
         x, y = (*threads, 1)[:2]
@@ -66,20 +68,28 @@ def _driver() -> Any:
     return driver
 
 
+def _have_context(driver: Any, index: int) -> None:
+    """torch gives a thread the device's context with its first call there, which may not have been made yet."""
+    if getattr(_thread, "has_context", False):
+        return
+    (context,) = _checked(driver, driver.cuCtxGetCurrent())
+    if int(context) == 0:
+        (device,) = _checked(driver, driver.cuDeviceGet(index))
+        (context,) = _checked(driver, driver.cuDevicePrimaryCtxRetain(device))
+        _checked(driver, driver.cuCtxSetCurrent(context))
+    _thread.has_context = True
+
+
 def _loaded(driver: Any, index: int, file: str, kernel: str) -> Any:
     """Compile and load the file for this device, and keep all that is asked of it."""
-    major, minor = torch.cuda.get_device_capability(index)
-    torch.cuda.current_stream(index).query()  # the device's context is there
-    code = compiled(file, source.whole(file), f"sm_{major}{minor}")
     module = _modules.get((index, file))
     if module is None:
+        major, minor = torch.cuda.get_device_capability(index)
+        code = compiled(file, source.whole(file), f"sm_{major}{minor}")
         module = _modules[index, file] = _checked(driver, driver.cuModuleLoadData(code))[0]
     found = _checked(driver, driver.cuModuleGetFunction(module, kernel.encode()))[0]
     _functions[index, kernel] = found
     return found
-
-
-_modules: dict[tuple[int, str], Any] = {}
 
 
 def _checked(driver: Any, answer: tuple[Any, ...]) -> tuple[Any, ...]:
