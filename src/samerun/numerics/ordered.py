@@ -20,7 +20,7 @@ def in_order(index: Tensor, places: int) -> tuple[Tensor, Tensor]:
     below 0 or not below `places`.
     """
     flat = index.reshape(-1).to(torch.int64)
-    torch._assert_async(((flat >= 0) & (flat < places)).all(), "an index is out of bounds")  # type: ignore[no-untyped-call]
+    torch._assert_async(((flat >= 0) & (flat < places)).all(), "an index is out of bounds")
     key, order = torch.sort(flat, stable=True)
     return key, order
 

@@ -61,7 +61,7 @@ def _run(device: Device, dtype: torch.dtype, it: Product) -> None:
     blocks, wanted = -(-it.k // BLOCK), processors(device)
 
     def tiles(size: int) -> int:
-        return int(it.batches) * -(-it.m // size) * -(-it.n // size)
+        return int(it.batches * -(-it.m // size) * -(-it.n // size))
 
     size = large if tiles(large) * blocks >= wanted and min(it.m, it.n) > 32 else 32
     splits = max(1, min(blocks, -(-2 * wanted // tiles(size))))

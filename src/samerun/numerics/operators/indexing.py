@@ -72,7 +72,7 @@ def places(x: Tensor, dim: int, index: Tensor) -> Tensor:
             flat += line.view([-1 if i == at else 1 for i in range(x.dim())]) * stride
     outside = ((index < 0) | (index >= x.shape[dim])).any()
     if library.elsewhere(x):
-        torch._assert_async(outside.logical_not(), "scatter: an index is out of bounds")  # type: ignore[no-untyped-call]
+        torch._assert_async(outside.logical_not(), "scatter: an index is out of bounds")
     elif bool(outside):
         raise RuntimeError(f"scatter: an index is out of bounds for dimension {dim} with size {x.shape[dim]}")
     return flat

@@ -45,7 +45,7 @@ def _in_bounds(target: Tensor, ignore: int, classes: int) -> None:
     """Raises IndexError. On CUDA the device finds it out when it comes to it, as torch's own kernel does."""
     wrong = (target != ignore) & ((target < 0) | (target >= classes))
     if library.elsewhere(target):
-        torch._assert_async(wrong.logical_not().all(), "nll_loss: a target is out of bounds")  # type: ignore[no-untyped-call]
+        torch._assert_async(wrong.logical_not().all(), "nll_loss: a target is out of bounds")
     elif target.numel() and bool(wrong.any()):
         raise IndexError(f"Target {int(target[wrong][0])} is out of bounds.")
 
@@ -126,7 +126,7 @@ def binary_cross_entropy(x: Tensor, y: Tensor, w: Tensor | None = None, reductio
     """((y - 1) * max(log1p(-x), -100) - y * max(log(x), -100)) * w. (log1p(-x) is one rounding, log(1 - x) two.)"""
     inside = ((x >= 0) & (x <= 1)).all()
     if library.elsewhere(x):
-        torch._assert_async(inside, "binary_cross_entropy: an input is not between 0 and 1")  # type: ignore[no-untyped-call]
+        torch._assert_async(inside, "binary_cross_entropy: an input is not between 0 and 1")
     elif x.numel() and not bool(inside):
         raise RuntimeError("all elements of input should be between 0 and 1")
     no, yes = torch.clamp(log1p(torch.neg(x)), min=-100), torch.clamp(log(x), min=-100)

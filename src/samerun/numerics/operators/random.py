@@ -93,7 +93,7 @@ def randn_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tens
 def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
     like = next((each for each in (mean, std) if isinstance(each, Tensor)), torch.zeros(()))
     sizes = (each.shape for each in (mean, std) if isinstance(each, Tensor))
-    shape = torch.broadcast_shapes(*sizes)
+    shape = torch.broadcast_shapes(*sizes)  # type: ignore[no-untyped-call]
     return _moved(draws.normal(tuple(shape), *_drawn(generator, like.device)), mean, std)
 
 
