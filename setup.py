@@ -1,15 +1,37 @@
-"""What pyproject.toml cannot say: the C sources. They are optional; without a compiler Python does their work."""
+"""What pyproject.toml cannot say: the C sources. They are optional; without a compiler Python does their work.
+
+The sources of the CUDA kernels are installed as they are: they are compiled where a program uses them.
+"""
 
 from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 ALONE = {"native/digest.c", "native/entropy.c", "native/folder.c", "native/states.c"}
 """Sources that are a library each; the others are one."""
 
+CUDA_SOURCES = ["native/portable.h", *sorted(glob("native/functions/*.h")), *sorted(glob("native/cuda/*"))]
+
+
+class WithCudaSources(build_py):
+    """Puts the CUDA sources, and the headers that they share with C, beside the module that compiles them."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:  # they are read from native/
+            return
+        for source in CUDA_SOURCES:
+            to = Path(self.build_lib, "samerun/numerics/cuda", source)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            self.copy_file(source, str(to))
+
+
 # `_watch` is a module in C; the others are loaded by ctypes, without a tie to Python's ABI, and are extensions because
 # setuptools builds those. None has a tie to torch's.
 setup(
+    cmdclass={"build_py": WithCudaSources},
     ext_modules=[
         Extension(
             "samerun.record._digest",

@@ -3,13 +3,19 @@
 Each is timed beside torch's own kernel in its default mode, which adds in the order of the threads, and beside torch's
 own deterministic one where there is one. All run in one process, in turns, on the same data; the least time of a call
 by the device's clock counts. A ratio of 2.0 is half the speed of torch's default kernel. Exit code 2 without CUDA.
+
+Two more parts: `python benchmarks/bench_cuda.py portable [NAME...]`, what `portable()` costs on CUDA
+(bench_cuda_portable.py), and `python benchmarks/bench_cuda.py watch`, what watching costs there (bench_watch.py).
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import bench_cuda_portable
 import torch
 import torch.nn.functional as nnf
 
@@ -119,6 +125,11 @@ def main(names: list[str]) -> int:
     if not torch.cuda.is_available():
         print("bench_cuda: there is no CUDA device here, and nothing else can stand in for one.", file=sys.stderr)
         return 2
+    if names[:1] == ["portable"]:
+        return bench_cuda_portable.main(names[1:])
+    if names[:1] == ["watch"]:
+        watch = Path(__file__).with_name("bench_watch.py")
+        return subprocess.run([sys.executable, watch, "--device", "cuda", "--ways", "nothing,steps,ops"]).returncode
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}; milliseconds a call, least of {TURNS}")
     print(f"{'':32} {'default':>10} {'determ.':>10} {'samerun':>10} {'samerun / default':>18}")
     for name, work in cases():

@@ -1,6 +1,6 @@
 """What watching costs: the same training step, plain and watched, side by side.
 
-    python benchmarks/bench_watch.py [--rounds 40] [--steps 3] [--threads 2] [--json FILE]
+    python benchmarks/bench_watch.py [--rounds 40] [--steps 3] [--threads 2] [--device cuda] [--json FILE]
 
 One process per way of watching. They take turns: in every round each runs the same few steps while the
 others wait, in an order that rotates. Reported is the median over the rounds of (time watched / time
@@ -43,7 +43,7 @@ SHOWN = {
 }
 
 
-def work(name: str, way: str, threads: int) -> None:
+def work(name: str, way: str, threads: int, device: str) -> None:
     """Run in a child: on every line read, train so many steps and answer with the seconds they took, and the
     seconds of processor time."""
     if way == "python":
@@ -54,7 +54,7 @@ def work(name: str, way: str, threads: int) -> None:
     from workloads import make
 
     torch.set_num_threads(threads)
-    model, step = make(name)
+    model, step = make(name, device)
     done = 0
     debugger: Any = None
     if way == "msprobe":
@@ -86,13 +86,15 @@ def work(name: str, way: str, threads: int) -> None:
                 if debugger is not None:
                     debugger.stop()
                     debugger.step()
+                if device == "cuda":
+                    torch.cuda.synchronize()
                 done += 1
             seconds += time.perf_counter() - begin
             used += time.process_time() - begin_used
         print(seconds, used, flush=True)
 
 
-def child(name: str, way: str, threads: int, folder: Path) -> subprocess.Popen[str]:
+def child(name: str, way: str, threads: int, folder: Path, device: str) -> subprocess.Popen[str]:
     environment = dict(os.environ, OMP_NUM_THREADS=str(threads), PYTHONHASHSEED="1")
     if way in ("steps", "receipt", "ops", "python", "double"):
         from samerun.base.launch import bootstrap_folder
@@ -119,7 +121,7 @@ def child(name: str, way: str, threads: int, folder: Path) -> subprocess.Popen[s
         )  # fmt: skip
         environment["BENCH_MSPROBE_CONFIG"] = str(probe)
     return subprocess.Popen(
-        [sys.executable, str(HERE / "bench_watch.py"), "--work", name, way, str(threads)],
+        [sys.executable, str(HERE / "bench_watch.py"), "--work", name, way, str(threads), device],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder,
         stderr=subprocess.DEVNULL if way == "msprobe" else None,
     )  # fmt: skip
@@ -141,8 +143,10 @@ def ask(process: subprocess.Popen[str], steps: int) -> tuple[float, float]:
             continue
 
 
-def measure(name: str, ways: list[str], rounds: int, steps: int, threads: int, folder: Path) -> dict[str, Any]:
-    children = {way: child(name, way, threads, folder) for way in ways}
+def measure(
+    name: str, ways: list[str], rounds: int, steps: int, threads: int, folder: Path, device: str
+) -> dict[str, Any]:
+    children = {way: child(name, way, threads, folder, device) for way in ways}
     for process in children.values():
         ask(process, 3)
     times: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
@@ -178,14 +182,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--models", default="cnn,gpt")
     parser.add_argument("--ways", default="all", help="comma-separated: " + ",".join(WAYS))
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            print("bench_watch: there is no CUDA device here.", file=sys.stderr)
+            sys.exit(2)
     if options.work:
-        name, way, threads = options.work
-        work(name, way, int(threads))
+        name, way, threads, device = options.work
+        work(name, way, int(threads), device)
         return
     ways = list(WAYS) if options.ways == "all" else list(dict.fromkeys(["plain", *options.ways.split(",")]))
     if importlib.util.find_spec("msprobe") is None and "msprobe" in ways:
@@ -193,10 +204,11 @@ def main() -> None:
     results = {}
     for name in options.models.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            results[name] = measure(name, ways, options.rounds, options.steps, options.threads, Path(folder))
+            how = options.rounds, options.steps, options.threads
+            results[name] = measure(name, ways, *how, Path(folder), options.device)
         busy = f", load {os.getloadavg()[0]:.0f}" if hasattr(os, "getloadavg") else ""
-        print(f"\n{name} ({platform.machine()}, {os.cpu_count()} cores{busy}, {options.threads} threads, "
-              f"{options.rounds} rounds)")  # fmt: skip
+        print(f"\n{name} ({options.device}, {platform.machine()}, {os.cpu_count()} cores{busy}, "
+              f"{options.threads} threads, {options.rounds} rounds)")  # fmt: skip
         print(f"| {'way':62} | time | ratio | quartiles | of minima | ms/step |")
         print("|---|---|---|---|---|---|")
         for way, kinds in results[name].items():

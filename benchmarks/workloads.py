@@ -59,27 +59,27 @@ class GPT(nn.Module):
         self.head = nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
 
 
-def make(name: str) -> tuple[nn.Module, Callable[[int], Tensor]]:
-    """The seeded model and a function that trains it one step and returns the loss."""
+def make(name: str, device: str = "cpu") -> tuple[nn.Module, Callable[[int], Tensor]]:
+    """The seeded model and a function that trains it one step and returns the loss. All is made on the CPU first."""
     torch.manual_seed(0)
     model: nn.Module
     if name == "cnn":
-        model = CNN()
+        model = CNN().to(device)
         optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-        xs, ys = torch.randn(8, 64, 3, 32, 32), torch.randint(0, 10, (8, 64))
+        xs, ys = torch.randn(8, 64, 3, 32, 32).to(device), torch.randint(0, 10, (8, 64)).to(device)
 
         def loss_of(i: int) -> Tensor:
             return F.cross_entropy(model(xs[i % 8]), ys[i % 8])
     else:
-        model = GPT()
+        model = GPT().to(device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        text = torch.randint(0, 512, (8, 8, 129))
+        text = torch.randint(0, 512, (8, 8, 129)).to(device)
 
         def loss_of(i: int) -> Tensor:
             x = text[i % 8]

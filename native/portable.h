@@ -1,19 +1,25 @@
 /* Arithmetic that CPU and CUDA sources share: what every result of the numerical specification is made of.
  *
  * Only single IEEE operations, in the order written. Compile with contraction off (-ffp-contract=off,
- * nvcc -fmad=false) and without fast-math: a*b + c below is two roundings, fma32 and fma64 are one.
+ * --fmad=false) and without fast-math: a*b + c below is two roundings, fma32 and fma64 are one.
  */
 #ifndef SAMERUN_PORTABLE_H
 #define SAMERUN_PORTABLE_H
 
+#if defined(__CUDACC_RTC__)
+#include "cuda/device.h"
+#else
 #include <stdint.h>
 #include <string.h>
+#endif
 
 #if defined(__FAST_MATH__)
 #error "the bits of these functions are specified: compile without -ffast-math"
 #endif
 
-#ifdef __CUDACC__
+#if defined(__CUDACC_RTC__)
+#define PORTABLE static __device__ __forceinline__
+#elif defined(__CUDACC__)
 #define PORTABLE static __host__ __device__ __forceinline__
 #else
 #define PORTABLE static inline __attribute__((always_inline, unused))

@@ -9,6 +9,12 @@ typedef struct {
     double high, low;
 } pair_t;
 
+#ifdef __cplusplus
+#define PAIR(high, low) pair_t{(double)(high), (double)(low)}
+#else
+#define PAIR(high, low) ((pair_t){high, low})
+#endif
+
 PORTABLE pair_t pair_of(double high, double low) {
     const double sum = high + low;
     const pair_t p = {sum, low - (sum - high)}; /* |high| >= |low| */

@@ -31,14 +31,14 @@ PORTABLE pair_t atan_pair(double y, double x) {
         term = pair_over(term, even);
         term.high = -term.high, term.low = -term.low;
         c = pair_add(c, term);
-        const pair_t of_sine = pair_times(pair_over(term, odd), (pair_t){angle, 0});
+        const pair_t of_sine = pair_times(pair_over(term, odd), PAIR(angle, 0));
         s = pair_add(s, of_sine);
         if (__builtin_fabs(term.high) < 0x1p-115) break;
     }
     const pair_t minus_x = {-x, 0};
     const pair_t across = pair_add(pair_times(top, c), pair_times(minus_x, s));
     const pair_t along = pair_add(pair_times(bottom, c), pair_times(top, s));
-    return pair_add((pair_t){angle, 0}, pair_over(across, along));
+    return pair_add(PAIR(angle, 0), pair_over(across, along));
 }
 
 PORTABLE float atan2_float(float y, float x) {
@@ -56,8 +56,8 @@ PORTABLE float atan2_float(float y, float x) {
         if (!is_certain(wide)) {
             pair_t p = a <= b ? atan_pair(a, b) : atan_pair(b, a);
             const pair_t half_pi = {HALF_PI_0, HALF_PI_1}, pi = {2 * HALF_PI_0, 2 * HALF_PI_1};
-            if (a > b) p = pair_add(half_pi, (pair_t){-p.high, -p.low});
-            if (x < 0) p = pair_add(pi, (pair_t){-p.high, -p.low});
+            if (a > b) p = pair_add(half_pi, PAIR(-p.high, -p.low));
+            if (x < 0) p = pair_add(pi, PAIR(-p.high, -p.low));
             return __builtin_copysignf(pair_to_float(p), y);
         }
     }
@@ -70,22 +70,22 @@ PORTABLE pair_t log_pair(double m) {
     pair_t sum = s, power = s;
     for (int n = 3; n < 64 && __builtin_fabs(power.high) > __builtin_fabs(s.high) * 0x1p-112; n += 2) {
         power = pair_times(power, square);
-        sum = pair_add(sum, pair_over(power, (pair_t){n, 0}));
+        sum = pair_add(sum, pair_over(power, PAIR(n, 0)));
     }
-    return (pair_t){2 * sum.high, 2 * sum.low};
+    return PAIR(2 * sum.high, 2 * sum.low);
 }
 
 /* e^t for |t| < 150, in pairs. */
 PORTABLE pair_t exp_pair(pair_t t) {
     const double rounded = fma64(t.high, LOG2_E_0, ROUNDER), k = rounded - ROUNDER;
-    pair_t r = pair_add(t, pair_times((pair_t){-k, 0}, (pair_t){LN2_PAIR_0, LN2_PAIR_1}));
+    pair_t r = pair_add(t, pair_times(PAIR(-k, 0), PAIR(LN2_PAIR_0, LN2_PAIR_1)));
     pair_t sum = {1, 0}, term = {1, 0};
     for (int n = 1; n < 40; n++) {
-        term = pair_over(pair_times(term, r), (pair_t){n, 0});
+        term = pair_over(pair_times(term, r), PAIR(n, 0));
         sum = pair_add(sum, term);
     }
     const double scale = power_of_two(rounded);
-    return (pair_t){sum.high * scale, sum.low * scale};
+    return PAIR(sum.high * scale, sum.low * scale);
 }
 
 /* x^y for finite x > 0, x != 1, finite y != 0. */
@@ -108,8 +108,8 @@ PORTABLE float pow_positive(double x, double y) {
     const double wide = double_of(bits64(fma64(r, exp2_rest(r), 1)) + (bits64(rounded) << 52));
     if (is_certain(wide)) return (float)wide;
     const pair_t ln2 = {LN2_PAIR_0, LN2_PAIR_1};
-    const pair_t logarithm = pair_add(pair_times((pair_t){k, 0}, ln2), log_pair(m));
-    pair_t result = exp_pair(pair_times(logarithm, (pair_t){y, 0}));
+    const pair_t logarithm = pair_add(pair_times(PAIR(k, 0), ln2), log_pair(m));
+    pair_t result = exp_pair(pair_times(logarithm, PAIR(y, 0)));
     /* A power may lie exactly in the middle of two floats, or be one; then what is left is the pair's error. */
     if (!(bits64(result.high) & 0xFFFFFFF) && __builtin_fabs(result.low) < result.high * 0x1p-80) result.low = 0;
     return pair_to_float(result);

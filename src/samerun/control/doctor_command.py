@@ -114,14 +114,14 @@ def look_at_numerics(ctx: click.Context, json_to: str | None, quiet: bool) -> in
 
     with Counter("conformance vectors", quiet) as counter:
         seen = survey(counter)
-    record = {
-        "schema": 1, "samerun": __version__, "verdict": "findings" if seen["different"] else "clean", "numerics": seen,
-    }  # fmt: skip
+    wrong = seen["different"] or any(device["different"] for device in seen["cuda"])
+    verdict = "findings" if wrong else "clean"
+    record = {"schema": 1, "samerun": __version__, "verdict": verdict, "numerics": seen}
     from samerun.report.answer import answer
     from samerun.report.numerics import show_numerics
 
     answer(record, show_numerics, json_to, quiet)
-    return 1 if seen["different"] else 0
+    return 1 if wrong else 0
 
 
 def here(policy: dict[str, Any]) -> dict[str, Any]:

@@ -17,11 +17,11 @@ def _run(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     given = (x,) if grad is None else (x, grad)
     dtype = compute_type(name, *given, types=(torch.float32,))
     wide = [dense(each, dtype) for each in given]
-    if library.available():
+    if library.computes(x):
         out = torch.empty_like(wide[0])
         number = NAMES.index(name) + (0 if grad is None else len(NAMES))
         where = 0 if grad is None else wide[1].data_ptr()
-        _activation(number, wide[0].data_ptr(), where, out.data_ptr(), out.numel())
+        _activation.on(x)(number, wide[0].data_ptr(), where, out.data_ptr(), out.numel())
     else:
         function = reference.FORWARD[name] if grad is None else reference.BACKWARD[name]
         out = by_reference(function, *wide)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from samerun.numerics.operators.attention import attention
 from samerun.numerics.operators.norms import rms_norm
@@ -24,6 +25,16 @@ _KERNELS: dict[str, tuple[Any, Callable[..., Any]]] = {
     "lstm.input": (_aten.lstm.input, lstm),
     "lstm.data": (_aten.lstm.data, lstm_of_packed),
 }
+
+
+def dropout(x: Tensor, p: float, train: bool) -> Tensor:
+    """The steps that torch takes on the CPU. (On CUDA it fuses them, with another last one.)"""
+    if not train or p == 0 or x.numel() == 0:
+        return x
+    noise = torch.empty_like(x).bernoulli_(1 - p) if p < 1 else torch.zeros_like(x)
+    return x * (noise.div_(1 - p) if p < 1 else noise)
+
+
 _lock = threading.Lock()
 _installed: list[torch.library.Library] = []
 
@@ -35,7 +46,10 @@ def install(current: Callable[[], Any]) -> None:
             return
         library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         for name, (plain, ours) in _KERNELS.items():
-            library.impl(name, _choosing(plain, ours, current), "AutogradCPU")  # type: ignore[no-untyped-call]
+            for key in ("AutogradCPU", "AutogradCUDA"):
+                library.impl(name, _choosing(plain, ours, current), key)  # type: ignore[no-untyped-call]
+        plain = _aten.dropout.default
+        library.impl("dropout", _choosing(plain, dropout, current), "AutogradCUDA")  # type: ignore[no-untyped-call]
         _installed.append(library)
 
 

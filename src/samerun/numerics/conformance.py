@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 def digest(x: torch.Tensor) -> str:
     """SHA-256 of the values; every NaN has the same bits."""
-    values = x.contiguous().numpy().copy()
+    values = x.contiguous().cpu().numpy().copy()
     if x.is_floating_point():
         whole = values.view(np.uint32 if x.dtype == torch.float32 else np.uint64)
         whole[np.isnan(values)] = _NANS[x.dtype]
@@ -58,9 +58,9 @@ def anything(n: int) -> torch.Tensor:
     return torch.from_numpy(philox.words(SEED, 2, n).view(np.float32))
 
 
-def results(n: int) -> Iterator[tuple[str, torch.Tensor]]:
-    """What each operator gives for inputs of n values (or of n in each row)."""
-    x, y, any_bits = usual(0, n * COLUMNS), usual(1, n * COLUMNS), anything(n)
+def results(n: int, device: str = "cpu") -> Iterator[tuple[str, torch.Tensor]]:
+    """What each operator gives on a device for inputs of n values (or of n in each row)."""
+    x, y, any_bits = (each.to(device) for each in (usual(0, n * COLUMNS), usual(1, n * COLUMNS), anything(n)))
     a, b, rows, grads = x[:n], y[:n], x[: ROWS * n].reshape(ROWS, n), y[: ROWS * n].reshape(ROWS, n)
     for name in functions.NAMES:
         yield name, functions.unary(name, any_bits)
@@ -77,7 +77,7 @@ def results(n: int) -> Iterator[tuple[str, torch.Tensor]]:
     yield "logsumexp", softmax.logsumexp(rows, 1)
     yield "softmax_backward", softmax.softmax_backward(grads, rows, 1)
     yield "log_softmax_backward", softmax.log_softmax_backward(grads, rows, 1)
-    mean, r = torch.full((ROWS, 1), 0.25), torch.full((ROWS, 1), 1.5)
+    mean, r = torch.full((ROWS, 1), 0.25, device=device), torch.full((ROWS, 1), 1.5, device=device)
     yield "layer_norm", norms.layer_norm(rows, [n])[0]
     yield "layer_norm_backward", norms.layer_norm_backward(grads, rows, [n], mean, r)[0]
     yield "rms_norm", norms.rms_norm(rows, [n], eps=1e-5)[0]
@@ -91,9 +91,9 @@ def results(n: int) -> Iterator[tuple[str, torch.Tensor]]:
     yield "sum", sums.sum(a.double() * b.double())
     yield "cumsum", sums.cumsum(a, 0)
     yield "cumprod", sums.cumprod(a, 0)
-    yield "uniform", random.uniform([n], SEED, 7)
-    yield "normal", random.normal([n], SEED, 7)
-    yield "randint", random.randint(-5, 1000, [n], SEED, 7)
+    yield "uniform", random.uniform([n], SEED, 7, device)
+    yield "normal", random.normal([n], SEED, 7, device)
+    yield "randint", random.randint(-5, 1000, [n], SEED, 7, device)
     yield from _matrices(n, x, y, any_bits)
     if n:
         yield from _convolutions(n, x)
@@ -101,7 +101,7 @@ def results(n: int) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _matrices(n: int, x: torch.Tensor, y: torch.Tensor, any_bits: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Class M with n as k, and with n as the number of rows."""
-    small, plus = usual(3, COLUMNS * ROWS).reshape(COLUMNS, ROWS), usual(4, ROWS)
+    small, plus = usual(3, COLUMNS * ROWS).reshape(COLUMNS, ROWS).to(x.device), usual(4, ROWS).to(x.device)
     yield "product", products.multiply(x[: ROWS * n].reshape(ROWS, n), y.reshape(n, COLUMNS))
     yield "product", products.multiply(x[:n].double().reshape(1, n), y[: ROWS * n].double().reshape(n, ROWS))
     yield "product_of_columns", products.multiply(x.reshape(n, COLUMNS).t(), y[: ROWS * n].reshape(ROWS, n).t())
@@ -115,21 +115,21 @@ def _convolutions(n: int, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]
     image, weight = [1, 3, 2, n], [4, 3, 2, 3]
     gradient = [1, 4, 3, (n - 1) // 2 + 1]
     pixels, w, g = (
-        each.reshape(shape)
+        each.reshape(shape).to(x.device)
         for each, shape in (
             (x[: 6 * n], image), (usual(3, 72), weight), (usual(4, 12 * gradient[-1]), gradient),
         )
     )  # fmt: skip
     how = ((1, 2), (1, 1), (1, 1), 1)
-    yield "convolution", products.convolve(products.FORWARD, pixels, w, gradient, usual(5, 4), *how)
+    yield "convolution", products.convolve(products.FORWARD, pixels, w, gradient, usual(5, 4).to(x.device), *how)
     yield "convolution_gradient_of_input", products.convolve(products.INPUT, image, w, g, None, *how)
     yield "convolution_gradient_of_weight", products.convolve(products.WEIGHT, pixels, weight, g, None, *how)
 
 
-def rows(sizes: tuple[int, ...] = SIZES) -> Iterator[Row]:
-    """Every row, computed here, at the level in force."""
+def rows(sizes: tuple[int, ...] = SIZES, device: str = "cpu") -> Iterator[Row]:
+    """Every row, computed here, at the level in force, or on a CUDA device."""
     for n in sizes:
-        for name, result in results(n):
+        for name, result in results(n, device):
             yield Row(name, str(result.dtype).removeprefix("torch."), n, digest(result))
 
 
@@ -139,7 +139,7 @@ def vectors() -> str:
 
 
 def differences(
-    expected: str, sizes: tuple[int, ...] = SIZES, seen: Callable[[Row], None] | None = None
+    expected: str, sizes: tuple[int, ...] = SIZES, seen: Callable[[Row], None] | None = None, device: str = "cpu"
 ) -> list[tuple[Row, str]]:
     """The rows that this machine computes otherwise than `expected` (the text of a file of vectors) says.
 
@@ -147,7 +147,7 @@ def differences(
     """
     wanted = dict(line.rsplit(" ", 1) for line in expected.splitlines() if line)
     found = []
-    for row in rows(sizes):
+    for row in rows(sizes, device):
         key = f"{row.operator} {row.type} {row.n}"
         if wanted.get(key) != row.digest:
             found.append((row, wanted.get(key, "no such row")))

@@ -32,8 +32,10 @@ def refuse_tensor(tensor: Any) -> None:
         raise NotInTable(
             f"a tensor of type {_short(tensor.dtype)}.", "Compute with real and imaginary parts (torch.view_as_real)."
         )
-    if tensor.device.type != "cpu":
-        raise NotInTable(f"a tensor on {tensor.device}.", "Portable kernels run on the CPU so far: tensor.cpu().")
+    if not tensor.is_cpu and not (tensor.is_cuda and torch.version.cuda):
+        raise NotInTable(
+            f"a tensor on {tensor.device}.", "Portable kernels run on the CPU and on CUDA devices: tensor.cpu()."
+        )
     raise NotInTable(f"a tensor of type {_short(tensor.dtype)}.", "Convert it to float32 first: tensor.float().")
 
 

@@ -7,15 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics import library
+
 
 def _signed(found: Tensor, x: Tensor, dims: list[int], keepdim: bool, largest: bool) -> Tensor:
     """Where the result is a zero, its sign: + for the largest if any value is +0.0."""
-    if not found.is_floating_point() or not bool((found == 0).any()):
+    if not found.is_floating_point() or (not library.elsewhere(x) and not bool((found == 0).any())):
         return found
-    wanted = torch.logical_and(x == 0, torch.signbit(x).logical_xor(torch.tensor(largest)))
+    wanted = torch.logical_and(x == 0, torch.signbit(x).logical_xor(torch.full((), largest, device=x.device)))
     seen = wanted.any() if x.dim() == 0 else torch.sum(wanted, dims, keepdim) > 0
     sign = seen if largest else seen.logical_not()
-    zero = torch.where(sign, torch.tensor(0.0, dtype=x.dtype), torch.tensor(-0.0, dtype=x.dtype))
+    zero = torch.where(sign, torch.zeros_like(found), torch.full_like(found, -0.0))
     return torch.where(found == 0, zero, found)
 
 

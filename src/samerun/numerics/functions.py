@@ -28,9 +28,9 @@ def unary(name: str, x: torch.Tensor) -> torch.Tensor:
     Raises SamerunError for types other than float32, bfloat16 and float16.
     """
     wide = dense(x, compute_type(name, x, types=(torch.float32,)))
-    if library.available():
+    if library.computes(x):
         out = torch.empty_like(wide)
-        _function(NAMES.index(name), wide.data_ptr(), out.data_ptr(), wide.numel())
+        _function.on(wide)(NAMES.index(name), wide.data_ptr(), out.data_ptr(), wide.numel())
     else:
         out = by_reference(lambda given: reference.unary(name, given), wide)
     return out if x.dtype == out.dtype else out.to(x.dtype)
@@ -43,9 +43,10 @@ def pair(name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """
     dtype = compute_type(name, x, y, types=(torch.float32,))
     wide, other = (dense(each, dtype) for each in torch.broadcast_tensors(x, y))  # type: ignore[no-untyped-call]
-    if library.available():
+    if library.computes(x):
         out = torch.empty_like(wide)
-        _pair_function(PAIR_NAMES.index(name), wide.data_ptr(), other.data_ptr(), out.data_ptr(), wide.numel())
+        number = PAIR_NAMES.index(name)
+        _pair_function.on(wide)(number, wide.data_ptr(), other.data_ptr(), out.data_ptr(), wide.numel())
     else:
         out = by_reference(lambda *given: reference.pair(name, *given), wide, other)
     return out if x.dtype == out.dtype else out.to(x.dtype)

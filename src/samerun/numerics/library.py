@@ -1,4 +1,5 @@
-"""The C library of kernels: find it, load it, call it. Without it the reference does the same work.
+"""The C library of kernels: find it, load it, call it. Without it the reference does the same work. For tensors of a
+CUDA device, functions of the same names and arguments start kernels there (`numerics.cuda`).
 
 Kernels take addresses of memory (``tensor.data_ptr()``) and sizes in elements. ctypes lets go of the
 interpreter's lock while they run. They compute on ``torch.get_num_threads()`` threads; the bits do not depend
@@ -11,6 +12,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from samerun.base.errors import SamerunError
@@ -67,24 +69,49 @@ def force_level(name: str | None) -> None:
         _library.samerun_force_level(-1 if name is None else _numbers[name])
 
 
-def function(name: str, signature: str) -> Callable[..., Any]:
+class Entry:
+    """A function of the library. ``entry(...)`` computes on the CPU, ``entry.on(x)`` gives the one for where x lies."""
+
+    def __init__(self, name: str, signature: str) -> None:
+        self.name, self.signature = name, signature
+        self._found: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        found = self._found
+        if found is None:
+            found = getattr(_library, self.name)
+            found.restype = _TYPES.get(self.signature[0])
+            found.argtypes = [_TYPES[letter] for letter in self.signature[1:]]
+            self._found = found
+        follow_torch()
+        return found(*arguments)
+
+    def on(self, x: Any) -> Callable[..., Any]:
+        """The function for memory of x's device."""
+        if not elsewhere(x):
+            return self
+        from samerun.numerics.cuda.entries import ENTRIES
+
+        return partial(ENTRIES[self.name], x.device)
+
+
+def function(name: str, signature: str) -> Entry:
     """A function of the library. `signature`: what it returns (``v``: nothing), then one letter an argument.
 
     ``p`` address, ``l`` int64, ``u`` uint64, ``i`` int, ``f`` float, ``d`` double. Found when first called;
     calling it where `available()` is false is a mistake of the caller.
     """
-    found: Any = None
+    return Entry(name, signature)
 
-    def call(*arguments: Any) -> Any:
-        nonlocal found
-        if found is None:
-            found = getattr(_library, name)
-            found.restype = _TYPES.get(signature[0])
-            found.argtypes = [_TYPES[letter] for letter in signature[1:]]
-        follow_torch()
-        return found(*arguments)
 
-    return call
+def elsewhere(x: Any) -> bool:
+    """Whether a tensor is not on the CPU; then the kernels of `numerics.cuda` compute."""
+    return not x.is_cpu
+
+
+def computes(x: Any) -> bool:
+    """Whether kernels, and not the reference, compute on this tensor."""
+    return available() or elsewhere(x)
 
 
 def follow_torch() -> None:

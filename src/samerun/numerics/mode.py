@@ -29,6 +29,23 @@ _types = frozenset(
 _resolved: dict[int, tuple[Any, Any]] = {}
 """Address of an operator -> its handler, or None where torch's own kernel gives the specified bits; and the operator,
 which so keeps its address. (An operator hashes its name anew each time, in Python.)"""
+_resolved_on_cuda: dict[int, tuple[Any, Any]] = {}
+"""The same for tensors of a CUDA device."""
+
+
+def _on_cuda(tensor: Any) -> bool:
+    """Whether a tensor that is none of the CPU's usual ones is on a CUDA device. Raises NotInTable for all else."""
+    if tensor.is_cuda and tensor.dtype in _types and tensor.layout is _strided and torch.version.cuda:
+        return True
+    refuse_tensor(tensor)
+    return False
+
+
+def _handler_on_cuda(func: Any) -> Any:
+    known = _resolved_on_cuda.get(id(func))
+    if known is None:
+        known = _resolved_on_cuda[id(func)] = (resolve(func, cuda=True), func)
+    return known[0]
 
 
 class PortableMode(_python_dispatch.TorchDispatchMode):
@@ -51,21 +68,24 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
         for kind in types:
             if kind is not _Tensor and kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
                 return NotImplemented  # it unwraps itself, and what it holds comes back here
+        cuda = False
         try:
             for given in args:
                 if isinstance(given, _Tensor):
                     if not (given.is_cpu and given.dtype in _types and given.layout is _strided):
-                        refuse_tensor(given)
+                        cuda = _on_cuda(given) or cuda
                 elif type(given) is list or type(given) is tuple:
                     for item in given:
                         if isinstance(item, _Tensor) and not (
                             item.is_cpu and item.dtype in _types and item.layout is _strided
                         ):
-                            refuse_tensor(item)
+                            cuda = _on_cuda(item) or cuda
+            if cuda:
+                handler = _handler_on_cuda(func)
             if handler is None:
                 out = func(*args, **kwargs) if kwargs else func(*args)
                 if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _types):
-                    refuse_tensor(out)
+                    _on_cuda(out)
                 return out
             return handler(self, func, args, kwargs or {})
         except NotInTable as reason:

@@ -51,13 +51,13 @@ def _rows(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """x dense: `count` rows of n values. Value j of row i has weight number (i % groups * n + j) / inner."""
     inner = max(inner, 1)
-    if not library.available():
+    if not library.computes(x):
         given = x.reshape(count, n).numpy()
         weights, biases = _spread(weight, count, n, groups, inner), _spread(bias, count, n, groups, inner)
         y, mean, r = (torch.from_numpy(each) for each in reference.normalised(rms, eps, given, weights, biases))
         return y.reshape(x.shape), mean, r
     out, mean, r = torch.empty_like(x), x.new_empty(count), x.new_empty(count)
-    _norm(rms, eps, x.data_ptr(), _where(weight), _where(bias), out.data_ptr(), mean.data_ptr(), r.data_ptr(),
+    _norm.on(x)(rms, eps, x.data_ptr(), _where(weight), _where(bias), out.data_ptr(), mean.data_ptr(), r.data_ptr(),
           count, n, groups, inner)  # fmt: skip
     return out, mean, r
 
@@ -68,7 +68,7 @@ def _rows_backward(
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradient of x, and the terms of the gradient of the weight. `mean` is None for rms norm."""
     rms, count, inner = mean is None, r.numel(), max(inner, 1)
-    if not library.available():
+    if not library.computes(x):
         weights = _spread(weight, count, n, groups, inner)
         given, gradient = x.reshape(count, n).numpy(), grad.reshape(count, n).numpy()
         means = None if mean is None else mean.numpy()
@@ -77,7 +77,7 @@ def _rows_backward(
         return out, terms
     out, terms = torch.empty_like(x), torch.empty_like(x)
     center = torch.zeros_like(r) if mean is None else mean
-    _norm_backward(rms, x.data_ptr(), grad.data_ptr(), _where(weight), center.data_ptr(), r.data_ptr(),
+    _norm_backward.on(x)(rms, x.data_ptr(), grad.data_ptr(), _where(weight), center.data_ptr(), r.data_ptr(),
                    out.data_ptr(), terms.data_ptr(), count, n, groups, inner)  # fmt: skip
     return out, terms
 
@@ -122,12 +122,12 @@ def _rows_with_weight(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients of x, weight and bias, where all rows have the same weights. `mean` is None for rms norm."""
     n = math.prod(shape)
-    if not library.available():
+    if not library.computes(x):
         out, terms = _rows_backward(grad, x, weight, mean, rstd, n)
         return out.to(dtype), *_over_rows(terms, grad, shape, dtype)
     out, of_weight, of_bias = torch.empty_like(x), x.new_empty(tuple(shape)), x.new_empty(tuple(shape))
     center = torch.zeros_like(rstd) if mean is None else mean
-    done = _norm_backward_with_weight(
+    done = _norm_backward_with_weight.on(x)(
         mean is None, x.data_ptr(), grad.data_ptr(), _where(weight), center.data_ptr(), rstd.data_ptr(),
         out.data_ptr(), of_weight.data_ptr(), of_bias.data_ptr(), rstd.numel(), n,
     )  # fmt: skip
@@ -221,9 +221,9 @@ def batch_norm(
         assert running_mean is not None and running_var is not None, "without training the running values are used"
         mean, v = running_mean.float(), running_var.float()
     r = torch.ones_like(v) / (v + torch.full_like(v, eps)).sqrt()
-    if library.available():
+    if library.computes(x):
         y, center = torch.empty_like(wide), dense(mean, torch.float32)
-        _channels(
+        _channels.on(x)(
             wide.data_ptr(), _where(w), _where(b), center.data_ptr(), r.data_ptr(), y.data_ptr(), *x.shape[:2],
             math.prod(x.shape[2:]),
         )  # fmt: skip
@@ -246,7 +246,7 @@ def batch_norm_backward(
     """
     g, given, w = _wide("batch_norm", grad, x, weight)
     assert g is not None and given is not None
-    if library.available() and x.numel():
+    if library.computes(x) and x.numel():
         return _by_channels(g, given, w, mean, rstd, training, x.dtype)
     over = [dim for dim in range(x.ndim) if dim != 1]
     y = (given - _per_channel(mean, x)) * _per_channel(rstd, x)
@@ -267,7 +267,7 @@ def _by_channels(
     images, channels = x.shape[:2]
     out, of_weight, of_bias = torch.empty_like(x), x.new_empty(channels), x.new_empty(channels)
     center, r = dense(mean, torch.float32), dense(rstd, torch.float32)
-    done = _channels_backward(
+    done = _channels_backward.on(x)(
         training, x.data_ptr(), grad.data_ptr(), _where(weight), center.data_ptr(), r.data_ptr(), out.data_ptr(),
         of_weight.data_ptr(), of_bias.data_ptr(), images, channels, math.prod(x.shape[2:]),
     )  # fmt: skip

@@ -20,9 +20,11 @@ Sizes = Sequence[int]
 LANES, BLOCK = 32, 4096
 
 
-def _counts(size: int, kernel: int, stride: int, padding: int, out: int, include_padding: bool) -> torch.Tensor:
+def _counts(
+    size: int, kernel: int, stride: int, padding: int, out: int, include_padding: bool, device: torch.device
+) -> torch.Tensor:
     """How many positions each window divides by, along one dimension."""
-    start = torch.arange(out) * stride - padding
+    start = torch.arange(out, device=device) * stride - padding
     end = (start + kernel).clamp_max(size + padding)
     return end - start if include_padding else end.clamp_max(size) - start.clamp_min(0)
 
@@ -37,10 +39,10 @@ def _divisors(
     x: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, outs: Sizes, include_padding: bool,
     divisor: int | None,
 ) -> torch.Tensor:  # fmt: skip
-    found = torch.ones((), dtype=torch.int64)
+    found = torch.ones((), dtype=torch.int64, device=x.device)
     for dim, out in enumerate(outs):
         size = x.shape[dim - len(outs)]
-        counts = _counts(size, kernel[dim], stride[dim], padding[dim], out, include_padding)
+        counts = _counts(size, kernel[dim], stride[dim], padding[dim], out, include_padding, x.device)
         found = found[..., None] * counts
     return torch.full_like(found, divisor) if divisor else found
 
@@ -110,7 +112,7 @@ def avg_pool_backward(
     terms = grad.detach().to(dtype) / _divisors(x, kernel, stride, padding, outs, include_padding, divisor).to(dtype)
     room = [(outs[dim] - 1) * stride[dim] + kernel[dim] for dim in range(n)]
     room = [max(room[dim], padding[dim] + x.shape[dim - n]) for dim in range(n)]
-    out = torch.zeros([*x.shape[:-n], *room], dtype=dtype)
+    out = torch.zeros([*x.shape[:-n], *room], dtype=dtype, device=x.device)
     # Of the windows over a value, the one that has it at its last tap comes first.
     for place in reversed(list(_taps(out, kernel, stride, outs))):
         place += terms
@@ -142,7 +144,8 @@ def adaptive_avg_pool(x: torch.Tensor, outs: Sizes) -> torch.Tensor:
         return avg_pool(x, kernel)
     dtype = compute_type("adaptive_avg_pool", x)
     over = list(range(x.ndim - len(outs), x.ndim))
-    wide, result = x.detach().to(dtype), torch.empty([*x.shape[: x.ndim - len(outs)], *outs], dtype=dtype)
+    wide = x.detach().to(dtype)
+    result = torch.empty([*x.shape[: x.ndim - len(outs)], *outs], dtype=dtype, device=x.device)
     for window, place in _stretches(x, outs):
         _part(result, place).copy_(sums.mean(_part(wide, window), over, keepdim=True))
     return result.to(x.dtype)
@@ -157,8 +160,8 @@ def adaptive_avg_pool_backward(grad: torch.Tensor, x: torch.Tensor, n: int) -> t
     if kernel is not None and 0 not in kernel:
         return avg_pool_backward(grad, x, kernel)
     dtype = compute_type("adaptive_avg_pool", grad, x)
-    wide, out = grad.detach().to(dtype), torch.zeros(x.shape, dtype=dtype)
+    wide, out = grad.detach().to(dtype), torch.zeros(x.shape, dtype=dtype, device=x.device)
     for window, place in _stretches(x, outs):
         part = _part(out, window)
-        part += _part(wide, place) / torch.full((), math.prod(part.shape[-len(outs) :]), dtype=dtype)
+        part += _part(wide, place) / torch.full((), math.prod(part.shape[-len(outs) :]), dtype=dtype, device=x.device)
     return out.to(x.dtype)

@@ -32,8 +32,8 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
         return wide.to(a.dtype)
     *batch, m, k = a.shape
     n = b.shape[-1]
-    out = torch.empty((*batch, m, n), dtype=a.dtype)
-    if not library.available():
+    out = torch.empty((*batch, m, n), dtype=a.dtype, device=a.device)
+    if not library.computes(a):
         return _by_reference(out, a, b, bias)
     if len(batch) > 1:
         a, b, flat = a.reshape(-1, m, k), b.reshape(-1, k, n), out.view(-1, m, n)
@@ -53,7 +53,7 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
         dims = (1, m, n, k, 0, *sa, 0, *sb, 0, n, 1, 0, *sc)
     numbers = (ctypes.c_int64 * 16)(*dims)
     _check(
-        _matmul(
+        _matmul.on(a)(
             a.dtype is torch.float64, numbers, a.data_ptr(), b.data_ptr(), out.data_ptr(),
             None if bias is None else bias.data_ptr(),
         )
@@ -107,7 +107,7 @@ def convolve(
     `bias` is added to the channels of the result (not for WEIGHT).
     """
     given = [value for value in (image, weight, gradient) if isinstance(value, Tensor)]
-    dtype = given[0].dtype
+    dtype, device = given[0].dtype, given[0].device
     if dtype in _NARROW:
         x, w, g = (value.float() if isinstance(value, Tensor) else value for value in (image, weight, gradient))
         plus = None if bias is None else bias.float()
@@ -117,9 +117,9 @@ def convolve(
     )
     shapes = [list(value.shape) if isinstance(value, Tensor) else value for value in (image, weight, gradient)]
     result = (shapes[2], shapes[0], shapes[1])[what]
-    if not library.available():
+    if not library.computes(given[0]):
         return _convolve_by_reference(what, image, weight, gradient, bias, stride, padding, dilation, groups, result)
-    out = torch.empty(result, dtype=dtype)
+    out = torch.empty(result, dtype=dtype, device=device)
     if math.prod(shapes[0]) == 0 and what != INPUT:
         return _without_images(out, bias)
     numbers = (ctypes.c_int64 * 22)(
@@ -129,7 +129,7 @@ def convolve(
     pointers = [value.data_ptr() if isinstance(value, Tensor) else None for value in (image, weight, gradient)]
     plus = None if bias is None else bias.contiguous()
     _check(
-        _convolution(
+        _convolution.on(out)(
             what, dtype is torch.float64, numbers, *pointers, None if plus is None else plus.data_ptr(),
             out.data_ptr(),
         )

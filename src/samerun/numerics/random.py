@@ -1,6 +1,7 @@
 """Random numbers from Philox4x32-10: the same on any machine, for any number of threads.
 
-`seed`: the 64-bit key. `position`: the number of the draw in its stream, which the caller counts.
+`seed`: the 64-bit key. `position`: the number of the draw in its stream, which the caller counts. `device`: where the
+numbers are made; they are the same everywhere.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from samerun.numerics import library
 from samerun.numerics.reference import random as reference
 
 Shape = Sequence[int]
+Device = torch.device | str
 
 _random = library.function("samerun_random", "viuupl")
 _randint = library.function("samerun_randint", "vuulupl")
@@ -27,55 +29,60 @@ def _key(operator: str, seed: int, position: int) -> None:
             raise SamerunError(f"{operator}({name}={value}): it is a whole number from 0 to {2**64 - 1}.")
 
 
-def _floats(normal: bool, shape: Shape, seed: int, position: int) -> torch.Tensor:
+def _floats(normal: bool, shape: Shape, seed: int, position: int, device: Device) -> torch.Tensor:
     n = math.prod(shape)
-    if not library.available():
+    out = torch.empty(tuple(shape), dtype=torch.float32, device=device)
+    if not library.computes(out):
         found = reference.normal(seed, position, n) if normal else reference.uniform(seed, position, n)
         return torch.from_numpy(found).reshape(tuple(shape))
-    out = torch.empty(tuple(shape))
-    _random(normal, seed, position, out.data_ptr(), n)
+    _random.on(out)(normal, seed, position, out.data_ptr(), n)
     return out
 
 
-def uniform(shape: Shape, seed: int, position: int) -> torch.Tensor:
+def uniform(shape: Shape, seed: int, position: int, device: Device = "cpu") -> torch.Tensor:
     """float32 in [0, 1): (word >> 8) * 2^-24, word i of the draw for value i."""
     _key("uniform", seed, position)
-    return _floats(False, shape, seed, position)
+    return _floats(False, shape, seed, position, device)
 
 
-def normal(shape: Shape, seed: int, position: int) -> torch.Tensor:
+def normal(shape: Shape, seed: int, position: int, device: Device = "cpu") -> torch.Tensor:
     """float32 of mean 0 and deviation 1: Box and Muller on pairs of words; see `reference.random.normal`."""
     _key("normal", seed, position)
-    return _floats(True, shape, seed, position)
+    return _floats(True, shape, seed, position, device)
 
 
-def bernoulli(shape: Shape, probability: float | torch.Tensor, seed: int, position: int) -> torch.Tensor:
+def bernoulli(
+    shape: Shape, probability: float | torch.Tensor, seed: int, position: int, device: Device = "cpu"
+) -> torch.Tensor:
     """bool: uniform < probability, which is rounded to float32 and may be a tensor that broadcasts to `shape`."""
     _key("bernoulli", seed, position)
-    return uniform(shape, seed, position) < torch.as_tensor(probability, dtype=torch.float32)
+    found = uniform(shape, seed, position, device)
+    return found < torch.as_tensor(probability, dtype=torch.float32, device=found.device)
 
 
-def randint(low: int, high: int, shape: Shape, seed: int, position: int) -> torch.Tensor:
+def randint(
+    low: int, high: int, shape: Shape, seed: int, position: int, device: Device = "cpu"
+) -> torch.Tensor:
     """int64 from low to high - 1, each equally likely. Raises SamerunError where high <= low or either is too large."""
     _key("randint", seed, position)
     if not -(1 << 63) <= low < high <= 1 << 63:
         raise SamerunError(f"randint({low}, {high}): needs -2^63 <= low < high <= 2^63.")
     n = math.prod(shape)
-    if not library.available():
+    out = torch.empty(tuple(shape), dtype=torch.int64, device=device)
+    if not library.computes(out):
         return torch.from_numpy(reference.randint(low, high, seed, position, n)).reshape(tuple(shape))
-    out = torch.empty(tuple(shape), dtype=torch.int64)
     if high - low == 1 << 64:
-        _words64(seed, position, out.data_ptr(), n)
+        _words64.on(out)(seed, position, out.data_ptr(), n)
         return out ^ torch.iinfo(torch.int64).min
-    _randint(seed, position, low, high - low, out.data_ptr(), n)
+    _randint.on(out)(seed, position, low, high - low, out.data_ptr(), n)
     return out
 
 
-def randperm(n: int, seed: int, position: int) -> torch.Tensor:
+def randperm(n: int, seed: int, position: int, device: Device = "cpu") -> torch.Tensor:
     """int64: 0..n-1 in the order of their random 64-bit words (unsigned); of equal words the lower number first."""
     _key("randperm", seed, position)
-    if not library.available():
+    words = torch.empty(n, dtype=torch.int64, device=device)
+    if not library.computes(words):
         return torch.from_numpy(reference.randperm(n, seed, position))
-    words = torch.empty(n, dtype=torch.int64)
-    _words64(seed, position, words.data_ptr(), n)
+    _words64.on(words)(seed, position, words.data_ptr(), n)
     return torch.argsort(words ^ torch.iinfo(torch.int64).min, stable=True)

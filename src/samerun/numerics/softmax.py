@@ -17,13 +17,13 @@ _rows = library.function("samerun_rows", "vipppll")
 
 def rows(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     """One of `NAMES` on contiguous float32 [rows, n]; logsumexp makes [rows]."""
-    if not library.available():
+    if not library.computes(x):
         function = getattr(reference, name)
         result: torch.Tensor = by_reference(function, x) if grad is None else by_reference(function, x, grad)
         return result
     out = x.new_empty(x.shape[0]) if name == "logsumexp" else torch.empty_like(x)
     where = 0 if grad is None else grad.data_ptr()
-    _rows(NAMES.index(name), x.data_ptr(), where, out.data_ptr(), x.shape[0], x.shape[1])
+    _rows.on(x)(NAMES.index(name), x.data_ptr(), where, out.data_ptr(), x.shape[0], x.shape[1])
     return out
 
 

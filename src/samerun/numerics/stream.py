@@ -29,8 +29,16 @@ _lock = threading.Lock()
 def draw(generator: torch.Generator | None) -> tuple[int, int]:
     """The seed (0 to 2^64 - 1) and the position of the next draw; the generator moves on by one.
 
+    Numbers for a CUDA device come from the CPU's generator too, unless one of the device is given: a program draws
+    the same ones wherever they are made. A generator of a device counts in steps of four words.
+
     Raises SamerunError where the state was not reached from its seed (it was set by other means).
     """
+    if generator is not None and generator.device.type == "cuda":
+        with _lock:
+            position = generator.get_offset() // 4
+            generator.set_offset(4 * (position + 1))
+            return generator.initial_seed() & 0xFFFFFFFFFFFFFFFF, position
     generator = torch.default_generator if generator is None else generator
     with _lock:
         before = generator.get_state().numpy().tobytes()

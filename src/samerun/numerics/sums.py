@@ -33,18 +33,19 @@ def tree(term: str, x: torch.Tensor, dims: list[int], center: torch.Tensor | Non
     """The class S tree of the terms; float32 or float64. `center`: one value for each result, contiguous."""
     kept = [dim for dim in range(x.ndim) if dim not in dims]
     shape = [x.shape[dim] for dim in kept]
-    if not library.available():
+    if not library.computes(x):
         rows = x.permute(*kept, *dims).reshape(math.prod(shape), math.prod(x.shape[dim] for dim in dims))
         centers = None if center is None else center.reshape(-1)
         found: torch.Tensor = by_reference(lambda *given: reference.reduced(term, *given), rows, centers)
         return found.reshape(shape)
-    out = torch.empty(shape, dtype=x.dtype)
+    out = torch.empty(shape, dtype=x.dtype, device=x.device)
     where = 0 if center is None else center.data_ptr()
     layout, mask = array("q", (*x.shape, *x.stride())), 0
     size = layout.buffer_info()[0]
     for dim in dims:
         mask |= 1 << dim
-    if not _sum[x.dtype](_TERMS[term], x.data_ptr(), where, out.data_ptr(), x.ndim, size, size + 8 * x.ndim, mask):
+    total = _sum[x.dtype].on(x)
+    if not total(_TERMS[term], x.data_ptr(), where, out.data_ptr(), x.ndim, size, size + 8 * x.ndim, mask):
         raise MemoryError(f"no memory for the block sums of {x.numel()} values")
     return out
 
@@ -136,12 +137,12 @@ def norm(x: torch.Tensor, order: float = 2, dims: Dims = None, keepdim: bool = F
 def _cumulated(operator: str, product: bool, x: torch.Tensor, dim: int) -> torch.Tensor:
     wide = dense(x, compute_type(operator, x))
     outer, n, inner = around(wide, *dimensions(dim, x.ndim) or [0])
-    if not library.available():
+    if not library.computes(x):
         shaped = wide.reshape(outer, n, inner)
         found: torch.Tensor = by_reference(lambda given: reference.cumulated(product, given), shaped)
         return found.reshape(x.shape).to(x.dtype)
     out = torch.empty_like(wide)
-    _cumulate[wide.dtype](product, wide.data_ptr(), out.data_ptr(), outer, n, inner)
+    _cumulate[wide.dtype].on(wide)(product, wide.data_ptr(), out.data_ptr(), outer, n, inner)
     return out.to(x.dtype)
 
 

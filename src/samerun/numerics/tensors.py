@@ -16,14 +16,16 @@ STORAGE = (torch.bfloat16, torch.float16)
 def compute_type(operator: str, *tensors: torch.Tensor, types: tuple[torch.dtype, ...] = COMPUTE) -> torch.dtype:
     """The type in which `operator` computes on these: their own, or float32 for bfloat16 and float16.
 
-    Raises SamerunError for other types, types that differ, or another device than the CPU.
+    Raises SamerunError for other types, types that differ, devices that differ, or one that is no CPU or CUDA device.
     """
     dtype = tensors[0].dtype
     for tensor in tensors:
         if tensor.dtype != dtype:
             raise SamerunError(f"{operator}: got {dtype} and {tensor.dtype}.", "Convert them to one type first.")
-        if tensor.device.type != "cpu":
-            raise SamerunError(f"{operator}: portable kernels take CPU tensors, got one on {tensor.device}.")
+        if not (tensor.is_cpu or tensor.is_cuda):
+            raise SamerunError(f"{operator}: portable kernels take CPU and CUDA tensors, got one on {tensor.device}.")
+        if tensor.device != tensors[0].device:
+            raise SamerunError(f"{operator}: got tensors on {tensors[0].device} and {tensor.device}.")
     if dtype in STORAGE:
         return torch.float32
     if dtype not in types:

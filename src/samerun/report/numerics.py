@@ -25,20 +25,30 @@ def show_numerics(record: dict[str, Any], console: Console) -> None:
     """Print the record; reads well in 80 columns."""
     seen = record["numerics"]
     wrong = seen["different"]
-    text = Text(f"{len(wrong)} ROWS DIFFER", style="bold red") if wrong else Text("CLEAN", style="bold green")
+    every = len(wrong) + sum(len(device["different"]) for device in seen["cuda"])
+    text = Text(f"{every} ROWS DIFFER", style="bold red") if every else Text("CLEAN", style="bold green")
     text.append(f"  {seen['rows'] - len(wrong)} of {seen['rows']} conformance vectors", style="default not bold")
     text.append(f"  (specification {seen['specification']})", style="dim not bold")
     console.print(text)
     console.print()
     console.print(f"  computed by  {_what(seen)}")
     console.print(f"  levels here  {', '.join(seen['levels'])}")
+    _show_rows(wrong, console)
+    for device in seen["cuda"]:
+        found = f"{device['rows'] - len(device['different'])} of {device['rows']} conformance vectors"
+        console.print(f"  {device['device']:<11}  {device['trouble'] or found}  ({device['name']})")
+        _show_rows(device["different"], console)
+    anywhere = wrong or any(device["different"] for device in seen["cuda"])
+    for advice in ([WHAT_TO_DO] if anywhere else []) + ([] if seen["library"] else [HOW_TO_BUILD]):
+        console.print()
+        console.print(advice)
+
+
+def _show_rows(wrong: list[dict[str, Any]], console: Console) -> None:
     for row in wrong[:MOST]:
         console.print(f"  x {row['operator']} {row['type']} {row['n']}: {row['got'][:16]}, not {row['wanted'][:16]}")
     if len(wrong) > MOST:
         console.print(f"  ... and {len(wrong) - MOST} more (--json FILE has them all)")
-    for advice in ([WHAT_TO_DO] if wrong else []) + ([] if seen["library"] else [HOW_TO_BUILD]):
-        console.print()
-        console.print(advice)
 
 
 def _what(seen: dict[str, Any]) -> str:

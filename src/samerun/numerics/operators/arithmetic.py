@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.operators.declare import Members, widened
+from samerun.numerics.operators.declare import Members, divided, widened
 from samerun.numerics.updates import update
 
 
@@ -29,7 +29,7 @@ def _sub_scaled(a: Tensor, b: Tensor, alpha: Any) -> Tensor:
 def add(a: Any, b: Any, *, alpha: Any = 1) -> Tensor:
     if alpha == 1:
         return torch.add(a, b)
-    out: Tensor = _add_scaled(a, b if isinstance(b, Tensor) else torch.tensor(b), alpha)
+    out: Tensor = _add_scaled(a, b if isinstance(b, Tensor) else torch.tensor(b, device=a.device), alpha)
     return out
 
 
@@ -40,7 +40,7 @@ def add_(a: Tensor, b: Any, *, alpha: Any = 1) -> Tensor:
 def sub(a: Any, b: Any, *, alpha: Any = 1) -> Tensor:
     if alpha == 1:
         return torch.sub(a, b)
-    out: Tensor = _sub_scaled(a, b if isinstance(b, Tensor) else torch.tensor(b), alpha)
+    out: Tensor = _sub_scaled(a, b if isinstance(b, Tensor) else torch.tensor(b, device=a.device), alpha)
     return out
 
 
@@ -95,10 +95,10 @@ def addr(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> T
 def linspace(start: Any, end: Any, steps: int, **kwargs: Any) -> Tensor:
     """start + i * step, in float64, rounded once; the last is `end`."""
     kwargs = {name: value for name, value in kwargs.items() if value is not None}
-    dtype = kwargs.pop("dtype", torch.get_default_dtype())
+    dtype, device = kwargs.pop("dtype", torch.get_default_dtype()), kwargs.get("device")
     first, last = float(start), float(end)
     step = (last - first) / (steps - 1) if steps > 1 else 0.0
-    values = first + step * torch.arange(steps, dtype=torch.float64)
+    values = first + step * torch.arange(steps, dtype=torch.float64, device=device)
     if steps > 1:
         values[-1] = last
     return values.to(dtype)
@@ -106,13 +106,13 @@ def linspace(start: Any, end: Any, steps: int, **kwargs: Any) -> Tensor:
 
 def arange(*bounds: Any, **kwargs: Any) -> Tensor:
     """start + i * step: exact in whole numbers, else in float64 (two roundings), rounded once more."""
-    whole = all(isinstance(bound, int) for bound in bounds)
+    whole, device = all(isinstance(bound, int) for bound in bounds), kwargs.get("device")
     dtype = kwargs.get("dtype") or (torch.int64 if whole else torch.get_default_dtype())
     if whole and not dtype.is_floating_point:
-        return torch.arange(*bounds, dtype=dtype)
+        return torch.arange(*bounds, dtype=dtype, device=device)
     start, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     size = torch.arange(start, end, step, dtype=torch.float64).numel()
-    return torch.add(torch.mul(torch.arange(size, dtype=torch.float64), step), start).to(dtype)
+    return torch.add(torch.mul(torch.arange(size, dtype=torch.float64, device=device), step), start).to(dtype)
 
 
 def sigmoid_backward(g: Tensor, y: Tensor) -> Tensor:
@@ -127,23 +127,23 @@ def tanh_backward(g: Tensor, y: Tensor) -> Tensor:
 
 def hardswish(x: Tensor) -> Tensor:
     """(x * clamp(x + 3, 0, 6)) / 6."""
-    return torch.div(torch.mul(x, torch.clamp(torch.add(x, 3), 0, 6)), 6)
+    return divided(torch.mul(x, torch.clamp(torch.add(x, 3), 0, 6)), 6)
 
 
 def hardswish_backward(g: Tensor, x: Tensor) -> Tensor:
     """0 below -3, g above 3, g * (x / 3 + 0.5) between."""
-    between = torch.mul(g, torch.add(torch.div(x, 3), 0.5))
+    between = torch.mul(g, torch.add(divided(x, 3), 0.5))
     return torch.where(x < -3, torch.zeros_like(g), torch.where(x <= 3, between, g))
 
 
 def hardsigmoid(x: Tensor) -> Tensor:
     """clamp(x + 3, 0, 6) / 6."""
-    return torch.div(torch.clamp(torch.add(x, 3), 0, 6), 6)
+    return divided(torch.clamp(torch.add(x, 3), 0, 6), 6)
 
 
 def hardsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
     """g / 6 between -3 and 3, else 0."""
-    return torch.where((x > -3) & (x < 3), torch.div(g, 6), torch.zeros_like(g))
+    return torch.where((x > -3) & (x < 3), divided(g, 6), torch.zeros_like(g))
 
 
 MEMBERS: Members = {

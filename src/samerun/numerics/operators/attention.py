@@ -31,7 +31,7 @@ def attention(
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = torch.matmul(q * scale, k.transpose(-2, -1))
     if is_causal:
-        ahead = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
         scores = torch.where(ahead, _nothing(scores), scores)
     elif mask is not None:
         scores = torch.where(mask, scores, _nothing(scores)) if mask.dtype is torch.bool else scores + mask
@@ -43,7 +43,7 @@ def attention(
 
 def _nothing(scores: Tensor) -> Tensor:
     """What a masked score becomes. (torch's masked_fill takes three times as long as its where.)"""
-    return torch.full((), -math.inf, dtype=scores.dtype)
+    return torch.full((), -math.inf, dtype=scores.dtype, device=scores.device)
 
 
 def self_attention(
@@ -72,7 +72,7 @@ def self_attention(
     weights = torch.softmax(scores if added is None else scores + added, -1)
     y = torch.matmul(weights, v).transpose(1, 2).flatten(2)
     y = torch.nn.functional.linear(y, proj_weight, proj_bias)
-    shown = torch.empty(0) if not need_weights else weights.mean(1) if average_weights else weights
+    shown = y.new_empty(0) if not need_weights else weights.mean(1) if average_weights else weights
     return y, shown
 
 
@@ -81,7 +81,7 @@ def _added(mask: Tensor | None, mask_type: int | None, q: Tensor) -> Tensor | No
     if mask is None:
         return None
     if mask.dtype is torch.bool:
-        mask = torch.zeros(mask.shape, dtype=q.dtype).masked_fill(mask, -math.inf)
+        mask = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(mask, -math.inf)
     return mask[:, None, None, :] if mask_type == 1 else mask
 
 

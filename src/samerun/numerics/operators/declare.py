@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics import library
+
 Handler = Callable[..., Any]
 """Takes what the operator's functional overload takes; sees plain tensors, with no mode in force."""
 Members = dict[str, Handler]
@@ -29,6 +31,14 @@ class NotInTable(Exception):
         super().__init__(reason, hint)
         self.reason = reason
         self.hint = hint
+
+
+def divided(x: Tensor, by: Any) -> Tensor:
+    """x / by, rounded once. torch's CUDA kernels multiply by the reciprocal of a number; by a tensor they divide."""
+    if not library.elsewhere(x) or (isinstance(by, Tensor) and (by.dim() or library.elsewhere(by))):
+        return torch.div(x, by)
+    dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+    return torch.div(x, torch.full((), float(by), dtype=dtype, device=x.device))
 
 
 def floating(x: Tensor) -> Tensor:

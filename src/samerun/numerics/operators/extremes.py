@@ -55,7 +55,7 @@ def _bound(x: Tensor, bound: Any, lower: bool) -> Tensor:
         return torch.clamp_min(x, bound) if lower else torch.clamp_max(x, bound)
     if lower and str(float(bound)) == "0.0":
         return torch.threshold(x, 0, 0)
-    return (maximum if lower else minimum)(x, torch.tensor(float(bound), dtype=x.dtype))
+    return (maximum if lower else minimum)(x, torch.full((), float(bound), dtype=x.dtype, device=x.device))
 
 
 def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:

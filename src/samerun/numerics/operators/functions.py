@@ -12,7 +12,7 @@ from torch import Tensor
 from samerun.numerics import activations
 from samerun.numerics import functions as kernels
 from samerun.numerics.functions import NAMES, exp, expm1, log, log1p, sigmoid, tanh, unary
-from samerun.numerics.operators.declare import Members, NotInTable, floating, widened
+from samerun.numerics.operators.declare import Members, NotInTable, divided, floating, widened
 
 
 def _of(name: str) -> Callable[[Tensor], Tensor]:
@@ -54,7 +54,8 @@ def power(x: Any, exponent: Any) -> Tensor:
     dtype = torch.result_type(x, exponent)
     if not dtype.is_floating_point:
         return torch.pow(x, exponent)
-    a, b = (torch.as_tensor(each, dtype=dtype) for each in (x, exponent))
+    device = next(each.device for each in (x, exponent) if isinstance(each, Tensor))
+    a, b = (torch.as_tensor(each, dtype=dtype, device=device) for each in (x, exponent))
     _float32(a)
     return kernels.pow(a, b)
 
@@ -85,7 +86,7 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
 def softplus(x: Tensor, beta: Any = 1, threshold: Any = 20) -> Tensor:
     """log1p(exp(x * beta)) / beta; x where x * beta > threshold."""
     scaled = torch.mul(x, beta)
-    return torch.where(scaled > threshold, x, torch.div(log1p(exp(scaled)), beta))
+    return torch.where(scaled > threshold, x, divided(log1p(exp(scaled)), beta))
 
 
 @widened
@@ -98,7 +99,7 @@ def softplus_backward(g: Tensor, x: Tensor, beta: Any, threshold: Any) -> Tensor
 @widened
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
     """min(x, 0) - log1p(exp(-|x|)); the second result is not used."""
-    return torch.sub(torch.clamp(x, max=0), log1p(exp(torch.neg(torch.abs(x))))), torch.empty(0)
+    return torch.sub(torch.clamp(x, max=0), log1p(exp(torch.neg(torch.abs(x))))), x.new_empty(0)
 
 
 @widened
@@ -156,8 +157,9 @@ def glu_backward(g: Tensor, x: Tensor, dim: int) -> Tensor:
 @widened
 def xlogy(x: Any, y: Any) -> Tensor:
     """x * log(y); 0 where x is 0 and y is not NaN."""
-    a, b = (torch.as_tensor(each, dtype=torch.float32) for each in (x, y))
-    return torch.where((a == 0) & ~torch.isnan(b), torch.zeros(()), torch.mul(a, log(b)))
+    device = next(each.device for each in (x, y) if isinstance(each, Tensor))
+    a, b = (torch.as_tensor(each, dtype=torch.float32, device=device) for each in (x, y))
+    return torch.where((a == 0) & ~torch.isnan(b), torch.zeros((), device=device), torch.mul(a, log(b)))
 
 
 @widened

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import sums
+from samerun.numerics import library, ordered, sums
 from samerun.numerics.operators.declare import Members, NotInTable, widened
 
 
@@ -16,6 +16,8 @@ def embedding_backward(g: Tensor, index: Tensor, rows: int, padding: int, scale_
     """Class S over the occurrences of each row of the table."""
     wide = g.reshape(-1, g.shape[-1]).float() if g.dtype is not torch.float64 else g.reshape(-1, g.shape[-1])
     flat = index.reshape(-1)
+    if library.elsewhere(g):
+        return _embedding_backward_on_cuda(wide, flat, rows, padding, scale_by_frequency).to(g.dtype)
     out = torch.zeros(rows, g.shape[-1], dtype=wide.dtype)
     order = torch.argsort(flat, stable=True)
     places, counts = torch.unique_consecutive(flat[order], return_counts=True)
@@ -32,10 +34,23 @@ def embedding_backward(g: Tensor, index: Tensor, rows: int, padding: int, scale_
     return out.to(g.dtype)
 
 
+def _embedding_backward_on_cuda(
+    g: Tensor, index: Tensor, rows: int, padding: int, scale_by_frequency: bool
+) -> Tensor:
+    """The same sums; nothing is asked of the device, so that they can be captured in a graph."""
+    out = ordered.sum_rows(g, index, rows)
+    if scale_by_frequency:
+        counts = torch.zeros(rows, dtype=torch.int64, device=g.device).index_add_(0, index, torch.ones_like(index))
+        out = torch.div(out, torch.clamp(counts, min=1).to(out.dtype)[:, None])
+    if 0 <= padding < rows:
+        out[padding] = 0
+    return out
+
+
 @widened
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """Sequential in ascending source index; alpha * source is rounded first."""
-    return torch.index_add(x, dim, index, source if alpha == 1 else torch.mul(source, alpha))
+    return ordered.add(x, dim, index, source if alpha == 1 else torch.mul(source, alpha))
 
 
 def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
@@ -45,20 +60,29 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return _into_lines(x, dim, index, source)
 
 
-def _into_lines(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """One after the other: place (i along dim) of every line of x as one flat place, then a flat index_add."""
+def places(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Where x, contiguous and flat, has place (index along dim) of each line: as scatter and gather mean it."""
     shape, dim = index.shape, dim % x.dim()
-    source = source[tuple(slice(size) for size in shape)]
-    flat = torch.zeros(shape, dtype=torch.int64)
+    flat = torch.zeros(shape, dtype=torch.int64, device=x.device)
     for at, stride in enumerate(torch.empty(x.shape, device="meta").stride()):
         if at == dim:
             flat += index * stride
         else:
-            flat += torch.arange(shape[at]).view([-1 if i == at else 1 for i in range(x.dim())]) * stride
-    if bool(((index < 0) | (index >= x.shape[dim])).any()):
+            line = torch.arange(shape[at], device=x.device)
+            flat += line.view([-1 if i == at else 1 for i in range(x.dim())]) * stride
+    outside = ((index < 0) | (index >= x.shape[dim])).any()
+    if library.elsewhere(x):
+        torch._assert_async(outside.logical_not(), "scatter: an index is out of bounds")
+    elif bool(outside):
         raise RuntimeError(f"scatter: an index is out of bounds for dimension {dim} with size {x.shape[dim]}")
+    return flat
+
+
+def _into_lines(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """One after the other: a flat index_add."""
+    source = source[tuple(slice(size) for size in index.shape)]
     out = x.contiguous().clone().reshape(-1)
-    return out.index_add_(0, flat.reshape(-1), source.reshape(-1).to(x.dtype)).reshape(x.shape)
+    return ordered.add_(out, 0, places(x, dim, index).reshape(-1), source.reshape(-1).to(x.dtype)).reshape(x.shape)
 
 
 def scatter_reduce(
@@ -68,7 +92,7 @@ def scatter_reduce(
         return torch.scatter_reduce(x, dim, index, source, reduce, include_self=include_self)
     if reduce not in ("sum", "mean"):
         raise NotInTable(f"reduce={reduce!r}.", "sum, mean, amax and amin have one.")
-    start = x if include_self else x.scatter(dim, index, torch.zeros_like(source))
+    start = x if include_self else x.scatter(dim, index, 0)
     total = scatter_add(start, dim, index, source)
     if reduce == "sum":
         return total
@@ -80,7 +104,7 @@ def scatter_reduce(
 def scatter_with(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) -> Tensor:
     if reduce != "add":
         raise NotInTable(f"reduce={reduce!r}.", "add has one.")
-    given = source if isinstance(source, Tensor) else torch.full(index.shape, source, dtype=x.dtype)
+    given = source if isinstance(source, Tensor) else torch.full(index.shape, source, dtype=x.dtype, device=x.device)
     return scatter_add(x, dim, index, given)
 
 
@@ -88,18 +112,19 @@ def index_put(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> Tensor:
     """accumulate: sequential in ascending source index. Else the last of several values for a place stays."""
-    places = torch.arange(x.numel()).reshape(x.shape)[_subscript(indices)]
-    given = values.broadcast_to(places.shape).reshape(-1).to(x.dtype)
+    chosen = torch.arange(x.numel(), device=x.device).reshape(x.shape)[_subscript(indices)]
+    given = values.to(x.device).broadcast_to(chosen.shape).reshape(-1).to(x.dtype)
     out = x.contiguous().clone().reshape(-1)
-    flat = places.reshape(-1)
+    flat = chosen.reshape(-1)
     if accumulate:
-        out.index_add_(0, flat, given)
-        return out.reshape(x.shape)
+        return ordered.add_(out, 0, flat, given).reshape(x.shape)
+    if library.elsewhere(x):
+        return ordered.put_last(out, flat, given).reshape(x.shape)
     order = torch.argsort(flat, stable=True)
-    ordered = flat[order]
-    last = torch.ones_like(ordered, dtype=torch.bool)
-    last[:-1] = ordered[1:] != ordered[:-1]
-    out[ordered[last]] = given[order[last]]
+    key = flat[order]
+    last = torch.ones_like(key, dtype=torch.bool)
+    last[:-1] = key[1:] != key[:-1]
+    out[key[last]] = given[order[last]]
     return out.reshape(x.shape)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from samerun.numerics import sums
+from samerun.numerics import library, sums
 from samerun.numerics.functions import exp, log, log1p
-from samerun.numerics.operators.declare import Members, widened
+from samerun.numerics.operators.declare import Members, divided, widened
 
 MEAN, SUM = 1, 2
 
@@ -23,7 +23,7 @@ def _reduced(terms: Tensor, reduction: int) -> Tensor:
 def _spread(g: Tensor, x: Tensor, reduction: int) -> Tensor:
     """The gradient of each term: g / n for the mean, else g."""
     if reduction == MEAN:
-        return torch.div(g, torch.full((), float(x.numel()), dtype=g.dtype))
+        return torch.div(g, torch.full((), float(x.numel()), dtype=g.dtype, device=g.device))
     return g
 
 
@@ -37,17 +37,24 @@ def _chosen(target: Tensor, w: Tensor | None, ignore: int, dtype: torch.dtype) -
     flat = target.reshape(-1)
     kept = flat != ignore
     place = torch.where(kept, flat, torch.zeros_like(flat))
-    weight = torch.ones(flat.shape, dtype=dtype) if w is None else w.index_select(0, place)
+    weight = torch.ones(flat.shape, dtype=dtype, device=flat.device) if w is None else w.index_select(0, place)
     return kept, place, torch.where(kept, weight, torch.zeros_like(weight))
+
+
+def _in_bounds(target: Tensor, ignore: int, classes: int) -> None:
+    """Raises IndexError. On CUDA the device finds it out when it comes to it, as torch's own kernel does."""
+    wrong = (target != ignore) & ((target < 0) | (target >= classes))
+    if library.elsewhere(target):
+        torch._assert_async(wrong.logical_not().all(), "nll_loss: a target is out of bounds")
+    elif target.numel() and bool(wrong.any()):
+        raise IndexError(f"Target {int(target[wrong][0])} is out of bounds.")
 
 
 @widened
 def nll_loss(x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore: int) -> tuple[Tensor, Tensor]:
     """-(w * x) at the target's class; the mean divides by the sum of the weights. Also that sum."""
     rows = _rows(x)
-    if target.numel() and bool(((target != ignore) & ((target < 0) | (target >= rows.shape[1]))).any()):
-        bad = target[(target != ignore) & ((target < 0) | (target >= rows.shape[1]))][0]
-        raise IndexError(f"Target {int(bad)} is out of bounds.")
+    _in_bounds(target, ignore, rows.shape[1])
     kept, place, weight = _chosen(target, w, ignore, x.dtype)
     value = rows.gather(1, place[:, None])[:, 0]
     terms = torch.neg(torch.mul(value, weight) if w is not None else value)
@@ -70,7 +77,7 @@ def nll_loss_backward(
         g = torch.div(g, total)
     value = torch.neg(torch.mul(g.reshape(-1) if g.dim() else g, weight))
     value = torch.where(kept, value, torch.zeros_like(value))
-    rows = torch.zeros(place.shape[0], _rows(x).shape[1], dtype=x.dtype).scatter_(1, place[:, None], value[:, None])
+    rows = x.new_zeros(place.shape[0], _rows(x).shape[1]).scatter_(1, place[:, None], value[:, None])
     if x.dim() <= 2:
         return rows.reshape(x.shape)
     return rows.reshape(x.shape[0], *x.shape[2:], x.shape[1]).movedim(-1, 1).contiguous()
@@ -99,7 +106,7 @@ def _smooth(strict: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]
         if strict:
             terms = torch.where(d <= limit, half, torch.mul(torch.sub(d, 0.5 * limit), limit))
         else:
-            terms = d if limit == 0 else torch.where(d < limit, torch.div(half, limit), torch.sub(d, 0.5 * limit))
+            terms = d if limit == 0 else torch.where(d < limit, divided(half, limit), torch.sub(d, 0.5 * limit))
         return _reduced(terms, reduction)
 
     @widened
@@ -108,7 +115,7 @@ def _smooth(strict: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]
         if strict:
             slope = torch.clamp(d, -limit, limit)
         else:
-            slope = torch.sign(d) if limit == 0 else torch.where(d.abs() < limit, torch.div(d, limit), torch.sign(d))
+            slope = torch.sign(d) if limit == 0 else torch.where(d.abs() < limit, divided(d, limit), torch.sign(d))
         return torch.mul(slope, _spread(g, x, reduction))
 
     return loss, backward
@@ -117,7 +124,10 @@ def _smooth(strict: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]
 @widened
 def binary_cross_entropy(x: Tensor, y: Tensor, w: Tensor | None = None, reduction: int = MEAN) -> Tensor:
     """((y - 1) * max(log1p(-x), -100) - y * max(log(x), -100)) * w. (log1p(-x) is one rounding, log(1 - x) two.)"""
-    if x.numel() and not bool(((x >= 0) & (x <= 1)).all()):
+    inside = ((x >= 0) & (x <= 1)).all()
+    if library.elsewhere(x):
+        torch._assert_async(inside, "binary_cross_entropy: an input is not between 0 and 1")
+    elif x.numel() and not bool(inside):
         raise RuntimeError("all elements of input should be between 0 and 1")
     no, yes = torch.clamp(log1p(torch.neg(x)), min=-100), torch.clamp(log(x), min=-100)
     terms = torch.sub(torch.mul(torch.sub(y, 1), no), torch.mul(y, yes))

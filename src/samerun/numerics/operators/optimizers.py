@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.operators.declare import Members
+from samerun.numerics.operators.declare import Members, divided
 
 
 def _stepping(
@@ -21,7 +21,7 @@ def _stepping(
     if found is not None and bool(found):
         return
     for at, p in enumerate(params):
-        g = grads[at] if scale is None else grads[at].div_(scale)
+        g = grads[at] if scale is None else grads[at].copy_(divided(grads[at], scale))
         yield at, p, torch.neg(g) if maximize else g
 
 
@@ -72,7 +72,7 @@ def _adam(decoupled: bool) -> Any:
             if amsgrad:
                 torch.maximum(largest[at], v, out=largest[at])
                 v = largest[at]
-            below = torch.sqrt(v).div_(root).add_(eps)
+            below = divided(torch.sqrt(v), root).add_(eps)
             p.add_(torch.div(torch.mul(m, -size), below))
 
     return step

@@ -11,16 +11,20 @@ from torch import Tensor
 from samerun.numerics import random as draws
 from samerun.numerics import sums
 from samerun.numerics.functions import log1p
-from samerun.numerics.operators.declare import Members, NotInTable
+from samerun.numerics.operators.declare import Members, NotInTable, divided
 from samerun.numerics.stream import draw
 
 Generator = torch.Generator | None
 
 
-def _checked(generator: Generator) -> tuple[int, int]:
-    if generator is not None and generator.device.type != "cpu":
+def _drawn(generator: Generator, where: torch.device | str | None) -> tuple[int, int, torch.device]:
+    """Seed, position and device of a draw: what the makers of numbers take behind a shape."""
+    device = torch.device(where or "cpu")
+    if generator is not None and generator.device.type not in ("cpu", "cuda"):
         raise NotInTable(f"a generator on {generator.device}.", "Use a CPU generator.")
-    return draw(generator)
+    if device.type == "cuda" and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise NotInTable("a CUDA graph: its draws would all be the same.", "Draw outside, and copy into the graph.")
+    return *draw(generator), device
 
 
 def _into(x: Tensor, values: Tensor) -> Tensor:
@@ -28,9 +32,9 @@ def _into(x: Tensor, values: Tensor) -> Tensor:
 
 
 def _settings(kwargs: dict[str, Any]) -> torch.dtype:
-    device = kwargs.get("device")
-    if device is not None and torch.device(device).type != "cpu":
-        raise NotInTable(f"device={device}.", "Portable kernels run on the CPU so far.")
+    device = torch.device(kwargs.get("device") or "cpu")
+    if device.type not in ("cpu", "cuda"):
+        raise NotInTable(f"device={device}.", "Portable kernels run on the CPU and on CUDA devices.")
     dtype: torch.dtype = kwargs.get("dtype") or torch.get_default_dtype()
     if dtype.is_complex:
         raise NotInTable(f"{dtype}.", "Draw real and imaginary parts.")
@@ -39,7 +43,7 @@ def _settings(kwargs: dict[str, Any]) -> torch.dtype:
 
 def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator = None) -> Tensor:
     """low + u * (high - low)."""
-    return _into(x, _between(draws.uniform((x.numel(),), *_checked(generator)), low, high))
+    return _into(x, _between(draws.uniform((x.numel(),), *_drawn(generator, x.device)), low, high))
 
 
 def _between(u: Tensor, low: float, high: float) -> Tensor:
@@ -50,18 +54,24 @@ def _between(u: Tensor, low: float, high: float) -> Tensor:
 
 def rand(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = _settings(kwargs)
-    return torch.empty(tuple(size), dtype=dtype).copy_(draws.uniform(tuple(size), *_checked(generator)))
+    u = draws.uniform(tuple(size), *_drawn(generator, kwargs.get("device")))
+    return torch.empty(tuple(size), dtype=dtype, device=u.device).copy_(u)
+
+
+def _like(x: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What a draw like x takes: x's type and device, unless others are asked for."""
+    return {**kwargs, "dtype": kwargs.get("dtype") or x.dtype, "device": kwargs.get("device") or x.device}
 
 
 def rand_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tensor:
-    return rand(x.shape, generator=generator, **{**kwargs, "dtype": kwargs.get("dtype") or x.dtype})
+    return rand(x.shape, generator=generator, **_like(x, kwargs))
 
 
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator = None) -> Tensor:
     """mean + z * std."""
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    return _into(x, _moved(draws.normal((x.numel(),), *_checked(generator)), mean, std))
+    return _into(x, _moved(draws.normal((x.numel(),), *_drawn(generator, x.device)), mean, std))
 
 
 def _moved(z: Tensor, mean: Any, std: Any) -> Tensor:
@@ -72,17 +82,19 @@ def _moved(z: Tensor, mean: Any, std: Any) -> Tensor:
 
 def randn(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = _settings(kwargs)
-    z = draws.normal(tuple(size), *_checked(generator))
-    return torch.empty(tuple(size), dtype=dtype).copy_(z)
+    z = draws.normal(tuple(size), *_drawn(generator, kwargs.get("device")))
+    return torch.empty(tuple(size), dtype=dtype, device=z.device).copy_(z)
 
 
 def randn_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tensor:
-    return randn(x.shape, generator=generator, **{**kwargs, "dtype": kwargs.get("dtype") or x.dtype})
+    return randn(x.shape, generator=generator, **_like(x, kwargs))
 
 
 def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
-    shape = torch.add(torch.zeros_like(torch.as_tensor(mean)), torch.zeros_like(torch.as_tensor(std))).shape
-    return _moved(draws.normal(tuple(shape), *_checked(generator)), mean, std)
+    like = next((each for each in (mean, std) if isinstance(each, Tensor)), torch.zeros(()))
+    sizes = (each.shape for each in (mean, std) if isinstance(each, Tensor))
+    shape = torch.broadcast_shapes(*sizes)  # type: ignore[no-untyped-call]
+    return _moved(draws.normal(tuple(shape), *_drawn(generator, like.device)), mean, std)
 
 
 def randint(high: int, size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
@@ -93,14 +105,13 @@ def randint_between(low: int, high: int, size: Sequence[int], *, generator: Gene
     dtype = _settings({"dtype": torch.int64, **{name: value for name, value in kwargs.items() if value is not None}})
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    values = draws.randint(low, high, tuple(size), *_checked(generator))
+    values = draws.randint(low, high, tuple(size), *_drawn(generator, kwargs.get("device")))
     return values.to(dtype)
 
 
 def randint_like(x: Tensor, *bounds: int, generator: Generator = None, **kwargs: Any) -> Tensor:
     low, high = (0, *bounds) if len(bounds) == 1 else bounds
-    dtype = kwargs.get("dtype") or x.dtype
-    return randint_between(low, high, x.shape, generator=generator, **{**kwargs, "dtype": dtype})
+    return randint_between(low, high, x.shape, generator=generator, **_like(x, kwargs))
 
 
 _LIMITS = {torch.float32: 1 << 24, torch.float64: 1 << 53, torch.float16: 1 << 11, torch.bfloat16: 1 << 8}
@@ -115,19 +126,19 @@ def random_(x: Tensor, *bounds: int | None, generator: Generator = None) -> Tens
             high = _LIMITS[x.dtype] + 1
         else:
             high = torch.iinfo(x.dtype).max + (x.dtype is not torch.int64)
-    values = draws.randint(int(low or 0), int(high), tuple(x.shape), *_checked(generator))
+    values = draws.randint(int(low or 0), int(high), tuple(x.shape), *_drawn(generator, x.device))
     return _into(x, values)
 
 
 def randperm(n: int, *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = kwargs.get("dtype") or torch.int64
-    return draws.randperm(n, *_checked(generator)).to(dtype)
+    return draws.randperm(n, *_drawn(generator, kwargs.get("device"))).to(dtype)
 
 
 def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator = None) -> Tensor:
     """1 where u < p. p: a number, or a tensor that broadcasts."""
-    u = draws.uniform(tuple(x.shape), *_checked(generator))
-    return x.copy_(torch.lt(u, p if isinstance(p, Tensor) else torch.tensor(p, dtype=torch.float32)))
+    u = draws.uniform(tuple(x.shape), *_drawn(generator, x.device))
+    return x.copy_(torch.lt(u, p if isinstance(p, Tensor) else torch.full((), p, dtype=torch.float32, device=x.device)))
 
 
 def bernoulli(p: Tensor, *, generator: Generator = None) -> Tensor:
@@ -142,7 +153,7 @@ def dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     """(x * mask) * (1 / (1 - p)), mask = u < 1 - p."""
     if not train:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
-    mask = bernoulli_p(torch.empty(x.shape), 1 - p).bool()
+    mask = bernoulli_p(torch.empty(x.shape, device=x.device), 1 - p).bool()
     scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
     return torch.mul(torch.mul(x, mask), scale), mask
 
@@ -160,11 +171,11 @@ def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Gene
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if replacement:
         running = sums.cumsum(rows, 1)
-        u = draws.uniform((rows.shape[0], n), *_checked(generator))
+        u = draws.uniform((rows.shape[0], n), *_drawn(generator, p.device))
         found = torch.searchsorted(running, torch.mul(u, running[:, -1:]), right=True)
         found = torch.clamp(found, max=rows.shape[1] - 1)
     else:
-        u = draws.uniform(tuple(rows.shape), *_checked(generator))
+        u = draws.uniform(tuple(rows.shape), *_drawn(generator, p.device))
         keys = torch.div(rows, torch.neg(log1p(torch.neg(u))))
         keys = torch.where(rows > 0, keys, torch.full_like(keys, -1.0))
         found = torch.sort(keys, dim=1, descending=True, stable=True)[1][:, :n]
@@ -173,8 +184,8 @@ def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Gene
 
 def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator = None) -> Tensor:
     """-log(1 - u) / lambda."""
-    u = draws.uniform((x.numel(),), *_checked(generator))
-    return _into(x, torch.div(torch.neg(log1p(torch.neg(u))), lambd))
+    u = draws.uniform((x.numel(),), *_drawn(generator, x.device))
+    return _into(x, divided(torch.neg(log1p(torch.neg(u))), lambd))
 
 
 _WITH_GENERATOR: dict[str, Callable[..., Tensor]] = {

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import sums
+from samerun.numerics import ordered, sums
 from samerun.numerics.operators.declare import Members, floating
 
 
@@ -104,7 +104,7 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
         return torch.bincount(x, None, minlength)
     size = max(minlength, int(x.max()) + 1 if x.numel() else 0)
     wide = weights if weights.dtype is torch.float32 else weights.double()
-    return torch.zeros(size, dtype=wide.dtype).index_add_(0, x, wide)
+    return ordered.add_(torch.zeros(size, dtype=wide.dtype, device=x.device), 0, x, wide)
 
 
 MEMBERS: Members = {

@@ -20,6 +20,7 @@ from samerun.numerics.operators import (
     losses,
     matmul,
     norms,
+    on_cuda,
     optimizers,
     pooling,
     random,
@@ -38,6 +39,11 @@ COMPOSED: Members = {**attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSE
 """Written in other operators of the table, which are looked up in turn."""
 MEMBERS: Members = {name: handler for family in FAMILIES for name, handler in family.MEMBERS.items()}
 
+ON_CUDA: Members = {**MEMBERS, **on_cuda.MEMBERS}
+"""The same for tensors of a CUDA device."""
+EXACT_ON_CUDA = EXACT - frozenset(on_cuda.MEMBERS) - on_cuda.UNSURE
+EXACT_OVERLOADS_ON_CUDA = EXACT_OVERLOADS - frozenset(on_cuda.MEMBERS)
+
 Run = Callable[[Any, Any, Any, Any], Any]
 """(mode, operator, args, kwargs) -> what the operator gives."""
 
@@ -48,8 +54,13 @@ def names() -> set[str]:
     return {name.removeprefix("aten::").split(".")[0].rstrip("_") for name in every}
 
 
-def resolve(func: Any) -> Run | None:
-    """How to run an operator; None where torch's own kernel is exact. What is not in the table refuses when run."""
+def resolve(func: Any, cuda: bool = False) -> Run | None:
+    """How to run an operator; None where torch's own kernel is exact. What is not in the table refuses when run.
+
+    `cuda`: some of its tensors are on a CUDA device.
+    """
+    members = ON_CUDA if cuda else MEMBERS
+    exact, exact_overloads = (EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA) if cuda else (EXACT, EXACT_OVERLOADS)
     if getattr(func, "_schema", None) is None:
         return _refuse
     name = func._schema.name
@@ -61,17 +72,17 @@ def resolve(func: Any) -> Run | None:
     composed = COMPOSED.get(overload) or COMPOSED.get(name)
     if composed is not None:
         return lambda mode, func, args, kwargs: _inside(mode, composed, args, kwargs)
-    handler = MEMBERS.get(overload) or MEMBERS.get(name)
+    handler = members.get(overload) or members.get(name)
     if handler is not None:
         outs = [argument.name for argument in func._schema.arguments if argument.is_out]
         return _writing(handler, outs) if outs else _plain(handler)
-    if name in EXACT or overload in EXACT_OVERLOADS:
+    if name in exact or overload in exact_overloads:
         return None
     if name.endswith("_"):
         base = overload.replace(name, name[:-1])
-        if name[:-1] in EXACT or base in EXACT_OVERLOADS:
+        if name[:-1] in exact or base in exact_overloads:
             return None
-        handler = MEMBERS.get(base) or MEMBERS.get(name[:-1])
+        handler = members.get(base) or members.get(name[:-1])
         if handler is not None:
             return _in_place(handler)
     if name.startswith("aten::_foreach_"):

@@ -1,0 +1,92 @@
+"""Class S on a device: `samerun_sum` and `samerun_cumulate`."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from ctypes import c_int, c_int64, c_void_p
+
+import torch
+
+from samerun.numerics.cuda.elementwise import fill
+from samerun.numerics.cuda.launch import THREADS, empty, launch, over
+
+BLOCK, WARP, FEW_COLUMNS = 4096, 32, 8
+MOST_DIMENSIONS = 64
+PRODUCT = 4
+
+
+class Dims(ctypes.Structure):
+    """dims_t of native/cuda/sums.cu."""
+
+    _fields_ = [
+        ("n", c_int64), ("total", c_int64), ("size", c_int64 * MOST_DIMENSIONS), ("stride", c_int64 * MOST_DIMENSIONS)
+    ]  # fmt: skip
+
+
+def dims(sizes: Sequence[int], strides: Sequence[int]) -> Dims:
+    """Dimensions that lie behind one another as one longer dimension are made one; those of size 1 left out."""
+    found = Dims(n=0, total=1)
+    for size, stride in zip(sizes, strides, strict=True):
+        found.total *= size
+        if size == 1:
+            continue
+        last = found.n - 1
+        if last >= 0 and found.stride[last] == stride * size:
+            found.size[last] *= size
+            found.stride[last] = stride
+        else:
+            found.size[found.n], found.stride[found.n] = size, stride
+            found.n += 1
+    return found
+
+
+def trees(device: torch.device, bits: str, product: bool, parts: int, out: int, blocks: int, outputs: int) -> None:
+    """The tree over `blocks` sums of blocks for each output, in place; results go to `out`."""
+    threads = (max(WARP, min(THREADS, blocks // 2)),)
+    given = (c_int(product), c_void_p(parts), c_void_p(out), c_int64(blocks))
+    launch(device, "sums", f"sum_trees{bits}", outputs, threads, *given)
+
+
+def _sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:
+    def sum(
+        device: torch.device, term: int, x: int, center: int, out: int, ndim: int, size: int, stride: int, mask: int
+    ) -> int:
+        sizes, strides = ((c_int64 * ndim).from_address(at) if ndim else () for at in (size, stride))
+        chosen = [dim for dim in range(ndim) if mask >> dim & 1]
+        others = [dim for dim in range(ndim) if not mask >> dim & 1]
+        reduced, kept = (dims([sizes[d] for d in which], [strides[d] for d in which]) for which in (chosen, others))
+        if kept.total == 0:
+            return 1
+        if reduced.total == 0:
+            fill(device, dtype, out, float(term == PRODUCT), kept.total)
+            return 1
+        blocks = -(-reduced.total // BLOCK)
+        parts = empty(device, kept.total * blocks if blocks > 1 else 0, dtype)
+        to = parts.data_ptr() if blocks > 1 else out
+        given = (c_int(term), c_void_p(x), c_void_p(center), c_void_p(to), c_int64(blocks), kept, reduced)
+        last, inner = kept.n - 1, reduced.n - 1
+        side_by_side = last >= 0 and kept.stride[last] == 1 and kept.size[last] >= FEW_COLUMNS
+        if side_by_side and (inner < 0 or reduced.stride[inner] != 1):
+            line = kept.size[last]
+            launch(device, "sums", f"sum_columns{bits}", kept.total // line * -(-line // WARP) * blocks, (WARP, WARP),
+                   *given)  # fmt: skip
+        else:
+            launch(device, "sums", f"sum_rows{bits}", -(-kept.total * blocks * WARP // THREADS), (THREADS,), *given)
+        if blocks > 1:
+            trees(device, bits, term == PRODUCT, to, out, blocks, kept.total)
+        return 1
+
+    return sum
+
+
+def _cumulate(bits: str) -> Callable[..., None]:
+    def cumulate(device: torch.device, product: int, x: int, out: int, outer: int, n: int, inner: int) -> None:
+        given = (c_int(product), c_void_p(x), c_void_p(out), c_int64(outer), c_int64(n), c_int64(inner))
+        over(device, "sums", f"cumulate{bits}", outer * inner if n else 0, *given)
+
+    return cumulate
+
+
+sum32, sum64 = _sum(torch.float32, "32"), _sum(torch.float64, "64")
+cumulate32, cumulate64 = _cumulate("32"), _cumulate("64")

@@ -1,0 +1,65 @@
+"""Values that go to places named by an index, in ascending order of where they stand: sums, and the last of several.
+
+On the CPU torch's own operators take them one after the other. On a CUDA device they do not, so places are sorted
+(stably, which is exact) and each is finished by one thread.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from samerun.base.errors import SamerunError
+from samerun.numerics import library
+from samerun.numerics.cuda import segments
+from samerun.numerics.tensors import around
+
+
+def in_order(index: Tensor, places: int) -> tuple[Tensor, Tensor]:
+    """The indices sorted, and where each stood; int64. Raises (on CUDA: when the device comes to it) where one is
+    below 0 or not below `places`.
+    """
+    flat = index.reshape(-1).to(torch.int64)
+    torch._assert_async(((flat >= 0) & (flat < places)).all(), "an index is out of bounds")
+    key, order = torch.sort(flat, stable=True)
+    return key, order
+
+
+def add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """x with source[.., i, ..] added at index[i] along `dim`, in ascending i. `index` is 1-D."""
+    if not library.elsewhere(x) or not x.is_floating_point():
+        return torch.index_add(x, dim, index, source)
+    if x.dtype not in (torch.float32, torch.float64):
+        raise SamerunError(f"sums into places: {x.dtype} has no portable kernel on CUDA.", "Use float32: x.float().")
+    if source.dtype is not x.dtype or x.dim() != source.dim() or index.dim() > 1:
+        return torch.index_add(x.cpu(), dim, index.cpu(), source.cpu())  # torch's own words for what is wrong
+    out = x.contiguous().clone()
+    outer, places, inner = around(x, dim % max(x.dim(), 1))
+    key, order = in_order(index, places)
+    given = source.contiguous().view(outer, key.numel(), inner)
+    segments.add(out.view(outer, places, inner), given, key, order)
+    return out
+
+
+def add_(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """The same, in place."""
+    if library.elsewhere(x):
+        return x.copy_(add(x, dim, index, source))
+    return x.index_add_(dim, index, source)
+
+
+def sum_rows(source: Tensor, index: Tensor, rows: int) -> Tensor:
+    """[rows, width]: class S over the rows of source [n, width] with each index, in ascending n; 0 where none has it.
+    CUDA alone.
+    """
+    key, order = in_order(index, rows)
+    out = torch.zeros(rows, source.shape[1], dtype=source.dtype, device=source.device)
+    segments.sum(out, source.contiguous(), key, order, torch.searchsorted(key, key, right=True))
+    return out
+
+
+def put_last(x: Tensor, places: Tensor, values: Tensor) -> Tensor:
+    """x (1-D, contiguous) with values[i] at places[i], in place; of several for one the last stays. CUDA alone."""
+    key, order = in_order(places, x.numel())
+    segments.last(x, values.reshape(-1).to(x.dtype).contiguous(), key, order)
+    return x
