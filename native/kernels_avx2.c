@@ -1,4 +1,5 @@
 #if defined(__x86_64__)
+#include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 
 #define LEVEL avx2
 #define VECTOR 32
+#define SINGLE_FIRST
 #include "kernels.inc"
 
 #if defined(__clang__)

@@ -1,5 +1,7 @@
 """Class R, proved: all 2^32 inputs of every function, against the C library's doubles and mpmath.
 
+What is tried in single precision first has the bits of double precision for all inputs, activations too.
+
 Of pow, atan2 and hypot 10^9 random pairs, against its long doubles.
 """
 
@@ -13,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from mpmath import mp, mpf
+
+from samerun.numerics import library
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 import exhaustive
@@ -78,3 +82,40 @@ def test_a_billion_pairs(pairs: Path, name: str) -> None:
 @pytest.mark.parametrize("name", PAIRS)
 def test_random_pairs(pairs: Path, name: str) -> None:
     assert wrong_pairs(pairs, name, 10**6) == []
+
+
+SINGLES = ["exp", "sigmoid", "log", "erf", "gelu", "silu", "gelu_backward", "silu_backward"]
+
+
+def singles_program(folder: Path, *flags: str) -> Path:
+    if platform.machine() != "x86_64" or "avx2" not in library.levels():
+        pytest.skip("needs AVX2")
+    sources = [exhaustive.NATIVE / "tests" / "singles.c", exhaustive.NATIVE / "kernels_avx2.c"]
+    subprocess.run(["cc", *exhaustive.FLAGS, *flags, "-o", folder / "singles", *sources, "-lm"], check=True)
+    return folder / "singles"
+
+
+@pytest.fixture(scope="module")
+def singles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return singles_program(tmp_path_factory.mktemp("singles"))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", SINGLES)
+def test_single_precision_first_for_all_inputs(singles: Path, name: str) -> None:
+    done = subprocess.run([singles, name], capture_output=True, text=True)
+    assert done.stdout == f"done {1 << 32} wrong 0\n"
+
+
+@pytest.mark.parametrize("name", SINGLES)
+def test_single_precision_first_for_a_stretch_of_inputs(singles: Path, name: str) -> None:
+    done = subprocess.run([singles, name, str(0x3F000000), str(1 << 23)], capture_output=True, text=True)
+    assert done.stdout == f"done {1 << 23} wrong 0\n"
+
+
+@pytest.mark.exhaustive
+def test_a_bound_that_is_too_small_is_seen(tmp_path: Path) -> None:
+    program = singles_program(tmp_path, "-DSLACK=0")
+    for name in SINGLES:
+        done = subprocess.run([program, name, str(0x3F000000), str(1 << 23)], capture_output=True, text=True)
+        assert done.returncode == 1 and "wrong 3f" in done.stdout, name

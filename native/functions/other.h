@@ -4,6 +4,8 @@
 
 #include "parts.h"
 
+#define ROOT_OF_HALF 0.70710678118654752f /* gelu is made of erf(x sqrt(1/2)) */
+
 /* erf(a) for 0 <= a; from 3.93 on it is 1 as a float. */
 PORTABLE double erf_wide(double a) {
     a = at_most(3.93, a);

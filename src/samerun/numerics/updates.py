@@ -23,7 +23,9 @@ def update(name: str, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, value: 
         return False
     n, where = x.numel(), x.data_ptr()
     for each in (x, y, z):
-        if library.elsewhere(each) or each.dtype is not torch.float32 or each.shape != x.shape or not each.is_contiguous():
+        if library.elsewhere(each) or each.dtype is not torch.float32:
+            return False
+        if each.shape != x.shape or not each.is_contiguous():
             return False
         if each.is_neg() or 0 < abs(each.data_ptr() - where) < 4 * n:
             return False

@@ -1,0 +1,145 @@
+"""Write native/functions/single.h: the constants of the functions of class R that are tried in single precision.
+
+`python tools/single_coefficients.py` writes the file; `--check` only looks. Needs mpmath, which torch brings along.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+from coefficients import BITS, Function, rest
+from mpmath import mp, mpf  # type: ignore[import-untyped]
+
+PAGE = Path(__file__).resolve().parents[1] / "native" / "functions" / "single.h"
+ERF_STEPS, ERF_LAST = 128, 4
+
+HEAD = """/* Written by tools/single_coefficients.py: change that. HIGH + LOW is a constant of 48 bits. */
+#ifndef SAMERUN_SINGLE_H
+#define SAMERUN_SINGLE_H
+
+#include <stdint.h>
+"""
+
+
+def single(value: Any) -> float:
+    """The nearest float32."""
+    found: float = struct.unpack("<f", struct.pack("<f", float(value)))[0]
+    return found
+
+
+def bits(value: float) -> int:
+    found: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    return found
+
+
+def pair(value: Any) -> tuple[float, float]:
+    high = single(value)
+    return high, single(value - mpf(high))
+
+
+def text(value: float) -> str:
+    digits, exponent = value.hex().split("p")
+    return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits}p{exponent}f"
+
+
+def fitted(function: Function, low: Any, high: Any, terms: int, weight: Function) -> tuple[list[float], Any]:
+    """Coefficients that are floats, by least squares at Chebyshev points, and the greatest weighted error.
+
+    Each is rounded before the next ones are fitted, so that those make up for it.
+    """
+    count = 8 * terms
+    angles = [mp.pi * (2 * i + 1) / (2 * count) for i in range(count)]
+    points = [(low + high) / 2 + (high - low) / 2 * mp.cos(angle) for angle in angles]
+    wanted, weights = [function(x) for x in points], [weight(x) for x in points]
+    found: list[float] = []
+    for first in range(terms):
+        matrix = mp.matrix(count, terms - first)
+        for i, x in enumerate(points):
+            for j in range(first, terms):
+                matrix[i, j - first] = weights[i] * x**j
+        left = [
+            share * (value - sum(mpf(c) * x**j for j, c in enumerate(found)))
+            for x, value, share in zip(points, wanted, weights, strict=True)
+        ]
+        found.append(single(mp.lu_solve(matrix, mp.matrix(left))[0]))
+    off = [
+        share * (value - sum(mpf(c) * x**j for j, c in enumerate(found)))
+        for x, value, share in zip(points, wanted, weights, strict=True)
+    ]
+    return found, max(abs(each) for each in off)
+
+
+def polynomial(name: str, what: str, function: Function, low: Any, high: Any, terms: int, weight: Function) -> str:
+    found, worst = fitted(function, low, high, terms, weight)
+    lines = "".join(f"#define {name}_{i} {text(c)}\n" for i, c in enumerate(found))
+    return f"\n/* {what}: to 2^{int(mp.ceil(mp.log(worst, 2)))} of the result */\n{lines}"
+
+
+def constant(name: str, value: Any) -> str:
+    high, low = pair(value)
+    return f"#define {name}_HIGH {text(high)}\n#define {name}_LOW {text(low)}\n"
+
+
+def array(name: str, rows: list[list[float]]) -> str:
+    lines = "".join(f"    {', '.join(text(value) for value in row)},\n" for row in rows)
+    return f"static const float {name}[] __attribute__((aligned(64), unused)) = {{\n{lines}}};\n"
+
+
+def words(name: str, values: list[int]) -> str:
+    lines = "".join(f"    {', '.join(f'0x{v:08X}U' for v in values[i : i + 4])},\n" for i in range(0, len(values), 4))
+    return f"static const uint32_t {name}[] __attribute__((aligned(64), unused)) = {{\n{lines}}};\n"
+
+
+def log_rest(z: Any) -> Any:
+    s = mp.sqrt(z)
+    return rest(lambda s: mp.log((1 + s) / (1 - s)), 0, 2, 0)(s)
+
+
+def page() -> str:
+    mp.prec = BITS
+    ln2 = mp.log(2)
+    eighth = mpf("0.0434")  # just over ln(2)/16
+    bases = [single(mpf(2) ** (mpf(j) / 8)) for j in range(8)]
+    off = [single(mp.log(mpf(base)) - j * ln2 / 8) for j, base in enumerate(bases)]
+    # A base without its own eighths in the exponent: j << 20 is added with the exponent of the result.
+    turned = [bits(base) - (j << 20) for j, base in enumerate(bases)]
+    centres = [mpf(j) / ERF_STEPS for j in range(ERF_STEPS * ERF_LAST + 1)]
+    erf = [[*pair(mp.erf(c)), *pair(2 / mp.sqrt(mp.pi) * mp.exp(-c * c))] for c in centres]
+    with mp.workprec(16):
+        ln2_short = +ln2
+    s2 = ((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1) * mpf("1.001")) ** 2
+    return "".join(
+        [
+            HEAD,
+            "\n/* e^x: 8/ln(2); ln(2)/8; floats b at about 2^(j/8), j < 8: the bits of b less j << 20, and\n",
+            " * log(b) - j ln(2)/8 */\n",
+            f"#define EIGHTHS_PER_UNIT {text(single(8 / ln2))}\n",
+            constant("LN2_EIGHTH", ln2 / 8),
+            words("power_bits", turned),
+            array("power_off", [off[:4], off[4:]]),
+            polynomial("EXP_TAIL", "(e^z - 1 - z - z^2/2) / z^3, |z| <= ln(2)/16", rest(mp.exp, 1, 1, mpf("0.5")),
+                       -eighth, eighth, 3, lambda z: abs(z) ** 3),
+            "\n/* log(x): ln(2), its high part of 16 bits */\n",
+            f"#define LN2_SHORT {text(single(ln2_short))}\n#define LN2_REST {text(single(ln2 - ln2_short))}\n",
+            polynomial("LOG_TAIL", "(log((1+s)/(1-s)) - 2s) / s^3, z = s^2", log_rest, mpf(10) ** -20, s2, 4,
+                       lambda z: z / 2),
+            "\n/* erf(c) and its derivative, high and low parts, at c = j/128 */\n",
+            array("erf_row", erf),
+            "\n#endif\n",
+        ]
+    )  # fmt: skip
+
+
+def main() -> int:
+    found = page()
+    if "--check" in sys.argv:
+        return int(PAGE.read_text(encoding="utf-8") != found)
+    PAGE.write_text(found, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
