@@ -189,8 +189,9 @@ def of_variation(search: Runs, situation: Situation, variation: Variation | None
     if mine:
         return found(replace(mine[0], certain=True), elements, mine[1:])
     line = None
+    named = plan.with_pins(pins.ENTROPY), varied.with_pins(pins.ENTROPY)  # names of temporary files would differ first
     for _ in range(FOLLOWED if kind == "object-id" else 1):  # addresses are not always in another order
-        line = line or follow_lines(search, plan, varied, "followed")[0]
+        line = line or follow_lines(search, *named, "followed")[0]
     event = situation.difference.event
     if line is not None:
         why = (f"`{line.variable}` is the first variable that differs, after line {line.line}",)
