@@ -11,6 +11,7 @@ from samerun.base.records import Fix, FoundCause
 from samerun.check import native_entropy
 from samerun.check.causes.table import cause as cause_of
 from samerun.check.causes.table import suspects
+from samerun.check.forks import was_forked
 from samerun.check.growth import steps_to_keep
 from samerun.check.later import branch_on_last_bits
 from samerun.check.line_search import (
@@ -231,18 +232,28 @@ def confirmed(
     have stayed away by chance.
     """
     held = holding(plan, suspect, names)
+    gone, forked = goes(search, situation, held, suspect, name, among_forks=True)
+    # Forks lie at other addresses than each other: what stays there may go where addresses are held as well.
+    return gone or (forked and goes(search, situation, held, suspect, name, among_forks=False)[0])
+
+
+def goes(
+    search: Runs, situation: Situation, held: Plan, suspect: Suspect, name: str, among_forks: bool
+) -> tuple[bool, bool]:
+    """(does the difference go with this plan, were the runs forked)."""
     label = (f"pin:{suspect.kind}",)
-    one = search.run(held, f"{name}a", label, among_forks=True)
+    one = search.run(held, f"{name}a", label, among_forks)
+    forked = was_forked(one.folder)
     if one.exit_code != situation.a.exit_code:
-        return False
+        return False, forked
     for number in range(trials(search, suspect)):
-        other = search.run(held, f"{name}{chr(ord('b') + number)}", label, among_forks=True)
+        other = search.run(held, f"{name}{chr(ord('b') + number)}", label, among_forks)
         now, before = search.difference(one, other), situation.difference
         if now is None:
             continue
         later = (now.role, now.thread) == (before.role, before.thread) and now.ordinal > before.ordinal > 0
-        return later and number == 0
-    return True
+        return later and number == 0, forked
+    return True, forked
 
 
 def holding(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:

@@ -114,6 +114,11 @@ class Forks:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def was_forked(folder: Path) -> bool:
+    """Was the run with this folder forked?"""
+    return (folder / FORKED).exists()
+
+
 def is_script(plan: Plan) -> bool:
     """Is the program a file run by this very Python, without options of the interpreter?"""
     command = plan.command
