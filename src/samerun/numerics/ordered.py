@@ -63,3 +63,21 @@ def put_last(x: Tensor, places: Tensor, values: Tensor) -> Tensor:
     key, order = in_order(places, x.numel())
     segments.last(x, values.reshape(-1).to(x.dtype).contiguous(), key, order)
     return x
+
+
+def places(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Where x, contiguous and flat, has place (index along dim) of each line: as scatter and gather mean it."""
+    shape, dim = index.shape, dim % x.dim()
+    flat = torch.zeros(shape, dtype=torch.int64, device=x.device)
+    for at, stride in enumerate(torch.empty(x.shape, device="meta").stride()):
+        if at == dim:
+            flat += index * stride
+        else:
+            line = torch.arange(shape[at], device=x.device)
+            flat += line.view([-1 if i == at else 1 for i in range(x.dim())]) * stride
+    outside = ((index < 0) | (index >= x.shape[dim])).any()
+    if library.elsewhere(x):
+        torch._assert_async(outside.logical_not(), "scatter: an index is out of bounds")
+    elif bool(outside):
+        raise RuntimeError(f"scatter: an index is out of bounds for dimension {dim} with size {x.shape[dim]}")
+    return flat

@@ -60,29 +60,12 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return _into_lines(x, dim, index, source)
 
 
-def places(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Where x, contiguous and flat, has place (index along dim) of each line: as scatter and gather mean it."""
-    shape, dim = index.shape, dim % x.dim()
-    flat = torch.zeros(shape, dtype=torch.int64, device=x.device)
-    for at, stride in enumerate(torch.empty(x.shape, device="meta").stride()):
-        if at == dim:
-            flat += index * stride
-        else:
-            line = torch.arange(shape[at], device=x.device)
-            flat += line.view([-1 if i == at else 1 for i in range(x.dim())]) * stride
-    outside = ((index < 0) | (index >= x.shape[dim])).any()
-    if library.elsewhere(x):
-        torch._assert_async(outside.logical_not(), "scatter: an index is out of bounds")
-    elif bool(outside):
-        raise RuntimeError(f"scatter: an index is out of bounds for dimension {dim} with size {x.shape[dim]}")
-    return flat
-
-
 def _into_lines(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """One after the other: a flat index_add."""
     source = source[tuple(slice(size) for size in index.shape)]
     out = x.contiguous().clone().reshape(-1)
-    return ordered.add_(out, 0, places(x, dim, index).reshape(-1), source.reshape(-1).to(x.dtype)).reshape(x.shape)
+    flat = ordered.places(x, dim, index).reshape(-1)
+    return ordered.add_(out, 0, flat, source.reshape(-1).to(x.dtype)).reshape(x.shape)
 
 
 def scatter_reduce(

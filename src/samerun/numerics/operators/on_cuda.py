@@ -15,7 +15,6 @@ from torch import Tensor
 
 from samerun.numerics import library, norms, ordered
 from samerun.numerics.operators.declare import Handler, Members, divided, widened, words
-from samerun.numerics.operators.indexing import places
 
 aten = torch.ops.aten
 
@@ -50,7 +49,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
         return torch.scatter(x, dim, index, source)
     source = source[tuple(slice(size) for size in index.shape)]
     out = x.contiguous().clone().reshape(-1)
-    return ordered.put_last(out, places(x, dim, index).reshape(-1), source).reshape(x.shape)
+    return ordered.put_last(out, ordered.places(x, dim, index).reshape(-1), source).reshape(x.shape)
 
 
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
