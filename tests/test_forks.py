@@ -245,6 +245,7 @@ CASES = {
     "entropy": HERE / "zoo" / "05_seed_zero_is_falsy.py",
     "library": HERE / "zoo" / "61_library_private_rng.py",
 }
+QUICK = ("library",)
 UNFORKED = ("example-gpt",)
 """The hash seed is what differs: its runs cannot come from one process."""
 AT_RANDOM = ("elements_different", "max_abs", "max_ulp", "spread", "growth", "seconds")
@@ -258,7 +259,9 @@ def comparable(report: Any) -> Any:
     return [comparable(each) for each in report] if isinstance(report, list) else report
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[] if case in QUICK else [pytest.mark.exhaustive]) for case in CASES]
+)
 def test_answers_are_the_same_with_and_without_forks(case: str, tmp_path: Path) -> None:
     # The first line of a program of the zoo gives the answer away.
     lines = CASES[case].read_text(encoding="utf-8").splitlines(keepends=True)

@@ -32,10 +32,8 @@ CHECKPOINTS = {
     "word_lm": ("--stop-after 3 --save {folder}/model.pt", "--resume {folder}/model.pt"),
 }
 QUICK = {
-    "dcgan-seed_drawn",
     "nanogpt-generators_not_restored",
     "vae-average_begins_anywhere",
-    "vae-generator_seeds_itself",
 }
 NEAR = 2
 """So many lines a culprit may be off: a statement's condition, or the head of its loop."""
