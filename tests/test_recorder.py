@@ -378,7 +378,8 @@ def test_pins_give_the_same_values_in_every_process(tmp_path: Path) -> None:
         random.seed(), np.random.seed()
         print(random.random(), np.random.rand(), np.random.RandomState().rand())
     """
-    names = ("python", "numpy-global", "numpy-generator", "torch", "torch-generator", "entropy", "clock")
+    names = ("python", "python-generator", "numpy-global", "numpy-generator", "torch", "torch-generator", "entropy",
+             "clock")  # fmt: skip
     one, other = (run(program, tmp_path / n, pins=names).stdout.splitlines() for n in ("one", "other"))
     free = run(program, tmp_path / "free").stdout.splitlines()
     assert one == other
