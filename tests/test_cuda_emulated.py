@@ -160,7 +160,7 @@ class Trap(_python_dispatch.TorchDispatchMode):
             assert kwargs.get("alpha", 1) == 1, func
         elif base == "random":
             assert args[0].numel() == 1  # the CPU's stream moves on by one
-        elif base in self.OF_WHOLE_NUMBERS and overload not in EXACT_ON_CUDA:  # max.dim only chooses
+        elif base in self.OF_WHOLE_NUMBERS and overload not in EXACT_OVERLOADS_ON_CUDA:  # max.dim only chooses
             assert not args[0].is_floating_point(), func
         else:
             known = {name, f"aten::{base}"} & EXACT_ON_CUDA or {overload, overload.replace("_.", ".")} & (
