@@ -18,11 +18,10 @@ from pathlib import Path
 import bench_cuda_portable
 import torch
 import torch.nn.functional as nnf
+from cuda_clock import TURNS, Work, least, milliseconds
 
 from samerun.control.operators import install
 
-TURNS, CALLS = 7, 10
-Work = Callable[[], object]
 Case = tuple[str, Work]
 
 
@@ -77,16 +76,6 @@ def cases() -> Iterator[Case]:
     yield "kthvalue", lambda: x.view(2000, 2000).kthvalue(500, 1)
 
 
-def milliseconds(work: Work) -> float:
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(CALLS):
-        work()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / CALLS
-
-
 def torch_default(work: Work) -> float | None:
     torch.use_deterministic_algorithms(False)
     return milliseconds(work)
@@ -112,15 +101,6 @@ def ours(work: Work) -> float | None:
         install.uninstall()
 
 
-def least(work: Work) -> list[float | None]:
-    """The least of each way, taken in turns; the first turn warms up."""
-    ways = (torch_default, torch_deterministic, ours)
-    for way in ways:
-        way(work)
-    turns = [[way(work) for way in ways] for _ in range(TURNS)]
-    return [min((time for time in times if time is not None), default=None) for times in zip(*turns, strict=True)]
-
-
 def main(names: list[str]) -> int:
     if not torch.cuda.is_available():
         print("bench_cuda: there is no CUDA device here, and nothing else can stand in for one.", file=sys.stderr)
@@ -135,7 +115,7 @@ def main(names: list[str]) -> int:
     for name, work in cases():
         if names and not any(name.startswith(each) for each in names):
             continue
-        default, deterministic, mine = least(work)
+        default, deterministic, mine = least(work, (torch_default, torch_deterministic, ours))
         assert default is not None and mine is not None
         theirs = "none" if deterministic is None else f"{deterministic:.3f}"
         print(f"{name:32} {default:10.3f} {theirs:>10} {mine:10.3f} {mine / default:18.2f}", flush=True)

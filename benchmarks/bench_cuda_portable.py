@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as nnf
+from cuda_clock import TURNS, Work, least, milliseconds
 from workloads import make
 
 import samerun
-
-TURNS, CALLS = 7, 10
-Work = Callable[[], object]
 
 
 def graded(function: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> Work:
@@ -64,16 +62,6 @@ def cases() -> Iterator[tuple[str, Work]]:
         yield f"{name} step", lambda step=step, count=count: step(next(count))
 
 
-def milliseconds(work: Work) -> float:
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(CALLS):
-        work()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / CALLS
-
-
 def in_tf32(work: Work, allowed: bool) -> float:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
     return milliseconds(work)
@@ -96,10 +84,8 @@ def main(names: list[str]) -> int:
     for name, work in cases():
         if names and not any(name.startswith(each) for each in names):
             continue
-        for way in ways:
-            way(work)
-        turns = [[way(work) for way in ways] for _ in range(TURNS)]
-        plain, fast, mine = (min(times) for times in zip(*turns, strict=True))
+        plain, fast, mine = least(work, ways)
+        assert plain is not None and fast is not None and mine is not None
         print(f"{name:24} {plain:10.3f} {fast:10.3f} {mine:10.3f} {mine / plain:10.2f} {mine / fast:10.2f}", flush=True)
     return 0
 
