@@ -12,7 +12,6 @@ from samerun.record.config import MARK, WatchConfig, config_of_environment
 from samerun.record.interceptor import Interceptor
 from samerun.record.interceptors.table import INTERCEPTORS
 from samerun.record.lines import LineFollower
-from samerun.record.preloaded.noted import Noted
 from samerun.record.recorder import Recorder
 
 current: Recorder | None = None
@@ -35,6 +34,8 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
         after.add(interceptor.module, _installer(recorder, interceptor))
     after.install()
     if config.imports:
+        from samerun.record.preloaded.noted import Noted
+
         Noted(config.folder).install()
     if config.lines:
         LineFollower(recorder).start()
