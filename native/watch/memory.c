@@ -68,7 +68,7 @@ static PyObject *value_of_dense(PyObject *tensor, PyObject *known) {
     PyObject *found = PyDict_GetItemWithError(known, key);
     if (found) {
         Py_INCREF(found);
-    } else if (!PyErr_Occurred() && (found = dense(tensor, key)) && PyDict_SetItem(known, key, found)) {
+    } else if (!PyErr_Occurred() && (found = dense(tensor, key, known)) && PyDict_SetItem(known, key, found)) {
         Py_CLEAR(found);
     }
     Py_DECREF(key);
@@ -97,8 +97,8 @@ static PyObject *made(watcher_t *w, PyObject *tensor, PyObject *entry) {
         return PyObject_VectorcallMethod(names.made, arguments, 4, NULL);
     }
     PyObject *key = geometry(tensor);
-    PyObject *found = key ? dense(tensor, key) : NULL;
-    if (found && PyDict_SetItem(get(entry, storage_at.known), key, found)) Py_CLEAR(found);
+    PyObject *known = get(entry, storage_at.known), *found = key ? dense(tensor, key, known) : NULL;
+    if (found && PyDict_SetItem(known, key, found)) Py_CLEAR(found);
     Py_XDECREF(key);
     if (!found) return NULL;
     put(entry, storage_at.writer, thread);
@@ -135,11 +135,9 @@ PyObject *written_to(watcher_t *w, PyObject *tensor, PyObject *entry) {
         return PyObject_VectorcallMethod(names.written, arguments, 4, NULL);
     }
     PyObject *known = get(entry, storage_at.known), *key = geometry(tensor);
-    PyObject *found = key ? dense(tensor, key) : NULL;
-    if (found) {
-        PyDict_Clear(known);
-        if (PyDict_SetItem(known, key, found)) Py_CLEAR(found);
-    }
+    PyDict_Clear(known);
+    PyObject *found = key ? dense(tensor, key, known) : NULL;
+    if (found && PyDict_SetItem(known, key, found)) Py_CLEAR(found);
     Py_XDECREF(key);
     if (!found) return NULL;
     put(entry, storage_at.writer, thread);

@@ -166,30 +166,42 @@ static PyObject *digest_of(PyObject *data, PyObject *seed) {
     return PyObject_Vectorcall(host.xxh3_128_digest, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
 }
 
-static PyObject *digest_large(void *data, long long size, PyObject *seed) {
+static PyObject *digests_of_pieces(void *data, long long size) {
     long threads = lent_threads();
-    uint64_t number = PyLong_AsUnsignedLongLong(seed);
-    if (threads < 0 || PyErr_Occurred()) return NULL;
+    if (threads < 0) return NULL;
     PyObject *parts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(size / host.piece * 16));
     if (!parts) return NULL;
     pieces_t *pieces = (pieces_t *)(uintptr_t)host.digest_pieces;
     void *team = threads > 1 ? (void *)(uintptr_t)host.team : NULL;
     char *out = PyBytes_AS_STRING(parts);
     Py_BEGIN_ALLOW_THREADS
-    pieces(data, (uint64_t)size, (uint64_t)host.piece, number, out, team, (uint32_t)threads);
+    pieces(data, (uint64_t)size, (uint64_t)host.piece, 0, out, team, (uint32_t)threads);
     Py_END_ALLOW_THREADS
-    PyObject *found = digest_of(parts, seed);
-    Py_DECREF(parts);
+    return parts;
+}
+
+/* The digests of the pieces are kept in `known`, where there is one: views of other shapes need them too. */
+static PyObject *digest_large(unsigned long long address, long long size, PyObject *seed, PyObject *known) {
+    PyObject *at = known ? Py_BuildValue("(KL)", address, size) : NULL, *parts = NULL, *found = NULL;
+    if (known && !at) return NULL;
+    if (at && (parts = PyDict_GetItemWithError(known, at)))
+        Py_INCREF(parts);
+    else if (!PyErr_Occurred() && (parts = digests_of_pieces((void *)(uintptr_t)address, size)) && at &&
+             PyDict_SetItem(known, at, parts))
+        Py_CLEAR(parts);
+    if (parts) found = digest_of(parts, seed);
+    Py_XDECREF(parts);
+    Py_XDECREF(at);
     return found;
 }
 
-PyObject *dense(PyObject *tensor, PyObject *key) {
+PyObject *dense(PyObject *tensor, PyObject *key, PyObject *known) {
     PyObject *found = NULL, *seed = seed_of(PyTuple_GET_ITEM(key, 2), PyTuple_GET_ITEM(key, 1));
     if (!seed) return NULL;
     long long size = number_of(&of.nbytes, tensor), address = size == -1 ? -1 : number_of(&of.data_ptr, tensor);
     if (PyErr_Occurred()) goto done;
     if (size >= host.large) {
-        found = host.digest_pieces ? digest_large((void *)(uintptr_t)address, size, seed)
+        found = host.digest_pieces ? digest_large((unsigned long long)address, size, seed, known)
                                    : PyObject_CallFunctionObjArgs(host.dense_digest, tensor, seed, NULL);
         goto done;
     }
@@ -209,7 +221,7 @@ PyObject *digest(PyObject *module, PyObject *tensor) {
     if (usual > 0) usual = is_dense(tensor);
     if (usual < 0) return NULL;
     if (!usual) return PyObject_CallOneArg(host.digest, tensor);
-    PyObject *key = geometry(tensor), *found = key ? dense(tensor, key) : NULL;
+    PyObject *key = geometry(tensor), *found = key ? dense(tensor, key, NULL) : NULL;
     Py_XDECREF(key);
     return found;
 }

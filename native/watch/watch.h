@@ -71,7 +71,8 @@ PyObject *weak_reference(PyObject *storage);
 PyObject *geometry(PyObject *tensor); /* (offset, shape, dtype) */
 PyObject *strided_geometry(PyObject *tensor); /* (offset, shape, stride, dtype) */
 int fills(PyObject *tensor, PyObject *storage); /* is it all of its memory? */
-PyObject *dense(PyObject *tensor, PyObject *geometry); /* 16 bytes: the digest of a dense tensor on the CPU */
+/* 16 bytes: the digest of a dense tensor on the CPU. `known`, or NULL, keeps those of the pieces of a large one. */
+PyObject *dense(PyObject *tensor, PyObject *geometry, PyObject *known);
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
 void digest_alone(void); /* from now on (in a forked child) no threads are borrowed */
 

@@ -36,24 +36,29 @@ def buffer_class(size: int) -> Any:
 
 
 def digest_of_pieces(address: int, size: int, seed: int) -> bytes:
-    """XXH3-128 over the XXH3-128 digests of the pieces, all with `seed`; 16 bytes. `size` is at least `LARGE`."""
+    """XXH3-128 with `seed` over the XXH3-128 of the pieces; 16 bytes. `size` is at least `LARGE`."""
+    return xxh3_128_digest(digests_of_pieces(address, size), seed)
+
+
+def digests_of_pieces(address: int, size: int) -> bytes:
+    """16 bytes for each piece. They do not depend on the seed: any view of the same memory may use them again."""
     if _native is None:
-        return slow_digest_of_pieces(address, size, seed)
+        return slow_digests_of_pieces(address, size)
     out = buffer_class(size // PIECE * 16)()
     team, threads = _team()
-    _native(address, size, PIECE, seed, out, team, threads)
-    return xxh3_128_digest(out, seed)
+    _native(address, size, PIECE, 0, out, team, threads)
+    return bytes(out)
 
 
-def slow_digest_of_pieces(address: int, size: int, seed: int) -> bytes:
+def slow_digests_of_pieces(address: int, size: int) -> bytes:
     """The same, by the xxhash package alone."""
     starts = range(0, size - PIECE + 1, PIECE)
     ends = [*starts[1:], size]
     parts = [
-        xxh3_128_digest(buffer_class(end - start).from_address(address + start), seed)
+        xxh3_128_digest(buffer_class(end - start).from_address(address + start))
         for start, end in zip(starts, ends, strict=True)
     ]
-    return xxh3_128_digest(b"".join(parts), seed)
+    return b"".join(parts)
 
 
 class Running:
@@ -64,7 +69,7 @@ class Running:
         self._last = max(size // PIECE - 1, 0)
         """Number of the last piece, which has no end; small memory is one piece, digested as it is."""
         self._digests: list[bytes] = []
-        self._piece = xxh3_128(seed=seed)
+        self._piece = xxh3_128(seed=0 if self._last else seed)
         self._room = PIECE
 
     def update(self, part: memoryview) -> None:
@@ -78,7 +83,7 @@ class Running:
 
     def _end_piece(self) -> None:
         self._digests.append(self._piece.digest())
-        self._piece, self._room = xxh3_128(seed=self._seed), PIECE
+        self._piece, self._room = xxh3_128(), PIECE
 
     def digest(self) -> bytes:
         if self._last == 0:

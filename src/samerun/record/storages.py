@@ -13,6 +13,7 @@ from typing import Any
 from xxhash import xxh3_128_digest
 
 from samerun.record import digest as d
+from samerun.record.pieces import LARGE, digests_of_pieces
 
 SMALL_BYTES = 1 << 18
 """Memory that may change behind torch's back is digested at every use up to this size."""
@@ -27,7 +28,8 @@ class Storage:
         self.weak = weak
         self.cpu = cpu
         self.known: dict[Any, bytes] = {}
-        """Geometry (offset, shape, dtype) of a contiguous view -> its digest."""
+        """Geometry (offset, shape, dtype) of a contiguous view -> its digest; (address, bytes) of one that is large ->
+        the digests of its pieces, which views of other shapes share."""
         self.content: bytes | None = None
         """Stands for all of the memory; None when unknown."""
         self.ours = ours
@@ -160,8 +162,8 @@ class Storages:
     def written(self, tensor: Any, entry: Storage, thread: int) -> bytes:
         """Note and return the digest of a tensor that an operator wrote into."""
         plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
-        found = dense(tensor, entry) if plain else d.digest(tensor)
         entry.known.clear()
+        found = dense(tensor, entry) if plain else d.digest(tensor)
         entry.writer = thread
         whole = tensor.nbytes == tensor.untyped_storage().nbytes()
         key: tuple[Any, ...] = (tensor.storage_offset(), tensor.shape, tensor.dtype)
@@ -179,6 +181,13 @@ class Storages:
 
 def dense(tensor: Any, entry: Storage) -> bytes:
     """Digest of a contiguous tensor that is no lazy conjugate or negative; quick on the CPU."""
-    if entry.cpu:
-        return d.dense_digest(tensor, d.shape_seed(tensor.dtype, tensor.shape))
-    return d.digest(tensor)
+    if not entry.cpu:
+        return d.digest(tensor)
+    seed, size = d.shape_seed(tensor.dtype, tensor.shape), tensor.nbytes
+    if size < LARGE or not entry.ours:
+        return d.dense_digest(tensor, seed)
+    at = (tensor.data_ptr(), size)
+    pieces = entry.known.get(at)
+    if pieces is None:
+        pieces = entry.known[at] = digests_of_pieces(*at)
+    return xxh3_128_digest(pieces, seed)
