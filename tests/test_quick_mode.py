@@ -167,6 +167,33 @@ def test_of_many_kinds_of_operators(tmp_path: Path) -> None:
         assert flags & flag, "the program was to have operators of every kind"
 
 
+SCALARS = """
+import math
+import torch
+
+x = torch.arange(800.0)
+for value in (0, -1, 2**62, -2**63, 1.5, -0.0, 0.1, 1e-45, 1e300, 5e-324, math.inf, -math.inf, math.nan):
+    x.mul(value)
+x.mul(True), x.mul(False), x.mul(3j)
+x.clamp(None, 0.5), x.clamp(-0.0), x.add(1, alpha=2.5)
+x.to(torch.float64), x.to(torch.bfloat16, copy=True), x.sum(dtype=torch.float64)
+torch.div(x, 3, rounding_mode="trunc"), x.clone(memory_format=torch.contiguous_format)
+torch.nn.functional.gelu(x, approximate="tanh"), torch.roll(x, [-1]), x.view(2, 400).sum([0, 1], True)
+x.view([1] * 30 + [800]).mul(2)
+x.view(800, 1).expand(800, 3).contiguous()
+for pieces in ([2] * 400, [1] * 800):  # more than the quick way has room for
+    torch.cat(torch.split_with_sizes(x, pieces))
+    torch.split_with_sizes_copy(x, pieces)
+torch.full((2,), 7, dtype=torch.int8), torch.arange(3, 9, 2), torch.linspace(0, 1, 5)
+"""
+
+
+def test_of_many_kinds_of_scalars(tmp_path: Path) -> None:
+    found = both(SCALARS, tmp_path)
+    assert bodies(found["slow"]) == bodies(found["quick"])
+    assert len(found["quick"].operators()) > 30
+
+
 def test_of_random_moves(tmp_path: Path) -> None:
     """That the slow way believes what is there is tested in test_storages.py."""
     found = both(HERE / "programs" / "storage_play.py", tmp_path, "0", "5")

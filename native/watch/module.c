@@ -24,6 +24,7 @@ static const struct {
     OBJECT(kinds), OBJECT(kind_of), OBJECT(user_kind),
     NUMBER(node_ring), NUMBER(phase_forward), NUMBER(phase_backward), NUMBER(phase_optimizer), NUMBER(phase_between),
     NUMBER(event_operator), NUMBER(flag_foreign_write), NUMBER(flag_no_inputs), NUMBER(large), NUMBER(piece),
+    NUMBER(small), NUMBER(flush_events),
     ADDRESS(digest_pieces), ADDRESS(team), ADDRESS(main_thread),
 };
 
@@ -33,7 +34,7 @@ static const struct {
 } texts[] = {
     {"stopped", &names.stopped}, {"recording", &names.recording}, {"writer", &names.writer}, {"open", &names.open},
     {"of", &names.of}, {"value", &names.value}, {"made", &names.made}, {"written", &names.written},
-    {"purge", &names.purge}, {"_purge_at", &names.purge_at}, {"append", &names.append}, {"string", &names.string},
+    {"purge", &names.purge}, {"_purge_at", &names.purge_at}, {"append", &names.append}, {"_pending", &names.pending}, {"string", &names.string},
     {"place", &names.place}, {"_sequence_nr", &names.sequence_nr}, {"_after", &names.after}, {"entry", &names.entry},
     {"co_filename", &names.co_filename}, {"_failed", &names.failed},
 };
@@ -62,6 +63,29 @@ static PyObject *setup(PyObject *module, PyObject *given) {
     Py_RETURN_NONE;
 }
 
+/* torch asks in Python, before every call of a mode, whether somebody registered a rule for this operator and this
+ * kind of mode: three functions with cold caches each time. For our kind the answer is no. */
+static PyObject *our_mode, *find_rule;
+
+static PyObject *rule(PyObject *module, PyObject *const *given, Py_ssize_t count) {
+    (void)module;
+    if (count == 2 && given[1] == our_mode) Py_RETURN_NONE;
+    if (!find_rule) return PyErr_SetString(PyExc_RuntimeError, "no_rules comes first"), NULL;
+    return PyObject_Vectorcall(find_rule, given, (size_t)count, NULL);
+}
+
+/* no_rules(kind, otherwise): from now on `rule` says no for this kind of mode and asks `otherwise` for the others. */
+static PyObject *no_rules(PyObject *module, PyObject *args) {
+    PyObject *kind, *otherwise;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OO", &kind, &otherwise)) return NULL;
+    Py_INCREF(kind);
+    Py_INCREF(otherwise);
+    Py_XSETREF(our_mode, kind);
+    Py_XSETREF(find_rule, otherwise);
+    Py_RETURN_NONE;
+}
+
 static PyObject *alone(PyObject *module, PyObject *none) {
     (void)module, (void)none;
     digest_alone();
@@ -71,6 +95,7 @@ static PyObject *alone(PyObject *module, PyObject *none) {
 /* --- Watcher ----------------------------------------------------------------------------------------- */
 #define FIELDS(do_it) \
     do_it(recorder) do_it(state) do_it(storages) do_it(entries) do_it(operators) do_it(places) do_it(slow)
+#define KEPT(do_it) FIELDS(do_it) do_it(writer) do_it(pending) do_it(push)
 
 static PyObject *attach(PyObject *self, PyObject *args) {
     watcher_t *w = (watcher_t *)self;
@@ -90,14 +115,14 @@ static int watcher_traverse(PyObject *self, visitproc visit, void *arg) {
     watcher_t *w = (watcher_t *)self;
     Py_VISIT(Py_TYPE(self));
 #define VISIT(name) Py_VISIT(w->name);
-    FIELDS(VISIT)
+    KEPT(VISIT)
     return 0;
 }
 
 static int watcher_clear(PyObject *self) {
     watcher_t *w = (watcher_t *)self;
 #define CLEAR(name) Py_CLEAR(w->name);
-    FIELDS(CLEAR)
+    KEPT(CLEAR)
     return 0;
 }
 
@@ -130,6 +155,8 @@ static PyType_Spec watcher_spec = {
 static PyMethodDef methods[] = {
     {"setup", setup, METH_O, "Take what the quick way needs to know; once."},
     {"digest", digest, METH_O, "The digest of a tensor, as `samerun.record.digest.digest` gives it."},
+    {"no_rules", no_rules, METH_VARARGS, "no_rules(kind, otherwise): what `rule` answers."},
+    {"rule", (PyCFunction)(void (*)(void))rule, METH_FASTCALL, "In the place of torch's find_torch_dispatch_rule."},
     {"alone", alone, METH_NOARGS, "Borrow no threads from now on."},
     {NULL, NULL, 0, NULL},
 };

@@ -9,7 +9,7 @@ enum { MOST_TENSORS = 128 };
 typedef struct {
     PyObject *tensors[MOST_TENSORS], *entries[MOST_TENSORS]; /* borrowed; owned */
     Py_ssize_t count;
-    PyObject *others; /* a list, or NULL while there are none */
+    scalars_t others;
     PyObject *written; /* the record of the memory that is written into, borrowed from `entries` */
     long flags, place;
     uint64_t inputs;
@@ -20,14 +20,11 @@ enum { FAILED = -1, DONE = 0, UNUSUAL = 1 };
 
 static void clear(event_t *event) {
     for (Py_ssize_t i = 0; i < event->count; i++) Py_XDECREF(event->entries[i]);
-    Py_CLEAR(event->others);
     event->count = 0;
 }
 
-static int other(event_t *event, PyObject *item) {
-    if (!event->others && !(event->others = PyList_New(0))) return FAILED;
-    return PyList_Append(event->others, item) ? FAILED : DONE;
-}
+/* What the functions of `scalars.c` answer, in our words. */
+static int as_result(int added) { return added < 0 ? FAILED : added ? DONE : UNUSUAL; }
 
 /* `operator.flatten` of one argument. */
 static int flatten(event_t *event, PyObject *item) {
@@ -38,22 +35,22 @@ static int flatten(event_t *event, PyObject *item) {
         return DONE;
     }
     if (item == Py_None || PyBool_Check(item) || PyLong_CheckExact(item) || PyFloat_CheckExact(item))
-        return other(event, item);
+        return as_result(scalars_add(&event->others, item));
     if (PyList_CheckExact(item) || PyTuple_CheckExact(item)) {
         Py_ssize_t length = PySequence_Fast_GET_SIZE(item);
-        PyObject *number = PyLong_FromSsize_t(length);
-        int result = number ? other(event, number) : FAILED;
-        Py_XDECREF(number);
+        int result = as_result(scalars_add_number(&event->others, (long)length));
         for (Py_ssize_t i = 0; i < length && !result; i++) result = flatten(event, PySequence_Fast_GET_ITEM(item, i));
         return result;
     }
-    if (!event->others && !(event->others = PyList_New(0))) return FAILED;
-    PyObject *tensors = PyList_New(0), *items = PyTuple_Pack(1, item), *done = NULL;
-    if (tensors && items)
-        done = PyObject_CallFunctionObjArgs(host.flatten, items, host.Tensor, tensors, event->others, NULL);
+    PyObject *tensors = PyList_New(0), *others = PyList_New(0), *items = PyTuple_Pack(1, item), *done = NULL;
+    if (tensors && others && items)
+        done = PyObject_CallFunctionObjArgs(host.flatten, items, host.Tensor, tensors, others, NULL);
     int result = !done ? FAILED : PyList_GET_SIZE(tensors) ? UNUSUAL : DONE; /* a subclass, or tensors in a dict */
+    for (Py_ssize_t i = 0; !result && i < PyList_GET_SIZE(others); i++)
+        result = as_result(scalars_add(&event->others, PyList_GET_ITEM(others, i)));
     Py_XDECREF(done);
     Py_XDECREF(tensors);
+    Py_XDECREF(others);
     Py_XDECREF(items);
     return result;
 }
@@ -115,10 +112,10 @@ static int before(watcher_t *w, PyObject *operator, event_t *event, PyObject *ar
     if (!event->count) event->flags |= host.flag_no_inputs;
     int failed = hash(joined, &event->inputs);
     Py_DECREF(joined);
-    if (!failed && event->others) {
+    if (!failed) {
         uint64_t scalars = 0;
-        PyObject *text = repr_of(event->others);
-        failed = !text || hash(text, &scalars);
+        PyObject *text = scalars_text(&event->others);
+        failed = !text || (text != Py_None && hash(text, &scalars));
         event->scalars = (uint32_t)scalars;
         Py_XDECREF(text);
     }
@@ -127,6 +124,25 @@ static int before(watcher_t *w, PyObject *operator, event_t *event, PyObject *ar
 
 static void little(unsigned char *out, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) out[i] = (unsigned char)(value >> (8 * i));
+}
+
+/* `TraceWriter.append`, which is called only where it will write: the others go straight to its deque. */
+static int append(watcher_t *w, PyObject *writer, PyObject *packed) {
+    if (w->writer != writer) {
+        PyObject *pending = PyObject_GetAttr(writer, names.pending);
+        PyObject *push = pending ? PyObject_GetAttr(pending, names.append) : NULL;
+        if (!push) return Py_XDECREF(pending), -1;
+        Py_INCREF(writer);
+        Py_XSETREF(w->writer, writer);
+        Py_XSETREF(w->pending, pending);
+        Py_XSETREF(w->push, push);
+    }
+    Py_ssize_t waiting = PySequence_Size(w->pending);
+    if (waiting < 0) return -1;
+    PyObject *done = waiting + 1 < host.flush_events ? PyObject_CallOneArg(w->push, packed)
+                                                     : PyObject_CallMethodOneArg(writer, names.append, packed);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
 }
 
 /* Write the event as `format.EVENT` packs it. */
@@ -152,10 +168,9 @@ static int write_event(watcher_t *w, PyObject *writer, PyObject *operator, event
     little(out + 12, event->scalars, 4);
     little(out + 16, event->inputs, 8);
     memcpy(out + 24, PyBytes_AS_STRING(digest), 16);
-    PyObject *done = PyObject_CallMethodOneArg(writer, names.append, packed);
+    int failed = append(w, writer, packed);
     Py_DECREF(packed);
-    Py_XDECREF(done);
-    return done ? 0 : -1;
+    return failed;
 }
 
 /* The digest of a tuple or list of fresh tensors and None; NULL without an error where it is something else. */
@@ -285,7 +300,8 @@ PyObject *dispatch(PyObject *self, PyObject *const *given, Py_ssize_t count) {
         return PyObject_Call(call, args, kwargs);
     }
     event.count = 0;
-    event.others = event.written = NULL;
+    event.written = NULL;
+    scalars_begin(&event.others);
     event.scalars = 0;
     PyObject *out = NULL;
     int result = look(w, &event, args, kwargs);

@@ -137,6 +137,11 @@ int fills(PyObject *tensor, PyObject *storage) {
     return PyErr_Occurred() ? -1 : size == whole;
 }
 
+int is_small(PyObject *tensor) {
+    long long size = number_of(&of.nbytes, tensor);
+    return size == -1 && PyErr_Occurred() ? -1 : size <= host.small;
+}
+
 /* The seed that stands for dtype and shape: `digest.shape_seed`, of which `host.seeds` is the memory. */
 static PyObject *seed_of(PyObject *dtype, PyObject *shape) {
     PyObject *key = PyTuple_Pack(2, dtype, shape);

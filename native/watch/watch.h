@@ -21,7 +21,7 @@ typedef struct {
     PyObject *graph_task, *next_sequence, *current_node, *grad_enabled, *get_num_threads;
     PyObject *kinds, *kind_of, *user_kind;
     long node_ring, phase_forward, phase_backward, phase_optimizer, phase_between, event_operator;
-    long flag_foreign_write, flag_no_inputs, large, piece;
+    long flag_foreign_write, flag_no_inputs, large, piece, small, flush_events;
     uint64_t digest_pieces, team, main_thread; /* addresses of C functions, 0 where there are none; a number */
 } host_t;
 extern host_t host;
@@ -29,7 +29,7 @@ extern host_t host;
 /* Interned names of attributes and methods. */
 typedef struct {
     PyObject *stopped, *recording, *writer, *open, *of, *value, *made, *written, *purge, *purge_at;
-    PyObject *append, *string, *place, *sequence_nr, *after, *entry, *co_filename, *failed;
+    PyObject *append, *pending, *string, *place, *sequence_nr, *after, *entry, *co_filename, *failed;
 } names_t;
 extern names_t names;
 
@@ -71,6 +71,7 @@ PyObject *weak_reference(PyObject *storage);
 PyObject *geometry(PyObject *tensor); /* (offset, shape, dtype) */
 PyObject *strided_geometry(PyObject *tensor); /* (offset, shape, stride, dtype) */
 int fills(PyObject *tensor, PyObject *storage); /* is it all of its memory? */
+int is_small(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
 /* 16 bytes: the digest of a dense tensor on the CPU. `known`, or NULL, keeps those of the pieces of a large one. */
 PyObject *dense(PyObject *tensor, PyObject *geometry, PyObject *known);
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
@@ -81,11 +82,22 @@ typedef struct {
     PyObject_HEAD
     PyObject *recorder, *state, *storages, *entries, *operators, *places;
     PyObject *slow; /* `OperatorMode.__torch_dispatch__`, bound: does everything */
+    PyObject *writer, *pending, *push; /* the writer that events went to last, its deque, and `append` of that */
 } watcher_t;
 PyObject *entry_of(watcher_t *w, PyObject *tensor);
 PyObject *value_of(watcher_t *w, PyObject *tensor, PyObject *entry);
 PyObject *result_of(watcher_t *w, PyObject *tensor);
 PyObject *written_to(watcher_t *w, PyObject *tensor, PyObject *entry);
+
+/* --- scalars (scalars.c) ----------------------------------------------------------------------------- */
+typedef struct {
+    char text[1024];
+    size_t length;
+} scalars_t;
+void scalars_begin(scalars_t *scalars);
+int scalars_add(scalars_t *scalars, PyObject *item); /* 0: there are too many */
+int scalars_add_number(scalars_t *scalars, long value);
+PyObject *scalars_text(scalars_t *scalars); /* bytes; None where there are none */
 
 /* --- where (place.c) --------------------------------------------------------------------------------- */
 PyObject *writer_of(watcher_t *w); /* None where recording is over */

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -22,9 +23,9 @@ from samerun.record.nodes import NODE_RING
 from samerun.record.operator import Operator, flatten
 from samerun.record.operator_mode import OperatorMode, OperatorTable, _odd_dtypes, isolating
 from samerun.record.recorder import Recorder, ThreadState
-from samerun.record.storages import Storage, Storages
+from samerun.record.storages import SMALL_BYTES, Storage, Storages
 from samerun.record.uncompiled import leave_alone
-from samerun.record.writer import TraceWriter
+from samerun.record.writer import FLUSH_EVENTS, TraceWriter
 
 _watch: Any
 try:
@@ -64,6 +65,11 @@ def quick_mode() -> type[OperatorMode] | None:
 
         __torch_dispatch__ = _watch.Watcher.dispatch
 
+    registry: Any = sys.modules.get("torch._library.simple_registry")
+    find_rule = getattr(registry, "find_torch_dispatch_rule", None)
+    if find_rule is not None:  # torch looks it up once, when the first mode is called
+        _watch.no_rules(QuickMode, find_rule)
+        registry.find_torch_dispatch_rule = _watch.rule
     return QuickMode
 
 
@@ -112,6 +118,8 @@ def host() -> SimpleNamespace:
         flag_no_inputs=f.NO_INPUTS,
         large=pieces.LARGE,
         piece=pieces.PIECE,
+        small=SMALL_BYTES,
+        flush_events=FLUSH_EVENTS,
         digest_pieces=digest_pieces,
         team=team,
         main_thread=threading.main_thread().ident,
