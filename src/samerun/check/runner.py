@@ -78,10 +78,27 @@ class Runner:
         self.time_limit = time_limit
         self.progress = progress
         self.forks = Forks(folder)
+        self._made = 0
 
     def close(self) -> None:
         """End the processes that runs were forked from."""
         self.forks.close()
+        shutil.rmtree(self.folder / "now", ignore_errors=True)
+
+    def _alike(self, folder: Path) -> Path:
+        """Another path to a run's folder, as long as that of every other run; the folder itself without links.
+
+        The program is told where to record. A longer path there moves objects in memory, and with them the order of
+        whatever the program hashes by address: runs would differ by their names.
+        """
+        self._made += 1
+        link = self.folder / "now" / f"{self._made:06d}"
+        try:
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(os.path.relpath(folder, link.parent), target_is_directory=True)
+        except (OSError, NotImplementedError):
+            return folder
+        return link
 
     def run(self, plan: Plan, name: str, vary: tuple[str, ...] = (), among_forks: bool = False) -> Run:
         """Run to the end, to the time limit or to Ctrl-C; leaves no process of the run behind in any case.
@@ -103,17 +120,18 @@ class Runner:
         folder = self.folder / name
         try:
             folder.mkdir(parents=True)
+            shown = self._alike(folder)
             here = Path.cwd()
             where = folder / "copy" / here.name if plan.copied else here
             moved = (str(where), str(here)) if plan.copied else None
-            plan = plan.with_watch(folder=str(folder), moved=moved, imports=not fork and self.forks.wants_note(plan))
+            plan = plan.with_watch(folder=str(shown), moved=moved, imports=not fork and self.forks.wants_note(plan))
             if plan.copied:
                 copy_folder(here, where, (*plan.without, str(self.folder)))
                 plan = plan.with_environment(PWD=str(where))
             if plan.other_home:
                 make_home(folder / "home" / "other")
                 plan = plan.with_environment(HOME=str(folder / "home" / "other"))
-            config = folder / "watch.json"
+            config = shown / "watch.json"
             config.write_text(plan.watch.to_json(), encoding="utf-8")
         except OSError as error:
             raise SamerunError(
@@ -144,6 +162,8 @@ class Runner:
                 kill_all(str(config))
                 for given in ("copy", "home"):
                     shutil.rmtree(folder / given, ignore_errors=True)
+                if shown != folder:
+                    shown.unlink(missing_ok=True)
         seconds = time.monotonic() - begin
         code = -9 if process.returncode is None else process.returncode  # what cannot be killed is waited for no longer
         if fork and self.forks.misfit(folder, timed_out or code != 0):
