@@ -58,6 +58,9 @@ typedef struct {
     /* The terms of a sum (sums.h); out may be x. */
     void (*terms32)(int term, const float *x, float center, float *out, int64_t n);
     void (*terms64)(int term, const double *x, double center, double *out, int64_t n);
+    /* TERM_X, TERM_SQUARE or TERM_SQUARE_FROM_CENTER of n values, a multiple of SUM_LANES, added to lanes[SUM_LANES] */
+    void (*add_run32)(int term, const float *x, float center, int64_t n, float *lanes);
+    void (*add_run64)(int term, const double *x, double center, int64_t n, double *lanes);
     /* `rows` rows of terms, row r at x + offset[r], added to lanes[r % SUM_LANES][columns] ... */
     void (*add_rows32)(int term, const float *x, const int64_t *offset, int64_t rows, int64_t columns,
                        const float *center, float *lanes);

@@ -29,6 +29,10 @@ static void add_dimension(dims_t *dims, int64_t size, int64_t stride) {
 /* Where element `index` (row-major) lies. `run`: how many follow it with the same stride, itself included. */
 static int64_t offset_of(const dims_t *dims, int64_t index, int64_t *run, int64_t *stride) {
     int64_t offset = 0;
+    if (dims->n == 1) { /* without divisions, which take as long as a short row */
+        *run = dims->size[0] - index, *stride = dims->stride[0];
+        return index * dims->stride[0];
+    }
     *run = 1, *stride = 1;
     for (int d = dims->n - 1; d >= 0; d--) {
         int64_t at = index % dims->size[d];

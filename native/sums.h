@@ -16,6 +16,12 @@ int samerun_sum32(int term, const float *x, const float *center, float *out, int
 int samerun_sum64(int term, const double *x, const double *center, double *out, int ndim, const int64_t *size,
                   const int64_t *stride, uint64_t reduced);
 
+/* The same for each of `rows` rows of n values that lie side by side, and the results divided by `by` rounded to their
+ * type, unless that is 1. */
+int samerun_row_sums32(int term, const float *x, const float *center, float *out, int64_t rows, int64_t n, double by);
+int samerun_row_sums64(int term, const double *x, const double *center, double *out, int64_t rows, int64_t n,
+                       double by);
+
 /* Running sums (or products) in ascending order along the middle of [outer, n, inner]. */
 void samerun_cumulate32(int product, const float *x, float *out, int64_t outer, int64_t n, int64_t inner);
 void samerun_cumulate64(int product, const double *x, double *out, int64_t outer, int64_t n, int64_t inner);

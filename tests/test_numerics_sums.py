@@ -79,6 +79,8 @@ SHAPES: list[tuple[torch.Tensor, str]] = [
     (values(6, 7, 140), "many columns"),
     (values(2, 4500, 11), "long columns"),
     (values(3, 4, 64, 65).permute(0, 2, 3, 1), "channels last"),
+    (values(5, 3, 32 * 98, special=True), "runs of whole lanes"),
+    (values(9, 2, 1100)[:, :, 6:1030], "runs that lie apart"),
 ]
 
 

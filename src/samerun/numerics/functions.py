@@ -16,6 +16,8 @@ NAMES: tuple[str, ...] = (
 )
 """In the order of their numbers in the library (native/functions/finish.h)."""
 
+_NUMBERS = {name: number for number, name in enumerate(NAMES)}
+
 PAIR_NAMES = ("pow", "atan2", "hypot")
 
 _pair_function = library.function("samerun_pair_function", "vipppl")
@@ -30,7 +32,7 @@ def unary(name: str, x: torch.Tensor) -> torch.Tensor:
     wide = dense(x, compute_type(name, x, types=(torch.float32,)))
     if library.computes(x):
         out = torch.empty_like(wide)
-        _function.on(wide)(NAMES.index(name), wide.data_ptr(), out.data_ptr(), wide.numel())
+        _function.on(wide)(_NUMBERS[name], wide.data_ptr(), out.data_ptr(), wide.numel())
     else:
         out = by_reference(lambda given: reference.unary(name, given), wide)
     return out if x.dtype == out.dtype else out.to(x.dtype)

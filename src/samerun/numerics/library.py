@@ -77,6 +77,17 @@ class Entry:
         self._found: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
+        return self._ready()(*arguments)
+
+    def on(self, x: Any) -> Callable[..., Any]:
+        """The function for memory of x's device, to be called at once: it has as many threads as torch has now."""
+        if x.is_cpu:
+            return self._ready()
+        from samerun.numerics.cuda.entries import ENTRIES
+
+        return partial(ENTRIES[self.name], x.device)
+
+    def _ready(self) -> Callable[..., Any]:
         found = self._found
         if found is None:
             found = getattr(_library, self.name)
@@ -84,15 +95,7 @@ class Entry:
             found.argtypes = [_TYPES[letter] for letter in self.signature[1:]]
             self._found = found
         follow_torch()
-        return found(*arguments)
-
-    def on(self, x: Any) -> Callable[..., Any]:
-        """The function for memory of x's device."""
-        if not elsewhere(x):
-            return self
-        from samerun.numerics.cuda.entries import ENTRIES
-
-        return partial(ENTRIES[self.name], x.device)
+        return found  # type: ignore[no-any-return]
 
 
 def function(name: str, signature: str) -> Entry:
@@ -111,7 +114,7 @@ def elsewhere(x: Any) -> bool:
 
 def computes(x: Any) -> bool:
     """Whether kernels, and not the reference, compute on this tensor."""
-    return available() or elsewhere(x)
+    return not x.is_cpu or (_library is not None and not _by_reference)
 
 
 def follow_torch() -> None:

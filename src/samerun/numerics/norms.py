@@ -19,6 +19,7 @@ from samerun.numerics.tensors import compute_type, dense
 
 Optional = torch.Tensor | None
 
+_FLOAT32 = (torch.float32,)
 _norm = library.function("samerun_norm", "vifppppppllll")
 _norm_backward = library.function("samerun_norm_backward", "vipppppppllll")
 _norm_backward_with_weight = library.function("samerun_norm_backward_with_weight", "iippppppppll")
@@ -44,19 +45,23 @@ def _rows(
     bias: Optional,
     eps: float,
     rms: bool,
-    count: int,
+    stats: Sequence[int],
     n: int,
     groups: int = 1,
     inner: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """x dense: `count` rows of n values. Value j of row i has weight number (i % groups * n + j) / inner."""
-    inner = max(inner, 1)
+    """x dense: rows of n values, as many as `stats`, the shape of the other two results, has places.
+
+    Value j of row i has weight number (i % groups * n + j) / inner.
+    """
+    count, inner = math.prod(stats), max(inner, 1)
     if not library.computes(x):
         given = x.reshape(count, n).numpy()
         weights, biases = _spread(weight, count, n, groups, inner), _spread(bias, count, n, groups, inner)
         y, mean, r = (torch.from_numpy(each) for each in reference.normalised(rms, eps, given, weights, biases))
-        return y.reshape(x.shape), mean, r
-    out, mean, r = torch.empty_like(x), x.new_empty(count), x.new_empty(count)
+        return y.reshape(x.shape), mean.reshape(stats), r.reshape(stats)
+    out, mean = torch.empty_like(x), x.new_empty(stats)
+    r = torch.empty_like(mean)
     _norm.on(x)(rms, eps, x.data_ptr(), _where(weight), _where(bias), out.data_ptr(), mean.data_ptr(), r.data_ptr(),
           count, n, groups, inner)  # fmt: skip
     return out, mean, r
@@ -83,13 +88,13 @@ def _rows_backward(
 
 
 def _wide(operator: str, x: torch.Tensor, *others: Optional) -> list[Optional]:
-    dtype = compute_type(operator, x, types=(torch.float32,))
-    return [None if each is None else dense(each, dtype) for each in (x, *others)]
+    dtype = compute_type(operator, x, types=_FLOAT32)
+    return [dense(x, dtype), *[None if each is None else dense(each, dtype) for each in others]]
 
 
-def _count(x: torch.Tensor, shape: Sequence[int]) -> int:
-    """How many rows there are in front of the normalised dimensions."""
-    return math.prod(x.shape[: x.ndim - len(shape)])
+def _stats(x: torch.Tensor, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of x with the normalised dimensions as ones."""
+    return (*x.shape[: x.ndim - len(shape)], *[1] * len(shape))
 
 
 def layer_norm(
@@ -101,9 +106,8 @@ def layer_norm(
     """
     wide, w, b = _wide("layer_norm", x, weight, bias)
     assert wide is not None
-    y, mean, r = _rows(wide, w, b, eps, False, _count(x, shape), math.prod(shape))
-    stats = [*x.shape[: x.ndim - len(shape)], *[1] * len(shape)]
-    return y.to(x.dtype), mean.reshape(stats), r.reshape(stats)
+    y, mean, r = _rows(wide, w, b, eps, False, _stats(x, shape), math.prod(shape))
+    return y if y.dtype == x.dtype else y.to(x.dtype), mean, r
 
 
 def layer_norm_backward(
@@ -154,8 +158,8 @@ def rms_norm(
     """(x*r)*w with r = 1/sqrt(mean(x*x) + eps), and r in float32. eps None: that of float32, 2^-23."""
     wide, w = _wide("rms_norm", x, weight)
     assert wide is not None
-    y, _, r = _rows(wide, w, None, 2.0**-23 if eps is None else eps, True, _count(x, shape), math.prod(shape))
-    return y.to(x.dtype), r.reshape([*x.shape[: x.ndim - len(shape)], *[1] * len(shape)])
+    y, _, r = _rows(wide, w, None, 2.0**-23 if eps is None else eps, True, _stats(x, shape), math.prod(shape))
+    return y.to(x.dtype), r
 
 
 def rms_norm_backward(
@@ -174,8 +178,9 @@ def group_norm(
     wide, w, b = _wide("group_norm", x, weight, bias)
     assert wide is not None
     inner = math.prod(x.shape[2:])
-    y, mean, r = _rows(wide, w, b, eps, False, x.shape[0] * groups, x.shape[1] // groups * inner, groups, inner)
-    return y.to(x.dtype), mean.reshape(-1, groups), r.reshape(-1, groups)
+    stats = (x.shape[0], groups)
+    y, mean, r = _rows(wide, w, b, eps, False, stats, x.shape[1] // groups * inner, groups, inner)
+    return y.to(x.dtype), mean, r
 
 
 def group_norm_backward(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from struct import pack
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
         return wide.to(a.dtype)
     *batch, m, k = a.shape
     n = b.shape[-1]
-    out = torch.empty((*batch, m, n), dtype=a.dtype, device=a.device)
+    out = a.new_empty((*batch, m, n))
     if not library.computes(a):
         return _by_reference(out, a, b, bias)
     if len(batch) > 1:
@@ -51,13 +52,13 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
         dims = (flat.shape[0], m, n, k, *sa, *sb, m * n, n, 1, *sc)
     else:
         dims = (1, m, n, k, 0, *sa, 0, *sb, 0, n, 1, 0, *sc)
-    numbers = (ctypes.c_int64 * 16)(*dims)
-    _check(
-        _matmul.on(a)(
-            a.dtype is torch.float64, numbers, a.data_ptr(), b.data_ptr(), out.data_ptr(),
-            None if bias is None else bias.data_ptr(),
-        )
-    )  # fmt: skip
+    where = None if bias is None else bias.data_ptr()
+    numbers = pack("16q", *dims) if a.is_cpu else dims
+    answer = _matmul.on(a)(
+        a.dtype is torch.float64, numbers, a.data_ptr(), b.data_ptr(), out.data_ptr(), where
+    )
+    if answer:
+        _check(answer)
     return out
 
 

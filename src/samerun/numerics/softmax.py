@@ -12,33 +12,40 @@ from samerun.numerics.tensors import by_reference, compute_type, dense, dimensio
 
 NAMES = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
 
+_NUMBERS = {name: number for number, name in enumerate(NAMES)}
 _rows = library.function("samerun_rows", "vipppll")
 
 
 def rows(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
-    """One of `NAMES` on contiguous float32 [rows, n]; logsumexp makes [rows]."""
+    """One of `NAMES` on contiguous float32 [..., n]; logsumexp makes [...]."""
+    shape = x.shape
+    count, n = math.prod(shape[:-1]), shape[-1]
     if not library.computes(x):
         function = getattr(reference, name)
-        result: torch.Tensor = by_reference(function, x) if grad is None else by_reference(function, x, grad)
-        return result
-    out = x.new_empty(x.shape[0]) if name == "logsumexp" else torch.empty_like(x)
+        flat = [each.reshape(count, n) for each in (x, grad) if each is not None]
+        result: torch.Tensor = by_reference(function, *flat)
+        return result.reshape(shape[:-1] if name == "logsumexp" else shape)
+    out = x.new_empty(shape[:-1]) if name == "logsumexp" else torch.empty_like(x)
     where = 0 if grad is None else grad.data_ptr()
-    _rows.on(x)(NAMES.index(name), x.data_ptr(), where, out.data_ptr(), x.shape[0], x.shape[1])
+    _rows.on(x)(_NUMBERS[name], x.data_ptr(), where, out.data_ptr(), count, n)
     return out
 
 
 def _along(name: str, x: torch.Tensor, dim: int, grad: torch.Tensor | None = None) -> torch.Tensor:
-    given = (x,) if grad is None else (x, grad)
+    """A function of rows on x [..., n, ...], with n along `dim`."""
+    given = [x] if grad is None else [x, grad]
     dtype = compute_type(name, *given, types=(torch.float32,))
     over = (dimensions(dim, x.ndim) or [0])[0]
-    last = [dense(each.reshape(1) if each.ndim == 0 else each.movedim(over, -1), dtype) for each in given]
-    shape = last[0].shape
-    n = shape[-1]
-    flat = [each.view(-1, n) if n else each.reshape(math.prod(shape[:-1]), 0) for each in last]
-    out = rows(name, *flat, *([None] if grad is None else []))
-    if name == "logsumexp":
-        return out.view(shape[:-1] if x.ndim else ()).to(x.dtype)
-    return out.view(shape).movedim(-1, over).reshape(x.shape).to(x.dtype)
+    if x.ndim == 0:
+        given = [each.reshape(1) for each in given]
+    moved = over < x.ndim - 1
+    last = [dense(each.movedim(over, -1) if moved else each, dtype) for each in given]
+    out = rows(name, last[0], None if grad is None else last[1])
+    if name != "logsumexp" and moved:
+        out = out.movedim(-1, over)
+    if x.ndim == 0:
+        out = out.reshape(())
+    return out if out.dtype == x.dtype else out.to(x.dtype)
 
 
 def softmax(x: torch.Tensor, dim: int) -> torch.Tensor:

@@ -23,31 +23,47 @@ _sum = {
     torch.float32: library.function("samerun_sum32", "iipppippu"),
     torch.float64: library.function("samerun_sum64", "iipppippu"),
 }
+_row_sums = {
+    torch.float32: library.function("samerun_row_sums32", "iippplld"),
+    torch.float64: library.function("samerun_row_sums64", "iippplld"),
+}
 _cumulate = {
     torch.float32: library.function("samerun_cumulate32", "vipplll"),
     torch.float64: library.function("samerun_cumulate64", "vipplll"),
 }
 
 
-def tree(term: str, x: torch.Tensor, dims: list[int], center: torch.Tensor | None = None) -> torch.Tensor:
-    """The class S tree of the terms; float32 or float64. `center`: one value for each result, contiguous."""
-    kept = [dim for dim in range(x.ndim) if dim not in dims]
-    shape = [x.shape[dim] for dim in kept]
+def tree(
+    term: str, x: torch.Tensor, dims: list[int], center: torch.Tensor | None = None, by: float = 1
+) -> torch.Tensor:
+    """The class S tree of the terms, divided by `by` (rounded to the type first) unless that is 1; float32 or float64.
+
+    `center`: one value for each result, contiguous.
+    """
+    size = x.shape
+    shape = [each for dim, each in enumerate(size) if dim not in dims]
     if not library.computes(x):
-        rows = x.permute(*kept, *dims).reshape(math.prod(shape), math.prod(x.shape[dim] for dim in dims))
+        kept = [dim for dim in range(x.ndim) if dim not in dims]
+        rows = x.permute(*kept, *dims).reshape(math.prod(shape), math.prod(size[dim] for dim in dims))
         centers = None if center is None else center.reshape(-1)
         found: torch.Tensor = by_reference(lambda *given: reference.reduced(term, *given), rows, centers)
-        return found.reshape(shape)
-    out = torch.empty(shape, dtype=x.dtype, device=x.device)
+        return _divided(found.reshape(shape), by)
+    out = x.new_empty(shape)
     where = 0 if center is None else center.data_ptr()
-    layout, mask = array("q", (*x.shape, *x.stride())), 0
-    size = layout.buffer_info()[0]
-    for dim in dims:
-        mask |= 1 << dim
-    total = _sum[x.dtype].on(x)
-    if not total(_TERMS[term], x.data_ptr(), where, out.data_ptr(), x.ndim, size, size + 8 * x.ndim, mask):
+    if x.is_cpu and (not dims or dims[0] == len(shape)) and x.is_contiguous():
+        count, n = (math.prod(shape), math.prod(size[len(shape) :])) if shape else (1, x.numel())
+        done = _row_sums[x.dtype].on(x)(_TERMS[term], x.data_ptr(), where, out.data_ptr(), count, n, by)
+        by = 1
+    else:
+        layout, mask = array("q", (*size, *x.stride())), 0
+        at = layout.buffer_info()[0]
+        for dim in dims:
+            mask |= 1 << dim
+        total = _sum[x.dtype].on(x)
+        done = total(_TERMS[term], x.data_ptr(), where, out.data_ptr(), x.ndim, at, at + 8 * x.ndim, mask)
+    if not done:
         raise MemoryError(f"no memory for the block sums of {x.numel()} values")
-    return out
+    return out if by == 1 else _divided(out, by)
 
 
 def _start(operator: str, x: torch.Tensor, dims: Dims) -> tuple[torch.Tensor, list[int]]:
@@ -68,8 +84,12 @@ def _count(x: torch.Tensor, dims: list[int]) -> int:
 
 
 def _divided(result: torch.Tensor, by: float) -> torch.Tensor:
-    """One rounding; `by` is rounded to the type first. (A tensor, so that no reciprocal is multiplied.)"""
-    return result / torch.full_like(result, by)
+    """One rounding; `by` is rounded to the type first, and changes nothing if it is 1."""
+    if by == 1:
+        return result
+    if result.is_cpu:
+        return result / by
+    return result / torch.full_like(result, by)  # there a number's reciprocal would be multiplied
 
 
 def sum(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
@@ -87,7 +107,7 @@ def prod(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Ten
 def mean(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
     """sum / n. The mean of nothing is NaN."""
     wide, over = _start("mean", x, dims)
-    return _finish(_divided(tree("x", wide, over), _count(x, over)), x, over, keepdim)
+    return _finish(tree("x", wide, over, by=_count(x, over)), x, over, keepdim)
 
 
 def var_mean(
@@ -96,9 +116,8 @@ def var_mean(
     """The variance and the mean: m = sum(x) / n, then sum((x - m)^2) / max(0, n - correction)."""
     wide, over = _start("var", x, dims)
     n = _count(x, over)
-    center = _divided(tree("x", wide, over), n)
-    squares = tree("square_from_center", wide, over, center)
-    variance = _divided(squares, max(0, n - correction))
+    center = tree("x", wide, over, by=n)
+    variance = tree("square_from_center", wide, over, center, by=max(0, n - correction))
     return _finish(variance, x, over, keepdim), _finish(center, x, over, keepdim)
 
 

@@ -19,6 +19,8 @@ def compute_type(operator: str, *tensors: torch.Tensor, types: tuple[torch.dtype
     Raises SamerunError for other types, types that differ, devices that differ, or one that is no CPU or CUDA device.
     """
     dtype = tensors[0].dtype
+    if len(tensors) == 1 and dtype in types and tensors[0].is_cpu:
+        return dtype
     for tensor in tensors:
         if tensor.dtype != dtype:
             raise SamerunError(f"{operator}: got {dtype} and {tensor.dtype}.", "Convert them to one type first.")
@@ -50,6 +52,8 @@ def dimensions(dims: int | Sequence[int] | None, ndim: int) -> list[int]:
     """
     if dims is None:
         return list(range(ndim))
+    if isinstance(dims, int) and 0 <= dims < ndim:
+        return [dims]
     wanted = [dims] if isinstance(dims, int) else list(dims)
     most = max(ndim, 1)
     for dim in wanted:

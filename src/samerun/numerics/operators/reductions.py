@@ -27,7 +27,7 @@ def total(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dty
 
 
 def total_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    return total(x, dtype=dtype)
+    return total(x, dtype=dtype) if dtype or x.dtype is not torch.float32 else sums.sum(x)
 
 
 def mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
