@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import posixpath
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,7 @@ from checking import samerun
 from receipts import made, section
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import receipt_file, remote_file
+from samerun.record.receipt import receipt_file, remote, remote_file
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -27,6 +31,21 @@ for step in range(int(sys.argv[1])):
     if len(sys.argv) > 2 and step == 2:
         with torch.no_grad():
             model.weight.add_(1)
+"""
+BLOCK = """
+import random, sys
+import samerun, torch
+address, steps = sys.argv[1], int(sys.argv[2])
+samerun.seed_everything(0)
+with samerun.receipt(address):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).pow(2).sum().backward()
+        optimizer.step()
+    samerun.mark("drawn", [random.random(), torch.rand(1)])
+print(random.random(), torch.rand(1).item(), "fsspec" in sys.modules)
 """
 NOTHING = """
 import os, sys
@@ -73,9 +92,36 @@ def through_commands(address: str, folder: Path, **environment: str) -> None:
     assert done.returncode == 2 and f"{address}/none.json cannot be read: nothing is there." in done.stderr
 
 
+def through_a_block(address: str, folder: Path, **environment: str) -> None:
+    """`samerun.receipt` in a program: the same as into a file, and verified like one."""
+
+    def do(*words: str) -> Any:
+        return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True,
+                              env={**os.environ, "OMP_NUM_THREADS": "1", **environment})  # fmt: skip
+
+    (folder / "block.py").write_text(BLOCK)
+    for steps in (2100, 3):  # the second takes the place of the first, and of its steps beside it
+        here, far = do("block.py", "here.json", str(steps)), do("block.py", f"{address}/block.json", str(steps))
+        assert here.returncode == far.returncode == 0, far.stderr
+        # what the packages for the address draw moves no stream
+        assert here.stdout.split()[:2] == far.stdout.split()[:2] and far.stdout.split()[2] == "True"
+        done = do("-m", "samerun", "diff", "--json", "-", "here.json", f"{address}/block.json")
+        assert done.returncode == 0 and json.loads(done.stdout)["steps"] == steps, done.stderr
+    system, there = remote.file_system(address)
+    names = [posixpath.basename(path) for path in system.ls(there, detail=False)]
+    assert sorted(name for name in names if "block" in name) == ["block.json"]
+
+    (folder / "block.py").write_text(BLOCK.replace("address, steps", f"address, steps = '{address}/block.json', 3 #"))
+    done = do("block.py")
+    assert done.returncode == 0, done.stderr
+    done = do("-m", "samerun", "verify", "--yes", "--json", "-", f"{address}/block.json")
+    assert done.returncode == 0 and json.loads(done.stdout)["verdict"] == "same", done.stderr
+
+
 def test_a_folder_by_its_address(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     through_commands(f"file://{tmp_path}/far/runs", tmp_path)
+    through_a_block(f"file://{tmp_path}/far/runs", tmp_path)
 
 
 @pytest.fixture
@@ -98,6 +144,7 @@ def test_s3(s3: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv(name, value)
     fsspec.filesystem("s3").mkdir("bucket")
     through_commands("s3://bucket/runs", tmp_path, **s3)
+    through_a_block("s3://bucket/runs", tmp_path, **s3)
     done = samerun(["run", "--receipt", "s3://other/a.json", "train.py", "1"], tmp_path, **s3)
     assert done.returncode == 2 and done.stderr.startswith(
         "samerun: s3://other/a.json cannot be written: there is no other."
