@@ -39,7 +39,8 @@ def receipt(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None 
         with samerun.receipt("run.json"):
             train()
     """
-    to = _place(path)
+    with _unseen():
+        to = _place(path)
     from samerun.record.receipt.code_version import code_version
 
     code = code_version(Path(sys.argv[0] if sys.argv and sys.argv[0] else ".").resolve().parent)
@@ -55,7 +56,23 @@ def receipt(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None 
         finally:
             if os.getpid() == pid:  # a forked child leaves the block too
                 sections, wrong = taken.end()
-                _write(to, sections, wrong, code, begin, failed, Path(key) if key is not None else None)
+                with _unseen():
+                    _write(to, sections, wrong, code, begin, failed, Path(key) if key is not None else None)
+
+
+@contextmanager
+def _unseen() -> Iterator[None]:
+    """What is done for a receipt is no part of what the program did: no output of it, for one."""
+    recorder = start.current
+    if recorder is None:
+        yield
+        return
+    state = recorder.thread
+    state.inside += 1
+    try:
+        yield
+    finally:
+        state.inside -= 1
 
 
 class _Whole:
@@ -84,11 +101,18 @@ class _Whole:
 
 
 class _Slice:
-    """The process is being recorded already: the block is a part of its trace."""
+    """The process is being recorded already: the block is a part of its trace.
+
+    What the process met before, models and files, is put aside for as long as the block lasts: its receipt is that
+    of a block that is recorded by itself.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.first = self._events()
+        self.earlier = [dict(one) for one in recorder.seen]
+        for one in recorder.seen:
+            one.clear()
 
     def _events(self) -> int:
         writer = self.recorder.writer or self.recorder.open()
@@ -105,6 +129,10 @@ class _Slice:
 
         for call in list(self.recorder.at_end):
             call()
+        for one, earlier in zip(self.recorder.seen, self.earlier, strict=False):  # torch came later: none were earlier
+            both = {**earlier, **one}
+            one.clear()
+            one.update(both)
         last, writer = self._events(), self.recorder.writer
         if writer is None:
             return [], [f"the recording had stopped: {self.recorder.failure}"]
