@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,6 +152,49 @@ def test_s3(s3: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "samerun: s3://other/a.json cannot be written: there is no other."
     ), done.stderr
     assert not fsspec.filesystem("s3").exists("other"), "a bucket whose name was mistyped is not made"
+
+
+@pytest.fixture
+def gs(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment in which a server on this machine is gs."""
+    pytest.importorskip("gcsfs")
+    pytest.importorskip("gcp_storage_emulator")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = [sys.executable, "-m", "gcp_storage_emulator", "start", "--host=127.0.0.1", f"--port={port}", "--in-memory"]
+    # a process: threads of its own would wait for connections that are kept open here
+    server = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 60
+        while not accepts(port):
+            assert server.poll() is None and time.monotonic() < end
+            time.sleep(0.05)
+        yield {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port}", "FSSPEC_GS_TOKEN": "anon"}
+    finally:
+        server.kill()
+        server.wait()
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.filterwarnings("ignore")  # the libraries' own
+def test_gs(gs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in gs.items():
+        monkeypatch.setenv(name, value)
+    system = fsspec.filesystem("gs", token="anon", endpoint_url=gs["STORAGE_EMULATOR_HOST"])
+    system.mkdir("bucket")
+    through_commands("gs://bucket/runs", tmp_path, **gs)
+    through_a_block("gs://bucket/runs", tmp_path, **gs)
+    done = samerun(["run", "--receipt", "gs://other/a.json", "train.py", "1"], tmp_path, **gs)
+    assert done.returncode == 2 and done.stderr.startswith(
+        "samerun: gs://other/a.json cannot be written: there is no other."
+    ), done.stderr
 
 
 def test_what_cannot_be_sent_is_kept(tmp_path: Path) -> None:
