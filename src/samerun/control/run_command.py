@@ -115,7 +115,9 @@ def _receipt_file(text: str, target: Target) -> Path | str:
     if is_address(text):
         return f"{text.rstrip('/')}/{new_name(target.shown)}" if remote_file.is_folder(text) else text
     if text.endswith(os.sep) or os.path.isdir(text):
-        return new_file(Path(text), target.shown)
+        file = new_file(Path(text), target.shown)
+        check_writable("--receipt", str(file))
+        return file
     refuse_special(Path(text))
     check_writable("--receipt", text)
     # the program may change the working directory of nobody but itself
