@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import posixpath
@@ -157,8 +158,9 @@ def test_s3(s3: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def gs(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment in which a server on this machine is gs."""
-    pytest.importorskip("gcsfs")
-    pytest.importorskip("gcp_storage_emulator")
+    if not all(importlib.util.find_spec(name) for name in ("gcsfs", "gcp_storage_emulator")):
+        pytest.skip("gcsfs and gcp-storage-emulator are not installed")
+    # gcsfs is loaded later: it reads the last of the variables below when it is
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     words = [sys.executable, "-m", "gcp_storage_emulator", "start", "--host=127.0.0.1", f"--port={port}", "--in-memory"]
