@@ -144,8 +144,61 @@ def test_a_damaged_index_is_made_again(folder: Path) -> None:
     assert len(index.entries(folder)) == 4
 
 
+def test_an_index_that_is_damaged_inside_is_made_again(folder: Path) -> None:
+    index.entries(folder)
+    raw = bytearray((folder / index.NAME).read_bytes())
+    raw[4096:] = b"\xff" * (len(raw) - 4096)  # the first page is whole
+    for path in (folder / ".samerun").iterdir():
+        path.unlink()
+    (folder / index.NAME).write_bytes(raw)
+    assert len(index.entries(folder)) == 4
+    assert (folder / ".samerun" / "damaged.sqlite").exists()
+
+
+UNWRITABLE = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if not os.geteuid() else []
+"""Root, too, as one whom the modes of files bind."""
+
+
+@pytest.mark.skipif(UNWRITABLE != [] and shutil.which("setpriv") is None, reason="root may write everywhere")
+@pytest.mark.parametrize("there", ["nothing", "an index", "a damaged index"])
+def test_a_folder_that_only_can_be_read(folder: Path, there: str) -> None:
+    if there != "nothing":
+        index.entries(folder)
+    if there == "a damaged index":
+        (folder / index.NAME).write_bytes(b"not a database" * 1000)
+    paths = [*(folder / ".samerun").glob("*"), *folder.glob(".samerun"), folder]
+    for path in paths:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    before = sorted(path.name for path in (folder / ".samerun").glob("*"))
+    try:
+        words = [*UNWRITABLE, sys.executable, "-m", "samerun", "log", "--json", "-", "."]
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0 and len(json.loads(done.stdout)["receipts"]) == 4, done.stderr
+        assert sorted(path.name for path in (folder / ".samerun").glob("*")) == before
+        words[-4:] = ["run", "--receipt", "./", "--", "touch", str(folder.parent / "ran")]
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 2 and "Permission denied" in done.stderr and "Traceback" not in done.stderr
+        assert not (folder.parent / "ran").exists(), "hours of training would be lost"
+    finally:
+        for path in paths[::-1]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def test_a_folder_in_the_place_of_the_index(folder: Path) -> None:
+    (folder / index.NAME).mkdir(parents=True)
+    assert len(index.entries(folder)) == 4
+
+
+def test_receipts_of_another_version_and_empty_files_are_said(folder: Path) -> None:
+    text = (folder / "a.json").read_text()
+    (folder / "a.json").write_text(text.replace('"schema": 1', '"schema": 2'))
+    (folder / "b.json").write_text("")
+    found = {one.file: one.problem for one in index.entries(folder)}
+    assert "schema 2; this samerun reads schema 1" in found["a.json"] and "it is empty" in found["b.json"]
+
+
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(SamerunError, match="no folder"):
+    with pytest.raises(SamerunError, match="is no folder"):
         index.entries(tmp_path / "nothing")
 
 

@@ -80,12 +80,52 @@ def test_blocks_hold_what_happens_inside_them(watched: bool, tmp_path: Path) -> 
     assert tables[0] == tables[1][:3]
     assert [each["step"] for each in two["processes"]["main"]["marks"]] == [3, 7]
     assert one["command"] == {"form": "code", "words": ["program.py"]}
-    assert len(one["processes"]["main"]["final"]) == (2 if watched else 1), "of a part of a record: all that are alive"
+    assert len(one["processes"]["main"]["final"]) == 1 and not one["processes"]["main"]["outputs"]
     assert (one["held"] is not None) == watched
     failed = receipt_file.read(tmp_path / "failed.json")
     assert failed["ended"]["exception"] == "KeyError" and two["ended"]["exception"] is None
     if watched:
         assert steps(tmp_path, "whole.json") == 3 * 5 + 1 + 3
+        whole = receipt_file.read(tmp_path / "whole.json")["processes"]["main"]
+        assert not whole["outputs"], "samerun's own files are none of the program's"
+
+
+BEFORE = """
+import os, samerun, torch
+
+def train(steps):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).pow(2).mean().backward()
+        optimizer.step()
+    return model
+
+kept = [train(1)]
+open("before.txt", "w").write("x")
+torch.save(kept[0].state_dict(), "before.pt")
+with samerun.receipt("first.json"):
+    train(2)
+with samerun.receipt("second.json"):
+    kept.append(train(3))
+    kept[0](torch.ones(1, 4)) if WITH_FIRST else None
+    open("inside.txt", "w").write("x")
+"""
+
+
+@pytest.mark.parametrize("with_first", [False, True])
+def test_what_was_before_a_block_is_no_part_of_it_when_it_is_verified(with_first: bool, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(BEFORE.replace("WITH_FIRST", str(with_first)))
+    run(tmp_path, "program.py")
+    second = receipt_file.read(tmp_path / "second.json")["processes"]["main"]
+    assert [each["path"] for each in second["outputs"]] == ["inside.txt"] and len(second["final"]) == 1 + with_first
+    run(tmp_path, "-m", "samerun", "verify", "--yes", "second.json")
+    if not with_first:
+        changed = (tmp_path / "program.py").read_text().replace("train(3)", "train(4)")
+        (tmp_path / "program.py").write_text(changed)
+        run(tmp_path, "-m", "samerun", "verify", "--yes", "second.json", code=1)
 
 
 def test_a_killed_process_leaves_the_earlier_receipt(tmp_path: Path) -> None:

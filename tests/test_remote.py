@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import posixpath
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +19,8 @@ from checking import samerun
 from receipts import made, section
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import receipt_file, remote_file
+from samerun.record.receipt import receipt_file, remote, remote_file
+from samerun.record.receipt.diff import diff, side_from
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -27,6 +35,24 @@ for step in range(int(sys.argv[1])):
     if len(sys.argv) > 2 and step == 2:
         with torch.no_grad():
             model.weight.add_(1)
+"""
+BLOCK = """
+import random, sys
+import samerun, torch
+def train(steps, to):
+    samerun.seed_everything(0)
+    with samerun.receipt(to):
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(steps):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).pow(2).sum().backward()
+            optimizer.step()
+        samerun.mark("drawn", [random.random(), torch.rand(1)])
+    return random.random(), torch.rand(1).item()
+steps = int(open("steps").read())
+# what the packages for the address draw moves no stream
+assert train(steps, "here.json") == train(steps, sys.argv[1])
 """
 NOTHING = """
 import os, sys
@@ -73,9 +99,32 @@ def through_commands(address: str, folder: Path, **environment: str) -> None:
     assert done.returncode == 2 and f"{address}/none.json cannot be read: nothing is there." in done.stderr
 
 
+def through_a_block(address: str, folder: Path, **environment: str) -> None:
+    """`samerun.receipt` in a program: the same as into a file, and verified like one."""
+
+    def do(*words: str) -> Any:
+        return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True,
+                              env={**os.environ, "OMP_NUM_THREADS": "1", **environment})  # fmt: skip
+
+    (folder / "block.py").write_text(BLOCK)
+    for steps in (2100, 3):  # the second takes the place of the first, and of its steps beside it
+        (folder / "steps").write_text(str(steps))
+        done = do("block.py", f"{address}/block.json")
+        assert done.returncode == 0, done.stderr
+        with remote_file.at_hand(f"{address}/block.json") as path:
+            told = diff(side_from(folder / "here.json"), side_from(path))
+        assert (told["verdict"], told["steps"]) == ("same", steps)
+    system, there = remote.file_system(address)
+    names = [posixpath.basename(path) for path in system.ls(there, detail=False)]
+    assert [name for name in names if "block" in name] == ["block.json"]
+    done = do("-m", "samerun", "verify", "--yes", "--json", "-", f"{address}/block.json")
+    assert done.returncode == 0 and json.loads(done.stdout)["verdict"] == "same", done.stderr
+
+
 def test_a_folder_by_its_address(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     through_commands(f"file://{tmp_path}/far/runs", tmp_path)
+    through_a_block(f"file://{tmp_path}/far/runs", tmp_path)
 
 
 @pytest.fixture
@@ -98,11 +147,59 @@ def test_s3(s3: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv(name, value)
     fsspec.filesystem("s3").mkdir("bucket")
     through_commands("s3://bucket/runs", tmp_path, **s3)
+    through_a_block("s3://bucket/runs", tmp_path, **s3)
     done = samerun(["run", "--receipt", "s3://other/a.json", "train.py", "1"], tmp_path, **s3)
     assert done.returncode == 2 and done.stderr.startswith(
         "samerun: s3://other/a.json cannot be written: there is no other."
     ), done.stderr
     assert not fsspec.filesystem("s3").exists("other"), "a bucket whose name was mistyped is not made"
+
+
+@pytest.fixture
+def gs(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment in which a server on this machine is gs."""
+    if not all(importlib.util.find_spec(name) for name in ("gcsfs", "gcp_storage_emulator")):
+        pytest.skip("gcsfs and gcp-storage-emulator are not installed")
+    # gcsfs is loaded later: it reads the last of the variables below when it is
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = [sys.executable, "-m", "gcp_storage_emulator", "start", "--host=127.0.0.1", f"--port={port}", "--in-memory"]
+    # a process: threads of its own would wait for connections that are kept open here
+    server = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 60
+        while not accepts(port):
+            assert server.poll() is None and time.monotonic() < end
+            time.sleep(0.05)
+        yield {
+            "STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port}", "FSSPEC_GS_TOKEN": "anon",
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # it would ask about buckets by gRPC, which is not there
+        }  # fmt: skip
+    finally:
+        server.kill()
+        server.wait()
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.filterwarnings("ignore")  # the libraries' own
+def test_gs(gs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in gs.items():
+        monkeypatch.setenv(name, value)
+    system = fsspec.filesystem("gs", token="anon", endpoint_url=gs["STORAGE_EMULATOR_HOST"])
+    system.mkdir("bucket")
+    through_commands("gs://bucket/runs", tmp_path, **gs)
+    through_a_block("gs://bucket/runs", tmp_path, **gs)
+    done = samerun(["run", "--receipt", "gs://other/a.json", "train.py", "1"], tmp_path, **gs)
+    assert done.returncode == 2 and done.stderr.startswith(
+        "samerun: gs://other/a.json cannot be written: there is no other."
+    ), done.stderr
 
 
 def test_what_cannot_be_sent_is_kept(tmp_path: Path) -> None:

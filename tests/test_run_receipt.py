@@ -173,8 +173,9 @@ def verify(cwd: Path, *words: str) -> tuple[int, dict[str, Any], str]:
 def test_verify_runs_nothing_unless_told_to(place: Path) -> None:
     before = (place / "model.pt").stat().st_mtime_ns
     for words in (["a.json"], ["--command", "a.json"]):
-        code, record, _ = verify(place, *words)
+        code, record, told = verify(place, *words)
         assert code == 2 and not record.get("ran")
+    assert "standard input is no terminal" in told and "--yes" in told
     assert (place / "model.pt").stat().st_mtime_ns == before
 
 

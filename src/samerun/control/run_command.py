@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -78,7 +79,7 @@ def command(
         if key is not None:
             _check_key(key)
         wanted = environment_wanted(options["threads"])
-        to, far = _receipt_file(receipt, target) if receipt is not None else (None, None)
+        to = _receipt_file(receipt, target) if receipt is not None else None
         if json_to is not None:
             write_result("--json", json_to, _as_json(target.shown, options, wanted))
     except SamerunError as error:
@@ -90,7 +91,7 @@ def command(
     environment = held_environment(os.environ, wanted, options)
     if to is None:
         become(list(target.command), environment)
-    with_receipt(target, ctx.meta[FORM], to, far, trace, key, environment, options)
+    with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options)
 
 
 def _as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str]) -> str:
@@ -104,22 +105,23 @@ def _as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str
     return json.dumps(record, indent=2, sort_keys=True) + "\n"
 
 
-def _receipt_file(text: str, target: Target) -> tuple[Path, str | None]:
-    """The file that is meant, and the address it is sent to. Raises SamerunError before anything runs, where it
-    could not be written later."""
+def _receipt_file(text: str, target: Target) -> Path | str:
+    """The file that is meant, or the address. Raises SamerunError before anything runs, where it could not be
+    written later."""
     from samerun.record.receipt import remote_file
     from samerun.record.receipt.index import new_file, new_name
     from samerun.record.receipt.remote import is_address
 
     if is_address(text):
-        far = f"{text.rstrip('/')}/{new_name(target.shown)}" if remote_file.is_folder(text) else text
-        return remote_file.waiting_place(far), far
+        return f"{text.rstrip('/')}/{new_name(target.shown)}" if remote_file.is_folder(text) else text
     if text.endswith(os.sep) or os.path.isdir(text):
-        return new_file(Path(text), target.shown), None
+        file = new_file(Path(text), target.shown)
+        check_writable("--receipt", str(file))
+        return file
     refuse_special(Path(text))
     check_writable("--receipt", text)
     # the program may change the working directory of nobody but itself
-    return Path(os.path.realpath(text)), None
+    return Path(os.path.realpath(text))
 
 
 def _check_key(key: str) -> None:
@@ -129,23 +131,21 @@ def _check_key(key: str) -> None:
 
 
 def with_receipt(
-    target: Target, form: str, to: Path, far: str | None, trace: str, key: str | None, environment: dict[str, str],
+    target: Target, form: str, to: Path | str, trace: str, key: str | None, environment: dict[str, str],
     held: dict[str, Any],
 ) -> NoReturn:  # fmt: skip
-    """Run the program beside this process, write its receipt, send it to the address `far`, and end as it ended."""
+    """Run the program beside this process, write its receipt to a file or an address, and end as it ended."""
     from samerun.base.supervise import end_like
     from samerun.control.facts import outside
+    from samerun.record.receipt.remote_file import sent
     from samerun.record.receipt.watched_run import Request, run
 
     sys.stdout.flush()
     sys.stderr.flush()
     request = Request(target, form, __version__, held, environment, outside(), trace)
     try:
-        ended, _ = run(request, to, Path(key) if key is not None else None)
-        if far is not None:
-            from samerun.record.receipt.remote_file import send
-
-            send(to, far)
+        with sent(to) if isinstance(to, str) else nullcontext(to) as file:
+            ended, _ = run(request, file, Path(key) if key is not None else None)
     except SamerunError as error:
         click.echo(f"samerun: {error}", err=True)
         sys.exit(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import sys
 import tempfile
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
+from samerun.control.isolation import isolate_rng
 from samerun.record import start
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
 from samerun.record.recorder import Recorder
@@ -30,12 +32,15 @@ def receipt(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None 
     0 writes to `path` and each other one beside it, `run.rank1.json`: one receipt of the whole job is made by
     `samerun run --receipt FILE -- torchrun ...`.
 
+    path: a file, or an address that fsspec knows ("s3://bucket/run.json"): the receipt is then sent there when
+    the block has ended. What cannot be sent is kept on this machine, and the error says where.
     key: a file with an Ed25519 private key (PEM) that signs it. Raises SamerunError if it cannot be written.
 
         with samerun.receipt("run.json"):
             train()
     """
-    to = _file(Path(path))
+    with _unseen():
+        to = _place(path)
     from samerun.record.receipt.code_version import code_version
 
     code = code_version(Path(sys.argv[0] if sys.argv and sys.argv[0] else ".").resolve().parent)
@@ -51,7 +56,23 @@ def receipt(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None 
         finally:
             if os.getpid() == pid:  # a forked child leaves the block too
                 sections, wrong = taken.end()
-                _write(to, sections, wrong, code, begin, failed, Path(key) if key is not None else None)
+                with _unseen():
+                    _write(to, sections, wrong, code, begin, failed, Path(key) if key is not None else None)
+
+
+@contextmanager
+def _unseen() -> Iterator[None]:
+    """What is done for a receipt is no part of what the program did: no output of it, for one."""
+    recorder = start.current
+    if recorder is None:
+        yield
+        return
+    state = recorder.thread
+    state.inside += 1
+    try:
+        yield
+    finally:
+        state.inside -= 1
 
 
 class _Whole:
@@ -80,11 +101,18 @@ class _Whole:
 
 
 class _Slice:
-    """The process is being recorded already: the block is a part of its trace."""
+    """The process is being recorded already: the block is a part of its trace.
+
+    What the process met before, models and files, is put aside for as long as the block lasts: its receipt is that
+    of a block that is recorded by itself.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.first = self._events()
+        self.earlier = [dict(one) for one in recorder.seen]
+        for one in recorder.seen:
+            one.clear()
 
     def _events(self) -> int:
         writer = self.recorder.writer or self.recorder.open()
@@ -101,6 +129,10 @@ class _Slice:
 
         for call in list(self.recorder.at_end):
             call()
+        for one, earlier in zip(self.recorder.seen, self.earlier, strict=False):  # torch came later: none were earlier
+            both = {**earlier, **one}
+            one.clear()
+            one.update(both)
         last, writer = self._events(), self.recorder.writer
         if writer is None:
             return [], [f"the recording had stopped: {self.recorder.failure}"]
@@ -115,17 +147,34 @@ def _begin(folder: str) -> _Whole | _Slice:
     return _Whole(folder, recorder)
 
 
+def _place(path: str | os.PathLike[str]) -> Path | str:
+    """The file, or the address, that the receipt goes to. Raises SamerunError now, where it could not be written
+    later."""
+    from samerun.record.receipt import remote_file
+    from samerun.record.receipt.remote import is_address
+
+    text, other = os.fspath(path), os.environ.get(FOLDER_VARIABLE)
+    if not is_address(text):
+        return _file(Path(text) if not other else Path(other) / Path(text).name)
+    if other:
+        return _file(Path(other) / posixpath.basename(text))
+    with isolate_rng():  # whatever the packages draw
+        if not posixpath.basename(text) or remote_file.is_folder(text):
+            raise SamerunError(f"receipt({text!r}): that is a folder.", hint="Name a file, such as run.json.")
+    return posixpath.join(posixpath.dirname(text), _of_rank(posixpath.basename(text)))
+
+
+def _of_rank(name: str) -> str:
+    rank = os.environ.get("RANK", "0")
+    stem, suffix = posixpath.splitext(name)
+    return name if rank in ("", "0") else f"{stem}.rank{rank}{suffix}"
+
+
 def _file(path: Path) -> Path:
-    """Where the receipt goes. Raises SamerunError now, where it could not be written later."""
     from samerun.base.atomic_file import refuse_special
     from samerun.base.result_file import check_writable
 
-    other = os.environ.get(FOLDER_VARIABLE)
-    if other:
-        path = Path(other) / path.name
-    rank = os.environ.get("RANK", "0")
-    if rank not in ("", "0"):
-        path = path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+    path = path.with_name(_of_rank(path.name)) if path.name else path
     if path.is_dir():
         raise SamerunError(f"receipt({str(path)!r}): that is a folder.", hint="Name a file, such as run.json.")
     refuse_special(path)
@@ -134,11 +183,11 @@ def _file(path: Path) -> Path:
 
 
 def _write(
-    to: Path, sections: list[Any], wrong: list[str], code: dict[str, Any], begin: float, failed: BaseException | None,
-    key: Path | None,
+    to: Path | str, sections: list[Any], wrong: list[str], code: dict[str, Any], begin: float,
+    failed: BaseException | None, key: Path | None,
 ) -> None:  # fmt: skip
     from samerun.control.facts import facts
-    from samerun.record.receipt import receipt_file, signing
+    from samerun.record.receipt import receipt_file, remote_file, signing
     from samerun.record.receipt.assemble import assemble
     from samerun.record.receipt.watched_run import circumstances
 
@@ -160,7 +209,11 @@ def _write(
     )
     if key is not None:
         made.receipt["signature"] = signing.sign(made.receipt["digest"], key)
-    receipt_file.write(to, made)
+    if isinstance(to, Path):
+        receipt_file.write(to, made)
+        return
+    with isolate_rng(), remote_file.sent(to) as file:
+        receipt_file.write(file, made)
 
 
 def _held() -> dict[str, Any] | None:

@@ -95,10 +95,10 @@ class Recorder:
         self.at_end: list[Callable[[], None]] = []
         self.on_step: list[Callable[[], None]] = []
         self.after_fork: list[Callable[[], None]] = []
-        self.at_begin: list[Callable[[], None]] = []
-        """Called when another trace is begun."""
         self.outputs: dict[str, None] = {}
         """Files that were opened for writing, in that order: they are digested at the end."""
+        self.seen: list[dict[Any, Any]] = [self.outputs]
+        """What was met since the record began: emptied when another one begins."""
         self._threads = itertools.count(1)
         self._fork_number = 0
         self._written = 0.0
@@ -378,9 +378,8 @@ class Recorder:
         self.config, self.failure, self.role = config, "", ""
         self.step, self.last_loss, self.last_batch = 0, NOTHING, NOTHING
         self._repeats.clear()
-        self.outputs.clear()
-        for call in self.at_begin:
-            call()
+        for one in self.seen:
+            one.clear()
         self.stopped = False
 
 

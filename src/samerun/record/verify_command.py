@@ -122,12 +122,22 @@ def verify(
             record["notes"].append("Nothing was run. --command shows the recorded command and asks; --yes runs it.")
             return record
         own = recorded_command.target_of(receipt["command"])
-        if not yes and not click.confirm(f"The receipt's command is: {shown_command}\nRun it?", err=True):
+        if not yes and not _confirmed(shown_command):
             record["notes"].append("Nothing was run.")
             return record
     elif receipt["command"]["form"] == "code":
         own = replace(own, shown=tuple(receipt["command"]["words"]))
     return {**record, **again(path, recorded, own, now, ignore_output), "ran": True}
+
+
+def _confirmed(command: str) -> bool:
+    """Raises SamerunError where nobody is there to be asked."""
+    if not sys.stdin.isatty():
+        raise SamerunError(
+            f"--command asks before it runs {command}, and standard input is no terminal.",
+            hint="--yes runs it without asking: say so if you trust the receipt. Or name the command behind --.",
+        )
+    return click.confirm(f"The receipt's command is: {command}\nRun it?", err=True)
 
 
 def again(path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore: tuple[str, ...]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def install(recorder: Recorder, torch: Any) -> None:
     recorder.roots = roots
     recorder.after_fork.append(roots.clear)  # what a child does with its parent's model is in its events
     recorder.at_end.append(lambda: record_final(recorder))
-    recorder.at_begin += [roots.clear, names.clear]  # the models of this trace are those that are called in it
+    recorder.seen += [roots, names]  # the models of this trace are those that are called in it
 
 
 def record_final(recorder: Recorder) -> None:

@@ -11,12 +11,11 @@ from typing import Any
 from samerun.base.errors import SamerunError
 from samerun.record.reader import Trace
 from samerun.record.receipt import side_file
-from samerun.record.receipt.canonical import digest_of
+from samerun.record.receipt.canonical import SCHEMA, digest_of
 from samerun.record.receipt.drift import ranks_of
 from samerun.record.receipt.process_section import Section, section_of
 from samerun.record.receipt.step_table import Table
 
-SCHEMA = 1
 KIND = "samerun receipt"
 OUTSIDE_DIGEST = ("digest", "circumstances", "signature")
 """What the receipt's digest does not cover: itself, and what differs between two runs that are the same."""

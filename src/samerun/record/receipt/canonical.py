@@ -11,6 +11,8 @@ from typing import Any
 
 from samerun.base.errors import SamerunError
 
+SCHEMA = 1
+"""The version of receipts that are written and read."""
 LARGEST_BYTES = 64 << 20
 DEEPEST = 32
 LONGEST_NUMBER = 40
@@ -60,6 +62,8 @@ def parse(raw: bytes, name: str) -> Any:
 
     if len(raw) > LARGEST_BYTES:
         raise refuse(f"it has more than {LARGEST_BYTES} bytes")
+    if not raw.strip():
+        raise refuse("it is empty")
     if _depth(raw) > DEEPEST:
         raise refuse(f"it is nested deeper than {DEEPEST}")
     try:

@@ -51,7 +51,9 @@ def _entry(name: str, stamp: int, size: int, load: Callable[[], Any]) -> Entry:
         return _told(name, stamp, size, load())
     except SamerunError as error:
         return no_receipt(name, stamp, size, error.message)
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+    except ValueError as error:
+        return no_receipt(name, stamp, size, f"no receipt: {error}")
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         return no_receipt(name, stamp, size, f"no receipt: {error!r}")
 
 
@@ -59,6 +61,8 @@ def _told(name: str, stamp: int, size: int, receipt: dict[str, Any]) -> Entry:
     """Raises KeyError, TypeError and the like for other JSON."""
     if receipt["kind"] != "samerun receipt":
         raise ValueError("it is of another kind")
+    if receipt["schema"] != canonical.SCHEMA:
+        raise ValueError(f"it has schema {receipt['schema']!r}; this samerun reads schema {canonical.SCHEMA}")
     ended = receipt["ended"]
     end = f"signal {ended['signal']}" if ended["signal"] is not None else f"exit {ended['exit_code']}"
     if ended.get("exception") is not None or (ended["signal"] is None and ended["exit_code"] is None):

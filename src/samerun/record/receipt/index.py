@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sqlite3
 import time
 from collections.abc import Container, Iterator
@@ -48,10 +49,11 @@ def new_file(folder: Path, command: tuple[str, ...]) -> Path:
 
 
 def new_name(command: tuple[str, ...]) -> str:
-    """Time, program, process."""
+    """Time, program, machine, process: containers that share a folder often have the same process ids."""
     program = next((word for word in command if not word.startswith("-")), "run")
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", os.path.basename(program).removesuffix(".py"))[:40] or "run"
-    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{stem}-{os.getpid()}.json"
+    host = re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname())[:20]
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{stem}-{host}-{os.getpid()}.json"
 
 
 def entries(
@@ -67,13 +69,33 @@ def entries(
     reading of new receipts is; looking: how many files were looked at. Raises SamerunError if the folder cannot
     be read.
     """
+    if not os.path.isdir(folder):
+        raise SamerunError(f"{folder} is no folder.", hint="Name a folder of receipts.")
     order = "ORDER BY began DESC, file DESC" + (f" LIMIT {int(newest)}" if newest is not None else "")
-    with _opened(folder) as index:
-        bring_up_to_date(index, folder, progress, looking)
-        # instr, not LIKE: a % in the text is a %
-        query = f"SELECT {', '.join(_COLUMNS)} FROM receipts WHERE instr(command, ?) > 0 OR ? = '' {order}"
-        rows = index.execute(query, (command, command)).fetchall()
-        return [Entry(*row) for row in reversed(rows)]
+    # instr, not LIKE: a % in the text is a %
+    query = f"SELECT {', '.join(_COLUMNS)} FROM receipts WHERE instr(command, ?) > 0 OR ? = '' {order}"
+
+    def listed(index: sqlite3.Connection) -> list[Entry]:
+        with closing(index):
+            bring_up_to_date(index, folder, progress, looking)
+            return [Entry(*row) for row in reversed(index.execute(query, (command, command)).fetchall())]
+
+    path = folder / NAME
+    try:
+        path.parent.mkdir(exist_ok=True)
+        try:
+            return listed(_connect(path))
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError:  # it is damaged, or no index at all
+            os.replace(path, path.with_name("damaged.sqlite"))
+            return listed(_connect(path))
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise SamerunError(f"{path} cannot be used: {error}.", hint="Is another program holding it?") from error
+    except (sqlite3.DatabaseError, OSError):
+        pass
+    return listed(_in_memory(path))
 
 
 def bring_up_to_date(
@@ -127,29 +149,24 @@ def _writing(index: sqlite3.Connection) -> Iterator[None]:
     index.execute("COMMIT")
 
 
-@contextmanager
-def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
-    """The index of a folder, in the folder itself. A file that is no index is put aside and made again."""
-    if not os.path.isdir(folder):
-        raise SamerunError(f"There is no folder {folder}.", hint="Name a folder of receipts.")
-    path = folder / NAME
+def _in_memory(path: Path) -> sqlite3.Connection:
+    """Where the folder, or the disk, takes no index: what there is of one, and nothing is kept."""
+    found = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        path.parent.mkdir(exist_ok=True)
-    except OSError:
-        path = Path(":memory:")  # the folder cannot be written: nothing is kept
-    try:
-        index = _connect(path)
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise SamerunError(f"{path} cannot be used: {error}.", hint="Is another program holding it?") from error
-        os.replace(path, path.with_name("damaged.sqlite"))
-        index = _connect(path)
-    with closing(index):
-        yield index
+        uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+        with closing(sqlite3.connect(uri, uri=True)) as there:
+            there.backup(found)
+    except sqlite3.Error:
+        found.close()
+        found = sqlite3.connect(":memory:", isolation_level=None)
+    return _prepared(found)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    index = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
+    return _prepared(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None))
+
+
+def _prepared(index: sqlite3.Connection) -> sqlite3.Connection:
     try:
         index.execute("PRAGMA journal_mode=WAL")
         index.execute("PRAGMA synchronous=NORMAL")

@@ -66,9 +66,9 @@ def check_form(value: Any, name: str) -> None:
 
     if not isinstance(value, dict) or value.get("kind") != "samerun receipt":
         raise SamerunError(f"{name} is no receipt of samerun.", hint="A receipt is written by samerun run --receipt.")
-    if value.get("schema") != 1:
+    if value.get("schema") != canonical.SCHEMA:
         raise SamerunError(
-            f"{name} has schema {shown(value.get('schema'), 40)}; this samerun reads schema 1.",
+            f"{name} has schema {shown(value.get('schema'), 40)}; this samerun reads schema {canonical.SCHEMA}.",
             hint="Read it with the samerun that wrote it.",
         )
     try:
