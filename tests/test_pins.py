@@ -38,6 +38,12 @@ PROGRAMS = {
         "import time\n" + BEGIN + "torch.manual_seed(0)\nfor step in range(4):\n    x = x + torch.rand(64)\n"
         "    if step == 1 and time.time_ns() // 1000 % 2:\n        preview = torch.rand(2)\n" + END, 8,
     ),
+    "object-id of what draws": (
+        BEGIN + "class Noise:\n    def add(self, x):\n        return x + torch.rand(4)\n"
+        "class Scale:\n    def add(self, x):\n        return x * torch.randn(2, 4)[0]\n"
+        "torch.manual_seed(0)\nparts = {kind() for kind in (Noise, Scale) * 150}\nx = x[:4]\n"
+        "for part in parts:\n    x = part.add(x)\n" + END, 12,
+    ),
     "data-changed": (
         BEGIN + "if os.path.exists('state.pt'):\n    x = x * 2\ntorch.save(x, 'state.pt')\n" + END, 3,
     ),
@@ -130,3 +136,18 @@ def test_an_experiment_has_a_limit(
     runner = Runner(tmp_path, asked, Progress(quiet=True))
     assert with_patience(runner, 10.0, labels).time_limit == limit
     assert runner.time_limit == asked
+
+
+def test_memory_that_only_an_operator_reads_is_named(tmp_path: Path) -> None:
+    """`lstsq` takes its pivots from memory that nothing wrote; what others left there is another thing in each run."""
+    program = (
+        "import os, torch\na, b = torch.eye(300, 200) + 0.01, torch.ones(300, 2)\na = a + torch.arange(200) / 400\n"
+        "left = [bytearray(b for byte in os.urandom(1250) for b in (byte & 1, 0, 0, 0)) for _ in range(40)]\n"
+        "del left[:-1]\n"
+        "x = torch.linalg.lstsq(a, b).solution\nprint(x.relu().shape)\n"
+    )
+    (tmp_path / "program.py").write_text(program)
+    code, report = check(["--vary", "rerun", "program.py"], tmp_path, OMP_NUM_THREADS="1")
+    assert code == 1
+    cause = report["cause"]
+    assert (cause["kind"], cause["line"], cause["certain"]) == ("uninitialised-memory", 6, True), cause

@@ -36,7 +36,7 @@ from samerun.record.compare import Difference
 from samerun.record.config import Capture
 
 MOST_EXPERIMENTS = 5
-BY_CHANCE = ("thread-race", "async-order", "nondeterministic-operator", "object-id")
+BY_CHANCE = ("thread-race", "async-order", "nondeterministic-operator", "object-id", "uninitialised-memory")
 """Kinds that need not show in every run: more runs are held before they count as confirmed."""
 FOLLOWED = 3
 """So often two runs are followed line by line in search of where they part."""
@@ -116,7 +116,7 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
         tried += 1
         if confirmed(search, situation, plan, suspect, f"pinned-{tried}", names):
             return found(replace(suspect, certain=True), elements, others)
-    if not {"hash_seed", "listing_order", "memory"} <= held and not situation_is_kernel(situation):
+    if not {"address_layout", "hash_seed", "listing_order", "memory"} <= held and not situation_is_kernel(situation):
         return None
     return by_lines(search, situation, elements)
 
@@ -277,11 +277,17 @@ def holding(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
 
 def trials(search: Runs, suspect: Suspect) -> int:
     """How many pinned runs have to be the same as the first: by how often the program differs."""
-    least = 3 if suspect.kind in BY_CHANCE else 1
+    least = 3 if by_chance(suspect) else 1
     if not search.reruns or search.differing >= search.reruns:
         return least
     rate = max(search.differing, 1) / search.reruns
     return max(least, min(MOST_TRIALS, math.ceil(math.log(ERROR) / math.log(1 - rate))))
+
+
+def by_chance(suspect: Suspect) -> bool:
+    """May two runs be the same though nothing was mended? What is decided by comparing two readings of a clock has few
+    outcomes, so that two runs easily come to the same one."""
+    return suspect.kind in BY_CHANCE or (is_reading(suspect) and pins.CLOCK in suspect.pins)
 
 
 def limited(suspect: Suspect, listed: Sequence[Suspect]) -> tuple[str, ...]:
@@ -360,9 +366,12 @@ def follow_lines(search: Runs, a: Plan, b: Plan, name: str) -> tuple[PartingLine
 
 
 def situation_is_kernel(situation: Situation) -> bool:
-    """Same inputs, other outputs: the surroundings of the process have no part in it."""
+    """Same inputs, other outputs: the surroundings of the process have no part in it. Where there are no inputs, what
+    was written to is another tensor, and the surroundings may be why."""
     event = situation.difference.a
-    return situation.difference.what == "outputs" and event is not None and event.kind == f.OPERATOR
+    if situation.difference.what != "outputs" or event is None or event.flags & f.NO_INPUTS:
+        return False
+    return event.kind == f.OPERATOR
 
 
 def found(suspect: Suspect, elements: Elements | None, others: Sequence[Suspect] = ()) -> Found:
