@@ -69,8 +69,10 @@ def patch(source: Source) -> list[Edit]:
 CAUSE = Cause(
     "uninitialised-memory",
     find,
-    "use torch.zeros (or full, or write every element) instead of torch.empty",
+    "use torch.zeros (or full, or write every element) instead of torch.empty; driver='gelsd' for lstsq",
     "torch.empty, new_empty and numpy.empty return whatever the memory held before. Elements that are read"
-    " without having been written differ from run to run and from machine to machine.",
+    " without having been written differ from run to run and from machine to machine. A few operators read such"
+    " memory of their own: torch.linalg.lstsq takes the order of the columns from it unless it is called with"
+    " driver='gelsd'. torch.use_deterministic_algorithms(True) fills fresh memory, and so mends both.",
     patch,
 )
