@@ -89,7 +89,6 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
     `held`: names of the variations that were pinned in both runs.
     """
     plan = situation.a.plan
-    elements = values(search, situation, plan, plan)
     listed = [s for s in suspects(situation) if s.kind not in ("unknown", "control-flow")]
     others = [s for s in listed if s.pins and s.rank < 5]
     tried = 0
@@ -97,7 +96,7 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
     for suspect in distinct(listed):
         if not suspect.pins:
             if suspect.rank < 1.5:
-                return found(suspect, elements, others)
+                return found(suspect, values(search, situation, plan, plan), others)
             continue
         if tried >= MOST_EXPERIMENTS:
             break
@@ -107,7 +106,7 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
                 readings = [s for s in listed if is_reading(s) and s.pins == suspect.pins]
                 which = of_readings(search, situation, plan, readings)
             if which is not None:
-                return found(replace(which, certain=True), elements, others)
+                return found(replace(which, certain=True), values(search, situation, plan, plan), others)
             settled.add(suspect.pins)
             continue
         names = limited(suspect, listed)
@@ -115,10 +114,10 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
             continue
         tried += 1
         if confirmed(search, situation, plan, suspect, f"pinned-{tried}", names):
-            return found(replace(suspect, certain=True), elements, others)
+            return found(replace(suspect, certain=True), values(search, situation, plan, plan), others)
     if not {"address_layout", "hash_seed", "listing_order", "memory"} <= held and not situation_is_kernel(situation):
         return None
-    return by_lines(search, situation, elements)
+    return by_lines(search, situation, values(search, situation, plan, plan))
 
 
 def is_reading(suspect: Suspect) -> bool:
