@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from checking import check
 from watching import run
 
+from samerun.check.attribution import trials
 from samerun.check.endings import with_patience
 from samerun.check.runner import Runner
+from samerun.check.situation import Suspect
+from samerun.record import pins
 from samerun.report.progress import Progress
 
 BEGIN = "import os, torch\nx = torch.ones(64)\n"
@@ -151,3 +155,19 @@ def test_memory_that_only_an_operator_reads_is_named(tmp_path: Path) -> None:
     assert code == 1
     cause = report["cause"]
     assert (cause["kind"], cause["line"], cause["certain"]) == ("uninitialised-memory", 6, True), cause
+
+
+@pytest.mark.parametrize(
+    ("suspect", "differing", "runs"),
+    [
+        (Suspect("time", "p.py", 3, (), 5.4, (pins.CLOCK,)), 3, 3),  # compared with another reading: few outcomes
+        (Suspect("time", "p.py", 3, (), 1.3, (pins.CLOCK,)), 3, 1),  # a seed: never the same twice
+        (Suspect("time", "p.py", 3, (), 5.4, (pins.CLOCK,)), 1, 8),
+        (Suspect("os-entropy", "p.py", 3, (), 3.4, (pins.ENTROPY,)), 3, 1),
+        (Suspect("uninitialised-memory", "p.py", 3, (), 0.5, (pins.MEMORY,)), 3, 3),
+    ],
+)
+def test_what_two_runs_may_have_in_common_by_chance_is_held_more_often(
+    suspect: Suspect, differing: int, runs: int
+) -> None:
+    assert trials(SimpleNamespace(reruns=3, differing=differing), suspect) == runs  # type: ignore[arg-type]
