@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from checking import check
 from watching import run
 
+from samerun.check.attribution import trials
 from samerun.check.endings import with_patience
 from samerun.check.runner import Runner
+from samerun.check.situation import Suspect
+from samerun.record import pins
 from samerun.report.progress import Progress
 
 BEGIN = "import os, torch\nx = torch.ones(64)\n"
@@ -37,6 +41,12 @@ PROGRAMS = {
     "extra-draw": (
         "import time\n" + BEGIN + "torch.manual_seed(0)\nfor step in range(4):\n    x = x + torch.rand(64)\n"
         "    if step == 1 and time.time_ns() // 1000 % 2:\n        preview = torch.rand(2)\n" + END, 8,
+    ),
+    "object-id of what draws": (
+        BEGIN + "class Noise:\n    def add(self, x):\n        return x + torch.rand(4)\n"
+        "class Scale:\n    def add(self, x):\n        return x * torch.randn(2, 4)[0]\n"
+        "torch.manual_seed(0)\nparts = {kind() for kind in (Noise, Scale) * 150}\nx = x[:4]\n"
+        "for part in parts:\n    x = part.add(x)\n" + END, 12,
     ),
     "data-changed": (
         BEGIN + "if os.path.exists('state.pt'):\n    x = x * 2\ntorch.save(x, 'state.pt')\n" + END, 3,
@@ -130,3 +140,34 @@ def test_an_experiment_has_a_limit(
     runner = Runner(tmp_path, asked, Progress(quiet=True))
     assert with_patience(runner, 10.0, labels).time_limit == limit
     assert runner.time_limit == asked
+
+
+def test_memory_that_only_an_operator_reads_is_named(tmp_path: Path) -> None:
+    """`lstsq` takes its pivots from memory that nothing wrote; what others left there is another thing in each run."""
+    program = (
+        "import os, torch\na, b = torch.eye(300, 200) + 0.01, torch.ones(300, 2)\na = a + torch.arange(200) / 400\n"
+        "left = [bytearray(b for byte in os.urandom(1250) for b in (byte & 1, 0, 0, 0)) for _ in range(40)]\n"
+        "del left[:-1]\n"
+        "x = torch.linalg.lstsq(a, b).solution\nprint(x.relu().shape)\n"
+    )
+    (tmp_path / "program.py").write_text(program)
+    code, report = check(["--vary", "rerun", "program.py"], tmp_path, OMP_NUM_THREADS="1")
+    assert code == 1
+    cause = report["cause"]
+    assert (cause["kind"], cause["line"], cause["certain"]) == ("uninitialised-memory", 6, True), cause
+
+
+@pytest.mark.parametrize(
+    ("suspect", "differing", "runs"),
+    [
+        (Suspect("time", "p.py", 3, (), 5.4, (pins.CLOCK,)), 3, 3),  # compared with another reading: few outcomes
+        (Suspect("time", "p.py", 3, (), 1.3, (pins.CLOCK,)), 3, 1),  # a seed: never the same twice
+        (Suspect("time", "p.py", 3, (), 5.4, (pins.CLOCK,)), 1, 8),
+        (Suspect("os-entropy", "p.py", 3, (), 3.4, (pins.ENTROPY,)), 3, 1),
+        (Suspect("uninitialised-memory", "p.py", 3, (), 0.5, (pins.MEMORY,)), 3, 3),
+    ],
+)
+def test_what_two_runs_may_have_in_common_by_chance_is_held_more_often(
+    suspect: Suspect, differing: int, runs: int
+) -> None:
+    assert trials(SimpleNamespace(reruns=3, differing=differing), suspect) == runs  # type: ignore[arg-type]

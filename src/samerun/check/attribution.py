@@ -36,7 +36,7 @@ from samerun.record.compare import Difference
 from samerun.record.config import Capture
 
 MOST_EXPERIMENTS = 5
-BY_CHANCE = ("thread-race", "async-order", "nondeterministic-operator", "object-id")
+BY_CHANCE = ("thread-race", "async-order", "nondeterministic-operator", "object-id", "uninitialised-memory")
 """Kinds that need not show in every run: more runs are held before they count as confirmed."""
 FOLLOWED = 3
 """So often two runs are followed line by line in search of where they part."""
@@ -89,7 +89,6 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
     `held`: names of the variations that were pinned in both runs.
     """
     plan = situation.a.plan
-    elements = values(search, situation, plan, plan)
     listed = [s for s in suspects(situation) if s.kind not in ("unknown", "control-flow")]
     others = [s for s in listed if s.pins and s.rank < 5]
     tried = 0
@@ -97,7 +96,7 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
     for suspect in distinct(listed):
         if not suspect.pins:
             if suspect.rank < 1.5:
-                return found(suspect, elements, others)
+                return found(suspect, values(search, situation, plan, plan), others)
             continue
         if tried >= MOST_EXPERIMENTS:
             break
@@ -107,7 +106,7 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
                 readings = [s for s in listed if is_reading(s) and s.pins == suspect.pins]
                 which = of_readings(search, situation, plan, readings)
             if which is not None:
-                return found(replace(which, certain=True), elements, others)
+                return found(replace(which, certain=True), values(search, situation, plan, plan), others)
             settled.add(suspect.pins)
             continue
         names = limited(suspect, listed)
@@ -115,10 +114,10 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
             continue
         tried += 1
         if confirmed(search, situation, plan, suspect, f"pinned-{tried}", names):
-            return found(replace(suspect, certain=True), elements, others)
-    if not {"hash_seed", "listing_order", "memory"} <= held and not situation_is_kernel(situation):
+            return found(replace(suspect, certain=True), values(search, situation, plan, plan), others)
+    if not {"address_layout", "hash_seed", "listing_order", "memory"} <= held and not situation_is_kernel(situation):
         return None
-    return by_lines(search, situation, elements)
+    return by_lines(search, situation, values(search, situation, plan, plan))
 
 
 def is_reading(suspect: Suspect) -> bool:
@@ -277,11 +276,17 @@ def holding(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
 
 def trials(search: Runs, suspect: Suspect) -> int:
     """How many pinned runs have to be the same as the first: by how often the program differs."""
-    least = 3 if suspect.kind in BY_CHANCE else 1
+    least = 3 if by_chance(suspect) else 1
     if not search.reruns or search.differing >= search.reruns:
         return least
     rate = max(search.differing, 1) / search.reruns
     return max(least, min(MOST_TRIALS, math.ceil(math.log(ERROR) / math.log(1 - rate))))
+
+
+def by_chance(suspect: Suspect) -> bool:
+    """May two runs be the same though nothing was mended? What is decided by comparing two readings of a clock has few
+    outcomes, so that two runs easily come to the same one."""
+    return suspect.kind in BY_CHANCE or (is_reading(suspect) and pins.CLOCK in suspect.pins)
 
 
 def limited(suspect: Suspect, listed: Sequence[Suspect]) -> tuple[str, ...]:
@@ -360,9 +365,12 @@ def follow_lines(search: Runs, a: Plan, b: Plan, name: str) -> tuple[PartingLine
 
 
 def situation_is_kernel(situation: Situation) -> bool:
-    """Same inputs, other outputs: the surroundings of the process have no part in it."""
+    """Same inputs, other outputs: the surroundings of the process have no part in it. Where there are no inputs, what
+    was written to is another tensor, and the surroundings may be why."""
     event = situation.difference.a
-    return situation.difference.what == "outputs" and event is not None and event.kind == f.OPERATOR
+    if situation.difference.what != "outputs" or event is None or event.flags & f.NO_INPUTS:
+        return False
+    return event.kind == f.OPERATOR
 
 
 def found(suspect: Suspect, elements: Elements | None, others: Sequence[Suspect] = ()) -> Found:

@@ -268,7 +268,8 @@ class Search:
             hidden = self.by_itself(situation, varying)
             if hidden is not None:
                 return self.report(DIFFERENT, *hidden)
-            found = attribution.by_lines(self, situation, None)
+            plan = situation.a.plan
+            found = attribution.by_lines(self, situation, attribution.values(self, situation, plan, plan))
         return self.report(DIFFERENT, situation, found)
 
     def by_itself(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect
 from samerun.record import format as f
 from samerun.record import pins
+from samerun.record.compare import steps_before
+from samerun.record.reader import Trace
 from samerun.record.run import Event, events_of
 
 
@@ -22,6 +26,8 @@ def find(situation: Situation) -> list[Suspect]:
     if trace is None or more is None or not goes_on_drawing(events_of(trace, (f.DRAW,)), here.index):
         return []
     first = draws[0]
+    if in_step(more, first.index) == in_step(trace, here.index):
+        return []
     seed = seed_before(events_of(more, (f.SEED, f.OPERATOR), first.index))
     places = [(e.file, e.line) for e in draws if e.line] + ([(seed.file, seed.line)] if seed is not None else [])
     held = tuple(dict.fromkeys(f"{pins.EXTRA}@{file}:{line}" for file, line in places))
@@ -37,6 +43,22 @@ def find(situation: Situation) -> list[Suspect]:
 
 def goes_on_drawing(draws: list[Event], after: int) -> bool:
     return any(e.index > after and e.name.startswith("torch") for e in draws)
+
+
+def in_step(trace: Trace, index: int) -> Counter[tuple[object, ...]]:
+    """How often is drawn, and seeded, where, in the optimizer step of an event.
+
+    The same in both runs: no draw is extra, they only come in another order (of a set of layers, say).
+    """
+    step = steps_before(trace, index)
+    made: Counter[tuple[object, ...]] = Counter()
+    done = 0
+    for event in events_of(trace, (f.DRAW, f.SEED, f.STEP)):
+        if event.kind == f.STEP:
+            done += 1
+        elif done == step and event.name.startswith("torch"):
+            made[event.kind, event.name, event.text if event.kind == f.DRAW else "", event.file, event.line] += 1
+    return made
 
 
 def seed_before(events: list[Event]) -> Event | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import os
 
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect
 from samerun.check.source import Edit, Source, span
 from samerun.record import format as f
 from samerun.record import pins
+from samerun.record.run import Event
 
 
 def find(situation: Situation) -> list[Suspect]:
@@ -19,7 +21,7 @@ def find(situation: Situation) -> list[Suspect]:
     varied = situation.variation == "memory"
     held = () if varied else (pins.MEMORY,)
     if not flagged and not varied:
-        return []
+        return of_the_operator(situation, event)
     if situation.difference.what == "outputs" and not flagged:
         why = f"{event.name} at line {event.line} got the same inputs: the operator itself reads what nothing wrote"
         return [Suspect("uninitialised-memory", event.file, event.line, (why,), 0.5, held, varied)]
@@ -31,6 +33,24 @@ def find(situation: Situation) -> list[Suspect]:
     if made.name != "numpy.empty":
         evidence.append(f"the first to read it is {made.name} at line {event.line}")
     return [Suspect("uninitialised-memory", made.file, made.line, tuple(evidence), 0.5, held, varied)]
+
+
+def of_the_operator(situation: Situation, event: Event) -> list[Suspect]:
+    """Other bits of the same inputs: an operator may read what nothing wrote in memory that it takes for itself.
+
+    `torch.linalg.lstsq` does: the order in which LAPACK takes the columns comes from such memory. What lies there is
+    often the same in two runs, as is what `torch.empty` returns. With one thread nothing races, so this comes first.
+    """
+    plan = situation.a.plan
+    other = situation.difference.what == "outputs" and event.kind == f.OPERATOR
+    if not other or event.flags & (f.FOREIGN_WRITE | f.NO_INPUTS):
+        return []
+    if situation.variation != "rerun" or plan.watch.memory is not None or not event.line:
+        return []
+    why = f"{event.name} got the same inputs in both runs and gave other bits: what memory held before may decide"
+    threads = {**os.environ, **plan.environment}.get("OMP_NUM_THREADS")
+    rank = 0.65 if threads == "1" else 0.75
+    return [Suspect("uninitialised-memory", event.file, event.line, (why,), rank, (pins.MEMORY,))]
 
 
 WRITTEN = {"empty": "zeros", "empty_like": "zeros_like", "new_empty": "new_zeros"}
@@ -49,8 +69,10 @@ def patch(source: Source) -> list[Edit]:
 CAUSE = Cause(
     "uninitialised-memory",
     find,
-    "use torch.zeros (or full, or write every element) instead of torch.empty",
+    "use torch.zeros (or full, or write every element) instead of torch.empty; driver='gelsd' for lstsq",
     "torch.empty, new_empty and numpy.empty return whatever the memory held before. Elements that are read"
-    " without having been written differ from run to run and from machine to machine.",
+    " without having been written differ from run to run and from machine to machine. A few operators read such"
+    " memory of their own: torch.linalg.lstsq takes the order of the columns from it unless it is called with"
+    " driver='gelsd'. torch.use_deterministic_algorithms(True) fills fresh memory, and so mends both.",
     patch,
 )
