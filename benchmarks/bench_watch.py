@@ -3,10 +3,11 @@
     python benchmarks/bench_watch.py [--rounds 40] [--steps 3] [--threads 2] [--device cuda] [--json FILE]
 
 One process per way of watching. They take turns: in every round each runs the same few steps while the
-others wait, in an order that rotates. Reported is the median over the rounds of (time watched / time
-plain in the same round), so that a slow moment of the machine hits both; of the time on the clock and of
-the processor time of the process. On a busy machine look at the latter, with one thread: with more, it
-counts what torch's threads spend waiting for each other.
+others wait, in an order that rotates. Where a process lies in memory makes it some percent faster or slower for
+as long as it lives: `--processes 5` starts all of them anew five times. Reported is the median over the rounds
+of (time watched / time plain in the same round), so that a slow moment of the machine hits both; of the time on
+the clock and of the processor time of the process. On a busy machine look at the latter, with one thread: with
+more, it counts what torch's threads spend waiting for each other.
 torch's DebugMode with the same content (inputs, outputs, modules, stacks) stands in the same table, and
 msProbe (`pip install mindstudio-probe`) where it is installed.
 """
@@ -29,6 +30,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+Times = dict[str, list[tuple[float, float]]]
+"""By way of watching: seconds a step in each round, on the clock and of the processor."""
 WAYS = ("plain", "nothing", "steps", "receipt", "ops", "python", "double", "debugmode", "msprobe")
 SHOWN = {
     "plain": "not watched",
@@ -143,13 +146,11 @@ def ask(process: subprocess.Popen[str], steps: int) -> tuple[float, float]:
             continue
 
 
-def measure(
-    name: str, ways: list[str], rounds: int, steps: int, threads: int, folder: Path, device: str
-) -> dict[str, Any]:
+def measure(name: str, ways: list[str], rounds: int, steps: int, threads: int, folder: Path, device: str) -> Times:
     children = {way: child(name, way, threads, folder, device) for way in ways}
     for process in children.values():
         ask(process, 3)
-    times: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    times: Times = {way: [] for way in ways}
     for number in range(rounds):
         turn = number % len(ways)
         for way in ways[turn:] + ways[:turn]:
@@ -158,12 +159,16 @@ def measure(
         assert process.stdin is not None
         process.stdin.close()
         process.wait()
+    return times
+
+
+def compared(times: Times) -> dict[str, Any]:
     return {
         way: {
             kind: ratios([t[at] for t in times[way]], [t[at] for t in times["plain"]])
             for at, kind in enumerate(("clock", "processor"))
         }
-        for way in ways
+        for way in times
     }
 
 
@@ -181,6 +186,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--processes", type=int, default=1, help="so often all start anew; each makes these rounds")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--models", default="cnn,gpt")
@@ -205,10 +211,16 @@ def main() -> None:
     for name in options.models.split(","):
         with tempfile.TemporaryDirectory() as folder:
             how = options.rounds, options.steps, options.threads
-            results[name] = measure(name, ways, *how, Path(folder), options.device)
+            times: Times = {way: [] for way in ways}
+            for number in range(options.processes):
+                part = Path(folder, str(number))
+                part.mkdir(exist_ok=True)
+                for way, made in measure(name, ways, *how, part, options.device).items():
+                    times[way] += made
+            results[name] = compared(times)
         busy = f", load {os.getloadavg()[0]:.0f}" if hasattr(os, "getloadavg") else ""
         print(f"\n{name} ({options.device}, {platform.machine()}, {os.cpu_count()} cores{busy}, "
-              f"{options.threads} threads, {options.rounds} rounds)")  # fmt: skip
+              f"{options.threads} threads, {options.processes} x {options.rounds} rounds)")  # fmt: skip
         print(f"| {'way':62} | time | ratio | quartiles | of minima | ms/step |")
         print("|---|---|---|---|---|---|")
         for way, kinds in results[name].items():
