@@ -61,7 +61,9 @@ $(ADAPTERS)/.samerun-installed: $(STAMP)
 	there=`$(PYTHON) -c "import sysconfig; print(sysconfig.get_path('purelib'))"` && \
 		here=`$(ADAPTERS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"` && \
 		echo "import site; site.addsitedir('$$there')" > "$$here/main.pth"
-	$(PYTHON) -m pip --python $(ADAPTERS)/bin/python install -q --no-compile -c constraints.txt 'samerun[test-adapters]'
+	$(PYTHON) -c "from importlib.metadata import requires; \
+		print(*(r.split(';')[0] for r in requires('samerun') if 'test-adapters' in r), sep='\n')" > $(ADAPTERS)/requirements.txt
+	$(PYTHON) -m pip --python $(ADAPTERS)/bin/python install -q --no-compile -c constraints.txt -r $(ADAPTERS)/requirements.txt
 	$(ADAPTERS)/bin/python -c "import samerun, sys, torch; \
 		sys.exit(any(one.__file__.startswith(sys.prefix) for one in (samerun, torch)))"
 	@touch $@
