@@ -62,7 +62,9 @@ $(ADAPTERS)/.samerun-installed: $(STAMP)
 		here=`$(ADAPTERS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"` && \
 		echo "import site; site.addsitedir('$$there')" > "$$here/main.pth"
 	$(PYTHON) -c "from importlib.metadata import requires; \
-		print(*(r.split(';')[0] for r in requires('samerun') if 'test-adapters' in r), sep='\n')" > $(ADAPTERS)/requirements.txt
+		print(*(r.split(';')[0] for r in requires('samerun') if 'adapters' in r and not r.startswith('samerun')), \
+		sep='\n')" > $(ADAPTERS)/requirements.txt
+	test -s $(ADAPTERS)/requirements.txt
 	$(PYTHON) -m pip --python $(ADAPTERS)/bin/python install -q --no-compile -c constraints.txt -r $(ADAPTERS)/requirements.txt
 	$(ADAPTERS)/bin/python -c "import samerun, sys, torch; \
 		sys.exit(any(one.__file__.startswith(sys.prefix) for one in (samerun, torch)))"
