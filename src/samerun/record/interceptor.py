@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from samerun.record.recorder import Recorder
+from samerun.record.unseen import unseen
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,14 @@ class Interceptor:
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace `owner.name` by `make(original)`, keeping name and documentation. Absent: nothing."""
+    """Replace `owner.name` by `make(original)`, keeping name and documentation. Absent: nothing.
+
+    Warnings issued below it name the same line of the program as without it.
+    """
     original = getattr(owner, name, None)
     if original is None:
         return
-    replacement = make(original)
+    replacement = unseen(make(original))
     try:
         functools.update_wrapper(replacement, original)
     except (AttributeError, TypeError):

@@ -104,25 +104,26 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         operator = self.table.by_id.get(id(func)) or self.table.operator(func)
         if operator is None or not (recorder.recording or operator.empty):
             return func(*args, **kwargs) if kwargs else func(*args)
+        call = operator.call  # `func`, but without a line of torch's own in tracebacks
         if operator.silent:
             if state.sequence != _next_sequence() and _graph_task() == -1:
                 note_nodes(state, self._place(state.module))
-            return func(*args, **kwargs) if kwargs else func(*args)
+            return call(*args, **kwargs) if kwargs else call(*args)
         if operator.empty:
-            out = func(*args, **kwargs) if kwargs else func(*args)
+            out = call(*args, **kwargs) if kwargs else call(*args)
             try:
                 self._made_fresh(out, state)
             except Exception as error:
                 self._failed(operator, error)
             return out
         if operator.random and self.isolating and recorder.pinned(pins.EXTRA):
-            return self._isolated(func, args, kwargs)
+            return self._isolated(call, args, kwargs)
         try:
             before = self._before(operator, args, kwargs, state)
         except Exception as error:
             self._failed(operator, error)
-            return func(*args, **kwargs) if kwargs else func(*args)
-        out = func(*args, **kwargs) if kwargs else func(*args)
+            return call(*args, **kwargs) if kwargs else call(*args)
+        out = call(*args, **kwargs) if kwargs else call(*args)
         try:
             if self.replayer is not None and operator.simple:
                 out = self.replayer.operator(operator.name, before[1], out)

@@ -27,7 +27,8 @@ def kind_of(code: CodeType) -> int:
     kind = _kinds.get(id(code))
     if kind is None:
         name = code.co_filename
-        kind = IMPORT if "importlib" in name else LIBRARY if is_library_file(name) else USER
+        imports = "importlib" in name and not name.startswith(_HERE)
+        kind = IMPORT if imports else LIBRARY if is_library_file(name) else USER
         _kept.append(code)
         _kinds[id(code)] = kind
     return kind

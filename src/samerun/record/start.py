@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from samerun.base.after_import import AfterImport
-from samerun.record import sites
+from samerun.record import sites, tracebacks
 from samerun.record.config import MARK, WatchConfig, config_of_environment
 from samerun.record.interceptor import Interceptor
 from samerun.record.interceptors.table import INTERCEPTORS
@@ -27,6 +27,7 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
         return None
     recorder = current = Recorder(config)
     _leave_mark(config.folder)
+    tracebacks.install()
     if config.user_folder:
         sites.treat_as_user(os.path.realpath(config.user_folder))
     after = AfterImport()

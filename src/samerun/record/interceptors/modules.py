@@ -11,6 +11,7 @@ from samerun.record import format as f
 from samerun.record.digest import digest
 from samerun.record.interceptor import Interceptor
 from samerun.record.recorder import Recorder
+from samerun.record.unseen import unseen
 
 
 def install(recorder: Recorder, torch: Any) -> None:
@@ -55,7 +56,7 @@ def install(recorder: Recorder, torch: Any) -> None:
             state.module = state.modules.pop()
 
     _call_impl.__qualname__ = original.__qualname__
-    torch.nn.Module._call_impl = _call_impl
+    torch.nn.Module._call_impl = unseen(_call_impl)
     recorder.roots = roots
     recorder.after_fork.append(roots.clear)  # what a child does with its parent's model is in its events
     recorder.at_end.append(lambda: record_final(recorder))
