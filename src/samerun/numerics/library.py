@@ -81,7 +81,7 @@ class Entry:
 
     def on(self, x: Any) -> Callable[..., Any]:
         """The function for memory of x's device, to be called at once: it has as many threads as torch has now."""
-        if x.is_cpu:
+        if not elsewhere(x):
             return self._ready()
         from samerun.numerics.cuda.entries import ENTRIES
 
@@ -114,7 +114,7 @@ def elsewhere(x: Any) -> bool:
 
 def computes(x: Any) -> bool:
     """Whether kernels, and not the reference, compute on this tensor."""
-    return not x.is_cpu or (_library is not None and not _by_reference)
+    return elsewhere(x) or (_library is not None and not _by_reference)
 
 
 def follow_torch() -> None:

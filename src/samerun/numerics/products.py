@@ -53,7 +53,7 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     else:
         dims = (1, m, n, k, 0, *sa, 0, *sb, 0, n, 1, 0, *sc)
     where = None if bias is None else bias.data_ptr()
-    numbers = pack("16q", *dims) if a.is_cpu else dims
+    numbers = dims if library.elsewhere(a) else pack("16q", *dims)
     answer = _matmul.on(a)(
         a.dtype is torch.float64, numbers, a.data_ptr(), b.data_ptr(), out.data_ptr(), where
     )

@@ -50,7 +50,7 @@ def tree(
         return _divided(found.reshape(shape), by)
     out = x.new_empty(shape)
     where = 0 if center is None else center.data_ptr()
-    if x.is_cpu and (not dims or dims[0] == len(shape)) and x.is_contiguous():
+    if not library.elsewhere(x) and (not dims or dims[0] == len(shape)) and x.is_contiguous():
         count, n = (math.prod(shape), math.prod(size[len(shape) :])) if shape else (1, x.numel())
         done = _row_sums[x.dtype].on(x)(_TERMS[term], x.data_ptr(), where, out.data_ptr(), count, n, by)
         by = 1
@@ -87,7 +87,7 @@ def _divided(result: torch.Tensor, by: float) -> torch.Tensor:
     """One rounding; `by` is rounded to the type first, and changes nothing if it is 1."""
     if by == 1:
         return result
-    if result.is_cpu:
+    if not library.elsewhere(result):
         return result / by
     return result / torch.full_like(result, by)  # there a number's reciprocal would be multiplied
 
