@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,10 +19,8 @@ torch.ones(2).sum()
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux" or shutil.which("setarch") is None, reason="addresses cannot be held here")
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
 def test_the_name_of_a_run_moves_nothing(tmp_path: Path) -> None:
-    if why_not():
-        pytest.skip(why_not())
     script = tmp_path / "it.py"
     script.write_text(PROGRAM, encoding="utf-8")
     said = []

@@ -121,6 +121,13 @@ def through_a_block(address: str, folder: Path, **environment: str) -> None:
     assert done.returncode == 0 and json.loads(done.stdout)["verdict"] == "same", done.stderr
 
 
+def to_a_bucket_that_is_not_there(address: str, folder: Path, **environment: str) -> None:
+    done = samerun(["run", "--receipt", f"{address}/a.json", "train.py", "1"], folder, **environment)
+    assert done.returncode == 2 and done.stderr.startswith(
+        f"samerun: {address}/a.json cannot be written: there is no other."
+    ), done.stderr
+
+
 def test_a_folder_by_its_address(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     through_commands(f"file://{tmp_path}/far/runs", tmp_path)
@@ -148,10 +155,7 @@ def test_s3(s3: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     fsspec.filesystem("s3").mkdir("bucket")
     through_commands("s3://bucket/runs", tmp_path, **s3)
     through_a_block("s3://bucket/runs", tmp_path, **s3)
-    done = samerun(["run", "--receipt", "s3://other/a.json", "train.py", "1"], tmp_path, **s3)
-    assert done.returncode == 2 and done.stderr.startswith(
-        "samerun: s3://other/a.json cannot be written: there is no other."
-    ), done.stderr
+    to_a_bucket_that_is_not_there("s3://other", tmp_path, **s3)
     assert not fsspec.filesystem("s3").exists("other"), "a bucket whose name was mistyped is not made"
 
 
@@ -196,10 +200,7 @@ def test_gs(gs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     system.mkdir("bucket")
     through_commands("gs://bucket/runs", tmp_path, **gs)
     through_a_block("gs://bucket/runs", tmp_path, **gs)
-    done = samerun(["run", "--receipt", "gs://other/a.json", "train.py", "1"], tmp_path, **gs)
-    assert done.returncode == 2 and done.stderr.startswith(
-        "samerun: gs://other/a.json cannot be written: there is no other."
-    ), done.stderr
+    to_a_bucket_that_is_not_there("gs://other", tmp_path, **gs)
 
 
 def test_what_cannot_be_sent_is_kept(tmp_path: Path) -> None:

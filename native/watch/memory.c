@@ -75,13 +75,6 @@ static PyObject *value_of_dense(PyObject *tensor, PyObject *known) {
     return found;
 }
 
-/* Memory that may change behind torch's back is read at every use while it is small: an optimizer's counters, mostly. */
-static PyObject *value_outside(PyObject *tensor) {
-    PyObject *key = geometry(tensor), *found = key ? dense(tensor, key, NULL) : NULL;
-    Py_XDECREF(key);
-    return found;
-}
-
 PyObject *value_of(watcher_t *w, PyObject *tensor, PyObject *entry) {
     if (yes(entry, storage_at.ours) && yes(entry, storage_at.cpu)) {
         PyObject *known = get(entry, storage_at.known), *content = get(entry, storage_at.content);
@@ -91,9 +84,10 @@ PyObject *value_of(watcher_t *w, PyObject *tensor, PyObject *entry) {
         if (!lazy && content != Py_None && !yes(entry, storage_at.uninitialised)) return value_of_view(tensor, content, known);
     }
     if (!yes(entry, storage_at.ours) && yes(entry, storage_at.cpu)) {
+        /* It may change behind torch's back: read at every use while it is small (an optimizer's counters, mostly). */
         int small = is_small(tensor);
         if (small > 0) small = is_dense(tensor);
-        if (small) return small < 0 ? NULL : value_outside(tensor);
+        if (small) return small < 0 ? NULL : read_dense(tensor);
     }
     PyObject *arguments[] = {w->storages, tensor, entry};
     return PyObject_VectorcallMethod(names.value, arguments, 3, NULL);

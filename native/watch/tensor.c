@@ -220,15 +220,18 @@ done:
     return found;
 }
 
+PyObject *read_dense(PyObject *tensor) {
+    PyObject *key = geometry(tensor), *found = key ? dense(tensor, key, NULL) : NULL;
+    Py_XDECREF(key);
+    return found;
+}
+
 PyObject *digest(PyObject *module, PyObject *tensor) {
     (void)module;
     int usual = is_tensor(tensor) ? is_plain(tensor) : 0;
     if (usual > 0) usual = is_dense(tensor);
     if (usual < 0) return NULL;
-    if (!usual) return PyObject_CallOneArg(host.digest, tensor);
-    PyObject *key = geometry(tensor), *found = key ? dense(tensor, key, NULL) : NULL;
-    Py_XDECREF(key);
-    return found;
+    return usual ? read_dense(tensor) : PyObject_CallOneArg(host.digest, tensor);
 }
 
 void digest_alone(void) { alone = true; }

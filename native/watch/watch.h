@@ -74,6 +74,7 @@ int fills(PyObject *tensor, PyObject *storage); /* is it all of its memory? */
 int is_small(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
 /* 16 bytes: the digest of a dense tensor on the CPU. `known`, or NULL, keeps those of the pieces of a large one. */
 PyObject *dense(PyObject *tensor, PyObject *geometry, PyObject *known);
+PyObject *read_dense(PyObject *tensor); /* the same, with nothing known */
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
 void digest_alone(void); /* from now on (in a forked child) no threads are borrowed */
 

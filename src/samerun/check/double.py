@@ -171,7 +171,7 @@ def add(hazards: dict[tuple[Any, ...], Hazard], trace: Trace, event: Event, said
     what = said["what"]
     elements = None
     if said.get("kept"):
-        pair = [trace.path.with_name(f"{Path(said['kept']).name}.{end}") for end in ("a", "b")]
+        pair = [trace.path.with_name(f"{said['kept']}.{end}") for end in ("a", "b")]
         elements = compare_kept(pair[0], pair[1], event.line)
         if elements is None and what == found.KERNEL and same_but_nan(pair):
             return

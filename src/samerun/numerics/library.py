@@ -114,7 +114,7 @@ def elsewhere(x: Any) -> bool:
 
 def computes(x: Any) -> bool:
     """Whether kernels, and not the reference, compute on this tensor."""
-    return elsewhere(x) or (_library is not None and not _by_reference)
+    return elsewhere(x) or available()
 
 
 def follow_torch() -> None:

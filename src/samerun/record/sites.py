@@ -80,7 +80,7 @@ def host_site(through_imports: bool = False) -> tuple[str, int, bool]:
     return "", 0, False
 
 
-_RECORD = os.path.join(_HERE, "record", "")
+RECORD = os.path.join(_HERE, "record", "")
 _MAPPINGS = (os.__file__, os.path.join(os.path.dirname(os.__file__), "_collections_abc.py"), "<frozen os>",
              "<frozen _collections_abc>")  # fmt: skip
 
@@ -88,7 +88,7 @@ _MAPPINGS = (os.__file__, os.path.join(os.path.dirname(os.__file__), "_collectio
 def asked_by_samerun() -> bool:
     """Whether it is samerun that reads the environment here, for a program that called it."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith((_RECORD, *_MAPPINGS)):
+    while frame is not None and frame.f_code.co_filename.startswith((RECORD, *_MAPPINGS)):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_HERE)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from types import TracebackType
 from typing import Any
 
+from samerun.record.sites import RECORD
 from samerun.record.unseen import MARK
-
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_RECORD = os.path.join(_HERE, "record", "")
 
 
 def install() -> None:
@@ -64,7 +61,7 @@ def without_ours(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _is_ours(traceback: TracebackType) -> bool:
-    return traceback.tb_frame.f_code.co_filename.startswith(_RECORD)
+    return traceback.tb_frame.f_code.co_filename.startswith(RECORD)
 
 
 def _hands_on(traceback: TracebackType) -> bool:

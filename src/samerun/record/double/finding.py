@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -75,9 +76,10 @@ class Findings:
         text["times"] = max(times, finding.times)
         if pair and times == 1 and self._kept < MOST_KEPT:
             self._kept += 1
-            text["kept"] = f"{writer.path}.{self._kept}"
+            kept = f"{writer.path}.{self._kept}"
+            text["kept"] = os.path.basename(kept)
             for name, tensor in zip(("a", "b"), pair, strict=True):
-                capture = Capture(self.recorder.own_role(), 0, 0, f"{text['kept']}.{name}")
+                capture = Capture(self.recorder.own_role(), 0, 0, f"{kept}.{name}")
                 keep.keep(capture, self.recorder, [tensor], operator, place)
         said = json.dumps({name: value for name, value in text.items() if value}, sort_keys=True)
         self.recorder.emit(f.DOUBLE, name=operator, place=place, aux=writer.string(said), phase=phase)
