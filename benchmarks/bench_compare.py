@@ -8,6 +8,7 @@ seconds and peak memory:
 
 from __future__ import annotations
 
+import argparse
 import resource
 import subprocess
 import sys
@@ -61,10 +62,14 @@ def measure(folder: Path, count: int) -> None:
 
 
 def main() -> None:
-    if len(sys.argv) == 3:
-        measure(Path(sys.argv[2]), int(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("count", nargs="?", type=int, default=10_000_000, metavar="N")
+    parser.add_argument("folder", nargs="?", type=Path, help="with both traces; else they are written first")
+    options = parser.parse_args()
+    count = options.count
+    if options.folder:
+        measure(options.folder, count)
         return
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000_000
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write(folder / "a", count, 1)

@@ -8,7 +8,7 @@ call count. Measure on an idle machine. Why samerun leaves this operator to torc
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections.abc import Callable
 from functools import partial
@@ -59,8 +59,10 @@ def measure(rows: int, features: int, count: int) -> list[tuple[float, float]]:
     return least
 
 
-def main(arguments: list[str]) -> int:
-    torch.set_num_threads(int(arguments[0]) if arguments else 1)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("threads", nargs="?", type=int, default=1, metavar="N")
+    torch.set_num_threads(parser.parse_args().threads)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; milliseconds wall (processor)")
     print(f"{'rows x features, added':30} {'default':>18} {'deterministic':>18} {'scatter_add':>18} {'/ determ.':>14}")
     for shape in SHAPES:
@@ -69,8 +71,7 @@ def main(arguments: list[str]) -> int:
         name = "{} x {}, {}".format(*shape)
         ratio = f"{ours[0] / theirs[0]:.2f} ({ours[1] / theirs[1]:.2f})"
         print(f"{name:30} {told[0]:>18} {told[1]:>18} {told[2]:>18} {ratio:>14}", flush=True)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

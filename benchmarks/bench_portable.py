@@ -6,7 +6,7 @@ the least wall time. A ratio of 1.0 is torch's speed, 2.0 twice as fast. Measure
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections.abc import Callable, Iterator
 
@@ -100,13 +100,17 @@ def least(function: Callable[[], object], clock: Callable[[], float], best: floa
             return best
 
 
-def main(arguments: list[str]) -> None:
-    threads = int(arguments[0]) if arguments else 1
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("threads", nargs="?", type=int, default=1)
+    parser.add_argument("names", nargs="*", metavar="name", help="only what begins so")
+    options = parser.parse_args()
+    threads = options.threads
     torch.set_num_threads(threads)
     clock = time.process_time if threads == 1 else time.perf_counter
     print(f"torch {torch.__version__}, level {library.level()}, {threads} thread(s); ms of a call")
     for name, ours, theirs in cases():
-        if arguments[1:] and not any(name.startswith(wanted) for wanted in arguments[1:]):
+        if options.names and not any(name.startswith(wanted) for wanted in options.names):
             continue
         mine = other = float("inf")
         for _ in range(TURNS):
@@ -116,4 +120,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

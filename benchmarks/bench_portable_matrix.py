@@ -8,7 +8,7 @@ divided by ours. Measure on an idle machine.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections.abc import Callable
 
@@ -90,7 +90,9 @@ def fastest(works: list[Callable[[], object]], clock: Callable[[], float]) -> li
 
 
 def main() -> None:
-    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", default="", help="only what has this in its name")
+    wanted = parser.parse_args().part
     for name, theirs, ours in matrices() + convolutions():
         if wanted not in name:
             continue

@@ -1,6 +1,6 @@
 """What a whole training step costs inside `samerun.portable()`, beside plain torch, in turns in one process.
 
-    python benchmarks/bench_portable_steps.py [cnn|gpt]
+    python benchmarks/bench_portable_steps.py [cnn gpt]
 
 One thread: its CPU time; two threads: wall time. The fastest of many steps each; the last column is plain torch's time
 divided by portable's. Measure on an idle machine.
@@ -8,7 +8,7 @@ divided by portable's. Measure on an idle machine.
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections.abc import Callable
 
@@ -38,7 +38,9 @@ def fastest(
 
 
 def main() -> None:
-    for name in sys.argv[1:] or ["cnn", "gpt"]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="model", default=["cnn", "gpt"], help="cnn or gpt; both if none")
+    for name in parser.parse_args().models:
         _, plain = make(name)
         with samerun.portable():
             _, portable = make(name)
