@@ -282,6 +282,19 @@ def test_distributions() -> None:
         assert sorted(rows.tolist()) == [1, 2]
 
 
+def test_torch_distributions_check_their_arguments() -> None:
+    """They ask `torch._is_all_true` of every argument, which no other code does."""
+    with samerun.portable():
+        logits = torch.randn(4, 3, requires_grad=True)
+        policy = torch.distributions.Categorical(logits=logits)
+        (policy.log_prob(policy.sample()).sum() + policy.entropy().mean()).backward()
+        normal = torch.distributions.Normal(torch.zeros(3), torch.ones(3))
+        assert normal.log_prob(normal.rsample()).shape == (3,)
+        with pytest.raises(ValueError, match="scale"):
+            torch.distributions.Normal(torch.zeros(3), -torch.ones(3))
+    assert logits.grad is not None
+
+
 # --- the same bits ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["resnet18", "gpt", "unet", "mlp"])
 def test_a_row_does_not_depend_on_the_batch(name: str) -> None:
