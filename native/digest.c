@@ -155,14 +155,23 @@ typedef struct {
     uint32_t turn;
 } job_t;
 
-static void some_pieces(void *given) {
-    job_t *job = given;
-    uint32_t me = __atomic_fetch_add(&job->turn, 1, __ATOMIC_RELAXED);
+/* omp_get_thread_num of the same library as the team. */
+static int (*number_of_thread)(void);
+
+static void some_pieces(job_t *job, uint32_t me) {
     size_t from = job->pieces * me / job->threads, to = job->pieces * (me + 1) / job->threads;
     for (size_t n = from; n < to; n++) {
         size_t size = n + 1 < job->pieces ? job->piece : job->size - n * job->piece;
         piece_digest(job->data + n * job->piece, size, job->secret, job->out + 16 * n);
     }
+}
+
+/* What each thread of a team does. torch's operators give thread n the n-th part of their result, and the core
+ * that wrote a part reads it fastest. */
+static void in_team(void *given) {
+    job_t *job = given;
+    uint32_t me = __atomic_fetch_add(&job->turn, 1, __ATOMIC_RELAXED);
+    some_pieces(job, number_of_thread ? (uint32_t)number_of_thread() : me);
 }
 
 typedef void team_t(void (*work)(void *), void *job, unsigned threads, unsigned flags);
@@ -177,6 +186,9 @@ int samerun_digest_ready(void) {
     return *(const uint8_t *)&one;
 }
 
+/* Say how a thread learns its number in the team. */
+void samerun_digest_numbered(int (*number)(void)) { number_of_thread = number; }
+
 /* The 16-byte digests of `size / piece` pieces, the last with what is left over. piece > 240.
  * `team`: GOMP_parallel of the OpenMP library that the program computes with, or NULL for one thread. */
 void samerun_digest_pieces(const uint8_t *data, size_t size, size_t piece, uint64_t seed, uint8_t *out,
@@ -186,10 +198,10 @@ void samerun_digest_pieces(const uint8_t *data, size_t size, size_t piece, uint6
     job_t job = {data, secret, size, piece, size / piece, out, 1, 0};
     if (team && threads > 1 && job.pieces > 1) {
         job.threads = threads;
-        team(some_pieces, &job, threads, 0);
+        team(in_team, &job, threads, 0);
         /* A team may be smaller than asked for: what it left is done here. */
-        while (job.turn < threads) some_pieces(&job);
+        for (uint32_t me = job.turn; me < threads; me++) some_pieces(&job, me);
     } else {
-        some_pieces(&job);
+        some_pieces(&job, 0);
     }
 }

@@ -98,6 +98,7 @@ def load() -> Any:
         if library is None or not library.samerun_digest_ready():
             return None
         function: Any = library.samerun_digest_pieces
+        _ = library.samerun_digest_numbered
     except AttributeError:  # built by another version
         return None
     u64 = ctypes.c_uint64
@@ -136,9 +137,15 @@ def addresses() -> tuple[int, int]:
 
 
 def _parallel_of(torch: Any) -> Any:
-    """GOMP_parallel as the library resolves it that torch computes with; None with other OpenMP libraries."""
+    """GOMP_parallel as the library resolves it that torch computes with; None with other OpenMP libraries.
+
+    The C library is told how the threads of such a team are numbered.
+    """
+    ours = built(__file__, "_digest")
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
+        if ours is not None:
+            ours.samerun_digest_numbered(ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p))
         return ctypes.cast(library.GOMP_parallel, ctypes.c_void_p)
     except (OSError, AttributeError):
         return None
