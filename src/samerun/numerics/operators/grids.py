@@ -108,7 +108,7 @@ class _Sampling:
         self.x, self.sizes, self.align = x, x.shape[2:], align
         self.shape = grid.shape[1:-1]
         dims = len(self.sizes)
-        flat = grid.reshape(grid.shape[0], -1, dims)
+        flat = grid.reshape(grid.shape[0], math.prod(self.shape), dims)
         found = [_taps(flat[..., dims - 1 - d], self.sizes[d], mode, padding, align) for d in range(dims)]
         self.taps, self.factors = [each[0] for each in found], [each[1] for each in found]
 
@@ -122,7 +122,8 @@ class _Sampling:
     def values(self, index: Tensor, inside: Tensor) -> Tensor:
         """x at such places, 0 outside: [n, channels, places]."""
         n, channels = self.x.shape[:2]
-        found = self.x.reshape(n, channels, -1).gather(2, index[:, None].expand(n, channels, index.shape[1]))
+        places = index[:, None].expand(n, channels, index.shape[1])
+        found = self.x.reshape(n, channels, math.prod(self.sizes)).gather(2, places)
         return torch.where(inside[:, None], found, torch.zeros((), dtype=found.dtype, device=found.device))
 
 
@@ -162,7 +163,7 @@ def grid_sample_backward(
     """
     sampling = _Sampling(x, grid, mode, padding, align)
     n, channels, dims = *x.shape[:2], x.dim() - 2
-    g = g.reshape(n, channels, -1)
+    g = g.reshape(n, channels, math.prod(sampling.shape))
     volume = math.prod(x.shape[2:])
     planes = torch.arange(n * channels, device=x.device).reshape(n, channels, 1) * volume
     of_x = torch.zeros(x.numel() + 1, dtype=g.dtype, device=g.device) if mask[0] else None
@@ -184,7 +185,7 @@ def grid_sample_backward(
     of_image = None if of_x is None else of_x[:-1].reshape(x.shape)
     if not mask[1]:
         return of_image, None
-    of_grid = torch.zeros_like(grid, memory_format=torch.contiguous_format).reshape(n, -1, dims)
+    of_grid = torch.zeros(n, g.shape[2], dims, dtype=g.dtype, device=g.device)
     for d, slope in enumerate(slopes):
         if slope is not None:
             found, factor = sums.sum(torch.mul(g, slope), [1]), sampling.factors[d]
@@ -199,7 +200,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align: bool) -> Tensor:
     """
     n, dims = size[0], len(size) - 2
     if dims not in (2, 3):
-        raise RuntimeError("affine_grid_generator needs 4d (spatial) or 5d (volumetric) inputs.")
+        raise RuntimeError("AffineGridGenerator needs 4d (spatial) or 5d (volumetric) inputs.")
     parts = []
     for at, length in enumerate(reversed(size[2:])):
         line = torch.linspace(-1, 1, length, dtype=theta.dtype, device=theta.device) if length > 1 else (
