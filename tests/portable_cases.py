@@ -71,6 +71,8 @@ CASES: list[Case] = [
     ("embedding_bag weights", lambda t, w: bags(t, w, mode="sum"), [real(4, 3), real(9)]),
     ("embedding_bag weights padding", lambda t, w: bags(t, w, mode="sum", padding_idx=3), [real(4, 3), real(9)]),
     ("embedding_bag rows", lambda t: F.embedding_bag(whole(5, 40), t, mode="sum"), [real(4, 33)]),
+    *((f"embedding_bag int32 {mode}", lambda t, mode=mode: F.embedding_bag(
+        INDICES.int(), t, BAGS.int(), mode=mode, padding_idx=2), [real(4, 3)]) for mode in ("sum", "max")),
     ("embedding_bag forward alone", lambda t: bags(t.detach(), mode="mean"), [real(4, 3)]),
     ("embedding_bag dense", lambda t: torch.ops.aten._embedding_bag_dense_backward(
         t.detach(), whole(6), torch.tensor([0, 0, 1, 1, 3, 3]), torch.tensor([2, 2, 0, 2]), torch.tensor([2, 2, 0, 2]),
@@ -114,6 +116,7 @@ CASES: list[Case] = [
       for reduction in ("none", "mean", "sum")),
     ("multilabel_margin of one", lambda a: F.multilabel_margin_loss(a, SEVERAL[0]), [real(7)]),
     *((f"ctc {reduction}", ctc(LABELS, reduction=reduction), [real(9, 3, 6)]) for reduction in ("none", "mean", "sum")),
+    ("ctc of any numbers", lambda a: F.ctc_loss(a, LABELS, [9, 6, 8], [3, 1, 4], reduction="sum"), [real(9, 3, 6)]),
     ("ctc flat", ctc(LABELS, flat=True), [real(9, 3, 6)]),
     ("ctc another blank", ctc(LABELS, blank=5), [real(9, 3, 6)]),
     ("ctc of no path", lambda a: F.ctc_loss(a.log_softmax(-1), LABELS[:2], [3, 9], [4, 2], zero_infinity=True),

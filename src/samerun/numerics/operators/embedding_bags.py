@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from samerun.numerics import ordered, sums
+from samerun.numerics import library, ordered, sums
 from samerun.numerics.operators.declare import Members, NotInTable, widened
 
 SUM, MEAN, MAX = 0, 1, 2
@@ -24,7 +24,11 @@ def _fits(
     if offsets.numel() == 0:
         return not include_last
     inside = (offsets[0] == 0) & (offsets[-1] <= indices.numel())
-    return bool(inside & ((indices >= 0) & (indices < table.shape[0])).all())
+    inside = inside & ((indices >= 0) & (indices < table.shape[0])).all()
+    if library.elsewhere(table):  # the device is not waited for
+        torch._assert_async(inside, "embedding_bag: an index or an offset is out of bounds")
+        return True
+    return bool(inside)
 
 
 def _bag_of(offsets: Tensor, n: int, bags: int) -> Tensor:
@@ -61,12 +65,10 @@ def embedding_bag(
     bag = torch.where(indices == padding, bags, bag) if padding >= 0 else bag
     sizes = torch.zeros(bags + 1, dtype=torch.int64, device=bag.device)
     sizes = sizes.index_add_(0, bag, torch.ones_like(bag))[:bags]
-    rows = table.index_select(0, indices)
     if mode == MAX:
-        out, chosen = _largest(rows, indices, bag, bags)
+        out, chosen = _largest(table.index_select(0, indices), indices, bag, bags)
     else:
-        rows = rows if weights is None else torch.mul(rows, weights[:, None])
-        out, chosen = ordered.sum_rows(rows, bag, bags + 1)[:bags], sizes
+        out, chosen = ordered.sum_rows(table, bag, bags + 1, indices, weights)[:bags], sizes
         if mode == MEAN:
             out = torch.div(out, torch.clamp(sizes, min=1).to(out.dtype)[:, None])
     return out, bag.to(indices.dtype), sizes.to(indices.dtype), chosen.to(indices.dtype)
@@ -116,9 +118,8 @@ def dense_backward(
     if mode == MEAN:
         g = torch.div(g, torch.clamp(sizes, min=1).to(g.dtype)[:, None])
     absent = (bag >= bags) | (indices == padding) if padding >= 0 else bag >= bags
-    terms = torch.cat([g, g.new_zeros(1, width)]).index_select(0, bag)
-    terms = terms if weights is None else torch.mul(terms, weights[:, None])
-    out = ordered.sum_rows(terms, torch.where(absent, rows, indices), rows + 1)[:rows]
+    terms = torch.cat([g, g.new_zeros(1, width)])
+    out = ordered.sum_rows(terms, torch.where(absent, rows, indices), rows + 1, bag, weights)[:rows]
     return torch.div(out, ordered.frequencies(indices, rows).to(out.dtype)[:, None]) if scale_by_frequency else out
 
 

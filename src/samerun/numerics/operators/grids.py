@@ -102,29 +102,29 @@ def _product(factors: Sequence[Tensor | None]) -> Tensor | None:
 
 
 class _Sampling:
-    """The neighbours of every place of a grid in x: for each a flat index and whether it lies in x, [n, places]."""
+    """The neighbours of every place of a grid in x: for each a flat index, [n, places]. Behind x stands a zero, which
+    is what lies outside.
+    """
 
     def __init__(self, x: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> None:
-        self.x, self.sizes, self.align = x, x.shape[2:], align
-        self.shape = grid.shape[1:-1]
+        self.sizes, self.shape = x.shape[2:], grid.shape[1:-1]
+        self.volume = math.prod(self.sizes)
+        self.x = torch.cat([x.reshape(*x.shape[:2], self.volume), x.new_zeros(*x.shape[:2], 1)], 2)
         dims = len(self.sizes)
         flat = grid.reshape(grid.shape[0], math.prod(self.shape), dims)
         found = [_taps(flat[..., dims - 1 - d], self.sizes[d], mode, padding, align) for d in range(dims)]
         self.taps, self.factors = [each[0] for each in found], [each[1] for each in found]
 
-    def __iter__(self) -> Iterator[tuple[tuple[_Tap, ...], Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[tuple[_Tap, ...], Tensor]]:
         for corner in itertools.product(*self.taps):
             index, inside = corner[0].place, corner[0].inside
             for tap, size in zip(corner[1:], self.sizes[1:], strict=True):
                 index, inside = torch.add(torch.mul(index, size), tap.place), inside & tap.inside
-            yield corner, index, inside
+            yield corner, torch.where(inside, index, self.volume)
 
-    def values(self, index: Tensor, inside: Tensor) -> Tensor:
-        """x at such places, 0 outside: [n, channels, places]."""
-        n, channels = self.x.shape[:2]
-        places = index[:, None].expand(n, channels, index.shape[1])
-        found = self.x.reshape(n, channels, math.prod(self.sizes)).gather(2, places)
-        return torch.where(inside[:, None], found, torch.zeros((), dtype=found.dtype, device=found.device))
+    def values(self, index: Tensor) -> Tensor:
+        """x at such places: [n, channels, places]."""
+        return self.x.gather(2, index[:, None].expand(*self.x.shape[:2], index.shape[1]))
 
 
 def _checked(x: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> None:
@@ -144,8 +144,8 @@ def grid_sample(x: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -
     """
     _checked(x, grid, mode, padding, align)
     sampling, out = _Sampling(x, grid, mode, padding, align), None
-    for corner, index, inside in sampling:
-        term, weight = sampling.values(index, inside), _product([tap.weight for tap in corner])
+    for corner, index in sampling:
+        term, weight = sampling.values(index), _product([tap.weight for tap in corner])
         term = term if weight is None else torch.mul(term, weight[:, None])
         out = term if out is None else torch.add(out, term)
     assert out is not None
@@ -158,38 +158,37 @@ def grid_sample_backward(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Of x: g * weight, neighbour after neighbour in row-major order, for each the places in ascending order.
 
-    Of a coordinate: class S over the channels of g * s, s the sum of (weights of the other dimensions * slope) *
-    value over the neighbours in row-major order; times the factor of the padding, times size / 2 or (size - 1) / 2.
+    Of a coordinate: q = the class S sum over the channels of g * value; then the sum of q * (weights of the other
+    dimensions * slope) over the neighbours in row-major order, times the factor of the padding, times size / 2 or
+    (size - 1) / 2.
     """
     sampling = _Sampling(x, grid, mode, padding, align)
     n, channels, dims = *x.shape[:2], x.dim() - 2
     g = g.reshape(n, channels, math.prod(sampling.shape))
-    volume = math.prod(x.shape[2:])
-    planes = torch.arange(n * channels, device=x.device).reshape(n, channels, 1) * volume
-    of_x = torch.zeros(x.numel() + 1, dtype=g.dtype, device=g.device) if mask[0] else None
+    planes = torch.arange(n * channels, device=x.device).reshape(n, channels, 1) * (sampling.volume + 1)
+    of_x = torch.zeros(sampling.x.numel(), dtype=g.dtype, device=g.device) if mask[0] else None
     slopes: list[Tensor | None] = [None] * dims
-    for corner, index, inside in sampling:
+    for corner, index in sampling:
         if of_x is not None:
             weight = _product([tap.weight for tap in corner])
             term = g if weight is None else torch.mul(g, weight[:, None])
-            places = torch.where(inside[:, None], index[:, None] + planes, x.numel())
-            ordered.add_(of_x, 0, places.reshape(-1), term.reshape(-1))
+            ordered.add_(of_x, 0, torch.add(index[:, None], planes).reshape(-1), term.reshape(-1))
         if not mask[1] or mode == NEAREST:
             continue
-        values = sampling.values(index, inside)
+        q = sums.sum(torch.mul(g, sampling.values(index)), [1])
         for d, before in enumerate(slopes):
             weight = _product([tap.slope if d == at else tap.weight for at, tap in enumerate(corner)])
             assert weight is not None
-            term = torch.mul(values, weight[:, None])
+            term = torch.mul(q, weight)
             slopes[d] = term if before is None else torch.add(before, term)
-    of_image = None if of_x is None else of_x[:-1].reshape(x.shape)
+    of_image = None if of_x is None else of_x.reshape(sampling.x.shape)[..., :-1].reshape(x.shape).contiguous()
     if not mask[1]:
         return of_image, None
     of_grid = torch.zeros(n, g.shape[2], dims, dtype=g.dtype, device=g.device)
     for d, slope in enumerate(slopes):
         if slope is not None:
-            found, factor = sums.sum(torch.mul(g, slope), [1]), sampling.factors[d]
-            found = found if factor is None else torch.mul(found, factor)
+            factor = sampling.factors[d]
+            found = slope if factor is None else torch.mul(slope, factor)
             of_grid[..., dims - 1 - d] = torch.mul(found, (x.shape[2 + d] - align) / 2)
     return of_image, of_grid.reshape(grid.shape)
 

@@ -23,7 +23,8 @@ class _Taps(NamedTuple):
 
     place: Tensor
     weight: Tensor
-    there: Tensor
+    there: Tensor | None
+    """None: all of them."""
 
 
 Table = Callable[[int, int, bool, float | None, torch.device], _Taps]
@@ -41,7 +42,7 @@ def _cubic(size: int, out: int, align: bool, scale: float | None, device: torch.
     first = source.floor()
     weight = torch.stack(cubic.weights(source - first, -0.75), 1)
     index = torch.clamp(first.to(torch.int64)[:, None] + torch.arange(-1, 3, device=device), 0, size - 1)
-    return _Taps(index, weight, torch.ones_like(index, dtype=torch.bool))
+    return _Taps(index, weight, None)
 
 
 def _tent(x: Tensor) -> Tensor:
@@ -84,27 +85,31 @@ def _smooth(
 def _along(x: Tensor, dim: int, taps: _Taps) -> Tensor:
     """x resized along dim, which is -1 or -2."""
     out: Tensor | None = None
-    for at, weight, there in zip(taps.place.unbind(1), taps.weight.to(x.dtype).unbind(1), taps.there.unbind(1),
-                                 strict=True):  # fmt: skip
-        weight, there = (weight, there) if dim == -1 else (weight[:, None], there[:, None])
-        term = torch.mul(x.index_select(dim, at), weight)
-        out = term if out is None else torch.where(there, torch.add(out, term), out)
+    for tap, weight in enumerate(taps.weight.to(x.dtype).unbind(1)):
+        term = torch.mul(x.index_select(dim, taps.place[:, tap]), weight if dim == -1 else weight[:, None])
+        if out is None:
+            out = term
+        elif taps.there is None:
+            out = torch.add(out, term)
+        else:
+            there = taps.there[:, tap] if dim == -1 else taps.there[:, tap, None]
+            out = torch.where(there, torch.add(out, term), out)
     assert out is not None
     return out
 
 
 def _back(g: Tensor, dim: int, size: int, taps: _Taps) -> Tensor:
     """The transpose of `_along`: the first taps of all outputs in ascending order, then the second ones, ..."""
-    lines = g.movedim(dim, 0)
-    shape = lines.shape[1:]
-    flat = lines.reshape(g.shape[dim], -1)
+    first = g.movedim(dim, 0)
+    shape = first.shape[1:]
+    flat = first.reshape(g.shape[dim], math.prod(shape))
     width = flat.shape[1]
     columns = torch.arange(width, device=g.device)
     out = torch.zeros((size + 1) * width, dtype=g.dtype, device=g.device)
-    for at, weight, there in zip(taps.place.unbind(1), taps.weight.to(g.dtype).unbind(1), taps.there.unbind(1),
-                                 strict=True):  # fmt: skip
-        places = torch.where(there, at, size)[:, None] * width + columns
-        ordered.add_(out, 0, places.reshape(-1), torch.mul(flat, weight[:, None]).reshape(-1))
+    places = taps.place if taps.there is None else torch.where(taps.there, taps.place, size)
+    for at, weight in zip(places.unbind(1), taps.weight.to(g.dtype).unbind(1), strict=True):
+        lines = at[:, None] * width + columns
+        ordered.add_(out, 0, lines.reshape(-1), torch.mul(flat, weight[:, None]).reshape(-1))
     return out[: size * width].reshape(size, *shape).movedim(0, dim).contiguous()
 
 
