@@ -147,19 +147,25 @@ def hardsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
 
 
 def softshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
-    """x - lambd above lambd, x + lambd below -lambd, a NaN for a NaN, else +0.0."""
-    inside = torch.where(torch.isnan(x), x, torch.zeros_like(x))
-    return torch.where(x > lambd, torch.sub(x, lambd), torch.where(x < -lambd, torch.add(x, lambd), inside))
+    """x - clamp(x, -lambd, lambd), and +0.0 for every zero."""
+    if lambd <= 0 or not x.is_floating_point():
+        return torch.add(torch.nn.functional.softshrink(x, lambd), 0.0)  # x itself, or torch's own error
+    return torch.sub(x, torch.clamp(x, -lambd, lambd))
+
+
+def _outside(given: Tensor, x: Tensor, lambd: Any) -> Tensor:
+    inside = (x >= -lambd) & (x <= lambd)
+    return torch.where(inside, torch.zeros((), dtype=given.dtype, device=given.device), given)
 
 
 def hardshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
     """+0.0 from -lambd to lambd, else x."""
-    return torch.where((x >= -lambd) & (x <= lambd), torch.zeros_like(x), x)
+    return _outside(x, x, lambd)
 
 
 def shrink_backward(g: Tensor, x: Tensor, lambd: Any) -> Tensor:
     """+0.0 from -lambd to lambd, else g."""
-    return torch.where((x >= -lambd) & (x <= lambd), torch.zeros_like(g), g)
+    return _outside(g, x, lambd)
 
 
 @widened

@@ -10,8 +10,8 @@ from torch import Tensor
 from samerun.numerics import functions, sums
 from samerun.numerics.operators.declare import Members, widened
 
-AT_ONCE = 1 << 22
-"""Differences that are held in memory together."""
+AT_ONCE = 1 << 18
+"""Differences that are held in memory together: what the cache holds."""
 
 
 def _step(rows: Tensor, others: Tensor) -> int:
@@ -65,16 +65,18 @@ def distances_backward(g: Tensor, a: Tensor, b: Tensor, p: float, found: Tensor)
         part = slice(at, at + step)
         x, far, of = _differences(a[..., part, :], b), found[..., part, :, None], g[..., part, :, None]
         if p == 2:
-            terms = torch.mul(x, torch.div(of, far))
+            terms = torch.mul(x, torch.where(far == 0, nothing, torch.div(of, far)))
         elif p == 1:
-            terms = torch.mul(torch.sign(x), of)
+            terms = torch.mul(torch.sign(x), torch.where(far == 0, nothing, of))
         elif math.isinf(p):
-            terms = torch.where(x.abs() == far, torch.mul(torch.sign(x), of), nothing)
+            terms = torch.mul(torch.sign(x), torch.where(far == 0, nothing, of))
+            terms = torch.where(x.abs() == far, terms, nothing)
         else:
             less = torch.full((), p - 1, dtype=a.dtype, device=a.device)
             slope = torch.mul(torch.sign(x), functions.pow(x.abs(), less))
-            terms = torch.where(x == 0, nothing, torch.mul(slope, torch.div(of, functions.pow(far, less))))
-        out[..., part, :] = sums.sum(torch.where(far == 0, nothing, terms), [a.dim() - 1])
+            terms = torch.mul(slope, torch.where(far == 0, nothing, torch.div(of, functions.pow(far, less))))
+            terms = torch.where(x == 0, nothing, terms)
+        out[..., part, :] = sums.sum(terms, [a.dim() - 1])
     return out
 
 

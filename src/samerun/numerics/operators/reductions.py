@@ -12,8 +12,8 @@ from torch import Tensor
 from samerun.numerics import ordered, sums
 from samerun.numerics.operators.declare import Members, floating, widened
 
-AT_ONCE = 1 << 22
-"""Products that are held in memory together."""
+AT_ONCE = 1 << 18
+"""Products that are held in memory together: what the cache holds."""
 
 
 def _typed(x: Tensor, dtype: torch.dtype | None) -> Tensor:
