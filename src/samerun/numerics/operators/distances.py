@@ -86,9 +86,9 @@ def pairwise_backward(g: Tensor, a: Tensor, p: float, found: Tensor) -> Tensor:
     n = a.shape[0]
     rows, columns = torch.triu_indices(n, n, 1, device=a.device)
     square, far = (torch.zeros(n, n, dtype=a.dtype, device=a.device) for _ in range(2))
-    for whole, part in ((square, g), (far, found)):
-        whole[rows, columns] = part
-        whole[columns, rows] = part
+    for place in (rows * n + columns, columns * n + rows):
+        square.view(-1).scatter_(0, place, g)
+        far.view(-1).scatter_(0, place, found)
     out: Tensor = distances_backward(square, a, a, p, far)
     return out
 

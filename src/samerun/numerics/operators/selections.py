@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.extremes import amax, amin
 from samerun.numerics.operators.declare import Members
 
 
@@ -47,7 +48,7 @@ def _median(ignores_nan: bool, plain: Any) -> Any:
         value = ordered.narrow(over, place, 1)
         if ignores_nan and x.is_floating_point():
             numbers = torch.sum(torch.isnan(line).logical_not(), over, True)
-            value = ordered.gather(over, torch.clamp(numbers - 1, min=0).div(2, rounding_mode="floor"))
+            value = ordered.gather(over, torch.clamp(numbers - 1, min=0) >> 1)
         elif x.is_floating_point():
             last = ordered.narrow(over, n - 1, 1)
             value = torch.where(torch.isnan(last), last, value)
@@ -101,7 +102,7 @@ def histc(x: Tensor, bins: int = 100, low: Any = 0, high: Any = 0) -> Tensor:
     given = flat.float() if x.dtype not in (torch.float32, torch.float64) else flat
     low, high = float(low), float(high)
     if low == high and flat.numel():
-        low, high = float(given.min()), float(given.max())
+        low, high = float(amin(given)), float(amax(given))
     if low == high:
         low, high = low - 1, high + 1
     if not (math.isfinite(low) and math.isfinite(high)):

@@ -28,9 +28,11 @@ def _window(plain: Callable[..., Tensor], shape: Callable[..., Tensor]) -> Calla
     """`shape(k, n, ...)` of k = 0, 1, ..., n - 1 in float64; a periodic window is one longer, without its last."""
 
     def window(n: int, periodic: bool = True, *settings: float, **kwargs: Any) -> Tensor:
-        if n <= 1 or not (kwargs.get("dtype") or torch.get_default_dtype()).is_floating_point:
-            return plain(n, periodic, *settings, **kwargs)  # nothing, a one, or torch's own error
+        if n < 0 or not (kwargs.get("dtype") or torch.get_default_dtype()).is_floating_point:
+            return plain(n, periodic, *settings, **kwargs)  # torch's own error
         dtype, device = _float32(kwargs), kwargs.get("device")
+        if n <= 1:
+            return torch.ones(n, dtype=dtype, device=device)
         steps = n + periodic
         return shape(torch.arange(n, dtype=torch.float64, device=device), steps, *settings).to(dtype)
 
