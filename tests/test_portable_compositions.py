@@ -38,12 +38,13 @@ def printed(threads: int, **variables: str) -> str:
     ).stdout  # fmt: skip
 
 
-def test_threads_and_instructions_change_no_bit() -> None:
+def test_threads_instructions_and_levels_change_no_bit() -> None:
     found = printed(1)
     assert len(found.splitlines()) > len(CASES)
     plain = {"SAMERUN_NUMERICS_LEVEL": "plain"} if library.available() else {}
     other = printed(2, ATEN_CPU_CAPABILITY="default", MKL_CBWR="COMPATIBLE", **plain)
     assert found.splitlines() == other.splitlines()
+    assert found.splitlines() == printed(1, SAMERUN_NUMERICS_LEVEL="reference").splitlines()
 
 
 @pytest.mark.parametrize(("name", "function", "inputs"), CASES, ids=[case[0] for case in CASES])
