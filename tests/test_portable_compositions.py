@@ -247,6 +247,39 @@ def test_parts_that_fit_into_memory_change_nothing(monkeypatch: pytest.MonkeyPat
         assert_same_bits(mine, want)
 
 
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_a_row_does_not_depend_on_the_batch(n: int) -> None:
+    image, grid, words, table = values(16, 3, 9, 8), values(16, 5, 5, 2), whole(16, 40, high=50), values(50, 7)
+    spoken, target, sizes = values(20, 16, 6), whole(16, 5, high=5) + 1, [5, 3, 2, 1] * 4
+    x, labels = values(16, 9), whole(16, 9, high=10) - 1
+    functions_of_n: list[Callable[[int], Tensor]] = [
+        lambda n: F.grid_sample(image[:n], grid[:n], align_corners=False),
+        *(lambda n, mode=mode: F.embedding_bag(words[:n], table, mode=mode) for mode in ("sum", "mean", "max")),
+        lambda n: F.ctc_loss(spoken[:, :n].log_softmax(-1), target[:n], [20] * n, sizes[:n], reduction="none"),
+        lambda n: F.multilabel_margin_loss(x[:n], labels[:n], reduction="none"),
+        lambda n: F.interpolate(image[:n], (4, 3), mode="bilinear", antialias=True),
+        lambda n: F.bilinear(x[:n], x[:n], values(2, 9, 9)),
+    ]
+    with samerun.portable():
+        for function in functions_of_n:
+            assert_same_bits(function(16)[:n], function(n))
+        assert_same_bits(F.embedding_bag(words, table, mode="sum"), F.embedding(words, table).sum(1))
+
+
+def test_results_can_be_written_into_given_tensors() -> None:
+    x, out, places = values(5, 9), torch.empty(0), torch.empty(0, dtype=torch.int64)
+    with samerun.portable():
+        for name, given in (("median", (1,)), ("nanmedian", (1,)), ("kthvalue", (2, 1)), ("mode", (1,))):
+            found = getattr(torch, name)(x, *given, out=(out, places))
+            assert found[0] is out and found[1] is places
+            for mine, want in zip(found, getattr(torch, name)(x, *given), strict=True):
+                assert_same_bits(mine, want)
+        assert_same_bits(torch.logcumsumexp(x, 1, out=out), x.logcumsumexp(1))
+        assert_same_bits(torch.logspace(0, 1, 5, out=out), torch.logspace(torch.tensor(0.0), 1, 5))
+        assert_same_bits(x.clone().sinc_(), torch.sinc(x))
+        assert_same_bits(aten.hann_window.out(6, out=out), torch.hann_window(6))
+
+
 def test_a_distance_does_not_depend_on_the_other_rows() -> None:
     """torch's own takes another way from 26 rows on."""
     a, b = values(40, 20), values(30, 20, seed=1)
