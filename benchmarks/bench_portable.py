@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as nnf
 
 from samerun.numerics import activations, functions, library, norms, random, softmax, sums
-from samerun.numerics.operators import losses
+from samerun.numerics.operators import losses, reducing
 
 TURNS, SECONDS = 5, 0.25
 GOAL = {
@@ -67,8 +67,8 @@ def cases() -> Iterator[Pair]:
 
 def our_cross_entropy(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     log_p = softmax.log_softmax(x, 1)
-    loss, total = losses.nll_loss(log_p, target, None, losses.MEAN, -100)
-    grad = losses.nll_loss_backward(torch.ones_like(loss), log_p, target, None, losses.MEAN, -100, total)
+    loss, total = losses.nll_loss(log_p, target, None, reducing.MEAN, -100)
+    grad = losses.nll_loss_backward(torch.ones_like(loss), log_p, target, None, reducing.MEAN, -100, total)
     return softmax.log_softmax_backward(grad, log_p, 1)
 
 

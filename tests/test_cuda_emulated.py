@@ -141,7 +141,8 @@ class Trap(_python_dispatch.TorchDispatchMode):
     ONE_OPERATION = frozenset(
         ["add", "sub", "rsub", "clamp", "clamp_min", "clamp_max", "maximum", "minimum", "amax", "amin", "arange"]
     )
-    OF_WHOLE_NUMBERS = frozenset(["sum", "cumsum", "prod", "index_add", "bincount", "pow", "max"])
+    OF_WHOLE_NUMBERS = frozenset(["sum", "cumsum", "prod", "index_add", "bincount", "pow", "max", "scatter_add"])
+    CHOOSING = frozenset(["fractional_max_pool2d", "fractional_max_pool3d"])
     UNIQUE_PLACES = frozenset(["aten::scatter_.src", "aten::scatter_.value"])
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -158,6 +159,10 @@ class Trap(_python_dispatch.TorchDispatchMode):
             assert isinstance(args[1], Tensor), f"{func} by a number"
         elif base in self.ONE_OPERATION:
             assert kwargs.get("alpha", 1) == 1, func
+        elif base in self.CHOOSING:
+            assert args[0].dtype is torch.float32  # it places windows in that type there
+        elif base == "scatter_reduce":
+            assert args[4] in ("amax", "amin"), func
         elif base == "random":
             assert args[0].numel() == 1  # the CPU's stream moves on by one
         elif base in self.OF_WHOLE_NUMBERS and overload not in EXACT_OVERLOADS_ON_CUDA:  # max.dim only chooses

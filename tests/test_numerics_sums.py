@@ -11,7 +11,7 @@ import torch
 from portable import NATIVE, assert_same_bits, at_level, values
 
 from samerun.base.errors import SamerunError
-from samerun.numerics import sums
+from samerun.numerics import library, softmax, sums
 from samerun.numerics.reference import sums as reference
 
 SIZES = [0, 1, 2, 31, 32, 33, 255, 256, 257, 4095, 4096, 4097, 8192, 12289, 40961]
@@ -165,6 +165,15 @@ def test_subnormals_are_kept_whatever_the_thread_is_set_to() -> None:
     finally:
         torch.set_flush_denormal(False)
     assert got.item() == 10 * tiny[0].item()
+
+
+@pytest.mark.parametrize("level", library.levels())
+def test_tensors_without_dimensions(level: str) -> None:
+    with at_level(level):
+        for name, operator in OPERATORS.items():
+            if name not in ("var", "std"):
+                assert float(operator(torch.tensor(1.0))) == 1, name
+        assert float(softmax.logsumexp(torch.tensor(1.5), 0)) == 1.5
 
 
 def test_bad_input_is_refused() -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from portable import assert_same_bits
+from portable_cases import CASES as COMPOSITIONS
+from portable_cases import Case, real, run, whole
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -20,7 +22,6 @@ from samerun.numerics.operators import random
 from samerun.numerics.operators.table import COMPOSED, MEMBERS
 
 SEEN: set[str] = set()
-Case = tuple[str, Callable[..., Any], list[Any]]
 
 
 class Listening(TorchDispatchMode):
@@ -30,14 +31,6 @@ class Listening(TorchDispatchMode):
         name = func._schema.name
         SEEN.update({name, f"{name}.{func._schema.overload_name or 'default'}", name.rstrip("_")})
         return func(*args, **(kwargs or {}))
-
-
-def real(*shape: int, low: float = -2.0, high: float = 2.0, seed: int = 0) -> Tensor:
-    return torch.from_numpy(np.random.default_rng(seed + sum(shape)).uniform(low, high, shape))
-
-
-def whole(*shape: int, high: int = 4, seed: int = 0) -> Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).integers(0, high, shape))
 
 
 X, Y, POSITIVE, UNIT = real(3, 7), real(3, 7, seed=1), real(3, 7, low=0.1, seed=2), real(3, 7, low=-0.9, high=0.9)
@@ -74,6 +67,7 @@ ACTIVATIONS = """
 """
 
 CASES: list[Case] = [
+    *COMPOSITIONS,
     *((name, getattr(torch, name), [x]) for name, x in one_argument.items()),
     ("add alpha", lambda a, b: torch.add(a, b, alpha=0.3), [X, Y]),
     ("sub alpha", lambda a, b: torch.sub(a, b, alpha=0.3), [X, Y]),
@@ -235,18 +229,6 @@ CASES: list[Case] = [
     ("attention groups", lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True),
      [real(2, 4, 5, 8), real(2, 2, 6, 8)]),
 ]  # fmt: skip
-
-
-def run(function: Callable[..., Any], inputs: list[Any], dtype: torch.dtype) -> list[Tensor]:
-    """The results, then the gradients of the sum of (results * fixed numbers)."""
-    given = [x.to(dtype).detach().requires_grad_() for x in inputs]
-    found = function(*given)
-    outs = list(found) if isinstance(found, tuple) else [found]
-    outs = [out for out in outs if out.is_floating_point()]
-    graded = [out for out in outs if out.requires_grad]
-    if graded:
-        sum((out * real(*out.shape, seed=5).to(dtype)).sum() for out in graded).backward()  # type: ignore[union-attr]
-    return [out.detach() for out in outs] + [x.grad for x in given if x.grad is not None]
 
 
 @pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
@@ -446,6 +428,22 @@ def test_empty_and_scalar_tensors() -> None:
         assert float(torch.dot(torch.zeros(0), torch.zeros(0))) == 0
         with pytest.raises(RuntimeError):
             torch.zeros(0).max()
+
+
+def test_what_cudnn_would_compute_is_the_same() -> None:
+    """torch asks cuDNN for it on CUDA devices; the CPU has no such operators."""
+    aten, x, grid = torch.ops.aten, real(2, 3, 4, 5).float(), real(2, 4, 7, 2).float()
+    with samerun.portable(), Listening():
+        assert_same_bits(aten.cudnn_grid_sampler(x, grid), aten.grid_sampler_2d(x, grid, 0, 0, True))
+        g = real(2, 3, *grid.shape[1:3]).float()
+        both = zip(aten.cudnn_grid_sampler_backward(x, grid, g),
+                   aten.grid_sampler_2d_backward(g, x, grid, 0, 0, True, [True, True]), strict=True)  # fmt: skip
+        for mine, want in both:
+            assert_same_bits(mine, want)
+        assert_same_bits(aten._grid_sampler_2d_cpu_fallback(x, grid, 1, 2, False),
+                         aten.grid_sampler_2d(x, grid, 1, 2, False))  # fmt: skip
+        assert torch.allclose(x, x)
+        assert aten._use_cudnn_ctc_loss(real(3, 1, 4), torch.ones(1, 1).int(), [3], [1], 0) is False
 
 
 def test_every_member_of_the_table_has_run_above() -> None:

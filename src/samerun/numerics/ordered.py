@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from samerun.base.errors import SamerunError
-from samerun.numerics import library
+from samerun.numerics import library, sums
 from samerun.numerics.cuda import segments
 from samerun.numerics.tensors import around
 
@@ -48,14 +48,37 @@ def add_(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return x.index_add_(dim, index, source)
 
 
-def sum_rows(source: Tensor, index: Tensor, rows: int) -> Tensor:
+def sum_rows(
+    source: Tensor, index: Tensor, rows: int, lines: Tensor | None = None, factors: Tensor | None = None
+) -> Tensor:
     """[rows, width]: class S over the rows of source [n, width] with each index, in ascending n; 0 where none has it.
-    CUDA alone.
+    float32 or float64. `lines`: row i is source[lines[i]]; `factors`: each is multiplied first.
     """
-    key, order = in_order(index, rows)
+    if library.elsewhere(source):
+        source = source if lines is None else source.index_select(0, lines)
+        source = source if factors is None else torch.mul(source, factors[:, None])
     out = torch.zeros(rows, source.shape[1], dtype=source.dtype, device=source.device)
-    segments.sum(out, source.contiguous(), key, order, torch.searchsorted(key, key, right=True))
+    if library.elsewhere(source):  # nothing is asked of the device, so that it can be captured in a graph
+        key, order = in_order(index, rows)
+        segments.sum(out, source.contiguous(), key, order, torch.searchsorted(key, key, right=True))
+        return out
+    in_turn = bool((index[1:] >= index[:-1]).all())
+    order = torch.arange(index.numel()) if in_turn else torch.argsort(index, stable=True)
+    found, counts = torch.unique_consecutive(index if in_turn else index[order], return_counts=True)
+    starts = torch.cumsum(counts, 0) - counts
+    for size in torch.unique(counts).tolist():  # rows that occur equally often, together
+        chosen = counts == size
+        where = order[starts[chosen][:, None] + torch.arange(size)].reshape(-1)
+        terms = source.index_select(0, where if lines is None else lines[where])
+        terms = terms if factors is None else torch.mul(terms, factors[where, None])
+        out[found[chosen]] = sums.sum(terms.reshape(-1, size, source.shape[1]), 1)
     return out
+
+
+def frequencies(index: Tensor, rows: int) -> Tensor:
+    """How often each of `rows` places is named by a 1-D index; 1 for those that never are. int64."""
+    counts = torch.zeros(rows, dtype=torch.int64, device=index.device)
+    return torch.clamp(counts.index_add_(0, index, torch.ones_like(index, dtype=torch.int64)), min=1)
 
 
 def put_last(x: Tensor, places: Tensor, values: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ def logsumexp(x: torch.Tensor, dims: int | list[int], keepdim: bool = False) -> 
     over = dimensions(dims, x.ndim)
     kept = [dim for dim in range(x.ndim) if dim not in over]
     shape = [x.shape[dim] for dim in kept]
-    flat = x.permute(*kept, *over).reshape(*shape, math.prod(x.shape[dim] for dim in over))
+    flat = x.permute([*kept, *over]).reshape(*shape, math.prod(x.shape[dim] for dim in over))
     result = _along("logsumexp", flat, -1)
     if keepdim:
         result = result.reshape([1 if dim in over else size for dim, size in enumerate(x.shape)])

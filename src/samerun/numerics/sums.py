@@ -44,7 +44,7 @@ def tree(
     shape = [each for dim, each in enumerate(size) if dim not in dims]
     if not library.computes(x):
         kept = [dim for dim in range(x.ndim) if dim not in dims]
-        rows = x.permute(*kept, *dims).reshape(math.prod(shape), math.prod(size[dim] for dim in dims))
+        rows = x.permute([*kept, *dims]).reshape(math.prod(shape), math.prod(size[dim] for dim in dims))
         centers = None if center is None else center.reshape(-1)
         found: torch.Tensor = by_reference(lambda *given: reference.reduced(term, *given), rows, centers)
         return _divided(found.reshape(shape), by)

@@ -146,6 +146,39 @@ def hardsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
     return torch.where((x > -3) & (x < 3), divided(g, 6), torch.zeros_like(g))
 
 
+def softshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
+    """x - clamp(x, -lambd, lambd), and +0.0 for every zero."""
+    if lambd <= 0 or not x.is_floating_point():
+        return torch.add(torch.nn.functional.softshrink(x, lambd), 0.0)  # x itself, or torch's own error
+    return torch.sub(x, torch.clamp(x, -lambd, lambd))
+
+
+def _outside(given: Tensor, x: Tensor, lambd: Any) -> Tensor:
+    inside = (x >= -lambd) & (x <= lambd)
+    return torch.where(inside, torch.zeros((), dtype=given.dtype, device=given.device), given)
+
+
+def hardshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
+    """+0.0 from -lambd to lambd, else x."""
+    return _outside(x, x, lambd)
+
+
+def shrink_backward(g: Tensor, x: Tensor, lambd: Any) -> Tensor:
+    """+0.0 from -lambd to lambd, else g."""
+    return _outside(g, x, lambd)
+
+
+@widened
+def cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
+    """a[1] * b[2] - a[2] * b[1], and so on around."""
+    if a.dim() != b.dim() or a.dim() == 0 or a.shape[dim] != 3 or b.shape[dim] != 3:
+        torch.linalg.cross(a, b, dim=dim)  # torch's own words
+        raise RuntimeError(f"linalg.cross: {tuple(a.shape)} and {tuple(b.shape)} have no three components along {dim}")
+    (a0, a1, a2), (b0, b1, b2) = a.unbind(dim), b.unbind(dim)
+    pairs = ((a1, b2, a2, b1), (a2, b0, a0, b2), (a0, b1, a1, b0))
+    return torch.stack([torch.sub(torch.mul(p, q), torch.mul(r, s)) for p, q, r, s in pairs], dim)
+
+
 MEMBERS: Members = {
     "aten::add": add,
     "aten::add_": add_,
@@ -167,4 +200,9 @@ MEMBERS: Members = {
     "aten::hardswish_backward": widened(hardswish_backward),
     "aten::hardsigmoid": widened(hardsigmoid),
     "aten::hardsigmoid_backward": widened(hardsigmoid_backward),
+    "aten::softshrink": widened(softshrink),
+    "aten::softshrink_backward": widened(shrink_backward),
+    "aten::hardshrink": hardshrink,
+    "aten::hardshrink_backward": shrink_backward,
+    "aten::linalg_cross": cross,
 }

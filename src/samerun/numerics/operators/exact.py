@@ -24,7 +24,8 @@ MOVES = words("""
     sym_size sym_stride sym_numel t t_ t_copy take take_along_dim tile to transpose transpose_ transpose_copy
     tril tril_indices triu triu_indices unbind unbind_copy unfold unfold_copy unsafe_chunk unsafe_split
     unsafe_split_with_sizes unsqueeze unsqueeze_ unsqueeze_copy view view_as view_copy where zero zeros
-    zeros_like _nested_tensor_size is_nonzero max_pool2d_with_indices max_pool3d_with_indices upsample_nearest1d
+    zeros_like _nested_tensor_size is_nonzero max_pool2d_with_indices max_pool3d_with_indices fractional_max_pool2d
+    fractional_max_pool3d masked_scatter_backward upsample_nearest1d
     upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
     _upsample_nearest_exact3d diag adaptive_max_pool2d adaptive_max_pool3d bucketize searchsorted one_hot isin
     unique_dim _unique2 unique_consecutive random _assert_async _foreach_copy_ _foreach_zero_
@@ -45,6 +46,7 @@ ORDERED = words("""
     max_pool2d_with_indices_backward max_pool3d_with_indices_backward adaptive_max_pool2d_backward
     upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward reflection_pad1d_backward
     reflection_pad2d_backward replication_pad1d_backward replication_pad2d_backward
+    fractional_max_pool2d_backward fractional_max_pool3d_backward
 """)
 
 OVERLOADS = words("max.dim min.dim sort.stable scatter.src scatter.value scatter_.src scatter_.value")

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from samerun.numerics import activations
 from samerun.numerics import functions as kernels
-from samerun.numerics.functions import NAMES, exp, expm1, log, log1p, sigmoid, tanh, unary
+from samerun.numerics.functions import NAMES, exp, expm1, log, log1p, sigmoid, sin, tanh, unary
 from samerun.numerics.operators.declare import Members, NotInTable, divided, floating, widened
+from samerun.numerics.tensors import dimensions
 
 
 def _of(name: str) -> Callable[[Tensor], Tensor]:
@@ -162,12 +163,36 @@ def xlogy(x: Any, y: Any) -> Tensor:
     return torch.where((a == 0) & ~torch.isnan(b), torch.zeros((), device=device), torch.mul(a, log(b)))
 
 
-@widened
-def logaddexp(a: Tensor, b: Tensor) -> Tensor:
+def _log_of_sum(a: Tensor, b: Tensor) -> Tensor:
     """m + log1p(exp(-|a - b|)), m the larger."""
     larger = torch.maximum(a, b)
     both = torch.add(larger, log1p(exp(torch.neg(torch.abs(torch.sub(a, b))))))
     return torch.where(torch.isinf(a) & (a == b), a, both)
+
+
+@widened
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    """By doubling: each value and the one d places before it become the logarithm of their sum, d = 1, 2, 4, ...
+
+    A running sum in logarithms has no error to speak of in this order, and takes log2(n) steps.
+    """
+    if not x.is_floating_point():
+        return torch.logcumsumexp(x, dim)  # torch's own error
+    over = (dimensions(dim, x.dim()) or [0])[0]
+    line = x.reshape(1) if x.dim() == 0 else x
+    n, d = line.shape[over], 1
+    while d < n:
+        later = _log_of_sum(line.narrow(over, 0, n - d), line.narrow(over, d, n - d))
+        line = torch.cat([line.narrow(over, 0, d), later], over)
+        d *= 2
+    return (line.clone() if d == 1 else line).reshape(x.shape)
+
+
+@widened
+def sinc(x: Tensor) -> Tensor:
+    """sin(y) / y, y = pi * x; 1 at 0."""
+    y = torch.mul(floating(x), math.pi)
+    return torch.where(y == 0, torch.ones_like(y), torch.div(sin(y), y))
 
 
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
@@ -215,7 +240,10 @@ MEMBERS: Members = {
     "aten::glu": glu,
     "aten::glu_backward": glu_backward,
     "aten::xlogy": xlogy,
-    "aten::logaddexp": logaddexp,
+    "aten::logaddexp": widened(_log_of_sum),
+    "aten::logcumsumexp": logcumsumexp,
+    "aten::_logcumsumexp": logcumsumexp,
+    "aten::sinc": sinc,
     "aten::celu": celu,
     "aten::logit": widened(logit),
     "aten::logit_backward": logit_backward,

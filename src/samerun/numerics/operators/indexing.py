@@ -8,43 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import library, ordered, sums
+from samerun.numerics import library, ordered
 from samerun.numerics.operators.declare import Members, NotInTable, widened
 
 
 def embedding_backward(g: Tensor, index: Tensor, rows: int, padding: int, scale_by_frequency: bool) -> Tensor:
-    """Class S over the occurrences of each row of the table."""
+    """Class S over the occurrences of each row of the table; then, by frequency, divided by their number."""
     wide = g.reshape(-1, g.shape[-1]).float() if g.dtype is not torch.float64 else g.reshape(-1, g.shape[-1])
     flat = index.reshape(-1)
-    if library.elsewhere(g):
-        return _embedding_backward_on_cuda(wide, flat, rows, padding, scale_by_frequency).to(g.dtype)
-    out = torch.zeros(rows, g.shape[-1], dtype=wide.dtype)
-    order = torch.argsort(flat, stable=True)
-    places, counts = torch.unique_consecutive(flat[order], return_counts=True)
-    starts = torch.cumsum(counts, 0) - counts
-    for size in torch.unique(counts).tolist():  # rows that occur equally often, together
-        chosen = counts == size
-        where = order[starts[chosen][:, None] + torch.arange(size)]
-        found = sums.sum(wide[where], 1)
-        if scale_by_frequency:
-            found = torch.div(found, torch.full((), float(size), dtype=wide.dtype))
-        out[places[chosen]] = found
+    out = ordered.sum_rows(wide, flat, rows)
+    if scale_by_frequency:
+        out = torch.div(out, ordered.frequencies(flat, rows).to(out.dtype)[:, None])
     if 0 <= padding < rows:
         out[padding] = 0
     return out.to(g.dtype)
-
-
-def _embedding_backward_on_cuda(
-    g: Tensor, index: Tensor, rows: int, padding: int, scale_by_frequency: bool
-) -> Tensor:
-    """The same sums; nothing is asked of the device, so that they can be captured in a graph."""
-    out = ordered.sum_rows(g, index, rows)
-    if scale_by_frequency:
-        counts = torch.zeros(rows, dtype=torch.int64, device=g.device).index_add_(0, index, torch.ones_like(index))
-        out = torch.div(out, torch.clamp(counts, min=1).to(out.dtype)[:, None])
-    if 0 <= padding < rows:
-        out[padding] = 0
-    return out
 
 
 @widened

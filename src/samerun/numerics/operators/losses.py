@@ -10,21 +10,7 @@ from torch import Tensor
 from samerun.numerics import library, sums
 from samerun.numerics.functions import exp, log, log1p
 from samerun.numerics.operators.declare import Members, divided, widened
-
-MEAN, SUM = 1, 2
-
-
-def _reduced(terms: Tensor, reduction: int) -> Tensor:
-    if reduction == MEAN:
-        return sums.mean(terms)
-    return sums.sum(terms) if reduction == SUM else terms
-
-
-def _spread(g: Tensor, x: Tensor, reduction: int) -> Tensor:
-    """The gradient of each term: g / n for the mean, else g."""
-    if reduction == MEAN:
-        return torch.div(g, torch.full((), float(x.numel()), dtype=g.dtype, device=g.device))
-    return g
+from samerun.numerics.operators.reducing import MEAN, SUM, reduced, spread
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -87,13 +73,13 @@ def nll_loss_backward(
 def mse_loss(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
     """(x - y) * (x - y)."""
     d = torch.sub(x, y)
-    return _reduced(torch.mul(d, d), reduction)
+    return reduced(torch.mul(d, d), reduction)
 
 
 @widened
 def mse_loss_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
     """(2 * (x - y)) * g, g / n for the mean."""
-    return torch.mul(torch.mul(torch.sub(x, y), 2), _spread(g, x, reduction))
+    return torch.mul(torch.mul(torch.sub(x, y), 2), spread(g, x, reduction))
 
 
 def _smooth(strict: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
@@ -107,7 +93,7 @@ def _smooth(strict: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]
             terms = torch.where(d <= limit, half, torch.mul(torch.sub(d, 0.5 * limit), limit))
         else:
             terms = d if limit == 0 else torch.where(d < limit, divided(half, limit), torch.sub(d, 0.5 * limit))
-        return _reduced(terms, reduction)
+        return reduced(terms, reduction)
 
     @widened
     def backward(g: Tensor, x: Tensor, y: Tensor, reduction: int, limit: float) -> Tensor:
@@ -116,7 +102,7 @@ def _smooth(strict: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]
             slope = torch.clamp(d, -limit, limit)
         else:
             slope = torch.sign(d) if limit == 0 else torch.where(d.abs() < limit, divided(d, limit), torch.sign(d))
-        return torch.mul(slope, _spread(g, x, reduction))
+        return torch.mul(slope, spread(g, x, reduction))
 
     return loss, backward
 
@@ -131,7 +117,7 @@ def binary_cross_entropy(x: Tensor, y: Tensor, w: Tensor | None = None, reductio
         raise RuntimeError("all elements of input should be between 0 and 1")
     no, yes = torch.clamp(log1p(torch.neg(x)), min=-100), torch.clamp(log(x), min=-100)
     terms = torch.sub(torch.mul(torch.sub(y, 1), no), torch.mul(y, yes))
-    return _reduced(terms if w is None else torch.mul(terms, w), reduction)
+    return reduced(terms if w is None else torch.mul(terms, w), reduction)
 
 
 @widened
@@ -139,7 +125,7 @@ def binary_cross_entropy_backward(
     g: Tensor, x: Tensor, y: Tensor, w: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """(g * (x - y)) / max(x * (1 - x), 1e-12), times w."""
-    g = _spread(g, x, reduction)
+    g = spread(g, x, reduction)
     below = torch.clamp(torch.mul(x, torch.rsub(x, 1)), min=1e-12)
     found = torch.div(torch.mul(g, torch.sub(x, y)), below)
     return found if w is None else torch.mul(found, w)
@@ -154,7 +140,7 @@ def binary_cross_entropy_with_logits(
     if pos_weight is not None:
         smooth = torch.mul(smooth, torch.add(torch.mul(torch.sub(pos_weight, 1), y), 1))
     terms = torch.sub(torch.mul(torch.rsub(y, 1), x), smooth)
-    return _reduced(terms if w is None else torch.mul(terms, w), reduction)
+    return reduced(terms if w is None else torch.mul(terms, w), reduction)
 
 
 smooth_l1, smooth_l1_backward = _smooth(False)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from samerun.numerics import norms as kernels
-from samerun.numerics.operators.declare import NARROW, Members
+from samerun.numerics import sums
+from samerun.numerics.operators.declare import NARROW, Members, widened
 
 Some = tuple[Tensor | None, ...]
 
@@ -84,6 +85,27 @@ def rms_norm(x: Tensor, shape: Sequence[int], w: Tensor | None = None, eps: floa
     return y.to(x.dtype)
 
 
+def _sum_but(x: Tensor, dim: int) -> Tensor:
+    """Class S over all dimensions but one, which are kept as ones."""
+    over = [each for each in range(x.dim()) if each != dim % x.dim()]
+    return sums.sum(x, over, True) if over else x
+
+
+@widened
+def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
+    """v * (g / n), n = sqrt(sum(v * v)) over all dimensions but dim. Also n."""
+    n = torch.sqrt(_sum_but(torch.mul(v, v), dim))
+    return torch.mul(v, torch.div(g, n)), n
+
+
+@widened
+def weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, n: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """s = sum(grad * v); of v: (g / n) * (grad - v * (s / (n * n))); of g: s / n."""
+    s = _sum_but(torch.mul(grad, v), dim)
+    straight = torch.mul(v, torch.div(s, torch.mul(n, n)))
+    return torch.mul(torch.div(g, n), torch.sub(grad, straight)), torch.div(s, n)
+
+
 MEMBERS: Members = {
     "aten::native_layer_norm": kernels.layer_norm,
     "aten::native_layer_norm_backward": layer_norm_backward,
@@ -93,5 +115,7 @@ MEMBERS: Members = {
     "aten::_native_batch_norm_legit": kernels.batch_norm,
     "aten::_native_batch_norm_legit.no_stats": batch_norm_without_running,
     "aten::native_batch_norm_backward": batch_norm_backward,
+    "aten::_weight_norm_interface": weight_norm,
+    "aten::_weight_norm_interface_backward": weight_norm_backward,
 }
 COMPOSED: Members = {"aten::rms_norm": rms_norm}

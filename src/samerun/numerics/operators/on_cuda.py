@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from samerun.numerics import library, norms, ordered
-from samerun.numerics.operators.declare import Handler, Members, divided, widened, words
+from samerun.numerics.operators.declare import NARROW, Handler, Members, NotInTable, divided, widened, words
 
 aten = torch.ops.aten
 
@@ -98,6 +98,16 @@ def _of_nearest(forward: Callable[..., Tensor]) -> Handler:
     return backward
 
 
+def _fractional_max_pool(forward: Callable[..., Any]) -> Handler:
+    def pool(x: Tensor, *settings: Any) -> Any:
+        """torch places the windows in the type of x on the CPU, in float32 on CUDA."""
+        if x.dtype in NARROW:
+            raise NotInTable(f"{x.dtype} on CUDA.", "Convert it to float32 first: tensor.float().")
+        return forward(x, *settings)
+
+    return pool
+
+
 def cudnn_batch_norm(
     x: Tensor, w: Tensor, b: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, training: bool,
     momentum: float, eps: float,
@@ -124,6 +134,10 @@ MEMBERS: Members = {
     "aten::index_copy": index_copy,
     "aten::max_pool2d_with_indices_backward": widened(_max_pool_backward(2)),
     "aten::max_pool3d_with_indices_backward": widened(_max_pool_backward(3)),
+    "aten::fractional_max_pool2d": _fractional_max_pool(aten.fractional_max_pool2d.default),
+    "aten::fractional_max_pool3d": _fractional_max_pool(aten.fractional_max_pool3d.default),
+    "aten::fractional_max_pool2d_backward": widened(_max_pool_backward(2)),
+    "aten::fractional_max_pool3d_backward": widened(_max_pool_backward(3)),
     "aten::adaptive_max_pool2d_backward": widened(_max_pool_backward(2)),
     "aten::reflection_pad1d_backward": widened(_of_padding(aten.reflection_pad1d.default)),
     "aten::reflection_pad2d_backward": widened(_of_padding(aten.reflection_pad2d.default)),

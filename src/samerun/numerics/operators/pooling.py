@@ -1,11 +1,15 @@
-"""Average pooling, as torch calls it. (torch's own kernels add a window one after the other, not by class S.)"""
+"""Average pooling and maximum unpooling, as torch calls them. (torch's own kernels add a window one after
+the other, not by class S.)"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor
 
+from samerun.numerics import library, ordered
 from samerun.numerics import pooling as kernels
 from samerun.numerics.operators.declare import Members
 
@@ -58,6 +62,28 @@ def _adaptive_backward(n: int) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda g, x: kernels.adaptive_avg_pool_backward(g, x, n)
 
 
+def _unpool(plain: Callable[..., Tensor], n: int) -> Callable[..., Tensor]:
+    def unpool(x: Tensor, indices: Tensor, size: Sizes, *settings: Sizes) -> Tensor:
+        """Zeros with each value at its index in its volume; of several for one place the last stays."""
+        volume = math.prod(size)
+        fits = x.dim() in (n + 1, n + 2) and x.shape == indices.shape and len(size) == n and volume > 0
+        if not fits or indices.dtype is not torch.int64 or x.numel() == 0:
+            return plain(x, indices, size, *settings)  # torch's own words
+        inside = ((indices >= 0) & (indices < volume)).all()
+        if library.elsewhere(x):
+            torch._assert_async(inside, "max_unpool: an index is out of bounds")
+        elif not bool(inside):
+            return plain(x, indices, size, *settings)
+        shape = x.shape[:-n]
+        first = torch.arange(math.prod(shape), device=x.device).reshape(*shape, *[1] * n) * volume
+        places, values = (indices + first).reshape(-1), x.reshape(-1)
+        out = torch.zeros(math.prod(shape) * volume, dtype=x.dtype, device=x.device)
+        out = ordered.put_last(out, places, values) if library.elsewhere(x) else out.scatter_(0, places, values)
+        return out.reshape(*shape, *size)
+
+    return unpool
+
+
 MEMBERS: Members = {
     "aten::avg_pool2d": _pool(2),
     "aten::avg_pool3d": _pool(3),
@@ -67,4 +93,6 @@ MEMBERS: Members = {
     "aten::_adaptive_avg_pool3d": _adaptive(3),
     "aten::_adaptive_avg_pool2d_backward": _adaptive_backward(2),
     "aten::_adaptive_avg_pool3d_backward": _adaptive_backward(3),
+    "aten::max_unpool2d": _unpool(torch._C._nn.max_unpool2d, 2),
+    "aten::max_unpool3d": _unpool(torch._C._nn.max_unpool3d, 3),
 }

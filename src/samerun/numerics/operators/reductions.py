@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from samerun.numerics import ordered, sums
-from samerun.numerics.operators.declare import Members, floating
+from samerun.numerics.operators.declare import Members, floating, widened
+
+AT_ONCE = 1 << 18
+"""Products that are held in memory together: what the cache holds."""
 
 
 def _typed(x: Tensor, dtype: torch.dtype | None) -> Tensor:
@@ -107,6 +111,33 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
     return ordered.add_(torch.zeros(size, dtype=wide.dtype, device=x.device), 0, x, wide)
 
 
+@widened
+def trilinear(
+    a: Tensor, b: Tensor, c: Tensor, expand_a: Sequence[int], expand_b: Sequence[int], expand_c: Sequence[int],
+    dims: Sequence[int], unroll: int = 1,
+) -> Tensor:  # fmt: skip
+    """Class S over dims of (a * b) * c, each with dimensions of 1 where it is expanded. (nn.Bilinear calls it.)"""
+    given = []
+    for x, expand in ((a, expand_a), (b, expand_b), (c, expand_c)):
+        for dim in sorted(expand):
+            x = x.unsqueeze(dim)
+        given.append(x)
+    shape = torch.broadcast_shapes(*(x.shape for x in given))  # type: ignore[no-untyped-call]
+    if not dims:
+        return torch.mul(torch.mul(given[0], given[1]), given[2])
+    kept = [dim for dim in range(len(shape)) if dim not in dims]
+    if not kept:
+        return sums.sum(torch.mul(torch.mul(given[0], given[1]), given[2]), list(dims))
+    most = max(kept, key=lambda dim: int(shape[dim]))  # along it the products are taken in parts
+    step = max(1, AT_ONCE // max(math.prod(shape) // max(shape[most], 1), 1))
+    found = []
+    for at in range(0, max(shape[most], 1), step):
+        size = min(step, shape[most] - at)
+        x, y, z = (each if each.shape[most] == 1 else each.narrow(most, at, size) for each in given)
+        found.append(sums.sum(torch.mul(torch.mul(x, y), z), list(dims)))
+    return found[0] if len(found) == 1 else torch.cat(found, kept.index(most))
+
+
 MEMBERS: Members = {
     "aten::sum": total_of_all,
     "aten::sum.dim_IntList": total,
@@ -127,4 +158,5 @@ MEMBERS: Members = {
     "aten::sort": sort,
     "aten::topk": topk,
     "aten::bincount": bincount,
+    "aten::_trilinear": trilinear,
 }

@@ -9,15 +9,20 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.operators import (
+    alignment,
     arithmetic,
     attention,
     collectives,
     convolution,
+    distances,
+    embedding_bags,
     extremes,
     functions,
+    grids,
     indexing,
     interpolation,
     losses,
+    margins,
     matmul,
     norms,
     on_cuda,
@@ -26,16 +31,22 @@ from samerun.numerics.operators import (
     random,
     recurrent,
     reductions,
+    resizing,
+    selections,
     softmax,
+    windows,
 )
 from samerun.numerics.operators.declare import Handler, Members, NotInTable
 from samerun.numerics.operators.exact import EXACT, EXACT_OVERLOADS
 
 FAMILIES = (
     arithmetic, extremes, functions, reductions, softmax, norms, losses, matmul, convolution, pooling, indexing,
-    interpolation, random, optimizers,
+    interpolation, random, optimizers, embedding_bags, grids, distances, selections, margins, alignment, resizing,
+    windows,
 )  # fmt: skip
-COMPOSED: Members = {**attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED}
+COMPOSED: Members = {
+    **attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED, **grids.COMPOSED, **selections.COMPOSED
+}  # fmt: skip
 """Written in other operators of the table, which are looked up in turn."""
 MEMBERS: Members = {name: handler for family in FAMILIES for name, handler in family.MEMBERS.items()}
 
