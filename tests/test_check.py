@@ -82,6 +82,7 @@ def test_steps_only(tmp_path: Path) -> None:
     code, report = check(["--vary", "rerun", "--trace", "steps", write(tmp_path, unseeded)], tmp_path)
     assert code == 1
     assert report["first_difference"]["step"] == 1
+    assert report["cause"]["kind"] == "unseeded-torch" and report["cause"]["line"] == 4
     assert check(["--vary", "rerun", "--trace", "steps", write(tmp_path, CLEAN)], tmp_path)[0] == 0
 
 

@@ -32,7 +32,8 @@ from samerun.control.seeds.derive import LARGEST
 @click.option("--max-steps", type=click.IntRange(1), metavar="N", help="End each run after N optimizer steps.")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds a run may take.")
 @click.option("--trace", type=click.Choice(["auto", "ops", "steps"]), default="auto", show_default=True,
-              help="auto: operators first, only steps when a run is long, then the first differing step.")  # fmt: skip
+              help="auto: operators first, only steps when a run is long; steps: only them. The first step that differs"
+              " is then run by operator.")  # fmt: skip
 @click.option("--vary-env", multiple=True, metavar="NAME=A,B[,C]", help="Vary an environment variable of your own.")
 @click.option("--interrupt", metavar='"NAME=VALUE ... [ARGS]"', help="Settings with which the program stops early.")
 @click.option("--resume", metavar='"NAME=VALUE ... [ARGS]"',

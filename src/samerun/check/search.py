@@ -318,9 +318,9 @@ class Search:
             run.discard()
 
     def closer(self, situation: Situation) -> Situation:
-        """Where only steps were recorded so far into the program: both again, with that step's operators."""
+        """Where only steps were recorded so far into the program, or at all: both again, with that step's operators."""
         difference, plan = situation.difference, situation.a.plan
-        if difference.what != "leaf" or plan.watch.depth != "auto":
+        if difference.what != "leaf" or plan.watch.depth == "ops":
             return situation
         window = (difference.step, difference.step)
         a, b = (
