@@ -1,0 +1,114 @@
+"""Square roots are rounded once, wherever a program or an operator takes one. torch's own are not, on some machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from portable import assert_same_bits, at_level
+
+import samerun
+from samerun.base.errors import SamerunError
+from samerun.numerics import library, roots
+
+VALUES = np.random.default_rng(0).uniform(0, 4, 40_000) * 10.0 ** np.random.default_rng(1).integers(-30, 30, 40_000)
+SPECIAL = [0.0, -0.0, float("inf"), -1.0, float("nan"), 1e-45, 3.4028235e38, 5e-324]
+
+
+@pytest.mark.parametrize("level", library.levels())
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_root_is_the_nearest(dtype: type, level: str) -> None:
+    with np.errstate(all="ignore"):
+        x = np.concatenate([VALUES, SPECIAL]).astype(dtype)
+        want = torch.from_numpy(np.sqrt(x))
+    with at_level(level):
+        assert_same_bits(roots.sqrt(torch.from_numpy(x)), want)
+        for n in (0, 1, 7, 8, 33):
+            assert_same_bits(roots.sqrt(torch.from_numpy(x[:n])), want[:n])
+        assert_same_bits(roots.sqrt(torch.from_numpy(x)[1::3]), want[1::3])
+        assert roots.sqrt(torch.tensor(4.0)).shape == ()
+        half = roots.sqrt(torch.tensor([2.0], dtype=torch.float16))
+        assert half.dtype is torch.float16 and float(half) == float(torch.tensor(2.0).double().sqrt().half())
+        with pytest.raises(SamerunError, match="sqrt"):
+            roots.sqrt(torch.tensor([4]))
+
+
+WAYS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sqrt": torch.sqrt,
+    "in place": lambda x: x.clone().sqrt_(),
+    "out": lambda x: torch.sqrt(x, out=torch.empty(0)),
+    "power": lambda x: x**0.5,
+    "list": lambda x: torch._foreach_sqrt([x])[0],
+    "norm": lambda x: torch.stack([torch.zeros_like(x), roots_of_squares(x)], 1).norm(dim=1),
+}
+
+
+def roots_of_squares(x: torch.Tensor) -> torch.Tensor:
+    """Numbers whose squares are about x."""
+    return torch.from_numpy(np.sqrt(x.numpy()))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_inside_portable_every_way_gives_them(way: str) -> None:
+    x = torch.from_numpy(VALUES[(VALUES > 1e-20) & (VALUES < 1e20)].astype(np.float32))
+    with samerun.portable():
+        got = WAYS[way](x)
+    if way == "norm":
+        values = roots_of_squares(x).numpy()
+        assert_same_bits(got, torch.from_numpy(np.sqrt(values * values)))
+    else:
+        assert_same_bits(got, torch.from_numpy(np.sqrt(x.numpy())))
+
+
+@pytest.mark.parametrize("setting", [{"foreach": True}, {"foreach": False}, {"fused": True}], ids=str)
+def test_adam_divides_by_them(setting: dict[str, bool]) -> None:
+    """A first step from 0 without a correction to speak of: lr * m / (sqrt(v) + eps)."""
+    g = torch.from_numpy(np.random.default_rng(3).normal(size=5000).astype(np.float32))
+    p = torch.nn.Parameter(torch.zeros(5000))
+    p.grad = g.clone()
+    with samerun.portable():
+        optimizer = torch.optim.Adam([p], lr=1.0, eps=0.0, **setting)
+        optimizer.step()
+        v = torch.mul(torch.mul(g, 1 - 0.999), g)
+        m = torch.mul(g, 1 - 0.9)
+    below = torch.from_numpy(np.sqrt(v.numpy())) / (1 - 0.999) ** 0.5
+    want = -(1.0 / (1 - 0.9)) * m / below
+    torch.testing.assert_close(p.detach(), want, rtol=1e-6, atol=0)
+
+
+def test_the_deviation_and_the_norm_of_a_batch() -> None:
+    x = torch.from_numpy(np.random.default_rng(4).normal(size=(6, 500)).astype(np.float32))
+    with samerun.portable():
+        std, var = x.std(0), x.var(0)
+        net = torch.nn.BatchNorm1d(500, eps=1e-30, affine=False)
+        y = net(x)
+        biased = x.var(0, correction=0)
+        mean = x.mean(0)
+    assert_same_bits(std, torch.from_numpy(np.sqrt(var.numpy())))
+    r = 1 / np.sqrt(biased.numpy())
+    assert_same_bits(y, torch.from_numpy((x.numpy() - mean.numpy()) * r))
+
+
+ROUND_ONCE: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "fmod": np.fmod,
+    "remainder": np.remainder, "copysign": np.copysign, "nextafter": np.nextafter, "reciprocal": lambda x: 1 / x,
+    "square": lambda x: x * x, "floor": np.floor, "ceil": np.ceil, "round": np.round, "trunc": np.trunc,
+    "frac": lambda x: x - np.trunc(x), "abs": np.abs, "neg": np.negative,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROUND_ONCE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_torchs_own_arithmetic_rounds_once(dtype: type, name: str) -> None:
+    """The table takes it for exact; square roots were there too, and are not."""
+    exact = ROUND_ONCE[name]
+    generator = np.random.default_rng(5)
+    given = [(generator.normal(size=20_000) * 10.0 ** generator.uniform(-8, 8, 20_000)).astype(dtype) for _ in range(2)]
+    one = ("reciprocal", "square", "floor", "ceil", "round", "trunc", "frac", "abs", "neg")
+    given = given[:1] if name in one else given
+    with samerun.portable():
+        got = getattr(torch, name)(*map(torch.from_numpy, given))
+    assert_same_bits(got, torch.from_numpy(exact(*given).astype(dtype)))
