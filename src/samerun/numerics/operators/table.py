@@ -13,7 +13,9 @@ from samerun.numerics.operators import (
     attention,
     collectives,
     convolution,
+    distributions,
     extremes,
+    factorizations,
     functions,
     indexing,
     interpolation,
@@ -33,7 +35,7 @@ from samerun.numerics.operators.exact import EXACT, EXACT_OVERLOADS
 
 FAMILIES = (
     arithmetic, extremes, functions, reductions, softmax, norms, losses, matmul, convolution, pooling, indexing,
-    interpolation, random, optimizers,
+    interpolation, random, distributions, factorizations, optimizers,
 )  # fmt: skip
 COMPOSED: Members = {**attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED}
 """Written in other operators of the table, which are looked up in turn."""
@@ -41,7 +43,7 @@ MEMBERS: Members = {name: handler for family in FAMILIES for name, handler in fa
 
 ON_CUDA: Members = {**MEMBERS, **on_cuda.MEMBERS}
 """The same for tensors of a CUDA device."""
-EXACT_ON_CUDA = EXACT - frozenset(on_cuda.MEMBERS) - on_cuda.UNSURE
+EXACT_ON_CUDA = EXACT - frozenset(on_cuda.MEMBERS)
 EXACT_OVERLOADS_ON_CUDA = EXACT_OVERLOADS - frozenset(on_cuda.MEMBERS)
 
 Run = Callable[[Any, Any, Any, Any], Any]
