@@ -42,14 +42,12 @@ def reflectors(a: Tensor) -> tuple[Tensor, Tensor]:
     for j in range(k):
         first, below = r[:, j, j].clone(), r[:, j + 1 :, j].contiguous()
         squares = sums.tree("square", below, [1])
-        moves = squares != 0  # also of NaN
+        moves = squares != 0  # also of NaN; where nothing is to be made 0, tau is 0
         last = torch.neg(torch.copysign(sqrt(torch.add(torch.mul(first, first), squares)), first))
         one = torch.where(moves, torch.div(torch.sub(last, first), last), 0.0)
         v = torch.ones(batch, m - j, dtype=a.dtype, device=a.device)
         v[:, 1:] = torch.where(moves[:, None], torch.div(below, torch.sub(first, last)[:, None]), below)
-        done = r[:, j:, j + 1 :].clone()
-        _reflect(done, v, one)
-        r[:, j:, j + 1 :] = torch.where(moves[:, None, None], done, r[:, j:, j + 1 :])
+        _reflect(r[:, j:, j + 1 :], v, one)
         r[:, j, j] = torch.where(moves, last, first)
         r[:, j + 1 :, j] = v[:, 1:]
         tau[:, j] = one

@@ -98,7 +98,7 @@ def gamma(shape: Tensor, draw: Draw) -> Tensor:
     at = small.nonzero()[:, 0]
     if at.numel():
         boost = wide.exp(torch.div(wide.log(_above_zero(draw.words(at, reference.BOOST)[0])), given[at]))
-        found = found.scatter(0, at, torch.mul(found[at], boost))
+        found.scatter_(0, at, torch.mul(found[at], boost))
     return torch.where(inside, found, torch.where((shape == 0) | (shape == _INF), shape, _NAN))
 
 

@@ -35,11 +35,11 @@ def reflectors(a: Any) -> tuple[Any, Any]:
         for j in range(min(m, n)):
             first, below = r[j, j], r[j + 1 :, j].copy()
             squares = reduced("square", below[None])[0]
-            if squares == 0:
-                continue
-            last = -np.copysign(np.sqrt(first * first + squares), first)
-            tau[j] = (last - first) / last
-            v = np.concatenate([np.ones(1, a.dtype), below / (first - last)])
+            v, last = np.concatenate([np.ones(1, a.dtype), below]), first
+            if squares != 0:
+                last = -np.copysign(np.sqrt(first * first + squares), first)
+                tau[j] = (last - first) / last
+                v[1:] = below / (first - last)
             r[j:, j + 1 :] = reflected(r[j:, j + 1 :], v, tau[j])
             r[j, j], r[j + 1 :, j] = last, v[1:]
         above = np.arange(m)[:, None] <= np.arange(n)
