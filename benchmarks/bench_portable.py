@@ -13,8 +13,20 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.nn.functional as nnf
 
-from samerun.numerics import activations, functions, library, norms, random, softmax, sums
+from samerun.numerics import (
+    activations,
+    functions,
+    implicit,
+    library,
+    norms,
+    random,
+    rejection,
+    roots,
+    softmax,
+    sums,
+)
 from samerun.numerics.operators import losses, reducing
+from samerun.numerics.operators.factorizations import qr
 
 TURNS, SECONDS = 5, 0.25
 GOAL = {
@@ -63,6 +75,29 @@ def cases() -> Iterator[Pair]:
     yield "layer_norm fwd+bwd", lambda: our_layer_norm(tokens, w, b), lambda: their_layer_norm(tokens, w, b)
     yield "uniform", lambda: random.uniform([4_000_000], 0, 0), lambda: torch.rand(4_000_000)
     yield "normal", lambda: random.normal([4_000_000], 0, 0), lambda: torch.randn(4_000_000)
+    yield "sqrt", lambda: roots.sqrt(positive), lambda: torch.sqrt(positive)
+    yield from drawn_by_rejection(positive[:100_000])
+    square = square[:256, :256].contiguous()
+    yield "qr 256x256", lambda: qr(square), lambda: torch.linalg.qr(square)
+
+
+def drawn_by_rejection(x: torch.Tensor) -> Iterator[Pair]:
+    draw, wide, half = rejection.Draw(0, 0), x.double(), torch.full_like(x, 0.5)
+    yield "gamma", lambda: rejection.gamma(wide, draw), lambda: torch._standard_gamma(x)
+    yield "poisson 4", lambda: rejection.poisson(wide * 4, draw), lambda: torch.poisson(x * 4)
+    yield "poisson 100", lambda: rejection.poisson(wide * 100, draw), lambda: torch.poisson(x * 100)
+    count = (x * 200).floor()
+    yield (
+        "binomial",
+        lambda: rejection.binomial(count.double(), half.double(), draw),
+        lambda: torch.binomial(count, half),
+    )
+    drawn, few = torch._standard_gamma(x), slice(0, 4096)
+    yield (
+        "gamma gradient 4096",
+        lambda: implicit.gamma(wide[few], drawn[few].double()),
+        lambda: torch._standard_gamma_grad(x[few], drawn[few]),
+    )
 
 
 def our_cross_entropy(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -69,3 +69,25 @@ void samerun_words64(uint64_t seed, uint64_t position, uint64_t *out, int64_t n)
     whole_job_t job = {seed, position, 0, 0, (int64_t *)out};
     samerun_parallel(n, 1024, some_words, &job);
 }
+
+typedef struct {
+    uint64_t seed, position;
+    const uint64_t *blocks;
+    uint64_t *out;
+} block_job_t;
+
+static void some_blocks(void *given, int64_t from, int64_t to) {
+    const block_job_t *job = given;
+    for (int64_t i = from; i < to; i++) {
+        uint32_t words[4];
+        philox(job->seed, job->position, job->blocks[i], words);
+        for (int half = 0; half < 2; half++)
+            job->out[2 * i + half] = words[2 * half] | (uint64_t)words[2 * half + 1] << 32;
+    }
+}
+
+/* The two 64-bit words of each of n blocks: what a value drawn by rejection takes for one attempt. */
+void samerun_block_words(uint64_t seed, uint64_t position, const uint64_t *blocks, uint64_t *out, int64_t n) {
+    block_job_t job = {seed, position, blocks, out};
+    samerun_parallel(n, 1024, some_blocks, &job);
+}

@@ -27,7 +27,7 @@ import samerun
 from samerun.base.errors import SamerunError
 from samerun.numerics import stream
 from samerun.numerics.cuda import elementwise, launch, products, rows, segments, sums
-from samerun.numerics.operators import random
+from samerun.numerics.operators import drawing
 from samerun.numerics.operators.table import resolve
 from samerun.numerics.tensors import STORAGE
 
@@ -135,7 +135,7 @@ def test_a_generator_of_a_device_counts_its_own_draws() -> None:
 
 def test_draws_for_a_device_move_the_stream_of_the_cpu() -> None:
     torch.manual_seed(3)
-    first = [random._drawn(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
+    first = [drawing.drawn(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
     assert first == [(3, 0), (3, 1), (3, 2), (3, 3)]
 
 

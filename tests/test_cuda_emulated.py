@@ -226,6 +226,34 @@ def test_operators(name: str, function: Callable[..., Any], inputs: list[Any], f
         assert_same_bits(mine, want)
 
 
+DRAWS: dict[str, Callable[[], Tensor]] = {
+    "poisson": lambda: torch.poisson(values(500).abs() * 20),
+    "binomial": lambda: torch.binomial(values(500).abs() * 30, torch.linspace(0, 1, 500)),
+    "gamma": lambda: torch._standard_gamma(values(500).abs()),
+    "dirichlet": lambda: torch._sample_dirichlet(values(100, 5).abs()),
+    "gamma moves": lambda: torch._standard_gamma_grad(values(300).abs(), values(300, seed=1).abs()),
+    "dirichlet moves": lambda: torch._dirichlet_grad(values(300).abs() % 1, values(300).abs(), values(300).abs() + 1),
+    "cauchy": lambda: torch.empty(500).cauchy_(1, 2),
+    "log_normal": lambda: torch.empty(500).log_normal_(),
+    "geometric": lambda: torch.empty(500).geometric_(0.2),
+    "rrelu": lambda: F.rrelu(values(500), training=True),
+    "orthogonal": lambda: torch.nn.init.orthogonal_(torch.empty(20, 30)),
+    "roots": lambda: torch.sqrt(values(5000).abs()),
+    "roots of float64": lambda: torch.sqrt(values(5000, dtype=torch.float64).abs()),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws(name: str, folder: Path) -> None:
+    torch.manual_seed(7)
+    with samerun.portable():
+        want = DRAWS[name]()
+    torch.manual_seed(7)
+    with emulated(folder), trapped():
+        got = DRAWS[name]()
+    assert_same_bits(got, want)
+
+
 def test_sums_of_long_segments(folder: Path) -> None:
     """More occurrences of one row than a block of a sum has."""
     rows, index = values(9001, 3), torch.from_numpy((values(9001).numpy() > 1.5).astype("int64"))

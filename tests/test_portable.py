@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
 from samerun.numerics import library
+from samerun.numerics.contract import ELSE, nearest
 from samerun.numerics.operators.table import _refuse, names, resolve
 from samerun.numerics.portable import in_force
 
@@ -200,6 +201,21 @@ def test_types_layouts_and_settings_outside_it_are_refused(what: Any, words: str
         what()
     assert "test_portable.py:" in caught.value.message
     assert caught.value.hint
+
+
+def test_the_nearest_operators_share_a_word_with_what_is_refused() -> None:
+    for name, first in (
+        ("other_max_pool2d", "max_pool2d_with_indices"),
+        ("upsample_other2d", "upsample_nearest2d"),
+        ("other_dropout", "native_dropout"),
+    ):
+        assert first in nearest(name), nearest(name)
+    for name in ("_is_all_true", "linalg_svd", "linalg_eig", "special_bessel_j0", "_other_loss", "_foreach_x"):
+        assert nearest(name) == [], "names that only look alike, or share a word that says nothing"
+    assert not any(name.startswith("_") or name.endswith("_backward") for name in nearest("_softmax_backward_x"))
+    with samerun.portable(), pytest.raises(samerun.NotPortableError) as caught:
+        torch.special.bessel_j0(torch.ones(3))
+    assert caught.value.hint is not None and caught.value.hint.startswith(ELSE)
 
 
 def test_with_warn_torchs_own_kernel_runs() -> None:

@@ -167,6 +167,15 @@ CASES: list[Case] = [
     ("dot", torch.dot, [real(7), real(7, seed=1)]),
     ("vdot", torch.vdot, [real(7), real(7, seed=1)]),
     ("linear", F.linear, [IMAGE, real(5, 6), real(5)]),
+    ("qr", lambda a: torch.linalg.qr(a), [real(2, 5, 3)]),
+    ("qr complete", lambda a: torch.linalg.qr(a.detach(), mode="complete"), [real(3, 2, 5)]),
+    ("qr r", lambda a: torch.linalg.qr(a.detach(), mode="r")[1], [X]),
+    ("geqrf", lambda a: torch.geqrf(a.detach()), [real(2, 5, 3)]),
+    ("householder_product", torch.linalg.householder_product, [real(5, 3), real(3, low=0.5, high=1.5)]),
+    ("solve_triangular", lambda a, b: torch.linalg.solve_triangular(a + 4 * torch.eye(4, dtype=a.dtype), b, upper=True),
+     [real(2, 4, 4), real(4, 3)]),
+    ("solve_triangular right", lambda a, b: torch.linalg.solve_triangular(
+        a, b, upper=False, left=False, unitriangular=True), [real(4, 4), real(2, 3, 4)]),
     ("rms_norm of images", lambda a: F.rms_norm(a, (6, 6), eps=1e-3), [IMAGE]),
     ("index_put impl", lambda a, b: torch.ops.aten._index_put_impl_.default(
         a.detach().clone(), [whole(9, high=3)], b.detach(), True), [X, real(9, 7)]),
@@ -385,6 +394,14 @@ def test_random_members_run() -> None:
         torch.ops.aten.bernoulli.p(p, 0.5), p.clone().bernoulli_(), p.clone().uniform_(-1, 1), p.clone().normal_(1, 2)
         torch.normal(p, 2.0), p.clone().random_(3), p.clone().exponential_(), torch.multinomial(p, 3)
         torch.multinomial(p, 9, replacement=True)
+        torch.poisson(p), torch.binomial(p, p), p.clone().cauchy_(), p.clone().log_normal_(), p.clone().geometric_(0.2)
+        for distribution in (torch.distributions.Gamma(p.clone().requires_grad_(), p),
+                             torch.distributions.Dirichlet(p.clone().requires_grad_())):  # fmt: skip
+            distribution.rsample().sum().backward()
+        F.rrelu(p.clone().requires_grad_(), training=True).sum().backward()
+        torch.ops.aten.normal_functional(p), torch.ops.aten.cauchy(p)
+        torch.ops.aten.log_normal(p), torch.ops.aten.geometric(p, 0.2)
+        torch.ops.aten.rrelu_with_noise_functional(p, p.clone()), F.rrelu(p.clone(), training=True, inplace=True)
         F.dropout(p.requires_grad_(), 0.4).sum().backward()
         mask = torch.native_dropout(p, 0.4, True)[1]
         torch.ops.aten.native_dropout_backward(p.detach(), mask, 2.0)

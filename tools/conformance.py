@@ -6,8 +6,8 @@
     python tools/conformance.py --compiler aarch64-linux-gnu-gcc --flags=-static --emulator qemu-aarch64
 
 With --compiler the C sources alone are built into a program, which must print the vectors (exit 1 when it prints
-others); no Python and no torch are needed where it runs. The rows of a released version never change: a new version
-of the specification gets new rows.
+others), but for those of what is written in torch's operators; no Python and no torch are needed where it runs. The
+rows of a released version never change: a new version of the specification gets new rows.
 """
 
 from __future__ import annotations
@@ -61,6 +61,10 @@ def main() -> int:
             print(f"conformance: {error}", file=sys.stderr)
             return 2
     wanted, got = set(VECTORS.read_text(encoding="utf-8").splitlines()), set(text.splitlines())
+    if given.compiler is not None:
+        from samerun.numerics.conformance import IN_TENSORS
+
+        wanted = {row for row in wanted if row.split(" ")[0] not in IN_TENSORS}
     for row in sorted(got - wanted):
         print(f"differs: {row}", file=sys.stderr)
     if wanted - got:

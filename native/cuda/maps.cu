@@ -18,6 +18,14 @@ PAIR_MAP(pow)
 PAIR_MAP(atan2)
 PAIR_MAP(hypot)
 
+KERNEL roots32(const float *x, float *out, int64_t n) {
+    EACH(i, n) out[i] = __builtin_sqrtf(x[i]);
+}
+
+KERNEL roots64(const double *x, double *out, int64_t n) {
+    EACH(i, n) out[i] = __builtin_sqrt(x[i]);
+}
+
 #define ROOT_OF_HALF 0.70710678118654752f
 #define DENSITY 0.39894228040143268f /* 1 / sqrt(2 pi) */
 #define ROOT_OF_TWO_OVER_PI 0.79788456080286536f

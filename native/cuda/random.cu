@@ -50,3 +50,13 @@ KERNEL randint(uint64_t seed, uint64_t position, int64_t low, uint64_t range, in
 KERNEL words64(uint64_t seed, uint64_t position, uint64_t *out, int64_t n) {
     EACH(i, n) out[i] = word64(seed, position, (uint64_t)i, 0);
 }
+
+/* The two 64-bit words of each of n blocks, the low half of each first. */
+KERNEL block_words(uint64_t seed, uint64_t position, const uint64_t *blocks, uint64_t *out, int64_t n) {
+    EACH(i, n) {
+        uint32_t words[4];
+        philox(seed, position, blocks[i], words);
+        for (int half = 0; half < 2; half++)
+            out[2 * i + half] = words[2 * half] | (uint64_t)words[2 * half + 1] << 32;
+    }
+}

@@ -23,6 +23,7 @@ void samerun_norm_backward(int rms, const float *x, const float *grad, const flo
                            const float *rstd, float *out, float *terms, int64_t rows, int64_t n, int64_t groups,
                            int64_t inner);
 void samerun_random(int normal, uint64_t seed, uint64_t position, float *out, int64_t n);
+void samerun_roots(int is_double, const void *x, void *out, int64_t n);
 void samerun_randint(uint64_t seed, uint64_t position, int64_t low, uint64_t range, int64_t *out, int64_t n);
 const char *samerun_function_name(int i);
 int samerun_matmul(int is_double, const int64_t *dims, const void *a, const void *b, void *c, const void *bias);
@@ -141,6 +142,9 @@ static void rows_of(int64_t n, const float *x, const float *y, const float *any)
     samerun_random(0, SEED, 7, out, n), row32("uniform", n, out, n);
     samerun_random(1, SEED, 7, out, n), row32("normal", n, out, n);
     samerun_randint(SEED, 7, -5, 1005, whole, n), print_row("randint", "int64", n, whole, (size_t)n * sizeof *whole);
+    samerun_roots(0, any, out, n), row32("sqrt", n, out, n);
+    for (int64_t i = 0; i < n; i++) wide[i] = x[i] < 0 ? -(double)x[i] : (double)x[i];
+    samerun_roots(1, wide, wide, n), row64("sqrt", n, wide, n);
     free(out), free(wide), free(whole);
 }
 

@@ -16,12 +16,31 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from samerun.numerics import activations, functions, norms, products, random, softmax, sums
+from samerun.numerics import (
+    activations,
+    factorizations,
+    functions,
+    implicit,
+    norms,
+    products,
+    random,
+    rejection,
+    roots,
+    softmax,
+    sums,
+)
 from samerun.numerics.reference import philox
 
 SEED = 20261121
 SIZES = (0, 1, 31, 32, 33, 255, 256, 257, 4095, 4096, 4097, 10007)
 ROWS, COLUMNS = 3, 9
+IN_TENSORS = frozenset(
+    (
+        *("gamma", "poisson", "binomial", "gamma_gradient", "beta_gradient"),
+        *("reflections", "orthogonal", "triangular_system"),
+    )
+)
+"""Rows of what is written in torch's operators, which the C sources have no function for."""
 
 _NANS = {torch.float32: 0x7FC00000, torch.float64: 0x7FF8000000000000}
 
@@ -94,9 +113,32 @@ def results(n: int, device: str = "cpu") -> Iterator[tuple[str, torch.Tensor]]:
     yield "uniform", random.uniform([n], SEED, 7, device)
     yield "normal", random.normal([n], SEED, 7, device)
     yield "randint", random.randint(-5, 1000, [n], SEED, 7, device)
+    yield "sqrt", roots.sqrt(any_bits)
+    yield "sqrt", roots.sqrt(a.double().abs())
+    yield from _by_rejection(a.double().abs(), b.double().abs())
     yield from _matrices(n, x, y, any_bits)
+    yield from _factorizations(n, x, y)
     if n:
         yield from _convolutions(n, x)
+
+
+def _by_rejection(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """Numbers of parameters from 0 to 8, and how they move."""
+    share = b / 8
+    yield "gamma", rejection.gamma(a, rejection.Draw(SEED, 7))
+    yield "poisson", rejection.poisson(a * 4, rejection.Draw(SEED, 7))
+    yield "binomial", rejection.binomial((a * 32).floor(), share, rejection.Draw(SEED, 7))
+    yield "gamma_gradient", implicit.gamma(a, b)
+    yield "beta_gradient", implicit.beta(share, a, a + share + 0.125)
+
+
+def _factorizations(n: int, x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """Of a matrix of n rows, and of a triangular one with n right sides."""
+    packed, tau = factorizations.reflectors(x[: ROWS * n].reshape(1, n, ROWS))
+    yield "reflections", packed
+    yield "orthogonal", factorizations.orthogonal(packed, tau, min(n, ROWS))
+    system = usual(3, COLUMNS * COLUMNS).to(x.device).double().reshape(1, COLUMNS, COLUMNS)
+    yield "triangular_system", factorizations.solved(system, y.double().reshape(1, COLUMNS, n), True, False)
 
 
 def _matrices(n: int, x: torch.Tensor, y: torch.Tensor, any_bits: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import Any
 
 import torch
 
 from samerun.numerics.operators import table
-from samerun.numerics.operators.declare import NotInTable
+from samerun.numerics.operators.declare import NotInTable, words
 
 NEAREST = {
     "aten::_cdist_forward": "sqrt((a*a).sum(-1)[:, None] - 2 * a @ b.T + (b*b).sum(-1)) is portable.",
@@ -17,7 +18,23 @@ NEAREST = {
     "aten::_embedding_bag": "F.embedding followed by sum or mean over the bag is portable.",
     "aten::_linalg_svd": "Do it before the portable part, and keep the result in a file.",
     "aten::linalg_cholesky_ex": "Do it before the portable part, and keep the result in a file.",
+    "aten::linalg_matrix_exp": "Do it before the portable part, and keep the result in a file.",
+    "aten::linalg_inv_ex": "q, r = torch.linalg.qr(a); torch.linalg.solve_triangular(r, q.mT, upper=True) is portable.",
+    "aten::_linalg_solve_ex": (
+        "q, r = torch.linalg.qr(a); torch.linalg.solve_triangular(r, q.mT @ b, upper=True) is portable."
+    ),
+    "aten::linalg_lstsq": (
+        "q, r = torch.linalg.qr(a); torch.linalg.solve_triangular(r, q.mT @ b, upper=True) is portable."
+    ),
 }
+
+WITHOUT_MEANING = frozenset(
+    words("""
+    all any as backward copy cross data dim ex for forward from functional impl in is like linalg linear loss native new
+    no of on out reduce shape special tensor the to true unsafe with without
+""")
+)
+"""Words of many names, which say little about what the operator computes."""
 
 ELSE = "Write it with portable operators (sums, products, elementwise functions), or do it before the portable part."
 
@@ -39,6 +56,27 @@ def refuse_tensor(tensor: Any) -> None:
     raise NotInTable(f"a tensor of type {_short(tensor.dtype)}.", "Convert it to float32 first: tensor.float().")
 
 
+def _meaning(name: str) -> frozenset[str]:
+    """The words of an operator's name that say what it computes, without a number of dimensions."""
+    found = (re.sub(r"\d+d?$", "", word) for word in name.split("_"))
+    return frozenset(word for word in found if len(word) > 2) - WITHOUT_MEANING
+
+
+def nearest(name: str) -> list[str]:
+    """Up to three portable operators that share a word with this one; those with most in common first.
+
+    Names that only look alike say nothing of what is computed. Gradients and names with an underscore in front, which
+    no program calls, are left out.
+    """
+    wanted = _meaning(name)
+    found = []
+    for other in sorted(table.names()):
+        common = len(wanted & _meaning(other))
+        if common and not other.startswith("_") and not other.endswith("_backward"):
+            found.append((-common, -difflib.SequenceMatcher(None, name, other).ratio(), other))
+    return [other for *_, other in sorted(found)[:3]]
+
+
 def refused(func: Any, reason: NotInTable, line: str) -> tuple[str, str]:
     """The message and the hint of a NotPortableError."""
     name = func._schema.name.removeprefix("aten::").rstrip("_")
@@ -47,7 +85,7 @@ def refused(func: Any, reason: NotInTable, line: str) -> tuple[str, str]:
     )  # fmt: skip
     hint = reason.hint or NEAREST.get(func._schema.name)
     if hint is None:
-        near = difflib.get_close_matches(name, sorted(table.names()), n=3, cutoff=0.5)
+        near = nearest(name)
         hint = f"The nearest portable operators: {', '.join(near)}." if near else ELSE
     return message, hint + ' With portable(unsupported="warn") torch\'s own kernel runs, with the bits of this machine.'
 

@@ -15,6 +15,7 @@ import torch
 
 from samerun.numerics import library, sums
 from samerun.numerics.reference import norms as reference
+from samerun.numerics.roots import sqrt
 from samerun.numerics.tensors import compute_type, dense
 
 Optional = torch.Tensor | None
@@ -225,7 +226,7 @@ def batch_norm(
     else:
         assert running_mean is not None and running_var is not None, "without training the running values are used"
         mean, v = running_mean.float(), running_var.float()
-    r = torch.ones_like(v) / (v + torch.full_like(v, eps)).sqrt()
+    r = torch.ones_like(v) / sqrt(v + torch.full_like(v, eps))
     if library.computes(x):
         y, center = torch.empty_like(wide), dense(mean, torch.float32)
         _channels.on(x)(

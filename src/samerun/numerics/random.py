@@ -21,6 +21,7 @@ Device = torch.device | str
 _random = library.function("samerun_random", "viuupl")
 _randint = library.function("samerun_randint", "vuulupl")
 _words64 = library.function("samerun_words64", "vuupl")
+_block_words = library.function("samerun_block_words", "vuuppl")
 
 
 def _key(operator: str, seed: int, position: int) -> None:
@@ -86,3 +87,14 @@ def randperm(n: int, seed: int, position: int, device: Device = "cpu") -> torch.
         return torch.from_numpy(reference.randperm(n, seed, position))
     _words64.on(words)(seed, position, words.data_ptr(), n)
     return torch.argsort(words ^ torch.iinfo(torch.int64).min, stable=True)
+
+
+def block_words(blocks: torch.Tensor, seed: int, position: int) -> torch.Tensor:
+    """int64 [n, 2]: the bits of each of the n blocks (int64, 1-D), two words of which the first is the lower."""
+    _key("block_words", seed, position)
+    out = torch.empty(blocks.numel(), 2, dtype=torch.int64, device=blocks.device)
+    if not library.computes(out):
+        return torch.from_numpy(reference.block_words(seed, position, blocks.numpy()))
+    wanted = blocks.contiguous()
+    _block_words.on(out)(seed, position, wanted.data_ptr(), out.data_ptr(), wanted.numel())
+    return out

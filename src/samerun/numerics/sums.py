@@ -14,6 +14,7 @@ import torch
 
 from samerun.numerics import functions, library
 from samerun.numerics.reference import sums as reference
+from samerun.numerics.roots import sqrt
 from samerun.numerics.tensors import around, by_reference, compute_type, dense, dimensions
 
 Dims = int | Sequence[int] | None
@@ -129,7 +130,7 @@ def var(x: torch.Tensor, dims: Dims = None, correction: float = 1, keepdim: bool
 def std(x: torch.Tensor, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> torch.Tensor:
     """The square root of the variance, before that is rounded to the type of x."""
     wide, over = _start("std", x, dims)
-    return _finish(var(wide, over, correction).sqrt(), x, over, keepdim)
+    return _finish(sqrt(var(wide, over, correction)), x, over, keepdim)
 
 
 def norm(x: torch.Tensor, order: float = 2, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
@@ -139,7 +140,7 @@ def norm(x: torch.Tensor, order: float = 2, dims: Dims = None, keepdim: bool = F
     """
     wide, over = _start("norm", x, dims)
     if order == 2:
-        result = tree("square", wide, over).sqrt()
+        result = sqrt(tree("square", wide, over))
     elif order == 1:
         result = tree("abs", wide, over)
     elif order == 0:

@@ -30,6 +30,10 @@ def activation(device: Device, number: int, x: int, grad: int, out: int, n: int)
     over(device, "maps", name, n, c_void_p(x), c_void_p(grad), c_void_p(out), c_int64(n))
 
 
+def roots(device: Device, is_double: int, x: int, out: int, n: int) -> None:
+    over(device, "maps", "roots64" if is_double else "roots32", n, c_void_p(x), c_void_p(out), c_int64(n))
+
+
 def random(device: Device, normal: int, seed: int, position: int, out: int, n: int) -> None:
     name = "normal" if normal else "uniform"
     over(device, "random", name, (n + 3) // 4, c_uint64(seed), c_uint64(position), c_void_p(out), c_int64(n))
@@ -42,6 +46,11 @@ def randint(device: Device, seed: int, position: int, low: int, range: int, out:
 
 def words64(device: Device, seed: int, position: int, out: int, n: int) -> None:
     over(device, "random", "words64", n, c_uint64(seed), c_uint64(position), c_void_p(out), c_int64(n))
+
+
+def block_words(device: Device, seed: int, position: int, blocks: int, out: int, n: int) -> None:
+    given = (c_uint64(seed), c_uint64(position), c_void_p(blocks), c_void_p(out))
+    over(device, "random", "block_words", n, *given, c_int64(n))
 
 
 def fill(device: Device, dtype: torch.dtype, out: int, value: float, n: int) -> None:

@@ -28,16 +28,16 @@ MOVES = words("""
     fractional_max_pool3d masked_scatter_backward upsample_nearest1d
     upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
     _upsample_nearest_exact3d diag adaptive_max_pool2d adaptive_max_pool3d bucketize searchsorted one_hot isin
-    unique_dim _unique2 unique_consecutive random _assert_async _foreach_copy_ _foreach_zero_
+    unique_dim _unique2 unique_consecutive _assert_async _foreach_copy_ _foreach_zero_
     _has_compatible_shallow_copy_type _version record_stream result_type can_cast
 """)
 
 ROUND_ONCE = words("""
     abs all any argmax argmin bitwise_and bitwise_left_shift bitwise_not bitwise_or
     bitwise_right_shift bitwise_xor ceil copysign count_nonzero cummax cummin div eq
-    floor fmod frac ge gt hardtanh_backward heaviside isfinite isinf isnan isneginf isposinf
+    floor fmod frac frexp ge gt hardtanh_backward heaviside isfinite isinf isnan isneginf isposinf
     leaky_relu leaky_relu_backward le logical_and logical_not logical_or logical_xor lt mul
-    multiply nan_to_num ne neg negative nextafter positive remainder round sgn sign signbit sqrt square
+    multiply nan_to_num ne neg negative nextafter positive remainder round sgn sign signbit square
     threshold threshold_backward true_divide trunc __and__ __or__ __xor__ __lshift__
     __rshift__ __iand__ __ior__ __ixor__ _prelu_kernel _prelu_kernel_backward floor_divide abs_ reciprocal
 """)

@@ -13,6 +13,7 @@ from samerun.numerics import activations
 from samerun.numerics import functions as kernels
 from samerun.numerics.functions import NAMES, exp, expm1, log, log1p, sigmoid, sin, tanh, unary
 from samerun.numerics.operators.declare import Members, NotInTable, divided, floating, widened
+from samerun.numerics.roots import sqrt
 from samerun.numerics.tensors import dimensions
 
 
@@ -31,7 +32,7 @@ def _small_power(x: Tensor, exponent: Any) -> Tensor | None:
     if exponent == 3:
         return torch.mul(torch.mul(x, x), x)
     if exponent == 0.5:
-        return torch.sqrt(x)
+        return sqrt(x)
     if exponent == -1:
         return torch.reciprocal(x)
     if exponent == -2:
@@ -222,6 +223,7 @@ def deg2rad(x: Tensor) -> Tensor:
 
 MEMBERS: Members = {
     **{f"aten::{name}": _of(name) for name in NAMES if name not in ("reciprocal", "cbrt")},
+    "aten::sqrt": lambda x: sqrt(floating(x)),
     "aten::pow": power,
     "aten::atan2": atan2,
     "aten::gelu": gelu,

@@ -11,6 +11,7 @@ from torch import Tensor
 from samerun.numerics import norms as kernels
 from samerun.numerics import sums
 from samerun.numerics.operators.declare import NARROW, Members, widened
+from samerun.numerics.roots import sqrt
 
 Some = tuple[Tensor | None, ...]
 
@@ -94,7 +95,7 @@ def _sum_but(x: Tensor, dim: int) -> Tensor:
 @widened
 def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     """v * (g / n), n = sqrt(sum(v * v)) over all dimensions but dim. Also n."""
-    n = torch.sqrt(_sum_but(torch.mul(v, v), dim))
+    n = sqrt(_sum_but(torch.mul(v, v), dim))
     return torch.mul(v, torch.div(g, n)), n
 
 

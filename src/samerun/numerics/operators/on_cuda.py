@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from samerun.numerics import library, norms, ordered
-from samerun.numerics.operators.declare import NARROW, Handler, Members, NotInTable, divided, widened, words
+from samerun.numerics.operators.declare import NARROW, Handler, Members, NotInTable, divided, widened
 
 aten = torch.ops.aten
 
@@ -149,6 +149,3 @@ MEMBERS: Members = {
     "aten::cudnn_batch_norm": cudnn_batch_norm,
     "aten::cudnn_batch_norm_backward": cudnn_batch_norm_backward,
 }
-
-UNSURE = frozenset(f"aten::{name}" for name in words("random"))
-"""Exact on the CPU alone, with nothing in their place on CUDA."""

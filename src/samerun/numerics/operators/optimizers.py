@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.operators.declare import Members, divided
+from samerun.numerics.roots import sqrt
 
 
 def _stepping(
@@ -72,7 +73,7 @@ def _adam(decoupled: bool) -> Any:
             if amsgrad:
                 torch.maximum(largest[at], v, out=largest[at])
                 v = largest[at]
-            below = divided(torch.sqrt(v), root).add_(eps)
+            below = divided(sqrt(v), root).add_(eps)
             p.add_(torch.div(torch.mul(m, -size), below))
 
     return step

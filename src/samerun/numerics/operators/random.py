@@ -11,50 +11,20 @@ from torch import Tensor
 from samerun.numerics import random as draws
 from samerun.numerics import sums
 from samerun.numerics.functions import log1p
-from samerun.numerics.operators.declare import Members, NotInTable, divided
-from samerun.numerics.stream import draw
-
-Generator = torch.Generator | None
-
-
-def _drawn(generator: Generator, where: torch.device | str | None) -> tuple[int, int, torch.device]:
-    """Seed, position and device of a draw: what the makers of numbers take behind a shape."""
-    device = torch.device(where or "cpu")
-    if generator is not None and generator.device.type not in ("cpu", "cuda"):
-        raise NotInTable(f"a generator on {generator.device}.", "Use a CPU generator.")
-    if device.type == "cuda" and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        raise NotInTable("a CUDA graph: its draws would all be the same.", "Draw outside, and copy into the graph.")
-    return *draw(generator), device
-
-
-def _into(x: Tensor, values: Tensor) -> Tensor:
-    return x.copy_(values.reshape(x.shape))
-
-
-def _settings(kwargs: dict[str, Any]) -> torch.dtype:
-    device = torch.device(kwargs.get("device") or "cpu")
-    if device.type not in ("cpu", "cuda"):
-        raise NotInTable(f"device={device}.", "Portable kernels run on the CPU and on CUDA devices.")
-    dtype: torch.dtype = kwargs.get("dtype") or torch.get_default_dtype()
-    if dtype.is_complex:
-        raise NotInTable(f"{dtype}.", "Draw real and imaginary parts.")
-    return dtype
+from samerun.numerics.operators.declare import Members, divided
+from samerun.numerics.operators.drawing import Generator, between, drawn, into, moved, settings
 
 
 def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator = None) -> Tensor:
     """low + u * (high - low)."""
-    return _into(x, _between(draws.uniform((x.numel(),), *_drawn(generator, x.device)), low, high))
-
-
-def _between(u: Tensor, low: float, high: float) -> Tensor:
-    if (low, high) == (0.0, 1.0):
-        return u
-    return torch.add(torch.mul(u, high - low), low)
+    if low > high:
+        raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
+    return into(x, between(draws.uniform((x.numel(),), *drawn(generator, x.device)), low, high))
 
 
 def rand(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
-    dtype = _settings(kwargs)
-    u = draws.uniform(tuple(size), *_drawn(generator, kwargs.get("device")))
+    dtype = settings(kwargs)
+    u = draws.uniform(tuple(size), *drawn(generator, kwargs.get("device")))
     return torch.empty(tuple(size), dtype=dtype, device=u.device).copy_(u)
 
 
@@ -71,18 +41,12 @@ def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Genera
     """mean + z * std."""
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    return _into(x, _moved(draws.normal((x.numel(),), *_drawn(generator, x.device)), mean, std))
-
-
-def _moved(z: Tensor, mean: Any, std: Any) -> Tensor:
-    if isinstance(mean, float | int) and isinstance(std, float | int) and (mean, std) == (0.0, 1.0):
-        return z
-    return torch.add(torch.mul(z, std), mean)
+    return into(x, moved(draws.normal((x.numel(),), *drawn(generator, x.device)), mean, std))
 
 
 def randn(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
-    dtype = _settings(kwargs)
-    z = draws.normal(tuple(size), *_drawn(generator, kwargs.get("device")))
+    dtype = settings(kwargs)
+    z = draws.normal(tuple(size), *drawn(generator, kwargs.get("device")))
     return torch.empty(tuple(size), dtype=dtype, device=z.device).copy_(z)
 
 
@@ -91,10 +55,22 @@ def randn_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tens
 
 
 def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
+    """Of the broadcast shape of mean and std, one of which is a tensor."""
+    if not isinstance(std, Tensor) and std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
+    if isinstance(std, Tensor) and bool((std < 0).any()):
+        raise RuntimeError("normal expects all elements of std >= 0.0")
     like = next((each for each in (mean, std) if isinstance(each, Tensor)), torch.zeros(()))
     sizes = (each.shape for each in (mean, std) if isinstance(each, Tensor))
     shape = torch.broadcast_shapes(*sizes)  # type: ignore[no-untyped-call]
-    return _moved(draws.normal(tuple(shape), *_drawn(generator, like.device)), mean, std)
+    return moved(draws.normal(tuple(shape), *drawn(generator, like.device)), mean, std)
+
+
+def normal_of_size(
+    mean: float, std: float, size: Sequence[int], *, generator: Generator = None, **kwargs: Any
+) -> Tensor:
+    memory = torch.empty(tuple(size), dtype=settings(kwargs), device=kwargs.get("device"))
+    return normal_(memory, mean, std, generator=generator)
 
 
 def randint(high: int, size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
@@ -102,15 +78,15 @@ def randint(high: int, size: Sequence[int], *, generator: Generator = None, **kw
 
 
 def randint_between(low: int, high: int, size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
-    dtype = _settings({"dtype": torch.int64, **{name: value for name, value in kwargs.items() if value is not None}})
+    dtype = settings({"dtype": torch.int64, **{name: value for name, value in kwargs.items() if value is not None}})
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    values = draws.randint(low, high, tuple(size), *_drawn(generator, kwargs.get("device")))
+    values = draws.randint(low, high, tuple(size), *drawn(generator, kwargs.get("device")))
     return values.to(dtype)
 
 
-def randint_like(x: Tensor, *bounds: int, generator: Generator = None, **kwargs: Any) -> Tensor:
-    low, high = (0, *bounds) if len(bounds) == 1 else bounds
+def randint_like(x: Tensor, *bounds: Any, generator: Generator = None, **kwargs: Any) -> Tensor:
+    low, high = (int(bound) for bound in ((0, *bounds) if len(bounds) == 1 else bounds))
     return randint_between(low, high, x.shape, generator=generator, **_like(x, kwargs))
 
 
@@ -126,34 +102,33 @@ def random_(x: Tensor, *bounds: int | None, generator: Generator = None) -> Tens
             high = _LIMITS[x.dtype] + 1
         else:
             high = torch.iinfo(x.dtype).max + (x.dtype is not torch.int64)
-    values = draws.randint(int(low or 0), int(high), tuple(x.shape), *_drawn(generator, x.device))
-    return _into(x, values)
+    values = draws.randint(int(low or 0), int(high), tuple(x.shape), *drawn(generator, x.device))
+    return into(x, values)
 
 
 def randperm(n: int, *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = kwargs.get("dtype") or torch.int64
-    return draws.randperm(n, *_drawn(generator, kwargs.get("device"))).to(dtype)
+    return draws.randperm(n, *drawn(generator, kwargs.get("device"))).to(dtype)
 
 
 def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator = None) -> Tensor:
     """1 where u < p. p: a number, or a tensor that broadcasts."""
-    u = draws.uniform(tuple(x.shape), *_drawn(generator, x.device))
+    if not isinstance(p, Tensor) and not 0 <= p <= 1:
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
+    u = draws.uniform(tuple(x.shape), *drawn(generator, x.device))
     return x.copy_(torch.lt(u, p if isinstance(p, Tensor) else torch.full((), p, dtype=torch.float32, device=x.device)))
 
 
-def bernoulli(p: Tensor, *, generator: Generator = None) -> Tensor:
-    return bernoulli_(torch.empty_like(p), p, generator=generator)
-
-
-def bernoulli_p(x: Tensor, p: float, *, generator: Generator = None) -> Tensor:
-    return bernoulli_(torch.empty_like(x), p, generator=generator)
+def bernoulli(x: Tensor, p: Any = None, *, generator: Generator = None) -> Tensor:
+    """Like x, with chances p; or with chances x."""
+    return bernoulli_(torch.empty_like(x), x if p is None else p, generator=generator)
 
 
 def dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     """(x * mask) * (1 / (1 - p)), mask = u < 1 - p."""
     if not train:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
-    mask = bernoulli_p(torch.empty(x.shape, device=x.device), 1 - p).bool()
+    mask = bernoulli(torch.empty(x.shape, device=x.device), 1 - p).bool()
     scale = 0.0 if p == 1 else 1.0 / (1.0 - p)
     return torch.mul(torch.mul(x, mask), scale), mask
 
@@ -166,16 +141,20 @@ def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Gene
     """With replacement: the first place where the running sum of p exceeds u * sum. Without: the n largest p / e,
     e = -log(1 - u), ties by lower index.
     """
+    if n <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if not replacement and n > p.shape[-1]:
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
     rows = p.reshape(-1, p.shape[-1]).float()
     if bool((rows < 0).any()) or not bool(torch.isfinite(rows).all()):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if replacement:
         running = sums.cumsum(rows, 1)
-        u = draws.uniform((rows.shape[0], n), *_drawn(generator, p.device))
+        u = draws.uniform((rows.shape[0], n), *drawn(generator, p.device))
         found = torch.searchsorted(running, torch.mul(u, running[:, -1:]), right=True)
         found = torch.clamp(found, max=rows.shape[1] - 1)
     else:
-        u = draws.uniform(tuple(rows.shape), *_drawn(generator, p.device))
+        u = draws.uniform(tuple(rows.shape), *drawn(generator, p.device))
         keys = torch.div(rows, torch.neg(log1p(torch.neg(u))))
         keys = torch.where(rows > 0, keys, torch.full_like(keys, -1.0))
         found = torch.sort(keys, dim=1, descending=True, stable=True)[1][:, :n]
@@ -184,8 +163,15 @@ def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Gene
 
 def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator = None) -> Tensor:
     """-log(1 - u) / lambda."""
-    u = draws.uniform((x.numel(),), *_drawn(generator, x.device))
-    return _into(x, divided(torch.neg(log1p(torch.neg(u))), lambd))
+    if not lambd > 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
+    u = draws.uniform((x.numel(),), *drawn(generator, x.device))
+    return into(x, divided(torch.neg(log1p(torch.neg(u))), lambd))
+
+
+def _new(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """What `fill` makes of memory, in new memory."""
+    return lambda x, *args, **kwargs: fill(torch.empty_like(x), *args, **kwargs)
 
 
 _WITH_GENERATOR: dict[str, Callable[..., Tensor]] = {
@@ -196,10 +182,11 @@ _WITH_GENERATOR: dict[str, Callable[..., Tensor]] = {
     "randperm": randperm,
     "bernoulli_": bernoulli_,
     "bernoulli": bernoulli,
-    "bernoulli.p": bernoulli_p,
     "uniform_": uniform_,
     "normal_": normal_,
     "normal": normal,
+    "normal.float_float": normal_of_size,
+    "normal.float_float_out": normal_of_size,
     "random_": random_,
     "exponential_": exponential_,
     "multinomial": multinomial,
@@ -208,6 +195,11 @@ _WITH_GENERATOR: dict[str, Callable[..., Tensor]] = {
     "randint.low": randint_between,
     "randint.low_generator": randint_between,
     "randint_like": randint_like,
+    "uniform": _new(uniform_),
+    "normal_functional": _new(normal_),
+    "normal.out": _new(normal_),
+    "random": _new(random_),
+    "exponential": _new(exponential_),
 }
 
 MEMBERS: Members = {

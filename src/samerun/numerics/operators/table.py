@@ -15,8 +15,10 @@ from samerun.numerics.operators import (
     collectives,
     convolution,
     distances,
+    distributions,
     embedding_bags,
     extremes,
+    factorizations,
     functions,
     grids,
     indexing,
@@ -41,8 +43,8 @@ from samerun.numerics.operators.exact import EXACT, EXACT_OVERLOADS
 
 FAMILIES = (
     arithmetic, extremes, functions, reductions, softmax, norms, losses, matmul, convolution, pooling, indexing,
-    interpolation, random, optimizers, embedding_bags, grids, distances, selections, margins, alignment, resizing,
-    windows,
+    interpolation, random, distributions, factorizations, optimizers, embedding_bags, grids, distances, selections,
+    margins, alignment, resizing, windows,
 )  # fmt: skip
 COMPOSED: Members = {
     **attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED, **grids.COMPOSED, **selections.COMPOSED
@@ -52,7 +54,7 @@ MEMBERS: Members = {name: handler for family in FAMILIES for name, handler in fa
 
 ON_CUDA: Members = {**MEMBERS, **on_cuda.MEMBERS}
 """The same for tensors of a CUDA device."""
-EXACT_ON_CUDA = EXACT - frozenset(on_cuda.MEMBERS) - on_cuda.UNSURE
+EXACT_ON_CUDA = EXACT - frozenset(on_cuda.MEMBERS)
 EXACT_OVERLOADS_ON_CUDA = EXACT_OVERLOADS - frozenset(on_cuda.MEMBERS)
 
 Run = Callable[[Any, Any, Any, Any], Any]

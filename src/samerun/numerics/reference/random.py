@@ -39,6 +39,13 @@ def words64(seed: int, position: int, n: int, attempt: int = 0) -> Any:
     return whole
 
 
+def block_words(seed: int, position: int, block: Any) -> Any:
+    """int64 [n, 2]: the bits of each block's four words, two by two, the low one first."""
+    four = blocks(seed, position, block.view(np.uint64)).astype(np.uint64)
+    two: Any = (four[:, 0::2] | four[:, 1::2] << np.uint64(32)).view(np.int64)
+    return two
+
+
 def randint(low: int, high: int, seed: int, position: int, n: int) -> Any:
     """int64 [n]: the high half of word * range; words that would make it uneven are drawn again."""
     span = high - low

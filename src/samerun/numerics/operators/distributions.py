@@ -1,0 +1,182 @@
+"""Random numbers of named distributions: functions of uniform and normal ones, or drawn by rejection in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from samerun.numerics import implicit, rejection, sums
+from samerun.numerics import random as draws
+from samerun.numerics.functions import exp, log1p, tan
+from samerun.numerics.operators.declare import Members, divided, widened
+from samerun.numerics.operators.drawing import Generator, between, drawn, into, moved
+
+
+def _floating(operator: str, *given: Tensor) -> None:
+    """torch's own checks."""
+    for x in given:
+        if not x.is_floating_point():
+            raise NotImplementedError(f'"{operator}" not implemented for {x.dtype}')
+        if x.dtype is not given[0].dtype:
+            raise RuntimeError(f"{operator}: expected one type, got {given[0].dtype} and {x.dtype}")
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.detach().reshape(-1).to(torch.float64)
+
+
+def _draw(generator: Generator, x: Tensor) -> rejection.Draw:
+    return rejection.Draw(*drawn(generator, x.device)[:2])
+
+
+def poisson(rate: Tensor, generator: Generator = None) -> Tensor:
+    _floating("poisson", rate)
+    if not bool((rate >= 0).all()):
+        raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+    return into(torch.empty_like(rate), rejection.poisson(_wide(rate), _draw(generator, rate)))
+
+
+def binomial(count: Tensor, probability: Tensor, generator: Generator = None) -> Tensor:
+    """Of the broadcast shape."""
+    for name, x in (("count", count), ("prob", probability)):
+        if not x.is_floating_point():
+            raise ValueError(f"binomial only supports floating-point dtypes for {name}, got: {x.dtype}")
+    _floating("binomial", count, probability)
+    n, p = torch.broadcast_tensors(count, probability)  # type: ignore[no-untyped-call]
+    out = torch.empty(n.shape, dtype=count.dtype, device=count.device)
+    return into(out, rejection.binomial(_wide(n), _wide(p), _draw(generator, count)))
+
+
+def standard_gamma(shape: Tensor, generator: Generator = None) -> Tensor:
+    """At least the smallest normal number of the type, as torch's."""
+    _floating("standard_gamma", shape)
+    found = into(torch.empty_like(shape), rejection.gamma(_wide(shape), _draw(generator, shape)))
+    return found.clamp_(min=torch.finfo(shape.dtype).tiny)
+
+
+def dirichlet(concentration: Tensor, generator: Generator = None) -> Tensor:
+    """Gamma numbers g (float64, at least 2^-1022) of the last dimension: g / sum(g), from the smallest normal number
+    of the type to the largest below 1.
+    """
+    _floating("dirichlet", concentration)
+    g = rejection.gamma(_wide(concentration), _draw(generator, concentration)).clamp_(min=2.0**-1022)
+    rows = g.reshape(-1, concentration.shape[-1] if concentration.dim() else 1)
+    limits = torch.finfo(concentration.dtype)
+    found = into(torch.empty_like(concentration), torch.div(rows, sums.sum(rows, 1, keepdim=True)))
+    return found.clamp_(limits.tiny, 1 - limits.eps / 2)
+
+
+def standard_gamma_grad(shape: Tensor, sample: Tensor) -> Tensor:
+    """In float64, rounded once; see `implicit`."""
+    _floating("standard_gamma_grad", shape, sample)
+    a, x = torch.broadcast_tensors(shape, sample)  # type: ignore[no-untyped-call]
+    return implicit.gamma(_wide(a), _wide(x)).reshape(a.shape).to(shape.dtype)
+
+
+def dirichlet_grad(sample: Tensor, concentration: Tensor, total: Tensor) -> Tensor:
+    """In float64, rounded once; see `implicit`."""
+    _floating("dirichlet_grad", sample, concentration, total)
+    given = torch.broadcast_tensors(sample, concentration, total)  # type: ignore[no-untyped-call]
+    return implicit.beta(*map(_wide, given)).reshape(given[0].shape).to(sample.dtype)
+
+
+def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator = None) -> Tensor:
+    """median + tan(pi * ((u - 0.5) + 2^-25)) * sigma."""
+    if not sigma > 0:
+        raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
+    if not x.is_floating_point():
+        raise RuntimeError(f"Cauchy numbers are continuous: expected a floating point type, got {x.dtype}")
+    u = draws.uniform((x.numel(),), *drawn(generator, x.device))
+    angle = torch.mul(torch.add(torch.sub(u, 0.5), 2.0**-25), math.pi)
+    return into(x, moved(tan(angle), median, sigma))
+
+
+def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator = None) -> Tensor:
+    """exp(mean + z * std)."""
+    if not std > 0:
+        raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
+    _floating("log_normal", x)
+    return into(x, exp(moved(draws.normal((x.numel(),), *drawn(generator, x.device)), mean, std)))
+
+
+def geometric_(x: Tensor, p: float, *, generator: Generator = None) -> Tensor:
+    """log(1 - u) / log1p(-p), rounded up; at least 1."""
+    if not 0 < p < 1:
+        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
+    u = draws.uniform((x.numel(),), *drawn(generator, x.device))
+    below = log1p(torch.full((), -p, dtype=torch.float32, device=x.device))
+    return into(x, torch.clamp(torch.ceil(divided(log1p(torch.neg(u)), below)), min=1))
+
+
+def _new(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda x, *args, **kwargs: fill(torch.empty_like(x), *args, **kwargs)
+
+
+def rrelu_with_noise(
+    x: Tensor,
+    noise: Tensor,
+    lower: Any = 0.125,
+    upper: Any = 1 / 3,
+    training: bool = False,
+    generator: Generator = None,
+) -> Tensor:
+    """x * r up to 0, where r is uniform from lower to upper, x above; the factors go to `noise`.
+
+    Not in training: leaky_relu of the slope between.
+    """
+    if lower > upper:
+        raise RuntimeError("Lower bound should be less than or equal to the upper bound")
+    if not training:
+        return torch.nn.functional.leaky_relu(x, _between_both(lower, upper))
+    u = draws.uniform((x.numel(),), *drawn(generator, x.device))
+    factors = between(u, float(lower), float(upper)).reshape(x.shape).to(x.dtype)
+    noise.copy_(torch.where(x <= 0, factors, torch.ones_like(x)))
+    return torch.where(x <= 0, torch.mul(x, factors), x)
+
+
+def rrelu_with_noise_(x: Tensor, noise: Tensor, *settings: Any, **kwargs: Any) -> Tensor:
+    return x.copy_(rrelu_with_noise(x, noise, *settings, **kwargs))
+
+
+def rrelu_with_noise_functional(x: Tensor, noise: Tensor, *settings: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    kept = noise.clone()
+    return rrelu_with_noise(x, kept, *settings, **kwargs), kept
+
+
+def _between_both(lower: Any, upper: Any) -> float:
+    return (float(lower) + float(upper)) / 2
+
+
+@widened
+def rrelu_with_noise_backward(
+    g: Tensor, x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, of_result: bool
+) -> Tensor:
+    """g * noise in training, where the bounds are more than 1e-6 apart; else the gradient of leaky_relu."""
+    if training and upper - lower > 1e-6:
+        return torch.mul(g, noise)
+    slope = _between_both(lower, upper)
+    return torch.where(x > 0, g, torch.mul(g, slope))
+
+
+MEMBERS: Members = {
+    "aten::poisson": poisson,
+    "aten::binomial": binomial,
+    "aten::_standard_gamma": standard_gamma,
+    "aten::_standard_gamma_grad": standard_gamma_grad,
+    "aten::_sample_dirichlet": dirichlet,
+    "aten::_dirichlet_grad": dirichlet_grad,
+    "aten::cauchy_": cauchy_,
+    "aten::cauchy": _new(cauchy_),
+    "aten::log_normal_": log_normal_,
+    "aten::log_normal": _new(log_normal_),
+    "aten::geometric_": geometric_,
+    "aten::geometric": _new(geometric_),
+    "aten::rrelu_with_noise": rrelu_with_noise,
+    "aten::rrelu_with_noise_": rrelu_with_noise_,
+    "aten::rrelu_with_noise_functional": rrelu_with_noise_functional,
+    "aten::rrelu_with_noise_backward": rrelu_with_noise_backward,
+}
