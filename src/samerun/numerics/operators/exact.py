@@ -33,13 +33,12 @@ MOVES = words("""
 """)
 
 ROUND_ONCE = words("""
-    abs all any argmax argmin bitwise_and bitwise_left_shift bitwise_not bitwise_or
-    bitwise_right_shift bitwise_xor ceil copysign count_nonzero cummax cummin div eq
-    floor fmod frac frexp ge gt hardtanh_backward heaviside isfinite isinf isnan isneginf isposinf
-    leaky_relu leaky_relu_backward le logical_and logical_not logical_or logical_xor lt mul
-    multiply nan_to_num ne neg negative nextafter positive remainder round sgn sign signbit square
-    threshold threshold_backward true_divide trunc __and__ __or__ __xor__ __lshift__
-    __rshift__ __iand__ __ior__ __ixor__ _prelu_kernel _prelu_kernel_backward floor_divide abs_ reciprocal
+    abs all any argmax argmin bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift
+    bitwise_xor ceil copysign count_nonzero cummax cummin div eq floor frac frexp ge gt hardtanh_backward
+    heaviside isfinite isinf isnan isneginf isposinf leaky_relu leaky_relu_backward le logical_and logical_not
+    logical_or logical_xor lt mul multiply nan_to_num ne neg negative nextafter positive round sgn sign signbit
+    square threshold threshold_backward true_divide trunc __and__ __or__ __xor__ __lshift__ __rshift__ __iand__
+    __ior__ __ixor__ _prelu_kernel _prelu_kernel_backward floor_divide abs_ reciprocal
 """)
 
 ORDERED = words("""
@@ -50,6 +49,9 @@ ORDERED = words("""
 """)
 
 OVERLOADS = words("max.dim min.dim sort.stable scatter.src scatter.value scatter_.src scatter_.value")
+
+ON_CUDA = words("fmod remainder")
+"""There the functions of CUDA's mathematical library, which are exact."""
 
 EXACT = frozenset(f"aten::{name}" for name in MOVES + ROUND_ONCE + ORDERED)
 EXACT_OVERLOADS = frozenset(f"aten::{name}" for name in OVERLOADS)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import activations
+from samerun.numerics import activations, remainders
 from samerun.numerics import functions as kernels
 from samerun.numerics.functions import NAMES, exp, expm1, log, log1p, sigmoid, sin, tanh, unary
 from samerun.numerics.operators.declare import Members, NotInTable, divided, floating, widened
@@ -224,6 +224,8 @@ def deg2rad(x: Tensor) -> Tensor:
 MEMBERS: Members = {
     **{f"aten::{name}": _of(name) for name in NAMES if name not in ("reciprocal", "cbrt")},
     "aten::sqrt": lambda x: sqrt(floating(x)),
+    "aten::fmod": remainders.fmod,
+    "aten::remainder": remainders.remainder,
     "aten::pow": power,
     "aten::atan2": atan2,
     "aten::gelu": gelu,

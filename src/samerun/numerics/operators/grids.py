@@ -12,6 +12,7 @@ from torch import Tensor
 
 from samerun.numerics import cubic, ordered, sums
 from samerun.numerics.operators.declare import Members, widened
+from samerun.numerics.remainders import fmod, remainder
 
 LINEAR, NEAREST, CUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2
@@ -49,8 +50,8 @@ def _reflected(x: Tensor, size: int, align: bool) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(x), torch.zeros_like(x)
     moved = torch.sub(x, low)
     y, by = torch.abs(moved), torch.full((), span, dtype=x.dtype, device=x.device)
-    e = torch.fmod(y, by)
-    odd = torch.remainder(torch.floor(torch.div(y, by)), 2) != 0
+    e = fmod(y, by)
+    odd = remainder(torch.floor(torch.div(y, by)), 2) != 0
     sign = torch.where((moved < 0) ^ odd, -1.0, 1.0).to(x.dtype)
     return torch.add(torch.where(odd, torch.rsub(e, span), e), low), sign
 

@@ -40,6 +40,7 @@ from samerun.numerics.operators import (
 )
 from samerun.numerics.operators.declare import Handler, Members, NotInTable
 from samerun.numerics.operators.exact import EXACT, EXACT_OVERLOADS
+from samerun.numerics.operators.exact import ON_CUDA as ONLY_ON_CUDA
 
 FAMILIES = (
     arithmetic, extremes, functions, reductions, softmax, norms, losses, matmul, convolution, pooling, indexing,
@@ -54,7 +55,7 @@ MEMBERS: Members = {name: handler for family in FAMILIES for name, handler in fa
 
 ON_CUDA: Members = {**MEMBERS, **on_cuda.MEMBERS}
 """The same for tensors of a CUDA device."""
-EXACT_ON_CUDA = EXACT - frozenset(on_cuda.MEMBERS)
+EXACT_ON_CUDA = (EXACT | {f"aten::{name}" for name in ONLY_ON_CUDA}) - frozenset(on_cuda.MEMBERS)
 EXACT_OVERLOADS_ON_CUDA = EXACT_OVERLOADS - frozenset(on_cuda.MEMBERS)
 
 Run = Callable[[Any, Any, Any, Any], Any]
