@@ -87,6 +87,8 @@ CASES: list[Case] = [
     ("pow tensor", torch.pow, [POSITIVE, X]),
     ("pow scalar", lambda a: 1.7**a, [X]),
     ("atan2", torch.atan2, [X, Y]),
+    ("fmod", torch.fmod, [X, Y]),
+    ("remainder", torch.remainder, [X, Y]),
     ("hypot", torch.hypot, [X, Y]),
     ("xlogy", torch.xlogy, [POSITIVE, POSITIVE + 1]),
     ("logaddexp", torch.logaddexp, [X, Y]),
