@@ -34,8 +34,11 @@ from samerun.numerics.tensors import STORAGE
 WAITS = {
     "aten._local_scalar_dense.default", "aten.nonzero.default", "aten.equal.default", "aten.index.Tensor",
     "aten.bincount.default",
+    "aten.histc.default", "aten._ctc_loss.Tensor", "aten._ctc_loss.default", "aten._ctc_loss_backward.Tensor",
+    "aten._ctc_loss_backward.default", "aten.multilabel_margin_loss_forward.default",
+    "aten.multilabel_margin_loss_backward.default",
 }  # fmt: skip
-"""Operators that ask the device for a number, because a program asks for one with them."""
+"""Operators that ask the device for a number: because a program asks for one with them, or how long labels are."""
 
 
 class Noting(TorchDispatchMode):

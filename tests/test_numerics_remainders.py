@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import samerun
 import torch
+
+import samerun
 from samerun.numerics import library
 
 PROGRAM = Path(__file__).parent / "programs" / "exact_digests.py"

@@ -98,7 +98,7 @@ def load() -> Any:
         if library is None or not library.samerun_digest_ready():
             return None
         function: Any = library.samerun_digest_pieces
-        _ = library.samerun_digest_numbered
+        function.numbered = library.samerun_digest_numbered
     except AttributeError:  # built by another version
         return None
     u64 = ctypes.c_uint64
@@ -141,11 +141,10 @@ def _parallel_of(torch: Any) -> Any:
 
     The C library is told how the threads of such a team are numbered.
     """
-    ours = built(__file__, "_digest")
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
-        if ours is not None:
-            ours.samerun_digest_numbered(ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p))
+        if _native is not None:  # loaded long ago: looking for a file here would be an event of the program's
+            _native.numbered(ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p))
         return ctypes.cast(library.GOMP_parallel, ctypes.c_void_p)
     except (OSError, AttributeError):
         return None

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import sums
+from samerun.numerics import library, sums
 from samerun.numerics.functions import exp, log1p, sigmoid
 from samerun.numerics.operators.declare import Members, divided, widened
 from samerun.numerics.operators.reducing import MEAN, reduced, spread
@@ -31,7 +31,10 @@ def _classes(x: Tensor, target: Tensor, p: Any, margin: Any, w: Tensor | None, r
     fits = x.dim() in (1, 2) and x.is_floating_point() and target.dtype is torch.int64 and p in (1, 2) and (
         target.shape == x.shape[:-1] or (x.dim() == 1 and target.numel() == 1)
     ) and (w is None or w.shape == x.shape[-1:])  # fmt: skip
-    if not fits or (x.numel() and not bool(((target >= 0) & (target < x.shape[-1])).all())):
+    inside = ((target >= 0) & (target < x.shape[-1])).all() if fits and x.numel() else None
+    if inside is not None and library.elsewhere(x):  # the device finds it out when it comes to it
+        torch._assert_async(inside, "multi_margin_loss: a target is out of range")
+    elif not fits or (inside is not None and not bool(inside)):
         torch.ops.aten.multi_margin_loss(x, target, p, margin, w, reduction)  # torch's own words
         raise RuntimeError("multi_margin_loss: target out of range or of another shape")
     return x.reshape(-1, x.shape[-1]), target.reshape(-1)
