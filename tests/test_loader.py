@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 import threading
@@ -206,6 +207,28 @@ def test_it_is_a_loader_of_torch() -> None:
     ours = DataLoader(range(20), batch_size=3, drop_last=True)
     assert [one.tolist() for one in plain] == [one.tolist() for one in ours]
     assert list(DataLoader([])) == []
+
+
+def test_workers_end_with_their_loader_and_wait_for_no_garbage_collector() -> None:
+    gc.disable()
+    try:
+        loader = DataLoader(Drawing(), batch_size=8, shuffle=True, num_workers=2, persistent_workers=True)
+        first, second = batches(loader), batches(loader)
+        assert first != second and loader.epoch == 2
+        iterator: Any = loader._iterator
+        workers = iterator._workers
+        assert all(one.is_alive() for one in workers)
+        del loader, iterator
+        assert not any(one.is_alive() for one in workers)
+        iterator = iter(DataLoader(Drawing(), batch_size=8, num_workers=2))
+        next(iterator)
+        workers = iterator._workers
+        del iterator
+        assert not any(one.is_alive() for one in workers)
+        lasting = {"num_workers": 1, "persistent_workers": True}
+        assert len(list(DataLoader(Drawing(), batch_size=8, **lasting))) == 7  # nobody holds the loader
+    finally:
+        gc.enable()
 
 
 def test_workers_know_their_dataset_and_run_the_users_init() -> None:

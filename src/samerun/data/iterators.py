@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any
 
@@ -58,15 +59,28 @@ class Single(_Counting, _SingleProcessDataLoaderIter):
 class Multi(_Counting, _MultiProcessingDataLoaderIter):
     """With workers."""
 
+    _index_sampler: Any
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        """Begin an iteration. Workers that persist are handed the loader again, which has other progress by then."""
+        self._index_sampler.loader._progress = loader._progress
+        super()._reset(loader, first_iter)
+
 
 class View:
-    """A loader as torch's iterators see it: with keyed samples in the place of the dataset."""
+    """A loader as torch's iterators see it: with keyed samples in the place of the dataset.
+
+    It holds a copy: a loader holds the iterator over workers that persist, and in a circle neither would end before
+    the garbage collector comes. That may be in the thread that feeds the workers, for whose end they then wait.
+    """
 
     _auto_collation = False
     _dataset_kind = _DatasetKind.Map
     _IterableDataset_len_called = None
 
     def __init__(self, loader: Any, dataset: Any) -> None:
+        loader = copy.copy(loader)
+        loader.__dict__["_iterator"] = None
         self._loader = loader
         self.dataset = dataset
         self.collate_fn = as_it_is

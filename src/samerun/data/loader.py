@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -117,7 +118,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._asked: int | None = None
         self._turn = 0
         if isinstance(sampler, Order):
-            sampler.seed_of_loader = self._seed
+            sampler.seed_of_loader = weakref.WeakMethod(self._seed)
 
     # --- epochs and positions --------------------------------------------------------------------
     @property

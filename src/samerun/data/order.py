@@ -37,8 +37,8 @@ class Order(Sampler[int]):
         self.epoch = 0
         self.asked_for: int | None = None
         """The epoch that `set_epoch` named, until a loader has taken notice of it."""
-        self.seed_of_loader: Callable[[], int] | None = None
-        """For whoever iterates over `loader.sampler` or `loader.batch_sampler` (accelerate does)."""
+        self.seed_of_loader: Callable[[], Callable[[], int] | None] | None = None
+        """A weak reference, for whoever iterates over `loader.sampler` or `loader.batch_sampler` (accelerate does)."""
 
     def at(self, positions: Any, *, epoch: int, seed: int) -> Any:
         """The indices at these positions. Arrays of uint64, positions below `len(self)`."""
@@ -63,8 +63,9 @@ class Order(Sampler[int]):
 
     def seed_for(self, otherwise: int | None = None) -> int:
         """The seed in use. Raises DataError if there is none."""
-        if otherwise is None and self.seed_of_loader is not None:
-            otherwise = self.seed_of_loader()
+        loaders = self.seed_of_loader() if self.seed_of_loader is not None else None
+        if otherwise is None and loaders is not None:
+            otherwise = loaders()
         for seed in (self.seed, otherwise, seed_in_force()):
             if seed is not None:
                 return seed
