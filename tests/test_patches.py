@@ -96,8 +96,11 @@ def test_what_cannot_be_patched_is_left_alone(tmp_path: Path) -> None:
     [
         "import numpy as np\nrng = np.random.default_rng()\nnoise = torch.tensor(rng.normal(size=2)).float()",
         "import random\nnoise = torch.tensor([random.random(), 1.0])",
-        "names = {'a', 'bb', 'ccc', 'dddd'}\nnoise = torch.tensor([float(len(n)) for n in names])[:2]",
-        "noise = torch.empty(2) * 2",
+        pytest.param(
+            "names = {'a', 'bb', 'ccc', 'dddd'}\nnoise = torch.tensor([float(len(n)) for n in names])[:2]",
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param("noise = torch.empty(2) * 2", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_patched_program_is_the_same(hazard: str, tmp_path: Path) -> None:

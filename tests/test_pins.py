@@ -82,6 +82,7 @@ def test_a_source_that_is_held_still_confirms_the_cause(name: str, tmp_path: Pat
     assert (cause["kind"], cause["line"], cause["certain"]) == (name.split()[0], line, True), cause
 
 
+@pytest.mark.exhaustive
 def test_how_often_it_differs_is_said(tmp_path: Path) -> None:
     program = (
         "import os, torch\nruns = len(os.listdir('.'))\nopen(f'run{runs}', 'w').close()\n"

@@ -32,7 +32,6 @@ CHECKPOINTS = {
     "word_lm": ("--stop-after 3 --save {folder}/model.pt", "--resume {folder}/model.pt"),
 }
 QUICK = {
-    "nanogpt-generators_not_restored",
     "vae-average_begins_anywhere",
 }
 NEAR = 2
