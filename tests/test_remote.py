@@ -128,6 +128,7 @@ def to_a_bucket_that_is_not_there(address: str, folder: Path, **environment: str
     ), done.stderr
 
 
+@pytest.mark.exhaustive  # s3 and gs go the same way in `make test-adapters`
 def test_a_folder_by_its_address(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     through_commands(f"file://{tmp_path}/far/runs", tmp_path)
