@@ -41,7 +41,7 @@ typedef struct {
     void *out;
 } job_t;
 
-#define SOME(real, remainder_of)                                                                              \
+#define SOME(real, remainder_of)                                                                \
     {                                                                                           \
         const real *x = job->x, *y = job->y;                                                    \
         real *out = job->out;                                                                   \

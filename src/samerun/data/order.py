@@ -63,9 +63,9 @@ class Order(Sampler[int]):
 
     def seed_for(self, otherwise: int | None = None) -> int:
         """The seed in use. Raises DataError if there is none."""
-        loaders = self.seed_of_loader() if self.seed_of_loader is not None else None
-        if otherwise is None and loaders is not None:
-            otherwise = loaders()
+        if otherwise is None and self.seed_of_loader is not None:
+            of_loader = self.seed_of_loader()
+            otherwise = None if of_loader is None else of_loader()
         for seed in (self.seed, otherwise, seed_in_force()):
             if seed is not None:
                 return seed

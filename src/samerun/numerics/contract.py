@@ -12,10 +12,7 @@ from samerun.numerics.operators import table
 from samerun.numerics.operators.declare import NotInTable, words
 
 NEAREST = {
-    "aten::_cdist_forward": "sqrt((a*a).sum(-1)[:, None] - 2 * a @ b.T + (b*b).sum(-1)) is portable.",
-    "aten::grid_sampler_2d": "F.interpolate is portable; so are gathers with weights of your own.",
     "aten::_fft_r2c": "A product with a matrix of cosines and sines (torch.mm) is portable.",
-    "aten::_embedding_bag": "F.embedding followed by sum or mean over the bag is portable.",
     "aten::_linalg_svd": "Do it before the portable part, and keep the result in a file.",
     "aten::linalg_cholesky_ex": "Do it before the portable part, and keep the result in a file.",
     "aten::linalg_matrix_exp": "Do it before the portable part, and keep the result in a file.",

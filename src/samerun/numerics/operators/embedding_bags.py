@@ -94,6 +94,11 @@ def _largest(rows: Tensor, indices: Tensor, bag: Tensor, bags: int) -> tuple[Ten
     return out, torch.where(there, indices[place], -1)
 
 
+def _absent(bag: Tensor, bags: int, indices: Tensor, padding: int) -> Tensor:
+    """Which indices count nowhere: those behind the last bag, and padding."""
+    return (bag >= bags) | (indices == padding) if padding >= 0 else bag >= bags
+
+
 @widened
 def dense_backward(
     g: Tensor,
@@ -117,9 +122,9 @@ def dense_backward(
         return ordered.add_(out, 0, places.reshape(-1), g.reshape(-1))[:-1].reshape(rows, width)
     if mode == MEAN:
         g = torch.div(g, torch.clamp(sizes, min=1).to(g.dtype)[:, None])
-    absent = (bag >= bags) | (indices == padding) if padding >= 0 else bag >= bags
     terms = torch.cat([g, g.new_zeros(1, width)])
-    out = ordered.sum_rows(terms, torch.where(absent, rows, indices), rows + 1, bag, weights)[:rows]
+    places = torch.where(_absent(bag, bags, indices, padding), rows, indices)
+    out = ordered.sum_rows(terms, places, rows + 1, bag, weights)[:rows]
     return torch.div(out, ordered.frequencies(indices, rows).to(out.dtype)[:, None]) if scale_by_frequency else out
 
 
@@ -141,9 +146,7 @@ def backward(
         raise NotInTable("sparse=True.", "Leave out sparse=True: the gradient is then dense.")
     if bag.numel() == 0:  # torch's own forward pass leaves it out
         bag = _bag_of(offsets, indices.numel(), g.shape[0])
-    out: Tensor = dense_backward(
-        g, indices, bag, sizes, chosen, rows, scale_by_frequency, mode, weights, padding
-    )  # fmt: skip
+    out: Tensor = dense_backward(g, indices, bag, sizes, chosen, rows, scale_by_frequency, mode, weights, padding)
     return out
 
 
@@ -155,8 +158,7 @@ def weights_backward(
     bag = bag if bag.numel() else _bag_of(offsets, indices.numel(), g.shape[0])
     terms = torch.cat([g, g.new_zeros(1, g.shape[1])]).index_select(0, bag)
     found = sums.sum(torch.mul(terms, table.index_select(0, indices)), [1])
-    absent = (bag >= g.shape[0]) | (indices == padding) if padding >= 0 else bag >= g.shape[0]
-    return torch.where(absent, torch.zeros_like(found), found)
+    return torch.where(_absent(bag, g.shape[0], indices, padding), torch.zeros_like(found), found)
 
 
 MEMBERS: Members = {
