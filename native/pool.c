@@ -2,8 +2,10 @@
 #include "pool.h"
 
 #include <pthread.h>
-#include <sched.h>
-#include <string.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -32,6 +34,10 @@ static struct {
           PTHREAD_COND_INITIALIZER, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* GOMP_parallel of the OpenMP library that the program computes with. Its threads wait for the next operator without
+ * sleeping, for a while: threads of our own would share the cores with them. */
+static samerun_team *lent;
 
 /* Rounding to nearest, subnormals kept: a program may have set its thread otherwise. */
 #if defined(__x86_64__)
@@ -68,6 +74,22 @@ static void take_pieces(void) {
     restore_mode(old);
 }
 
+static void in_team(void *unused) {
+    (void)unused;
+    take_pieces();
+}
+
+/* Every other thread would be given a team of its own. */
+static int in_main_thread(void) {
+#if defined(__linux__)
+    static __thread int known;
+    if (known == 0) known = syscall(SYS_gettid) == getpid() ? 1 : -1;
+    return known == 1;
+#else
+    return 0;
+#endif
+}
+
 static void *worker(void *unused) {
     (void)unused;
     uint64_t seen = 0;
@@ -89,8 +111,10 @@ static void *worker(void *unused) {
     return 0;
 }
 
-/* In a forked child there are no workers and locks may be held by threads that do not exist: a new pool. */
+/* In a forked child there are no workers and locks may be held by threads that do not exist: a new pool.
+ * A team that the parent has used would hang. */
 static void in_child(void) {
+    lent = 0;
     pthread_mutex_init(&pool.busy, 0);
     pthread_mutex_init(&pool.lock, 0);
     pthread_cond_init(&pool.wake, 0);
@@ -130,8 +154,16 @@ void samerun_parallel(int64_t n, int64_t grain, work_t *work, void *job) {
         return;
     }
     pthread_once(&once, prepare);
-    start_workers(threads - 1);
     int64_t piece = n / ((int64_t)threads * PIECES_PER_THREAD);
+    if (lent != 0 && in_main_thread()) {
+        pool.work = work, pool.job = job, pool.n = n, pool.piece = piece > grain ? piece : grain;
+        pool.next = 0;
+        /* The whole team, as torch's operators do: another size would end threads and start them again. */
+        lent(in_team, 0, (unsigned)pool.threads, 0);
+        pthread_mutex_unlock(&pool.busy);
+        return;
+    }
+    start_workers(threads - 1);
     pthread_mutex_lock(&pool.lock);
     pool.work = work, pool.job = job, pool.n = n, pool.piece = piece > grain ? piece : grain;
     pool.next = 0;
@@ -148,6 +180,11 @@ void samerun_parallel(int64_t n, int64_t grain, work_t *work, void *job) {
     while (pool.working) pthread_cond_wait(&pool.done, &pool.lock);
     pthread_mutex_unlock(&pool.lock);
     pthread_mutex_unlock(&pool.busy);
+}
+
+void samerun_borrow(samerun_team *team) {
+    pthread_once(&once, prepare);
+    lent = team;
 }
 
 void samerun_set_threads(int threads) {

@@ -18,6 +18,7 @@ enum {
     COLUMNS_AT_ONCE = 1008,  /* packed columns; a multiple of every tile's width */
     RESIDENT = 448 << 10,    /* bytes of packed rows, all k, up to which columns are packed once and dropped */
     SMALL = 1 << 20,         /* products of numbers that are not worth waking a thread for */
+    PACKING = 16,            /* products in the time in which one number is packed */
     LINE = 64
 };
 
@@ -266,6 +267,25 @@ static const samerun_product_kernels *kernels_now(int is_double) {
     return is_double ? &samerun_product_plain_f64 : &samerun_product_plain_f32;
 }
 
+/* Cut the result for `threads`. Each piece packs its own rows and columns: the fewer pieces and the squarer, the less. */
+static void cut(job_t *job, int64_t threads) {
+    const samerun_multiplication *it = job->it;
+    const int64_t bands = pieces_of(it->m, job->kernels->rows), panels = pieces_of(it->n, job->kernels->columns);
+    int64_t best = INT64_MAX;
+    for (int64_t down = 1; down <= least(bands, 2 * threads); down++)
+        for (int64_t across = 1; across <= least(panels, 2 * threads / down); across++) {
+            const int64_t rows = pieces_of(bands, down) * job->kernels->rows;
+            const int64_t columns = pieces_of(panels, across) * job->kernels->columns;
+            const int64_t row_pieces = pieces_of(it->m, rows), column_pieces = pieces_of(it->n, columns);
+            const int64_t turns = pieces_of(it->batches * row_pieces * column_pieces, threads);
+            const int64_t time = turns * (rows * columns + PACKING * (rows + columns));
+            if (time >= best) continue;
+            best = time;
+            job->row_step = rows, job->column_step = columns;
+            job->row_pieces = row_pieces, job->column_pieces = column_pieces;
+        }
+}
+
 static int multiply(const samerun_multiplication *it, int is_double) {
     job_t job = {it, kernels_now(is_double), is_double ? 8 : 4, it->m, it->n, 1, 1, 0};
     if (it->batches == 0 || it->m == 0 || it->n == 0) return 0;
@@ -274,15 +294,7 @@ static int multiply(const samerun_multiplication *it, int is_double) {
         return 0;
     }
     int64_t work = it->batches * it->m * it->n * it->k, threads = samerun_get_threads();
-    if (threads > 1 && work > SMALL) {
-        int64_t wanted = pieces_of(2 * threads, it->batches);
-        int64_t panels = pieces_of(it->n, job.kernels->columns), bands = pieces_of(it->m, job.kernels->rows);
-        int64_t across = least(wanted, panels), down = least(pieces_of(wanted, across), bands);
-        job.column_step = pieces_of(panels, across) * job.kernels->columns;
-        job.row_step = pieces_of(bands, down) * job.kernels->rows;
-        job.column_pieces = pieces_of(it->n, job.column_step);
-        job.row_pieces = pieces_of(it->m, job.row_step);
-    }
+    if (threads > 1 && work > SMALL) cut(&job, threads);
     int64_t pieces = it->batches * job.row_pieces * job.column_pieces;
     /* The pool also sets the rounding of this thread right, so small products go through it too. */
     samerun_parallel(pieces, work > SMALL ? 1 : pieces, some_pieces, &job);

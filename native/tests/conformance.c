@@ -24,6 +24,9 @@ void samerun_norm_backward(int rms, const float *x, const float *grad, const flo
                            int64_t inner);
 void samerun_random(int normal, uint64_t seed, uint64_t position, float *out, int64_t n);
 void samerun_roots(int is_double, const void *x, void *out, int64_t n);
+void samerun_remainders(int is_double, int floored, const void *x, const void *y, void *out, int64_t n);
+void samerun_words64(uint64_t seed, uint64_t position, uint64_t *out, int64_t n);
+void samerun_block_words(uint64_t seed, uint64_t position, const uint64_t *blocks, uint64_t *out, int64_t n);
 void samerun_randint(uint64_t seed, uint64_t position, int64_t low, uint64_t range, int64_t *out, int64_t n);
 const char *samerun_function_name(int i);
 int samerun_matmul(int is_double, const int64_t *dims, const void *a, const void *b, void *c, const void *bias);
@@ -113,9 +116,10 @@ static void rows_of(int64_t n, const float *x, const float *y, const float *any)
     static const char *const terms[] = {"sum", "sum_of_squares", "", "sum_of_sizes", "prod"};
     const int64_t one = 1, two = 2, matrix[] = {n, COLUMNS}, lines[] = {COLUMNS, 1};
     float *out = malloc(MOST * COLUMNS * sizeof *out), mean[ROWS] = {0.25f, 0.25f, 0.25f}, r[ROWS] = {1.5f, 1.5f, 1.5f};
-    double *wide = malloc(MOST * sizeof *wide), wide_sum;
+    double *wide = malloc(MOST * sizeof *wide), *other = malloc(MOST * sizeof *other), wide_sum;
     int64_t *whole = malloc(MOST * sizeof *whole);
-    if (!out || !wide || !whole) exit(2);
+    uint64_t *words = malloc(MOST * 2 * sizeof *words);
+    if (!out || !wide || !other || !whole || !words) exit(2);
     for (int f = 0; f < FUNCTIONS; f++) samerun_function(f, any, out, n), row32(samerun_function_name(f), n, out, n);
     for (int f = 0; f < PAIR_FUNCTIONS; f++) samerun_pair_function(f, x, y, out, n), row32(pairs[f], n, out, n);
     for (int f = 0; f < ACTIVATIONS; f++) samerun_activation(f, x, y, out, n), row32(activations[f], n, out, n);
@@ -145,7 +149,18 @@ static void rows_of(int64_t n, const float *x, const float *y, const float *any)
     samerun_roots(0, any, out, n), row32("sqrt", n, out, n);
     for (int64_t i = 0; i < n; i++) wide[i] = x[i] < 0 ? -(double)x[i] : (double)x[i];
     samerun_roots(1, wide, wide, n), row64("sqrt", n, wide, n);
-    free(out), free(wide), free(whole);
+    for (int floored = 0; floored < 2; floored++) {
+        samerun_remainders(0, floored, any, y, out, n), row32(floored ? "remainder" : "fmod", n, out, n);
+        for (int64_t i = 0; i < n; i++) wide[i] = x[i] * 0x1p40, other[i] = y[i];
+        samerun_remainders(1, floored, wide, other, wide, n), row64(floored ? "remainder" : "fmod", n, wide, n);
+    }
+    samerun_words64(SEED, 7, words, n);
+    for (int64_t i = 0; i < n; i++) words[i] ^= 1ULL << 63;
+    print_row("randint_of_64_bits", "int64", n, words, (size_t)n * sizeof *words);
+    for (int64_t i = 0; i < n; i++) whole[i] = 3 * i;
+    samerun_block_words(SEED, 7, (uint64_t *)whole, words, n);
+    print_row("block_words", "int64", n, words, (size_t)n * 2 * sizeof *words);
+    free(out), free(wide), free(other), free(whole), free(words);
 }
 
 /* [m, k] @ [k, columns], both with their strides, to a contiguous result. */

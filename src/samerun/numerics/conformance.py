@@ -25,6 +25,7 @@ from samerun.numerics import (
     products,
     random,
     rejection,
+    remainders,
     roots,
     softmax,
     sums,
@@ -115,6 +116,11 @@ def results(n: int, device: str = "cpu") -> Iterator[tuple[str, torch.Tensor]]:
     yield "randint", random.randint(-5, 1000, [n], SEED, 7, device)
     yield "sqrt", roots.sqrt(any_bits)
     yield "sqrt", roots.sqrt(a.double().abs())
+    for name, of in (("fmod", remainders.fmod), ("remainder", remainders.remainder)):
+        yield name, of(any_bits, b)
+        yield name, of(a.double() * 2.0**40, b.double())
+    yield "randint_of_64_bits", random.randint(-(1 << 63), 1 << 63, [n], SEED, 7, device)
+    yield "block_words", random.block_words(torch.arange(n, device=device) * 3, SEED, 7)
     yield from _by_rejection(a.double().abs(), b.double().abs())
     yield from _matrices(n, x, y, any_bits)
     yield from _factorizations(n, x, y)

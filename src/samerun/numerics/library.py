@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from samerun.base import openmp
 from samerun.base.errors import SamerunError
 from samerun.base.native import built
 
@@ -118,13 +119,16 @@ def computes(x: Any) -> bool:
 
 
 def follow_torch() -> None:
-    """Give the pool as many threads as torch computes with."""
-    global _threads
+    """Give the pool as many threads as torch computes with, and in the main thread torch's own."""
+    global _threads, _lent
     torch = sys.modules.get("torch")
     threads = 1 if torch is None else torch.get_num_threads()
     if threads != _threads:
         _library.samerun_set_threads(threads)
         _threads = threads
+    if not _lent and torch is not None and openmp.may_borrow():
+        _library.samerun_borrow(openmp.parallel())
+        _lent = True
 
 
 def load() -> Any:
@@ -134,6 +138,7 @@ def load() -> Any:
         if library is None or not library.samerun_ready():
             return None
         library.samerun_level_name.restype = ctypes.c_char_p
+        library.samerun_borrow.argtypes = [ctypes.c_void_p]
         return library
     except AttributeError:  # built by another version
         return None
@@ -150,5 +155,6 @@ _library = load()
 _numbers = _names()
 _by_reference = False
 _threads = 0
+_lent = False
 if LEVEL_VARIABLE in os.environ:
     force_level(os.environ[LEVEL_VARIABLE] or None)

@@ -7,14 +7,13 @@ The C library borrows the OpenMP threads that torch computes with. They are awak
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
-import threading
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 from xxhash import xxh3_128, xxh3_128_digest
 
+from samerun.base import openmp
 from samerun.base.native import built
 
 PIECE = 1 << 16
@@ -108,52 +107,35 @@ def load() -> Any:
 
 
 _native = load()
-_gomp: Any = None
 _torch: Any = None
 
 
 def _team() -> tuple[Any, int]:
-    """torch's OpenMP threads and their number, where they may be borrowed.
-
-    Only in the main thread (each thread would get a team of its own), and never in a forked child, where
-    a team that the parent has used hangs.
-    """
-    global _gomp, _torch
-    if _in_child or threading.get_ident() != threading.main_thread().ident:
+    """torch's OpenMP threads and their number, where they may be borrowed."""
+    global _torch
+    if not openmp.may_borrow():
         return None, 1
     if _torch is None:
         _torch = sys.modules.get("torch")
-        _gomp = _parallel_of(_torch)
-    return (None, 1) if _gomp is None else (_gomp, _torch.get_num_threads())
+    team = _parallel()
+    return (None, 1) if team is None else (team, _torch.get_num_threads())
 
 
 def addresses() -> tuple[int, int]:
     """Where the C function and torch's `GOMP_parallel` lie, for other C code; 0 for what there is not."""
-    team = _parallel_of(sys.modules["torch"])
+    team = _parallel()
     return (
         ctypes.cast(_native, ctypes.c_void_p).value or 0 if _native is not None else 0,
         team.value or 0 if team is not None else 0,
     )
 
 
-def _parallel_of(torch: Any) -> Any:
-    """GOMP_parallel as the library resolves it that torch computes with; None with other OpenMP libraries.
-
-    The C library is told how the threads of such a team are numbered.
-    """
-    try:
-        library = ctypes.CDLL(str(Path(torch.__file__).with_name("lib") / "libtorch_cpu.so"))
-        if _native is not None:  # loaded long ago: looking for a file here would be an event of the program's
-            _native.numbered(ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p))
-        return ctypes.cast(library.GOMP_parallel, ctypes.c_void_p)
-    except (OSError, AttributeError):
+@cache
+def _parallel() -> Any:
+    """torch's `GOMP_parallel`, once the C library was told how the threads of such a team are numbered."""
+    number = openmp.number_of_thread()
+    if number is None:
         return None
-
-
-def _forked() -> None:
-    global _in_child
-    _in_child = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    if _native is not None:  # loaded long ago: looking for a file here would be an event of the program's
+        _native.numbered(number)
+    return openmp.parallel()
