@@ -1,4 +1,4 @@
-"""On whose threads the kernels compute: torch's own in the main thread, a pool's elsewhere; the same bits everywhere."""
+"""On whose threads kernels compute: torch's own in the main thread, a pool's elsewhere; the same bits everywhere."""
 
 from __future__ import annotations
 

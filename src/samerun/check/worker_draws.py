@@ -20,7 +20,13 @@ def worker_draws(situation: Situation) -> list[Event]:
         if "/loader" not in role:
             continue
         events = events_of(trace, (f.DRAW, f.CREATE, f.SEED))
-        own = {e.name for e in events if e.kind in (f.CREATE, f.SEED) and e.line and e.name not in GLOBAL}
+        # torch's worker loop seeds what is global and makes a generator for itself, before any of the user's code
+        loop = {(e.file, e.line) for e in events if e.kind == f.SEED and e.name in GLOBAL and not e.direct}
+        own = {
+            e.name for e in events
+            if e.kind in (f.CREATE, f.SEED) and e.name not in GLOBAL
+            and e.line and (e.direct or (e.file, e.line) not in loop)
+        }  # fmt: skip
         seeded = {e.name for e in events if e.kind == f.SEED and e.direct and e.name in GLOBAL}
         for event in events:
             if event.kind == f.DRAW and event.line and event.name not in own | seeded:

@@ -26,6 +26,9 @@ def shared_generator(situation: Situation) -> list[Suspect]:
     drawn_before = [clue.a.name for clue in situation.clues_of(f.DRAW) if clue.role == difference.role]
     names = [difference.a.name, *drawn_before] if difference.a.kind == f.DRAW else drawn_before
     draws = [e for e in events_of(trace, (f.DRAW,)) if e.name in GLOBAL and e.line]
+    if difference.what == "outputs":  # another thread may have drawn between the look at the state and the operator
+        by_itself = [e for e in draws if e.thread == difference.a.thread and e.index < difference.a.index][-1:]
+        names += [e.name for e in by_itself if (e.file, e.line) == (difference.a.file, difference.a.line)]
     found = []
     for name in dict.fromkeys(names):
         mine = [e for e in draws if e.name == name]
