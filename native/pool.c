@@ -144,30 +144,10 @@ static void alone(int64_t n, work_t *work, void *job) {
     restore_mode(old);
 }
 
-void samerun_parallel(int64_t n, int64_t grain, work_t *work, void *job) {
-    if (n <= 0) return;
-    if (grain < 1) grain = 1;
-    int threads = __atomic_load_n(&pool.threads, __ATOMIC_RELAXED);
-    if (threads > (n + grain - 1) / grain) threads = (int)((n + grain - 1) / grain);
-    if (threads < 2 || pthread_mutex_trylock(&pool.busy)) {
-        alone(n, work, job);
-        return;
-    }
-    pthread_once(&once, prepare);
-    int64_t piece = n / ((int64_t)threads * PIECES_PER_THREAD);
-    if (lent != 0 && in_main_thread()) {
-        pool.work = work, pool.job = job, pool.n = n, pool.piece = piece > grain ? piece : grain;
-        pool.next = 0;
-        /* The whole team, as torch's operators do: another size would end threads and start them again. */
-        lent(in_team, 0, (unsigned)pool.threads, 0);
-        pthread_mutex_unlock(&pool.busy);
-        return;
-    }
-    start_workers(threads - 1);
+static void by_workers(int wanted) {
+    start_workers(wanted);
     pthread_mutex_lock(&pool.lock);
-    pool.work = work, pool.job = job, pool.n = n, pool.piece = piece > grain ? piece : grain;
-    pool.next = 0;
-    pool.wanted = threads - 1;
+    pool.wanted = wanted;
     __atomic_store_n(&pool.turn, pool.turn + 1, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&pool.wake);
     pthread_mutex_unlock(&pool.lock);
@@ -179,6 +159,28 @@ void samerun_parallel(int64_t n, int64_t grain, work_t *work, void *job) {
     pthread_mutex_lock(&pool.lock);
     while (pool.working) pthread_cond_wait(&pool.done, &pool.lock);
     pthread_mutex_unlock(&pool.lock);
+}
+
+void samerun_parallel(int64_t n, int64_t grain, work_t *work, void *job) {
+    if (n <= 0) return;
+    if (grain < 1) grain = 1;
+    int threads = __atomic_load_n(&pool.threads, __ATOMIC_RELAXED);
+    if (threads > (n + grain - 1) / grain) threads = (int)((n + grain - 1) / grain);
+    if (threads < 2 || pthread_mutex_trylock(&pool.busy)) {
+        alone(n, work, job);
+        return;
+    }
+    pthread_once(&once, prepare);
+    /* No worker reads these before it is wanted, and none is now. */
+    int64_t piece = n / ((int64_t)threads * PIECES_PER_THREAD);
+    pool.work = work, pool.job = job, pool.n = n, pool.piece = piece > grain ? piece : grain;
+    pool.next = 0;
+    if (lent != 0 && in_main_thread()) {
+        /* The whole team, as torch's operators do: another size would end threads and start them again. */
+        lent(in_team, 0, (unsigned)pool.threads, 0);
+    } else {
+        by_workers(threads - 1);
+    }
     pthread_mutex_unlock(&pool.busy);
 }
 

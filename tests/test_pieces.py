@@ -122,3 +122,13 @@ def test_large_views_stream_to_the_same_digest(monkeypatch: pytest.MonkeyPatch) 
     for view in (base.transpose(0, 1), base[:, ::2], base.permute(2, 0, 1)):
         assert view.nbytes >= LARGE
         assert digest(view) == digest(view.contiguous())
+
+
+def test_large_memory_is_digested_where_torch_is_not_loaded() -> None:
+    program = (
+        "import ctypes, sys; from samerun.record import pieces; n = 4 * pieces.PIECE; "
+        "memory = ctypes.create_string_buffer(n); given = ctypes.addressof(memory), n; "
+        "assert pieces.digests_of_pieces(*given) == pieces.slow_digests_of_pieces(*given); "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -156,7 +156,7 @@ static PyObject *seed_of(PyObject *dtype, PyObject *shape) {
 typedef void pieces_t(const void *data, uint64_t size, uint64_t piece, uint64_t seed, void *out, void *team,
                       uint32_t threads);
 
-/* As `pieces._team` says: only the main thread, and never a forked child. */
+/* As `openmp.may_borrow` says: only the main thread, and never a forked child. */
 static long lent_threads(void) {
     if (!host.team || alone || PyThread_get_thread_ident() != host.main_thread) return 1;
     PyObject *found = PyObject_CallNoArgs(host.get_num_threads);

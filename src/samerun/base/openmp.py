@@ -24,7 +24,10 @@ def may_borrow() -> bool:
 
 
 def parallel() -> Any:
-    """``GOMP_parallel`` as torch's library finds it, as a `ctypes.c_void_p`; None with other OpenMP libraries."""
+    """``GOMP_parallel`` as torch's library finds it, as a `ctypes.c_void_p`; None with other OpenMP libraries.
+
+    Call this and `number_of_thread` once torch is loaded.
+    """
     return _function("GOMP_parallel")
 
 

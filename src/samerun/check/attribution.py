@@ -251,10 +251,10 @@ def goes(
         if now is None:
             continue
         later = (now.role, now.thread) == (before.role, before.thread) and now.ordinal > before.ordinal > 0
-        if not later or (number > 0 and not by_chance(suspect)):
-            return False, forked
         if not by_chance(suspect):
-            return True, forked
+            return later and number == 0, forked
+        if not later:
+            return False, forked
     return True, forked
 
 

@@ -107,18 +107,15 @@ def load() -> Any:
 
 
 _native = load()
-_torch: Any = None
 
 
 def _team() -> tuple[Any, int]:
     """torch's OpenMP threads and their number, where they may be borrowed."""
-    global _torch
-    if not openmp.may_borrow():
+    torch = sys.modules.get("torch")
+    if torch is None or not openmp.may_borrow():
         return None, 1
-    if _torch is None:
-        _torch = sys.modules.get("torch")
     team = _parallel()
-    return (None, 1) if team is None else (team, _torch.get_num_threads())
+    return (None, 1) if team is None else (team, torch.get_num_threads())
 
 
 def addresses() -> tuple[int, int]:
