@@ -1,7 +1,7 @@
 # make setup   an environment in .venv        make lint    ruff
 # make demo    a buggy and a clean trainer    make types   mypy
 # make test    the tests                      make bench   what watching and keyed samples cost
-# make test-exhaustive   the slow tests       make test-adapters   Lightning, transformers, accelerate, s3, gs
+# make test-exhaustive   the slow tests       make test-adapters   Lightning, transformers, accelerate, s3, gs, NVRTC
 
 VENV := .venv
 ADAPTERS := .venv-adapters
@@ -40,10 +40,13 @@ demo: $(STAMP)
 	done
 
 # Tests that need a CUDA device skip themselves where there is none (tests/conftest.py). Two at a time, each with
-# one thread: two programs that both use all cores hinder each other. What needs threads runs by itself.
+# one thread: two programs that both use all cores hinder each other. What needs threads runs by itself, and so does
+# a file whose last test looks at what all others of it did.
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not exhaustive and not threads" -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not exhaustive and not threads" -n 2 --dist worksteal \
+		--ignore tests/test_portable_operators.py
 	$(PYTHON) -m pytest -m "threads and not exhaustive"
+	$(PYTHON) -m pytest tests/test_portable_operators.py
 
 test-exhaustive: $(STAMP)
 	$(PYTHON) -m pytest -m exhaustive
@@ -54,7 +57,7 @@ test-exhaustive: $(STAMP)
 # installed twice. pip never changes what lies outside of the environment that it installs into.
 test-adapters: $(ADAPTERS)/.samerun-installed
 	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -n 2 --dist worksteal tests/test_adapters.py tests/test_remote.py \
-		-k "lightning or transformers or accelerate or s3 or gs"
+		tests/test_cuda_sources.py -k "lightning or transformers or accelerate or s3 or gs or cuda_sources"
 
 $(ADAPTERS)/.samerun-installed: $(STAMP)
 	test -x $(ADAPTERS)/bin/python || $(PYTHON) -m venv --without-pip $(ADAPTERS)

@@ -13,17 +13,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.operators import recurrent
 from samerun.numerics.operators.attention import attention
 from samerun.numerics.operators.norms import rms_norm
-from samerun.numerics.operators.recurrent import lstm, lstm_of_packed
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _aten = torch.ops.aten
-_KERNELS: dict[str, tuple[Any, Callable[..., Any]]] = {
-    "scaled_dot_product_attention": (_aten.scaled_dot_product_attention.default, attention),
-    "rms_norm": (_aten.rms_norm.default, rms_norm),
-    "lstm.input": (_aten.lstm.input, lstm),
-    "lstm.data": (_aten.lstm.data, lstm_of_packed),
+
+
+def _overload(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(_aten, packet), overload or "default")
+
+
+_OURS: dict[str, Callable[..., Any]] = {
+    "scaled_dot_product_attention": attention,
+    "rms_norm": rms_norm,
+    **{name.removeprefix("aten::"): ours for name, ours in recurrent.COMPOSED.items()},
 }
 
 
@@ -45,9 +51,9 @@ def install(current: Callable[[], Any]) -> None:
         if _installed:
             return
         library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-        for name, (plain, ours) in _KERNELS.items():
+        for name, ours in _OURS.items():
             for key in ("AutogradCPU", "AutogradCUDA"):
-                library.impl(name, _choosing(plain, ours, current), key)  # type: ignore[no-untyped-call]
+                library.impl(name, _choosing(_overload(name), ours, current), key)  # type: ignore[no-untyped-call]
         plain = _aten.dropout.default
         library.impl("dropout", _choosing(plain, dropout, current), "AutogradCUDA")  # type: ignore[no-untyped-call]
         _installed.append(library)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from samerun.numerics import library, norms, ordered
+from samerun.numerics.moves import numbered, of_padding, to_places
 from samerun.numerics.operators.declare import NARROW, Handler, Members, NotInTable, divided, widened
 
 aten = torch.ops.aten
@@ -60,12 +61,6 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return scatter(x, dim, lines, source)
 
 
-def _to_places(g: Tensor, flat: Tensor, shape: Sequence[int]) -> Tensor:
-    """Zeros of `shape` with g added at its flat places, in ascending order of g."""
-    out = torch.zeros(tuple(shape), dtype=g.dtype, device=g.device).reshape(-1)
-    return ordered.add_(out, 0, flat.reshape(-1), g.reshape(-1)).reshape(tuple(shape))
-
-
 def _max_pool_backward(n: int) -> Handler:
     """The gradient of maximum pooling over the last n dimensions; indices are places in such a volume."""
 
@@ -74,26 +69,14 @@ def _max_pool_backward(n: int) -> Handler:
         volume = x[(0,) * (x.dim() - n)].numel() if x.numel() else 0
         planes = torch.arange(g.numel() // max(1, g[(0,) * (g.dim() - n)].numel()) if g.numel() else 0, device=g.device)
         first = (planes * volume).reshape(*g.shape[: g.dim() - n], *[1] * n)
-        return _to_places(g, indices + first, x.shape)
-
-    return backward
-
-
-def _numbered(shape: Sequence[int], device: torch.device) -> Tensor:
-    """The place of every value, as float64, which operators that move values take."""
-    return torch.arange(torch.Size(shape).numel(), dtype=torch.float64, device=device).reshape(tuple(shape))
-
-
-def _of_padding(forward: Callable[..., Tensor]) -> Handler:
-    def backward(g: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
-        return _to_places(g, forward(_numbered(x.shape, x.device), padding).to(torch.int64), x.shape)
+        return to_places(g, indices + first, x.shape)
 
     return backward
 
 
 def _of_nearest(forward: Callable[..., Tensor]) -> Handler:
     def backward(g: Tensor, size: Sequence[int], shape: Sequence[int], *scales: float | None) -> Tensor:
-        return _to_places(g, forward(_numbered(shape, g.device), size, *scales).to(torch.int64), shape)
+        return to_places(g, forward(numbered(shape, g.device), size, *scales).to(torch.int64), shape)
 
     return backward
 
@@ -139,10 +122,10 @@ MEMBERS: Members = {
     "aten::fractional_max_pool2d_backward": widened(_max_pool_backward(2)),
     "aten::fractional_max_pool3d_backward": widened(_max_pool_backward(3)),
     "aten::adaptive_max_pool2d_backward": widened(_max_pool_backward(2)),
-    "aten::reflection_pad1d_backward": widened(_of_padding(aten.reflection_pad1d.default)),
-    "aten::reflection_pad2d_backward": widened(_of_padding(aten.reflection_pad2d.default)),
-    "aten::replication_pad1d_backward": widened(_of_padding(aten.replication_pad1d.default)),
-    "aten::replication_pad2d_backward": widened(_of_padding(aten.replication_pad2d.default)),
+    "aten::reflection_pad1d_backward": widened(of_padding(aten.reflection_pad1d.default)),
+    "aten::reflection_pad2d_backward": widened(of_padding(aten.reflection_pad2d.default)),
+    "aten::replication_pad1d_backward": widened(of_padding(aten.replication_pad1d.default)),
+    "aten::replication_pad2d_backward": widened(of_padding(aten.replication_pad2d.default)),
     "aten::upsample_nearest1d_backward": widened(_of_nearest(aten.upsample_nearest1d.default)),
     "aten::upsample_nearest2d_backward": widened(_of_nearest(aten.upsample_nearest2d.default)),
     "aten::upsample_nearest3d_backward": widened(_of_nearest(aten.upsample_nearest3d.default)),

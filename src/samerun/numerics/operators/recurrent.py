@@ -1,66 +1,95 @@
-"""LSTM by its textbook equations, step by step. (GRU and plain RNN are made of such steps in torch itself.)"""
+"""LSTM, GRU and plain RNN by their textbook equations, step by step: torch fuses the steps on CUDA, and the LSTM's on
+some CPUs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from samerun.numerics.operators.declare import Members
+from samerun.numerics.operators.declare import Handler, Members
+
+State = tuple[Tensor, ...]
+"""(h, c) of an LSTM, (h,) of the others; each [batch, hidden]. The first is what the step gives."""
+Step = Callable[[Tensor, Tensor, State], State]
+"""W_ih x + b_ih and W_hh h + b_hh, each [batch, gates * hidden], and the state -> the next state."""
+
+
+def _lstm_step(given: Tensor, kept: Tensor, state: State) -> State:
+    """gates = W_hh h + b_hh + given; c = f * c + i * g; h = o * tanh(c)."""
+    i, f, g, o = (kept + given).chunk(4, 1)
+    c = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def _gru_step(given: Tensor, kept: Tensor, state: State) -> State:
+    """r, z = sigmoid(kept + given); n = tanh(given + r * kept); h = (h - n) * z + n."""
+    (given_r, given_z, given_n), (kept_r, kept_z, kept_n) = given.chunk(3, 1), kept.chunk(3, 1)
+    n = torch.tanh(given_n + kept_n * torch.sigmoid(kept_r + given_r))
+    return ((state[0] - n) * torch.sigmoid(kept_z + given_z) + n,)
+
+
+def _tanh_step(given: Tensor, kept: Tensor, state: State) -> State:
+    return (torch.tanh(kept + given),)
+
+
+def _relu_step(given: Tensor, kept: Tensor, state: State) -> State:
+    return (torch.relu(kept + given),)
 
 
 def _direction(
-    given: Sequence[Tensor], h: Tensor, c: Tensor, weights: Sequence[Tensor], has_biases: bool, backwards: bool
-) -> tuple[list[Tensor], Tensor, Tensor]:
-    """given: W_ih x + b_ih of each step, [batch of the step, 4 * hidden]; batches shrink along a packed sequence.
+    step: Step, given: Sequence[Tensor], state: State, weights: Sequence[Tensor], has_biases: bool, backwards: bool
+) -> tuple[list[Tensor], State]:
+    """given: W_ih x + b_ih of each time, [batch of the time, gates * hidden]; batches shrink along a packed sequence.
 
-    gates = (W_hh h + b_hh) + given; c = f * c + i * g; h = o * tanh(c).
+    Only an LSTM has a projection, which is the last of its weights.
     """
     w_hh, b_hh = weights[1], weights[3] if has_biases else None
     projection = weights[-1] if len(weights) > (4 if has_biases else 2) else None
-    first_h, first_c = h, c
-    done_h: list[Tensor] = []
-    done_c: list[Tensor] = []
+    first = state
+    done: list[State] = []
     size = given[-1 if backwards else 0].shape[0]
-    h, c = h[:size], c[:size]
+    state = tuple(part[:size] for part in first)
     found = []
-    for step in reversed(given) if backwards else given:
-        size, before = step.shape[0], h.shape[0]
+    for gates in reversed(given) if backwards else given:
+        size, before = gates.shape[0], state[0].shape[0]
         if size < before:  # sequences that end here
-            done_h.append(h[size:])
-            done_c.append(c[size:])
-            h, c = h[:size], c[:size]
+            done.append(tuple(part[size:] for part in state))
+            state = tuple(part[:size] for part in state)
         elif size > before:  # sequences that begin here, seen from the end
-            h, c = torch.cat([h, first_h[before:size]]), torch.cat([c, first_c[before:size]])
-        i, f, g, o = (linear(h, w_hh, b_hh) + step).chunk(4, 1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        h = torch.sigmoid(o) * torch.tanh(c)
+            state = tuple(torch.cat([part, new[before:size]]) for part, new in zip(state, first, strict=True))
+        state = step(gates, linear(state[0], w_hh, b_hh), state)
         if projection is not None:
-            h = linear(h, projection)
-        found.append(h)
-    if done_h:
-        h, c = torch.cat([h, *reversed(done_h)]), torch.cat([c, *reversed(done_c)])
-    return found[::-1] if backwards else found, h, c
+            state = (linear(state[0], projection), *state[1:])
+        found.append(state[0])
+    if done:
+        state = tuple(torch.cat(parts) for parts in zip(state, *reversed(done), strict=True))
+    return found[::-1] if backwards else found, state
 
 
 def _layers(
+    step: Step,
     x: Tensor,
     sizes: Sequence[int] | None,
-    state: Sequence[Tensor],
+    states: Sequence[Tensor],
     weights: Sequence[Tensor],
     has_biases: bool,
     layers: int,
     dropout: float,
     train: bool,
     bidirectional: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """x: [time, batch, features], or [steps of all sequences, features] with the batch `sizes` of each time."""
+) -> tuple[Tensor, ...]:
+    """The outputs and the last state of each kind.
+
+    x: [time, batch, features], or [steps of all sequences, features] with the batch `sizes` of each time.
+    """
     directions = 2 if bidirectional else 1
     each = len(weights) // (layers * directions)
-    hs, cs = [], []
+    last: list[State] = []
     for layer in range(layers):
         found = []
         for direction in range(directions):
@@ -68,30 +97,68 @@ def _layers(
             own = weights[at * each : (at + 1) * each]
             given = linear(x, own[0], own[2] if has_biases else None)
             steps = given.unbind(0) if sizes is None else torch.split_with_sizes(given, list(sizes), 0)
-            y, h, c = _direction(steps, state[0][at], state[1][at], own, has_biases, direction == 1)
+            begin = tuple(kind[at] for kind in states)
+            y, end = _direction(step, steps, begin, own, has_biases, direction == 1)
             found.append(torch.stack(y) if sizes is None else torch.cat(y))
-            hs.append(h)
-            cs.append(c)
+            last.append(end)
         x = torch.cat(found, -1) if bidirectional else found[0]
         if dropout and train and layer < layers - 1:
             x = torch.dropout(x, dropout, True)
-    return x, torch.stack(hs), torch.stack(cs)
+    return (x, *(torch.stack(kind) for kind in zip(*last, strict=True)))
 
 
-def lstm(
-    x: Tensor, state: Sequence[Tensor], weights: Sequence[Tensor], *settings: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What torch.lstm computes for a tensor of whole sequences. The last setting is `batch_first`."""
-    *rest, batch_first = settings
-    y, h, c = _layers(x.transpose(0, 1) if batch_first else x, None, state, weights, *rest)
-    return (y.transpose(0, 1) if batch_first else y), h, c
+def _states(given: Any) -> Sequence[Tensor]:
+    return (given,) if isinstance(given, Tensor) else given
 
 
-def lstm_of_packed(
-    x: Tensor, batch_sizes: Tensor, state: Sequence[Tensor], weights: Sequence[Tensor], *settings: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What torch.lstm computes for a packed sequence."""
-    return _layers(x, batch_sizes.tolist(), state, weights, *settings)
+def _of_sequences(step: Step) -> Handler:
+    def run(x: Tensor, state: Any, weights: Sequence[Tensor], *settings: Any) -> tuple[Tensor, ...]:
+        """What torch.lstm and its kin compute for a tensor of whole sequences. The last setting is `batch_first`."""
+        *rest, batch_first = settings
+        y, *last = _layers(step, x.transpose(0, 1) if batch_first else x, None, _states(state), weights, *rest)
+        return (y.transpose(0, 1) if batch_first else y, *last)
+
+    return run
 
 
-COMPOSED: Members = {"aten::lstm.input": lstm, "aten::lstm.data": lstm_of_packed}
+def _of_packed(step: Step) -> Handler:
+    def run(
+        x: Tensor, batch_sizes: Tensor, state: Any, weights: Sequence[Tensor], *settings: Any
+    ) -> tuple[Tensor, ...]:
+        """What torch.lstm and its kin compute for a packed sequence."""
+        return _layers(step, x, batch_sizes.tolist(), _states(state), weights, *settings)
+
+    return run
+
+
+def _cell(step: Step) -> Handler:
+    def run(
+        x: Tensor, state: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+    ) -> Any:
+        """What torch.lstm_cell and its kin compute: one step. Raises RuntimeError with torch's words on shapes."""
+        states = _states(state)
+        for number, part in enumerate(states):
+            if part.shape[0] != x.shape[0]:
+                raise RuntimeError(
+                    f"Input batch size {x.shape[0]} doesn't match hidden{number} batch size {part.shape[0]}"
+                )
+            if part.shape[1] != w_hh.shape[1]:
+                raise RuntimeError(
+                    f"hidden{number} has inconsistent hidden_size: got {part.shape[1]}, expected {w_hh.shape[1]}"
+                )
+        found = step(linear(x, w_ih, b_ih), linear(states[0], w_hh, b_hh), tuple(states))
+        return found if len(found) > 1 else found[0]
+
+    return run
+
+
+_STEPS: dict[str, Step] = {"lstm": _lstm_step, "gru": _gru_step, "rnn_tanh": _tanh_step, "rnn_relu": _relu_step}
+COMPOSED: Members = {
+    name: handler
+    for kind, step in _STEPS.items()
+    for name, handler in {
+        f"aten::{kind}.input": _of_sequences(step),
+        f"aten::{kind}.data": _of_packed(step),
+        f"aten::{kind}_cell": _cell(step),
+    }.items()
+}

@@ -29,6 +29,7 @@ from samerun.numerics.operators import (
     norms,
     on_cuda,
     optimizers,
+    padding,
     pooling,
     random,
     recurrent,
@@ -45,7 +46,7 @@ from samerun.numerics.operators.exact import ON_CUDA as ONLY_ON_CUDA
 FAMILIES = (
     arithmetic, extremes, functions, reductions, softmax, norms, losses, matmul, convolution, pooling, indexing,
     interpolation, random, distributions, factorizations, optimizers, embedding_bags, grids, distances, selections,
-    margins, alignment, resizing, windows,
+    margins, alignment, resizing, windows, padding,
 )  # fmt: skip
 COMPOSED: Members = {
     **attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED, **grids.COMPOSED, **selections.COMPOSED
