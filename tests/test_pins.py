@@ -38,6 +38,19 @@ PROGRAMS = {
         "        for n in pool.imap_unordered(wait, range(8)):\n            x = x * 3 + n\n    print(x.relu().shape)\n",
         9,
     ),
+    "async-order of tasks with one generator": (
+        "import time, random\nfrom concurrent.futures import ThreadPoolExecutor, as_completed\n" + BEGIN +
+        "random.seed(0)\ndef wait(n):\n    time.sleep(random.random() / 50)\n    return n\n"
+        "with ThreadPoolExecutor(8) as pool:\n    tasks = [pool.submit(wait, n) for n in range(24)]\n"
+        "    for task in as_completed(tasks):\n        x = (x * 3 + task.result()) % 7\n" + END, 11,
+    ),
+    "thread-race of tasks with one generator": (
+        "import time, random\nfrom concurrent.futures import ThreadPoolExecutor, as_completed\n" + BEGIN +
+        "random.seed(0)\ndef draw(n):\n    time.sleep(random.SystemRandom().random() / 100)\n"
+        "    return random.random() * n\n"
+        "with ThreadPoolExecutor(8) as pool:\n    tasks = [pool.submit(draw, n) for n in range(24)]\n"
+        "    for task in as_completed(tasks):\n        x = (x * 3 + task.result()) % 7\n" + END, 8,
+    ),
     "extra-draw": (
         "import time\n" + BEGIN + "torch.manual_seed(0)\nfor step in range(4):\n    x = x + torch.rand(64)\n"
         "    if step == 1 and time.time_ns() // 1000 % 2:\n        preview = torch.rand(2)\n" + END, 8,

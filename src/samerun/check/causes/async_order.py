@@ -8,6 +8,11 @@ from samerun.record import format as f
 from samerun.record import pins
 from samerun.record.run import events_of
 
+TAKEN_IN_ORDER = (
+    "as_completed", "imap_unordered", "concurrent.futures.wait", "asyncio.as_completed", "asyncio.wait",
+)  # fmt: skip
+"""What the pin `in-order` acts on."""
+
 
 def find(situation: Situation) -> list[Suspect]:
     if situation.variation != "rerun":
@@ -15,10 +20,14 @@ def find(situation: Situation) -> list[Suspect]:
     found = []
     for clue in situation.clues_of(f.COMPLETION):
         if clue.b is not None and clue.a.line and clue.a.direct:
+            # Taking the same results in order leaves all else as it was, races of the tasks too: it is tried before
+            # those, which go as well where threads run one after the other.
+            in_turn = clue.a.name in TAKEN_IN_ORDER
+            rank = 1.0 + nearness(situation, clue) * (0.3 if in_turn else 1.0)
             found.append(
                 Suspect("async-order", clue.a.file, clue.a.line,
                         (f"{clue.a.name} at line {clue.a.line} gave another item first",),
-                        1.0 + nearness(situation, clue), (pins.SERIAL,))
+                        rank, (pins.IN_ORDER if in_turn else pins.SERIAL,))
             )  # fmt: skip
     batches = situation.clues_of(f.BATCH)
     if batches and batches[0].b is not None:
@@ -32,7 +41,7 @@ def find(situation: Situation) -> list[Suspect]:
         if both[0] == both[1] and loaders:
             found.append(
                 Suspect("async-order", loaders[-1].file, loaders[-1].line,
-                        ("the DataLoader handed over the same batches in another order",), 0.9, (pins.SERIAL,))
+                        ("the DataLoader handed over the same batches in another order",), 0.9, (pins.IN_ORDER,))
             )  # fmt: skip
     return found[:2]
 
@@ -41,6 +50,6 @@ CAUSE = Cause(
     "async-order",
     find,
     "take results in the order in which they were asked for (pool.map, in_order=True, a sequence number)",
-    "Queues, as_completed, imap_unordered and DataLoader(in_order=False) hand over what finishes first. Which"
-    " that is depends on the machine's load.",
+    "Queues, as_completed, wait, imap_unordered and DataLoader(in_order=False) hand over what finishes first; asyncio"
+    " goes on with the task whose thread or socket is ready first. Which that is depends on the machine's load.",
 )

@@ -1,13 +1,12 @@
 """What finishes first: results taken from queues and pools in the order in which they come.
 
-With the pin `serial`, tasks run when they are submitted, and results are taken in the order asked for. Whoever takes
-something out of a queue of limited size waits until it is full again: a thread that fills it, as data loaders of one's
-own do, then runs in step with the one that empties it.
+With the pin `in-order`, results of tasks are taken in the order asked for. With the pin `serial` too, and tasks run
+when they are submitted; whoever takes something out of a queue of limited size waits until it is full again: a thread
+that fills it, as data loaders of one's own do, then runs in step with the one that empties it.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from typing import Any
@@ -15,9 +14,9 @@ from weakref import WeakKeyDictionary
 
 from samerun.record import format as f
 from samerun.record import pins, sites
+from samerun.record.completions import InTurn, Numbers, note, note_done, takes_in_order
 from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
-from samerun.record.trees import tree_digest
 
 
 def install_queue(recorder: Recorder, queue: Any) -> None:
@@ -80,14 +79,36 @@ def getting(recorder: Recorder, original: Any, name: str) -> Any:
 
 
 def install_futures(recorder: Recorder, futures: Any) -> None:
-    """`concurrent.futures.as_completed`: the positions, in the order of completion."""
-    serial = pins.SERIAL in recorder.config.pins
+    """`concurrent.futures.as_completed`: the positions, in the order of completion. `wait`: what it says is done."""
+    in_turn = takes_in_order(recorder)
+    numbers = Numbers()
+
+    def making(original: Any) -> Any:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            numbers.of(self)
+
+        return __init__
+
+    def waiting(original: Any) -> Any:
+        def wait(fs: Any, timeout: float | None = None, return_when: str = futures.ALL_COMPLETED) -> Any:
+            given = list(fs)
+            if in_turn and given and return_when == futures.FIRST_COMPLETED:
+                first = min(given, key=numbers.of)
+                found = original([first], timeout)
+                found = type(found)(found.done, found.not_done | (set(given) - {first}))
+            else:
+                found = original(given, timeout, return_when)
+            note_done(recorder, "concurrent.futures.wait", map(numbers.of, found.done))
+            return type(found)(InTurn(found.done, numbers.of), found.not_done) if in_turn else found
+
+        return wait
 
     def completing(original: Any) -> Any:
         def as_completed(fs: Any, timeout: float | None = None) -> Any:
             given = list(fs)
             at = {id(future): number for number, future in enumerate(given)}
-            for future in in_order(given, timeout) if serial else original(given, timeout):
+            for future in in_order(given, timeout) if in_turn else original(given, timeout):
                 recorder.host(f.COMPLETION, "as_completed", value=str(at.get(id(future))).encode(), user_only=True)
                 yield future
 
@@ -99,6 +120,8 @@ def install_futures(recorder: Recorder, futures: Any) -> None:
             yield future
 
     replace(futures, "as_completed", completing)
+    replace(futures, "wait", waiting)
+    replace(futures._base.Future, "__init__", making)
 
 
 def install_executor(recorder: Recorder, thread: Any) -> None:
@@ -125,7 +148,7 @@ def install_pool(recorder: Recorder, pool: Any) -> None:
 
     def unordered(original: Any) -> Any:
         def imap_unordered(self: Any, *args: Any, **kwargs: Any) -> Any:
-            made = self.imap if pins.SERIAL in recorder.config.pins else original.__get__(self)
+            made = self.imap if takes_in_order(recorder) else original.__get__(self)
             for item in made(*args, **kwargs):
                 note(recorder, "imap_unordered", item)
                 yield item
@@ -133,22 +156,6 @@ def install_pool(recorder: Recorder, pool: Any) -> None:
         return imap_unordered
 
     replace(pool.Pool, "imap_unordered", unordered)
-
-
-def note(recorder: Recorder, name: str, item: Any) -> None:
-    recorder.thread.inside += 1
-    try:
-        torch = sys.modules.get("torch")
-        value = tree_digest(item, torch.Tensor if torch is not None and hasattr(torch, "Tensor") else NoTensor)
-    except Exception:
-        value = b"\0" * 16
-    finally:
-        recorder.thread.inside -= 1
-    recorder.host(f.COMPLETION, name, outputs=value, user_only=True)
-
-
-class NoTensor:
-    """Stands for `torch.Tensor` while torch is not loaded."""
 
 
 SERIAL_SECONDS, POLL_SECONDS = 3.0, 0.002

@@ -88,7 +88,7 @@ def making(recorder: Recorder, original: Any) -> Any:
             count = int(given.arguments.get("num_workers") or 0)
             given.arguments["num_workers"] = count + 1 if count else 2
             args, kwargs = given.args[1:], given.kwargs
-        if "in_order" in kwargs and pins.SERIAL in recorder.config.pins:
+        if "in_order" in kwargs and {pins.SERIAL, pins.IN_ORDER} & set(recorder.config.pins):
             kwargs["in_order"] = True
         original(self, *args, **kwargs)
         note_iterable(recorder, getattr(self, "dataset", None))

@@ -2,6 +2,7 @@
 
 from samerun.record.interceptor import Interceptor
 from samerun.record.interceptors import (
+    asynchronous,
     checkpoints,
     child_processes,
     clock,
@@ -61,6 +62,7 @@ INTERCEPTORS: tuple[Interceptor, ...] = (
     completion.IN_FUTURES,
     completion.IN_EXECUTOR,
     completion.IN_POOL,
+    asynchronous.INTERCEPTOR,
     identity.INTERCEPTOR,
     identity.IN_TEMPFILE,
     file_facts.INTERCEPTOR,

@@ -61,7 +61,8 @@ def install(recorder: Recorder, threading: Any) -> None:
 def role_name(thread: Any) -> str:
     """A thread's own name without the counters that Python adds; pool threads share one name."""
     name = re.sub(r"^Thread-\d+( \((.*)\))?$", r"\2", thread.name) or "thread"
-    pool = re.match(r"^(ThreadPoolExecutor-\d+|Thread-Pool.*)_\d+$", name)
+    work = getattr(thread, "_target", None)
+    pool = getattr(work, "__module__", "") == "concurrent.futures.thread" or re.match(r"^Thread-Pool.*_\d+$", name)
     if pool or type(thread).__name__ == "DummyProcess" or name == "worker":
         return f.POOL_THREAD
     return name
