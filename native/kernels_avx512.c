@@ -10,6 +10,7 @@
 
 #define LEVEL avx512
 #define VECTOR 64
+#define SINGLE_FIRST
 #include "kernels.inc"
 
 #if defined(__clang__)

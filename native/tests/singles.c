@@ -1,8 +1,9 @@
 /* Whether what is tried in single precision has the bits of double precision: singles NAME [FIRST [COUNT]]
  *
  * NAME is one of ../single_kernels.inc: exp, sigmoid, log, erf, or an activation made of them. Both ways run over all
- * 2^32 inputs, or COUNT from the one with bits FIRST on. A line "wrong INPUT RESULT WANTED" for each that differs, the
- * last is "done COUNT wrong HOW_MANY". Numbers are bits in hexadecimal, but for these two.
+ * 2^32 inputs, or COUNT from the one with bits FIRST on, at every level of this machine that has them. A line "wrong
+ * INPUT RESULT WANTED" for each that differs, the last is "done COUNT wrong HOW_MANY". Numbers are bits in hexadecimal,
+ * but for these two.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +21,9 @@
 #define LEVEL wide
 #define VECTOR 32
 #include "../kernels.inc"
+#include "../level.h"
 
-extern const kernels_t samerun_kernels_avx2;
+extern const kernels_t samerun_kernels_avx2, samerun_kernels_avx512;
 
 enum { AT_ONCE = 4096, MOST_SHOWN = 100 };
 
@@ -47,15 +49,20 @@ int main(int argc, char **argv) {
     const uint64_t first = argc > 2 ? strtoull(argv[2], 0, 0) : 0;
     const uint64_t count = argc > 3 ? strtoull(argv[3], 0, 0) : 1ULL << 32;
     if (!name || first % AT_ONCE || count % AT_ONCE || first + count > 1ULL << 32) return 2;
+    const kernels_t *const levels[] = {&samerun_kernels_avx2, &samerun_kernels_avx512};
+    const int here = samerun_level_runs(LEVEL_AVX512) ? 2 : 1;
     uint64_t wrong = 0;
     for (uint64_t from = first; from < first + count; from += AT_ONCE) {
         for (int i = 0; i < AT_ONCE; i++) x[i] = float_of((uint32_t)(from + (uint64_t)i));
-        run(&samerun_kernels_avx2, name, x, y);
         run(&samerun_kernels_wide, name, x, wanted);
-        if (!memcmp(y, wanted, sizeof y)) continue;
-        for (int i = 0; i < AT_ONCE; i++)
-            if (bits32(y[i]) != bits32(wanted[i]) && !(y[i] != y[i] && wanted[i] != wanted[i]) && wrong++ < MOST_SHOWN)
-                printf("wrong %08x %08x %08x\n", bits32(x[i]), bits32(y[i]), bits32(wanted[i]));
+        for (int level = 0; level < here; level++) {
+            run(levels[level], name, x, y);
+            if (!memcmp(y, wanted, sizeof y)) continue;
+            for (int i = 0; i < AT_ONCE; i++)
+                if (bits32(y[i]) != bits32(wanted[i]) && !(y[i] != y[i] && wanted[i] != wanted[i]) &&
+                    wrong++ < MOST_SHOWN)
+                    printf("wrong %08x %08x %08x\n", bits32(x[i]), bits32(y[i]), bits32(wanted[i]));
+        }
     }
     printf("done %llu wrong %llu\n", (unsigned long long)count, (unsigned long long)wrong);
     return wrong > 0;
