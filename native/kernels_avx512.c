@@ -1,4 +1,5 @@
 #if defined(__x86_64__)
+#include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
 
