@@ -191,6 +191,11 @@ def trapped() -> Iterator[None]:
             _python_dispatch._push_mode(portable_mode)
 
 
+def gates(count: int) -> list[Tensor]:
+    """Weights and biases of a recurrent network with 5 features and 6 hidden values."""
+    return [real(count * 6, 5), real(count * 6, 6), real(count * 6), real(count * 6, seed=1)]
+
+
 MORE: list[tuple[str, Callable[..., Any], list[Any]]] = [
     ("div number", lambda a: a / 3, [X]),
     ("div in place", lambda a: (a * 1).div_(7), [X]),
@@ -210,6 +215,13 @@ MORE: list[tuple[str, Callable[..., Any], list[Any]]] = [
     ("nearest smaller", lambda a: F.interpolate(a, (4, 9)), [IMAGE]),
     ("nearest 3d", lambda a: F.interpolate(a, scale_factor=1.5), [real(1, 2, 4, 4, 4)]),
     ("embedding crowded", lambda w: F.embedding(whole(9, 1000, high=3), w), [real(4, 37)]),
+    ("gru", lambda x, h, *w: torch.gru(x, h, w, True, 1, 0.0, True, False, False),
+     [real(4, 3, 5), real(1, 3, 6), *gates(3)]),
+    ("rnn", lambda x, h, *w: torch.rnn_relu(x, h, w, True, 1, 0.0, True, False, False),
+     [real(4, 3, 5), real(1, 3, 6), *gates(1)]),
+    ("lstm", lambda x, h, c, *w: torch.lstm(x, (h, c), w, True, 1, 0.0, True, False, False),
+     [real(4, 3, 5), real(1, 3, 6), real(1, 3, 6, seed=1), *gates(4)]),
+    ("gru cell", lambda x, h, *w: torch.gru_cell(x, h, *w), [real(3, 5), real(3, 6), *gates(3)]),
 ]
 
 
