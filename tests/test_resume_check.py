@@ -105,3 +105,11 @@ def test_settings_are_variables_then_arguments() -> None:
     assert [one.signal for one in interruptions(None, None, None)] == ["TERM", "KILL"]
     with pytest.raises(SamerunError, match="step from 1"):
         interruptions(None, None, "3:HUP")
+
+
+def test_where_something_else_differs_it_says_that_it_was_not_tried(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text("import torch\ntorch.full((4,), float(hash('a') % 1000)).relu()\n")
+    code, report = check(["--vary", "hash_seed,resume", "p.py"], tmp_path)
+    outcomes = {one["name"]: one for one in report["variations"]}
+    assert code == 1 and outcomes["hash_seed"]["outcome"] == "different"
+    assert outcomes["resume"]["outcome"] == "skipped" and "differs already" in outcomes["resume"]["detail"]

@@ -116,12 +116,16 @@ class Search:
             else:
                 differs = self.repeats(first, self.control(held), alone=not plain)
                 if differs is not None:
+                    for variation in resuming:
+                        self.settle(variation, "skipped", ALREADY)
                     return self.rerun_differs(differs, held)
         if varying:
             found = self.vary(first, held, varying, whole)
             if found is not None and found[1] is None:
                 return self.rerun_differs(found[0], held)
             if found is not None:
+                for variation in resuming:
+                    self.settle(variation, "skipped", "another variation differs already")
                 return self.report(DIFFERENT, *found)
         for variation in resuming:
             searched = resume.search(self, first, self.interruptions)
