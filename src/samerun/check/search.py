@@ -116,16 +116,12 @@ class Search:
             else:
                 differs = self.repeats(first, self.control(held), alone=not plain)
                 if differs is not None:
-                    for variation in resuming:
-                        self.settle(variation, "skipped", ALREADY)
                     return self.rerun_differs(differs, held)
         if varying:
             found = self.vary(first, held, varying, whole)
             if found is not None and found[1] is None:
                 return self.rerun_differs(found[0], held)
             if found is not None:
-                for variation in resuming:
-                    self.settle(variation, "skipped", "another variation differs already")
                 return self.report(DIFFERENT, *found)
         for variation in resuming:
             searched = resume.search(self, first, self.interruptions)
@@ -369,6 +365,11 @@ class Search:
     ) -> CheckReport:
         if verdict == SAME and self.runs and not self.runs[0].operators:
             self.notes.append("No torch operator ran where samerun could see it: only the exit codes were compared.")
+        rerun = self.outcomes.get("rerun")
+        why = ALREADY if rerun is not None and rerun.outcome == DIFFERENT else "another variation differs already"
+        for variation in self.variations if verdict == DIFFERENT else ():
+            if variation.name not in self.outcomes:  # what comes after the first difference
+                self.settle(variation, "skipped", why)
         named = [v.name for v in self.variations]
         first = place(situation, found) if situation is not None else None
         cause = found.cause if found is not None else None

@@ -7,7 +7,8 @@ import os
 from typing import Any
 
 from samerun.record import format as f
-from samerun.record import pins, sites
+from samerun.record import sites
+from samerun.record.completions import takes_in_order
 from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
 from samerun.record.trees import tree_digest
@@ -88,7 +89,7 @@ def making(recorder: Recorder, original: Any) -> Any:
             count = int(given.arguments.get("num_workers") or 0)
             given.arguments["num_workers"] = count + 1 if count else 2
             args, kwargs = given.args[1:], given.kwargs
-        if "in_order" in kwargs and {pins.SERIAL, pins.IN_ORDER} & set(recorder.config.pins):
+        if "in_order" in kwargs and takes_in_order(recorder):
             kwargs["in_order"] = True
         original(self, *args, **kwargs)
         note_iterable(recorder, getattr(self, "dataset", None))
