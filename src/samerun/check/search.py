@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from samerun.base.records import (
     ALREADY,
@@ -13,7 +12,6 @@ from samerun.base.records import (
     SAME,
     TROUBLE,
     CheckReport,
-    Fix,
     Growth,
     Outcome,
     RunRecord,
@@ -370,7 +368,6 @@ class Search:
         for variation in self.variations if verdict == DIFFERENT else ():
             if variation.name not in self.outcomes:  # what comes after the first difference
                 self.settle(variation, "skipped", why)
-        named = [v.name for v in self.variations]
         first = place(situation, found) if situation is not None else None
         cause = found.cause if found is not None else None
         if situation is not None and found is not None:
@@ -378,7 +375,7 @@ class Search:
         return CheckReport(
             verdict=verdict,
             command=self.plan.shown,
-            variations=tuple(self.outcomes[name] for name in named if name in self.outcomes),
+            variations=tuple(self.outcomes[v.name] for v in self.variations if v.name in self.outcomes),
             runs=tuple(self.record(run) for run in self.runs),
             first_difference=first,
             cause=relative(cause) if cause else None,
@@ -398,6 +395,3 @@ class Search:
             run.name, run.vary, run.exit_code, run.steps, run.events, round(run.seconds, 2),
             str(run.folder) if self.saved else None,
         )  # fmt: skip
-
-
-__all__ = ["Fix", "Path", "Search"]
