@@ -332,6 +332,32 @@ def test_writers_at_once_and_killed_ones_leave_a_whole_index(folder: Path) -> No
     assert [one.file for one in found if one.problem] == ["notes.json"]
 
 
+FIRST = """
+import multiprocessing, sys
+from pathlib import Path
+from samerun.record.receipt import index
+together = multiprocessing.get_context("fork")
+barrier = together.Barrier(4)
+def make_indices():
+    for number in range(40):
+        folder = Path(sys.argv[1], str(number))
+        folder.mkdir(exist_ok=True)
+        barrier.wait(60)
+        index.entries(folder)
+processes = [together.Process(target=make_indices) for _ in range(4)]
+for process in processes:
+    process.start()
+for process in processes:
+    process.join()
+sys.exit(max(process.exitcode for process in processes))
+"""
+
+
+def test_the_first_ones_to_look_may_come_at_once(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST, str(tmp_path)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_command(folder: Path) -> None:
     done = samerun(["log", "."], folder)
     lines = done.stdout.splitlines()

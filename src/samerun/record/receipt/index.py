@@ -168,14 +168,35 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _prepared(index: sqlite3.Connection) -> sqlite3.Connection:
     try:
-        index.execute("PRAGMA journal_mode=WAL")
+        _log_ahead(index)
         index.execute("PRAGMA synchronous=NORMAL")
-        if index.execute("PRAGMA user_version").fetchone()[0] not in (0, VERSION):
-            index.executescript("DROP TABLE IF EXISTS receipts; DROP TABLE IF EXISTS scanned")
-        for each in (_TABLE, _NEWEST, _STATES):
-            index.execute(each)
-        index.execute(f"PRAGMA user_version={VERSION}")
+        if _version(index) != VERSION:
+            with _writing(index):
+                if _version(index) not in (0, VERSION):  # another process may have been here meanwhile
+                    index.execute("DROP TABLE IF EXISTS receipts")
+                    index.execute("DROP TABLE IF EXISTS scanned")
+                for each in (_TABLE, _NEWEST, _STATES):
+                    index.execute(each)
+                index.execute(f"PRAGMA user_version={VERSION}")
     except BaseException:
         index.close()
         raise
     return index
+
+
+def _version(index: sqlite3.Connection) -> int:
+    found: int = index.execute("PRAGMA user_version").fetchone()[0]
+    return found
+
+
+def _log_ahead(index: sqlite3.Connection) -> None:
+    """Readers and a writer at once. SQLite itself does not wait where two processes change this at the same time."""
+    end = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            index.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+        time.sleep(0.01)
