@@ -2,7 +2,8 @@
  *
  * The image is copied once into one with its padding (and, for a gradient of the input that phases.c does not take, with
  * zeros between the values of a strided gradient). In that copy every tap of every output lies at a fixed distance, so
- * the unfolded image is two tables of offsets and is never written out.
+ * the unfolded image is two tables of offsets and is never written out. Where outputs are a stride apart, what one tap
+ * meets of a line lies side by side in the copy.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,24 +14,32 @@
 
 enum { FORWARD, GRADIENT_OF_INPUT, GRADIENT_OF_WEIGHT };
 
-/* outer * volume of `inner` entries: outer * outer_stride + each position of `inner` times its steps. */
-static int grid(samerun_axis *axis, int64_t outer, int64_t outer_stride, const int64_t *inner, const int64_t *step,
-                const int64_t *size, int64_t start) {
+/* outer * volume of `inner` entries: outer * outer_stride + each position of `inner` times its steps, in an image of
+ * `size` whose lines are taken `apart` (samerun_spread). */
+static int grid_apart(samerun_axis *axis, int64_t outer, int64_t outer_stride, const int64_t *inner,
+                      const int64_t *step, const int64_t *size, int64_t start, int64_t apart) {
     if (!samerun_axis_new(axis, outer * samerun_volume(inner))) return 0;
     int64_t *to = axis->offset;
     for (int64_t o = 0; o < outer; o++)
         for (int64_t d = 0; d < inner[0]; d++)
             for (int64_t h = 0; h < inner[1]; h++)
-                for (int64_t w = 0; w < inner[2]; w++)
-                    *to++ = start + o * outer_stride +
-                            ((d * step[0]) * size[1] + h * step[1]) * size[2] + w * step[2];
+                for (int64_t w = 0; w < inner[2]; w++) {
+                    const int64_t place = w * step[2];
+                    *to++ = start + o * outer_stride + ((d * step[0]) * size[1] + h * step[1]) * size[2] +
+                            (apart == 1 ? place : place % apart * (size[2] / apart) + place / apart);
+                }
     samerun_axis_runs(axis);
     return 1;
 }
 
+static int grid(samerun_axis *axis, int64_t outer, int64_t outer_stride, const int64_t *inner, const int64_t *step,
+                const int64_t *size, int64_t start) {
+    return grid_apart(axis, outer, outer_stride, inner, step, size, start, 1);
+}
+
 static const int64_t one[3] = {1, 1, 1};
 
-static int forward(const samerun_shape *s, samerun_multiplication *it, const int64_t *size) {
+static int forward(const samerun_shape *s, samerun_multiplication *it, const int64_t *size, int64_t apart) {
     int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, taps = samerun_volume(s->taps);
     int64_t pixels = samerun_volume(s->out), area = samerun_volume(size);
     it->m = out;
@@ -40,8 +49,8 @@ static int forward(const samerun_shape *s, samerun_multiplication *it, const int
     return samerun_steps(&it->a_batch, s->groups, out * in * taps) && samerun_steps(&it->b_batch, s->groups, in * area) &&
            samerun_steps(&it->c_batch, s->groups, out * pixels) &&
            grid(&it->a_rows, out, in * taps, one, one, one, 0) && grid(&it->a_k, in * taps, 1, one, one, one, 0) &&
-           grid(&it->b_k, in, area, s->taps, s->dilation, size, 0) &&
-           grid(&it->b_columns, s->images, s->inputs * area, s->out, s->stride, size, 0) &&
+           grid_apart(&it->b_k, in, area, s->taps, s->dilation, size, 0, apart) &&
+           grid_apart(&it->b_columns, s->images, s->inputs * area, s->out, s->stride, size, 0, apart) &&
            grid(&it->c_columns, s->images, s->outputs * pixels, s->out, one, s->out, 0);
 }
 
@@ -63,7 +72,7 @@ static int gradient_of_input(const samerun_shape *s, samerun_multiplication *it,
            grid(&it->c_columns, s->images, s->inputs * pixels, s->in, one, s->in, 0);
 }
 
-static int gradient_of_weight(const samerun_shape *s, samerun_multiplication *it, const int64_t *size) {
+static int gradient_of_weight(const samerun_shape *s, samerun_multiplication *it, const int64_t *size, int64_t apart) {
     int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, taps = samerun_volume(s->taps);
     int64_t pixels = samerun_volume(s->out), area = samerun_volume(size);
     it->m = out;
@@ -73,8 +82,8 @@ static int gradient_of_weight(const samerun_shape *s, samerun_multiplication *it
     return samerun_steps(&it->a_batch, s->groups, out * pixels) && samerun_steps(&it->b_batch, s->groups, in * area) &&
            samerun_steps(&it->c_batch, s->groups, out * in * taps) && grid(&it->a_rows, out, pixels, one, one, one, 0) &&
            grid(&it->a_k, s->images, s->outputs * pixels, s->out, one, s->out, 0) &&
-           grid(&it->b_k, s->images, s->inputs * area, s->out, s->stride, size, 0) &&
-           grid(&it->b_columns, in, area, s->taps, s->dilation, size, 0) &&
+           grid_apart(&it->b_k, s->images, s->inputs * area, s->out, s->stride, size, 0, apart) &&
+           grid_apart(&it->b_columns, in, area, s->taps, s->dilation, size, 0, apart) &&
            grid(&it->c_columns, in * taps, 1, one, one, one, 0);
 }
 
@@ -105,8 +114,10 @@ int samerun_convolution(int what, int is_double, const int64_t *numbers, const v
         size[i] = turned ? s.in[i] - 1 + start[i] + 1 : (s.out[i] - 1) * s.stride[i] + reach + 1;
         if (!turned && size[i] < s.in[i] + left[i]) size[i] = s.in[i] + left[i];
     }
-    char *copy = turned ? samerun_spread(gradient, s.images * s.outputs, s.out, size, s.stride, left, real, &own)
-                        : samerun_spread(image, s.images * s.inputs, s.in, size, one, left, real, &own);
+    const int64_t apart = !turned && s.taps[2] > 1 ? s.stride[2] : 1; /* one tap needs a part of the image only */
+    size[2] = (size[2] + apart - 1) / apart * apart;
+    char *copy = turned ? samerun_spread(gradient, s.images * s.outputs, s.out, size, s.stride, left, 1, real, &own)
+                        : samerun_spread(image, s.images * s.inputs, s.in, size, one, left, apart, real, &own);
     if (own && copy == NULL) return -1;
     const void *wide = own ? copy : turned ? gradient : image;
     it.b = wide;
@@ -114,9 +125,9 @@ int samerun_convolution(int what, int is_double, const int64_t *numbers, const v
     it.a = what == GRADIENT_OF_WEIGHT ? gradient : weight;
     it.bias_batch = turned ? s.inputs / s.groups : s.outputs / s.groups;
     it.bias_row = 1;
-    made = what == FORWARD             ? forward(&s, &it, size)
+    made = what == FORWARD             ? forward(&s, &it, size, apart)
            : what == GRADIENT_OF_INPUT ? gradient_of_input(&s, &it, size, start)
-                                       : gradient_of_weight(&s, &it, size);
+                                       : gradient_of_weight(&s, &it, size, apart);
     int answer = samerun_multiply_and_free(&it, is_double, made);
     if (own) samerun_scratch_done(SCRATCH_IMAGE, copy);
     return answer;

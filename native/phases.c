@@ -187,7 +187,7 @@ int samerun_gradient_by_phases(const samerun_shape *s, int is_double, const void
     margins(s, left, size);
     int own, answer = 1;
     static const int64_t one[3] = {1, 1, 1};
-    char *copy = samerun_spread(gradient, s->images * s->outputs, s->out, size, one, left, phase.real, &own);
+    char *copy = samerun_spread(gradient, s->images * s->outputs, s->out, size, one, left, 1, phase.real, &own);
     if (own && !copy) answer = -1;
     const samerun_multiplication it = {.a = weight, .b = own ? copy : gradient, .b_slack = own};
     if (answer == 1) do {

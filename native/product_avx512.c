@@ -4,7 +4,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define WITH __attribute__((target("avx512f")))
+#define WITH __attribute__((target("avx512f,avx2,fma")))
+#include "turn_avx2.h"
 
 #define THIN samerun_thin_f32
 #define REAL float
@@ -20,13 +21,8 @@
 #define ADD _mm512_add_ps
 #define ZERO _mm512_setzero_ps()
 #define TURN_WIDE 8
-#define TURN_DEEP 8
-static inline __attribute__((always_inline)) WITH void turned_f32(float *dst, int64_t stride, const float *src,
-                                                                  const int64_t *row) {
-    for (int i = 0; i < 8; i++)
-        for (int j = 0; j < 8; j++) dst[j * stride + i] = src[row[i] + j];
-}
-#define TURN turned_f32
+#define TURN_DEEP 16
+#define TURN turned_line_f32
 #define f32_kernels samerun_product_avx512_f32
 #include "product_tile.h"
 
@@ -43,6 +39,9 @@ static inline __attribute__((always_inline)) WITH void turned_f32(float *dst, in
 #define FMA _mm512_fmadd_pd
 #define ADD _mm512_add_pd
 #define ZERO _mm512_setzero_pd()
+#define TURN_WIDE 4
+#define TURN_DEEP 4
+#define TURN turned_f64
 #define f64_kernels samerun_product_avx512_f64
 #include "product_tile.h"
 

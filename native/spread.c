@@ -12,7 +12,22 @@ typedef struct {
     char *to;
     size_t real;
     int64_t in[3], size[3], step[3], left[3]; /* value i of a dimension goes to left + i * step, if inside size */
+    int64_t apart;
 } spread_t;
+
+/* Values first to last of a line, one by one. */
+static void spread_line(const spread_t *it, char *row, const char *line, int64_t first, int64_t last) {
+    const int64_t step = it->step[2], part = it->size[2] / it->apart;
+    for (int64_t turn = 0; turn < it->apart; turn++) { /* each of these values goes one further than the one before, or step */
+        const int64_t place = it->left[2] + (first + turn) * step;
+        char *to = row + (size_t)(place % it->apart * part + place / it->apart) * it->real;
+        if (it->real == 4) /* so that it is one move */
+            for (int64_t w = first + turn; w < last; w += it->apart, to += 4 * step) memcpy(to, line + 4 * w, 4);
+        else
+            for (int64_t w = first + turn; w < last; w += it->apart, to += it->real * (size_t)step)
+                memcpy(to, line + (size_t)w * it->real, it->real);
+    }
+}
 
 static void spread_channels(void *job, int64_t from, int64_t to) {
     const spread_t *it = job;
@@ -31,26 +46,23 @@ static void spread_channels(void *job, int64_t from, int64_t to) {
                 while (first < last && x + (last - 1) * it->step[2] >= it->size[2]) last--;
                 const char *line = source + (size_t)((d * it->in[1] + h) * it->in[2]) * real;
                 char *row = image + (size_t)((z * it->size[1] + y) * it->size[2]) * real;
-                if (it->step[2] == 1) {
-                    memcpy(row + (size_t)(x + first) * real, line + (size_t)first * real,
-                           (size_t)(last - first) * real);
-                    continue;
-                }
-                for (int64_t w = first; w < last; w++)
-                    memcpy(row + (size_t)(x + w * it->step[2]) * real, line + (size_t)w * real, real);
+                if (it->step[2] == 1 && it->apart == 1)
+                    memcpy(row + (size_t)(x + first) * real, line + (size_t)first * real, (size_t)(last - first) * real);
+                else
+                    spread_line(it, row, line, first, last);
             }
         }
     }
 }
 
 char *samerun_spread(const void *from, int64_t channels, const int64_t *in, const int64_t *size, const int64_t *step,
-                     const int64_t *left, size_t real, int *own) {
-    *own = memcmp(in, size, 3 * sizeof *in) != 0;
+                     const int64_t *left, int64_t apart, size_t real, int *own) {
+    *own = apart != 1 || memcmp(in, size, 3 * sizeof *in) != 0;
     for (int i = 0; i < 3; i++) *own |= left[i] != 0 || (step[i] != 1 && in[i] > 1);
     if (!*own) return NULL;
     char *to = samerun_scratch(SCRATCH_IMAGE, (size_t)(channels * samerun_volume(size)) * real + SLACK);
     if (to == NULL) return NULL;
-    spread_t job = {from, to, real, {0}, {0}, {0}, {0}};
+    spread_t job = {from, to, real, {0}, {0}, {0}, {0}, apart};
     memcpy(job.in, in, sizeof job.in);
     memcpy(job.size, size, sizeof job.size);
     memcpy(job.step, step, sizeof job.step);
