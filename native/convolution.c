@@ -15,7 +15,7 @@
 enum { FORWARD, GRADIENT_OF_INPUT, GRADIENT_OF_WEIGHT };
 
 /* outer * volume of `inner` entries: outer * outer_stride + each position of `inner` times its steps, in an image of
- * `size` whose lines are taken `apart` (samerun_spread). */
+ * `size` whose lines are taken `apart` (samerun_place). */
 static int grid_apart(samerun_axis *axis, int64_t outer, int64_t outer_stride, const int64_t *inner,
                       const int64_t *step, const int64_t *size, int64_t start, int64_t apart) {
     if (!samerun_axis_new(axis, outer * samerun_volume(inner))) return 0;
@@ -23,11 +23,9 @@ static int grid_apart(samerun_axis *axis, int64_t outer, int64_t outer_stride, c
     for (int64_t o = 0; o < outer; o++)
         for (int64_t d = 0; d < inner[0]; d++)
             for (int64_t h = 0; h < inner[1]; h++)
-                for (int64_t w = 0; w < inner[2]; w++) {
-                    const int64_t place = w * step[2];
+                for (int64_t w = 0; w < inner[2]; w++)
                     *to++ = start + o * outer_stride + ((d * step[0]) * size[1] + h * step[1]) * size[2] +
-                            (apart == 1 ? place : place % apart * (size[2] / apart) + place / apart);
-                }
+                            samerun_place(w * step[2], size[2], apart);
     samerun_axis_runs(axis);
     return 1;
 }

@@ -13,9 +13,14 @@ typedef struct {
 
 static inline int64_t samerun_volume(const int64_t *size) { return size[0] * size[1] * size[2]; }
 
-/* A copy in which value i of a dimension of `in` lies at left + i * step of `size`, if inside; zeros elsewhere. In a line,
- * those places follow each other that are `apart` from each other; size[2] is a multiple of that. The copy may be read 64
- * bytes beyond its end, and belongs to SCRATCH_IMAGE. NULL where none is needed (`*own` 0) or without memory (`*own` 1). */
+/* Where place `place` of a line of `size` lies when places that are `apart` from each other follow each other. */
+static inline int64_t samerun_place(int64_t place, int64_t size, int64_t apart) {
+    return apart == 1 ? place : place % apart * (size / apart) + place / apart;
+}
+
+/* A copy in which value i of a dimension of `in` lies at left + i * step of `size`, if inside; zeros elsewhere. Lines
+ * are taken `apart` (samerun_place); size[2] is a multiple of that. The copy may be read 64 bytes beyond its end, and
+ * belongs to SCRATCH_IMAGE. NULL where none is needed (`*own` 0) or without memory (`*own` 1). */
 char *samerun_spread(const void *from, int64_t channels, const int64_t *in, const int64_t *size, const int64_t *step,
                      const int64_t *left, int64_t apart, size_t real, int *own);
 

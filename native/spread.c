@@ -17,10 +17,10 @@ typedef struct {
 
 /* Values first to last of a line, one by one. */
 static void spread_line(const spread_t *it, char *row, const char *line, int64_t first, int64_t last) {
-    const int64_t step = it->step[2], part = it->size[2] / it->apart;
+    const int64_t step = it->step[2];
     for (int64_t turn = 0; turn < it->apart; turn++) { /* each of these values goes one further than the one before, or step */
         const int64_t place = it->left[2] + (first + turn) * step;
-        char *to = row + (size_t)(place % it->apart * part + place / it->apart) * it->real;
+        char *to = row + (size_t)samerun_place(place, it->size[2], it->apart) * it->real;
         if (it->real == 4) /* so that it is one move */
             for (int64_t w = first + turn; w < last; w += it->apart, to += 4 * step) memcpy(to, line + 4 * w, 4);
         else
