@@ -47,3 +47,25 @@ typedef uint8_t marks_t; /* a bit for each value of a vector */
     _mm256_insertf128_ps(_mm256_castps128_ps256(ROW_OF(rows, at, i)), ROW_OF(rows, at, (i) + 4), 1)
 #define LOW_PAIRS(a, b) _mm256_unpacklo_ps(a, b)
 #define HIGH_PAIRS(a, b) _mm256_unpackhi_ps(a, b)
+
+/* Those of 16 floats that are marked, one behind the other in `to`; how many. And back. */
+static inline int take_marked(float *to, const float *from, unsigned marks) {
+    int count = 0;
+    for (; marks; marks &= marks - 1) to[count++] = from[__builtin_ctz(marks)];
+    return count;
+}
+static inline int put_marked(float *to, const float *from, unsigned marks) {
+    int count = 0;
+    for (; marks; marks &= marks - 1) to[__builtin_ctz(marks)] = from[count++];
+    return count;
+}
+
+/* Which of 32 groups of 16 marks have some. */
+static inline uint32_t groups_marked(const void *marks) {
+    const __m256i *at = marks, none = _mm256_setzero_si256();
+    const __m256i low = _mm256_cmpeq_epi16(_mm256_loadu_si256(at), none);
+    const __m256i high = _mm256_cmpeq_epi16(_mm256_loadu_si256(at + 1), none);
+    /* packed, halves of both lie in turns */
+    const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), 0xD8);
+    return ~(uint32_t)_mm256_movemask_epi8(both);
+}

@@ -49,5 +49,25 @@ typedef uint16_t marks_t; /* a bit for each value of a vector */
     _mm256_insertf128_ps(_mm256_castps128_ps256(ROW_OF(rows, at, i)), ROW_OF(rows, at, (i) + 4), 1)
 #define ROWS_OF(rows, at, i) \
     _mm512_insertf32x8(_mm512_castps256_ps512(TWO_ROWS(rows, at, i)), TWO_ROWS(rows, at, (i) + 8), 1)
+/* Number `at` mod 32 of 32 */
+#define PIECE(table, at) _mm512_permutex2var_ps(_mm512_load_ps(table), at, _mm512_load_ps((table) + 16))
+#define LESSER_SIZE(a, b) _mm512_range_ps(a, b, 0xA) /* without sign; b where a is none */
+#define DIFFERENCE_WHERE(mask, a, b, other) _mm512_mask_sub_ps(other, mask, a, b)
 #define LOW_PAIRS(a, b) _mm512_unpacklo_ps(a, b)
 #define HIGH_PAIRS(a, b) _mm512_unpackhi_ps(a, b)
+
+/* Those of 16 floats that are marked, one behind the other in `to`, which has room for all; how many. And back. */
+static inline int take_marked(float *to, const float *from, unsigned marks) {
+    STORE_FLOATS(to, _mm512_maskz_compress_ps((mask_t)marks, LOAD_FLOATS(from)));
+    return __builtin_popcount(marks);
+}
+static inline int put_marked(float *to, const float *from, unsigned marks) {
+    STORE_FLOATS(to, _mm512_mask_expand_ps(LOAD_FLOATS(to), (mask_t)marks, LOAD_FLOATS(from)));
+    return __builtin_popcount(marks);
+}
+
+/* Which of 32 groups of 16 marks have some. */
+static inline uint32_t groups_marked(const void *marks) {
+    const words_t all = _mm512_loadu_si512(marks);
+    return _mm512_test_epi16_mask(all, all);
+}

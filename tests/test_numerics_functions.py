@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -138,3 +139,18 @@ def test_a_value_does_not_depend_on_its_place(n: int) -> None:
     whole = functions.tanh(x)
     for at in {0, n // 2, n - 1}:
         assert_same_bits(whole[at], functions.tanh(x[at]))
+
+
+@pytest.mark.parametrize("name", ["exp", "sigmoid", "log", "erf"])
+def test_a_value_does_not_depend_on_its_neighbours(name: str) -> None:
+    """In order of size, stretches of small values lie together and may go another way than mixed ones."""
+    x = torch.randn(30_003, generator=torch.Generator().manual_seed(1)) * 4
+    order = x.argsort()
+    for level in NATIVE:
+        with at_level(level):
+            assert_same_bits(functions.unary(name, x)[order], functions.unary(name, x[order]), (name, level))
+
+
+@pytest.mark.parametrize("tool", ["coefficients", "single_coefficients", "piece_coefficients"])
+def test_coefficients_are_those_that_the_tool_writes(tool: str) -> None:
+    subprocess.run([sys.executable, ROOT / "tools" / f"{tool}.py", "--check"], check=True)

@@ -1,0 +1,106 @@
+/* Written by tools/piece_coefficients.py: change that. Numbers for 32 pieces each, the j-th about j/8:
+ * f(centre + d) is value + d (slope + rest_0 + d (rest_1 + d (rest_2 + ...))). */
+#ifndef SAMERUN_PIECES_H
+#define SAMERUN_PIECES_H
+
+/* erf(a), to 2^-32 */
+static const float erf_centre[] __attribute__((aligned(64), unused)) = {
+    0x0p+0f, 0x1.f12c4p-4f, 0x1.fd9aap-3f, 0x1.7cb42p-2f, 0x1.fc583p-2f, 0x1.3f0598p-1f, 0x1.7ee9b8p-1f, 0x1.becfe8p-1f,
+    0x1.ff1a6p-1f, 0x1.1f9e74p+0f, 0x1.3f98acp+0f, 0x1.5f5878p+0f, 0x1.7fb278p+0f, 0x1.9f21cp+0f, 0x1.bf58f8p+0f, 0x1.df3dcp+0f,
+    0x1.ff860cp+0f, 0x1.0ffaa8p+1f, 0x1.1fa03p+1f, 0x1.2f8dacp+1f, 0x1.3fb042p+1f, 0x1.4faae2p+1f, 0x1.5fbaf6p+1f, 0x1.6fb598p+1f,
+    0x1.7fdeaep+1f, 0x1.8fa778p+1f, 0x1.9fcap+1f, 0x1.afad4ap+1f, 0x1.bf431cp+1f, 0x1.cfd592p+1f, 0x1.df38dp+1f, 0x1.ea8fap+1f,
+};
+static const float erf_value[] __attribute__((aligned(64), unused)) = {
+    0x0p+0f, 0x1.1720d6p-3f, 0x1.19b01ep-2f, 0x1.9a9488p-2f, 0x1.08e30ap-1f, 0x1.3e5a04p-1f, 0x1.6b6964p-1f, 0x1.90d264p-1f,
+    0x1.af16fep-1f, 0x1.c69cap-1f, 0x1.d85564p-1f, 0x1.e53d44p-1f, 0x1.ee92dcp-1f, 0x1.f4d29cp-1f, 0x1.f91b52p-1f, 0x1.fbd904p-1f,
+    0x1.fd95d2p-1f, 0x1.fea3dep-1f, 0x1.ff3d86p-1f, 0x1.ff9788p-1f, 0x1.ffc9f6p-1f, 0x1.ffe4bp-1f, 0x1.fff2a6p-1f, 0x1.fff9a4p-1f,
+    0x1.fffd16p-1f, 0x1.fffeaep-1f, 0x1.ffff6ep-1f, 0x1.ffffc2p-1f, 0x1.ffffe6p-1f, 0x1.fffff6p-1f, 0x1.fffffcp-1f, 0x1.fffffep-1f,
+};
+static const float erf_slope[] __attribute__((aligned(64), unused)) = {
+    0x1.20dd76p+0f, 0x1.1ca3fp+0f, 0x1.0f85a4p+0f, 0x1.f72614p-1f, 0x1.c38a3ep-1f, 0x1.87d85p-1f, 0x1.4a3aaep-1f, 0x1.0dc2d4p-1f,
+    0x1.aa8f8cp-2f, 0x1.47015p-2f, 0x1.e64eap-3f, 0x1.5f5b1ap-3f, 0x1.e8dea8p-4f, 0x1.4d4376p-4f, 0x1.b4342ap-5f, 0x1.15e064p-5f,
+    0x1.5522f2p-6f, 0x1.94aa14p-7f, 0x1.da464ap-8f, 0x1.0af3fap-8f, 0x1.21017p-9f, 0x1.3109c6p-10f, 0x1.36f598p-11f, 0x1.345306p-12f,
+    0x1.25d25cp-13f, 0x1.143db6p-14f, 0x1.eefbaap-16f, 0x1.b33a2ep-17f, 0x1.7941d6p-18f, 0x1.2c387p-19f, 0x1.ef453ap-21f, 0x1.fa4654p-22f,
+};
+static const float erf_rest_0[] __attribute__((aligned(64), unused)) = {
+    -0x1.f92d2ap-25f, -0x1.2a8184p-27f, -0x1.5bc328p-26f, 0x1.4d5f02p-28f, -0x1.7b1968p-26f, -0x1.91ce92p-28f, 0x1.890c32p-27f, 0x1.a2ab9p-28f,
+    0x1.71a6e8p-27f, -0x1.326ddap-28f, 0x1.39810ap-28f, 0x1.5ddc74p-29f, 0x1.70ed7ep-30f, 0x1.e62f04p-33f, 0x1.2b0f8p-29f, 0x1.2fdc24p-31f,
+    0x1.1ecc12p-31f, -0x1.9f9092p-37f, -0x1.4c8f98p-34f, -0x1.d7333cp-37f, -0x1.e44c46p-33f, -0x1.042caep-34f, -0x1.07e60ep-34f, -0x1.6494fp-35f,
+    -0x1.55636p-36f, -0x1.706df6p-36f, -0x1.1eecacp-37f, -0x1.f29e64p-38f, -0x1.1ae9bp-37f, -0x1.9b6c48p-41f, -0x1.2012dep-39f, 0x1.3a51ap-39f,
+};
+static const float erf_rest_1[] __attribute__((aligned(64), unused)) = {
+    -0x0p+0f, -0x1.1465aap-3f, -0x1.0e404ap-2f, -0x1.761f3p-2f, -0x1.c050dap-2f, -0x1.e84f0ap-2f, -0x1.edf102p-2f, -0x1.d6d47ep-2f,
+    -0x1.a9d04p-2f, -0x1.6f64e6p-2f, -0x1.2f8f0ap-2f, -0x1.e23768p-3f, -0x1.6e5d08p-3f, -0x1.0e3632p-3f, -0x1.7d1f68p-4f, -0x1.0418f8p-4f,
+    -0x1.54d1b2p-5f, -0x1.adec36p-6f, -0x1.0a6eb6p-6f, -0x1.3c8a58p-7f, -0x1.68e778p-8f, -0x1.8ff6ecp-9f, -0x1.ab3d1ap-10f, -0x1.badcbcp-11f,
+    -0x1.b893f8p-12f, -0x1.af3f52p-13f, -0x1.91f664p-14f, -0x1.6ef0bap-15f, -0x1.498c8p-16f, -0x1.0ff802p-17f, -0x1.cf8c76p-19f, -0x1.e516cp-20f,
+};
+static const float erf_rest_2[] __attribute__((aligned(64), unused)) = {
+    -0x1.81272ep-2f, -0x1.7055bcp-2f, -0x1.3d325ap-2f, -0x1.e5669ep-3f, -0x1.314cd8p-3f, -0x1.d31a22p-5f, 0x1.a1ec86p-6f, 0x1.78545cp-4f,
+    0x1.1a61c6p-3f, 0x1.4c5b6p-3f, 0x1.573046p-3f, 0x1.441684p-3f, 0x1.1c9842p-3f, 0x1.d924c2p-4f, 0x1.734aep-4f, 0x1.164b42p-4f,
+    0x1.8d258ep-5f, 0x1.0ec89ap-5f, 0x1.679c5ep-6f, 0x1.c7f894p-7f, 0x1.14623cp-7f, 0x1.4436d8p-8f, 0x1.6d6fap-9f, 0x1.8e66aep-10f,
+    0x1.9ff4ecp-11f, 0x1.a9d84ep-12f, 0x1.9ea46cp-13f, 0x1.8a68fep-14f, 0x1.7038acp-15f, 0x1.3c078ep-16f, 0x1.1708aep-17f, 0x1.2af194p-18f,
+};
+static const float erf_rest_3[] __attribute__((aligned(64), unused)) = {
+    0x0p+0f, 0x1.113652p-4f, 0x1.02a6ecp-3f, 0x1.531988p-3f, 0x1.761ed6p-3f, 0x1.69783cp-3f, 0x1.357808p-3f, 0x1.cf5488p-4f,
+    0x1.1df564p-4f, 0x1.d329d8p-6f, -0x1.736cbep-8f, -0x1.eb55c6p-6f, -0x1.6bc494p-5f, -0x1.965a44p-5f, -0x1.8a55ap-5f, -0x1.5b666ap-5f,
+    -0x1.1b2722p-5f, -0x1.b0397ep-6f, -0x1.3b7852p-6f, -0x1.b3ae7p-7f, -0x1.1d7a12p-7f, -0x1.673a98p-8f, -0x1.b00bb4p-9f, -0x1.f408aep-10f,
+    -0x1.143326p-10f, -0x1.29b91p-11f, -0x1.30b92ep-12f, -0x1.2f9742p-13f, -0x1.27c71cp-14f, -0x1.097022p-15f, -0x1.e6cd22p-17f, -0x1.03a14ap-17f,
+};
+static const float erf_rest_4[] __attribute__((aligned(64), unused)) = {
+    0x1.cd6bdep-4f, 0x1.a9b888p-4f, 0x1.4736d6p-4f, 0x1.732d78p-5f, 0x1.d786d6p-8f, -0x1.c1227p-6f, -0x1.b3bdaep-5f, -0x1.12e152p-4f,
+    -0x1.1ae9e8p-4f, -0x1.f59b7ap-5f, -0x1.82266ap-5f, -0x1.f4b99ep-6f, -0x1.e776ep-7f, -0x1.174bc6p-9f, 0x1.b08a68p-8f, 0x1.76efb8p-7f,
+    0x1.ac41e6p-7f, 0x1.990236p-7f, 0x1.5cc8f8p-7f, 0x1.118b0cp-7f, 0x1.90b2dap-8f, 0x1.145c18p-8f, 0x1.69589cp-9f, 0x1.c16854p-10f,
+    0x1.0afc12p-10f, 0x1.2ed552p-11f, 0x1.49d0c6p-12f, 0x1.582bfcp-13f, 0x1.5898aep-14f, 0x1.4d8156p-15f, 0x1.348e12p-16f, 0x1.14d3ccp-17f,
+};
+
+/* 1 / (1 + e^a), to 2^-37 */
+static const float falling_centre[] __attribute__((aligned(64), unused)) = {
+    0x0p+0f, 0x1.f9804p-4f, 0x1.f8818p-3f, 0x1.7f6abp-2f, 0x1.ffcc9p-2f, 0x1.3fed28p-1f, 0x1.7fbe7p-1f, 0x1.bf99c8p-1f,
+    0x1.fe1138p-1f, 0x1.1f56d4p+0f, 0x1.3fb2dp+0f, 0x1.5ffc7cp+0f, 0x1.7f3a4cp+0f, 0x1.9fa198p+0f, 0x1.bff0dp+0f, 0x1.dfd2ecp+0f,
+    0x1.ffffap+0f, 0x1.0f8298p+1f, 0x1.1f81bp+1f, 0x1.2ff78ep+1f, 0x1.3fac18p+1f, 0x1.4ff2e4p+1f, 0x1.5fd65p+1f, 0x1.6fc59cp+1f,
+    0x1.7f99d8p+1f, 0x1.8fe372p+1f, 0x1.9fdfd2p+1f, 0x1.afd6aep+1f, 0x1.bf8016p+1f, 0x1.cfef32p+1f, 0x1.dfeed2p+1f, 0x1.efe956p+1f,
+};
+static const float falling_value[] __attribute__((aligned(64), unused)) = {
+    0x1p-1f, 0x1.e0723cp-2f, 0x1.c140f6p-2f, 0x1.a1400ep-2f, 0x1.82a61cp-2f, 0x1.650bcap-2f, 0x1.48a1f4p-2f, 0x1.2d7126p-2f,
+    0x1.14281cp-2f, 0x1.f6e9b2p-3f, 0x1.c881fp-3f, 0x1.9d54c8p-3f, 0x1.7687a2p-3f, 0x1.5155dep-3f, 0x1.2f42b2p-3f, 0x1.107924p-3f,
+    0x1.e841f4p-4f, 0x1.b6803ep-4f, 0x1.87ea5cp-4f, 0x1.5ca5dcp-4f, 0x1.37738p-4f, 0x1.14c644p-4f, 0x1.ecd19ap-5f, 0x1.b637f6p-5f,
+    0x1.85ab0cp-5f, 0x1.591212p-5f, 0x1.321232p-5f, 0x1.0f5efap-5f, 0x1.e2132p-6f, 0x1.a97f72p-6f, 0x1.78a774p-6f, 0x1.4d59ep-6f,
+};
+static const float falling_slope[] __attribute__((aligned(64), unused)) = {
+    -0x1p-2f, -0x1.fe0e2ep-3f, -0x1.f84f74p-3f, -0x1.ee773ep-3f, -0x1.e14f8cp-3f, -0x1.d11aa4p-3f, -0x1.be5434p-3f, -0x1.a968aap-3f,
+    -0x1.935cf6p-3f, -0x1.7b6a86p-3f, -0x1.62c00ap-3f, -0x1.49e972p-3f, -0x1.32099p-3f, -0x1.19c578p-3f, -0x1.025ad4p-3f, -0x1.d871dep-4f,
+    -0x1.ae0e3cp-4f, -0x1.878e8cp-4f, -0x1.626a8p-4f, -0x1.3ef8a6p-4f, -0x1.1fc4e2p-4f, -0x1.021282p-4f, -0x1.cf2be8p-5f, -0x1.9ec6dap-5f,
+    -0x1.732202p-5f, -0x1.4a8904p-5f, -0x1.26a2b6p-5f, -0x1.0661a8p-5f, -0x1.d3e3fp-6f, -0x1.9e729p-6f, -0x1.6ffec2p-6f, -0x1.469194p-6f,
+};
+static const float falling_rest_0[] __attribute__((aligned(64), unused)) = {
+    0x1.828ca4p-40f, -0x1.82472p-34f, -0x1.2cb414p-29f, 0x1.a36fep-28f, 0x1.c3d24ep-31f, 0x1.ef25aap-28f, -0x1.2b41a4p-30f, 0x1.5f17bp-28f,
+    -0x1.5556eap-28f, -0x1.23a986p-28f, -0x1.c2d8c4p-28f, -0x1.a71e9ap-28f, 0x1.4cfb66p-28f, -0x1.6eeb52p-31f, 0x1.5e094ap-29f, -0x1.16c6ap-29f,
+    0x1.9ecde8p-31f, -0x1.74c4eap-29f, -0x1.1dddc2p-30f, -0x1.9ad43cp-30f, -0x1.5d4e1ep-29f, -0x1.e9c2bap-31f, 0x1.384f42p-30f, 0x1.3f289p-31f,
+    0x1.2cad64p-32f, -0x1.4706ccp-31f, 0x1.a0bd1cp-35f, -0x1.de642cp-32f, 0x1.767814p-34f, -0x1.80b584p-32f, -0x1.6db5b4p-31f, -0x1.f63452p-33f,
+};
+static const float falling_rest_1[] __attribute__((aligned(64), unused)) = {
+    -0x0p+0f, 0x1.f6f15ap-8f, 0x1.ee6e5p-7f, 0x1.6e050ap-6f, 0x1.d759aep-6f, 0x1.1985b4p-5f, 0x1.3fb228p-5f, 0x1.5de53cp-5f,
+    0x1.739a8p-5f, 0x1.82266cp-5f, 0x1.893304p-5f, 0x1.897d76p-5f, 0x1.84351p-5f, 0x1.79e536p-5f, 0x1.6baf4p-5f, 0x1.5abbbcp-5f,
+    0x1.4786fep-5f, 0x1.33b84cp-5f, 0x1.1e97dcp-5f, 0x1.08ab92p-5f, 0x1.e80346p-6f, 0x1.be641p-6f, 0x1.9771aep-6f, 0x1.7266acp-6f,
+    0x1.4fd358p-6f, 0x1.2eb064p-6f, 0x1.109e8p-6f, 0x1.e9fefap-7f, 0x1.b85b4p-7f, 0x1.88ebbcp-7f, 0x1.5f134cp-7f, 0x1.3947a4p-7f,
+};
+static const float falling_rest_2[] __attribute__((aligned(64), unused)) = {
+    0x1.555552p-6f, 0x1.50298cp-6f, 0x1.410edcp-6f, 0x1.27c6b8p-6f, 0x1.072c9cp-6f, 0x1.c1bc8p-7f, 0x1.6e1d1p-7f, 0x1.176cd4p-7f,
+    0x1.86f164p-8f, 0x1.c3893cp-9f, 0x1.29799ap-10f, -0x1.d701eap-11f, -0x1.518ee6p-9f, -0x1.063b7p-8f, -0x1.4ef798p-8f, -0x1.83f63p-8f,
+    -0x1.a85ccep-8f, -0x1.bd41d2p-8f, -0x1.c670d6p-8f, -0x1.c5286p-8f, -0x1.bbe742p-8f, -0x1.ac0806p-8f, -0x1.980fdap-8f, -0x1.810724p-8f,
+    -0x1.68550ep-8f, -0x1.4e0544p-8f, -0x1.34126cp-8f, -0x1.1a9c88p-8f, -0x1.027abap-8f, -0x1.d4b9e6p-9f, -0x1.a88978p-9f, -0x1.7f59e2p-9f,
+};
+static const float falling_rest_3[] __attribute__((aligned(64), unused)) = {
+    0x0p+0f, -0x1.4d212p-10f, -0x1.41f626p-9f, -0x1.ce9c2p-9f, -0x1.1dcc42p-8f, -0x1.439ae4p-8f, -0x1.5815dp-8f, -0x1.5c05aap-8f,
+    -0x1.51a984p-8f, -0x1.3ac36ep-8f, -0x1.1aaedap-8f, -0x1.e98bf2p-9f, -0x1.9a8294p-9f, -0x1.4819acp-9f, -0x1.f274dap-10f, -0x1.635ff8p-10f,
+    -0x1.c6498ep-11f, -0x1.e3decap-12f, -0x1.d596c4p-14f, 0x1.6fdf3cp-13f, 0x1.977a1ap-12f, 0x1.222132p-11f, 0x1.5d26cp-11f, 0x1.8365dcp-11f,
+    0x1.987ff2p-11f, 0x1.a05bc8p-11f, 0x1.9d076cp-11f, 0x1.9221b8p-11f, 0x1.81d37ep-11f, 0x1.6cdd2cp-11f, 0x1.55e568p-11f, 0x1.3dcd7p-11f,
+};
+static const float falling_rest_4[] __attribute__((aligned(64), unused)) = {
+    -0x1.10ddf4p-9f, -0x1.07d6fp-9f, -0x1.dbaf8ap-10f, -0x1.8bf646p-10f, -0x1.282e7cp-10f, -0x1.74a666p-11f, -0x1.311124p-12f, 0x1.92bfdap-14f,
+    0x1.c16b86p-12f, 0x1.654cfep-11f, 0x1.c3abfp-11f, 0x1.f98574p-11f, 0x1.058564p-10f, 0x1.015942p-10f, 0x1.e1ee2cp-11f, 0x1.b2f89cp-11f,
+    0x1.7b5862p-11f, 0x1.406908p-11f, 0x1.033de6p-11f, 0x1.9e075ep-12f, 0x1.3c1118p-12f, 0x1.c70736p-13f, 0x1.32d75ep-13f, 0x1.72e162p-14f,
+    0x1.5efa4ap-15f, 0x1.235e7ap-18f, -0x1.7aaf48p-16f, -0x1.6ad79cp-15f, -0x1.db727ap-15f, -0x1.196d08p-14f, -0x1.2f24b6p-14f, -0x1.395f34p-14f,
+};
+
+#endif
