@@ -24,6 +24,10 @@ static inline int64_t samerun_place(int64_t place, int64_t size, int64_t apart) 
 char *samerun_spread(const void *from, int64_t channels, const int64_t *in, const int64_t *size, const int64_t *step,
                      const int64_t *left, int64_t apart, size_t real, int *own);
 
+/* The weight [groups * outputs, inputs, taps] as [groups * inputs, outputs, taps], numbers of a group each; belongs to
+ * SCRATCH_WEIGHT, NULL without memory. */
+void *samerun_weight_by_inputs(const void *weight, const samerun_shape *s, size_t real);
+
 /* The gradient of the input of a convolution with strides, or its transposed form, without the zeros that lie between the
  * values of a spread gradient. 1 done; 0 its bits might not be those of the product with zeros; -1 without memory. */
 int samerun_gradient_by_phases(const samerun_shape *s, int is_double, const void *weight, const void *gradient,

@@ -14,10 +14,12 @@
 #include "scratch.h"
 
 enum {
-    ROWS_AT_ONCE = 128,      /* packed rows that stay in the second cache */
+    ROWS_AT_ONCE = 128,      /* packed rows that stay in the second cache beside packed columns ... */
+    ROWS_ALONE = 384,        /* ... and beside one panel of these */
     COLUMNS_AT_ONCE = 1008,  /* packed columns; a multiple of every tile's width */
     RESIDENT = 448 << 10,    /* bytes of packed rows, all k, up to which columns are packed once and dropped */
     SMALL = 1 << 20,         /* products of numbers that are not worth waking a thread for */
+    FEW_ROWS = 64,           /* for which columns are not packed that lie in vectors */
     PACKING = 16,            /* products in the time in which one number is packed */
     LINE = 64
 };
@@ -69,29 +71,47 @@ static const char *at(const void *base, int64_t elements, size_t real) {
     return (const char *)base + elements * (int64_t)real;
 }
 
+/* Some columns of one block of k: packed, or where they lie (samerun_tile_in_place). */
+typedef struct {
+    const char *packed, *base;
+    const int64_t *k, *at, *next; /* next: those of the next panel, to be asked for */
+} panel_t;
+
+/* Prefetch what lies at both ends of each run. */
+static void ask_for(const char *line, const samerun_axis *across, int64_t column, int64_t columns, size_t real) {
+    for (int64_t j = 0, run; j < columns; j += run) {
+        run = least(across->run[column + j], columns - j);
+        const char *from = line + across->offset[column + j] * (int64_t)real, *to = from + run * (int64_t)real - 1;
+        for (__builtin_prefetch(to, 1); from < to; from += LINE) __builtin_prefetch(from, 1);
+    }
+}
+
 /* One tile of one block of k. Where the result's columns do not lie side by side, it goes through `edge`. */
-static void place(const job_t *job, int64_t depth, const char *a, const char *b, char *c_base, int64_t row,
+static void place(const job_t *job, int64_t depth, const char *a, const panel_t *b, char *c_base, int64_t row,
                   int64_t rows, int64_t column, int64_t columns, int first, char *edge) {
     const samerun_multiplication *it = job->it;
     const samerun_axis *across = &it->c_columns;
-    size_t real = job->real;
-    if (across->run[column] >= columns) {
-        char *c = c_base + (row * it->c_row + across->offset[column]) * (int64_t)real;
-        job->kernels->tile(depth, a, b, c, it->c_row, (int)rows, (int)columns, first);
-        return;
-    }
-    int width = job->kernels->columns;
-    job->kernels->tile(depth, a, b, edge, width, (int)rows, (int)columns, 1);
+    const int64_t width = job->kernels->columns;
+    const size_t real = job->real;
+    const int whole = across->run[column] >= columns;
+    char *to = whole ? c_base + (row * it->c_row + across->offset[column]) * (int64_t)real : edge;
+    const int64_t stride = whole ? it->c_row : width;
+    const int begin = whole ? first : 1;
+    if (!whole) /* else the tile asks for it */
+        for (int64_t i = 0; i < rows; i++) ask_for(c_base + (row + i) * it->c_row * (int64_t)real, across, column, columns, real);
+    if (b->packed != NULL)
+        job->kernels->tile(depth, a, b->packed, to, stride, (int)rows, (int)columns, begin);
+    else
+        job->kernels->tile_in_place(depth, a, b->base, b->k, b->at, b->next, to, stride, (int)rows, begin);
+    if (whole) return;
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++) {
+        for (int64_t j = 0, run; j < columns; j += run) {
+            run = least(across->run[column + j], columns - j);
             char *c = c_base + ((row + i) * it->c_row + across->offset[column + j]) * (int64_t)real;
-            if (real == 4) {
-                float part = ((float *)edge)[i * width + j];
-                *(float *)c = first ? part : *(float *)c + part;
-            } else {
-                double part = ((double *)edge)[i * width + j];
-                *(double *)c = first ? part : *(double *)c + part;
-            }
+            const char *part = edge + (i * width + j) * (int64_t)real;
+            if (first) memcpy(c, part, (size_t)run * real);
+            else if (real == 4) for (int64_t q = 0; q < run; q++) ((float *)c)[q] += ((const float *)part)[q];
+            else for (int64_t q = 0; q < run; q++) ((double *)c)[q] += ((const double *)part)[q];
         }
 }
 
@@ -120,10 +140,26 @@ static void add_bias(const job_t *job, int64_t batch, int64_t row, int64_t row_e
         }
 }
 
+/* Few rows are taken at once: then columns need not be kept. */
+static int64_t rows_at_once(int64_t rows) { return rows <= ROWS_ALONE ? rows : ROWS_AT_ONCE; }
+
 /* Parts of about one size, so that no part is a sliver for which all rows are packed again. */
-static int64_t columns_at_once(const samerun_product_kernels *kernels, int64_t columns) {
-    int64_t parts = (columns + COLUMNS_AT_ONCE / 2) / COLUMNS_AT_ONCE;
-    return pieces_of(pieces_of(columns, parts > 0 ? parts : 1), kernels->columns) * kernels->columns;
+static int64_t columns_at_once(const job_t *job, int64_t rows, int64_t columns) {
+    const int64_t wide = job->kernels->columns;
+    const int64_t parts = rows <= ROWS_ALONE ? 1 : (columns + COLUMNS_AT_ONCE / 2) / COLUMNS_AT_ONCE;
+    return pieces_of(pieces_of(columns, parts > 0 ? parts : 1), wide) * wide;
+}
+
+/* Whether from `column` on there is a whole tile of which each vector's columns lie side by side, and where. */
+static int lies_in_vectors(const job_t *job, int64_t column, int64_t column_end, int64_t *at) {
+    const samerun_axis *across = &job->it->b_columns;
+    const int64_t lanes = job->kernels->columns / SAMERUN_VECTORS;
+    if (column + job->kernels->columns > column_end) return 0;
+    for (int v = 0; v < SAMERUN_VECTORS; v++, column += lanes) {
+        if (across->run[column] < lanes) return 0;
+        at[v] = across->offset[column];
+    }
+    return 1;
 }
 
 /* All k of the rows are packed once; then the columns go by, one panel after the other. */
@@ -141,15 +177,24 @@ static void with_resident_rows(const job_t *job, int64_t batch, int64_t row, int
             kernels->pack_rows(block + (size_t)((i - row) * depth) * job->real, a, &it->a_rows, i,
                                least(kernels->rows, row_end - i), &it->a_k, k, depth, it->a_slack);
     }
+    const int few = row_end - row <= FEW_ROWS;
     for (int64_t j = column; j < column_end; j += kernels->columns) {
         int64_t columns = least(kernels->columns, column_end - j);
+        int64_t at[SAMERUN_VECTORS], next[SAMERUN_VECTORS];
+        const int in_place = few && lies_in_vectors(job, j, column_end, at);
+        const int more = in_place && lies_in_vectors(job, j + columns, column_end, next);
+        panel_t panel = {in_place ? NULL : right, b, NULL, at, NULL};
         for (int64_t k = 0, end, number = 0; k < it->k; k = end, number++) {
             int64_t depth = (end = block_end(it, k, number)) - k;
             const char *block = left + (size_t)(k * height) * job->real;
-            kernels->pack_columns(right, b, &it->b_columns, j, columns, &it->b_k, k, depth, it->b_slack);
-            for (int64_t i = row; i < row_end; i += kernels->rows)
-                place(job, depth, block + (size_t)((i - row) * depth) * job->real, right, c, i,
+            if (!in_place)
+                kernels->pack_columns(right, b, &it->b_columns, j, columns, &it->b_k, k, depth, it->b_slack);
+            panel.k = it->b_k.offset + k;
+            for (int64_t i = row; i < row_end; i += kernels->rows) {
+                panel.next = more && i == row ? next : at;
+                place(job, depth, block + (size_t)((i - row) * depth) * job->real, &panel, c, i,
                       least(kernels->rows, row_end - i), j, columns, k == 0, edge);
+            }
         }
     }
 }
@@ -160,24 +205,25 @@ static void with_blocks(const job_t *job, int64_t batch, int64_t row, int64_t ro
     const samerun_product_kernels *kernels = job->kernels;
     const char *a = at(it->a, it->a_batch[batch], job->real), *b = at(it->b, it->b_batch[batch], job->real);
     char *c = (char *)it->c + it->c_batch[batch] * (int64_t)job->real;
-    int64_t width = columns_at_once(kernels, column_end - column);
+    const int64_t width = columns_at_once(job, row_end - row, column_end - column), high = rows_at_once(row_end - row);
     for (int64_t start = column; start < column_end; start += width) {
         int64_t stop = least(start + width, column_end);
         for (int64_t k = 0, end, number = 0; k < it->k; k = end, number++) {
             int64_t depth = (end = block_end(it, k, number)) - k;
-            for (int64_t top = row; top < row_end; top += ROWS_AT_ONCE) {
-                int64_t bottom = least(top + ROWS_AT_ONCE, row_end);
+            for (int64_t top = row; top < row_end; top += high) {
+                int64_t bottom = least(top + high, row_end);
                 for (int64_t i = top; i < bottom; i += kernels->rows)
                     kernels->pack_rows(left + (size_t)((i - top) * depth) * job->real, a, &it->a_rows, i,
                                        least(kernels->rows, bottom - i), &it->a_k, k, depth, it->a_slack);
                 for (int64_t j = start; j < stop; j += kernels->columns) {
                     int64_t columns = least(kernels->columns, stop - j);
-                    char *panel = right + (size_t)((j - start) * depth) * job->real;
+                    char *packed = right + (size_t)(high < row_end - row ? (j - start) * depth : 0) * job->real;
+                    const panel_t panel = {packed, NULL, NULL, NULL, NULL};
                     if (top == row)
-                        kernels->pack_columns(panel, b, &it->b_columns, j, columns, &it->b_k, k, depth,
+                        kernels->pack_columns(packed, b, &it->b_columns, j, columns, &it->b_k, k, depth,
                                               it->b_slack);
                     for (int64_t i = top; i < bottom; i += kernels->rows)
-                        place(job, depth, left + (size_t)((i - top) * depth) * job->real, panel, c, i,
+                        place(job, depth, left + (size_t)((i - top) * depth) * job->real, &panel, c, i,
                               least(kernels->rows, bottom - i), j, columns, k == 0, edge);
                 }
             }
@@ -224,8 +270,9 @@ static void piece(job_t *job, int64_t number) {
     int64_t height = pieces_of(row_end - row, kernels->rows) * kernels->rows;
     int resident = (size_t)(height * it->k) * job->real <= RESIDENT;
     int64_t depth = least(it->k, SAMERUN_BLOCK);
-    size_t left = (size_t)(resident ? height * it->k : least(height, ROWS_AT_ONCE) * depth) * job->real;
-    size_t right = (size_t)((resident ? kernels->columns : columns_at_once(kernels, column_end - column)) * depth) * job->real;
+    const int64_t high = rows_at_once(row_end - row), panels = resident || high == row_end - row;
+    size_t left = (size_t)(resident ? height * it->k : pieces_of(high, kernels->rows) * kernels->rows * depth) * job->real;
+    size_t right = (size_t)((panels ? kernels->columns : columns_at_once(job, row_end - row, column_end - column)) * depth) * job->real;
     left = (left + 2 * LINE) / LINE * LINE;
     right = (right + 2 * LINE) / LINE * LINE;
     char *scratch = samerun_scratch(SCRATCH_PANELS, left + right + (size_t)(kernels->rows * kernels->columns) * job->real);
@@ -267,15 +314,17 @@ static const samerun_product_kernels *kernels_now(int is_double) {
     return is_double ? &samerun_product_plain_f64 : &samerun_product_plain_f32;
 }
 
-/* Cut the result for `threads`. Each piece packs its own rows and columns: the fewer pieces and the squarer, the less. */
+/* Cut the result for `threads`. Each piece packs its own rows and columns: the fewer pieces and the squarer, the less. The
+ * last tile of a row may have a vector or two of columns. */
 static void cut(job_t *job, int64_t threads) {
     const samerun_multiplication *it = job->it;
-    const int64_t bands = pieces_of(it->m, job->kernels->rows), panels = pieces_of(it->n, job->kernels->columns);
+    const int64_t lanes = job->kernels->columns / SAMERUN_VECTORS;
+    const int64_t bands = pieces_of(it->m, job->kernels->rows), vectors = pieces_of(it->n, lanes);
     int64_t best = INT64_MAX;
     for (int64_t down = 1; down <= least(bands, 2 * threads); down++)
-        for (int64_t across = 1; across <= least(panels, 2 * threads / down); across++) {
+        for (int64_t across = 1; across <= least(vectors, 2 * threads / down); across++) {
             const int64_t rows = pieces_of(bands, down) * job->kernels->rows;
-            const int64_t columns = pieces_of(panels, across) * job->kernels->columns;
+            const int64_t columns = pieces_of(vectors, across) * lanes;
             const int64_t row_pieces = pieces_of(it->m, rows), column_pieces = pieces_of(it->n, columns);
             const int64_t turns = pieces_of(it->batches * row_pieces * column_pieces, threads);
             const int64_t time = turns * (rows * columns + PACKING * (rows + columns));

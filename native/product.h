@@ -28,6 +28,12 @@ typedef void samerun_pack(void *dst, const void *base, const samerun_axis *acros
 typedef void samerun_tile(int64_t depth, const void *a, const void *b, void *c, int64_t c_stride, int rows,
                           int columns, int first);
 
+/* The same for a whole tile's columns that are not packed: vector v of number k of b is at b + k[k] + at[v]. Those at
+ * next[v] will be asked for soon. */
+typedef void samerun_tile_in_place(int64_t depth, const void *a, const void *b, const int64_t *k, const int64_t *at,
+                                   const int64_t *next, void *c, int64_t c_stride, int rows, int first);
+enum { SAMERUN_VECTORS = 3 }; /* side by side in a tile */
+
 /* Few rows times columns whose k's lie side by side, which are read once and never packed. rows <= SAMERUN_THIN;
  * a[k * rows + r]; column j of the matrix at b + column[j]; its results (all of k) at result[r * columns + j]. */
 typedef void samerun_thin(const void *a, int rows, const void *b, const int64_t *column, int64_t columns, int64_t k,
@@ -38,6 +44,7 @@ typedef struct {
     int rows, columns; /* of a whole tile */
     samerun_pack *pack_rows, *pack_columns;
     samerun_tile *tile;
+    samerun_tile_in_place *tile_in_place;
     samerun_thin *thin; /* NULL: none */
 } samerun_product_kernels;
 

@@ -5,9 +5,11 @@
 
 enum { NAME(COLUMNS) = 3 * LANES };
 
-/* Accumulators stay in registers: rows and vectors are constants in every use below. */
+/* Accumulators stay in registers: rows and vectors are constants in every use below. b is packed, or `lines` says where
+ * each k's columns lie in it and `at` where among them the vectors do. */
 static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t depth, const REAL *a, const REAL *b,
-                                                                     REAL *c, int64_t c_stride, int first,
+                                                                     const int64_t *lines, const int64_t *at,
+                                                                     const int64_t *next, REAL *c, int64_t c_stride, int first,
                                                                      const int rows, const int vectors) {
     VECTOR sum[ROWS][3];
     /* The result is met once in a block of k and has left the near caches since: ask for it now. */
@@ -19,9 +21,13 @@ static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t dep
         for (int v = 0; v < vectors; v++) sum[i][v] = ZERO;
     }
     for (int64_t k = 0; k < depth; k++) {
+        const REAL *line = lines ? b + lines[k] : b + k * NAME(COLUMNS);
         VECTOR right[3];
+        if (lines)
 #pragma GCC unroll 3
-        for (int v = 0; v < vectors; v++) right[v] = LOAD(b + v * LANES);
+            for (int v = 0; v < vectors; v++) __builtin_prefetch(line + next[v], 0, 2);
+#pragma GCC unroll 3
+        for (int v = 0; v < vectors; v++) right[v] = LOAD(line + (lines ? at[v] : v * LANES));
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
             VECTOR left = SPLAT(a[i]);
@@ -29,31 +35,30 @@ static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t dep
             for (int v = 0; v < vectors; v++) sum[i][v] = FMA(left, right[v], sum[i][v]);
         }
         a += ROWS;
-        b += NAME(COLUMNS);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 3
         for (int v = 0; v < vectors; v++) {
-            REAL *at = c + i * c_stride + v * LANES;
-            STORE(at, first ? sum[i][v] : ADD(LOAD(at), sum[i][v]));
+            REAL *to = c + i * c_stride + v * LANES;
+            STORE(to, first ? sum[i][v] : ADD(LOAD(to), sum[i][v]));
         }
 }
 
 #define CASES(vectors)                                                                   \
     switch (rows) {                                                                      \
-    case 1: NAME(chain)(depth, a, b, to, stride, begin, 1, vectors); break;              \
-    case 2: NAME(chain)(depth, a, b, to, stride, begin, 2, vectors); break;              \
-    case 3: NAME(chain)(depth, a, b, to, stride, begin, 3, vectors); break;              \
-    case 4: NAME(chain)(depth, a, b, to, stride, begin, 4, vectors); break;              \
+    case 1: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 1, vectors); break;              \
+    case 2: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 2, vectors); break;              \
+    case 3: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 3, vectors); break;              \
+    case 4: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 4, vectors); break;              \
     MORE(vectors)                                                                        \
     }
 #if ROWS == 8
 #define MORE(vectors)                                                                    \
-    case 5: NAME(chain)(depth, a, b, to, stride, begin, 5, vectors); break;              \
-    case 6: NAME(chain)(depth, a, b, to, stride, begin, 6, vectors); break;              \
-    case 7: NAME(chain)(depth, a, b, to, stride, begin, 7, vectors); break;              \
-    default: NAME(chain)(depth, a, b, to, stride, begin, 8, vectors); break;
+    case 5: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 5, vectors); break;              \
+    case 6: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 6, vectors); break;              \
+    case 7: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 7, vectors); break;              \
+    default: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 8, vectors); break;
 #else
 #define MORE(vectors) default: break;
 #endif
@@ -61,6 +66,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t dep
 static TARGET void NAME(tile)(int64_t depth, const void *left, const void *right, void *result, int64_t c_stride,
                               int rows, int columns, int first) {
     const REAL *a = left, *b = right;
+    const int64_t *const lines = NULL, *const at = NULL, *const next = NULL;
     REAL *c = result, edge[ROWS * NAME(COLUMNS)];
     int vectors = (columns + LANES - 1) / LANES, whole = vectors * LANES == columns;
     REAL *to = whole ? c : edge;
@@ -76,9 +82,17 @@ static TARGET void NAME(tile)(int64_t depth, const void *left, const void *right
     if (whole) return;
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < columns; j++) {
-            REAL *at = c + i * c_stride + j, part = edge[i * NAME(COLUMNS) + j];
-            *at = first ? part : *at + part;
+            REAL *place = c + i * c_stride + j, part = edge[i * NAME(COLUMNS) + j];
+            *place = first ? part : *place + part;
         }
+}
+
+static TARGET void NAME(tile_in_place)(int64_t depth, const void *left, const void *right, const int64_t *lines,
+                                       const int64_t *at, const int64_t *next, void *result, int64_t stride, int rows,
+                                       int begin) {
+    const REAL *a = left, *b = right;
+    REAL *to = result;
+    CASES(3)
 }
 #undef CASES
 #undef MORE
@@ -184,7 +198,7 @@ PACK(pack_columns, NAME(COLUMNS))
 #undef PACK
 
 const samerun_product_kernels NAME(kernels) = {ROWS, NAME(COLUMNS), NAME(pack_rows), NAME(pack_columns), NAME(tile),
-                                              THIN};
+                                              NAME(tile_in_place), THIN};
 
 #undef THIN
 #undef REAL

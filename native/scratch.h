@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-enum { SCRATCH_PANELS, SCRATCH_IMAGE, SCRATCH_PHASE, SCRATCHES };
+enum { SCRATCH_PANELS, SCRATCH_IMAGE, SCRATCH_PHASE, SCRATCH_WEIGHT, SCRATCHES };
 
 /* At least `bytes` bytes on a cache line, to be given back with the same number; NULL without memory.
  * The content is undefined. One of each kind at a time for each thread. */

@@ -1,4 +1,4 @@
-/* An image copied into one with its padding, or with zeros between its values. */
+/* An image copied into one with its padding, or with zeros between its values; a weight in another order. */
 #include <string.h>
 
 #include "convolution.h"
@@ -14,6 +14,17 @@ typedef struct {
     int64_t in[3], size[3], step[3], left[3]; /* value i of a dimension goes to left + i * step, if inside size */
     int64_t apart;
 } spread_t;
+
+/* memcpy of few bytes: moves of sizes that the compiler knows, which may overlap, take a fraction of a call's time. */
+static inline void copy_few(char *to, const char *from, size_t bytes) {
+    if (bytes >= 32) {
+        for (size_t i = 0; i < bytes - 32; i += 32) memcpy(to + i, from + i, 32);
+        memcpy(to + bytes - 32, from + bytes - 32, 32);
+    } else if (bytes >= 8 && bytes <= 16)
+        memcpy(to, from, 8), memcpy(to + bytes - 8, from + bytes - 8, 8);
+    else
+        memcpy(to, from, bytes);
+}
 
 /* Values first to last of a line, one by one. */
 static void spread_line(const spread_t *it, char *row, const char *line, int64_t first, int64_t last) {
@@ -32,6 +43,10 @@ static void spread_line(const spread_t *it, char *row, const char *line, int64_t
 static void spread_channels(void *job, int64_t from, int64_t to) {
     const spread_t *it = job;
     size_t real = it->real;
+    const int64_t x = it->left[2];
+    int64_t first = 0, last = it->in[2];
+    while (first < last && x + first * it->step[2] < 0) first++;
+    while (first < last && x + (last - 1) * it->step[2] >= it->size[2]) last--;
     for (int64_t channel = from; channel < to; channel++) {
         char *image = it->to + (size_t)(channel * samerun_volume(it->size)) * real;
         const char *source = it->from + (size_t)(channel * samerun_volume(it->in)) * real;
@@ -40,14 +55,12 @@ static void spread_channels(void *job, int64_t from, int64_t to) {
             int64_t z = it->left[0] + d * it->step[0];
             if (z < 0 || z >= it->size[0]) continue;
             for (int64_t h = 0; h < it->in[1]; h++) {
-                int64_t y = it->left[1] + h * it->step[1], x = it->left[2], first = 0, last = it->in[2];
+                const int64_t y = it->left[1] + h * it->step[1];
                 if (y < 0 || y >= it->size[1]) continue;
-                while (first < last && x + first * it->step[2] < 0) first++;
-                while (first < last && x + (last - 1) * it->step[2] >= it->size[2]) last--;
                 const char *line = source + (size_t)((d * it->in[1] + h) * it->in[2]) * real;
                 char *row = image + (size_t)((z * it->size[1] + y) * it->size[2]) * real;
                 if (it->step[2] == 1 && it->apart == 1)
-                    memcpy(row + (size_t)(x + first) * real, line + (size_t)first * real, (size_t)(last - first) * real);
+                    copy_few(row + (size_t)(x + first) * real, line + (size_t)first * real, (size_t)(last - first) * real);
                 else
                     spread_line(it, row, line, first, last);
             }
@@ -68,5 +81,35 @@ char *samerun_spread(const void *from, int64_t channels, const int64_t *in, cons
     memcpy(job.step, step, sizeof job.step);
     memcpy(job.left, left, sizeof job.left);
     samerun_parallel(channels, 1 + 16384 / (1 + samerun_volume(size)), spread_channels, &job);
+    return to;
+}
+
+typedef struct {
+    const char *from;
+    char *to;
+    int64_t inputs, outputs; /* of a group */
+    size_t bytes;            /* of the taps */
+} reorder_t;
+
+/* Some inputs of all outputs at a time: lines on both sides are met again soon. */
+static void reorder(void *job, int64_t from, int64_t to) {
+    const reorder_t *it = job;
+    enum { INPUTS = 16 };
+    for (int64_t start = from; start < to; start += INPUTS) {
+        const int64_t stop = start + INPUTS < to ? start + INPUTS : to;
+        for (int64_t o = 0; o < it->outputs; o++)
+            for (int64_t at = start, i = start % it->inputs, group = start / it->inputs; at < stop; at++, i++) {
+                if (i == it->inputs) i = 0, group++;
+                copy_few(it->to + (size_t)(at * it->outputs + o) * it->bytes,
+                          it->from + (size_t)((group * it->outputs + o) * it->inputs + i) * it->bytes, it->bytes);
+            }
+    }
+}
+
+void *samerun_weight_by_inputs(const void *weight, const samerun_shape *s, size_t real) {
+    const size_t bytes = (size_t)samerun_volume(s->taps) * real;
+    char *to = samerun_scratch(SCRATCH_WEIGHT, (size_t)(s->outputs * (s->inputs / s->groups)) * bytes);
+    reorder_t job = {weight, to, s->inputs / s->groups, s->outputs / s->groups, bytes};
+    if (to != NULL) samerun_parallel(s->inputs, 1 + 65536 / (1 + job.outputs * (int64_t)bytes), reorder, &job);
     return to;
 }

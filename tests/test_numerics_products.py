@@ -75,10 +75,14 @@ def test_products_in_every_transposition(
     assert same_bits(products.multiply(a, b), reference.product(a.numpy(), b.numpy()))
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(300, 1100, 300), (1100, 40, 520), (3, 2000, 600)])
-def test_large_products_do_not_depend_on_threads_or_level(m: int, n: int, k: int) -> None:
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [(300, 1100, 300), (1100, 40, 520), (3, 2000, 600), (20, 1100, 300), (500, 1100, 260), (32, 1000, 600)],
+)
+@pytest.mark.parametrize("turned", [True, False])
+def test_large_products_do_not_depend_on_threads_or_level(m: int, n: int, k: int, turned: bool) -> None:
     """Large enough for every way of blocking; the plain level is checked against the reference above."""
-    a, b = numbers(m, k), numbers(n, k, seed=1).t()
+    a, b = numbers(m, k), numbers(n, k, seed=1).t() if turned else numbers(k, n, seed=1)
     found = []
     for name, count in itertools.product(LEVELS, (1, 2)):
         library.force_level(name)
@@ -162,6 +166,10 @@ CONVOLUTIONS: list[tuple[Any, ...]] = [
     ((9, 73), 3, 5, (3, 7), (2, 2), (1, 3), (1, 1), 1),
     ((140,), 2, 9, (4,), (3,), (5,), (2,), 1),
     ((40, 41), 4, 2, (1, 3), (1, 2), (0, 0), (1, 3), 2),
+    # lines of whole vectors, which are not packed for few rows; more than one block of k
+    ((9, 48), 30, 11, (3, 3), (1, 1), (1, 1), (1, 1), 1),
+    ((16, 16), 29, 17, (3, 3), (1, 1), (1, 1), (1, 1), 1),
+    ((10, 100), 2, 67, (2, 2), (1, 1), (0, 0), (1, 1), 1),
 ]
 
 
