@@ -3,13 +3,12 @@
  * A product is cut into pieces of the result; each is computed by one thread from start to end, so no order of
  * additions depends on threads, on the cut or on the instruction set.
  */
-#include "product.h"
+#include "product_job.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "level.h"
-#include "multiply.h"
 #include "pool.h"
 #include "scratch.h"
 
@@ -20,20 +19,8 @@ enum {
     RESIDENT = 448 << 10,    /* bytes of packed rows, all k, up to which columns are packed once and dropped */
     SMALL = 1 << 20,         /* products of numbers that are not worth waking a thread for */
     FEW_ROWS = 64,           /* for which columns are not packed that lie in vectors */
-    PACKING = 16,            /* products in the time in which one number is packed */
-    LINE = 64
+    PACKING = 16             /* products in the time in which one number is packed */
 };
-
-typedef struct {
-    const samerun_multiplication *it;
-    const samerun_product_kernels *kernels;
-    size_t real;
-    int64_t row_step, column_step, row_pieces, column_pieces;
-    int failed;
-} job_t;
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t pieces_of(int64_t n, int64_t step) { return (n + step - 1) / step; }
 
 int samerun_axis_new(samerun_axis *axis, int64_t size) {
     axis->size = size;
@@ -60,15 +47,6 @@ void samerun_axis_runs(samerun_axis *axis) {
         length = next ? (length < INT32_MAX ? length + 1 : length) : 1;
         axis->run[i] = length;
     }
-}
-
-/* Where the block of k that starts at k, number `number` of all, ends. */
-static int64_t block_end(const samerun_multiplication *it, int64_t k, int64_t number) {
-    return it->block_end != NULL ? it->block_end[number] : least(k + SAMERUN_BLOCK, it->k);
-}
-
-static const char *at(const void *base, int64_t elements, size_t real) {
-    return (const char *)base + elements * (int64_t)real;
 }
 
 /* Some columns of one block of k: packed, or where they lie (samerun_tile_in_place). */
@@ -231,30 +209,6 @@ static void with_blocks(const job_t *job, int64_t batch, int64_t row, int64_t ro
     }
 }
 
-/* Few rows: the columns are read where they lie. The results pass through `found`, as they may lie anywhere. */
-static int by_columns(const job_t *job, int64_t batch, int64_t column, int64_t column_end) {
-    const samerun_multiplication *it = job->it;
-    const int64_t m = it->m, columns = column_end - column;
-    float *a = samerun_scratch(SCRATCH_PANELS, (size_t)(m * (it->k + columns)) * sizeof *a), *found = a + m * it->k;
-    if (a == NULL) return 0;
-    const float *from = (const float *)it->a + it->a_batch[batch];
-    float *c = (float *)it->c + it->c_batch[batch];
-    for (int64_t k = 0; k < it->k; k++)
-        for (int64_t i = 0; i < m; i++) a[k * m + i] = from[it->a_rows.offset[i] + it->a_k.offset[k]];
-    job->kernels->thin(a, (int)m, (const float *)it->b + it->b_batch[batch] + it->b_k.offset[0],
-                       it->b_columns.offset + column, columns, it->k, found);
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < columns; j++)
-            c[i * it->c_row + it->c_columns.offset[column + j]] = found[i * columns + j];
-    samerun_scratch_done(SCRATCH_PANELS, a);
-    return 1;
-}
-
-static int is_thin(const job_t *job) {
-    const samerun_multiplication *it = job->it;
-    return job->kernels->thin != NULL && it->block_end == NULL && it->m <= SAMERUN_THIN && it->k >= LINE && it->b_k.run[0] >= it->k;
-}
-
 static void piece(job_t *job, int64_t number) {
     const samerun_multiplication *it = job->it;
     const samerun_product_kernels *kernels = job->kernels;
@@ -262,8 +216,10 @@ static void piece(job_t *job, int64_t number) {
     int64_t rest = number % (job->row_pieces * job->column_pieces);
     int64_t row = rest / job->column_pieces * job->row_step, column = rest % job->column_pieces * job->column_step;
     int64_t row_end = least(row + job->row_step, it->m), column_end = least(column + job->column_step, it->n);
-    if (is_thin(job)) {
-        if (!by_columns(job, batch, column, column_end)) __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
+    if (job->way != BY_TILES) {
+        const int done = job->way == BY_COLUMNS ? samerun_product_by_columns(job, batch, column, column_end)
+                                                : samerun_product_by_lines(job, batch, row, row_end, column, column_end);
+        if (!done) __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
         else if (it->bias != NULL) add_bias(job, batch, row, row_end, column, column_end);
         return;
     }
@@ -318,7 +274,7 @@ static const samerun_product_kernels *kernels_now(int is_double) {
  * last tile of a row may have a vector or two of columns. */
 static void cut(job_t *job, int64_t threads) {
     const samerun_multiplication *it = job->it;
-    const int64_t lanes = job->kernels->columns / SAMERUN_VECTORS;
+    const int64_t lanes = job->way == BY_LINES ? job->kernels->rows : job->kernels->columns / SAMERUN_VECTORS;
     const int64_t bands = pieces_of(it->m, job->kernels->rows), vectors = pieces_of(it->n, lanes);
     int64_t best = INT64_MAX;
     for (int64_t down = 1; down <= least(bands, 2 * threads); down++)
@@ -336,12 +292,13 @@ static void cut(job_t *job, int64_t threads) {
 }
 
 static int multiply(const samerun_multiplication *it, int is_double) {
-    job_t job = {it, kernels_now(is_double), is_double ? 8 : 4, it->m, it->n, 1, 1, 0};
+    job_t job = {it, kernels_now(is_double), is_double ? 8 : 4, BY_TILES, it->m, it->n, 1, 1, 0};
     if (it->batches == 0 || it->m == 0 || it->n == 0) return 0;
     if (it->k == 0) {
         nothing(&job);
         return 0;
     }
+    job.way = samerun_product_way(&job);
     int64_t work = it->batches * it->m * it->n * it->k, threads = samerun_get_threads();
     if (threads > 1 && work > SMALL) cut(&job, threads);
     int64_t pieces = it->batches * job.row_pieces * job.column_pieces;

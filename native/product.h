@@ -32,6 +32,9 @@ typedef void samerun_tile(int64_t depth, const void *a, const void *b, void *c, 
  * next[v] will be asked for soon. */
 typedef void samerun_tile_in_place(int64_t depth, const void *a, const void *b, const int64_t *k, const int64_t *at,
                                    const int64_t *next, void *c, int64_t c_stride, int rows, int first);
+/* The same for rows that are not packed: number k of row i is at a + places[i] + steps[k]. */
+typedef void samerun_tile_of_lines(int64_t depth, const void *a, const int64_t *places, const int64_t *steps,
+                                   const void *b, void *c, int64_t c_stride, int rows, int columns, int first);
 enum { SAMERUN_VECTORS = 3 }; /* side by side in a tile */
 
 /* Few rows times columns whose k's lie side by side, which are read once and never packed. rows <= SAMERUN_THIN;
@@ -45,6 +48,7 @@ typedef struct {
     samerun_pack *pack_rows, *pack_columns;
     samerun_tile *tile;
     samerun_tile_in_place *tile_in_place;
+    samerun_tile_of_lines *tile_of_lines;
     samerun_thin *thin; /* NULL: none */
 } samerun_product_kernels;
 

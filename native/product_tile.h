@@ -6,15 +6,19 @@
 enum { NAME(COLUMNS) = 3 * LANES };
 
 /* Accumulators stay in registers: rows and vectors are constants in every use below. b is packed, or `lines` says where
- * each k's columns lie in it and `at` where among them the vectors do. */
-static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t depth, const REAL *a, const REAL *b,
-                                                                     const int64_t *lines, const int64_t *at,
-                                                                     const int64_t *next, REAL *c, int64_t c_stride, int first,
+ * each k's columns lie in it and `at` where among them the vectors do. a is packed, or `places` says where its rows lie and
+ * `steps` where in them each k does. */
+static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t depth, const REAL *a,
+                                                                     const int64_t *places, const int64_t *steps,
+                                                                     const REAL *b, const int64_t *lines,
+                                                                     const int64_t *at, const int64_t *next, REAL *c, int64_t c_stride, int first,
                                                                      const int rows, const int vectors) {
     VECTOR sum[ROWS][3];
+    const REAL *from[ROWS];
     /* The result is met once in a block of k and has left the near caches since: ask for it now. */
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
+        from[i] = a + (places ? places[i] : i);
         __builtin_prefetch(c + i * c_stride, 1);
         __builtin_prefetch(c + i * c_stride + vectors * LANES - 1, 1);
 #pragma GCC unroll 3
@@ -30,11 +34,10 @@ static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t dep
         for (int v = 0; v < vectors; v++) right[v] = LOAD(line + (lines ? at[v] : v * LANES));
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
-            VECTOR left = SPLAT(a[i]);
+            VECTOR left = SPLAT(from[i][places ? steps[k] : k * ROWS]);
 #pragma GCC unroll 3
             for (int v = 0; v < vectors; v++) sum[i][v] = FMA(left, right[v], sum[i][v]);
         }
-        a += ROWS;
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++)
@@ -47,25 +50,25 @@ static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t dep
 
 #define CASES(vectors)                                                                   \
     switch (rows) {                                                                      \
-    case 1: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 1, vectors); break;              \
-    case 2: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 2, vectors); break;              \
-    case 3: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 3, vectors); break;              \
-    case 4: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 4, vectors); break;              \
+    case 1: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 1, vectors); break;              \
+    case 2: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 2, vectors); break;              \
+    case 3: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 3, vectors); break;              \
+    case 4: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 4, vectors); break;              \
     MORE(vectors)                                                                        \
     }
 #if ROWS == 8
 #define MORE(vectors)                                                                    \
-    case 5: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 5, vectors); break;              \
-    case 6: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 6, vectors); break;              \
-    case 7: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 7, vectors); break;              \
-    default: NAME(chain)(depth, a, b, lines, at, next, to, stride, begin, 8, vectors); break;
+    case 5: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 5, vectors); break;              \
+    case 6: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 6, vectors); break;              \
+    case 7: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 7, vectors); break;              \
+    default: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 8, vectors); break;
 #else
 #define MORE(vectors) default: break;
 #endif
 
-static TARGET void NAME(tile)(int64_t depth, const void *left, const void *right, void *result, int64_t c_stride,
-                              int rows, int columns, int first) {
-    const REAL *a = left, *b = right;
+static inline __attribute__((always_inline)) TARGET void NAME(any_tile)(
+    int64_t depth, const REAL *a, const int64_t *places, const int64_t *steps, const REAL *b, void *result,
+    int64_t c_stride, int rows, int columns, int first) {
     const int64_t *const lines = NULL, *const at = NULL, *const next = NULL;
     REAL *c = result, edge[ROWS * NAME(COLUMNS)];
     int vectors = (columns + LANES - 1) / LANES, whole = vectors * LANES == columns;
@@ -87,10 +90,21 @@ static TARGET void NAME(tile)(int64_t depth, const void *left, const void *right
         }
 }
 
+static TARGET void NAME(tile)(int64_t depth, const void *a, const void *b, void *c, int64_t c_stride, int rows,
+                              int columns, int first) {
+    NAME(any_tile)(depth, a, NULL, NULL, b, c, c_stride, rows, columns, first);
+}
+
+static TARGET void NAME(tile_of_lines)(int64_t depth, const void *a, const int64_t *places, const int64_t *steps,
+                                       const void *b, void *c, int64_t c_stride, int rows, int columns, int first) {
+    NAME(any_tile)(depth, a, places, steps, b, c, c_stride, rows, columns, first);
+}
+
 static TARGET void NAME(tile_in_place)(int64_t depth, const void *left, const void *right, const int64_t *lines,
                                        const int64_t *at, const int64_t *next, void *result, int64_t stride, int rows,
                                        int begin) {
     const REAL *a = left, *b = right;
+    const int64_t *const places = NULL, *const steps = NULL;
     REAL *to = result;
     CASES(3)
 }
@@ -198,7 +212,7 @@ PACK(pack_columns, NAME(COLUMNS))
 #undef PACK
 
 const samerun_product_kernels NAME(kernels) = {ROWS, NAME(COLUMNS), NAME(pack_rows), NAME(pack_columns), NAME(tile),
-                                              NAME(tile_in_place), THIN};
+                                              NAME(tile_in_place), NAME(tile_of_lines), THIN};
 
 #undef THIN
 #undef REAL

@@ -1,0 +1,38 @@
+/* What the ways of a product share. */
+#ifndef SAMERUN_PRODUCT_JOB_H
+#define SAMERUN_PRODUCT_JOB_H
+
+#include "multiply.h"
+
+enum { LINE = 64 };
+enum { BY_TILES, BY_COLUMNS, BY_LINES };
+
+typedef struct {
+    const samerun_multiplication *it;
+    const samerun_product_kernels *kernels;
+    size_t real;
+    int way; /* BY_... */
+    int64_t row_step, column_step, row_pieces, column_pieces;
+    int failed;
+} job_t;
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t pieces_of(int64_t n, int64_t step) { return (n + step - 1) / step; }
+
+/* Where the block of k that starts at k, number `number` of all, ends. */
+static inline int64_t block_end(const samerun_multiplication *it, int64_t k, int64_t number) {
+    return it->block_end != NULL ? it->block_end[number] : least(k + SAMERUN_BLOCK, it->k);
+}
+
+static inline const char *at(const void *base, int64_t elements, size_t real) {
+    return (const char *)base + elements * (int64_t)real;
+}
+
+/* BY_COLUMNS: few rows by columns that lie side by side. BY_LINES: some more. BY_TILES: any. */
+int samerun_product_way(const job_t *job);
+/* A piece of the product, without bias. 0 without memory. */
+int samerun_product_by_columns(const job_t *job, int64_t batch, int64_t column, int64_t column_end);
+int samerun_product_by_lines(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
+                             int64_t column_end);
+
+#endif
