@@ -169,7 +169,7 @@ static void with_resident_rows(const job_t *job, int64_t batch, int64_t row, int
                 kernels->pack_columns(right, b, &it->b_columns, j, columns, &it->b_k, k, depth, it->b_slack);
             panel.k = it->b_k.offset + k;
             for (int64_t i = row; i < row_end; i += kernels->rows) {
-                panel.next = more && i == row ? next : at;
+                panel.next = more && i == row ? next : NULL; /* asked for once */
                 place(job, depth, block + (size_t)((i - row) * depth) * job->real, &panel, c, i,
                       least(kernels->rows, row_end - i), j, columns, k == 0, edge);
             }

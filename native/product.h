@@ -29,7 +29,7 @@ typedef void samerun_tile(int64_t depth, const void *a, const void *b, void *c, 
                           int columns, int first);
 
 /* The same for a whole tile's columns that are not packed: vector v of number k of b is at b + k[k] + at[v]. Those at
- * next[v] will be asked for soon. */
+ * next[v] (or NULL) will be met soon. */
 typedef void samerun_tile_in_place(int64_t depth, const void *a, const void *b, const int64_t *k, const int64_t *at,
                                    const int64_t *next, void *c, int64_t c_stride, int rows, int first);
 /* The same for rows that are not packed: number k of row i is at a + places[i] + steps[k]. */

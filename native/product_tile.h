@@ -27,7 +27,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t dep
     for (int64_t k = 0; k < depth; k++) {
         const REAL *line = lines ? b + lines[k] : b + k * NAME(COLUMNS);
         VECTOR right[3];
-        if (lines)
+        if (next)
 #pragma GCC unroll 3
             for (int v = 0; v < vectors; v++) __builtin_prefetch(line + next[v], 0, 2);
 #pragma GCC unroll 3
@@ -106,7 +106,12 @@ static TARGET void NAME(tile_in_place)(int64_t depth, const void *left, const vo
     const REAL *a = left, *b = right;
     const int64_t *const places = NULL, *const steps = NULL;
     REAL *to = result;
-    CASES(3)
+    if (next != NULL) {
+        CASES(3)
+    } else {
+        const int64_t *const next = NULL; /* compiled once more, without */
+        CASES(3)
+    }
 }
 #undef CASES
 #undef MORE
