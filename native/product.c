@@ -19,7 +19,7 @@ enum {
     RESIDENT = 448 << 10,    /* bytes of packed rows, all k, up to which columns are packed once and dropped */
     SMALL = 1 << 20,         /* products of numbers that are not worth waking a thread for */
     FEW_ROWS = 64,           /* for which columns are not packed that lie in vectors */
-    PACKING = 16             /* products in the time in which one number is packed */
+    TURNING = 16, MOVING = 6 /* products in the time in which one number is packed: alone, or with its neighbours */
 };
 
 int samerun_axis_new(samerun_axis *axis, int64_t size) {
@@ -276,6 +276,7 @@ static void cut(job_t *job, int64_t threads) {
     const samerun_multiplication *it = job->it;
     const int64_t lanes = job->way == BY_LINES ? job->kernels->rows : job->kernels->columns / SAMERUN_VECTORS;
     const int64_t bands = pieces_of(it->m, job->kernels->rows), vectors = pieces_of(it->n, lanes);
+    const int64_t row = it->a_rows.run[0] < 4 ? TURNING : MOVING, column = it->b_columns.run[0] < 4 ? TURNING : MOVING;
     int64_t best = INT64_MAX;
     for (int64_t down = 1; down <= least(bands, 2 * threads); down++)
         for (int64_t across = 1; across <= least(vectors, 2 * threads / down); across++) {
@@ -283,7 +284,7 @@ static void cut(job_t *job, int64_t threads) {
             const int64_t columns = pieces_of(vectors, across) * lanes;
             const int64_t row_pieces = pieces_of(it->m, rows), column_pieces = pieces_of(it->n, columns);
             const int64_t turns = pieces_of(it->batches * row_pieces * column_pieces, threads);
-            const int64_t time = turns * (rows * columns + PACKING * (rows + columns));
+            const int64_t time = turns * (rows * columns + row * rows + column * columns);
             if (time >= best) continue;
             best = time;
             job->row_step = rows, job->column_step = columns;
