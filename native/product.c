@@ -76,7 +76,8 @@ static void place(const job_t *job, int64_t depth, const char *a, const panel_t 
     const int64_t stride = whole ? it->c_row : width;
     const int begin = whole ? first : 1;
     if (!whole) /* else the tile asks for it */
-        for (int64_t i = 0; i < rows; i++) ask_for(c_base + (row + i) * it->c_row * (int64_t)real, across, column, columns, real);
+        for (int64_t i = 0; i < rows; i++)
+            ask_for(c_base + (row + i) * it->c_row * (int64_t)real, across, column, columns, real);
     if (b->packed != NULL)
         job->kernels->tile(depth, a, b->packed, to, stride, (int)rows, (int)columns, begin);
     else
@@ -226,11 +227,11 @@ static void piece(job_t *job, int64_t number) {
     int64_t height = pieces_of(row_end - row, kernels->rows) * kernels->rows;
     int resident = (size_t)(height * it->k) * job->real <= RESIDENT;
     int64_t depth = least(it->k, SAMERUN_BLOCK);
-    const int64_t high = rows_at_once(row_end - row), panels = resident || high == row_end - row;
-    size_t left = (size_t)(resident ? height * it->k : pieces_of(high, kernels->rows) * kernels->rows * depth) * job->real;
-    size_t right = (size_t)((panels ? kernels->columns : columns_at_once(job, row_end - row, column_end - column)) * depth) * job->real;
-    left = (left + 2 * LINE) / LINE * LINE;
-    right = (right + 2 * LINE) / LINE * LINE;
+    const int64_t high = rows_at_once(row_end - row), dropped = resident || high == row_end - row;
+    const int64_t wide = dropped ? kernels->columns : columns_at_once(job, row_end - row, column_end - column);
+    const int64_t packed = resident ? height * it->k : pieces_of(high, kernels->rows) * kernels->rows * depth;
+    const size_t left = ((size_t)packed * job->real + 2 * LINE) / LINE * LINE;
+    const size_t right = ((size_t)(wide * depth) * job->real + 2 * LINE) / LINE * LINE;
     char *scratch = samerun_scratch(SCRATCH_PANELS, left + right + (size_t)(kernels->rows * kernels->columns) * job->real);
     if (scratch == NULL) {
         __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);

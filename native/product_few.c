@@ -50,10 +50,10 @@ int samerun_product_by_lines(const job_t *job, int64_t batch, int64_t row, int64
                                       least(kernels->columns, m - i), &it->a_k, k, depth, it->a_slack);
             for (int64_t j = start; j < stop; j += kernels->rows)
                 for (int64_t i = 0; i < m; i += kernels->columns)
-                    kernels->tile_of_lines(depth, b, it->b_columns.offset + j, it->b_k.offset + k,
-                                           scratch + (size_t)(i * depth) * real,
-                                           found + (size_t)((j - start) * wide + i) * real, wide,
-                                           (int)least(kernels->rows, stop - j), (int)least(kernels->columns, m - i), k == 0);
+                    kernels->tile_of_lines(
+                        depth, b, it->b_columns.offset + j, it->b_k.offset + k, scratch + (size_t)(i * depth) * real,
+                        found + (size_t)((j - start) * wide + i) * real, wide, (int)least(kernels->rows, stop - j),
+                        (int)least(kernels->columns, m - i), k == 0);
         }
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = start; j < stop; j++) {
@@ -69,9 +69,9 @@ int samerun_product_by_lines(const job_t *job, int64_t batch, int64_t row, int64
 int samerun_product_way(const job_t *job) {
     const samerun_multiplication *it = job->it;
     const int64_t lanes = job->kernels->columns / SAMERUN_VECTORS;
-    if (job->kernels->thin != NULL && it->block_end == NULL && it->m <= SAMERUN_THIN && it->k >= LINE && it->b_k.run[0] >= it->k)
-        return BY_COLUMNS;
-    /* vectors of which most is used, and columns that would have to be turned to be packed */
-    const int fill = it->m <= MOST_ROWS && pieces_of(it->m, lanes) * lanes * 7 <= it->m * 8;
-    return fill && it->n >= FEWEST_COLUMNS && it->b_columns.run[0] < lanes && it->b_k.run[0] >= SHORTEST ? BY_LINES : BY_TILES;
+    const int whole = it->block_end == NULL && it->k >= LINE && it->b_k.run[0] >= it->k;
+    if (job->kernels->thin != NULL && it->m <= SAMERUN_THIN && whole) return BY_COLUMNS;
+    const int filled = pieces_of(it->m, lanes) * lanes * 7 <= it->m * 8; /* vectors of which most is used */
+    const int turned = it->b_columns.run[0] < lanes && it->b_k.run[0] >= SHORTEST; /* if packed, columns would be */
+    return it->m <= MOST_ROWS && it->n >= FEWEST_COLUMNS && filled && turned ? BY_LINES : BY_TILES;
 }

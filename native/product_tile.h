@@ -5,36 +5,40 @@
 
 enum { NAME(COLUMNS) = 3 * LANES };
 
-/* Accumulators stay in registers: rows and vectors are constants in every use below. b is packed, or `lines` says where
- * each k's columns lie in it and `at` where among them the vectors do. a is packed, or `places` says where its rows lie and
- * `steps` where in them each k does. */
-static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t depth, const REAL *a,
-                                                                     const int64_t *places, const int64_t *steps,
-                                                                     const REAL *b, const int64_t *lines,
-                                                                     const int64_t *at, const int64_t *next, REAL *c, int64_t c_stride, int first,
-                                                                     const int rows, const int vectors) {
+/* Rows or columns: packed (across and k are NULL), or number k of the i-th is at data + across[i] + k[k]. Of columns the
+ * i-th vector. */
+typedef struct {
+    const REAL *data;
+    const int64_t *across, *k;
+} NAME(side);
+
+/* Accumulators stay in registers: rows and vectors are constants in every use below, and so is what of the sides is NULL.
+ * `next`: NULL, or where among b's columns those lie that will be met soon. */
+static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t depth, NAME(side) a, NAME(side) b,
+                                                                     const int64_t *next, REAL *c, int64_t c_stride,
+                                                                     int first, const int rows, const int vectors) {
     VECTOR sum[ROWS][3];
     const REAL *from[ROWS];
     /* The result is met once in a block of k and has left the near caches since: ask for it now. */
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
-        from[i] = a + (places ? places[i] : i);
+        from[i] = a.data + (a.across ? a.across[i] : i);
         __builtin_prefetch(c + i * c_stride, 1);
         __builtin_prefetch(c + i * c_stride + vectors * LANES - 1, 1);
 #pragma GCC unroll 3
         for (int v = 0; v < vectors; v++) sum[i][v] = ZERO;
     }
     for (int64_t k = 0; k < depth; k++) {
-        const REAL *line = lines ? b + lines[k] : b + k * NAME(COLUMNS);
+        const REAL *line = b.data + (b.k ? b.k[k] : k * NAME(COLUMNS));
         VECTOR right[3];
         if (next)
 #pragma GCC unroll 3
             for (int v = 0; v < vectors; v++) __builtin_prefetch(line + next[v], 0, 2);
 #pragma GCC unroll 3
-        for (int v = 0; v < vectors; v++) right[v] = LOAD(line + (lines ? at[v] : v * LANES));
+        for (int v = 0; v < vectors; v++) right[v] = LOAD(line + (b.across ? b.across[v] : v * LANES));
 #pragma GCC unroll 8
         for (int i = 0; i < rows; i++) {
-            VECTOR left = SPLAT(from[i][places ? steps[k] : k * ROWS]);
+            VECTOR left = SPLAT(from[i][a.k ? a.k[k] : k * ROWS]);
 #pragma GCC unroll 3
             for (int v = 0; v < vectors; v++) sum[i][v] = FMA(left, right[v], sum[i][v]);
         }
@@ -50,26 +54,26 @@ static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t dep
 
 #define CASES(vectors)                                                                   \
     switch (rows) {                                                                      \
-    case 1: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 1, vectors); break;              \
-    case 2: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 2, vectors); break;              \
-    case 3: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 3, vectors); break;              \
-    case 4: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 4, vectors); break;              \
+    case 1: NAME(chain)(depth, a, b, next, to, stride, begin, 1, vectors); break;        \
+    case 2: NAME(chain)(depth, a, b, next, to, stride, begin, 2, vectors); break;        \
+    case 3: NAME(chain)(depth, a, b, next, to, stride, begin, 3, vectors); break;        \
+    case 4: NAME(chain)(depth, a, b, next, to, stride, begin, 4, vectors); break;        \
     MORE(vectors)                                                                        \
     }
 #if ROWS == 8
 #define MORE(vectors)                                                                    \
-    case 5: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 5, vectors); break;              \
-    case 6: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 6, vectors); break;              \
-    case 7: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 7, vectors); break;              \
-    default: NAME(chain)(depth, a, places, steps, b, lines, at, next, to, stride, begin, 8, vectors); break;
+    case 5: NAME(chain)(depth, a, b, next, to, stride, begin, 5, vectors); break;        \
+    case 6: NAME(chain)(depth, a, b, next, to, stride, begin, 6, vectors); break;        \
+    case 7: NAME(chain)(depth, a, b, next, to, stride, begin, 7, vectors); break;        \
+    default: NAME(chain)(depth, a, b, next, to, stride, begin, 8, vectors); break;
 #else
 #define MORE(vectors) default: break;
 #endif
 
-static inline __attribute__((always_inline)) TARGET void NAME(any_tile)(
-    int64_t depth, const REAL *a, const int64_t *places, const int64_t *steps, const REAL *b, void *result,
-    int64_t c_stride, int rows, int columns, int first) {
-    const int64_t *const lines = NULL, *const at = NULL, *const next = NULL;
+static inline __attribute__((always_inline)) TARGET void NAME(any_tile)(int64_t depth, NAME(side) a, NAME(side) b,
+                                                                        void *result, int64_t c_stride, int rows,
+                                                                        int columns, int first) {
+    const int64_t *const next = NULL;
     REAL *c = result, edge[ROWS * NAME(COLUMNS)];
     int vectors = (columns + LANES - 1) / LANES, whole = vectors * LANES == columns;
     REAL *to = whole ? c : edge;
@@ -92,20 +96,18 @@ static inline __attribute__((always_inline)) TARGET void NAME(any_tile)(
 
 static TARGET void NAME(tile)(int64_t depth, const void *a, const void *b, void *c, int64_t c_stride, int rows,
                               int columns, int first) {
-    NAME(any_tile)(depth, a, NULL, NULL, b, c, c_stride, rows, columns, first);
+    NAME(any_tile)(depth, (NAME(side)){a, NULL, NULL}, (NAME(side)){b, NULL, NULL}, c, c_stride, rows, columns, first);
 }
 
 static TARGET void NAME(tile_of_lines)(int64_t depth, const void *a, const int64_t *places, const int64_t *steps,
                                        const void *b, void *c, int64_t c_stride, int rows, int columns, int first) {
-    NAME(any_tile)(depth, a, places, steps, b, c, c_stride, rows, columns, first);
+    NAME(any_tile)(depth, (NAME(side)){a, places, steps}, (NAME(side)){b, NULL, NULL}, c, c_stride, rows, columns, first);
 }
 
-static TARGET void NAME(tile_in_place)(int64_t depth, const void *left, const void *right, const int64_t *lines,
-                                       const int64_t *at, const int64_t *next, void *result, int64_t stride, int rows,
+static TARGET void NAME(tile_in_place)(int64_t depth, const void *left, const void *right, const int64_t *k,
+                                       const int64_t *at, const int64_t *next, void *to, int64_t stride, int rows,
                                        int begin) {
-    const REAL *a = left, *b = right;
-    const int64_t *const places = NULL, *const steps = NULL;
-    REAL *to = result;
+    const NAME(side) a = {left, NULL, NULL}, b = {right, at, k};
     if (next != NULL) {
         CASES(3)
     } else {

@@ -153,13 +153,13 @@ def page() -> str:
     return HEAD + "\n" + "".join(texts) + "\n#endif\n"
 
 
-def main() -> int:
-    text = page()
+def write(path: Path, text: str) -> int:
+    """Write the page, or only say whether it is this one already (0) where the command says `--check`."""
     if "--check" in sys.argv:
-        return int(PAGE.read_text(encoding="utf-8") != text)
-    PAGE.write_text(text, encoding="utf-8")
+        return int(path.read_text(encoding="utf-8") != text)
+    path.write_text(text, encoding="utf-8")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(PAGE, page()))

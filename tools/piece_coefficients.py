@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from coefficients import BITS, Function
+from coefficients import BITS, Function, write
 from mpmath import mp, mpf  # type: ignore[import-untyped]
 from single_coefficients import fitted, single, text
 
@@ -78,13 +78,5 @@ def page() -> str:
     return f"{HEAD}{erf}{falling}\n#endif\n"
 
 
-def main() -> int:
-    found = page()
-    if "--check" in sys.argv:
-        return int(PAGE.read_text(encoding="utf-8") != found)
-    PAGE.write_text(found, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(PAGE, page()))

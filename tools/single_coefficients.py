@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from coefficients import BITS, Function, rest
+from coefficients import BITS, Function, rest, write
 from mpmath import mp, mpf  # type: ignore[import-untyped]
 
 PAGE = Path(__file__).resolve().parents[1] / "native" / "functions" / "single.h"
@@ -133,13 +133,5 @@ def page() -> str:
     )  # fmt: skip
 
 
-def main() -> int:
-    found = page()
-    if "--check" in sys.argv:
-        return int(PAGE.read_text(encoding="utf-8") != found)
-    PAGE.write_text(found, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(PAGE, page()))
