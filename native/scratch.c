@@ -45,7 +45,7 @@ static void *lines(size_t bytes) {
 void *samerun_scratch(int kind, size_t bytes) {
     kept_t *kept = bytes <= KEPT ? mine() : NULL;
     if (kept == NULL) return lines(bytes);
-    if (kept->size[kind] < bytes) {
+    if (kept->memory[kind] == NULL || kept->size[kind] < bytes) { /* 0 bytes too are not NULL */
         free(kept->memory[kind]);
         kept->memory[kind] = lines(bytes);
         kept->size[kind] = kept->memory[kind] == NULL ? 0 : bytes;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from typing import Any
 
@@ -209,6 +210,16 @@ def test_convolutions_without_images_or_pixels(level: str) -> None:
         products.WEIGHT, torch.empty(0, 3, 8, 8), [4, 3, 3, 3], torch.empty(0, 4, 8, 8), None, *setting
     )
     assert nothing.shape == w.shape and not nothing.any()
+
+
+@pytest.mark.parametrize(("channels", "out_channels"), [(0, 4), (3, 0)])
+def test_the_gradient_of_the_input_without_channels(level: str, channels: int, out_channels: int) -> None:
+    """In a thread of its own, which has no memory from earlier calls."""
+    w, g = numbers(out_channels, channels, 3, 3), numbers(2, out_channels, 8, 8)
+    setting = ((1, 1), (1, 1), (1, 1), 1)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(products.convolve, products.INPUT, [2, channels, 8, 8], w, g, None, *setting).result()
+    assert found.shape == (2, channels, 8, 8) and not found.any()
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
