@@ -52,9 +52,9 @@ static int forward(const samerun_shape *s, samerun_multiplication *it, const int
            grid(&it->c_columns, s->images, s->outputs * pixels, s->out, one, s->out, 0);
 }
 
-/* The weight is samerun_weight_by_inputs where that is another order than its own. */
+/* `reordered`: the weight is samerun_weight_by_inputs. */
 static int gradient_of_input(const samerun_shape *s, samerun_multiplication *it, const int64_t *size,
-                             const int64_t *start) {
+                             const int64_t *start, int reordered) {
     int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, taps = samerun_volume(s->taps);
     int64_t pixels = samerun_volume(s->in), area = samerun_volume(size), back[3];
     for (int i = 0; i < 3; i++) back[i] = -s->dilation[i];
@@ -63,8 +63,10 @@ static int gradient_of_input(const samerun_shape *s, samerun_multiplication *it,
     it->n = s->images * pixels;
     it->c_row = pixels;
     return samerun_steps(&it->a_batch, s->groups, out * in * taps) && samerun_steps(&it->b_batch, s->groups, out * area) &&
-           samerun_steps(&it->c_batch, s->groups, in * pixels) && grid(&it->a_rows, in, taps > 1 ? out * taps : 1, one, one, one, 0) &&
-           grid(&it->a_k, out, taps > 1 ? taps : in, s->taps, one, s->taps, 0) && grid(&it->b_k, out, area, s->taps, back, size, 0) &&
+           samerun_steps(&it->c_batch, s->groups, in * pixels) &&
+           grid(&it->a_rows, in, reordered ? out * taps : taps, one, one, one, 0) &&
+           grid(&it->a_k, out, reordered ? taps : in * taps, s->taps, one, s->taps, 0) &&
+           grid(&it->b_k, out, area, s->taps, back, size, 0) &&
            grid(&it->b_columns, s->images, s->outputs * area, s->in, one, size,
                 (start[0] * size[1] + start[1]) * size[2] + start[2]) &&
            grid(&it->c_columns, s->images, s->inputs * pixels, s->in, one, s->in, 0);
@@ -120,13 +122,13 @@ int samerun_convolution(int what, int is_double, const int64_t *numbers, const v
     const void *wide = own ? copy : turned ? gradient : image;
     it.b = wide;
     it.b_slack = own;
-    const int reordered = turned && samerun_volume(s.taps) > 1;
+    const int reordered = turned && samerun_volume(s.taps) > 1; /* by a single tap packing goes as fast */
     void *by_inputs = reordered ? samerun_weight_by_inputs(weight, &s, real) : NULL;
     it.a = reordered ? by_inputs : what == GRADIENT_OF_WEIGHT ? gradient : weight;
     it.bias_batch = turned ? s.inputs / s.groups : s.outputs / s.groups;
     it.bias_row = 1;
     made = what == FORWARD             ? forward(&s, &it, size, apart)
-           : what == GRADIENT_OF_INPUT ? gradient_of_input(&s, &it, size, start)
+           : what == GRADIENT_OF_INPUT ? gradient_of_input(&s, &it, size, start, reordered)
                                        : gradient_of_weight(&s, &it, size, apart);
     const int answer = samerun_multiply_and_free(&it, is_double, made && (!reordered || by_inputs != NULL));
     if (by_inputs != NULL) samerun_scratch_done(SCRATCH_WEIGHT, by_inputs);

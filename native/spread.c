@@ -101,7 +101,7 @@ static void reorder(void *job, int64_t from, int64_t to) {
             for (int64_t at = start, i = start % it->inputs, group = start / it->inputs; at < stop; at++, i++) {
                 if (i == it->inputs) i = 0, group++;
                 copy_few(it->to + (size_t)(at * it->outputs + o) * it->bytes,
-                          it->from + (size_t)((group * it->outputs + o) * it->inputs + i) * it->bytes, it->bytes);
+                         it->from + (size_t)((group * it->outputs + o) * it->inputs + i) * it->bytes, it->bytes);
             }
     }
 }

@@ -16,7 +16,7 @@ from typing import Any
 
 from coefficients import BITS, Function, write
 from mpmath import mp, mpf  # type: ignore[import-untyped]
-from single_coefficients import fitted, single, text
+from single_coefficients import array, fitted, single
 
 PAGE = Path(__file__).resolve().parents[1] / "native" / "functions" / "pieces.h"
 PIECES, TERMS = 32, 5
@@ -66,8 +66,7 @@ def rows(function: Function, quick: Callable[[float], float]) -> tuple[list[list
 def arrays(name: str, what: str, numbers: list[list[float]], worst: Any) -> str:
     out = f"\n/* {what}, to 2^{int(mp.ceil(mp.log(worst, 2)))} */\n"
     for part, column in zip(PARTS, zip(*numbers, strict=True), strict=True):
-        lines = "".join(f"    {', '.join(map(text, column[k : k + 8]))},\n" for k in range(0, PIECES, 8))
-        out += f"static const float {name}_{part}[] __attribute__((aligned(64), unused)) = {{\n{lines}}};\n"
+        out += array(f"{name}_{part}", [list(column[k : k + 8]) for k in range(0, PIECES, 8)])
     return out
 
 
