@@ -87,6 +87,48 @@ static int gradient_of_weight(const samerun_shape *s, samerun_multiplication *it
            grid(&it->c_columns, in * taps, 1, one, one, one, 0);
 }
 
+/* 0; -1 without memory; 1 if the bits might not be those of the product with all taps, as `some` may be left out. */
+static int convolve(int what, int is_double, const samerun_shape *s, const void *image, const void *weight,
+                    const void *gradient, const void *bias, void *result, int some) {
+    const size_t real = is_double ? 8 : 4;
+    int64_t size[3], start[3], left[3];
+    samerun_multiplication it = {.batches = s->groups, .c = result, .bias = bias};
+    samerun_borders borders = {0};
+    int own, made;
+    const int turned = what == GRADIENT_OF_INPUT;
+    for (int i = 0; i < 3; i++) {
+        int64_t reach = (s->taps[i] - 1) * s->dilation[i];
+        /* Gradient of the input i: tap t of output o where o * stride == i + padding - t * dilation. */
+        left[i] = turned ? (reach > s->padding[i] ? reach - s->padding[i] : 0) : s->padding[i];
+        start[i] = s->padding[i] + left[i];
+        size[i] = turned ? s->in[i] - 1 + start[i] + 1 : (s->out[i] - 1) * s->stride[i] + reach + 1;
+        if (!turned && size[i] < s->in[i] + left[i]) size[i] = s->in[i] + left[i];
+    }
+    const int64_t apart = !turned && s->taps[2] > 1 ? s->stride[2] : 1; /* one tap needs a part of the image only */
+    size[2] = (size[2] + apart - 1) / apart * apart;
+    char *copy = turned ? samerun_spread(gradient, s->images * s->outputs, s->out, size, s->stride, left, 1, real, &own)
+                        : samerun_spread(image, s->images * s->inputs, s->in, size, one, left, apart, real, &own);
+    if (own && copy == NULL) return -1;
+    const void *wide = own ? copy : turned ? gradient : image;
+    it.b = wide;
+    it.b_slack = own;
+    const int reordered = turned && samerun_volume(s->taps) > 1; /* by a single tap packing goes as fast */
+    void *by_inputs = reordered ? samerun_weight_by_inputs(weight, s, real) : NULL;
+    it.a = reordered ? by_inputs : what == GRADIENT_OF_WEIGHT ? gradient : weight;
+    it.bias_batch = turned ? s->inputs / s->groups : s->outputs / s->groups;
+    it.bias_row = 1;
+    made = what == FORWARD             ? forward(s, &it, size, apart)
+           : what == GRADIENT_OF_INPUT ? gradient_of_input(s, &it, size, start, reordered)
+                                       : gradient_of_weight(s, &it, size, apart);
+    made = made && (!reordered || by_inputs != NULL);
+    const int left_out = made && some ? samerun_leave_out_borders(s, turned, is_double, weight, &it, &borders) : 0;
+    int answer = samerun_multiply_and_free(&it, is_double, made && left_out >= 0);
+    if (left_out == 1 && !samerun_put_back(s, turned, result, &borders) && answer == 0) answer = 1;
+    if (by_inputs != NULL) samerun_scratch_done(SCRATCH_WEIGHT, by_inputs);
+    if (own) samerun_scratch_done(SCRATCH_IMAGE, copy);
+    return answer;
+}
+
 /* numbers: images, groups, input and output channels, then three each of input size, output size, taps, stride,
  * padding, dilation. Tensors are contiguous: `image` [n, c, d, h, w] (the input; its gradient's source is
  * `gradient` [n, c', d', h', w']), `weight` [c', c / groups, taps].
@@ -98,40 +140,10 @@ int samerun_convolution(int what, int is_double, const int64_t *numbers, const v
                         const void *gradient, const void *bias, void *result) {
     samerun_shape s;
     memcpy(&s, numbers, sizeof s);
-    size_t real = is_double ? 8 : 4;
-    int64_t size[3], start[3], left[3];
-    samerun_multiplication it = {.batches = s.groups, .c = result, .bias = bias};
-    int own, made, turned = what == GRADIENT_OF_INPUT;
-    if (turned) {
+    if (what == GRADIENT_OF_INPUT) {
         const int answer = samerun_gradient_by_phases(&s, is_double, weight, gradient, bias, result);
         if (answer) return answer < 0 ? -1 : 0;
     }
-    for (int i = 0; i < 3; i++) {
-        int64_t reach = (s.taps[i] - 1) * s.dilation[i];
-        /* Gradient of the input i: tap t of output o where o * stride == i + padding - t * dilation. */
-        left[i] = turned ? (reach > s.padding[i] ? reach - s.padding[i] : 0) : s.padding[i];
-        start[i] = s.padding[i] + left[i];
-        size[i] = turned ? s.in[i] - 1 + start[i] + 1 : (s.out[i] - 1) * s.stride[i] + reach + 1;
-        if (!turned && size[i] < s.in[i] + left[i]) size[i] = s.in[i] + left[i];
-    }
-    const int64_t apart = !turned && s.taps[2] > 1 ? s.stride[2] : 1; /* one tap needs a part of the image only */
-    size[2] = (size[2] + apart - 1) / apart * apart;
-    char *copy = turned ? samerun_spread(gradient, s.images * s.outputs, s.out, size, s.stride, left, 1, real, &own)
-                        : samerun_spread(image, s.images * s.inputs, s.in, size, one, left, apart, real, &own);
-    if (own && copy == NULL) return -1;
-    const void *wide = own ? copy : turned ? gradient : image;
-    it.b = wide;
-    it.b_slack = own;
-    const int reordered = turned && samerun_volume(s.taps) > 1; /* by a single tap packing goes as fast */
-    void *by_inputs = reordered ? samerun_weight_by_inputs(weight, &s, real) : NULL;
-    it.a = reordered ? by_inputs : what == GRADIENT_OF_WEIGHT ? gradient : weight;
-    it.bias_batch = turned ? s.inputs / s.groups : s.outputs / s.groups;
-    it.bias_row = 1;
-    made = what == FORWARD             ? forward(&s, &it, size, apart)
-           : what == GRADIENT_OF_INPUT ? gradient_of_input(&s, &it, size, start, reordered)
-                                       : gradient_of_weight(&s, &it, size, apart);
-    const int answer = samerun_multiply_and_free(&it, is_double, made && (!reordered || by_inputs != NULL));
-    if (by_inputs != NULL) samerun_scratch_done(SCRATCH_WEIGHT, by_inputs);
-    if (own) samerun_scratch_done(SCRATCH_IMAGE, copy);
-    return answer;
+    const int answer = convolve(what, is_double, &s, image, weight, gradient, bias, result, what != GRADIENT_OF_WEIGHT);
+    return answer == 1 ? convolve(what, is_double, &s, image, weight, gradient, bias, result, 0) : answer;
 }

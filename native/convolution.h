@@ -2,8 +2,7 @@
 #ifndef SAMERUN_CONVOLUTION_H
 #define SAMERUN_CONVOLUTION_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "multiply.h"
 
 /* As Python hands them over; sizes and settings of the three dimensions each. */
 typedef struct {
@@ -32,5 +31,25 @@ void *samerun_weight_by_inputs(const void *weight, const samerun_shape *s, size_
  * values of a spread gradient. 1 done; 0 its bits might not be those of the product with zeros; -1 without memory. */
 int samerun_gradient_by_phases(const samerun_shape *s, int is_double, const void *weight, const void *gradient,
                                const void *bias, void *result);
+
+/* Whether none is infinite or NaN. */
+int samerun_all_finite(const void *values, int64_t n, int is_double);
+
+/* A product in which columns meet some of the taps only, in an order of its own. */
+typedef struct {
+    uint64_t *met;
+    samerun_axis to; /* where its columns' results go */
+    char *found;     /* the results, which belong to SCRATCH_PHASE */
+    const void *bias;
+    int64_t columns;
+    size_t real;
+} samerun_borders;
+
+/* Change a product, forward or `turned` for the gradient of the input, where its taps beyond the border are worth leaving
+ * out. 1 changed: samerun_put_back is due; 0 not; -1 without memory. */
+int samerun_leave_out_borders(const samerun_shape *s, int turned, int is_double, const void *weight,
+                              samerun_multiplication *it, samerun_borders *borders);
+/* 1 done; 0 its bits might not be those of the product with zeros. */
+int samerun_put_back(const samerun_shape *s, int turned, void *result, samerun_borders *borders);
 
 #endif

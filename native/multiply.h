@@ -12,6 +12,8 @@ typedef struct {
     samerun_axis a_rows, a_k, b_k, b_columns, c_columns;
     int64_t c_row;
     int64_t *block_end;   /* where each block of k ends, none longer than SAMERUN_BLOCK; NULL: after SAMERUN_BLOCK each */
+    const uint64_t *met;  /* NULL, or for each column a bit for each of the taps, number k % taps, that it meets */
+    int64_t taps;
     int a_slack, b_slack; /* the memory may be read 64 bytes beyond its end */
     const void *bias;     /* NULL, or added at the end: bias[batch * bias_batch + i * bias_row + j * bias_column] */
     int64_t bias_batch, bias_row, bias_column;
@@ -21,8 +23,13 @@ int samerun_axis_new(samerun_axis *axis, int64_t size);
 /* Fill in the runs once the offsets stand. */
 void samerun_axis_runs(samerun_axis *axis);
 
+void samerun_axis_free(samerun_axis *axis);
+
 /* size entries 0, stride, 2 stride, ...; 0 without memory. */
 int samerun_steps(int64_t **to, int64_t size, int64_t stride);
+
+/* Columns of a vector. */
+int64_t samerun_lanes(int is_double);
 
 /* Multiply, if all the tables were `made`, and free them. 0, or -1 without memory. */
 int samerun_multiply_and_free(samerun_multiplication *it, int is_double, int made);

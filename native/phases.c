@@ -24,7 +24,7 @@ typedef struct {
     int negative_zero;
 } phase_t;
 
-static int all_finite(const void *values, int64_t n, int is_double) {
+int samerun_all_finite(const void *values, int64_t n, int is_double) {
     int odd = 0;
     if (is_double)
         for (int64_t i = 0; i < n; i++) odd |= (~bits64(((const double *)values)[i]) & 0x7FF0000000000000U) == 0;
@@ -176,7 +176,7 @@ static int one_phase(phase_t *phase, samerun_multiplication it, int is_double, c
 int samerun_gradient_by_phases(const samerun_shape *s, int is_double, const void *weight, const void *gradient,
                                const void *bias, void *result) {
     const int64_t weights = s->outputs * (s->inputs / s->groups) * samerun_volume(s->taps);
-    if (samerun_volume(s->stride) == 1 || !samerun_volume(s->in) || !all_finite(weight, weights, is_double)) return 0;
+    if (samerun_volume(s->stride) == 1 || !samerun_volume(s->in) || !samerun_all_finite(weight, weights, is_double)) return 0;
     phase_t phase = {.s = s, .real = is_double ? 8 : 4, .bias = bias, .to = result};
     int64_t left[3], size[3], room = 1, *tables;
     for (int dim = 0; dim < 3; dim++) room += 2 * s->taps[dim];

@@ -3,7 +3,7 @@
  * A product is cut into pieces of the result; each is computed by one thread from start to end, so no order of
  * additions depends on threads, on the cut or on the instruction set.
  */
-#include "product_job.h"
+#include "product_panel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ int samerun_axis_new(samerun_axis *axis, int64_t size) {
     return axis->offset != NULL && axis->run != NULL;
 }
 
-static void axis_free(samerun_axis *axis) {
+void samerun_axis_free(samerun_axis *axis) {
     free(axis->offset);
     free(axis->run);
 }
@@ -49,12 +49,6 @@ void samerun_axis_runs(samerun_axis *axis) {
     }
 }
 
-/* Some columns of one block of k: packed, or where they lie (samerun_tile_in_place). */
-typedef struct {
-    const char *packed, *base;
-    const int64_t *k, *at, *next; /* next: those of the next panel, to be asked for */
-} panel_t;
-
 /* Prefetch what lies at both ends of each run. */
 static void ask_for(const char *line, const samerun_axis *across, int64_t column, int64_t columns, size_t real) {
     for (int64_t j = 0, run; j < columns; j += run) {
@@ -65,8 +59,8 @@ static void ask_for(const char *line, const samerun_axis *across, int64_t column
 }
 
 /* One tile of one block of k. Where the result's columns do not lie side by side, it goes through `edge`. */
-static void place(const job_t *job, int64_t depth, const char *a, const panel_t *b, char *c_base, int64_t row,
-                  int64_t rows, int64_t column, int64_t columns, int first, char *edge) {
+static void place(const job_t *job, const char *a, const panel_t *b, char *c_base, int64_t row, int64_t rows,
+                  int64_t column, int64_t columns, int first, char *edge) {
     const samerun_multiplication *it = job->it;
     const samerun_axis *across = &it->c_columns;
     const int64_t width = job->kernels->columns;
@@ -78,10 +72,7 @@ static void place(const job_t *job, int64_t depth, const char *a, const panel_t 
     if (!whole) /* else the tile asks for it */
         for (int64_t i = 0; i < rows; i++)
             ask_for(c_base + (row + i) * it->c_row * (int64_t)real, across, column, columns, real);
-    if (b->packed != NULL)
-        job->kernels->tile(depth, a, b->packed, to, stride, (int)rows, (int)columns, begin);
-    else
-        job->kernels->tile_in_place(depth, a, b->base, b->k, b->at, b->next, to, stride, (int)rows, begin);
+    samerun_panel_tile(job, b, a, to, stride, rows, columns, begin);
     if (whole) return;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0, run; j < columns; j += run) {
@@ -133,7 +124,8 @@ static int64_t columns_at_once(const job_t *job, int64_t rows, int64_t columns) 
 static int lies_in_vectors(const job_t *job, int64_t column, int64_t column_end, int64_t *at) {
     const samerun_axis *across = &job->it->b_columns;
     const int64_t lanes = job->kernels->columns / SAMERUN_VECTORS;
-    if (column + job->kernels->columns > column_end) return 0;
+    if (samerun_panel_columns(job, column, column_end) < job->kernels->columns || !samerun_panel_meets_all(job, column))
+        return 0;
     for (int v = 0; v < SAMERUN_VECTORS; v++, column += lanes) {
         if (across->run[column] < lanes) return 0;
         at[v] = across->offset[column];
@@ -157,21 +149,20 @@ static void with_resident_rows(const job_t *job, int64_t batch, int64_t row, int
                                least(kernels->rows, row_end - i), &it->a_k, k, depth, it->a_slack);
     }
     const int few = row_end - row <= FEW_ROWS;
-    for (int64_t j = column; j < column_end; j += kernels->columns) {
-        int64_t columns = least(kernels->columns, column_end - j);
+    for (int64_t j = column, columns; j < column_end; j += columns) {
+        columns = samerun_panel_columns(job, j, column_end);
         int64_t at[SAMERUN_VECTORS], next[SAMERUN_VECTORS];
         const int in_place = few && lies_in_vectors(job, j, column_end, at);
         const int more = in_place && lies_in_vectors(job, j + columns, column_end, next);
-        panel_t panel = {in_place ? NULL : right, b, NULL, at, NULL};
+        panel_t panel;
+        panel.packed = in_place ? NULL : right, panel.base = b, panel.at = at;
         for (int64_t k = 0, end, number = 0; k < it->k; k = end, number++) {
             int64_t depth = (end = block_end(it, k, number)) - k;
             const char *block = left + (size_t)(k * height) * job->real;
-            if (!in_place)
-                kernels->pack_columns(right, b, &it->b_columns, j, columns, &it->b_k, k, depth, it->b_slack);
-            panel.k = it->b_k.offset + k;
+            samerun_panel_prepare(job, b, j, columns, k, depth, in_place ? NULL : right, &panel);
             for (int64_t i = row; i < row_end; i += kernels->rows) {
                 panel.next = more && i == row ? next : NULL; /* asked for once */
-                place(job, depth, block + (size_t)((i - row) * depth) * job->real, &panel, c, i,
+                place(job, block + (size_t)((i - row) * depth) * job->real, &panel, c, i,
                       least(kernels->rows, row_end - i), j, columns, k == 0, edge);
             }
         }
@@ -185,6 +176,7 @@ static void with_blocks(const job_t *job, int64_t batch, int64_t row, int64_t ro
     const char *a = at(it->a, it->a_batch[batch], job->real), *b = at(it->b, it->b_batch[batch], job->real);
     char *c = (char *)it->c + it->c_batch[batch] * (int64_t)job->real;
     const int64_t width = columns_at_once(job, row_end - row, column_end - column), high = rows_at_once(row_end - row);
+    panel_t panel;
     for (int64_t start = column; start < column_end; start += width) {
         int64_t stop = least(start + width, column_end);
         for (int64_t k = 0, end, number = 0; k < it->k; k = end, number++) {
@@ -194,16 +186,15 @@ static void with_blocks(const job_t *job, int64_t batch, int64_t row, int64_t ro
                 for (int64_t i = top; i < bottom; i += kernels->rows)
                     kernels->pack_rows(left + (size_t)((i - top) * depth) * job->real, a, &it->a_rows, i,
                                        least(kernels->rows, bottom - i), &it->a_k, k, depth, it->a_slack);
-                for (int64_t j = start; j < stop; j += kernels->columns) {
-                    int64_t columns = least(kernels->columns, stop - j);
-                    char *packed = right + (size_t)(high < row_end - row ? (j - start) * depth : 0) * job->real;
-                    const panel_t panel = {packed, NULL, NULL, NULL, NULL};
-                    if (top == row)
-                        kernels->pack_columns(packed, b, &it->b_columns, j, columns, &it->b_k, k, depth,
-                                              it->b_slack);
+                char *packed = right;
+                for (int64_t j = start, columns; j < stop; j += columns) {
+                    columns = samerun_panel_columns(job, j, stop);
+                    panel.packed = packed;
+                    samerun_panel_prepare(job, b, j, columns, k, depth, top == row ? packed : NULL, &panel);
                     for (int64_t i = top; i < bottom; i += kernels->rows)
-                        place(job, depth, left + (size_t)((i - top) * depth) * job->real, &panel, c, i,
+                        place(job, left + (size_t)((i - top) * depth) * job->real, &panel, c, i,
                               least(kernels->rows, bottom - i), j, columns, k == 0, edge);
+                    if (high < row_end - row) packed += (size_t)(kernels->columns * depth) * job->real; /* kept */
                 }
             }
         }
@@ -228,7 +219,9 @@ static void piece(job_t *job, int64_t number) {
     int resident = (size_t)(height * it->k) * job->real <= RESIDENT;
     int64_t depth = least(it->k, SAMERUN_BLOCK);
     const int64_t high = rows_at_once(row_end - row), dropped = resident || high == row_end - row;
-    const int64_t wide = dropped ? kernels->columns : columns_at_once(job, row_end - row, column_end - column);
+    const int64_t at_once = columns_at_once(job, row_end - row, column_end - column);
+    const int64_t more = samerun_panels(job, column, column_end) - pieces_of(column_end - column, kernels->columns);
+    const int64_t wide = dropped ? kernels->columns : at_once + more * kernels->columns; /* more are not full */
     const int64_t packed = resident ? height * it->k : pieces_of(high, kernels->rows) * kernels->rows * depth;
     const size_t left = ((size_t)packed * job->real + 2 * LINE) / LINE * LINE;
     const size_t right = ((size_t)(wide * depth) * job->real + 2 * LINE) / LINE * LINE;
@@ -271,6 +264,8 @@ static const samerun_product_kernels *kernels_now(int is_double) {
     return is_double ? &samerun_product_plain_f64 : &samerun_product_plain_f32;
 }
 
+int64_t samerun_lanes(int is_double) { return kernels_now(is_double)->columns / SAMERUN_VECTORS; }
+
 /* Cut the result for `threads`. Each piece packs its own rows and columns: the fewer pieces and the squarer, the less. The
  * last tile of a row may have a vector or two of columns. */
 static void cut(job_t *job, int64_t threads) {
@@ -311,11 +306,11 @@ static int multiply(const samerun_multiplication *it, int is_double) {
 
 int samerun_multiply_and_free(samerun_multiplication *it, int is_double, int made) {
     int answer = made ? multiply(it, is_double) : -1;
-    axis_free(&it->a_rows);
-    axis_free(&it->a_k);
-    axis_free(&it->b_k);
-    axis_free(&it->b_columns);
-    axis_free(&it->c_columns);
+    samerun_axis_free(&it->a_rows);
+    samerun_axis_free(&it->a_k);
+    samerun_axis_free(&it->b_k);
+    samerun_axis_free(&it->b_columns);
+    samerun_axis_free(&it->c_columns);
     free(it->a_batch);
     free(it->b_batch);
     free(it->c_batch);

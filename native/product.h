@@ -35,7 +35,7 @@ typedef void samerun_tile_in_place(int64_t depth, const void *a, const void *b, 
 /* The same for rows that are not packed: number k of row i is at a + places[i] + steps[k]. */
 typedef void samerun_tile_of_lines(int64_t depth, const void *a, const int64_t *places, const int64_t *steps,
                                    const void *b, void *c, int64_t c_stride, int rows, int columns, int first);
-enum { SAMERUN_VECTORS = 3 }; /* side by side in a tile */
+enum { SAMERUN_VECTORS = 3, SAMERUN_MOST_ROWS = 8 }; /* side by side in a tile; of a tile */
 
 /* Few rows times columns whose k's lie side by side, which are read once and never packed. rows <= SAMERUN_THIN;
  * a[k * rows + r]; column j of the matrix at b + column[j]; its results (all of k) at result[r * columns + j]. */

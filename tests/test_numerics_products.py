@@ -281,3 +281,89 @@ def test_a_negative_zero_that_a_left_out_zero_would_turn(level: str) -> None:
     found = products.convolve(products.INPUT, [1, 1, 9], w, g, None, *setting)
     want = reference.gradient_of_input(g.numpy(), w.numpy(), *setting, (9,))
     assert same_bits(found, want) and found[0, 0, 0].item() == 0 and not found[0, 0, 0].signbit()
+
+
+def each_level_and_threads() -> Iterator[tuple[str, int]]:
+    """For what takes the reference longer than the library."""
+    before = torch.get_num_threads()
+    try:
+        for level, threads in itertools.product(LEVELS, (1, 2)):
+            library.force_level(level)
+            torch.set_num_threads(threads)
+            yield level, threads
+    finally:
+        library.force_level(None)
+        torch.set_num_threads(before)
+
+
+def by_few_channels(x: Tensor, w: Tensor, g: Tensor, setting: tuple[Any, ...]) -> tuple[Any, Any]:
+    """A convolution and its gradient by the input, of so few channels at a time that all taps are met.
+
+    The reference's fma of float64 takes a microsecond.
+    """
+    groups, few = setting[-1], 10
+    forward, backward = [], []
+    for xs, ws, gs in zip(x.chunk(groups, 1), w.chunk(groups), g.chunk(groups, 1), strict=True):
+        for some in ws.split(few):
+            size = [len(g), len(some), *g.shape[2:]]
+            forward.append(products.convolve(products.FORWARD, xs, some, size, None, *setting[:-1], 1))
+        for part in ws.split(few, 1):
+            size = [len(x), part.shape[1], *x.shape[2:]]
+            backward.append(products.convolve(products.INPUT, size, part, gs, None, *setting[:-1], 1))
+    return torch.cat(forward, 1).numpy(), torch.cat(backward, 1).numpy()
+
+
+# Small images: more channels than the rows for which columns are read where they lie. Images last.
+BORDERS: list[tuple[Any, ...]] = [
+    ((14, 14), 30, 70, (3, 3), (1, 1), (1, 1), (1, 1), 1, 3),
+    ((7, 7), 67, 66, (3, 3), (1, 1), (1, 1), (1, 1), 1, 8),
+    ((7, 9), 3, 400, (3, 3), (1, 1), (1, 1), (1, 1), 1, 9),
+    ((12, 11), 5, 66, (5, 4), (2, 1), (2, 3), (1, 2), 1, 5),
+    ((13,), 140, 132, (3,), (1,), (2,), (2,), 2, 6),
+    ((4, 5, 6), 3, 66, (3, 2, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1, 7),
+    ((3, 3), 66, 66, (1, 1), (1, 1), (2, 2), (1, 1), 1, 8),
+    ((5, 5), 5, 66, (8, 8), (1, 1), (4, 4), (1, 1), 1, 3),
+    ((9, 9), 3, 66, (9, 9), (1, 1), (4, 4), (1, 1), 1, 3),
+]
+
+
+@pytest.mark.parametrize("case", BORDERS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("odd", ["", "image", "weight", "tiny"])
+def test_taps_beyond_the_border_are_left_out_without_a_trace(
+    case: tuple[Any, ...], dtype: torch.dtype, odd: str
+) -> None:
+    size, channels, out_channels, taps, stride, padding, dilation, groups, images = case
+    w = numbers(out_channels, channels // groups, *taps, seed=1, dtype=dtype)
+    out = products.output_size(size, taps, stride, padding, dilation)
+    x, g = numbers(images, channels, *size, dtype=dtype), numbers(images, out_channels, *out, seed=3, dtype=dtype)
+    x.view(-1)[::3] = g.view(-1)[::3] = -0.0
+    if odd in ("image", "weight"):
+        for each in (x, g) if odd == "image" else (w,):
+            values = each.view(-1)
+            values[1::99], values[2::99], values[4::99] = float("inf"), float("nan"), 1e-45
+    if odd == "tiny":
+        tiny = torch.finfo(dtype).tiny
+        x, g, w = x * tiny**0.6, g * tiny**0.6, w * tiny**0.6
+    setting = (stride, padding, dilation, groups)
+    bias = numbers(out_channels, seed=2, dtype=dtype)
+    if dtype is torch.float32:
+        forward = reference.convolution(x.numpy(), w.numpy(), None, *setting, out)
+        backward = reference.gradient_of_input(g.numpy(), w.numpy(), *setting, size)
+    else:
+        forward, backward = by_few_channels(x, w, g, setting)
+    plus = forward + bias.view(-1, *[1] * len(size)).numpy()
+    for _ in each_level_and_threads():
+        assert same_bits(products.convolve(products.FORWARD, x, w, list(g.shape), None, *setting), forward)
+        assert same_bits(products.convolve(products.FORWARD, x, w, list(g.shape), bias, *setting), plus)
+        assert same_bits(products.convolve(products.INPUT, list(x.shape), w, g, None, *setting), backward)
+
+
+def test_a_negative_zero_that_a_tap_beyond_the_border_would_turn(level: str) -> None:
+    """The last line's product underflows to -0.0, and the zeros of the line beyond come after it."""
+    x, w = torch.zeros(8, 1, 8, 8), torch.zeros(70, 1, 3, 3)
+    x[5, 0, 7], w[67, 0, 1], w[67, 0, 2] = 1e-30, -1e-30, 1.0
+    setting = ((1, 1), (1, 1), (1, 1), 1)
+    found = products.convolve(products.FORWARD, x, w, [8, 70, 8, 8], None, *setting)
+    want = reference.convolution(x.numpy(), w.numpy(), None, *setting, (8, 8))
+    assert same_bits(found, want) and found[5, 67, 7].eq(0).all() and not found[5, 67, 7].signbit().any()
