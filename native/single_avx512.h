@@ -36,6 +36,7 @@ typedef uint16_t marks_t; /* a bit for each value of a vector */
 #define ALL(mask) _kortestc_mask16_u8(mask, mask)
 #define ZERO_WHERE(mask, x) _mm512_maskz_mov_ps((mask_t)~(mask), x)
 #define EQUAL(a, b) _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
+#define DIFFERENT(a, b) _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ) /* also where either is none */
 #define EQUAL_WHERE(mask, a, b) _mm512_mask_cmp_ps_mask(mask, a, b, _CMP_EQ_OQ)
 #define BELOW(x, bound) _mm512_cmp_ps_mask(x, EACH(bound), _CMP_LT_OQ)
 #define AT_LEAST(x, bound) _mm512_cmp_ps_mask(x, EACH(bound), _CMP_GE_OQ)
@@ -53,6 +54,9 @@ typedef uint16_t marks_t; /* a bit for each value of a vector */
 #define PIECE(table, at) _mm512_permutex2var_ps(_mm512_load_ps(table), at, _mm512_load_ps((table) + 16))
 #define LESSER_SIZE(a, b) _mm512_range_ps(a, b, 0xA) /* without sign; b where a is none */
 #define DIFFERENCE_WHERE(mask, a, b, other) _mm512_mask_sub_ps(other, mask, a, b)
+/* x, its sign changed where that of `other` is plus: x ^ (~other & the bit of a sign) */
+#define TURNED_UNLESS(x, other) \
+    OF_BITS(_mm512_ternarylogic_epi32(BITS_OF(x), BITS_OF(other), EACH_BITS(0x80000000U), 0xD2))
 #define LOW_PAIRS(a, b) _mm512_unpacklo_ps(a, b)
 #define HIGH_PAIRS(a, b) _mm512_unpackhi_ps(a, b)
 

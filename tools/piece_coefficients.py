@@ -1,9 +1,9 @@
-"""Write native/functions/pieces.h: erf and 1 / (1 + e^a) by 32 polynomials each, for AVX-512.
+"""Write native/functions/pieces.h: erf(a) / 2 and 1 / (1 + e^a) by 32 polynomials each, for AVX-512.
 
 `python tools/piece_coefficients.py` writes the file; `--check` only looks. Needs mpmath, which torch brings along.
 
-A polynomial's centre lies where the function's value is nearly a float (S. Gal, Computing elementary functions: a new
-approach for achieving high accuracy and good performance; 1986), so that the value needs no low part.
+A polynomial's centre lies where the function's value and slope are nearly floats (S. Gal, Computing elementary
+functions: a new approach for achieving high accuracy and good performance; 1986), so that these need no low parts.
 """
 
 from __future__ import annotations
@@ -12,69 +12,134 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from coefficients import BITS, Function, write
+import torch
+from coefficients import BITS, write
 from mpmath import mp, mpf  # type: ignore[import-untyped]
-from single_coefficients import array, fitted, single
+from single_coefficients import array, fitted, single, text
 
 PAGE = Path(__file__).resolve().parents[1] / "native" / "functions" / "pieces.h"
-PIECES, TERMS = 32, 5
-PARTS = ("centre", "value", "slope", *(f"rest_{i}" for i in range(TERMS)))
+PIECES = 32
+TRIES = 1 << 19  # centres in a window
 
 HEAD = """/* Written by tools/piece_coefficients.py: change that. Numbers for 32 pieces each, the j-th about j/8:
- * f(centre + d) is value + d (slope + rest_0 + d (rest_1 + d (rest_2 + ...))). */
+ * f(centre + d) is value + d (slope + d (rest_1 + d (rest_2 + ...))). */
 #ifndef SAMERUN_PIECES_H
 #define SAMERUN_PIECES_H
 """
 
 
-def centre(function: Callable[[float], float], about: float) -> float:
-    """A float just below `about` whose value is within 2^-10 of a last bit from a float, else the nearest to one."""
-    best, least, width = about, math.inf, 1 / 256
-    while least > 2**-10 and width <= 1 / 16:
-        for i in range(1 << 14):
-            c = single(about - width * i / (1 << 14))
-            value = function(c)
-            off = abs(value - single(value)) / math.ulp(value) / 2**29
-            if off < least:
-                best, least = c, off
-        width *= 2
+class Kind(NamedTuple):
+    """A function; the same and its slope in double precision."""
+
+    name: str
+    what: str
+    exact: Callable[[Any], Any]
+    quick: Callable[[torch.Tensor], torch.Tensor]
+    slope: Callable[[torch.Tensor], torch.Tensor]
+    more: float  # than `value`, which is a multiple of the next, if that is not 0
+    multiple: float
+    rounded: float  # away, of the terms behind the slope, at the end of a piece about its centre
+    terms: int
+    first: float  # the centre of piece 0 and its value are multiples of it
+    ends: bool  # the last piece is NaN
+
+
+ERF = Kind(
+    "erf",
+    "erf(a) / 2",
+    lambda a: mp.erf(a) / 2,
+    lambda a: torch.erf(a) / 2,
+    lambda a: torch.exp(-a * a) / math.sqrt(math.pi),
+    1.2 * 2.0**-36,
+    0,
+    0.4 * 2.0**-36,
+    5,
+    2.0**-28,  # the last bit of a at the end of it: then a - centre and value - result lose nothing
+    False,
+)
+FALLING = Kind(
+    "falling",
+    "1 / (1 + e^a)",
+    lambda a: 1 / (1 + mp.exp(a)),
+    lambda a: 1 / (1 + torch.exp(a)),
+    lambda a: -1 / ((1 + torch.exp(a)) * (1 + torch.exp(-a))),
+    0,
+    2.0**-24,  # then 1 - value is a float too
+    1.2 * 2.0**-36,
+    4,
+    0,
+    True,
+)
+
+
+def base(kind: Kind, value: torch.Tensor, multiple: float) -> torch.Tensor:
+    value = value - kind.more
+    return (value / multiple).round() * multiple if multiple else value.float().double()
+
+
+def off(kind: Kind, c: torch.Tensor, multiple: float) -> torch.Tensor:
+    """How far value and slope are from floats."""
+    value, slope = kind.quick(c), kind.slope(c)
+    return (value - kind.more - base(kind, value, multiple)).abs() + (slope - slope.float().double()).abs() / 16
+
+
+def centre(kind: Kind, about: float) -> float:
+    """A float near `about` where value and slope are nearly floats; away from it more is lost by rounding."""
+    best, least, width = about, math.inf, 1 / 16
+    for _ in range(5):
+        steps = 1 - 2 * torch.arange(TRIES, dtype=torch.float64) / TRIES
+        c = (about + width * steps).float().double()
+        lost = off(kind, c, kind.multiple) + kind.rounded * (1 + 16 * (c - about).abs()) ** 2
+        if lost.min().item() < least:
+            best, least = c[lost.argmin()].item(), lost.min().item()
+        width /= 2
     return best
 
 
-def rows(function: Function, quick: Callable[[float], float]) -> tuple[list[list[float]], Any]:
-    """Piece j is for (j - 1/2) / 8 to (j + 1/2) / 8: its centre c, f(c), f'(c), and the rest of f(c + d) divided by d.
+def first_centre(kind: Kind) -> float:
+    """So near 0 that what value - result loses where that is less than half of value does not matter."""
+    c = torch.arange(1 << 13, 1 << 17, dtype=torch.float64) * kind.first
+    return c[off(kind, c, kind.first).argmin()].item()
 
-    Each but the first two is off by what no float can say; also the greatest error that all this means.
+
+def rows(kind: Kind) -> tuple[list[list[float]], Any]:
+    """Piece j is for (j - 1/2) / 8 to (j + 1/2) / 8: its centre, value, slope and the other coefficients.
+
+    Also the greatest error of all that these are not exactly.
     """
     found, worst = [], mpf(0)
     for j in range(PIECES):
-        c = centre(quick, j / 8) if j else 0.0
-        value, slope = mp.taylor(function, mpf(c), 1)
-        base, rise = single(value), single(slope)
+        c, multiple = (centre(kind, j / 8), kind.multiple) if j else (first_centre(kind), kind.first or kind.multiple)
+        value, slope = mp.taylor(kind.exact, mpf(c), 1)
+        start, rise = base(kind, torch.tensor(float(value), dtype=torch.float64), multiple).item(), single(slope)
 
-        def rest(d: Any, c: float = c, value: Any = value, rise: float = rise) -> Any:
-            return (function(mpf(c) + d) - value - rise * d) / d
+        def rest(d: Any, c: float = c, value: Any = value, slope: Any = slope) -> Any:
+            return (kind.exact(mpf(c) + d) - value - slope * d) / d**2
 
-        tail, off = fitted(rest, mpf(j - 0.5) / 8 - c, mpf(j + 0.5) / 8 - c, TERMS, abs)
-        worst = max(worst, off + abs(value - base))
-        found.append([c, base, rise, *tail])
+        tail, off = fitted(rest, max(mpf(j - 0.5) / 8, 0) - c, mpf(j + 0.5) / 8 - c, kind.terms, lambda d: d**2)
+        if kind.ends and j == PIECES - 1:
+            found.append([c, math.nan, rise, *tail])
+            continue
+        worst = max(worst, off + abs(value - kind.more - start) + abs(slope - rise) / 10)
+        found.append([c, start, rise, *tail])
     return found, worst
 
 
-def arrays(name: str, what: str, numbers: list[list[float]], worst: Any) -> str:
-    out = f"\n/* {what}, to 2^{int(mp.ceil(mp.log(worst, 2)))} */\n"
-    for part, column in zip(PARTS, zip(*numbers, strict=True), strict=True):
-        out += array(f"{name}_{part}", [list(column[k : k + 8]) for k in range(0, PIECES, 8)])
+def arrays(kind: Kind) -> str:
+    numbers, worst = rows(kind)
+    more = f", which is {text(kind.more)[:-1]} more" if kind.more else ""
+    out = f"\n/* {kind.what}{more}; to 2^{int(mp.ceil(mp.log(worst, 2)))} */\n"
+    parts = ["centre", "value", "slope", *(f"rest_{i + 1}" for i in range(kind.terms))]
+    for part, column in zip(parts, zip(*numbers, strict=True), strict=True):
+        out += array(f"{kind.name}_{part}", [list(column[k : k + 8]) for k in range(0, PIECES, 8)])
     return out
 
 
 def page() -> str:
     mp.prec = BITS
-    erf = arrays("erf", "erf(a)", *rows(mp.erf, math.erf))
-    falling = arrays("falling", "1 / (1 + e^a)", *rows(lambda a: 1 / (1 + mp.exp(a)), lambda a: 1 / (1 + math.exp(a))))
-    return f"{HEAD}{erf}{falling}\n#endif\n"
+    return f"{HEAD}{arrays(ERF)}{arrays(FALLING)}\n#endif\n"
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ def pair(value: Any) -> tuple[float, float]:
 
 
 def text(value: float) -> str:
+    if value != value:
+        return '__builtin_nanf("")'
     digits, exponent = value.hex().split("p")
     return f"{digits.rstrip('0').rstrip('.') if '.' in digits else digits}p{exponent}f"
 
