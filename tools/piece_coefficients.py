@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import torch
 from coefficients import BITS, write
 from mpmath import mp, mpf  # type: ignore[import-untyped]
-from single_coefficients import array, fitted, single, text
+from single_coefficients import array, bits, constant, fitted, single, text, words
 
 PAGE = Path(__file__).resolve().parents[1] / "native" / "functions" / "pieces.h"
 PIECES = 32
+POWER_MORE = 2.0**-36
 TRIES = 1 << 19  # centres in a window
 
 HEAD = """/* Written by tools/piece_coefficients.py: change that. Numbers for 32 pieces each, the j-th about j/8:
@@ -137,9 +138,25 @@ def arrays(kind: Kind) -> str:
     return out
 
 
+def powers() -> str:
+    """A base is about 2^(j / 32); its bits, less j << 18, are added with those of the power of two."""
+    step = mp.log(2) / PIECES
+    bases = [single(mpf(2) ** (mpf(j) / PIECES)) for j in range(PIECES)]
+    off = [single(mp.log(mpf(base)) - j * step + POWER_MORE) for j, base in enumerate(bases)]
+    return "".join(
+        [
+            "\n/* 32/ln(2); ln(2)/32; floats b at about 2^(j/32): the bits of b less j << 18, and log(b) - j ln(2)/32 and\n",
+            f" * {text(POWER_MORE)[:-1]} more */\n#define PIECES_PER_UNIT {text(single(1 / step))}\n",
+            constant("LN2_PIECE", step),
+            words("piece_bits", [bits(base) - (j << 18) for j, base in enumerate(bases)]),
+            array("piece_off", [off[k : k + 8] for k in range(0, PIECES, 8)]),
+        ]
+    )
+
+
 def page() -> str:
     mp.prec = BITS
-    return f"{HEAD}{arrays(ERF)}{arrays(FALLING)}\n#endif\n"
+    return f"{HEAD}{arrays(ERF)}{arrays(FALLING)}{powers()}\n#endif\n"
 
 
 if __name__ == "__main__":

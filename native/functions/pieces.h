@@ -97,4 +97,26 @@ static const float falling_rest_4[] __attribute__((aligned(64), unused)) = {
     0x1.5efc74p-15f, 0x1.6da092p-19f, -0x1.698d3cp-16f, -0x1.6eb702p-15f, -0x1.ee7eacp-15f, -0x1.16fa54p-14f, -0x1.2f8238p-14f, -0x1.3b295ep-14f,
 };
 
+/* 32/ln(2); ln(2)/32; floats b at about 2^(j/32): the bits of b less j << 18, and log(b) - j ln(2)/32 and
+ * 0x1p-36 more */
+#define PIECES_PER_UNIT 0x1.715476p+5f
+#define LN2_PIECE_HIGH 0x1.62e43p-6f
+#define LN2_PIECE_LOW -0x1.05c61p-34f
+static const uint32_t piece_bits[] __attribute__((aligned(64), unused)) = {
+    0x3F800000U, 0x3F7ECD87U, 0x3F7DAAC3U, 0x3F7C980FU,
+    0x3F7B95C2U, 0x3F7AA43AU, 0x3F79C3D3U, 0x3F78F4F0U,
+    0x3F7837F0U, 0x3F778D3AU, 0x3F76F532U, 0x3F767043U,
+    0x3F75FED7U, 0x3F75A15BU, 0x3F75583FU, 0x3F7523F6U,
+    0x3F7504F3U, 0x3F74FBAFU, 0x3F7508A4U, 0x3F752C4DU,
+    0x3F75672AU, 0x3F75B9BEU, 0x3F76248CU, 0x3F76A81EU,
+    0x3F7744FDU, 0x3F77FBB8U, 0x3F78CCDFU, 0x3F79B907U,
+    0x3F7AC0C7U, 0x3F7BE4BAU, 0x3F7D257DU, 0x3F7E83B3U,
+};
+static const float piece_off[] __attribute__((aligned(64), unused)) = {
+    0x1p-36f, 0x1.949416p-25f, -0x1.8d76d4p-25f, 0x1.ddc2fep-25f, 0x1.9c8c22p-27f, 0x1.a31bb4p-25f, -0x1.962902p-25f, 0x1.2b2dbcp-25f,
+    -0x1.123002p-25f, 0x1.ce28cep-26f, -0x1.36ebe4p-25f, -0x1.2f6de2p-30f, 0x1.0a5552p-25f, 0x1.c581b6p-26f, 0x1.0158acp-27f, 0x1.6cd284p-25f,
+    -0x1.25c55cp-26f, -0x1.8aebb8p-26f, 0x1.05eb44p-25f, 0x1.1c6142p-26f, -0x1.66a1cap-28f, 0x1.34ae56p-25f, -0x1.a2b5e4p-28f, 0x1.0b9ec8p-25f,
+    0x1.fa4306p-27f, 0x1.e50886p-26f, 0x1.6a61b4p-28f, 0x1.b6151ep-28f, 0x1.a6217cp-28f, 0x1.abb132p-26f, -0x1.60428ep-28f, 0x1.2b55f8p-27f,
+};
+
 #endif

@@ -42,20 +42,18 @@ def tree(
     `center`: one value for each result, contiguous.
     """
     size = x.shape
-    shape = [each for dim, each in enumerate(size) if dim not in dims]
-    if not library.computes(x):
-        kept = [dim for dim in range(x.ndim) if dim not in dims]
-        rows = x.permute([*kept, *dims]).reshape(math.prod(shape), math.prod(size[dim] for dim in dims))
-        centers = None if center is None else center.reshape(-1)
-        found: torch.Tensor = by_reference(lambda *given: reference.reduced(term, *given), rows, centers)
-        return _divided(found.reshape(shape), by)
-    out = x.new_empty(shape)
+    here, first = not library.elsewhere(x), x.ndim - len(dims)
+    if here and not library.available():
+        return _by_reference(term, x, dims, center, by)
     where = 0 if center is None else center.data_ptr()
-    if not library.elsewhere(x) and (not dims or dims[0] == len(shape)) and x.is_contiguous():
-        count, n = (math.prod(shape), math.prod(size[len(shape) :])) if shape else (1, x.numel())
+    if here and (not dims or dims[0] == first) and x.is_contiguous():
+        shape = list(size)[:first]  # of a torch.Size it takes a third longer
+        out = x.new_empty(shape)
+        count, n = (math.prod(shape), math.prod(size[first:])) if shape else (1, x.numel())
         done = _row_sums[x.dtype].on(x)(_TERMS[term], x.data_ptr(), where, out.data_ptr(), count, n, by)
         by = 1
     else:
+        out = x.new_empty([each for dim, each in enumerate(size) if dim not in dims])
         layout, mask = array("q", (*size, *x.stride())), 0
         at = layout.buffer_info()[0]
         for dim in dims:
@@ -65,6 +63,17 @@ def tree(
     if not done:
         raise MemoryError(f"no memory for the block sums of {x.numel()} values")
     return out if by == 1 else _divided(out, by)
+
+
+def _by_reference(
+    term: str, x: torch.Tensor, dims: list[int], center: torch.Tensor | None, by: float
+) -> torch.Tensor:
+    kept = [dim for dim in range(x.ndim) if dim not in dims]
+    shape = [x.shape[dim] for dim in kept]
+    rows = x.permute([*kept, *dims]).reshape(math.prod(shape), math.prod(x.shape[dim] for dim in dims))
+    centers = None if center is None else center.reshape(-1)
+    found: torch.Tensor = by_reference(lambda *given: reference.reduced(term, *given), rows, centers)
+    return _divided(found.reshape(shape), by)
 
 
 def _start(operator: str, x: torch.Tensor, dims: Dims) -> tuple[torch.Tensor, list[int]]:
