@@ -56,8 +56,8 @@ typedef struct {
     float (*block_prod32)(const float *x, int64_t n);
     double (*block_prod64)(const double *x, int64_t n);
     /* block_sum of `count` spans of n values, one beginning `stride` values behind the other. */
-    void (*span_sums32)(const float *x, int64_t stride, int64_t n, int64_t count, float *out);
-    void (*span_sums64)(const double *x, int64_t stride, int64_t n, int64_t count, double *out);
+    void (*span_sums32)(const float *x, int64_t stride, int64_t n, int64_t count, int alone, float *out);
+    void (*span_sums64)(const double *x, int64_t stride, int64_t n, int64_t count, int alone, double *out);
     /* The terms of a sum (sums.h); out may be x. */
     void (*terms32)(int term, const float *x, float center, float *out, int64_t n);
     void (*terms64)(int term, const double *x, double center, double *out, int64_t n);
