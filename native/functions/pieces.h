@@ -97,8 +97,8 @@ static const float falling_rest_4[] __attribute__((aligned(64), unused)) = {
     0x1.5efc74p-15f, 0x1.6da092p-19f, -0x1.698d3cp-16f, -0x1.6eb702p-15f, -0x1.ee7eacp-15f, -0x1.16fa54p-14f, -0x1.2f8238p-14f, -0x1.3b295ep-14f,
 };
 
-/* 32/ln(2); ln(2)/32; floats b at about 2^(j/32): the bits of b less j << 18, and log(b) - j ln(2)/32 and
- * 0x1p-36 more */
+/* 32/ln(2); ln(2)/32; floats b at about 2^(j/32): the bits of b less j << 18, and
+ * log(b) - j ln(2)/32 and 0x1p-36 more */
 #define PIECES_PER_UNIT 0x1.715476p+5f
 #define LN2_PIECE_HIGH 0x1.62e43p-6f
 #define LN2_PIECE_LOW -0x1.05c61p-34f
