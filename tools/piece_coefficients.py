@@ -146,7 +146,8 @@ def powers() -> str:
     return "".join(
         [
             "\n/* 32/ln(2); ln(2)/32; floats b at about 2^(j/32): the bits of b less j << 18, and\n",
-            f" * log(b) - j ln(2)/32 and {text(POWER_MORE)[:-1]} more */\n#define PIECES_PER_UNIT {text(single(1 / step))}\n",
+            f" * log(b) - j ln(2)/32 and {text(POWER_MORE)[:-1]} more */\n",
+            f"#define PIECES_PER_UNIT {text(single(1 / step))}\n",
             constant("LN2_PIECE", step),
             words("piece_bits", [bits(base) - (j << 18) for j, base in enumerate(bases)]),
             array("piece_off", [off[k : k + 8] for k in range(0, PIECES, 8)]),
