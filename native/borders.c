@@ -9,11 +9,7 @@
 #include "portable.h"
 #include "scratch.h"
 
-enum {
-    MOST_CLASSES = 16,
-    FEW_ROWS = 64,    /* for which columns that lie in vectors are not packed: other columns would be */
-    WORTHWHILE = 16   /* one part of this many of the products */
-};
+enum { MOST_CLASSES = 16, WORTHWHILE = 16 /* one part of this many of the products */ };
 
 /* Outputs that meet the same taps. An output that misses some of one dimension is taken to meet all of the later ones. */
 typedef struct {
@@ -154,7 +150,7 @@ int samerun_leave_out_borders(const samerun_shape *s, int turned, int is_double,
     const int64_t weights = s->outputs * (s->inputs / s->groups) * taps, threads = samerun_get_threads();
     const int64_t groups = threads < s->images ? threads : s->images;
     if (turned && samerun_volume(s->stride) != 1) return 0; /* between the values are zeros */
-    if (taps < 2 || taps > 64 || it->m <= FEW_ROWS || it->n == 0 || it->k == 0) return 0;
+    if (taps < 2 || taps > 64 || it->m <= SAMERUN_FEW_ROWS || it->n == 0 || it->k == 0) return 0;
     if (part_met(s, turned, size) > 1 - 1. / WORTHWHILE) return 0;
     classes_t classes = {.number = malloc((size_t)pixels * sizeof *classes.number)};
     int64_t *order = malloc((size_t)it->n * sizeof *order);
@@ -181,30 +177,16 @@ typedef struct {
     int negative_zero;
 } put_t;
 
-/* Results j to j + run to their places, plus bias. */
-#define PUT(type, bits, sign)                                                             \
-    do {                                                                                  \
-        const type *from = (const type *)borders->found + channel * borders->columns + j; \
-        type *to = (type *)it->to + channel * it->pixels + borders->to.offset[j];         \
-        const type plus = borders->bias ? ((const type *)borders->bias)[channel] : 0;     \
-        for (int64_t q = 0; q < run; q++) {                                               \
-            odd |= bits(from[q]) == sign;                                                 \
-            to[q] = borders->bias ? from[q] + plus : from[q];                             \
-        }                                                                                 \
-    } while (0)
-
 static void put_channels(void *given, int64_t first, int64_t last) {
     put_t *it = given;
     const samerun_borders *borders = it->borders;
     int any = 0;
     for (int64_t channel = first; channel < last; channel++)
         for (int64_t j = 0, run; j < borders->columns; j += run) {
-            int odd = 0;
             run = borders->to.run[j];
-            if (borders->real == 8)
-                PUT(double, bits64, 0x8000000000000000U);
-            else
-                PUT(float, bits32, 0x80000000U);
+            const char *from = borders->found + (size_t)(channel * borders->columns + j) * borders->real;
+            char *to = it->to + (size_t)(channel * it->pixels + borders->to.offset[j]) * borders->real;
+            const int odd = samerun_put_line(from, to, run, 1, borders->bias, channel, borders->real);
             any |= odd && borders->met[j] != it->all;
         }
     if (any) __atomic_store_n(&it->negative_zero, 1, __ATOMIC_RELAXED);

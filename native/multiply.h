@@ -4,6 +4,8 @@
 
 #include "product.h"
 
+enum { SAMERUN_FEW_ROWS = 64 }; /* for which columns are not packed that lie in vectors */
+
 typedef struct {
     int64_t batches, m, n, k;
     const void *a, *b;

@@ -114,19 +114,6 @@ static int tables_of_result(const phase_t *phase, samerun_multiplication *it, co
            samerun_steps(&it->c_batch, s->groups, in * it->n);
 }
 
-/* A line of results to its places. */
-#define PLACE(type, bits, sign)                                                                                \
-    do {                                                                                                       \
-        const type *from = (const type *)line;                                                                 \
-        type *to = (type *)phase->to + place;                                                                  \
-        const type plus = phase->bias ? ((const type *)phase->bias)[channel] : 0;                              \
-        for (int64_t w = 0; w < n; w++) {                                                                      \
-            const type value = from ? from[w] : 0;                                                             \
-            odd |= bits(value) == sign;                                                                        \
-            to[w * step] = phase->bias ? value + plus : value;                                                 \
-        }                                                                                                      \
-    } while (0)
-
 static void some_channels(void *given, int64_t first, int64_t last) {
     phase_t *phase = given;
     const samerun_shape *s = phase->s;
@@ -140,10 +127,8 @@ static void some_channels(void *given, int64_t first, int64_t last) {
             for (int64_t h = 0; h < phase->count[1]; h++) {
                 const int64_t z = phase->first[0] + d * s->stride[0], y = phase->first[1] + h * s->stride[1];
                 const int64_t place = ((i * s->in[0] + z) * s->in[1] + y) * s->in[2] + phase->first[2];
-                if (phase->real == 8)
-                    PLACE(double, bits64, 0x8000000000000000U);
-                else
-                    PLACE(float, bits32, 0x80000000U);
+                odd |= samerun_put_line(line, phase->to + (size_t)place * phase->real, n, step, phase->bias, channel,
+                                        phase->real);
                 if (line) line += (size_t)n * phase->real;
             }
     }

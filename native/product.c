@@ -18,7 +18,6 @@ enum {
     COLUMNS_AT_ONCE = 1008,  /* packed columns; a multiple of every tile's width */
     RESIDENT = 448 << 10,    /* bytes of packed rows, all k, up to which columns are packed once and dropped */
     SMALL = 1 << 20,         /* products of numbers that are not worth waking a thread for */
-    FEW_ROWS = 64,           /* for which columns are not packed that lie in vectors */
     TURNING = 16, MOVING = 6 /* products in the time in which one number is packed: alone, or with its neighbours */
 };
 
@@ -148,7 +147,7 @@ static void with_resident_rows(const job_t *job, int64_t batch, int64_t row, int
             kernels->pack_rows(block + (size_t)((i - row) * depth) * job->real, a, &it->a_rows, i,
                                least(kernels->rows, row_end - i), &it->a_k, k, depth, it->a_slack);
     }
-    const int few = row_end - row <= FEW_ROWS;
+    const int few = row_end - row <= SAMERUN_FEW_ROWS;
     for (int64_t j = column, columns; j < column_end; j += columns) {
         columns = samerun_panel_columns(job, j, column_end);
         int64_t at[SAMERUN_VECTORS], next[SAMERUN_VECTORS];

@@ -29,10 +29,8 @@ static int64_t choose(const job_t *job, uint64_t met, int64_t k, int64_t depth, 
         count += (int64_t)(met >> tap & 1);
         if (++tap == it->taps) tap = 0;
     }
-    for (int64_t q = count - 1; q >= 0; q--) {
-        const int next = q + 1 < count && panel->some_offsets[q + 1] == panel->some_offsets[q] + 1;
-        panel->some_runs[q] = next ? panel->some_runs[q + 1] + 1 : 1;
-    }
+    samerun_axis some = {panel->some_offsets, panel->some_runs, count};
+    samerun_axis_runs(&some);
     return count;
 }
 
