@@ -29,15 +29,24 @@ static struct {
     int working; /* workers inside this job */
     work_t *work;
     void *job;
-    int64_t n, piece, next;
+    int shares;
+    int64_t piece;
 } pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
-          PTHREAD_COND_INITIALIZER, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+          PTHREAD_COND_INITIALIZER, 1, 0, 0, 0, 0, 0, 0, 0, 0};
+
+/* What is left of a job, a share for each thread, in order: that of one operator is, as a rule, the part of its tensors
+ * that the thread's caches still hold of the operator before. Who is done with its own helps with the others'. */
+static struct {
+    _Alignas(64) int64_t next;
+    int64_t end;
+} shares[MOST];
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* GOMP_parallel of the OpenMP library that the program computes with. Its threads wait for the next operator without
  * sleeping, for a while: threads of our own would share the cores with them. */
 static samerun_team *lent;
+static samerun_number *number_in_team;
 
 /* Rounding to nearest, subnormals kept: a program may have set its thread otherwise. */
 #if defined(__x86_64__)
@@ -63,20 +72,23 @@ static mode_t_ plain_mode(void) { return 0; }
 static void restore_mode(mode_t_ old) { (void)old; }
 #endif
 
-static void take_pieces(void) {
+static void take_pieces(int thread) {
     mode_t_ old = plain_mode();
-    for (;;) {
-        int64_t from = __atomic_fetch_add(&pool.next, pool.piece, __ATOMIC_RELAXED);
-        if (from >= pool.n) break;
-        int64_t to = pool.n - from > pool.piece ? from + pool.piece : pool.n;
-        pool.work(pool.job, from, to);
+    for (int i = 0; i < pool.shares; i++) {
+        const int share = (thread + i) % pool.shares;
+        const int64_t end = shares[share].end;
+        for (;;) {
+            int64_t from = __atomic_fetch_add(&shares[share].next, pool.piece, __ATOMIC_RELAXED);
+            if (from >= end) break;
+            pool.work(pool.job, from, end - from > pool.piece ? from + pool.piece : end);
+        }
     }
     restore_mode(old);
 }
 
 static void in_team(void *unused) {
     (void)unused;
-    take_pieces();
+    take_pieces(number_in_team());
 }
 
 /* Every other thread would be given a team of its own. */
@@ -90,8 +102,8 @@ static int in_main_thread(void) {
 #endif
 }
 
-static void *worker(void *unused) {
-    (void)unused;
+static void *worker(void *number) {
+    const int thread = (int)(intptr_t)number;
     uint64_t seen = 0;
     for (;;) {
         /* The next operator often follows soon: look for it a moment before going to sleep. */
@@ -103,7 +115,7 @@ static void *worker(void *unused) {
         if (mine) pool.wanted--, pool.working++;
         pthread_mutex_unlock(&pool.lock);
         if (!mine) continue;
-        take_pieces();
+        take_pieces(thread);
         pthread_mutex_lock(&pool.lock);
         if (--pool.working == 0) pthread_cond_signal(&pool.done);
         pthread_mutex_unlock(&pool.lock);
@@ -132,7 +144,8 @@ static void start_workers(int wanted) {
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     while (pool.workers < wanted) {
         pthread_t id;
-        if (pthread_create(&id, &attributes, worker, 0)) break; /* fewer threads, the same bits */
+        if (pthread_create(&id, &attributes, worker, (void *)(intptr_t)(pool.workers + 1)))
+            break; /* fewer threads, the same bits */
         pool.workers++;
     }
     pthread_attr_destroy(&attributes);
@@ -151,7 +164,7 @@ static void by_workers(int wanted) {
     __atomic_store_n(&pool.turn, pool.turn + 1, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&pool.wake);
     pthread_mutex_unlock(&pool.lock);
-    take_pieces();
+    take_pieces(0);
     pthread_mutex_lock(&pool.lock);
     pool.wanted = 0; /* whoever wakes up only now finds nothing left */
     pthread_mutex_unlock(&pool.lock);
@@ -172,9 +185,9 @@ void samerun_parallel(int64_t n, int64_t grain, work_t *work, void *job) {
     }
     pthread_once(&once, prepare);
     /* No worker reads these before it is wanted, and none is now. */
-    int64_t piece = n / ((int64_t)threads * PIECES_PER_THREAD);
-    pool.work = work, pool.job = job, pool.n = n, pool.piece = piece > grain ? piece : grain;
-    pool.next = 0;
+    const int64_t pieces = (int64_t)threads * PIECES_PER_THREAD, piece = (n + pieces - 1) / pieces;
+    pool.work = work, pool.job = job, pool.shares = threads, pool.piece = piece > grain ? piece : grain;
+    for (int i = 0; i < threads; i++) shares[i].next = n * i / threads, shares[i].end = n * (i + 1) / threads;
     if (lent != 0 && in_main_thread()) {
         /* The whole team, as torch's operators do: another size would end threads and start them again. */
         lent(in_team, 0, (unsigned)pool.threads, 0);
@@ -184,9 +197,9 @@ void samerun_parallel(int64_t n, int64_t grain, work_t *work, void *job) {
     pthread_mutex_unlock(&pool.busy);
 }
 
-void samerun_borrow(samerun_team *team) {
+void samerun_borrow(samerun_team *team, samerun_number *number) {
     pthread_once(&once, prepare);
-    lent = team;
+    lent = team && number ? team : 0, number_in_team = number;
 }
 
 void samerun_set_threads(int threads) {

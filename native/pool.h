@@ -11,9 +11,10 @@
 void samerun_parallel(int64_t n, int64_t grain, void (*work)(void *job, int64_t from, int64_t to), void *job);
 
 /* Run the jobs of the main thread on the threads of this GOMP_parallel instead, until the process forks; NULL: no more.
- * The child has its own pool. Call it while no job runs. */
+ * omp_get_thread_num numbers them. The child has its own pool. Call it while no job runs. */
 typedef void samerun_team(void (*work)(void *), void *job, unsigned threads, unsigned flags);
-void samerun_borrow(samerun_team *team);
+typedef int samerun_number(void);
+void samerun_borrow(samerun_team *team, samerun_number *number_in_team);
 
 /* How many threads share a job, the caller's included. At least 1, at most 256; others are moved in between. */
 void samerun_set_threads(int threads);

@@ -127,7 +127,7 @@ def follow_torch() -> None:
         _library.samerun_set_threads(threads)
         _threads = threads
     if not _lent and torch is not None and openmp.may_borrow():
-        _library.samerun_borrow(openmp.parallel())
+        _library.samerun_borrow(openmp.parallel(), openmp.number_of_thread())
         _lent = True
 
 
@@ -138,7 +138,7 @@ def load() -> Any:
         if library is None or not library.samerun_ready():
             return None
         library.samerun_level_name.restype = ctypes.c_char_p
-        library.samerun_borrow.argtypes = [ctypes.c_void_p]
+        library.samerun_borrow.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         return library
     except AttributeError:  # built by another version
         return None

@@ -102,8 +102,30 @@ def _divided(result: torch.Tensor, by: float) -> torch.Tensor:
     return result / torch.full_like(result, by)  # there a number's reciprocal would be multiplied
 
 
+def _of_rows(x: torch.Tensor, dims: Dims, mean: bool) -> torch.Tensor | None:
+    """The sums or means of rows that lie side by side, or of all of x, in few steps; None for others.
+
+    `tree` gives the same. What its steps in Python take is a tenth of what 4 million values do.
+    """
+    if x.dtype not in _row_sums or not x.is_cpu or not x.is_contiguous() or not library.available():
+        return None
+    if dims is None:
+        out, rows, n = x.new_empty(()), 1, x.numel()
+    elif dims == x.ndim - 1 and x.ndim:
+        shape = x.shape
+        out, n = x.new_empty(shape[:-1]), shape[-1]
+        rows = out.numel()
+    else:
+        return None
+    if not _row_sums[x.dtype].on(x)(0, x.data_ptr(), 0, out.data_ptr(), rows, n, n if mean else 1):
+        raise MemoryError(f"no memory for the block sums of {x.numel()} values")
+    return out
+
+
 def sum(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
     """The sum over `dims`. Nothing sums to +0.0."""
+    if not keepdim and (out := _of_rows(x, dims, mean=False)) is not None:
+        return out
     wide, over = _start("sum", x, dims)
     return _finish(tree("x", wide, over), x, over, keepdim)
 
@@ -116,6 +138,8 @@ def prod(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Ten
 
 def mean(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
     """sum / n. The mean of nothing is NaN."""
+    if not keepdim and (out := _of_rows(x, dims, mean=True)) is not None:
+        return out
     wide, over = _start("mean", x, dims)
     return _finish(tree("x", wide, over, by=_count(x, over)), x, over, keepdim)
 
