@@ -26,6 +26,11 @@ static inline void copy_few(char *to, const char *from, size_t bytes) {
         memcpy(to, from, bytes);
 }
 
+static inline void zero_few(char *from, char *to) {
+    if (to - from > 32) memset(from, 0, (size_t)(to - from));
+    else for (; from < to; from += 4) memset(from, 0, 4);
+}
+
 /* Values first to last of a line, one by one. */
 static void spread_line(const spread_t *it, char *row, const char *line, int64_t first, int64_t last) {
     const int64_t step = it->step[2];
@@ -50,7 +55,9 @@ static void spread_channels(void *job, int64_t from, int64_t to) {
     for (int64_t channel = from; channel < to; channel++) {
         char *image = it->to + (size_t)(channel * samerun_volume(it->size)) * real;
         const char *source = it->from + (size_t)(channel * samerun_volume(it->in)) * real;
-        memset(image, 0, (size_t)samerun_volume(it->size) * real);
+        const int side_by_side = it->step[2] == 1 && it->apart == 1;
+        char *const end = image + (size_t)samerun_volume(it->size) * real, *zeros = side_by_side ? image : end;
+        if (!side_by_side) memset(image, 0, (size_t)samerun_volume(it->size) * real);
         for (int64_t d = 0; d < it->in[0]; d++) {
             int64_t z = it->left[0] + d * it->step[0];
             if (z < 0 || z >= it->size[0]) continue;
@@ -59,12 +66,16 @@ static void spread_channels(void *job, int64_t from, int64_t to) {
                 if (y < 0 || y >= it->size[1]) continue;
                 const char *line = source + (size_t)((d * it->in[1] + h) * it->in[2]) * real;
                 char *row = image + (size_t)((z * it->size[1] + y) * it->size[2]) * real;
-                if (it->step[2] == 1 && it->apart == 1)
-                    copy_few(row + (size_t)(x + first) * real, line + (size_t)first * real, (size_t)(last - first) * real);
-                else
+                if (side_by_side) {
+                    char *to = row + (size_t)(x + first) * real;
+                    zero_few(zeros, to);
+                    copy_few(to, line + (size_t)first * real, (size_t)(last - first) * real);
+                    zeros = to + (size_t)(last - first) * real;
+                } else
                     spread_line(it, row, line, first, last);
             }
         }
+        zero_few(zeros, end);
     }
 }
 
