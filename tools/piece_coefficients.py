@@ -1,6 +1,7 @@
-"""Write native/functions/pieces.h: erf(a) / 2 and 1 / (1 + e^a) by 32 polynomials each, for AVX-512.
+"""Write native/functions/pieces.h, erf(a) / 2 and 1 / (1 + e^a) by 32 polynomials each, for AVX-512, and few_pieces.h,
+erf(a) / 2 by 513 and 1 / (1 + e^a) by 8 polynomials, for AVX2.
 
-`python tools/piece_coefficients.py` writes the file; `--check` only looks. Needs mpmath, which torch brings along.
+`python tools/piece_coefficients.py` writes the files; `--check` only looks. Needs mpmath, which torch brings along.
 
 A polynomial's centre lies where the function's value and slope are nearly floats (S. Gal, Computing elementary
 functions: a new approach for achieving high accuracy and good performance; 1986), so that these need no low parts.
@@ -19,15 +20,13 @@ from coefficients import BITS, write
 from mpmath import mp, mpf  # type: ignore[import-untyped]
 from single_coefficients import array, bits, constant, fitted, single, text, words
 
-PAGE = Path(__file__).resolve().parents[1] / "native" / "functions" / "pieces.h"
-PIECES = 32
-POWER_MORE = 2.0**-36
-TRIES = 1 << 19  # centres in a window
+FOLDER = Path(__file__).resolve().parents[1] / "native" / "functions"
+POWERS, POWER_MORE = 32, 2.0**-36
 
-HEAD = """/* Written by tools/piece_coefficients.py: change that. Numbers for 32 pieces each, the j-th about j/8:
+HEAD = """/* Written by tools/piece_coefficients.py: change that. {pieces} pieces each, the j-th about {about}:
  * f(centre + d) is value + d (slope + d (rest_1 + d (rest_2 + ...))). */
-#ifndef SAMERUN_PIECES_H
-#define SAMERUN_PIECES_H
+#ifndef SAMERUN_{name}_H
+#define SAMERUN_{name}_H
 """
 
 
@@ -41,10 +40,19 @@ class Kind(NamedTuple):
     slope: Callable[[torch.Tensor], torch.Tensor]
     more: float  # than `value`, which is a multiple of the next, if that is not 0
     multiple: float
-    rounded: float  # away, of the terms behind the slope, at the end of a piece about its centre
+    lost: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # by centres and how far from them d goes
     terms: int
     first: float  # the centre of piece 0 and its value are multiples of it
     ends: bool  # the last piece is NaN
+    pieces: int
+    step: float  # from one piece to the next
+    tries: int  # centres in a window
+    window: Callable[[float], float]  # how far to both sides of a place to look
+    bend: Callable[[torch.Tensor], torch.Tensor] | None = None  # rest_1, if it too is to be nearly a float
+
+    @property
+    def reach(self) -> float:
+        return self.step / 2
 
 
 ERF = Kind(
@@ -55,10 +63,14 @@ ERF = Kind(
     lambda a: torch.exp(-a * a) / math.sqrt(math.pi),
     1.2 * 2.0**-36,
     0,
-    0.4 * 2.0**-36,
+    lambda c, far: 0.4 * 2.0**-28 * far**2,
     5,
     2.0**-28,  # the last bit of a at the end of it: then a - centre and value - result lose nothing
     False,
+    32,
+    1 / 8,
+    1 << 19,
+    lambda about: 1 / 16,
 )
 FALLING = Kind(
     "falling",
@@ -68,10 +80,45 @@ FALLING = Kind(
     lambda a: -1 / ((1 + torch.exp(a)) * (1 + torch.exp(-a))),
     0,
     2.0**-24,  # then 1 - value is a float too
-    1.2 * 2.0**-36,
+    lambda c, far: 1.2 * 2.0**-28 * far**2,
     4,
     0,
     True,
+    32,
+    1 / 8,
+    1 << 19,
+    lambda about: 1 / 16,
+)
+
+
+def fourth(c: torch.Tensor) -> torch.Tensor:
+    """What d^4 is multiplied with in the series of erf(c + d) / 2."""
+    return ERF.slope(c) * (c / 2 - c**3 / 3)
+
+
+def lost_by_row(c: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
+    """By leaving out d^4, and rounding what d^2 is multiplied with."""
+    return fourth(c).abs() * far**4 + ERF.slope(c) * far**2 * c * 2.0**-24
+
+
+ERF_ROW = ERF._replace(
+    quick=lambda a: ERF.quick(a) + fourth(a) * 2.0**-33,  # half of what leaving out d^4 loses at 1/256
+    more=2.8 * 2.0**-36,
+    lost=lost_by_row,
+    first=2.0**-32,
+    pieces=513,
+    step=1 / 128,
+    tries=1 << 15,
+    window=lambda about: min(1 / 16, about / 4),  # a nearer one is lost where value - result rounds
+)
+FEW_FALLING = FALLING._replace(
+    lost=lambda c, far: 2.0**-35 * (far * 15 / 4) ** 3,
+    terms=6,
+    pieces=8,
+    step=8 / 15,
+    tries=1 << 21,
+    window=lambda about: 1 / 4,
+    bend=lambda a: torch.tanh(a / 2) / (8 * torch.cosh(a / 2) ** 2),
 )
 
 
@@ -83,16 +130,21 @@ def base(kind: Kind, value: torch.Tensor, multiple: float) -> torch.Tensor:
 def off(kind: Kind, c: torch.Tensor, multiple: float) -> torch.Tensor:
     """How far value and slope are from floats."""
     value, slope = kind.quick(c), kind.slope(c)
-    return (value - kind.more - base(kind, value, multiple)).abs() + (slope - slope.float().double()).abs() / 16
+    lost = (value - kind.more - base(kind, value, multiple)).abs() + away(slope) * kind.reach
+    return lost if kind.bend is None else lost + away(kind.bend(c)) * kind.reach**2
+
+
+def away(value: torch.Tensor) -> torch.Tensor:
+    return (value - value.float().double()).abs()
 
 
 def centre(kind: Kind, about: float) -> float:
     """A float near `about` where value and slope are nearly floats; away from it more is lost by rounding."""
-    best, least, width = about, math.inf, 1 / 16
+    best, least, width = about, math.inf, kind.window(about)
     for _ in range(5):
-        steps = 1 - 2 * torch.arange(TRIES, dtype=torch.float64) / TRIES
+        steps = 1 - 2 * torch.arange(kind.tries, dtype=torch.float64) / kind.tries
         c = (about + width * steps).float().double()
-        lost = off(kind, c, kind.multiple) + kind.rounded * (1 + 16 * (c - about).abs()) ** 2
+        lost = off(kind, c, kind.multiple) + kind.lost(c, kind.reach + (c - about).abs())
         if lost.min().item() < least:
             best, least = c[lost.argmin()].item(), lost.min().item()
         width /= 2
@@ -101,29 +153,33 @@ def centre(kind: Kind, about: float) -> float:
 
 def first_centre(kind: Kind) -> float:
     """So near 0 that what value - result loses where that is less than half of value does not matter."""
-    c = torch.arange(1 << 13, 1 << 17, dtype=torch.float64) * kind.first
+    if not kind.first:
+        return 0.0
+    c = torch.arange(round(2.0**-15 / kind.first), round(2.0**-11 / kind.first), dtype=torch.float64) * kind.first
     return c[off(kind, c, kind.first).argmin()].item()
 
 
 def rows(kind: Kind) -> tuple[list[list[float]], Any]:
-    """Piece j is for (j - 1/2) / 8 to (j + 1/2) / 8: its centre, value, slope and the other coefficients.
+    """Piece j is for (j - 1/2) steps to (j + 1/2) steps: its centre, value, slope and the other coefficients.
 
     Also the greatest error of all that these are not exactly.
     """
     found, worst = [], mpf(0)
-    for j in range(PIECES):
-        c, multiple = (centre(kind, j / 8), kind.multiple) if j else (first_centre(kind), kind.first or kind.multiple)
+    for j in range(kind.pieces):
+        c = centre(kind, j * kind.step) if j else first_centre(kind)
+        multiple = kind.multiple if j else kind.first or kind.multiple
         value, slope = mp.taylor(kind.exact, mpf(c), 1)
         start, rise = base(kind, torch.tensor(float(value), dtype=torch.float64), multiple).item(), single(slope)
 
         def rest(d: Any, c: float = c, value: Any = value, slope: Any = slope) -> Any:
             return (kind.exact(mpf(c) + d) - value - slope * d) / d**2
 
-        tail, off = fitted(rest, max(mpf(j - 0.5) / 8, 0) - c, mpf(j + 0.5) / 8 - c, kind.terms, lambda d: d**2)
-        if kind.ends and j == PIECES - 1:
+        ends = max(mpf(j - 0.5) * kind.step, 0) - c, mpf(j + 0.5) * kind.step - c
+        tail, off = fitted(rest, *ends, kind.terms, lambda d: d**2)
+        if kind.ends and j == kind.pieces - 1:
             found.append([c, math.nan, rise, *tail])
             continue
-        worst = max(worst, off + abs(value - kind.more - start) + abs(slope - rise) / 10)
+        worst = max(worst, off + abs(value - kind.more - start) + abs(slope - rise) * 1.6 * kind.reach)
         found.append([c, start, rise, *tail])
     return found, worst
 
@@ -134,14 +190,34 @@ def arrays(kind: Kind) -> str:
     out = f"\n/* {kind.what}{more}; to 2^{int(mp.ceil(mp.log(worst, 2)))} */\n"
     parts = ["centre", "value", "slope", *(f"rest_{i + 1}" for i in range(kind.terms))]
     for part, column in zip(parts, zip(*numbers, strict=True), strict=True):
-        out += array(f"{kind.name}_{part}", [list(column[k : k + 8]) for k in range(0, PIECES, 8)])
+        out += array(f"{kind.name}_{part}", [list(column[k : k + 8]) for k in range(0, kind.pieces, 8)])
     return out
+
+
+def erf_row(j: int) -> list[float]:
+    """c, value, slope and (2 c^2 - 1) / 3. The value is 1/2 where erf is rounded to 1, and NaN just before: no centre
+    will do there."""
+    kind, about = ERF_ROW, torch.tensor(j * ERF_ROW.step, dtype=torch.float64)
+    c, multiple = (centre(kind, about.item()), 0) if j else (first_centre(kind), kind.first)
+    at = torch.tensor(c, dtype=torch.float64)
+    lost = off(kind, at, multiple) + kind.lost(at, kind.reach + (at - about).abs())
+    if lost.item() > 1.4 * kind.more:
+        rounded = ERF.quick(about - kind.reach).item() > 0.5 - 2.0**-26
+        return [about.item(), 0.5 if rounded else math.nan, 0.0, 0.0]
+    slope, second = single(mp.diff(kind.exact, mpf(c))), single((2 * mpf(c) ** 2 - 1) / 3)
+    return [c, base(kind, kind.quick(at), multiple).item(), slope, second]
+
+
+def erf_rows() -> str:
+    what = f"{ERF_ROW.what}, which is about {text(ERF_ROW.more)[:-1]} more"
+    head = f"\n/* {what}: c about j / 128, value, slope, (2 c^2 - 1) / 3 */\n"
+    return head + array("half_erf_row", [erf_row(j) for j in range(ERF_ROW.pieces)])
 
 
 def powers() -> str:
     """A base is about 2^(j / 32); its bits, less j << 18, are added with those of the power of two."""
-    step = mp.log(2) / PIECES
-    bases = [single(mpf(2) ** (mpf(j) / PIECES)) for j in range(PIECES)]
+    step = mp.log(2) / POWERS
+    bases = [single(mpf(2) ** (mpf(j) / POWERS)) for j in range(POWERS)]
     off = [single(mp.log(mpf(base)) - j * step + POWER_MORE) for j, base in enumerate(bases)]
     return "".join(
         [
@@ -150,15 +226,24 @@ def powers() -> str:
             f"#define PIECES_PER_UNIT {text(single(1 / step))}\n",
             constant("LN2_PIECE", step),
             words("piece_bits", [bits(base) - (j << 18) for j, base in enumerate(bases)]),
-            array("piece_off", [off[k : k + 8] for k in range(0, PIECES, 8)]),
+            array("piece_off", [off[k : k + 8] for k in range(0, POWERS, 8)]),
         ]
     )
 
 
-def page() -> str:
+def page(name: str, kinds: list[Kind], more: str) -> str:
+    """A header of this name."""
+    pieces, step = kinds[0].pieces, kinds[0].step
+    head = HEAD.format(pieces=pieces, about=f"j / {round(1 / step, 6):g}", name=name)
+    return f"{head}{''.join(arrays(kind) for kind in kinds)}{more}\n#endif\n"
+
+
+def write_both() -> int:
     mp.prec = BITS
-    return f"{HEAD}{arrays(ERF)}{arrays(FALLING)}{powers()}\n#endif\n"
+    many = page("PIECES", [ERF, FALLING], powers())
+    few = page("FEW_PIECES", [FEW_FALLING], erf_rows())
+    return max(write(FOLDER / "pieces.h", many), write(FOLDER / "few_pieces.h", few))
 
 
 if __name__ == "__main__":
-    sys.exit(write(PAGE, page()))
+    sys.exit(write_both())

@@ -1,4 +1,4 @@
-/* Written by tools/piece_coefficients.py: change that. Numbers for 32 pieces each, the j-th about j/8:
+/* Written by tools/piece_coefficients.py: change that. 32 pieces each, the j-th about j / 8:
  * f(centre + d) is value + d (slope + d (rest_1 + d (rest_2 + ...))). */
 #ifndef SAMERUN_PIECES_H
 #define SAMERUN_PIECES_H
