@@ -10,9 +10,15 @@
 
 #include "convolution.h"
 #include "multiply.h"
+#include "pool.h"
 #include "scratch.h"
 
 enum { FORWARD, GRADIENT_OF_INPUT, GRADIENT_OF_WEIGHT };
+enum {
+    AT_ONCE = 512 << 10, /* bytes of images that stay in the second cache beside packed rows */
+    COLUMNS = 512,       /* that are enough for a product of their own */
+    MANY = 8             /* images for each thread */
+};
 
 /* outer * volume of `inner` entries: outer * outer_stride + each position of `inner` times its steps, in an image of
  * `size` whose lines are taken `apart` (samerun_place). */
@@ -87,15 +93,24 @@ static int gradient_of_weight(const samerun_shape *s, samerun_multiplication *it
            grid(&it->c_columns, in * taps, 1, one, one, one, 0);
 }
 
-/* 0; -1 without memory; 1 if the bits might not be those of the product with all taps, as `some` may be left out. */
-static int convolve(int what, int is_double, const samerun_shape *s, const void *image, const void *weight,
-                    const void *gradient, const void *bias, void *result, int some) {
+typedef struct {
+    int what, is_double, some; /* `some`: taps may be left out */
+    const samerun_shape *s;
+    const char *image, *weight, *by_inputs, *gradient, *bias; /* by_inputs: NULL, or the weight in that order */
+    char *result;
+    int64_t parts; /* of the images */
+    int answer;
+} convolution_t;
+
+/* Of `s->images` images. 0; -1 without memory; 1 if the bits might not be those of the product with all taps. */
+static int convolve(const convolution_t *job, const samerun_shape *s, const char *image, const char *gradient,
+                    char *result) {
+    const int what = job->what, is_double = job->is_double, turned = what == GRADIENT_OF_INPUT;
     const size_t real = is_double ? 8 : 4;
     int64_t size[3], start[3], left[3];
-    samerun_multiplication it = {.batches = s->groups, .c = result, .bias = bias};
+    samerun_multiplication it = {.batches = s->groups, .c = result, .bias = job->bias};
     samerun_borders borders = {0};
-    int own, made;
-    const int turned = what == GRADIENT_OF_INPUT;
+    int own;
     for (int i = 0; i < 3; i++) {
         int64_t reach = (s->taps[i] - 1) * s->dilation[i];
         /* Gradient of the input i: tap t of output o where o * stride == i + padding - t * dilation. */
@@ -112,21 +127,61 @@ static int convolve(int what, int is_double, const samerun_shape *s, const void 
     const void *wide = own ? copy : turned ? gradient : image;
     it.b = wide;
     it.b_slack = own;
-    const int reordered = turned && samerun_volume(s->taps) > 1; /* by a single tap packing goes as fast */
-    void *by_inputs = reordered ? samerun_weight_by_inputs(weight, s, real) : NULL;
-    it.a = reordered ? by_inputs : what == GRADIENT_OF_WEIGHT ? gradient : weight;
+    it.a = job->by_inputs ? job->by_inputs : what == GRADIENT_OF_WEIGHT ? gradient : job->weight;
     it.bias_batch = turned ? s->inputs / s->groups : s->outputs / s->groups;
     it.bias_row = 1;
-    made = what == FORWARD             ? forward(s, &it, size, apart)
-           : what == GRADIENT_OF_INPUT ? gradient_of_input(s, &it, size, start, reordered)
-                                       : gradient_of_weight(s, &it, size, apart);
-    made = made && (!reordered || by_inputs != NULL);
-    const int left_out = made && some ? samerun_leave_out_borders(s, turned, is_double, weight, &it, &borders) : 0;
+    const int made = what == FORWARD             ? forward(s, &it, size, apart)
+                     : what == GRADIENT_OF_INPUT ? gradient_of_input(s, &it, size, start, job->by_inputs != NULL)
+                                                 : gradient_of_weight(s, &it, size, apart);
+    const int some = made && job->some;
+    const int left_out = some ? samerun_leave_out_borders(s, turned, is_double, job->weight, &it, &borders) : 0;
     int answer = samerun_multiply_and_free(&it, is_double, made && left_out >= 0);
     if (left_out == 1 && !samerun_put_back(s, turned, result, &borders) && answer == 0) answer = 1;
-    if (by_inputs != NULL) samerun_scratch_done(SCRATCH_WEIGHT, by_inputs);
     if (own) samerun_scratch_done(SCRATCH_IMAGE, copy);
     return answer;
+}
+
+static void some_images(void *given, int64_t from, int64_t to) {
+    convolution_t *job = given;
+    const int64_t real = job->is_double ? 8 : 4, in = job->s->inputs * samerun_volume(job->s->in) * real;
+    const int64_t out = job->s->outputs * samerun_volume(job->s->out) * real;
+    for (int64_t part = from; part < to; part++) {
+        const int64_t first = job->s->images * part / job->parts, last = job->s->images * (part + 1) / job->parts;
+        const int turned = job->what == GRADIENT_OF_INPUT;
+        samerun_shape s = *job->s;
+        s.images = last - first;
+        const char *image = turned ? NULL : job->image + first * in, *gradient = turned ? job->gradient + first * out : NULL;
+        const int answer = convolve(job, &s, image, gradient, job->result + first * (turned ? in : out));
+        if (answer) __atomic_store_n(&job->answer, answer, __ATOMIC_RELAXED);
+    }
+}
+
+/* Into how many parts the images are cut, each of which one thread takes from start to end, so that what it has spread is
+ * still at hand when it is multiplied. 1 where the packed rows would be many beside that, columns few, or threads not be used
+ * evenly. */
+static int64_t parts_of(const convolution_t *job) {
+    const samerun_shape *s = job->s;
+    const int turned = job->what == GRADIENT_OF_INPUT;
+    const int64_t values = turned ? s->outputs * samerun_volume(s->out) : s->inputs * samerun_volume(s->in);
+    const int64_t bytes = values * (job->is_double ? 8 : 4);
+    const int64_t threads = samerun_get_threads(), parts = bytes * s->images / AT_ONCE / threads * threads + threads;
+    if (job->what == GRADIENT_OF_WEIGHT || samerun_volume(s->taps) == 1) return 1;
+    if ((turned ? s->inputs : s->outputs) / s->groups > SAMERUN_FEW_ROWS) return 1;
+    if (bytes > AT_ONCE || bytes * s->images <= AT_ONCE * threads) return 1;
+    if (s->images % threads != 0 && s->images < MANY * threads) return 1;
+    if (s->images * samerun_volume(turned ? s->in : s->out) < COLUMNS * parts) return 1;
+    return parts < s->images ? parts : s->images;
+}
+
+static int convolve_all(convolution_t *job) {
+    const int reordered = job->what == GRADIENT_OF_INPUT && samerun_volume(job->s->taps) > 1; /* one is packed as fast */
+    void *by_inputs = reordered ? samerun_weight_by_inputs(job->weight, job->s, job->is_double ? 8 : 4) : NULL;
+    if (reordered && !by_inputs) return -1;
+    job->by_inputs = by_inputs, job->answer = 0, job->parts = parts_of(job);
+    if (job->parts > 1) samerun_parallel(job->parts, 1, some_images, job);
+    else job->answer = convolve(job, job->s, job->image, job->gradient, job->result);
+    if (by_inputs) samerun_scratch_done(SCRATCH_WEIGHT, by_inputs);
+    return job->answer;
 }
 
 /* numbers: images, groups, input and output channels, then three each of input size, output size, taps, stride,
@@ -144,6 +199,8 @@ int samerun_convolution(int what, int is_double, const int64_t *numbers, const v
         const int answer = samerun_gradient_by_phases(&s, is_double, weight, gradient, bias, result);
         if (answer) return answer < 0 ? -1 : 0;
     }
-    const int answer = convolve(what, is_double, &s, image, weight, gradient, bias, result, what != GRADIENT_OF_WEIGHT);
-    return answer == 1 ? convolve(what, is_double, &s, image, weight, gradient, bias, result, 0) : answer;
+    convolution_t job = {what, is_double, what != GRADIENT_OF_WEIGHT, &s, image, weight, NULL, gradient, bias, result, 1, 0};
+    const int answer = convolve_all(&job);
+    job.some = 0;
+    return answer == 1 ? convolve_all(&job) : answer;
 }

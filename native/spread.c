@@ -5,7 +5,7 @@
 #include "pool.h"
 #include "scratch.h"
 
-enum { SLACK = 64 };
+enum { SLACK = 64, AHEAD = 2048 /* bytes that are asked for before they are copied */ };
 
 typedef struct {
     const char *from;
@@ -68,6 +68,7 @@ static void spread_channels(void *job, int64_t from, int64_t to) {
                 char *row = image + (size_t)((z * it->size[1] + y) * it->size[2]) * real;
                 if (side_by_side) {
                     char *to = row + (size_t)(x + first) * real;
+                    for (size_t i = 0; i < (size_t)it->in[2] * real; i += 64) __builtin_prefetch(line + AHEAD + i);
                     zero_few(zeros, to);
                     copy_few(to, line + (size_t)first * real, (size_t)(last - first) * real);
                     zeros = to + (size_t)(last - first) * real;

@@ -202,6 +202,23 @@ def test_convolutions_and_their_gradients(level: str, case: tuple[Any, ...]) -> 
     assert torch.allclose(found, theirs[1], atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_convolutions_of_many_images_are_those_of_each(threads: int, dtype: torch.dtype) -> None:
+    """More than a thread takes at once, in parts of unequal size; one image is one part."""
+    x, w = numbers(20, 16, 31, 33, dtype=dtype), numbers(5, 16, 3, 2, dtype=dtype, seed=1)
+    bias = numbers(5, dtype=dtype)
+    g, of_input = numbers(20, 20, 31, 34, dtype=dtype, seed=2), numbers(20, 16, 3, 2, dtype=dtype, seed=3)
+    setting = ((1, 1), (1, 1), (1, 1), 1)
+    forward = products.convolve(products.FORWARD, x, w, [20, 5, 31, 34], bias, *setting)
+    backward = products.convolve(products.INPUT, list(x.shape), of_input, g, None, *setting)
+    for i in range(len(x)):
+        image = slice(i, i + 1)
+        alone = products.convolve(products.FORWARD, x[image], w, [1, 5, 31, 34], bias, *setting)
+        assert same_bits(alone, forward[image])
+        alone = products.convolve(products.INPUT, [1, *x.shape[1:]], of_input, g[image], None, *setting)
+        assert same_bits(alone, backward[image])
+
+
 def test_convolutions_without_images_or_pixels(level: str) -> None:
     w, bias = numbers(4, 3, 3, 3), numbers(4)
     setting = ((1, 1), (1, 1), (1, 1), 1)
