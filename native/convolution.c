@@ -26,12 +26,14 @@ static int grid_apart(samerun_axis *axis, int64_t outer, int64_t outer_stride, c
                       const int64_t *step, const int64_t *size, int64_t start, int64_t apart) {
     if (!samerun_axis_new(axis, outer * samerun_volume(inner))) return 0;
     int64_t *to = axis->offset;
+    const int64_t *const line = to; /* the first one, whose places are found by divisions */
+    for (int64_t w = 0; axis->size && w < inner[2]; w++) to[w] = start + samerun_place(w * step[2], size[2], apart);
     for (int64_t o = 0; o < outer; o++)
         for (int64_t d = 0; d < inner[0]; d++)
-            for (int64_t h = 0; h < inner[1]; h++)
-                for (int64_t w = 0; w < inner[2]; w++)
-                    *to++ = start + o * outer_stride + ((d * step[0]) * size[1] + h * step[1]) * size[2] +
-                            samerun_place(w * step[2], size[2], apart);
+            for (int64_t h = 0; h < inner[1]; h++, to += inner[2]) {
+                const int64_t base = o * outer_stride + ((d * step[0]) * size[1] + h * step[1]) * size[2];
+                for (int64_t w = 0; w < inner[2]; w++) to[w] = line[w] + base; /* 0 for the first one */
+            }
     samerun_axis_runs(axis);
     return 1;
 }
