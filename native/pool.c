@@ -72,8 +72,11 @@ static mode_t_ plain_mode(void) { return 0; }
 static void restore_mode(mode_t_ old) { (void)old; }
 #endif
 
+static __thread int inside;
+
 static void take_pieces(int thread) {
     mode_t_ old = plain_mode();
+    inside = 1;
     for (int i = 0; i < pool.shares; i++) {
         const int share = (thread + i) % pool.shares;
         const int64_t end = shares[share].end;
@@ -83,6 +86,7 @@ static void take_pieces(int thread) {
             pool.work(pool.job, from, end - from > pool.piece ? from + pool.piece : end);
         }
     }
+    inside = 0;
     restore_mode(old);
 }
 
@@ -205,5 +209,7 @@ void samerun_borrow(samerun_team *team, samerun_number *number) {
 void samerun_set_threads(int threads) {
     __atomic_store_n(&pool.threads, threads < 1 ? 1 : threads > MOST ? MOST : threads, __ATOMIC_RELAXED);
 }
+
+int samerun_threads_here(void) { return inside ? 1 : samerun_get_threads(); }
 
 int samerun_get_threads(void) { return __atomic_load_n(&pool.threads, __ATOMIC_RELAXED); }

@@ -19,5 +19,7 @@ void samerun_borrow(samerun_team *team, samerun_number *number_in_team);
 /* How many threads share a job, the caller's included. At least 1, at most 256; others are moved in between. */
 void samerun_set_threads(int threads);
 int samerun_get_threads(void);
+/* The same, or 1 inside work: a job that is started there gets no others. */
+int samerun_threads_here(void);
 
 #endif

@@ -295,7 +295,7 @@ static int multiply(const samerun_multiplication *it, int is_double) {
         return 0;
     }
     job.way = samerun_product_way(&job);
-    int64_t work = it->batches * it->m * it->n * it->k, threads = samerun_get_threads();
+    int64_t work = it->batches * it->m * it->n * it->k, threads = samerun_threads_here();
     if (threads > 1 && work > SMALL) cut(&job, threads);
     int64_t pieces = it->batches * job.row_pieces * job.column_pieces;
     /* The pool also sets the rounding of this thread right, so small products go through it too. */

@@ -46,6 +46,9 @@ static int64_t offset_of(const dims_t *dims, int64_t index, int64_t *run, int64_
 /* `columns` outputs that lie next to each other are summed together. */
 enum { COLUMNS = 256, FEW_COLUMNS = 8, AT_ONCE = 4 * SUM_LANES /* rows */ };
 
+/* So many blocks side by side are added up by whoever summed them; so many times that at a time. */
+enum { TOGETHER = 8, BRANCHES = 64 };
+
 #define REAL float
 #define NAME(name) name##32
 #include "sums.inc"

@@ -109,7 +109,7 @@ ERF_ROW = ERF._replace(
     pieces=513,
     step=1 / 128,
     tries=1 << 15,
-    window=lambda about: min(1 / 16, about / 4),  # a nearer one is lost where value - result rounds
+    window=lambda about: min(1 / 16, about / 4),  # from farther away value - result would be rounded
 )
 FEW_FALLING = FALLING._replace(
     lost=lambda c, far: 2.0**-35 * (far * 15 / 4) ** 3,
