@@ -93,6 +93,16 @@ def test_any_dimensions_and_strides(x: torch.Tensor, name: str, operator: str) -
         assert_same_bits(OPERATORS[operator](x, dims), OPERATORS[operator](x.contiguous(), dims), dims)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("rows", "blocks"), [(1, 16), (1, 17), (3, 9), (2, 31), (1, 512), (1, 513), (2, 521)])
+def test_trees_of_many_blocks(rows: int, blocks: int, dtype: torch.dtype) -> None:
+    """Their branches are added up eight blocks at a time, and 64 branches."""
+    for n in (blocks * 4096, blocks * 4096 - 4095):
+        x = values(rows, n, dtype=dtype)
+        check(lambda: sums.sum(x, 1), (rows, n))  # noqa: B023
+        check(lambda: sums.mean(x[0]), (rows, n))  # noqa: B023
+
+
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_threads_do_not_change_bits(threads: int) -> None:
     x, y = values(3, 100_003), values(5000, 300)
