@@ -45,7 +45,7 @@ static void some_norms_backward(void *given, int64_t from, int64_t to) {
         const norm_t norm = of_row(job, i);
         const int64_t at = i * norm.n;
         samerun_kernels()->norm_row_backward(&norm, job->x + at, job->grad + at, job->mean_given[i],
-                                             job->rstd_given[i], job->out + at, job->terms ? job->terms + at : NULL, NULL, NULL);
+                                             job->rstd_given[i], job->out + at, job->terms ? job->terms + at : NULL);
     }
 }
 
@@ -71,20 +71,39 @@ static void some_lanes(void *given, int64_t from, int64_t to) {
         if (end > (i / SUM_LANES + 1) * SUM_LANES) end = (i / SUM_LANES + 1) * SUM_LANES;
         if (end > to) end = to;
         for (int64_t j = i * 2 * n; j < end * 2 * n; j++) job->lanes[j] = ABSENT32;
-        for (int64_t turn = first; turn < last; turn += SUM_LANES)
+        for (int64_t turn = first; turn < last; turn += NORM_ROWS * SUM_LANES)
             for (int64_t l = i; l < end && turn + l % SUM_LANES < last; l++) {
-                const int64_t row = turn + l % SUM_LANES;
+                const int64_t row = turn + l % SUM_LANES, left = (last - row + SUM_LANES - 1) / SUM_LANES;
                 float *lane = job->lanes + l * 2 * n;
-                samerun_kernels()->norm_row_backward(&job->norm, job->x + row * n, job->grad + row * n,
-                                                     job->mean_given[row], job->rstd_given[row], job->out + row * n,
-                                                     NULL, lane, lane + n);
+                samerun_kernels()->norm_rows_backward(&job->norm, job->x + row * n, job->grad + row * n,
+                                                      job->mean_given + row, job->rstd_given + row, job->out + row * n,
+                                                      SUM_LANES, left < NORM_ROWS ? (int)left : NORM_ROWS, lane, lane + n);
             }
     }
 }
 
-/* Lines of n values, `step` lines apart: to += from. */
-static void add_line(float *lines, int64_t to, int64_t from, int64_t n) {
-    for (int64_t j = 0; j < n; j++) lines[to * n + j] = lines[to * n + j] + lines[from * n + j];
+static void add_run(float *restrict to, const float *restrict from, int64_t n) {
+    for (int64_t j = 0; j < n; j++) to[j] = to[j] + from[j];
+}
+
+/* Item i: a column of the lanes. Those of each block to one, then the blocks, in the first. */
+static void some_columns(void *given, int64_t from, int64_t to) {
+    const norm_job_t *job = given;
+    const int64_t n = to - from, line = 2 * job->norm.n, blocks = (job->rows + SUM_BLOCK - 1) / SUM_BLOCK;
+    float *column = job->lanes + from;
+    for (int64_t block = 0; block < blocks; block++) {
+        float *first = column + block * SUM_LANES * line;
+        for (int half = SUM_LANES / 2; half; half /= 2)
+            for (int l = 0; l < half; l++) add_run(first + l * line, first + (l + half) * line, n);
+        if (block) memcpy(column + block * line, first, (size_t)n * sizeof *first);
+    }
+    for (int64_t left = blocks; left > 1; left = (left + 1) / 2) {
+        for (int64_t pair = 0; pair < left / 2; pair++) {
+            add_run(column + 2 * pair * line, column + (2 * pair + 1) * line, n);
+            if (pair) memcpy(column + pair * line, column + 2 * pair * line, (size_t)n * sizeof *column);
+        }
+        if (left % 2) memmove(column + left / 2 * line, column + (left - 1) * line, (size_t)n * sizeof *column);
+    }
 }
 
 /* Rows that all have the same n weights and biases, or none: also their gradients. 0 without memory. */
@@ -100,21 +119,12 @@ int samerun_norm_backward_with_weight(int rms, const float *x, const float *grad
     if (!lanes) return 0;
     norm_job_t job = {.norm = {rms, 0, n, 1, weight, NULL}, .groups = 1, .x = x, .grad = grad, .mean_given = mean,
                       .rstd_given = rstd, .out = out, .lanes = lanes, .rows = rows};
-    const int64_t rows_of_lane = rows / (blocks * SUM_LANES) + 1;
-    samerun_parallel(blocks * SUM_LANES, 1 + 8192 / (rows_of_lane * (n + 1)), some_lanes, &job);
-    for (int64_t block = 0; block < blocks; block++) {
-        for (int half = SUM_LANES / 2; half; half /= 2)
-            for (int l = 0; l < half; l++)
-                add_line(lanes, block * SUM_LANES + l, block * SUM_LANES + l + half, line);
-        if (block) memcpy(lanes + block * line, lanes + block * SUM_LANES * line, (size_t)line * sizeof *lanes);
-    }
-    for (int64_t left = blocks; left > 1; left = (left + 1) / 2) {
-        for (int64_t pair = 0; pair < left / 2; pair++) {
-            add_line(lanes, 2 * pair, 2 * pair + 1, line);
-            if (pair) memcpy(lanes + pair * line, lanes + 2 * pair * line, (size_t)line * sizeof *lanes);
-        }
-        if (left % 2) memmove(lanes + left / 2 * line, lanes + (left - 1) * line, (size_t)line * sizeof *lanes);
-    }
+    const int64_t all = blocks * SUM_LANES, rows_of_lane = rows / all + 1;
+    int64_t together = all / samerun_threads_here(); /* rows of several lanes follow each other: they are read faster */
+    if (together > 8) together = 8;
+    const int64_t enough = 1 + 8192 / (rows_of_lane * (n + 1));
+    samerun_parallel(all, enough > together ? enough : together, some_lanes, &job);
+    samerun_parallel(line, 1 + 32768 / all, some_columns, &job);
     memcpy(of_weight, lanes, (size_t)n * sizeof *lanes);
     memcpy(of_bias, lanes + n, (size_t)n * sizeof *lanes);
     free(lanes);

@@ -1,4 +1,4 @@
-/* Normalisations and their gradients: row_kernels.inc and norms.c have the same formulas for the CPU. */
+/* Normalisations and their gradients: norm_kernels.inc and norms.c have the same formulas for the CPU. */
 #include "common.h"
 
 #define EACH_OF_ROW(j, n) for (int64_t j = threadIdx.x; j < (n); j += blockDim.x)
