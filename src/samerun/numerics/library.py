@@ -78,17 +78,18 @@ class Entry:
         self._found: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._ready()(*arguments)
+        return self.here()(*arguments)
 
     def on(self, x: Any) -> Callable[..., Any]:
         """The function for memory of x's device, to be called at once: it has as many threads as torch has now."""
         if not elsewhere(x):
-            return self._ready()
+            return self.here()
         from samerun.numerics.cuda.entries import ENTRIES
 
         return partial(ENTRIES[self.name], x.device)
 
-    def _ready(self) -> Callable[..., Any]:
+    def here(self) -> Callable[..., Any]:
+        """The function for memory of the CPU, to be called at once."""
         found = self._found
         if found is None:
             found = getattr(_library, self.name)

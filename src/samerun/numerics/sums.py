@@ -28,6 +28,10 @@ _row_sums = {
     torch.float32: library.function("samerun_row_sums32", "iippplld"),
     torch.float64: library.function("samerun_row_sums64", "iippplld"),
 }
+_total = {
+    each: (library.function(f"samerun_total{each.itemsize * 8}", "ippl"), torch.zeros((), dtype=each))
+    for each in (torch.float32, torch.float64)
+}
 _cumulate = {
     torch.float32: library.function("samerun_cumulate32", "vipplll"),
     torch.float64: library.function("samerun_cumulate64", "vipplll"),
@@ -102,18 +106,30 @@ def _divided(result: torch.Tensor, by: float) -> torch.Tensor:
     return result / torch.full_like(result, by)  # there a number's reciprocal would be multiplied
 
 
-def _of_rows(x: torch.Tensor, dims: Dims, mean: bool) -> torch.Tensor | None:
-    """The sums or means of rows that lie side by side, or of all of x, in few steps; None for others.
+def _of_all(x: torch.Tensor) -> torch.Tensor | None:
+    """The sum of all of x in the fewest steps, where its values lie side by side; else None.
 
     `tree` gives the same. What its steps in Python take is a tenth of what 4 million values do.
     """
+    found = _total.get(x.dtype)
+    if found is None or library.elsewhere(x) or not x.is_contiguous() or not library.available():
+        return None
+    total, scalar = found
+    out = torch.empty_like(scalar)  # in two thirds of the time that a shape takes
+    if not total.here()(x.data_ptr(), out.data_ptr(), x.numel()):
+        raise MemoryError(f"no memory for the block sums of {x.numel()} values")
+    return out
+
+
+def _of_rows(x: torch.Tensor, dims: Dims, mean: bool) -> torch.Tensor | None:
+    """The sums or means of rows that lie side by side, or of all of x, in few steps; None for others."""
     if x.dtype not in _row_sums or library.elsewhere(x) or not x.is_contiguous() or not library.available():
         return None
     if dims is None:
         out, rows, n = x.new_empty(()), 1, x.numel()
     elif dims == x.ndim - 1 and x.ndim:
-        shape = x.shape
-        out, n = x.new_empty(shape[:-1]), shape[-1]
+        *kept, n = x.shape
+        out = x.new_empty(*kept) if kept else x.new_empty(())  # numbers are read in half the time of a torch.Size
         rows = out.numel()
     else:
         return None
@@ -124,7 +140,7 @@ def _of_rows(x: torch.Tensor, dims: Dims, mean: bool) -> torch.Tensor | None:
 
 def sum(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
     """The sum over `dims`. Nothing sums to +0.0."""
-    if not keepdim and (out := _of_rows(x, dims, mean=False)) is not None:
+    if not keepdim and (out := _of_all(x) if dims is None else _of_rows(x, dims, mean=False)) is not None:
         return out
     wide, over = _start("sum", x, dims)
     return _finish(tree("x", wide, over), x, over, keepdim)
