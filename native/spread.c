@@ -31,6 +31,27 @@ static inline void zero_few(char *from, char *to) {
     else for (; from < to; from += 4) memset(from, 0, 4);
 }
 
+/* Every second value to `to`, the others to `next`: as vectors. */
+static void part_line(const float *restrict line, int64_t n, float *restrict to, float *restrict next) {
+    for (int64_t i = 0; i < n / 2; i++) to[i] = line[2 * i], next[i] = line[2 * i + 1];
+    if (n % 2) to[n / 2] = line[n - 1];
+}
+
+/* Zeros from `zeros` to where n bytes of values go; where those end. */
+static inline char *zeros_before(char *zeros, char *to, size_t n) {
+    zero_few(zeros, to);
+    return to + n;
+}
+
+/* Values first to last of a line that is taken two apart, with the zeros before and between them; where these end. */
+static inline char *spread_in_two(const spread_t *it, char *zeros, char *row, const char *line, int64_t first, int64_t last) {
+    const int64_t place = it->left[2] + first, bytes = (last - first + 1) / 2 * 4, fewer = (last - first) / 2 * 4;
+    char *to = row + samerun_place(place, it->size[2], 2) * 4, *next = row + samerun_place(place + 1, it->size[2], 2) * 4;
+    part_line((const float *)line + first, last - first, (float *)to, (float *)next);
+    if (to < next) return zeros_before(zeros_before(zeros, to, (size_t)bytes), next, (size_t)fewer);
+    return zeros_before(zeros_before(zeros, next, (size_t)fewer), to, (size_t)bytes);
+}
+
 /* Values first to last of a line, one by one. */
 static void spread_line(const spread_t *it, char *row, const char *line, int64_t first, int64_t last) {
     const int64_t step = it->step[2];
@@ -56,8 +77,9 @@ static void spread_channels(void *job, int64_t from, int64_t to) {
         char *image = it->to + (size_t)(channel * samerun_volume(it->size)) * real;
         const char *source = it->from + (size_t)(channel * samerun_volume(it->in)) * real;
         const int side_by_side = it->step[2] == 1 && it->apart == 1;
-        char *const end = image + (size_t)samerun_volume(it->size) * real, *zeros = side_by_side ? image : end;
-        if (!side_by_side) memset(image, 0, (size_t)samerun_volume(it->size) * real);
+        const int in_two = it->step[2] == 1 && it->apart == 2 && real == 4 && first < last;
+        char *const end = image + (size_t)samerun_volume(it->size) * real, *zeros = image;
+        if (!side_by_side && !in_two) memset(image, 0, (size_t)samerun_volume(it->size) * real), zeros = end;
         for (int64_t d = 0; d < it->in[0]; d++) {
             int64_t z = it->left[0] + d * it->step[0];
             if (z < 0 || z >= it->size[0]) continue;
@@ -66,12 +88,15 @@ static void spread_channels(void *job, int64_t from, int64_t to) {
                 if (y < 0 || y >= it->size[1]) continue;
                 const char *line = source + (size_t)((d * it->in[1] + h) * it->in[2]) * real;
                 char *row = image + (size_t)((z * it->size[1] + y) * it->size[2]) * real;
-                if (side_by_side) {
-                    char *to = row + (size_t)(x + first) * real;
+                if (side_by_side || in_two)
                     for (size_t i = 0; i < (size_t)it->in[2] * real; i += 64) __builtin_prefetch(line + AHEAD + i);
-                    zero_few(zeros, to);
-                    copy_few(to, line + (size_t)first * real, (size_t)(last - first) * real);
-                    zeros = to + (size_t)(last - first) * real;
+                if (side_by_side) {
+                    const size_t bytes = (size_t)(last - first) * real;
+                    char *to = row + (size_t)(x + first) * real;
+                    zeros = zeros_before(zeros, to, bytes);
+                    copy_few(to, line + (size_t)first * real, bytes);
+                } else if (in_two) {
+                    zeros = spread_in_two(it, zeros, row, line, first, last);
                 } else
                     spread_line(it, row, line, first, last);
             }
