@@ -20,21 +20,37 @@ enum {
     MANY = 8             /* images for each thread */
 };
 
+/* samerun_axis_runs, where every line of n places is the first one moved: in a quarter of the time. */
+static void runs_of_lines(samerun_axis *axis, int64_t n) {
+    samerun_axis line = {axis->offset, axis->run, n};
+    const int32_t *const first = axis->run;
+    int64_t last = 0; /* where the last run of a line begins */
+    if (axis->size == 0) return;
+    samerun_axis_runs(&line);
+    while (last + first[last] < n) last += first[last];
+    for (int64_t at = axis->size - n; at >= 0; at -= n) {
+        const int joins = at + n < axis->size && axis->offset[at + n] == axis->offset[at + n - 1] + 1;
+        const int32_t more = joins && n < INT32_MAX - axis->run[at + n] ? axis->run[at + n] : 0;
+        for (int64_t w = 0; w < last; w++) axis->run[at + w] = first[w];
+        for (int64_t w = last; w < n; w++) axis->run[at + w] = first[w] + more;
+    }
+}
+
 /* outer * volume of `inner` entries: outer * outer_stride + each position of `inner` times its steps, in an image of
  * `size` whose lines are taken `apart` (samerun_place). */
 static int grid_apart(samerun_axis *axis, int64_t outer, int64_t outer_stride, const int64_t *inner,
                       const int64_t *step, const int64_t *size, int64_t start, int64_t apart) {
     if (!samerun_axis_new(axis, outer * samerun_volume(inner))) return 0;
+    const int64_t n = inner[2], *const line = axis->offset; /* the first one, whose places are found by divisions */
     int64_t *to = axis->offset;
-    const int64_t *const line = to; /* the first one, whose places are found by divisions */
-    for (int64_t w = 0; axis->size && w < inner[2]; w++) to[w] = start + samerun_place(w * step[2], size[2], apart);
+    for (int64_t w = 0; axis->size && w < n; w++) to[w] = start + samerun_place(w * step[2], size[2], apart);
     for (int64_t o = 0; o < outer; o++)
         for (int64_t d = 0; d < inner[0]; d++)
-            for (int64_t h = 0; h < inner[1]; h++, to += inner[2]) {
+            for (int64_t h = 0; h < inner[1]; h++, to += n) {
                 const int64_t base = o * outer_stride + ((d * step[0]) * size[1] + h * step[1]) * size[2];
-                for (int64_t w = 0; w < inner[2]; w++) to[w] = line[w] + base; /* 0 for the first one */
+                for (int64_t w = 0; w < n; w++) to[w] = line[w] + base; /* 0 for the first one */
             }
-    samerun_axis_runs(axis);
+    runs_of_lines(axis, n);
     return 1;
 }
 

@@ -4,7 +4,7 @@
 
 enum {
     MOST_ROWS = 64,       /* for which columns are read as lines */
-    FEWEST_COLUMNS = 64,
+    FEWEST_COLUMNS = 24,
     LINES_AT_ONCE = 1024, /* whose results stay in the second cache */
     SHORTEST = 8          /* line */
 };
