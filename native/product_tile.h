@@ -120,12 +120,12 @@ static TARGET void NAME(tile_in_place)(int64_t depth, const void *left, const vo
 
 static inline __attribute__((always_inline)) TARGET void NAME(move_vectors)(
     REAL *dst, const REAL *base, const int *place, const int64_t *source, const int vectors, const int64_t *k,
-    int64_t depth, int count, const int width) {
+    int64_t depth, int count, int filled, const int width) {
     for (int64_t d = 0; d < depth; d++) {
         REAL *to = dst + d * width;
         const REAL *from = base + k[d];
         for (int v = 0; v < vectors; v++) STORE(to + place[v], LOAD(from + source[v]));
-        for (int r = count; r < width; r++) to[r] = 0;
+        for (int r = count; r < filled; r++) to[r] = 0;
     }
 }
 
@@ -134,7 +134,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(move_vectors)(
 static inline __attribute__((always_inline)) TARGET void NAME(move)(REAL *dst, const REAL *base,
                                                                     const int64_t *across, const int32_t *run,
                                                                     int64_t count, const int64_t *k, int64_t depth,
-                                                                    int slack, const int width) {
+                                                                    int slack, int filled, const int width) {
     if (count == width && run[0] >= width) {
         for (int64_t d = 0; d < depth; d++) {
             const REAL *src = base + across[0] + k[d];
@@ -156,11 +156,11 @@ static inline __attribute__((always_inline)) TARGET void NAME(move)(REAL *dst, c
                 source[vectors++] = across[r] + q;
             }
         if (vectors == 3)
-            NAME(move_vectors)(dst, base, place, source, 3, k, depth, (int)count, width);
+            NAME(move_vectors)(dst, base, place, source, 3, k, depth, (int)count, filled, width);
         else if (vectors == 4 && NAME(COLUMNS) > 4)
-            NAME(move_vectors)(dst, base, place, source, NAME(COLUMNS) > 4 ? 4 : 3, k, depth, (int)count, width);
+            NAME(move_vectors)(dst, base, place, source, NAME(COLUMNS) > 4 ? 4 : 3, k, depth, (int)count, filled, width);
         else
-            NAME(move_vectors)(dst, base, place, source, vectors, k, depth, (int)count, width);
+            NAME(move_vectors)(dst, base, place, source, vectors, k, depth, (int)count, filled, width);
         return;
     }
     for (int64_t d = 0; d < depth; d++) {
@@ -172,47 +172,51 @@ static inline __attribute__((always_inline)) TARGET void NAME(move)(REAL *dst, c
             for (int64_t q = 0; q < length; q++) to[r + q] = src[q];
             r += length;
         }
-        for (int64_t r = count; r < width; r++) to[r] = 0;
+        for (int64_t r = count; r < filled; r++) to[r] = 0;
     }
 }
 
 static inline __attribute__((always_inline)) TARGET void NAME(turn)(REAL *dst, const REAL *base,
                                                                     const int64_t *across, int64_t count,
                                                                     const int64_t *k, const int32_t *run,
-                                                                    int64_t depth, const int width) {
+                                                                    int64_t depth, int slack, int filled,
+                                                                    const int width) {
     int64_t done = 0;
     for (int64_t d = 0; d < depth; d += done) {
         done = 1;
         int64_t r = 0;
 #ifdef TURN
-        if (run[d] >= TURN_DEEP && depth - d >= TURN_DEEP && count >= TURN_WIDE) {
-            done = TURN_DEEP;
+        /* What is turned beyond the end of a run is overwritten by what follows. */
+        if (run[d] >= (slack ? TURN_DEEP / 4 + 1 : TURN_DEEP) && depth - d >= TURN_DEEP && count >= TURN_WIDE) {
+            done = run[d] < TURN_DEEP ? run[d] : TURN_DEEP;
             for (; r + TURN_WIDE <= count; r += TURN_WIDE)
                 TURN(dst + d * width + r, width, base + k[d], across + r);
         }
 #else
-        (void)run;
+        (void)run, (void)slack;
 #endif
         for (int64_t q = 0; q < done; q++) {
             REAL *to = dst + (d + q) * width;
             const REAL *from = base + k[d + q];
             for (int64_t s = r; s < count; s++) to[s] = from[across[s]];
-            for (int64_t s = count; s < width; s++) to[s] = 0;
+            for (int64_t s = count; s < filled; s++) to[s] = 0;
         }
     }
 }
 
+/* What is left of a vector is filled with zeros. */
 #define PACK(name, width)                                                                                     \
     static TARGET void NAME(name)(void *dst, const void *base, const samerun_axis *across, int64_t from,      \
                                   int64_t count, const samerun_axis *k, int64_t k_from, int64_t depth,        \
                                   int slack) {                                                                \
-        int64_t first = across->run[from] < count ? across->run[from] : count;                                \
+        const int64_t first = across->run[from] < count ? across->run[from] : count;                          \
+        const int filled = width % LANES ? width : (int)((count + LANES - 1) / LANES * LANES);                \
         if (count > 1 && (first == count || (first >= 4 && first >= k->run[k_from])))                         \
             NAME(move)(dst, base, across->offset + from, across->run + from, count, k->offset + k_from,       \
-                       depth, slack, width);                                                                  \
+                       depth, slack, filled, width);                                                          \
         else                                                                                                  \
             NAME(turn)(dst, base, across->offset + from, count, k->offset + k_from, k->run + k_from, depth,   \
-                       width);                                                                                \
+                       slack, filled, width);                                                                 \
     }
 PACK(pack_rows, ROWS)
 PACK(pack_columns, NAME(COLUMNS))

@@ -30,7 +30,7 @@ static inline __attribute__((always_inline)) WITH void turned_f32(float *dst, in
 /* A whole cache line of k's at once: lines of different columns often share a set, and would be gone the next time. */
 static inline __attribute__((always_inline)) WITH void turned_line_f32(float *dst, int64_t stride, const float *src,
                                                                        const int64_t *row) {
-    for (int i = 0; i < 8; i++) __builtin_prefetch(src + row[i] + 64);
+    for (int i = 0; i < 8; i++) __builtin_prefetch(src + row[i] + 64, 0, 2);
     turned_f32(dst, stride, src, row);
     turned_f32(dst + 8 * stride, stride, src + 8, row);
 }
