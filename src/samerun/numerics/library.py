@@ -96,7 +96,8 @@ class Entry:
             found.restype = _TYPES.get(self.signature[0])
             found.argtypes = [_TYPES[letter] for letter in self.signature[1:]]
             self._found = found
-        follow_torch()
+        if not _lent or _number_of_threads() != _threads:  # else it follows already
+            follow_torch()
         return found  # type: ignore[no-any-return]
 
 
@@ -121,7 +122,7 @@ def computes(x: Any) -> bool:
 
 def follow_torch() -> None:
     """Give the pool as many threads as torch computes with, and in the main thread torch's own."""
-    global _threads, _lent
+    global _threads, _lent, _number_of_threads
     torch = sys.modules.get("torch")
     threads = 1 if torch is None else torch.get_num_threads()
     if threads != _threads:
@@ -129,7 +130,7 @@ def follow_torch() -> None:
         _threads = threads
     if not _lent and torch is not None and openmp.may_borrow():
         _library.samerun_borrow(openmp.parallel(), openmp.number_of_thread())
-        _lent = True
+        _lent, _number_of_threads = True, torch.get_num_threads
 
 
 def load() -> Any:
@@ -157,5 +158,6 @@ _numbers = _names()
 _by_reference = False
 _threads = 0
 _lent = False
+_number_of_threads: Callable[[], int] = int  # torch.get_num_threads, once torch has lent its own
 if LEVEL_VARIABLE in os.environ:
     force_level(os.environ[LEVEL_VARIABLE] or None)
