@@ -154,10 +154,12 @@ def make(name: str) -> tuple[nn.Module, Callable[[int], Tensor]]:
         model = UNet()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         xs, ys = torch.randn(4, 2, 3, 16, 16), torch.randint(0, 4, (4, 2, 16, 16))
-    else:
+    elif name == "mlp":
         model = MLP()
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, fused=True)
         xs, ys = torch.randn(4, n, 37), torch.randint(0, 10, (4, n))
+    else:
+        raise ValueError(f"no model is named {name!r}; there are {', '.join(NAMES)}")
 
     def step(i: int) -> Tensor:
         optimizer.zero_grad()
