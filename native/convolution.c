@@ -3,12 +3,13 @@
  * The image is copied once into one with its padding (and, for a gradient of the input that phases.c does not take, with
  * zeros between the values of a strided gradient). In that copy every tap of every output lies at a fixed distance, so
  * the unfolded image is two tables of offsets and is never written out. Where outputs are a stride apart, what one tap
- * meets of a line lies side by side in the copy.
+ * meets of a line lies side by side in the copy. Where there is a faster way to the same bits (direct.h, phases.c), it is taken.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "convolution.h"
+#include "direct.h"
 #include "multiply.h"
 #include "pool.h"
 #include "scratch.h"
@@ -213,6 +214,11 @@ int samerun_convolution(int what, int is_double, const int64_t *numbers, const v
                         const void *gradient, const void *bias, void *result) {
     samerun_shape s;
     memcpy(&s, numbers, sizeof s);
+    if (what != GRADIENT_OF_WEIGHT && !is_double) {
+        const int turned = what == GRADIENT_OF_INPUT;
+        const int answer = samerun_direct_convolution(&s, turned, turned ? gradient : image, weight, bias, result);
+        if (answer) return answer < 0 ? -1 : 0;
+    }
     if (what == GRADIENT_OF_INPUT) {
         const int answer = samerun_gradient_by_phases(&s, is_double, weight, gradient, bias, result);
         if (answer) return answer < 0 ? -1 : 0;

@@ -6,6 +6,9 @@
 
 enum { SAMERUN_FEW_ROWS = 64 }; /* for which columns are not packed that lie in vectors */
 
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t pieces_of(int64_t n, int64_t step) { return (n + step - 1) / step; }
+
 typedef struct {
     int64_t batches, m, n, k;
     const void *a, *b;

@@ -16,9 +16,6 @@ typedef struct {
     int failed;
 } job_t;
 
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t pieces_of(int64_t n, int64_t step) { return (n + step - 1) / step; }
-
 /* Where the block of k that starts at k, number `number` of all, ends. */
 static inline int64_t block_end(const samerun_multiplication *it, int64_t k, int64_t number) {
     return it->block_end != NULL ? it->block_end[number] : least(k + SAMERUN_BLOCK, it->k);

@@ -341,6 +341,15 @@ BORDERS: list[tuple[Any, ...]] = [
     ((3, 3), 66, 66, (1, 1), (1, 1), (2, 2), (1, 1), 1, 8),
     ((5, 5), 5, 66, (8, 8), (1, 1), (4, 4), (1, 1), 1, 3),
     ((9, 9), 3, 66, (9, 9), (1, 1), (4, 4), (1, 1), 1, 3),
+    # read directly from the image: whole vectors of channels
+    ((10, 10), 32, 48, (3, 3), (1, 1), (1, 1), (1, 1), 1, 4),
+    ((16, 15), 48, 32, (3, 3), (2, 2), (1, 1), (1, 1), 1, 3),
+    ((9, 13), 64, 32, (5, 3), (1, 2), (2, 0), (1, 2), 2, 2),
+    ((40, 41), 8, 16, (3, 3), (1, 1), (1, 1), (1, 1), 1, 1),
+    ((37,), 32, 31, (4,), (2,), (3,), (1,), 1, 5),
+    ((5, 6, 7), 16, 15, (3, 2, 3), (1, 1, 2), (1, 1, 1), (1, 1, 1), 1, 2),
+    ((6, 7), 16, 16, (3, 2), (3, 3), (2, 1), (1, 1), 1, 3),
+    ((3, 2), 16, 16, (3, 5), (1, 1), (3, 6), (1, 1), 1, 2),
 ]
 
 
@@ -376,11 +385,12 @@ def test_taps_beyond_the_border_are_left_out_without_a_trace(
         assert same_bits(products.convolve(products.INPUT, list(x.shape), w, g, None, *setting), backward)
 
 
-def test_a_negative_zero_that_a_tap_beyond_the_border_would_turn(level: str) -> None:
+@pytest.mark.parametrize(("channels", "out_channels"), [(1, 70), (4, 96)])
+def test_a_negative_zero_that_a_tap_beyond_the_border_would_turn(level: str, channels: int, out_channels: int) -> None:
     """The last line's product underflows to -0.0, and the zeros of the line beyond come after it."""
-    x, w = torch.zeros(8, 1, 8, 8), torch.zeros(70, 1, 3, 3)
-    x[5, 0, 7], w[67, 0, 1], w[67, 0, 2] = 1e-30, -1e-30, 1.0
+    x, w = torch.zeros(8, channels, 8, 8), torch.zeros(out_channels, channels, 3, 3)
+    x[5, -1, 7], w[67, -1, 1], w[67, -1, 2] = 1e-30, -1e-30, 1.0
     setting = ((1, 1), (1, 1), (1, 1), 1)
-    found = products.convolve(products.FORWARD, x, w, [8, 70, 8, 8], None, *setting)
+    found = products.convolve(products.FORWARD, x, w, [8, out_channels, 8, 8], None, *setting)
     want = reference.convolution(x.numpy(), w.numpy(), None, *setting, (8, 8))
     assert same_bits(found, want) and found[5, 67, 7].eq(0).all() and not found[5, 67, 7].signbit().any()

@@ -1,0 +1,54 @@
+/* Direct convolutions: what the driver and the tiles of each instruction set share.
+ *
+ * The lanes of a vector are channels of the result, and each pixel of a tile is a sum of its own: the image is read where it
+ * lies, and a tap that a pixel does not meet is left out.
+ */
+#ifndef SAMERUN_DIRECT_H
+#define SAMERUN_DIRECT_H
+
+#include <stdint.h>
+
+#include "convolution.h"
+
+/* Lanes of a vector; vectors of channels and pixels in a tile, at most. */
+enum { SAMERUN_DIRECT_LANES = 16, SAMERUN_DIRECT_VECTORS = 2, SAMERUN_DIRECT_PIXELS = 14 };
+enum { SAMERUN_ALL, SAMERUN_ALL_BUT_FIRST, SAMERUN_ALL_BUT_LAST, SAMERUN_SOME };
+
+/* A tap that pixels of a tile meet: those from `from` to before `to`. */
+typedef struct {
+    int64_t image; /* where the value of the tile's first pixel lies (or would), from the tile's place in a channel */
+    int32_t number, from, to, met_by;
+} samerun_direct_tap;
+
+typedef struct {
+    const float *weight, *image; /* of channel 0: [k, vectors * lanes]; at the tile's place */
+    int64_t area, taps;          /* values of a channel of the image; taps in all */
+    int64_t k, end;              /* the block; k = channel * taps + number of the tap */
+    const samerun_direct_tap *met;
+    int64_t count; /* of these */
+    float *sums;   /* [pixels, vectors * lanes], pixels sums_step apart: written if k is 0, else added to */
+    int64_t sums_step;
+} samerun_direct_block;
+
+/* One block of k for `pixels` neighbours whose values in the image are `step` apart, 1 or 2. AVX-512. */
+void samerun_direct_tile(const samerun_direct_block *block, int pixels, int vectors, int64_t step);
+
+/* to[j * to_step + i] = from[i * from_step + j] (+ bias[j], unless NULL) for i < rows, j < columns. Whether one of them is
+ * -0.0 before bias. AVX-512. */
+int samerun_direct_turn(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t rows, int64_t columns,
+                        const float *bias);
+
+/* Forward, or `turned` for the gradient of the input, from `image` (the input, or the gradient of the output), in float32.
+ * 1 done; 0 better done in another way, or its bits might not be those of the product with all taps; -1 without memory. */
+#if defined(__x86_64__)
+int samerun_direct_convolution(const samerun_shape *s, int turned, const float *image, const float *weight,
+                               const float *bias, float *result);
+#else
+static inline int samerun_direct_convolution(const samerun_shape *s, int turned, const float *image, const float *weight,
+                                             const float *bias, float *result) {
+    (void)s, (void)turned, (void)image, (void)weight, (void)bias, (void)result;
+    return 0;
+}
+#endif
+
+#endif

@@ -1,0 +1,133 @@
+/* Tiles of direct convolutions on AVX-512: up to 14 pixels of 32 channels. */
+#include "direct.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define WITH __attribute__((target("avx512f,avx2,fma")))
+enum { LANES = SAMERUN_DIRECT_LANES, VECTORS = SAMERUN_DIRECT_VECTORS, PIXELS = SAMERUN_DIRECT_PIXELS };
+
+#define PIXELS_FROM(first, behind)                                                                                      \
+    _Pragma("GCC unroll 14") for (int p = 0; p < pixels; p++) if (p >= (first) && p < (behind))                         \
+        _Pragma("GCC unroll 2") for (int v = 0; v < vectors; v++)                                                       \
+            sum[p][v] = _mm512_fmadd_ps(_mm512_set1_ps(x[p * step]), weight[v], sum[p][v])
+
+static inline __attribute__((always_inline)) WITH void block_of(const samerun_direct_block *it, const int pixels,
+                                                                const int vectors, const int step) {
+    __m512 sum[PIXELS][VECTORS];
+#pragma GCC unroll 14
+    for (int p = 0; p < pixels; p++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) sum[p][v] = _mm512_setzero_ps();
+    const int64_t taps = it->taps, width = vectors * LANES;
+    for (int64_t channel = it->k / taps, k = channel * taps; k < it->end; channel++, k += taps) {
+        const samerun_direct_tap *tap = it->met, *last = it->met + it->count;
+        if (k < it->k)
+            while (tap < last && k + tap->number < it->k) tap++;
+        if (k + taps > it->end)
+            while (tap < last && k + last[-1].number >= it->end) last--;
+        const float *const weights = it->weight + k * width, *const image = it->image + channel * it->area;
+        for (; tap < last; tap++) {
+            const float *const x = image + tap->image, *const w = weights + tap->number * width;
+            __m512 weight[VECTORS];
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++) weight[v] = _mm512_loadu_ps(w + v * LANES);
+            switch (tap->met_by) { /* what the compiler knows costs no comparisons */
+            case SAMERUN_ALL: PIXELS_FROM(0, pixels); break;
+            case SAMERUN_ALL_BUT_FIRST: PIXELS_FROM(1, pixels); break;
+            case SAMERUN_ALL_BUT_LAST: PIXELS_FROM(0, pixels - 1); break;
+            default: PIXELS_FROM(tap->from, tap->to);
+            }
+        }
+    }
+#pragma GCC unroll 14
+    for (int p = 0; p < pixels; p++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            float *const to = it->sums + p * it->sums_step + v * LANES;
+            _mm512_storeu_ps(to, it->k ? _mm512_add_ps(_mm512_loadu_ps(to), sum[p][v]) : sum[p][v]);
+        }
+}
+
+#define EACH_SIZE(step)                                                                                               \
+    SIZE(1, step) SIZE(2, step) SIZE(3, step) SIZE(4, step) SIZE(5, step) SIZE(6, step) SIZE(7, step) SIZE(8, step)   \
+    SIZE(9, step) SIZE(10, step) SIZE(11, step) SIZE(12, step) SIZE(13, step) SIZE(14, step)
+
+#define SIZE(pixels, step)                                                                                            \
+    static __attribute__((noinline)) WITH void block_##pixels##_##step(const samerun_direct_block *it, int vectors) { \
+        if (vectors == 2) block_of(it, pixels, 2, step);                                                              \
+        else block_of(it, pixels, 1, step);                                                                           \
+    }
+EACH_SIZE(1)
+EACH_SIZE(2)
+#undef SIZE
+
+typedef void sized(const samerun_direct_block *it, int vectors);
+#define SIZE(pixels, step) block_##pixels##_##step,
+static sized *const side_by_side[] = {EACH_SIZE(1)}, *const two_apart[] = {EACH_SIZE(2)};
+#undef SIZE
+
+void samerun_direct_tile(const samerun_direct_block *it, int pixels, int vectors, int64_t step) {
+    (step == 1 ? side_by_side : two_apart)[pixels - 1](it, vectors);
+}
+
+/* r[i] has column i of what were its rows. */
+static inline __attribute__((always_inline)) WITH void turn_square(__m512 r[LANES]) {
+    __m512 t[LANES];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) { /* columns q, q + 4, q + 8, q + 12 of rows i to i + 3 */
+        r[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xEE);
+        r[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
+    }
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; q++) { /* columns q and q + 8, q + 4 and q + 12 of eight rows */
+        t[q] = _mm512_shuffle_f32x4(r[q], r[q + 4], 0x88);
+        t[q + 4] = _mm512_shuffle_f32x4(r[q], r[q + 4], 0xDD);
+        t[q + 8] = _mm512_shuffle_f32x4(r[q + 8], r[q + 12], 0x88);
+        t[q + 12] = _mm512_shuffle_f32x4(r[q + 8], r[q + 12], 0xDD);
+    }
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; q++) {
+        r[q] = _mm512_shuffle_f32x4(t[q], t[q + 8], 0x88);
+        r[q + 8] = _mm512_shuffle_f32x4(t[q], t[q + 8], 0xDD);
+        r[q + 4] = _mm512_shuffle_f32x4(t[q + 4], t[q + 12], 0x88);
+        r[q + 12] = _mm512_shuffle_f32x4(t[q + 4], t[q + 12], 0xDD);
+    }
+}
+
+WITH int samerun_direct_turn(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t rows,
+                             int64_t columns, const float *bias) {
+    const __m512i negative_zero = _mm512_set1_epi32((int)0x80000000);
+    int odd = 0;
+    for (int64_t i = 0; i < rows; i += LANES)
+        for (int64_t j = 0; j < columns; j += LANES) {
+            const int down = (int)(rows - i < LANES ? rows - i : LANES);
+            const int across = (int)(columns - j < LANES ? columns - j : LANES);
+            const __mmask16 kept = (__mmask16)((1U << down) - 1), read = (__mmask16)((1U << across) - 1);
+            const float *const source = from + i * from_step + j;
+            float *const target = to + j * to_step + i;
+            __m512 r[LANES];
+#pragma GCC unroll 16
+            for (int q = 0; q < LANES; q++)
+                r[q] = q < down ? _mm512_maskz_loadu_ps(read, source + q * from_step) : _mm512_setzero_ps();
+            turn_square(r);
+#pragma GCC unroll 16
+            for (int q = 0; q < LANES; q++) {
+                if (q >= across) break;
+                odd |= _mm512_mask_cmpeq_epi32_mask(kept, _mm512_castps_si512(r[q]), negative_zero);
+                if (bias) r[q] = _mm512_add_ps(r[q], _mm512_set1_ps(bias[j + q]));
+                if (down == LANES) _mm512_storeu_ps(target + q * to_step, r[q]);
+                else _mm512_mask_storeu_ps(target + q * to_step, kept, r[q]);
+            }
+        }
+    return odd != 0;
+}
+
+#endif
