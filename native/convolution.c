@@ -3,7 +3,8 @@
  * The image is copied once into one with its padding (and, for a gradient of the input that phases.c does not take, with
  * zeros between the values of a strided gradient). In that copy every tap of every output lies at a fixed distance, so
  * the unfolded image is two tables of offsets and is never written out. Where outputs are a stride apart, what one tap
- * meets of a line lies side by side in the copy. Where there is a faster way to the same bits (direct.h, phases.c), it is taken.
+ * meets of a line lies side by side in the copy. Where there is a faster way to the same bits (direct.h, phases.c), it
+ * is taken.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -138,12 +139,18 @@ static int convolve(const convolution_t *job, const samerun_shape *s, const char
         size[i] = turned ? s->in[i] - 1 + start[i] + 1 : (s->out[i] - 1) * s->stride[i] + reach + 1;
         if (!turned && size[i] < s->in[i] + left[i]) size[i] = s->in[i] + left[i];
     }
-    const int64_t apart = !turned && s->taps[2] > 1 ? s->stride[2] : 1; /* one tap needs a part of the image only */
+    const int direct = what == GRADIENT_OF_WEIGHT && !is_double && samerun_direct_gradient_suits(s);
+    const int64_t apart = !turned && !direct && s->taps[2] > 1 ? s->stride[2] : 1; /* one tap needs a part of the image only */
     size[2] = (size[2] + apart - 1) / apart * apart;
     char *copy = turned ? samerun_spread(gradient, s->images * s->outputs, s->out, size, s->stride, left, 1, real, &own)
                         : samerun_spread(image, s->images * s->inputs, s->in, size, one, left, apart, real, &own);
     if (own && copy == NULL) return -1;
     const void *wide = own ? copy : turned ? gradient : image;
+    if (direct) {
+        const int answer = samerun_direct_gradient(s, size, wide, (const float *)gradient, (float *)result);
+        if (own) samerun_scratch_done(SCRATCH_IMAGE, copy);
+        return answer;
+    }
     it.b = wide;
     it.b_slack = own;
     it.a = job->by_inputs ? job->by_inputs : what == GRADIENT_OF_WEIGHT ? gradient : job->weight;

@@ -1,7 +1,7 @@
 /* Convolutions of single precision read directly from the image, forward and the gradient of the input.
  *
- * A line of the result is cut into tiles of neighbours that meet the same taps at neighbouring values (with strides, the
- * gradient of the input has as many kinds of neighbours). Taps beyond the border are left out; phases.c says when that
+ * A line of the result is cut into tiles of neighbours that meet the same taps at neighbouring values (with strides,
+ * the gradient of the input has as many kinds of neighbours). Taps beyond the border are left out; phases.c says when that
  * changes no bit. The sums of some lines by some channels are kept side by side, and turned into the result at last.
  */
 #include "direct.h"
@@ -46,7 +46,7 @@ typedef struct {
     int failed;
 } direct_t;
 
-/* Where tap t of position o of the result lies in dimension `dim` of the image: *at, if that is between its values 0. */
+/* Where tap t of position o of the result lies in dimension `dim` of the image: at *at. 0: between its values. */
 static int met_at(const direct_t *it, int dim, int64_t o, int64_t t, int64_t *at) {
     const samerun_shape *s = it->s;
     if (!it->turned) {
@@ -120,19 +120,13 @@ static void tiles_of_lines(direct_t *it) {
     it->first_tile[it->lines] = n;
 }
 
-/* The vectors of block `number` of a group's channels. */
-static int vectors_of(const direct_t *it, int64_t number) {
-    const int64_t left = pieces_of(it->out - number * WIDTH, LANES);
-    return (int)least(left, VECTORS);
-}
-
 /* Weights of a block of channels as [k, channels]. */
 static void pack_blocks(void *given, int64_t from, int64_t to) {
     direct_t *it = given;
     const int64_t all = it->in * it->out * it->taps;
     for (int64_t job = from; job < to; job++) {
         const int64_t group = job / it->blocks, block = job % it->blocks, channel = block * WIDTH;
-        const int64_t width = vectors_of(it, block) * LANES, channels = least(width, it->out - channel);
+        const int64_t width = samerun_direct_vectors(it->out, block) * LANES, channels = least(width, it->out - channel);
         float *to_block = it->packed + ((group * it->blocks + block) * it->k) * WIDTH;
         const float *weight = it->weight + group * all;
         if (channels < width) memset(to_block, 0, (size_t)(it->k * width) * sizeof *to_block);
@@ -153,9 +147,10 @@ static void pack_blocks(void *given, int64_t from, int64_t to) {
 
 /* A band of lines of an image by a block of channels. */
 static void band(direct_t *it, int64_t job, float *sums) {
-    const int64_t part = job % it->bands, image = job / it->bands % it->s->images, number = job / it->bands / it->s->images;
+    const int64_t images = it->s->images, part = job % it->bands, image = job / it->bands % images;
+    const int64_t number = job / it->bands / images;
     const int64_t group = number / it->blocks, block = number % it->blocks, channel = block * WIDTH;
-    const int vectors = vectors_of(it, block);
+    const int vectors = samerun_direct_vectors(it->out, block);
     const int64_t width = vectors * LANES, channels = least(width, it->out - channel);
     const int64_t line = it->lines * part / it->bands, end = it->lines * (part + 1) / it->bands;
     const int64_t start = line * it->to[2], pixels = (end - line) * it->to[2];

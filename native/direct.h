@@ -1,7 +1,7 @@
 /* Direct convolutions: what the driver and the tiles of each instruction set share.
  *
- * The lanes of a vector are channels of the result, and each pixel of a tile is a sum of its own: the image is read where it
- * lies, and a tap that a pixel does not meet is left out.
+ * The lanes of a vector are channels of the result, and each pixel of a tile is a sum of its own: the image is read
+ * where it lies, and a tap that a pixel does not meet is left out. For the gradient of the weight each tap is a sum.
  */
 #ifndef SAMERUN_DIRECT_H
 #define SAMERUN_DIRECT_H
@@ -12,6 +12,12 @@
 
 /* Lanes of a vector; vectors of channels and pixels in a tile, at most. */
 enum { SAMERUN_DIRECT_LANES = 16, SAMERUN_DIRECT_VECTORS = 2, SAMERUN_DIRECT_PIXELS = 14 };
+/* Those of block `number` of `channels`. */
+static inline int samerun_direct_vectors(int64_t channels, int64_t number) {
+    const int64_t left = channels - number * SAMERUN_DIRECT_LANES * SAMERUN_DIRECT_VECTORS;
+    return (int)least(pieces_of(left, SAMERUN_DIRECT_LANES), SAMERUN_DIRECT_VECTORS);
+}
+
 enum { SAMERUN_ALL, SAMERUN_ALL_BUT_FIRST, SAMERUN_ALL_BUT_LAST, SAMERUN_SOME };
 
 /* A tap that pixels of a tile meet: those from `from` to before `to`. */
@@ -33,21 +39,51 @@ typedef struct {
 /* One block of k for `pixels` neighbours whose values in the image are `step` apart, 1 or 2. AVX-512. */
 void samerun_direct_tile(const samerun_direct_block *block, int pixels, int vectors, int64_t step);
 
-/* to[j * to_step + i] = from[i * from_step + j] (+ bias[j], unless NULL) for i < rows, j < columns. Whether one of them is
- * -0.0 before bias. AVX-512. */
+/* Pixels side by side of a line of the result, whose values of the image are a step apart from `place` on. */
+typedef struct {
+    int64_t place, pixels;
+} samerun_direct_line;
+
+typedef struct {
+    const float *gradient, *image;      /* [k, vectors * lanes] of the block; what places and offsets count from */
+    const samerun_direct_line *line;    /* of the block */
+    int64_t lines, step;
+    const int64_t *offset; /* of each column, which is a tap of a channel */
+    float *sums;           /* [columns, vectors * lanes]: written, or `more` added to */
+    int more;
+} samerun_direct_columns;
+
+/* One block of k of the gradient of the weight, for up to SAMERUN_DIRECT_PIXELS columns. AVX-512. */
+void samerun_direct_gradient_tile(const samerun_direct_columns *block, int columns, int vectors);
+
+/* to[j * to_step + i] = from[i * from_step + j] (+ bias[j], unless NULL) for i < rows, j < columns. Whether one of them
+ * is -0.0 before bias. AVX-512. */
 int samerun_direct_turn(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t rows, int64_t columns,
                         const float *bias);
 
-/* Forward, or `turned` for the gradient of the input, from `image` (the input, or the gradient of the output), in float32.
- * 1 done; 0 better done in another way, or its bits might not be those of the product with all taps; -1 without memory. */
+/* Forward, or `turned` for the gradient of the input, from `image` (the input, or the gradient of the output), in
+ * float32. 1 done; 0 better done in another way, or its bits might not be those of the product with all taps; -1 without
+ * memory. */
 #if defined(__x86_64__)
 int samerun_direct_convolution(const samerun_shape *s, int turned, const float *image, const float *weight,
                                const float *bias, float *result);
+
+/* Whether the gradient of the weight is faster read directly from the image, with its padding but not taken apart. */
+int samerun_direct_gradient_suits(const samerun_shape *s);
+/* The gradient of the weight in float32 from such an image of `size`. 0, or -1 without memory. */
+int samerun_direct_gradient(const samerun_shape *s, const int64_t *size, const float *image, const float *gradient,
+                            float *result);
 #else
-static inline int samerun_direct_convolution(const samerun_shape *s, int turned, const float *image, const float *weight,
-                                             const float *bias, float *result) {
+static inline int samerun_direct_convolution(const samerun_shape *s, int turned, const float *image,
+                                             const float *weight, const float *bias, float *result) {
     (void)s, (void)turned, (void)image, (void)weight, (void)bias, (void)result;
     return 0;
+}
+static inline int samerun_direct_gradient_suits(const samerun_shape *s) { return (void)s, 0; }
+static inline int samerun_direct_gradient(const samerun_shape *s, const int64_t *size, const float *image,
+                                          const float *gradient, float *result) {
+    (void)s, (void)size, (void)image, (void)gradient, (void)result;
+    return -1;
 }
 #endif
 

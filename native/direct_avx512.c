@@ -71,6 +71,52 @@ void samerun_direct_tile(const samerun_direct_block *it, int pixels, int vectors
     (step == 1 ? side_by_side : two_apart)[pixels - 1](it, vectors);
 }
 
+static inline __attribute__((always_inline)) WITH void columns_of(const samerun_direct_columns *it, const int columns,
+                                                                  const int vectors) {
+    __m512 sum[PIXELS][VECTORS], gradient[VECTORS];
+    const float *g = it->gradient;
+    const int64_t *const offset = it->offset, step = it->step;
+#pragma GCC unroll 14
+    for (int c = 0; c < columns; c++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) sum[c][v] = _mm512_setzero_ps();
+    for (int64_t line = 0; line < it->lines; line++) {
+        const float *x = it->image + it->line[line].place;
+        for (const float *const end = g + it->line[line].pixels * vectors * LANES; g < end; x += step, g += vectors * LANES) {
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++) gradient[v] = _mm512_loadu_ps(g + v * LANES);
+#pragma GCC unroll 14
+            for (int c = 0; c < columns; c++)
+#pragma GCC unroll 2
+                for (int v = 0; v < vectors; v++)
+                    sum[c][v] = _mm512_fmadd_ps(_mm512_set1_ps(x[offset[c]]), gradient[v], sum[c][v]);
+        }
+    }
+#pragma GCC unroll 14
+    for (int c = 0; c < columns; c++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            float *const to = it->sums + (c * vectors + v) * LANES;
+            _mm512_storeu_ps(to, it->more ? _mm512_add_ps(_mm512_loadu_ps(to), sum[c][v]) : sum[c][v]);
+        }
+}
+
+#define SIZE(columns, step)                                                                                            \
+    static __attribute__((noinline)) WITH void columns_##columns##_##step(const samerun_direct_columns *it) {          \
+        columns_of(it, columns, step);                                                                                 \
+    }
+EACH_SIZE(1)
+EACH_SIZE(2)
+#undef SIZE
+
+void samerun_direct_gradient_tile(const samerun_direct_columns *it, int columns, int vectors) {
+    typedef void of_columns(const samerun_direct_columns *);
+#define SIZE(columns, step) columns_##columns##_##step,
+    static of_columns *const one[] = {EACH_SIZE(1)}, *const two[] = {EACH_SIZE(2)};
+#undef SIZE
+    (vectors == 1 ? one : two)[columns - 1](it);
+}
+
 /* r[i] has column i of what were its rows. */
 static inline __attribute__((always_inline)) WITH void turn_square(__m512 r[LANES]) {
     __m512 t[LANES];

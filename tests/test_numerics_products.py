@@ -219,24 +219,27 @@ def test_convolutions_of_many_images_are_those_of_each(threads: int, dtype: torc
         assert same_bits(alone, backward[image])
 
 
-def test_convolutions_without_images_or_pixels(level: str) -> None:
-    w, bias = numbers(4, 3, 3, 3), numbers(4)
+@pytest.mark.parametrize(("channels", "out_channels"), [(3, 4), (16, 32)])
+def test_convolutions_without_images_or_pixels(level: str, threads: int, channels: int, out_channels: int) -> None:
+    w, bias = numbers(out_channels, channels, 3, 3), numbers(out_channels)
+    x, g = torch.empty(0, channels, 8, 8), torch.empty(0, out_channels, 8, 8)
     setting = ((1, 1), (1, 1), (1, 1), 1)
-    assert products.convolve(products.FORWARD, torch.empty(0, 3, 8, 8), w, [0, 4, 8, 8], bias, *setting).numel() == 0
-    nothing = products.convolve(
-        products.WEIGHT, torch.empty(0, 3, 8, 8), [4, 3, 3, 3], torch.empty(0, 4, 8, 8), None, *setting
-    )
+    assert products.convolve(products.FORWARD, x, w, list(g.shape), bias, *setting).numel() == 0
+    assert products.convolve(products.INPUT, list(x.shape), w, g, None, *setting).numel() == 0
+    nothing = products.convolve(products.WEIGHT, x, list(w.shape), g, None, *setting)
     assert nothing.shape == w.shape and not nothing.any()
 
 
-@pytest.mark.parametrize(("channels", "out_channels"), [(0, 4), (3, 0)])
-def test_the_gradient_of_the_input_without_channels(level: str, channels: int, out_channels: int) -> None:
+@pytest.mark.parametrize(("channels", "out_channels"), [(0, 4), (0, 32), (3, 0), (32, 0)])
+def test_gradients_without_channels(level: str, threads: int, channels: int, out_channels: int) -> None:
     """In a thread of its own, which has no memory from earlier calls."""
-    w, g = numbers(out_channels, channels, 3, 3), numbers(2, out_channels, 8, 8)
+    x, w, g = numbers(2, channels, 8, 8), numbers(out_channels, channels, 3, 3), numbers(2, out_channels, 8, 8)
     setting = ((1, 1), (1, 1), (1, 1), 1)
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(products.convolve, products.INPUT, [2, channels, 8, 8], w, g, None, *setting).result()
+        found = pool.submit(products.convolve, products.INPUT, list(x.shape), w, g, None, *setting).result()
     assert found.shape == (2, channels, 8, 8) and not found.any()
+    found = products.convolve(products.WEIGHT, x, list(w.shape), g, None, *setting)
+    assert found.shape == w.shape and found.numel() == 0
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
@@ -383,6 +386,36 @@ def test_taps_beyond_the_border_are_left_out_without_a_trace(
         assert same_bits(products.convolve(products.FORWARD, x, w, list(g.shape), None, *setting), forward)
         assert same_bits(products.convolve(products.FORWARD, x, w, list(g.shape), bias, *setting), plus)
         assert same_bits(products.convolve(products.INPUT, list(x.shape), w, g, None, *setting), backward)
+
+
+# For which the gradient of the weight is read directly from the image: whole vectors of channels. Images last.
+DIRECT_GRADIENTS: list[tuple[Any, ...]] = [
+    ((11, 13), 3, 32, (3, 3), (1, 1), (1, 1), (1, 1), 1, 9),
+    ((7, 6), 33, 64, (3, 3), (1, 1), (1, 1), (1, 1), 1, 5),
+    ((28, 27), 1, 15, (5, 5), (1, 1), (0, 0), (1, 1), 1, 2),
+    ((30, 33), 3, 80, (7, 7), (2, 2), (3, 3), (1, 1), 1, 2),
+    ((17, 20), 18, 32, (3, 2), (2, 3), (1, 1), (2, 1), 2, 3),
+    ((300,), 2, 48, (4,), (1,), (2,), (3,), 1, 4),
+    ((5, 6, 7), 7, 31, (3, 2, 3), (1, 2, 1), (1, 1, 0), (1, 1, 2), 1, 3),
+    ((3, 2), 16, 16, (3, 5), (1, 1), (3, 6), (1, 1), 1, 1),
+]
+
+
+@pytest.mark.parametrize("case", DIRECT_GRADIENTS, ids=str)
+@pytest.mark.parametrize("odd", ["", "special"])
+def test_gradients_of_the_weight_of_few_channels(case: tuple[Any, ...], odd: str) -> None:
+    size, channels, out_channels, taps, stride, padding, dilation, groups, images = case
+    out = products.output_size(size, taps, stride, padding, dilation)
+    x, g = numbers(images, channels, *size), numbers(images, out_channels, *out, seed=3)
+    if odd:
+        for each, step in ((x, 401), (g, 997)):
+            values = each.view(-1)
+            values[::3], values[1::step], values[2::step], values[4::step] = -0.0, float("inf"), float("nan"), 1e-45
+    setting = (stride, padding, dilation, groups)
+    want = reference.gradient_of_weight(g.numpy(), x.numpy(), *setting, taps)
+    shape = [out_channels, channels // groups, *taps]
+    for _ in each_level_and_threads():
+        assert same_bits(products.convolve(products.WEIGHT, x, shape, g, None, *setting), want)
 
 
 @pytest.mark.parametrize(("channels", "out_channels"), [(1, 70), (4, 96)])
