@@ -10,13 +10,12 @@ is chance, which changes a result of 12 MB from 0.4 to 6 ms for one of the two.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import sys
 import time
 from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as nnf
+from memory import keep_memory
 
 from samerun.numerics import (
     activations,
@@ -127,13 +126,6 @@ def our_layer_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.T
 def their_layer_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     _, mean, r = torch.native_layer_norm(x, [768], w, b, 1e-5)
     return torch.ops.aten.native_layer_norm_backward(x, x, [768], mean, r, w, b, [True, True, True])[0]
-
-
-def keep_memory() -> None:
-    trim_threshold, mmap_threshold = -1, -3  # names of mallopt
-    if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "mallopt"):
-        ctypes.CDLL(None).mallopt(trim_threshold, 2**31 - 1)
-        ctypes.CDLL(None).mallopt(mmap_threshold, 32 << 20)  # the most it takes
 
 
 def least(function: Callable[[], object], clock: Callable[[], float], best: float) -> float:

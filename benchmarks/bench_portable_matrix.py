@@ -3,7 +3,7 @@
     python benchmarks/bench_portable_matrix.py [part of a name]
 
 One thread: its CPU time; two threads: wall time. The fastest of many runs each; the last column is torch's time
-divided by ours. Measure on an idle machine.
+divided by ours. Freed memory is kept, for both alike. Measure on an idle machine.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from memory import keep_memory
 
 from samerun.numerics import products
 
@@ -48,6 +49,9 @@ def convolutions() -> list[Work]:
     for n, c, size, out, taps, stride in (
         (8, 64, 32, 64, 3, 1), (64, 32, 16, 64, 3, 1), (8, 256, 14, 256, 3, 1), (8, 64, 56, 64, 1, 1),
         (8, 64, 56, 128, 3, 2), (8, 3, 64, 64, 7, 2),
+        # small images, few channels, first layers
+        (16, 512, 7, 512, 3, 1), (16, 64, 10, 64, 3, 1), (64, 32, 8, 32, 3, 1), (64, 32, 16, 64, 3, 2),
+        (32, 16, 28, 32, 3, 1), (32, 3, 32, 32, 3, 1), (64, 1, 28, 16, 3, 1),
     ):  # fmt: skip
         pad = (taps // 2, taps // 2)
         x, w = torch.randn(n, c, size, size), torch.randn(out, c, taps, taps)
@@ -93,6 +97,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", default="", help="only what has this in its name")
     wanted = parser.parse_args().part
+    keep_memory()
     for name, theirs, ours in matrices() + convolutions():
         if wanted not in name:
             continue

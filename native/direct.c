@@ -186,11 +186,13 @@ static void some_bands(void *given, int64_t from, int64_t to) {
     samerun_scratch_done(SCRATCH_PANELS, sums);
 }
 
-/* Whether the product is not faster: where its columns need no packing, sums are short, or lanes would be idle. */
+/* Whether the product is not faster: where its columns need no packing, many sums are short, or lanes would be idle. */
 static int suits(const direct_t *it) {
     const int64_t lanes = pieces_of(it->out, LANES) * LANES;
-    if (it->taps == 1 || it->step > 2 || it->k < SHORT) return 0;
-    return lanes == LANES ? it->out >= LANES / 2 : it->out * 10 >= lanes * 9;
+    if (it->taps == 1 || it->step > 2) return 0;
+    const int filled = it->out * 10 >= lanes * 9;
+    if (it->k < SHORT) return filled && lanes == LANES;
+    return filled || (lanes == LANES && it->out >= LANES / 2);
 }
 
 static int run(direct_t *it, int64_t tiles) {

@@ -49,9 +49,9 @@ static inline __attribute__((always_inline)) WITH void block_of(const samerun_di
         }
 }
 
-#define EACH_SIZE(step)                                                                                               \
-    SIZE(1, step) SIZE(2, step) SIZE(3, step) SIZE(4, step) SIZE(5, step) SIZE(6, step) SIZE(7, step) SIZE(8, step)   \
-    SIZE(9, step) SIZE(10, step) SIZE(11, step) SIZE(12, step) SIZE(13, step) SIZE(14, step)
+#define EACH_SIZE(of)                                                                                     \
+    SIZE(1, of) SIZE(2, of) SIZE(3, of) SIZE(4, of) SIZE(5, of) SIZE(6, of) SIZE(7, of) SIZE(8, of)       \
+    SIZE(9, of) SIZE(10, of) SIZE(11, of) SIZE(12, of) SIZE(13, of) SIZE(14, of)
 
 #define SIZE(pixels, step)                                                                                            \
     static __attribute__((noinline)) WITH void block_##pixels##_##step(const samerun_direct_block *it, int vectors) { \
@@ -64,11 +64,11 @@ EACH_SIZE(2)
 
 typedef void sized(const samerun_direct_block *it, int vectors);
 #define SIZE(pixels, step) block_##pixels##_##step,
-static sized *const side_by_side[] = {EACH_SIZE(1)}, *const two_apart[] = {EACH_SIZE(2)};
+static sized *const tiles[2][PIXELS] = {{EACH_SIZE(1)}, {EACH_SIZE(2)}};
 #undef SIZE
 
 void samerun_direct_tile(const samerun_direct_block *it, int pixels, int vectors, int64_t step) {
-    (step == 1 ? side_by_side : two_apart)[pixels - 1](it, vectors);
+    tiles[step - 1][pixels - 1](it, vectors);
 }
 
 static inline __attribute__((always_inline)) WITH void columns_of(const samerun_direct_columns *it, const int columns,
@@ -101,20 +101,21 @@ static inline __attribute__((always_inline)) WITH void columns_of(const samerun_
         }
 }
 
-#define SIZE(columns, step)                                                                                            \
-    static __attribute__((noinline)) WITH void columns_##columns##_##step(const samerun_direct_columns *it) {          \
-        columns_of(it, columns, step);                                                                                 \
+#define SIZE(columns, vectors)                                                                                         \
+    static __attribute__((noinline)) WITH void columns_##columns##_##vectors(const samerun_direct_columns *it) {       \
+        columns_of(it, columns, vectors);                                                                              \
     }
 EACH_SIZE(1)
 EACH_SIZE(2)
 #undef SIZE
 
-void samerun_direct_gradient_tile(const samerun_direct_columns *it, int columns, int vectors) {
-    typedef void of_columns(const samerun_direct_columns *);
-#define SIZE(columns, step) columns_##columns##_##step,
-    static of_columns *const one[] = {EACH_SIZE(1)}, *const two[] = {EACH_SIZE(2)};
+typedef void sized_columns(const samerun_direct_columns *it);
+#define SIZE(columns, vectors) columns_##columns##_##vectors,
+static sized_columns *const gradients[VECTORS][PIXELS] = {{EACH_SIZE(1)}, {EACH_SIZE(2)}};
 #undef SIZE
-    (vectors == 1 ? one : two)[columns - 1](it);
+
+void samerun_direct_gradient_tile(const samerun_direct_columns *it, int columns, int vectors) {
+    gradients[vectors - 1][columns - 1](it);
 }
 
 /* r[i] has column i of what were its rows. */
