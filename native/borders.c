@@ -67,12 +67,21 @@ static int classify(const samerun_shape *s, int turned, const int64_t *size, cla
     return 1;
 }
 
-/* Which part of all taps is met: an estimate that takes a moment. */
-static double part_met(const samerun_shape *s, int turned, const int64_t *size) {
+/* How many positions i < size have 0 <= first + i * step < end. */
+static int64_t positions_inside(int64_t size, int64_t first, int64_t step, int64_t end) {
+    const int64_t from = first < 0 ? pieces_of(-first, step) : 0, to = first < end ? pieces_of(end - first, step) : 0;
+    return from < least(to, size) ? least(to, size) - from : 0;
+}
+
+double samerun_part_met(const samerun_shape *s, int turned) {
+    const int64_t *size = turned ? s->in : s->out;
     double part = 1;
     for (int dim = 0; dim < 3; dim++) {
+        const int64_t end = turned ? (s->out[dim] - 1) * s->stride[dim] + 1 : s->in[dim];
         int64_t met = 0;
-        for (int64_t i = 0; i < size[dim]; i++) met += __builtin_popcountll(taps_met(s, turned, dim, i));
+        for (int64_t t = 0; t < s->taps[dim]; t++)
+            met += turned ? positions_inside(size[dim], s->padding[dim] - t * s->dilation[dim], 1, end)
+                          : positions_inside(size[dim], t * s->dilation[dim] - s->padding[dim], s->stride[dim], end);
         part *= (double)met / (double)(size[dim] * s->taps[dim]);
     }
     return part;
@@ -151,7 +160,7 @@ int samerun_leave_out_borders(const samerun_shape *s, int turned, int is_double,
     const int64_t groups = threads < s->images ? threads : s->images;
     if (turned && samerun_volume(s->stride) != 1) return 0; /* between the values are zeros */
     if (taps < 2 || taps > 64 || it->m <= SAMERUN_FEW_ROWS || it->n == 0 || it->k == 0) return 0;
-    if (part_met(s, turned, size) > 1 - 1. / WORTHWHILE) return 0;
+    if (samerun_part_met(s, turned) > 1 - 1. / WORTHWHILE) return 0;
     classes_t classes = {.number = malloc((size_t)pixels * sizeof *classes.number)};
     int64_t *order = malloc((size_t)it->n * sizeof *order);
     int answer = classes.number && order ? 1 : -1;

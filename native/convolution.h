@@ -58,6 +58,9 @@ PORTABLE int samerun_put_line(const char *from, char *to, int64_t n, int64_t ste
 }
 #undef SAMERUN_PUT
 
+/* Which part of all taps meets a value of the image, without strides in the gradient of the input: a quick estimate. */
+double samerun_part_met(const samerun_shape *s, int turned);
+
 /* A product in which columns meet some of the taps only, in an order of its own. */
 typedef struct {
     uint64_t *met;

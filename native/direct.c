@@ -63,8 +63,10 @@ static int inside(const direct_t *it, int dim, int64_t o, int64_t t, int64_t *at
 }
 
 static int32_t met_by(int from, int to, int pixels) {
-    if (to == pixels) return from == 0 ? SAMERUN_ALL : from == 1 ? SAMERUN_ALL_BUT_FIRST : SAMERUN_SOME;
-    return from == 0 && to == pixels - 1 ? SAMERUN_ALL_BUT_LAST : SAMERUN_SOME;
+    const int first = from, last = pixels - to;
+    if (!first && !last) return SAMERUN_ALL;
+    if (!last && first <= SAMERUN_EDGE) return SAMERUN_ALL_BUT_FIRST + first - 1;
+    return !first && last <= SAMERUN_EDGE ? SAMERUN_ALL_BUT_LAST + last - 1 : SAMERUN_SOME;
 }
 
 /* The taps that a tile from position o of its line on meets. */
@@ -188,9 +190,9 @@ static void some_bands(void *given, int64_t from, int64_t to) {
 
 /* Whether the product is not faster: where its columns need no packing, many sums are short, or lanes would be idle. */
 static int suits(const direct_t *it) {
+    if (it->taps == 1 || (it->turned && it->taps < 2 * samerun_volume(it->s->stride))) return 0; /* a tap or so for each */
     const int64_t lanes = pieces_of(it->out, LANES) * LANES;
-    if (it->taps == 1 || it->step > 2) return 0;
-    const int filled = it->out * 10 >= lanes * 9;
+    const int filled = (double)lanes * samerun_part_met(it->s, it->turned) <= 1.1 * (double)it->out;
     if (it->k < SHORT) return filled && lanes == LANES;
     return filled || (lanes == LANES && it->out >= LANES / 2);
 }

@@ -18,7 +18,9 @@ static inline int samerun_direct_vectors(int64_t channels, int64_t number) {
     return (int)least(pieces_of(left, SAMERUN_DIRECT_LANES), SAMERUN_DIRECT_VECTORS);
 }
 
-enum { SAMERUN_ALL, SAMERUN_ALL_BUT_FIRST, SAMERUN_ALL_BUT_LAST, SAMERUN_SOME };
+/* Which pixels of a tile: ALL_BUT_FIRST + n but the first n + 1, up to EDGE of them; so for LAST. */
+enum { SAMERUN_EDGE = 3 };
+enum { SAMERUN_ALL, SAMERUN_ALL_BUT_FIRST, SAMERUN_ALL_BUT_LAST = 1 + SAMERUN_EDGE, SAMERUN_SOME = 1 + 2 * SAMERUN_EDGE };
 
 /* A tap that pixels of a tile meet: those from `from` to before `to`. */
 typedef struct {
@@ -36,7 +38,7 @@ typedef struct {
     int64_t sums_step;
 } samerun_direct_block;
 
-/* One block of k for `pixels` neighbours whose values in the image are `step` apart, 1 or 2. AVX-512. */
+/* One block of k for `pixels` neighbours whose values in the image are `step` apart. AVX-512. */
 void samerun_direct_tile(const samerun_direct_block *block, int pixels, int vectors, int64_t step);
 
 /* Pixels side by side of a line of the result, whose values of the image are a step apart from `place` on. */

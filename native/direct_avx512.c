@@ -13,7 +13,7 @@ enum { LANES = SAMERUN_DIRECT_LANES, VECTORS = SAMERUN_DIRECT_VECTORS, PIXELS = 
             sum[p][v] = _mm512_fmadd_ps(_mm512_set1_ps(x[p * step]), weight[v], sum[p][v])
 
 static inline __attribute__((always_inline)) WITH void block_of(const samerun_direct_block *it, const int pixels,
-                                                                const int vectors, const int step) {
+                                                                const int vectors, const int64_t step) {
     __m512 sum[PIXELS][VECTORS];
 #pragma GCC unroll 14
     for (int p = 0; p < pixels; p++)
@@ -32,10 +32,17 @@ static inline __attribute__((always_inline)) WITH void block_of(const samerun_di
             __m512 weight[VECTORS];
 #pragma GCC unroll 2
             for (int v = 0; v < vectors; v++) weight[v] = _mm512_loadu_ps(w + v * LANES);
+            if (tap->met_by == SAMERUN_ALL) {
+                PIXELS_FROM(0, pixels);
+                continue;
+            }
             switch (tap->met_by) { /* what the compiler knows costs no comparisons */
-            case SAMERUN_ALL: PIXELS_FROM(0, pixels); break;
             case SAMERUN_ALL_BUT_FIRST: PIXELS_FROM(1, pixels); break;
+            case SAMERUN_ALL_BUT_FIRST + 1: PIXELS_FROM(2, pixels); break;
+            case SAMERUN_ALL_BUT_FIRST + 2: PIXELS_FROM(3, pixels); break;
             case SAMERUN_ALL_BUT_LAST: PIXELS_FROM(0, pixels - 1); break;
+            case SAMERUN_ALL_BUT_LAST + 1: PIXELS_FROM(0, pixels - 2); break;
+            case SAMERUN_ALL_BUT_LAST + 2: PIXELS_FROM(0, pixels - 3); break;
             default: PIXELS_FROM(tap->from, tap->to);
             }
         }
@@ -53,22 +60,25 @@ static inline __attribute__((always_inline)) WITH void block_of(const samerun_di
     SIZE(1, of) SIZE(2, of) SIZE(3, of) SIZE(4, of) SIZE(5, of) SIZE(6, of) SIZE(7, of) SIZE(8, of)       \
     SIZE(9, of) SIZE(10, of) SIZE(11, of) SIZE(12, of) SIZE(13, of) SIZE(14, of)
 
-#define SIZE(pixels, step)                                                                                            \
-    static __attribute__((noinline)) WITH void block_##pixels##_##step(const samerun_direct_block *it, int vectors) { \
-        if (vectors == 2) block_of(it, pixels, 2, step);                                                              \
-        else block_of(it, pixels, 1, step);                                                                           \
+/* step 3: any, which then takes an address of each pixel. */
+#define SIZE(pixels, step)                                                                                          \
+    static __attribute__((noinline)) WITH void block_##pixels##_##step(const samerun_direct_block *it, int vectors, \
+                                                                       int64_t apart) {                             \
+        if (vectors == 2) block_of(it, pixels, 2, step < 3 ? step : apart);                                         \
+        else block_of(it, pixels, 1, step < 3 ? step : apart);                                                      \
     }
 EACH_SIZE(1)
 EACH_SIZE(2)
+EACH_SIZE(3)
 #undef SIZE
 
-typedef void sized(const samerun_direct_block *it, int vectors);
+typedef void sized(const samerun_direct_block *it, int vectors, int64_t apart);
 #define SIZE(pixels, step) block_##pixels##_##step,
-static sized *const tiles[2][PIXELS] = {{EACH_SIZE(1)}, {EACH_SIZE(2)}};
+static sized *const tiles[3][PIXELS] = {{EACH_SIZE(1)}, {EACH_SIZE(2)}, {EACH_SIZE(3)}};
 #undef SIZE
 
 void samerun_direct_tile(const samerun_direct_block *it, int pixels, int vectors, int64_t step) {
-    tiles[step - 1][pixels - 1](it, vectors);
+    tiles[step < 3 ? step - 1 : 2][pixels - 1](it, vectors, step);
 }
 
 static inline __attribute__((always_inline)) WITH void columns_of(const samerun_direct_columns *it, const int columns,
