@@ -188,9 +188,10 @@ static void some_bands(void *given, int64_t from, int64_t to) {
     samerun_scratch_done(SCRATCH_PANELS, sums);
 }
 
-/* Whether the product is not faster: where its columns need no packing, many sums are short, or lanes would be idle. */
+/* Whether the product is not faster: where its columns need no packing, tiles have a pixel or two, many sums are short, or
+ * lanes would be idle. */
 static int suits(const direct_t *it) {
-    if (it->taps == 1 || (it->turned && it->taps < 2 * samerun_volume(it->s->stride))) return 0; /* a tap or so for each */
+    if (it->taps == 1 || (it->apart > 1 && it->to[2] < 3 * it->apart)) return 0;
     const int64_t lanes = pieces_of(it->out, LANES) * LANES;
     const int filled = (double)lanes * samerun_part_met(it->s, it->turned) <= 1.1 * (double)it->out;
     if (it->k < SHORT) return filled && lanes == LANES;
