@@ -7,18 +7,23 @@
 #define WITH __attribute__((target("avx512f,avx2,fma")))
 enum { LANES = SAMERUN_DIRECT_LANES, VECTORS = SAMERUN_DIRECT_VECTORS, PIXELS = SAMERUN_DIRECT_PIXELS };
 
+/* Sums are in registers only if all loops over them are unrolled. */
+#if defined(__clang__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 16")
+#endif
+
 #define PIXELS_FROM(first, behind)                                                                                      \
-    _Pragma("GCC unroll 14") for (int p = 0; p < pixels; p++) if (p >= (first) && p < (behind))                         \
-        _Pragma("GCC unroll 2") for (int v = 0; v < vectors; v++)                                                       \
+    UNROLLED for (int p = 0; p < pixels; p++) if (p >= (first) && p < (behind))                         \
+        UNROLLED for (int v = 0; v < vectors; v++)                                                       \
             sum[p][v] = _mm512_fmadd_ps(_mm512_set1_ps(x[p * step]), weight[v], sum[p][v])
 
 static inline __attribute__((always_inline)) WITH void block_of(const samerun_direct_block *it, const int pixels,
                                                                 const int vectors, const int64_t step) {
     __m512 sum[PIXELS][VECTORS];
-#pragma GCC unroll 14
-    for (int p = 0; p < pixels; p++)
-#pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) sum[p][v] = _mm512_setzero_ps();
+    UNROLLED for (int p = 0; p < pixels; p++)
+        UNROLLED for (int v = 0; v < vectors; v++) sum[p][v] = _mm512_setzero_ps();
     const int64_t taps = it->taps, width = vectors * LANES;
     for (int64_t channel = it->k / taps, k = channel * taps; k < it->end; channel++, k += taps) {
         const samerun_direct_tap *tap = it->met, *last = it->met + it->count;
@@ -30,8 +35,7 @@ static inline __attribute__((always_inline)) WITH void block_of(const samerun_di
         for (; tap < last; tap++) {
             const float *const x = image + tap->image, *const w = weights + tap->number * width;
             __m512 weight[VECTORS];
-#pragma GCC unroll 2
-            for (int v = 0; v < vectors; v++) weight[v] = _mm512_loadu_ps(w + v * LANES);
+            UNROLLED for (int v = 0; v < vectors; v++) weight[v] = _mm512_loadu_ps(w + v * LANES);
             if (tap->met_by == SAMERUN_ALL) {
                 PIXELS_FROM(0, pixels);
                 continue;
@@ -47,10 +51,8 @@ static inline __attribute__((always_inline)) WITH void block_of(const samerun_di
             }
         }
     }
-#pragma GCC unroll 14
-    for (int p = 0; p < pixels; p++)
-#pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) {
+    UNROLLED for (int p = 0; p < pixels; p++)
+        UNROLLED for (int v = 0; v < vectors; v++) {
             float *const to = it->sums + p * it->sums_step + v * LANES;
             _mm512_storeu_ps(to, it->k ? _mm512_add_ps(_mm512_loadu_ps(to), sum[p][v]) : sum[p][v]);
         }
@@ -86,26 +88,19 @@ static inline __attribute__((always_inline)) WITH void columns_of(const samerun_
     __m512 sum[PIXELS][VECTORS], gradient[VECTORS];
     const float *g = it->gradient;
     const int64_t *const offset = it->offset, step = it->step;
-#pragma GCC unroll 14
-    for (int c = 0; c < columns; c++)
-#pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) sum[c][v] = _mm512_setzero_ps();
+    UNROLLED for (int c = 0; c < columns; c++)
+        UNROLLED for (int v = 0; v < vectors; v++) sum[c][v] = _mm512_setzero_ps();
     for (int64_t line = 0; line < it->lines; line++) {
         const float *x = it->image + it->line[line].place;
         for (const float *const end = g + it->line[line].pixels * vectors * LANES; g < end; x += step, g += vectors * LANES) {
-#pragma GCC unroll 2
-            for (int v = 0; v < vectors; v++) gradient[v] = _mm512_loadu_ps(g + v * LANES);
-#pragma GCC unroll 14
-            for (int c = 0; c < columns; c++)
-#pragma GCC unroll 2
-                for (int v = 0; v < vectors; v++)
+            UNROLLED for (int v = 0; v < vectors; v++) gradient[v] = _mm512_loadu_ps(g + v * LANES);
+            UNROLLED for (int c = 0; c < columns; c++)
+                UNROLLED for (int v = 0; v < vectors; v++)
                     sum[c][v] = _mm512_fmadd_ps(_mm512_set1_ps(x[offset[c]]), gradient[v], sum[c][v]);
         }
     }
-#pragma GCC unroll 14
-    for (int c = 0; c < columns; c++)
-#pragma GCC unroll 2
-        for (int v = 0; v < vectors; v++) {
+    UNROLLED for (int c = 0; c < columns; c++)
+        UNROLLED for (int v = 0; v < vectors; v++) {
             float *const to = it->sums + (c * vectors + v) * LANES;
             _mm512_storeu_ps(to, it->more ? _mm512_add_ps(_mm512_loadu_ps(to), sum[c][v]) : sum[c][v]);
         }
@@ -131,27 +126,23 @@ void samerun_direct_gradient_tile(const samerun_direct_columns *it, int columns,
 /* r[i] has column i of what were its rows. */
 static inline __attribute__((always_inline)) WITH void turn_square(__m512 r[LANES]) {
     __m512 t[LANES];
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
+    UNROLLED for (int i = 0; i < 16; i += 2) {
         t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
         t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
     }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) { /* columns q, q + 4, q + 8, q + 12 of rows i to i + 3 */
+    UNROLLED for (int i = 0; i < 16; i += 4) { /* columns q, q + 4, q + 8, q + 12 of rows i to i + 3 */
         r[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
         r[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xEE);
         r[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
         r[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
     }
-#pragma GCC unroll 4
-    for (int q = 0; q < 4; q++) { /* columns q and q + 8, q + 4 and q + 12 of eight rows */
+    UNROLLED for (int q = 0; q < 4; q++) { /* columns q and q + 8, q + 4 and q + 12 of eight rows */
         t[q] = _mm512_shuffle_f32x4(r[q], r[q + 4], 0x88);
         t[q + 4] = _mm512_shuffle_f32x4(r[q], r[q + 4], 0xDD);
         t[q + 8] = _mm512_shuffle_f32x4(r[q + 8], r[q + 12], 0x88);
         t[q + 12] = _mm512_shuffle_f32x4(r[q + 8], r[q + 12], 0xDD);
     }
-#pragma GCC unroll 4
-    for (int q = 0; q < 4; q++) {
+    UNROLLED for (int q = 0; q < 4; q++) {
         r[q] = _mm512_shuffle_f32x4(t[q], t[q + 8], 0x88);
         r[q + 8] = _mm512_shuffle_f32x4(t[q], t[q + 8], 0xDD);
         r[q + 4] = _mm512_shuffle_f32x4(t[q + 4], t[q + 12], 0x88);
@@ -171,13 +162,11 @@ WITH int samerun_direct_turn(float *to, int64_t to_step, const float *from, int6
             const float *const source = from + i * from_step + j;
             float *const target = to + j * to_step + i;
             __m512 r[LANES];
-#pragma GCC unroll 16
-            for (int q = 0; q < LANES; q++)
+            UNROLLED for (int q = 0; q < LANES; q++)
                 r[q] = q < down ? _mm512_maskz_loadu_ps(read, source + q * from_step) : _mm512_setzero_ps();
             turn_square(r);
-#pragma GCC unroll 16
-            for (int q = 0; q < LANES; q++) {
-                if (q >= across) break;
+            UNROLLED for (int q = 0; q < LANES; q++) {
+                if (q >= across) continue;
                 odd |= _mm512_mask_cmpeq_epi32_mask(kept, _mm512_castps_si512(r[q]), negative_zero);
                 if (bias) r[q] = _mm512_add_ps(r[q], _mm512_set1_ps(bias[j + q]));
                 if (down == LANES) _mm512_storeu_ps(target + q * to_step, r[q]);
