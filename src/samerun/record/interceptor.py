@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from samerun.base.wrapping import replace_in_type, wrap_like
@@ -30,8 +32,16 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     Warnings issued below it name the same line of the program as without it.
     """
     original = getattr(owner, name, None)
-    if original is not None:
-        setattr(owner, name, wrap_like(original, unseen(make(original))))
+    if original is None:
+        return
+    replacement = wrap_like(original, unseen(make(original)))
+    home = sys.modules.get(getattr(original, "__module__", None) or "")
+    if isinstance(owner, ModuleType) and home is not owner and getattr(home, name, None) is original:
+        try:
+            replacement.__module__ = owner.__name__  # pickle looks for it there: `os.getpid` is at home in `posix`
+        except AttributeError:  # a bound method, which is pickled by what it is bound to
+            pass
+    setattr(owner, name, replacement)
 
 
 def replace_method(kind: type, name: str, make: Callable[[Any], Any]) -> None:
