@@ -104,7 +104,8 @@ def _wait(pid: int, guard: Guard, watched: set[Any]) -> Ended:
         if found != pid:
             continue
         if os.WIFSTOPPED(status):
-            os.kill(os.getpid(), signal.SIGSTOP)  # so that the shell sees a stopped job; `fg` goes on here
+            if signal.SIGCONT not in signal.sigpending():  # else the whole group was stopped, and we go on already
+                os.kill(os.getpid(), signal.SIGSTOP)  # so that the shell sees a stopped job; `fg` goes on here
             guard.wake()
             _go_on(pid)
         elif os.WIFSIGNALED(status):
