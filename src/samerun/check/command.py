@@ -124,7 +124,8 @@ def check(
     asked = _interruptions(options) if any(v.name == "resume" for v in variations) else ()
     with ExitStack() as stack:
         folder = _folder(save, stack)
-        runner = stack.enter_context(closing(Runner(folder, options["time_limit"], Progress(quiet))))
+        progress = stack.enter_context(Progress(quiet))
+        runner = stack.enter_context(closing(Runner(folder, options["time_limit"], progress)))
         search = Search(
             runner, plan, variations, environment, options["repeat"], saved=save is not None,
             interruptions=asked,
@@ -138,6 +139,7 @@ def check(
             report = eager.both(search, lambda s: answer(s, ignored, held), lambda s: answer(s, ignored, None))
         else:
             report = eager.hint(answer(search, ignored, mend))
+        progress.clear()
         if not quiet and json_to != "-":
             from samerun.report.console import Console
             from samerun.report.terminal import show
