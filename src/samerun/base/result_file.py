@@ -10,8 +10,8 @@ from pathlib import Path
 from samerun.base.atomic_file import check_replaceable, is_special, write_atomically
 from samerun.base.errors import SamerunError
 
-_BEGINNINGS = {"--html": b"<!doctype html>"}
-"""Of all others: JSON."""
+_BEGINNINGS = {"--html": (b"<!doctype html>", "a web page"), "--patch": (b"--- ", "a patch")}
+"""What files of these kinds begin with; of all others: JSON."""
 
 
 def check_writable(option: str, path: str | None) -> None:
@@ -32,15 +32,19 @@ def check_writable(option: str, path: str | None) -> None:
         raise _cannot_write(option, path, error) from error
 
 
-def write_result(option: str, path: str, text: str) -> None:
+def write_result(option: str, path: str, text: str | bytes) -> None:
     """Write a result where the user wants it: a file, which is replaced as a whole, or "-" for standard output.
 
     Raises SamerunError where it cannot be written; then the earlier file is as it was.
     """
-    data = text.encode("utf-8", "backslashreplace")
+    data = text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text
     try:
         if path == "-":
-            sys.stdout.write(text)
+            if isinstance(text, str):
+                sys.stdout.write(text)
+            else:
+                sys.stdout.flush()
+                sys.stdout.buffer.write(data)
             sys.stdout.flush()
         elif is_special(Path(path)):
             with open(path, "wb") as file:  # a device or a pipe takes it as it comes
@@ -59,11 +63,11 @@ def _refuse_another_kind(option: str, path: str) -> None:
         return
     with open(path, "rb") as file:
         found = file.read(1024).lstrip()
-    if found and not found.lower().startswith(_BEGINNINGS.get(option, b"{")):
-        kind = "a web page" if option in _BEGINNINGS else "JSON"
+    beginning, kind = _BEGINNINGS.get(option, (b"{", "JSON"))
+    if found and not found.lower().startswith(beginning):
         raise SamerunError(
             f"{option} {path}: there is such a file, and it is not {kind}; it was left as it is.",
-            hint=f"{option} takes the name of a file to write; the program stands behind it.",
+            hint=f"{option} takes the name of a file to write; put the script after it.",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,8 @@ from samerun.control.seeds.derive import LARGEST
               help="Keep the traces and outputs of every run.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
 @click.option("--html", "html_to", metavar="FILE", help="Write the report as one HTML file.")
+@click.option("--patch", "patch_to", metavar="FILE", help="Write the fixes as a patch for git apply or patch -p1.")
+@click.option("--apply", is_flag=True, help="Make the changes of confirmed causes in the program's files.")
 @click.option("--quiet", is_flag=True, help="No progress, no report for people.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
@@ -72,6 +75,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun check --vary resume train.py
       samerun check --fix on train.py        every hazard, and what samerun run alone mends
       samerun check --eager train.py         inside compiled regions, and whether it is compilation that differs
+      samerun check --patch fix.patch train.py
       samerun check --ignore time:train.py:12 --ignore thread-race train.py
       samerun check --double --max-steps 20 train.py
 
@@ -98,6 +102,8 @@ def check(
     *,
     json_to: str | None,
     html_to: str | None,
+    patch_to: str | None,
+    apply: bool,
     quiet: bool,
     save: Path | None,
     **options: Any,
@@ -113,6 +119,8 @@ def check(
 
     check_writable("--json", json_to)
     check_writable("--html", html_to)
+    check_writable("--patch", patch_to)
+    begin = time.time()
     ignored = [parse(text) for text in options["ignore"]]
     if options["seed"] is not None and options["fix"] == "off":
         raise SamerunError(
@@ -125,7 +133,8 @@ def check(
     asked = _interruptions(options) if any(v.name == "resume" for v in variations) else ()
     with ExitStack() as stack:
         folder = _folder(save, stack)
-        runner = stack.enter_context(closing(Runner(folder, options["time_limit"], Progress(quiet))))
+        progress = stack.enter_context(Progress(quiet))
+        runner = stack.enter_context(closing(Runner(folder, options["time_limit"], progress)))
         search = Search(
             runner, plan, variations, environment, options["repeat"], saved=save is not None,
             interruptions=asked,
@@ -139,7 +148,8 @@ def check(
             report = eager.both(search, lambda s: answer(s, ignored, held), lambda s: answer(s, ignored, None))
         else:
             report = eager.hint(answer(search, ignored, mend))
-        if not quiet and json_to != "-":
+        progress.clear()
+        if not quiet and "-" not in (json_to, patch_to):
             from samerun.report.console import Console
             from samerun.report.terminal import show
 
@@ -151,6 +161,12 @@ def check(
             from samerun.report.html import to_html
 
             write_result("--html", html_to, to_html(report, __version__, machine()))
+        if patch_to is not None or apply:
+            from samerun.check.mending import put_to_use
+
+            for line in put_to_use(report, patch_to, apply, begin):
+                if not quiet:
+                    click.echo(f"samerun: {line}", err=True)
     return report.exit_code
 
 

@@ -66,8 +66,8 @@ def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet:
     check_writable("--html", html_to)
     target = target_of(ctx)
     settings = {PLAIN: {}, "deterministic": as_run_does(0), "portable": {VARIABLE: "1"}}
-    with work_folder() as folder, guarded(folder, temporary=True):
-        report = Measurement(target, folder, settings, progress=Progress(quiet), **options).measure()
+    with work_folder() as folder, guarded(folder, temporary=True), Progress(quiet) as progress:
+        report = Measurement(target, folder, settings, progress=progress, **options).measure()
     if not quiet and json_to != "-":
         from samerun.report.console import Console
         from samerun.report.cost import show

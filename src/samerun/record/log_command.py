@@ -50,11 +50,11 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
     """Do it; returns the exit code."""
     from samerun.record.receipt import remote
     from samerun.record.receipt.index import entries
-    from samerun.report.count import Count
+    from samerun.report.progress import Counter
 
     check_writable("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
-    with Count("files looked at", quiet) as looking, Count("receipts read", quiet) as progress:
+    with Counter("looking at files", quiet) as looking, Counter("reading receipts", quiet) as progress:
         if remote.is_address(folder):
             found = remote.entries(folder, text, wanted, progress)
         else:

@@ -44,7 +44,8 @@ def receipt(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None 
         to = _place(path)
     from samerun.record.receipt.code_version import code_version
 
-    code = code_version(Path(sys.argv[0] if sys.argv and sys.argv[0] else ".").resolve().parent)
+    with unwatched():
+        code = code_version(Path(sys.argv[0] if sys.argv and sys.argv[0] else ".").resolve().parent)
     begin, pid = time.time(), os.getpid()
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
         taken = _begin(folder)

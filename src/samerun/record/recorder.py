@@ -236,6 +236,17 @@ class Recorder:
             )
         )  # fmt: skip
 
+    def emit_leaves(self, leaves: list[tuple[str, bytes]], flags: int) -> None:
+        """Write what a step's parts hold after it: (name, digest) each."""
+        writer = self.writer or self.open()
+        if writer is None:
+            return
+        state, pack, string = self.thread, f.EVENT.pack, writer.string
+        if state.number < 0:
+            state.number, state.role = 0, "main"
+        for name, value in leaves:
+            writer.append(pack(f.LEAF, f.BETWEEN | flags, state.number, string(name), 0, 0, 0, value))
+
     def host(
         self,
         kind: int,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import linecache
+import re
 
 from rich.console import Console, Group
 from rich.padding import Padding
+from rich.segment import Segment, Segments
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from samerun.base.records import ALREADY, DIFFERENT, SAME, CheckReport, FirstDifference, Growth, Spread
+from samerun.base.text import shown
 
 INDENT = 2
 CONTEXT = 2
@@ -22,10 +26,13 @@ def show(report: CheckReport, console: Console) -> None:
     console.print()
     console.print(Padding(variations(report), (0, 0, 0, INDENT), expand=False))
     if report.verdict == DIFFERENT:
-        for part in (where(report), growth(report), why(report), fix(report), every(report)):
+        fixed = fix(report)
+        for part in (where(report), growth(report), why(report), fixed, every(report)):
             if part is not None:
                 console.print()
                 console.print(part)
+            if part is not None and part is fixed:
+                show_patch(report, console)
     for note in report.notes:
         console.print()
         console.print(Text(note, style="yellow"))
@@ -199,9 +206,19 @@ def fix(report: CheckReport) -> Group | None:
         return None
     lines: list[Text | Padding] = [Text("Fix", style="bold green")]
     lines.append(Padding(Text(report.fix.summary), (0, 0, 0, INDENT), expand=False))
-    if report.fix.patch:
-        lines.append(Padding(Text(report.fix.patch, style="cyan"), (0, 0, 0, INDENT), expand=False))
     return Group(*lines)
+
+
+def show_patch(report: CheckReport, console: Console) -> None:
+    """The patch as `git apply` and `patch -p1` take it: not indented, no line wrapped, tabs as they are."""
+    if report.fix is not None and report.fix.patch:
+        lines = (f"{fit_for_terminal(line)}\n" for line in report.fix.patch.removesuffix("\n").split("\n"))
+        console.print(Segments([Segment("".join(lines), Style(color="cyan"))]), soft_wrap=True, end="")
+
+
+def fit_for_terminal(line: str) -> str:
+    """A line of source code with its tabs and its line ending, other control characters written out."""
+    return re.sub(r"[^\t\r]+|\r(?!$)", lambda part: shown(part[0], len(part[0])), line)
 
 
 def every(report: CheckReport) -> Group | None:
