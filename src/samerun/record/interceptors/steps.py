@@ -20,6 +20,7 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
 
     from samerun.record.step_digests import leaves_of
     from samerun.record.step_values import keep_step
+    from samerun.record.undisturbed import no_functions
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         state = recorder.thread
@@ -35,15 +36,16 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
             return
         state.inside += 1
         try:
-            leaves = list(leaves_of(optimizer, recorder))
-            if recorder.step + 1 in recorder.config.snapshots:
-                keep_step(recorder, optimizer, recorder.step + 1)
+            with no_functions():
+                leaves = list(leaves_of(optimizer, recorder))
+                on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
+                if recorder.step + 1 in recorder.config.snapshots:
+                    keep_step(recorder, optimizer, recorder.step + 1)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed after an optimizer step: {error!r}")
             return
         finally:
             state.inside -= 1
-        on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
         for name, value in leaves:
             recorder.emit(f.LEAF, name=name, outputs=value, flags=f.ON_DEVICE if on_device else 0, phase=f.BETWEEN)
         recorder.step_done(xxh3_128_digest(b"".join(value for _, value in leaves)))
@@ -55,6 +57,7 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
 
 def note_losses(recorder: Recorder, torch: Any) -> None:
     """The value `backward` is called on is the step's loss."""
+    from samerun.record.undisturbed import Undisturbed, no_functions
 
     def note(tensor: Any) -> None:
         state = recorder.thread
@@ -64,7 +67,10 @@ def note_losses(recorder: Recorder, torch: Any) -> None:
         try:
             recorder.last_loss = digest(tensor)
             if recorder.config.snapshots:
-                recorder.loss = float(tensor.detach()) if tensor.numel() == 1 and tensor.is_floating_point() else None
+                with no_functions():
+                    single = tensor.numel() == 1 and tensor.is_floating_point()
+                with Undisturbed():
+                    recorder.loss = float(tensor.detach()) if single else None
         except Exception:
             recorder.last_loss = NOTHING
         finally:
