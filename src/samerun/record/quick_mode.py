@@ -114,6 +114,7 @@ def host() -> SimpleNamespace:
         current_node=torch._C._current_autograd_node,
         grad_enabled=torch.is_grad_enabled,
         get_num_threads=torch.get_num_threads,
+        function_mode=torch._C._is_torch_function_mode_enabled,
         kinds=sites._kinds,
         kind_of=sites.kind_of,
         user_kind=sites.USER,

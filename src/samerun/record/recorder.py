@@ -88,6 +88,8 @@ class Recorder:
         """What gives the program another run's data, where that is asked for."""
         self.doubling: Any = None
         """Where operators are executed twice: samerun.record.double.doubling.Doubling."""
+        self.skipped: dict[str, list[Any]] = {}
+        """Operators that could not be digested: how often, and why the first time."""
         self.last_loss = NOTHING
         self.last_batch = NOTHING
         self.loss: float | None = None
@@ -97,7 +99,7 @@ class Recorder:
         self.after_fork: list[Callable[[], None]] = []
         self.outputs: dict[str, None] = {}
         """Files that were opened for writing, in that order: they are digested at the end."""
-        self.seen: list[dict[Any, Any]] = [self.outputs]
+        self.seen: list[dict[Any, Any]] = [self.outputs, self.skipped]
         """What was met since the record began: emptied when another one begins."""
         self._threads = itertools.count(1)
         self._fork_number = 0
@@ -157,6 +159,7 @@ class Recorder:
         self.thread.number, self.thread.role, self.thread.ordinal = 0, "main", 0
         self.thread.inside = 0
         self.at_end.clear()
+        self.skipped.clear()
         for call in self.after_fork:
             call()
 
@@ -336,6 +339,10 @@ class Recorder:
         self._repeats[key] = seen
         return seen <= FULL_EMISSION or not (seen & (seen - 1))
 
+    def skip(self, operator: str, reason: str) -> None:
+        """An operator is left out of the trace, because its tensors have no values or cannot be read."""
+        self.skipped.setdefault(operator, [0, reason[:200]])[0] += 1
+
     def step_done(self, root: bytes) -> None:
         """An optimizer step ended; `root` is the digest of its leaves."""
         self.step += 1
@@ -379,6 +386,9 @@ class Recorder:
                 call()
             except Exception as error:
                 self.stop(f"samerun could not finish the trace: {error!r}")
+        for name, (count, reason) in list(self.skipped.items()):
+            if writer := self.open():
+                self.emit(f.SKIPPED, name=name, aux=writer.string(reason), inputs=count, phase=f.HOST)
         if self.writer is not None:
             self.writer.close()
             self.writer = None

@@ -135,7 +135,7 @@ def memory_of(tensor: Any) -> int:
 
 def ordinary(tensor: Any) -> bool:
     """True where no Python code of the tensor's own runs when an operator meets it."""
-    return d._is_plain(tensor)
+    return not d.has_own_dispatch(tensor) and not torch._is_functional_tensor(tensor)
 
 
 def digests(tensors: Iterable[Any]) -> list[bytes]:
