@@ -63,7 +63,7 @@ EXACT_OVERLOADS_ON_CUDA = EXACT_OVERLOADS - frozenset(on_cuda.MEMBERS)
 SELF_CHECKED = frozenset(
     name for family in (arithmetic, extremes, functions, reductions, matmul, random, windows) for name in family.MEMBERS
 ) | {"aten::allclose"}
-"""Members that refuse what torch refuses without asking its meta function: the operators that they are written in do."""
+"""Members that refuse what torch refuses without asking its meta function: the operators they are written in do."""
 
 
 def names() -> set[str]:
