@@ -15,9 +15,10 @@ from samerun.record import fresh, keep, pins, sites
 from samerun.record.config import WatchConfig
 from samerun.record.nodes import note_nodes, place_of_node
 from samerun.record.operator import Operator, flatten
-from samerun.record.recorder import NOTHING, Recorder, ThreadState
+from samerun.record.recorder import NOTHING, Recorder
 from samerun.record.skipped import NO_VALUES
 from samerun.record.storages import Storages
+from samerun.record.thread_state import ThreadState
 from samerun.record.uncompiled import Uncompiled
 from samerun.record.undisturbed import Undisturbed, as_plain, has_values, no_functions
 

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from time import monotonic  # by name: the module's own may be watched
 from typing import Any
 
-from xxhash import xxh3_64_intdigest, xxh3_128_digest
+from xxhash import xxh3_128_digest
 
 from samerun.record import format as f
 from samerun.record import sites
 from samerun.record.config import ROLE_VARIABLE, WatchConfig, as_named
+from samerun.record.thread_state import Threads, ThreadState
 from samerun.record.writer import TraceWriter
 
 _MASK64 = (1 << 64) - 1
@@ -25,37 +26,6 @@ FULL_EMISSION = 64
 
 STEPS_LOST_SECONDS = 0.2
 """At most so much of the steps is lost for a receipt when the process is killed."""
-
-
-class ThreadState:
-    """What is particular to a thread: its number, its module stack, whether it is inside samerun."""
-
-    __slots__ = (
-        "children", "inside", "mode", "module", "modules", "nodes", "number", "ordinal", "phase", "role",
-        "sequence", "step_place",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.number = -1
-        self.role = ""
-        self.children: dict[str, int] = {}
-        self.inside = 0
-        self.phase = -1
-        self.modules: list[str] = []
-        self.module = ""
-        self.ordinal = 0
-        self.nodes: dict[int, int] = {}
-        self.sequence = 0
-        self.mode: Any = None
-        self.step_place = 0
-        """Number of the line that called the optimizer's step, while it runs."""
-
-
-class Threads(threading.local):
-    """Each thread's state, made when it is first asked for."""
-
-    def __init__(self) -> None:
-        self.state = ThreadState()
 
 
 class Recorder:
@@ -402,8 +372,3 @@ class Recorder:
         for one in self.seen:
             one.clear()
         self.stopped = False
-
-
-def fold(parts: list[bytes]) -> int:
-    """64 bits that stand for a list of digests."""
-    return xxh3_64_intdigest(b"".join(parts))
