@@ -44,9 +44,9 @@ def resolve(form: str, words: list[str]) -> Target:
     Raises SamerunError for a missing script, a syntax error, a missing module or command.
     """
     if not words:
-        what = {"module": "-m needs the name of a module.", "command": "Behind -- stands no command."}
+        what = {"module": "-m needs the name of a module.", "command": "No command after --."}
         raise SamerunError(
-            what.get(form, "No program is named."),
+            what.get(form, "No script given."),
             hint="Try: samerun check train.py, samerun check -m package.train, samerun check -- torchrun train.py",
         )
     if form == "module":

@@ -30,7 +30,7 @@ from samerun.control.seeds.derive import LARGEST
 @click.option("--vary", default="rerun,environment", show_default=True, metavar="LIST",
               help="Names of variations or groups; all; none.")  # fmt: skip
 @click.option("--repeat", default=2, show_default=True, type=click.IntRange(2, 1000), metavar="N",
-              help="How often the unvaried program runs. More finds differences that are rare.")  # fmt: skip
+              help="Number of baseline runs; raise it to catch rare differences.")  # fmt: skip
 @click.option("--max-steps", type=click.IntRange(1), metavar="N", help="End each run after N optimizer steps.")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds a run may take.")
 @click.option("--trace", type=click.Choice(["auto", "ops", "steps"]), default="auto", show_default=True,
@@ -56,7 +56,7 @@ from samerun.control.seeds.derive import LARGEST
 @click.option("--html", "html_to", metavar="FILE", help="Write the report as one HTML file.")
 @click.option("--patch", "patch_to", metavar="FILE", help="Write the fixes as a patch for git apply or patch -p1.")
 @click.option("--apply", is_flag=True, help="Make the changes of confirmed causes in the program's files.")
-@click.option("--quiet", is_flag=True, help="No progress, no report for people.")
+@click.option("--quiet", is_flag=True, help="No progress, no human-readable report.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
     """Run a program again under controlled changes: same, or the first operation that differs, and why.

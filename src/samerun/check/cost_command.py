@@ -30,7 +30,7 @@ from samerun.base.work_folder import work_folder
               help="How many operators the table shows; the JSON has all.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the numbers as JSON; - for standard output.")
 @click.option("--html", "html_to", metavar="FILE", help="Write the numbers as one HTML file.")
-@click.option("--quiet", is_flag=True, help="No progress, no table for people.")
+@click.option("--quiet", is_flag=True, help="No progress, no human-readable table.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
     """What determinism costs this program: as it is, as samerun run runs it, and inside portable().

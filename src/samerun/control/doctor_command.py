@@ -41,7 +41,7 @@ FINDINGS = ("differs", "too late")
 @click.option("--snippet", is_flag=True, help="Print the lines to put into a program, and nothing else.")
 @click.option("--numerics", is_flag=True, help="Compute the conformance vectors of portable() on this machine instead.")
 @click.option("--json", "json_to", metavar="FILE", help="Write the findings as JSON; - for standard output.")
-@click.option("--quiet", is_flag=True, help="No table for people.")
+@click.option("--quiet", is_flag=True, help="No human-readable table.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
     """Every setting on which bits depend: wanted, in force, when it can be set, who set it.

@@ -31,7 +31,7 @@ from samerun.base.work_folder import work_folder
 @click.option("--signed-by", metavar="KEY", help="Refuse the receipt unless it is signed by this public key (hex).")
 @click.option("--ignore-output", multiple=True, metavar="GLOB", help="Output files that do not count: logs with times.")
 @click.option("--json", "json_to", metavar="FILE", help="Write the answer as JSON; - for standard output.")
-@click.option("--quiet", is_flag=True, help="No report for people.")
+@click.option("--quiet", is_flag=True, help="No human-readable report.")
 @click.pass_context
 def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: Any) -> None:
     """Run again from a receipt, here and now, and compare what is computed.

@@ -65,7 +65,7 @@ def check_form(value: Any, name: str) -> None:
     import jsonschema
 
     if not isinstance(value, dict) or value.get("kind") != "samerun receipt":
-        raise SamerunError(f"{name} is no receipt of samerun.", hint="A receipt is written by samerun run --receipt.")
+        raise SamerunError(f"{name} is not a samerun receipt.", hint="A receipt is written by samerun run --receipt.")
     if value.get("schema") != canonical.SCHEMA:
         raise SamerunError(
             f"{name} has schema {shown(value.get('schema'), 40)}; this samerun reads schema {canonical.SCHEMA}.",
@@ -74,17 +74,19 @@ def check_form(value: Any, name: str) -> None:
     try:
         error = jsonschema.exceptions.best_match(_validator().iter_errors(value))
     except RecursionError:
-        raise SamerunError(f"{name} is no receipt: it is nested too deeply.", hint="Is it unchanged?") from None
+        why = "it is nested too deeply"
+        raise SamerunError(f"{name} is not a samerun receipt: {why}.", hint="Is it unchanged?") from None
     if error is not None:
         where = shown("/".join(str(part) for part in error.absolute_path) or "the top", 100)
         raise SamerunError(
-            f"{name} is no receipt: at {where}: {shown(error.message, 200)}.",
+            f"{name} is not a samerun receipt: at {where}: {shown(error.message, 200)}.",
             hint="docs/reference/receipt.schema.json says what stands where.",
         )
     for role, one in value["processes"].items():
         for part, table in one["steps"].items():
             if (table["rows"] is None) != (value["steps_in"] == "file"):
-                raise SamerunError(f"{name} is no receipt: the rows of {shown(role)}, {part}, are not where it says.")
+                why = f"the rows of {shown(role)}, {part}, are not where it says"
+                raise SamerunError(f"{name} is not a samerun receipt: {why}.")
 
 
 @functools.cache
