@@ -121,11 +121,10 @@ class Runner:
 
     def _run(self, plan: Plan, name: str, vary: tuple[str, ...], fork: bool) -> Run | None:
         """None: it was to be forked, and cannot be."""
-        folder = self.folder / name
+        folder, here = self.folder / name, Path.cwd()
         try:
             folder.mkdir(parents=True)
             shown = self._alike(folder)
-            here = Path.cwd()
             where = folder / "copy" / here.name if plan.copied else here
             moved = (str(where), str(here)) if plan.copied else None
             plan = plan.with_watch(folder=str(shown), moved=moved, imports=not fork and self.forks.wants_note(plan))
@@ -138,6 +137,7 @@ class Runner:
             config = shown / "watch.json"
             config.write_text(plan.watch.to_json(), encoding="utf-8")
         except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)  # nothing half written stays
             raise SamerunError(
                 f"The folder for the traces cannot be written: {folder}: {error.strerror}.",
                 hint="Free some space there, or name another folder with TMPDIR or --save.",
