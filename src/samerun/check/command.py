@@ -13,6 +13,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
+from samerun.base.guard import guarded
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, end_on_sigterm
 from samerun.base.result_file import check_writable, write_result
 from samerun.base.target import resolve
@@ -220,14 +221,18 @@ def _interruptions(options: dict[str, Any]) -> Any:
 def _folder(save: Path | None, stack: ExitStack) -> Path:
     """Where the runs' folders go. A folder that holds something already is never written into."""
     if save is None:
-        return stack.enter_context(work_folder())
+        folder = stack.enter_context(work_folder())
+        stack.enter_context(guarded(folder, temporary=True))
+        return folder
     try:
         save.mkdir(parents=True, exist_ok=True)
         if any(save.iterdir()):
             raise SamerunError(f"--save {save}: the folder is not empty.", hint="Name a new one, or empty it.")
     except OSError as error:
         raise SamerunError(f"--save {save}: {error.strerror}.", hint="Name a folder that can be written.") from error
-    return save.resolve()
+    folder = save.resolve()
+    stack.enter_context(guarded(folder, temporary=False))
+    return folder
 
 
 def _trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:

@@ -10,6 +10,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
+from samerun.base.guard import guarded
 from samerun.base.program_command import ProgramCommand, end_on_sigterm, target_of
 from samerun.base.result_file import check_writable, write_result
 from samerun.base.work_folder import work_folder
@@ -65,7 +66,7 @@ def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet:
     check_writable("--html", html_to)
     target = target_of(ctx)
     settings = {PLAIN: {}, "deterministic": as_run_does(0), "portable": {VARIABLE: "1"}}
-    with work_folder() as folder, Progress(quiet) as progress:
+    with work_folder() as folder, guarded(folder, temporary=True), Progress(quiet) as progress:
         report = Measurement(target, folder, settings, progress=progress, **options).measure()
     if not quiet and json_to != "-":
         from samerun.report.console import Console

@@ -19,6 +19,7 @@ from samerun.check.plan import Plan
 from samerun.check.surroundings import copy_folder, make_home
 from samerun.record.config import ROLE_VARIABLE, VARIABLE
 from samerun.record.run import RunTraces
+from samerun.record.skipped import skipped_notes
 
 Progress = Callable[[str, float, str], None]
 """Called with the run's name, seconds so far and a state: "running" or "done"."""
@@ -39,11 +40,14 @@ class Run:
     steps: int = field(init=False)
     events: int = field(init=False)
     operators: int = field(init=False)
+    skipped: list[str] = field(init=False)
+    """What could not be compared, for the notes of the report."""
 
     def __post_init__(self) -> None:
         self.traces = RunTraces(self.folder)
         self.steps, self.events = self.traces.steps(), self.traces.events()
         self.operators = self.traces.operators()
+        self.skipped = skipped_notes(self.traces)
 
     def discard(self) -> None:
         """Delete the traces: they were compared and found the same, and can be large."""

@@ -380,7 +380,7 @@ class Search:
             first_difference=first,
             cause=relative(cause) if cause else None,
             fix=found.fix if found is not None else None,
-            notes=tuple(self.notes),
+            notes=(*self.notes, *(self.runs[0].skipped if self.runs else ())),
             others=tuple(relative(other) for other in found.others) if found is not None else (),
             spread=self.spread(situation) if situation is not None else None,
         )

@@ -12,7 +12,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.program_command import FORM, WORDS, ProgramCommand
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, end_on_sigterm
 from samerun.base.records import EXIT_CODES
 from samerun.base.result_file import check_writable
 from samerun.base.target import Target, resolve
@@ -53,6 +53,7 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
     from samerun.report.answer import answer
     from samerun.report.verify import show
 
+    end_on_sigterm()
     try:
         text, own = _receipt_and_target(ctx)
         with at_hand(text) as path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from samerun.base import first_at_exit
@@ -9,9 +10,22 @@ from samerun.record.interceptor import Interceptor
 from samerun.record.recorder import Recorder
 
 
+def finish(recorder: Recorder) -> None:
+    """At exit. Python ends a program that Ctrl-C ended by the signal itself, unless code was run from a string since.
+
+    What is imported for the end of a trace does that (`dataclasses`); a string that raises it once more undoes it.
+    """
+    recorder.finish()
+    if getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1"):
+        try:
+            exec("raise KeyboardInterrupt")
+        except KeyboardInterrupt:
+            pass
+
+
 def install(recorder: Recorder, os: Any) -> None:
     """Finish the trace at exit and before `os._exit`; begin another in a forked child."""
-    first_at_exit.register(recorder.finish)
+    first_at_exit.register(lambda: finish(recorder))
     leave = os._exit
 
     def _exit(status: int) -> Any:

@@ -106,12 +106,15 @@ def _validator() -> Any:
 def _keep(traces: Path, target: Path) -> None:
     if target.exists():  # the same run once more: its traces are there
         return
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
+    part = traces / "kept"  # in the folder of the run, which is deleted in the end, or by the next run
+    part.mkdir()
     for each in sorted(traces.glob("*.trace")):
         shutil.move(str(each), part / each.name)
-    os.replace(part, target)
+    try:
+        os.rename(part, target)
+    except OSError:
+        if not target.is_dir():  # another process was faster with the same traces
+            raise
     sync_folder(target.parent)
 
 
