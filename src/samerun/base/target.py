@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,12 @@ class Target:
     command: tuple[str, ...]
     shown: tuple[str, ...]
     user_folder: str | None = None
+
+
+def ask_to_run_alone(command: Sequence[str], shown: Sequence[str]) -> str:
+    """What a user tries next whose program failed under samerun."""
+    alone = shlex.join(["python", *shown] if tuple(command[1:]) == tuple(shown) else shown)
+    return f"It failed under samerun. Does `{alone}` work alone?"
 
 
 def split(arguments: list[str], takes_value: set[str]) -> tuple[list[str], str, list[str]]:
