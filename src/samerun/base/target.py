@@ -12,6 +12,9 @@ from pathlib import Path
 
 from samerun.base.errors import SamerunError
 
+LAUNCHERS = ("torch", "accelerate", "deepspeed", "lightning", "horovod", "coverage", "debugpy", "kernprof")
+"""Packages whose modules start a program that is named behind them: their lines are not the program's."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -91,18 +94,21 @@ def check_script(path: Path) -> None:
 
 
 def module_folder(name: str) -> str | None:
-    """The folder of a module's top package, so that its lines count as the user's own."""
+    """The folder of a module's top package, so that its lines count as the user's own; None for what starts others."""
     from importlib.util import find_spec
 
+    top = name.split(".")[0]
     sys.path.insert(0, "")
     try:
-        spec = find_spec(name.split(".")[0])
+        spec = find_spec(top)
     except (ImportError, ValueError):
         spec = None
     finally:
         sys.path.pop(0)
     if spec is None:
         raise SamerunError(f"There is no module {name}.", hint="Is it installed, or in the working directory?")
+    if top in LAUNCHERS or top in sys.stdlib_module_names:
+        return None
     if spec.submodule_search_locations:
         return next(iter(spec.submodule_search_locations))
     return str(Path(spec.origin).parent) if spec.origin else None

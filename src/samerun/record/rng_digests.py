@@ -26,11 +26,6 @@ def numpy_state_digest(state: dict[str, Any]) -> bytes:
     return xxh3_128_digest(key + repr((held.get("pos"), state.get("gauss"))).encode())
 
 
-def global_generator() -> Any:
-    """The object whose methods the functions of `numpy.random` are; None where it is not found."""
-    return getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)
-
-
 class MemoryCachedDigest:
     """A state's digest, computed again only where the memory that holds the state has changed.
 
@@ -92,7 +87,7 @@ def numpy_state_reader(module: Any) -> Callable[[], bytes]:
     def compute() -> bytes:
         return numpy_state_digest(module.get_state(legacy=False))
 
-    legacy: Any = getattr(getattr(module, "mtrand", None), "_rand", None)
+    legacy = global_generator()
     twister = module.MT19937
     cached: MemoryCachedDigest | None = None
 
@@ -107,3 +102,8 @@ def numpy_state_reader(module: Any) -> Callable[[], bytes]:
         return cached.read()
 
     return read if hasattr(legacy, "_bit_generator") else compute
+
+
+def global_generator() -> Any:
+    """The object whose methods the functions of `numpy.random` are; None where it is not found."""
+    return getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)

@@ -37,7 +37,7 @@ class Clock:
         if self.pinned:
             if self.recorder.pinned(pins.CLOCK):
                 self.ticks += 1
-                return pins.EPOCH_START + self.ticks * self.tick
+                return pins.clock_reading(self.ticks, self.tick)
             real += pins.EPOCH_START - self.began.get(name, 0.0)
         if self.shift and not self.recorder.applies("clock"):
             return real
