@@ -31,7 +31,7 @@ class ThreadState:
     """What is particular to a thread: its number, its module stack, whether it is inside samerun."""
 
     __slots__ = (
-        "children", "inside", "mode", "module", "modules", "nodes", "number", "ordinal", "phase", "role",
+        "children", "forks", "inside", "mode", "module", "modules", "nodes", "number", "ordinal", "phase", "role",
         "sequence", "step_place",
     )  # fmt: skip
 
@@ -39,6 +39,8 @@ class ThreadState:
         self.number = -1
         self.role = ""
         self.children: dict[str, int] = {}
+        self.forks = 0
+        """How often this thread forked: threads take turns as they come, so each counts its own."""
         self.inside = 0
         self.phase = -1
         self.modules: list[str] = []
@@ -102,7 +104,6 @@ class Recorder:
         self.seen: list[dict[Any, Any]] = [self.outputs, self.skipped]
         """What was met since the record began: emptied when another one begins."""
         self._threads = itertools.count(1)
-        self._fork_number = 0
         self._written = 0.0
         self._repeats: dict[tuple[Any, ...], int] = {}
         self._lock = threading.RLock()
@@ -140,7 +141,7 @@ class Recorder:
         with self._lock:
             if self.writer is not None:
                 self.writer.flush()
-            self._fork_number += 1
+            self.thread.forks += 1
 
     def in_child(self) -> None:
         """After a fork: another trace, another role, nothing of the parent's written twice."""
@@ -149,15 +150,15 @@ class Recorder:
             self.writer._lock = threading.RLock()
             self.writer.drop()
             self.writer = None
-        self.role = f"{self.own_role()}/fork{self._fork_number}"
+        thread = self.thread
+        self.role = f"{self.own_role()}{thread.role.removeprefix('main')}/fork{thread.forks}"
         os.environ[ROLE_VARIABLE] = self.role
-        self._fork_number = 0
         self._pid = os.getpid()
         self._threads = itertools.count(1)
         self._repeats.clear()
         self.step = 0
-        self.thread.number, self.thread.role, self.thread.ordinal = 0, "main", 0
-        self.thread.inside = 0
+        thread.number, thread.role, thread.ordinal = 0, "main", 0
+        thread.inside = thread.forks = 0
         self.at_end.clear()
         self.skipped.clear()
         for call in self.after_fork:

@@ -10,6 +10,7 @@ import torch
 from xxhash import xxh3_128_digest
 
 from samerun.record.digest import dense_digest
+from samerun.record.models import named_buffers
 from samerun.record.quick_mode import digest
 from samerun.record.recorder import NOTHING, Recorder
 from samerun.record.rng_digests import numpy_state_digest, python_state_digest
@@ -38,7 +39,7 @@ def buffers(recorder: Recorder) -> Iterator[Any]:
     for reference in list(recorder.roots.values()):
         root = reference()
         if root is not None:
-            yield from root.buffers()
+            yield from (buffer for _, buffer in named_buffers(root))
 
 
 def state_digests(optimizer: Any, parameters: list[Any]) -> Iterator[bytes]:
