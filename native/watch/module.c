@@ -156,6 +156,8 @@ static PyType_Spec watcher_spec = {
 static PyMethodDef methods[] = {
     {"setup", setup, METH_O, "Take what the quick way needs to know; once."},
     {"digest", digest, METH_O, "The digest of a tensor, as `samerun.record.digest.digest` gives it."},
+    {"digest_all", digest_all, METH_VARARGS,
+     "digest_all(values, otherwise): the digest of their digests; `otherwise` gives that of what is not a tensor."},
     {"no_rules", no_rules, METH_VARARGS, "no_rules(kind, otherwise): what `rule` answers."},
     {"rule", (PyCFunction)(void (*)(void))rule, METH_FASTCALL, "In the place of torch's find_torch_dispatch_rule."},
     {"alone", alone, METH_NOARGS, "Borrow no threads from now on."},

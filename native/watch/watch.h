@@ -76,6 +76,7 @@ int is_small(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
 PyObject *dense(PyObject *tensor, PyObject *geometry, PyObject *known);
 PyObject *read_dense(PyObject *tensor); /* the same, with nothing known */
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
+PyObject *digest_all(PyObject *module, PyObject *args); /* (list, otherwise): one digest of all their digests */
 void digest_alone(void); /* from now on (in a forked child) no threads are borrowed */
 
 /* --- memory (memory.c): `storages.py` says what it means --------------------------------------------- */

@@ -7,6 +7,7 @@ where the tensor is; only 16 bytes move.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
@@ -99,6 +100,14 @@ def _is_usual(tensor: Any) -> bool:
         and not tensor.is_quantized
         and not tensor.is_nested
     )
+
+
+def join_digests(values: list[Any], otherwise: Callable[[Any], bytes]) -> bytes:
+    """One digest of the digests of many values; `otherwise` gives that of what is not a tensor."""
+    import torch
+
+    digests = [digest(value) if isinstance(value, torch.Tensor) else otherwise(value) for value in values]
+    return xxh3_128_digest(b"".join(digests))
 
 
 def is_readable(tensor: Any) -> bool:

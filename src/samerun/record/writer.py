@@ -179,7 +179,7 @@ def _identity_of(fd: int) -> tuple[int, int]:
 
 
 def _move_high(fd: int) -> int:
-    """Move a descriptor above the low numbers, which programs expect from their own `open`, and close in loops."""
+    """Move a descriptor above the low numbers, which programs get from their own `open` and close in loops."""
     try:
         import fcntl
     except ImportError:

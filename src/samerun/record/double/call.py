@@ -14,7 +14,7 @@ from samerun.record.double.doubling import Doubling
 from samerun.record.double.looks import Looks
 from samerun.record.double.twins import Twin, may_vary, moves, view_of
 from samerun.record.operator import Operator, flatten
-from samerun.record.recorder import ThreadState
+from samerun.record.thread_state import ThreadState
 
 _Tensor = torch.Tensor
 _DEVICES = ("cpu", "cuda")
