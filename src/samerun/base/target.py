@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
+from samerun.base.versions import check_versions
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ def resolve(form: str, words: list[str]) -> Target:
 
     Raises SamerunError for a missing script, a syntax error, a missing module or command.
     """
+    check_versions()
     if not words:
         what = {"module": "-m needs the name of a module.", "command": "No command after --."}
         raise SamerunError(
