@@ -49,7 +49,6 @@ class Recorder:
         self.roots: dict[int, Any] = {}
         self.forget_values: Callable[[list[Any]], None] = lambda tensors: None
         self.clock: Any = None
-        self.real_time: Any = None
         self.loaders = 0
         self.own_generators: list[Any] | None = None if config.kept is None else []
         """Where states are kept: the generators that the program made, in their order."""
