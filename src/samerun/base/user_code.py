@@ -9,7 +9,8 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def _library_folders() -> tuple[str, ...]:
-    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    # What pip puts beside the interpreter starts programs (torchrun, accelerate) and is none.
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")}
     paths.add(os.path.dirname(os.__file__))
     # A virtual environment's standard library stands in the base interpreter's folder.
     return tuple(sorted({os.path.join(os.path.realpath(p), "") for p in paths if p}

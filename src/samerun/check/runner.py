@@ -16,7 +16,7 @@ from samerun.check import processes
 from samerun.check.forks import Forks
 from samerun.check.interruption import CHECKPOINTS
 from samerun.check.plan import Plan
-from samerun.check.surroundings import copy_folder, make_home
+from samerun.check.surroundings import copy_folder, link_neighbours, make_home, place_of_copy
 from samerun.record.config import ROLE_VARIABLE, VARIABLE
 from samerun.record.run import RunTraces
 from samerun.record.skipped import skipped_notes
@@ -125,11 +125,12 @@ class Runner:
         try:
             folder.mkdir(parents=True)
             shown = self._alike(folder)
-            where = folder / "copy" / here.name if plan.copied else here
+            where = place_of_copy(here, folder / "copy") if plan.copied else here
             moved = (str(where), str(here)) if plan.copied else None
             plan = plan.with_watch(folder=str(shown), moved=moved, imports=not fork and self.forks.wants_note(plan))
             if plan.copied:
                 copy_folder(here, where, (*plan.without, str(self.folder)))
+                link_neighbours(here, where)
                 plan = plan.with_environment(PWD=str(where))
             if plan.other_home:
                 make_home(folder / "home" / "other")

@@ -45,10 +45,10 @@ class Recorder:
         self.failure = ""
         self.recording = config.depth != "steps" and not (config.window and config.window[0] > 1)
         self.enter_operators: Callable[[], None] | None = None
+        self.leave_operators: Callable[[], None] | None = None
         self.roots: dict[int, Any] = {}
         self.forget_values: Callable[[list[Any]], None] = lambda tensors: None
         self.clock: Any = None
-        self.real_time: Any = None
         self.loaders = 0
         self.own_generators: list[Any] | None = None if config.kept is None else []
         """Where states are kept: the generators that the program made, in their order."""
@@ -368,7 +368,20 @@ class Recorder:
         """After `finish`: another trace, in another folder, of what this process does from now on."""
         self.config, self.failure, self.role = config, "", ""
         self.step, self.last_loss, self.last_batch = 0, NOTHING, NOTHING
-        self._repeats.clear()
-        for one in self.seen:
+        for one in (self._repeats, *self.seen, self.thread.children):
             one.clear()
+        # Forks, threads and loaders are named by their number: it starts again with the record.
+        self._fork_number, self.loaders, self._threads = 0, 0, itertools.count(1)
+        self.thread.number, self.thread.role, self.thread.ordinal = 0, "main", 0
+        self.recording = config.depth != "steps" and not (config.window and config.window[0] > 1)
+        if self.recording and self.enter_operators is not None:
+            self.enter_operators()
+        for call in self.after_fork:  # another trace, here too: it numbers its strings anew
+            call()
         self.stopped = False
+
+    def rest(self) -> None:
+        """After `finish`: operators of this thread are no longer looked at, until another record begins."""
+        self.recording = False
+        if self.leave_operators is not None:
+            self.leave_operators()

@@ -14,7 +14,7 @@ import torch
 
 from samerun.record.double.copies import substituted
 from samerun.record.operator import Operator
-from samerun.record.operator_mode import generator_of
+from samerun.record.operator_generator import generator_of
 from samerun.record.thread_state import ThreadState
 
 ZERO, OTHER = 0x00, 0x03

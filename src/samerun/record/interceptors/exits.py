@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from samerun.base import first_at_exit
-from samerun.record.interceptor import Interceptor
+from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
 
 
@@ -26,16 +26,17 @@ def finish(recorder: Recorder) -> None:
 def install(recorder: Recorder, os: Any) -> None:
     """Finish the trace at exit and before `os._exit`; begin another in a forked child."""
     first_at_exit.register(lambda: finish(recorder))
-    leave = os._exit
 
-    def _exit(status: int) -> Any:
-        try:
-            recorder.finish()
-        finally:
-            leave(status)
+    def leaving(original: Any) -> Any:
+        def _exit(status: int) -> Any:
+            try:
+                recorder.finish()
+            finally:
+                original(status)
 
-    _exit.__doc__ = leave.__doc__
-    os._exit = _exit
+        return _exit
+
+    replace(os, "_exit", leaving)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=recorder.before_fork, after_in_child=recorder.in_child)
 
@@ -48,7 +49,7 @@ def install(recorder: Recorder, os: Any) -> None:
         return execute
 
     for name in ("execv", "execve"):
-        setattr(os, name, replaces_process(getattr(os, name)))
+        replace(os, name, replaces_process)
 
 
 INTERCEPTOR = Interceptor("exits", "os", install)

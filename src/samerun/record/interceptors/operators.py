@@ -60,7 +60,7 @@ def install(recorder: Recorder, torch: Any) -> None:
 
         recorder.replayer = Replayer(recorder, recorder.config.replay)
     recorder.on_step.append(step_ended)
-    recorder.enter_operators = enter
+    recorder.enter_operators, recorder.leave_operators = enter, leave
     if recorder.recording or memory is not None:
         enter()
     recorder.forget_values = table.storages.forget
