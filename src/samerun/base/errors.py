@@ -43,6 +43,10 @@ class CheckpointError(SamerunError):
     """A training checkpoint that cannot be written, is damaged, or does not fit what it is loaded into."""
 
 
+class UnfitStateError(CheckpointError, DataError, SeedError):
+    """A part of a checkpoint, or the random generators, did not take their state."""
+
+
 class OwnGeneratorWarning(UserWarning):
     """A dataset or a transform draws from a generator of its own, which no key reaches."""
 
