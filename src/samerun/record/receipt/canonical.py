@@ -72,7 +72,8 @@ def parse(raw: bytes, name: str) -> Any:
     """The value of a text. Raises SamerunError: no JSON, a key twice, NaN, too deep, a number of great length."""
 
     def refuse(why: str) -> SamerunError:
-        return SamerunError(f"{name} is no receipt: {why}.", hint="A receipt is a file that samerun wrote, unchanged.")
+        hint = "A receipt is a file that samerun wrote, unchanged."
+        return SamerunError(f"{name} is not a samerun receipt: {why}.", hint=hint)
 
     if len(raw) > LARGEST_BYTES:
         raise refuse(f"it has more than {LARGEST_BYTES} bytes")

@@ -64,7 +64,7 @@ def read(path: Path) -> dict[str, Any]:
 def check_form(value: Any, name: str) -> None:
     """Raises SamerunError unless the value is a receipt of the schema."""
     if not isinstance(value, dict) or value.get("kind") != "samerun receipt":
-        raise SamerunError(f"{name} is no receipt of samerun.", hint="A receipt is written by samerun run --receipt.")
+        raise SamerunError(f"{name} is not a samerun receipt.", hint="A receipt is written by samerun run --receipt.")
     if value.get("schema") != canonical.SCHEMA:
         raise SamerunError(
             f"{name} has schema {shown(value.get('schema'), 40)}; this samerun reads schema {canonical.SCHEMA}.",
@@ -74,13 +74,14 @@ def check_form(value: Any, name: str) -> None:
     if said:
         where, _, what = said.partition(": ")
         raise SamerunError(
-            f"{name} is no receipt: at {shown(where.lstrip('/') or 'the top', 100)}: {shown(what, 200)}.",
+            f"{name} is not a samerun receipt: at {shown(where.lstrip('/') or 'the top', 100)}: {shown(what, 200)}.",
             hint="docs/reference/receipt.schema.json says what stands where.",
         )
     for role, one in value["processes"].items():
         for part, table in one["steps"].items():
             if (table["rows"] is None) != (value["steps_in"] == "file"):
-                raise SamerunError(f"{name} is no receipt: the rows of {shown(role)}, {part}, are not where it says.")
+                why = f"the rows of {shown(role)}, {part}, are not where it says"
+                raise SamerunError(f"{name} is not a samerun receipt: {why}.")
 
 
 @functools.cache
@@ -98,12 +99,15 @@ def _check() -> Check:
 def _keep(traces: Path, target: Path) -> None:
     if target.exists():  # the same run once more: its traces are there
         return
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
+    part = traces / "kept"  # in the folder of the run, which is deleted in the end, or by the next run
+    part.mkdir()
     for each in sorted(traces.glob("*.trace")):
         shutil.move(str(each), part / each.name)
-    os.replace(part, target)
+    try:
+        os.rename(part, target)
+    except OSError:
+        if not target.is_dir():  # another process was faster with the same traces
+            raise
     sync_folder(target.parent)
 
 
