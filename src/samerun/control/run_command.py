@@ -19,6 +19,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.program_command import FORM, ProgramCommand, end_on_sigterm, target_of
 from samerun.base.result_file import check_writable, write_result
 from samerun.base.target import Target
+from samerun.base.text import say
 from samerun.control.held import held_environment
 from samerun.control.hold_options import hold_options
 from samerun.control.seeds.derive import LARGEST
@@ -84,11 +85,11 @@ def command(
         if json_to is not None:
             write_result("--json", json_to, _as_json(target.shown, options, wanted))
     except SamerunError as error:
-        click.echo(f"samerun: {error}", err=True)
+        say(f"samerun: {error}", err=True)
         sys.exit(2)
     if not quiet:
         held = ", ".join(f"{name}={value}" for name, value in sorted(wanted.items()))
-        click.echo(f"samerun: seed {options['seed']}, deterministic (level {options['level']}), {held}", err=True)
+        say(f"samerun: seed {options['seed']}, deterministic (level {options['level']}), {held}", err=True)
     environment = held_environment(os.environ, wanted, options)
     if to is None:
         become(list(target.command), environment)
@@ -149,7 +150,7 @@ def with_receipt(
         with sent(to) if isinstance(to, str) else nullcontext(to) as file:
             ended, _ = run(request, file, Path(key) if key is not None else None)
     except SamerunError as error:
-        click.echo(f"samerun: {error}", err=True)
+        say(f"samerun: {error}", err=True)
         sys.exit(2)
     end_like(ended)
 
@@ -167,5 +168,5 @@ def become(command: list[str], environment: dict[str, str]) -> NoReturn:
     try:
         os.execvpe(command[0], command, environment)
     except OSError as error:
-        click.echo(f"samerun: {command[0]} cannot be started: {error.strerror}.", err=True)
+        say(f"samerun: {command[0]} cannot be started: {error.strerror}.", err=True)
         sys.exit(2)

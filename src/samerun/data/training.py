@@ -125,13 +125,16 @@ def read(target: Path) -> dict[str, Any]:
 def _what_is_wrong(content: Any, budget: int) -> str:
     if not isinstance(content, dict) or "samerun_checkpoint" not in content:
         return "it was not written by samerun.checkpoint.save"
-    if content["samerun_checkpoint"] != VERSION:
-        return f"it has layout {content['samerun_checkpoint']!r}, and this samerun knows {VERSION}"
+    version = content["samerun_checkpoint"]
+    if type(version) is not int or version != VERSION:
+        return f"it has layout {shown(version, 40)}, and this samerun knows {VERSION}"
     held, digests = content.get("parts"), content.get("digests")
     if not isinstance(held, dict) or not isinstance(digests, dict) or held.keys() != digests.keys():
         return "parts are missing"
     if not all(isinstance(name, str) for name in held) or not {"extra", "rng"} <= held.keys():
         return "parts are missing"
+    if not all(isinstance(digest, str) for digest in digests.values()):
+        return "digests are missing"
     changed = [name for name, value in held.items() if not _has_digest(value, digests[name], budget)]
     return f"the digest of {', '.join(changed)} does not match" if changed else ""
 
