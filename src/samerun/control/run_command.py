@@ -43,6 +43,9 @@ from samerun.control.too_late import environment_wanted
 @click.option("--trace", type=click.Choice(["steps", "ops"]), default="steps", show_default=True,
               help="ops: keep every operator beside the receipt, so that samerun diff can name it.")  # fmt: skip
 @click.option("--key", metavar="FILE", help="Sign the receipt with this Ed25519 private key (PEM).")
+@click.option("--redact", multiple=True, metavar="PATTERN",
+              help="Leave the values of variables and options with such a name out of the receipt, beside those that "
+              "look secret (*token*, *key*, ...); also host and folder.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write what is set as JSON; - for standard output.")
 @click.option("--quiet", is_flag=True, help="Do not say what is set.")
 @click.pass_context
@@ -54,6 +57,7 @@ def command(
     receipt: str | None,
     trace: str,
     key: str | None,
+    redact: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Run a program once with everything held still, from before its first line.
@@ -74,8 +78,8 @@ def command(
     """
     try:
         check_writable("--json", json_to)
-        if receipt is None and (trace != "steps" or key is not None):
-            option = "--key" if key is not None else "--trace ops"
+        if receipt is None and (trace != "steps" or key is not None or redact):
+            option = "--key" if key is not None else "--redact" if redact else "--trace ops"
             raise SamerunError(f"{option} needs --receipt.", hint="Try: samerun run --receipt run.json train.py")
         target = target_of(ctx)
         if key is not None:
@@ -93,7 +97,7 @@ def command(
     environment = held_environment(os.environ, wanted, options)
     if to is None:
         become(list(target.command), environment)
-    with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options)
+    with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options, redact)
 
 
 def _as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str]) -> str:
@@ -134,7 +138,7 @@ def _check_key(key: str) -> None:
 
 def with_receipt(
     target: Target, form: str, to: Path | str, trace: str, key: str | None, environment: dict[str, str],
-    held: dict[str, Any],
+    held: dict[str, Any], redact: tuple[str, ...] = (),
 ) -> NoReturn:  # fmt: skip
     """Run the program beside this process, write its receipt to a file or an address, and end as it ended."""
     from samerun.base.supervise import end_like
@@ -145,7 +149,7 @@ def with_receipt(
     sys.stdout.flush()
     sys.stderr.flush()
     end_on_sigterm()  # while the program runs, it gets the signal instead
-    request = Request(target, form, __version__, held, environment, outside(), trace)
+    request = Request(target, form, __version__, held, environment, outside(), trace, redact)
     try:
         with sent(to) if isinstance(to, str) else nullcontext(to) as file:
             ended, _ = run(request, file, Path(key) if key is not None else None)
