@@ -95,6 +95,11 @@ $(1)/bin/python -c "import samerun, sys, torch; \
 	sys.exit(any(one.__file__.startswith(sys.prefix) for one in (samerun, torch)))"
 endef
 
+# A night's work: about a million cases in all. A short sample of each runs in `make test`.
+fuzz: $(STAMP)
+	$(PYTHON) tests/fuzz/fuzz_receipts.py --plain 900000
+	OMP_NUM_THREADS=1 $(PYTHON) tests/fuzz/fuzz_checkpoints.py --count 100000
+
 lint: $(STAMP)
 	$(BIN)/ruff check
 

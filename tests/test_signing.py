@@ -20,6 +20,7 @@ def pem(path: Path, key: object) -> Path:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     path.write_bytes(raw)
+    path.chmod(0o600)
     return path
 
 
@@ -53,5 +54,6 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
     ):
         if content is not None:
             (tmp_path / name).write_bytes(content)
+            (tmp_path / name).chmod(0o600)
         with pytest.raises(SamerunError, match=said):
             signing.private_key(tmp_path / name)

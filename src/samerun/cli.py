@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -13,7 +14,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.text import shown
+from samerun.base.text import say, shown
 
 TRACEBACK = "SAMERUN_TRACEBACK"
 
@@ -73,7 +74,9 @@ def main() -> None:
             sys.stdout.flush()  # here a full disk is trouble; when Python ends, it would be exit code 120
     except click.ClickException as error:
         with suppress(OSError):
-            error.show()
+            said = io.StringIO()
+            error.show(said)
+            say(said.getvalue(), err=True, nl=False)
         _end()
     except (click.Abort, KeyboardInterrupt):
         _end("interrupted.")
@@ -105,7 +108,7 @@ def _end(message: str = "") -> NoReturn:
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
         if message:
-            click.echo(f"samerun: {message}", err=True)
+            say(f"samerun: {message}", err=True)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from samerun.base.text import fit
+
 
 class SamerunError(Exception):
     """The base of every error of samerun.
@@ -11,6 +13,7 @@ class SamerunError(Exception):
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
+        message, hint = fit(message), None if hint is None else fit(hint)
         super().__init__(message, hint)
         self.message = message
         self.hint = hint
@@ -41,6 +44,10 @@ class DataError(SamerunError, ValueError):
 
 class CheckpointError(SamerunError):
     """A training checkpoint that cannot be written, is damaged, or does not fit what it is loaded into."""
+
+
+class UnfitStateError(CheckpointError, DataError, SeedError):
+    """A part of a checkpoint, or the random generators, did not take their state."""
 
 
 class OwnGeneratorWarning(UserWarning):

@@ -17,6 +17,7 @@ from samerun.base.guard import guarded
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, end_on_sigterm
 from samerun.base.result_file import check_writable, write_result
 from samerun.base.target import resolve
+from samerun.base.text import say
 from samerun.base.work_folder import work_folder
 from samerun.control.seeds.derive import LARGEST
 
@@ -166,7 +167,7 @@ def check(
 
             for line in put_to_use(report, patch_to, apply, begin):
                 if not quiet:
-                    click.echo(f"samerun: {line}", err=True)
+                    say(f"samerun: {line}", err=True)
     return report.exit_code
 
 
@@ -241,8 +242,8 @@ def _trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoRe
     from samerun.report.json import to_json
 
     if isinstance(error, RunFailed) and error.said:
-        click.echo(f"--- the program's standard error ({error.run.name}) ---\n{error.said}\n---", err=True)
-    click.echo(f"samerun: {error}", err=True)
+        say(f"--- the program's standard error ({error.run.name}) ---\n{error.said}\n---", err=True)
+    say(f"samerun: {error}", err=True)
     if json_to is not None:
         report = CheckReport(TROUBLE, tuple(words), notes=(str(error),))
         try:

@@ -13,6 +13,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.guard import guarded
 from samerun.base.program_command import ProgramCommand, end_on_sigterm, target_of
 from samerun.base.result_file import check_writable, write_result
+from samerun.base.text import say
 from samerun.base.work_folder import work_folder
 
 
@@ -49,7 +50,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     try:
         code = cost(ctx, **options)
     except SamerunError as error:
-        click.echo(f"samerun: {error}", err=True)
+        say(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(code)
 

@@ -21,6 +21,7 @@ from samerun.base.guard import guarded
 from samerun.base.launch import with_bootstrap
 from samerun.base.program_command import FORM, ProgramCommand, end_on_sigterm, target_of
 from samerun.base.result_file import check_writable
+from samerun.base.text import say
 from samerun.base.work_folder import work_folder
 from samerun.control.hold_options import hold_options
 from samerun.control.survey_inside import AT_END, VARIABLE
@@ -61,14 +62,14 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun doctor --numerics
     """
     if options["snippet"]:
-        click.echo(SNIPPET, nl=False)
+        say(SNIPPET, nl=False)
         return
     end_on_sigterm()
     try:
         numerics = options.pop("numerics")
         code = look_at_numerics(ctx, options["json_to"], options["quiet"]) if numerics else doctor(ctx, **options)
     except SamerunError as error:
-        click.echo(f"samerun: {error}", err=True)
+        say(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(code)
 
@@ -161,7 +162,7 @@ def inside(command: list[str], policy: dict[str, Any], time_limit: float | None)
             return seen
         text = said.read_text(encoding="utf-8", errors="replace").rstrip()
     if text:
-        click.echo(f"--- the program's standard error ---\n{text}\n---", err=True)
+        say(f"--- the program's standard error ---\n{text}\n---", err=True)
     if code is None:
         raise SamerunError(
             f"The program took longer than {time_limit:g} s and made no optimizer step.",

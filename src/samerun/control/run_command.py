@@ -19,6 +19,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.program_command import FORM, ProgramCommand, end_on_sigterm, target_of
 from samerun.base.result_file import check_writable, write_result
 from samerun.base.target import Target
+from samerun.base.text import say
 from samerun.control.held import held_environment
 from samerun.control.hold_options import hold_options
 from samerun.control.seeds.derive import LARGEST
@@ -42,6 +43,9 @@ from samerun.control.too_late import environment_wanted
 @click.option("--trace", type=click.Choice(["steps", "ops"]), default="steps", show_default=True,
               help="ops: keep every operator beside the receipt, so that samerun diff can name it.")  # fmt: skip
 @click.option("--key", metavar="FILE", help="Sign the receipt with this Ed25519 private key (PEM).")
+@click.option("--redact", multiple=True, metavar="PATTERN",
+              help="Leave the values of variables and options with such a name out of the receipt, beside those that "
+              "look secret (*token*, *key*, ...); also host and folder.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write what is set as JSON; - for standard output.")
 @click.option("--quiet", is_flag=True, help="Do not say what is set.")
 @click.pass_context
@@ -53,6 +57,7 @@ def command(
     receipt: str | None,
     trace: str,
     key: str | None,
+    redact: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Run a program once with everything held still, from before its first line.
@@ -73,8 +78,8 @@ def command(
     """
     try:
         check_writable("--json", json_to)
-        if receipt is None and (trace != "steps" or key is not None):
-            option = "--key" if key is not None else "--trace ops"
+        if receipt is None and (trace != "steps" or key is not None or redact):
+            option = "--key" if key is not None else "--redact" if redact else "--trace ops"
             raise SamerunError(f"{option} needs --receipt.", hint="Try: samerun run --receipt run.json train.py")
         target = target_of(ctx)
         if key is not None:
@@ -84,15 +89,15 @@ def command(
         if json_to is not None:
             write_result("--json", json_to, _as_json(target.shown, options, wanted))
     except SamerunError as error:
-        click.echo(f"samerun: {error}", err=True)
+        say(f"samerun: {error}", err=True)
         sys.exit(2)
     if not quiet:
         held = ", ".join(f"{name}={value}" for name, value in sorted(wanted.items()))
-        click.echo(f"samerun: seed {options['seed']}, deterministic (level {options['level']}), {held}", err=True)
+        say(f"samerun: seed {options['seed']}, deterministic (level {options['level']}), {held}", err=True)
     environment = held_environment(os.environ, wanted, options)
     if to is None:
         become(list(target.command), environment)
-    with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options)
+    with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options, redact)
 
 
 def _as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str]) -> str:
@@ -133,7 +138,7 @@ def _check_key(key: str) -> None:
 
 def with_receipt(
     target: Target, form: str, to: Path | str, trace: str, key: str | None, environment: dict[str, str],
-    held: dict[str, Any],
+    held: dict[str, Any], redact: tuple[str, ...] = (),
 ) -> NoReturn:  # fmt: skip
     """Run the program beside this process, write its receipt to a file or an address, and end as it ended."""
     from samerun.base.supervise import end_like
@@ -144,12 +149,12 @@ def with_receipt(
     sys.stdout.flush()
     sys.stderr.flush()
     end_on_sigterm()  # while the program runs, it gets the signal instead
-    request = Request(target, form, __version__, held, environment, outside(), trace)
+    request = Request(target, form, __version__, held, environment, outside(), trace, redact)
     try:
         with sent(to) if isinstance(to, str) else nullcontext(to) as file:
             ended, _ = run(request, file, Path(key) if key is not None else None)
     except SamerunError as error:
-        click.echo(f"samerun: {error}", err=True)
+        say(f"samerun: {error}", err=True)
         sys.exit(2)
     end_like(ended)
 
@@ -167,5 +172,5 @@ def become(command: list[str], environment: dict[str, str]) -> NoReturn:
     try:
         os.execvpe(command[0], command, environment)
     except OSError as error:
-        click.echo(f"samerun: {command[0]} cannot be started: {error.strerror}.", err=True)
+        say(f"samerun: {command[0]} cannot be started: {error.strerror}.", err=True)
         sys.exit(2)

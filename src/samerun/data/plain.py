@@ -1,8 +1,13 @@
-"""Plain values: those that `torch.load(weights_only=True)` gives back. Check them, and digest them."""
+"""Plain values: those that `torch.load(weights_only=True)` gives back. Check them, and digest them.
+
+What was loaded may have been made by a stranger: a list that holds itself, one that holds another twice, and so on, a
+tensor whose one element counts for 10^12. So a value is gone through with a budget, and an error ends it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,56 +17,195 @@ from samerun.base.errors import CheckpointError
 
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _LISTS = (list, tuple, set)
+_MAPPINGS = (dict, OrderedDict, Counter)
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+DEEPEST = 100
+LONGEST_NUMBER = 1 << 14
+"""Bits: Python refuses to write down whole numbers of more than 4300 digits."""
+MOST_SHARED = 200_000
+"""So many parts may be met again inside of what was met before."""
+LONGEST_PATH = 1 << 16
+EXPANDED = 1 << 20
+"""A tensor of more bytes than that, and of more than twice its memory, is digested as memory and geometry."""
+PIECE = 16 << 20
+BUDGET = 1 << 30
+"""Bytes that may be digested of any checkpoint, and four times those of its file."""
 
 
 def check(value: Any, path: str) -> None:
     """Raise CheckpointError, with the path to it, for the first part that is not plain."""
     for where, part in _parts(path, value):
+        if _is_plain(part):
+            continue
         kind = type(part)
-        plain = isinstance(part, torch.Tensor) or kind in _SCALARS or kind in _LISTS or isinstance(part, dict)
-        if not plain or (isinstance(part, dict) and kind.__module__ not in ("builtins", "collections")):
-            hint = "Save numbers, strings, lists, dicts and tensors; of other objects what is needed to make them."
-            if kind.__module__ == "numpy":
-                hint = "Turn NumPy numbers into Python's (.item()), and arrays into tensors (torch.from_numpy)."
-            raise CheckpointError(
-                f"checkpoint.save(): {where} is a {kind.__module__}.{kind.__qualname__}, which torch does not load"
-                " with weights_only=True.",
-                hint,
-            )
+        hint = "Save numbers, strings, lists, dicts and tensors; of other objects what is needed to make them."
+        if kind.__module__ == "numpy":
+            hint = "Turn NumPy numbers into Python's (.item()), and arrays into tensors (torch.from_numpy)."
+        raise CheckpointError(
+            f"checkpoint.save(): {where} is a {kind.__module__}.{kind.__qualname__}, which torch does not load"
+            " with weights_only=True.",
+            hint,
+        )
 
 
-def digest(value: Any) -> str:
-    """32 hex digits that stand for every bit of a plain value, its types and its order."""
+def check_loaded(value: Any) -> str:
+    """What is wrong with a value that was read from a file; "" where it holds nothing but what `check` lets pass."""
+    try:
+        for where, part in _parts("", value):
+            if not _is_plain(part):
+                return f"{where[:100]} is a {type(part).__qualname__}, which has no place there"
+            if isinstance(part, _MAPPINGS) and not _has_plain_keys(part):
+                return f"{where[:100]} has odd keys or attributes"
+            if isinstance(part, set) and not all(_is_key(each) for each in part):
+                return f"{where[:100]} holds odd members"
+            if isinstance(part, torch.Tensor) and (said := _odd_tensor(part)):
+                return f"{where[:100]} {said}"
+    except CheckpointError as error:
+        return error.message
+    return ""
+
+
+def _is_plain(part: Any) -> bool:
+    kind = type(part)
+    if isinstance(part, torch.Tensor):
+        return not part.is_meta and not part.is_nested
+    if kind is int:
+        return bool(part.bit_length() <= LONGEST_NUMBER)
+    if isinstance(part, dict):
+        return kind.__module__ in ("builtins", "collections")
+    return kind in _SCALARS or kind in _LISTS
+
+
+def _has_plain_keys(part: Any) -> bool:
+    """Attributes of an OrderedDict can come from the file, too: one named `items` would stand before the method."""
+    own = getattr(part, "__dict__", {})
+    return type(part) in _MAPPINGS and set(own) <= {"_metadata"} and all(_is_key(key) for key in dict.keys(part))
+
+
+def _is_key(key: Any) -> bool:
+    if type(key) is tuple:
+        return len(key) <= 64 and all(type(each) in _SCALARS and _is_plain(each) for each in key)
+    return type(key) in _SCALARS and _is_plain(key)
+
+
+def _odd_tensor(tensor: torch.Tensor) -> str:
+    if type(tensor) not in _TENSORS:
+        return f"is a {type(tensor).__qualname__}"
+    if any(hasattr(torch.Tensor, name) for name in vars(tensor)):
+        return "has attributes in the place of its methods"
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        return ""
+    if tensor.device.type != "cpu":
+        return f"is on {tensor.device}"
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    end = (tensor.storage_offset() + last + 1) * tensor.element_size() if tensor.numel() else 0
+    return "reaches beyond its memory" if end > tensor.untyped_storage().nbytes() else ""
+
+
+def digest(value: Any, *, budget: int | None = None, dense: bool = False) -> str:
+    """32 hex digits that stand for every bit of a plain value, its types and its order.
+
+    budget: so many bytes may be digested; CheckpointError where there are more. dense: expanded tensors as if each of
+    their elements had memory of its own, as checkpoints of older versions have them.
+    """
     running = xxh3_128()
+    spent = 0
     for where, part in _parts("", value):
         kind = "tensor" if isinstance(part, torch.Tensor) else type(part).__name__
-        running.update(f"{where}\0{kind}\0".encode("utf-8", "surrogatepass"))
+        name = f"{where}\0{kind}\0".encode("utf-8", "surrogatepass")
+        running.update(name)
+        spent += len(name)
         if isinstance(part, torch.Tensor):
+            spent += _bytes_of(part, dense)
+            _within(spent, budget)
             running.update(f"{part.dtype}{tuple(part.shape)}".encode())
-            running.update(_memory(part))
+            for piece in _memory(part, dense):
+                running.update(piece)
         elif kind == "set":
-            running.update(repr(sorted(map(repr, part))).encode())
+            running.update(repr(sorted(map(repr, part))).encode("utf-8", "surrogatepass"))
         elif not isinstance(part, (*_LISTS, dict)):
             running.update(repr(part).encode("utf-8", "surrogatepass"))
         else:
             running.update(str(len(part)).encode())
+        _within(spent, budget)
     return running.hexdigest()
 
 
+def _bytes_of(tensor: torch.Tensor, dense: bool) -> int:
+    whole = tensor.numel() * tensor.element_size()
+    return whole if dense or not _is_expanded(tensor) else tensor.untyped_storage().nbytes()
+
+
+def _within(spent: int, budget: int | None) -> None:
+    if budget is not None and spent > budget:
+        raise CheckpointError("it holds the same memory over and over again")
+
+
 def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The value and all that is in it, in order, each with its path."""
-    waiting = [(path, value)]
-    while waiting:
-        where, part = waiting.pop()
+    """The value and all that is in it, in order, each with its path. Raises CheckpointError where there is no end."""
+    yield path, value
+    met: set[int] = set()
+    again = 0
+    levels = [_inside(path, value)]
+    repeated = [False]
+    while levels:
+        item = next(levels[-1], None)
+        if item is None:
+            levels.pop(), repeated.pop()
+            continue
+        where, part = item
+        if len(where) > LONGEST_PATH:
+            raise CheckpointError(f"{where[:100]}... has a name of {len(where)} characters")
         yield where, part
-        if isinstance(part, Mapping):
-            waiting += [(f"{where}[{key!r}]", inner) for key, inner in reversed(list(part.items()))]
-        elif isinstance(part, (list, tuple)) and not isinstance(part, torch.Size):
-            waiting += [(f"{where}[{at}]", inner) for at, inner in reversed(list(enumerate(part)))]
+        again += repeated[-1]
+        if again > MOST_SHARED:
+            raise CheckpointError(f"{where[:100]} is one of too many that share the same lists")
+        if isinstance(part, (dict, list, tuple)) and not isinstance(part, torch.Size) and len(part):
+            if len(levels) > DEEPEST:
+                raise CheckpointError(f"{where[:100]} is nested deeper than {DEEPEST}, or holds itself")
+            repeated.append(repeated[-1] or id(part) in met)
+            met.add(id(part))
+            levels.append(_inside(where, part))
 
 
-def _memory(tensor: torch.Tensor) -> Any:
+def _inside(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return ((f"{path}[{key!r}]", inner) for key, inner in dict.items(value))
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        return ((f"{path}[{at}]", inner) for at, inner in enumerate(value))
+    return iter(())
+
+
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    """Whether elements share memory, so that a few bytes can stand for any number of them."""
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
-        return repr(tensor).encode()
-    dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    return dense.reshape(-1).view(torch.uint8).numpy() if dense.numel() else b""
+        return False
+    size = tensor.numel() * tensor.element_size()
+    return size > EXPANDED and size > 2 * tensor.untyped_storage().nbytes()
+
+
+def _memory(tensor: torch.Tensor, dense: bool) -> Iterator[Any]:
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        yield repr(tensor).encode()
+        return
+    plain = tensor.detach().cpu()
+    if _is_expanded(plain) and not dense:
+        bits = f"{plain.storage_offset()} {plain.stride()} {plain.is_conj()} {plain.is_neg()}"
+        yield f"expanded {bits}".encode()
+        plain = torch.empty(0, dtype=torch.uint8).set_(plain.untyped_storage())
+    yield from _pieces(plain)
+
+
+def _pieces(tensor: torch.Tensor) -> Iterator[Any]:
+    """The bytes of the elements in order; never much more than a piece of them is copied at a time."""
+    if not tensor.numel():
+        return
+    size = tensor.numel() * tensor.element_size()
+    if size <= PIECE or (tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()):
+        whole = tensor.resolve_conj().resolve_neg().contiguous()
+        yield whole.reshape(-1).view(torch.uint8).numpy()
+        return
+    rows = max(1, PIECE * tensor.shape[0] // size)
+    parts = tensor.unbind(0) if rows == 1 and tensor.dim() > 1 else tensor.split(rows)  # type: ignore[no-untyped-call]
+    for part in parts:
+        yield from _pieces(part)

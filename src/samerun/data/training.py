@@ -10,11 +10,13 @@ from typing import IO, Any
 import torch
 
 from samerun.base.atomic_file import replace_file
-from samerun.base.errors import CheckpointError, SamerunError
+from samerun.base.errors import CheckpointError, SamerunError, UnfitStateError
+from samerun.base.text import shown
 from samerun.control.ddp_buckets import warn_of_other_buckets
+from samerun.control.moment import put_back, take
 from samerun.control.place import known_rank
 from samerun.control.state_dict import load_state_dict, state_dict
-from samerun.data import plain
+from samerun.data import fit, plain, stored
 
 VERSION = 1
 """Of the file's layout. A newer layout gets a new number, and older ones stay readable."""
@@ -91,11 +93,15 @@ def load(path: str | os.PathLike[str], parts: Mapping[str, Any], rng: bool) -> A
             f"checkpoint.load({str(target)!r}): it holds no {' and no '.join(absent)}; it holds {there}.",
             f"Save it too: samerun.checkpoint.save(path, {', '.join(f'{name}={name}' for name in absent)}, ...).",
         )
+    fit.check_parts(parts, held, str(target))
+    if rng:
+        _try_generators(held["rng"], target)
+    stored.copy_memory(held)
     for name, part in parts.items():
         _put_into(part, held[name], name, target)
     warn_of_other_buckets(parts.get("model"))
     if rng:
-        _put_back_generators(held["rng"])
+        _put_back_generators(held["rng"], target)
     return held["extra"]
 
 
@@ -104,33 +110,41 @@ def read(target: Path) -> dict[str, Any]:
     if not target.exists():
         hint = _offer(target) or "Is the path right? The first run has to start without a checkpoint."
         raise CheckpointError(f"checkpoint.load({str(target)!r}): there is no such file.", hint)
-    reason = ""
     content: Any = None
     try:
-        content = torch.load(target, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises what its readers raise: RuntimeError, UnpicklingError, EOFError, ...
-        reason = f"torch cannot read it ({(str(error) or type(error).__name__).splitlines()[0][:200]})"
-    if not reason:
-        reason = _what_is_wrong(content)
+        content = stored.read_values(target)
+        reason = _what_is_wrong(content, 4 * target.stat().st_size + plain.BUDGET)
+    except (stored.NotReadable, CheckpointError, OSError) as error:
+        reason = error.message if isinstance(error, CheckpointError) else str(error)
     if reason:
         raise CheckpointError(
-            f"checkpoint.load({str(target)!r}): the file is damaged or none of samerun's: {reason}.",
+            f"checkpoint.load({str(target)!r}): the file is damaged or none of samerun's: {shown(reason)}.",
             _offer(target) or "There is no previous checkpoint beside it.",
         )
     held: dict[str, Any] = content["parts"]
     return held
 
 
-def _what_is_wrong(content: Any) -> str:
+def _what_is_wrong(content: Any, budget: int) -> str:
     if not isinstance(content, dict) or "samerun_checkpoint" not in content:
         return "it was not written by samerun.checkpoint.save"
-    if content["samerun_checkpoint"] != VERSION:
-        return f"it has layout {content['samerun_checkpoint']!r}, and this samerun knows {VERSION}"
+    version = content["samerun_checkpoint"]
+    if type(version) is not int or version != VERSION:
+        return f"it has layout {shown(version, 40)}, and this samerun knows {VERSION}"
     held, digests = content.get("parts"), content.get("digests")
     if not isinstance(held, dict) or not isinstance(digests, dict) or held.keys() != digests.keys():
         return "parts are missing"
-    changed = [name for name, value in held.items() if plain.digest(value) != digests[name]]
+    if not all(isinstance(name, str) for name in held) or not {"extra", "rng"} <= held.keys():
+        return "parts are missing"
+    if not all(isinstance(digest, str) for digest in digests.values()):
+        return "digests are missing"
+    changed = [name for name, value in held.items() if not _has_digest(value, digests[name], budget)]
     return f"the digest of {', '.join(changed)} does not match" if changed else ""
+
+
+def _has_digest(value: Any, expected: Any, budget: int) -> bool:
+    """Also the digest that versions before this one gave expanded tensors."""
+    return any(plain.digest(value, budget=budget, dense=dense) == expected for dense in (False, True))
 
 
 def _offer(target: Path) -> str:
@@ -162,29 +176,42 @@ def _put_into(part: Any, state: Any, name: str, target: Path) -> None:
     if hasattr(part, "load_state_dict"):
         try:
             part.load_state_dict(state)
-        except SamerunError:
-            raise
         except Exception as error:
-            raise CheckpointError(
-                f"checkpoint.load({str(target)!r}): {name} ({type(part).__name__}) did not take its state: {error}",
-                "Make it as it was made in the run that saved it.",
+            said = error.message if isinstance(error, SamerunError) else str(error)
+            hint = error.hint if isinstance(error, SamerunError) else "Make it as it was made in the run that saved it."
+            raise UnfitStateError(
+                f"checkpoint.load({str(target)!r}): {name} ({type(part).__name__}) did not take its state: {said}", hint
             ) from error
         return
-    keys = list(part) if isinstance(part, Mapping) else list(range(len(part)))
-    there = list(state) if isinstance(state, Mapping) else list(range(len(state)))
-    if [str(key) for key in keys] != [str(key) for key in there]:
-        raise CheckpointError(f"checkpoint.load({str(target)!r}): {name} has {keys}, and the checkpoint has {there}.")
-    for key in keys:
+    for key in list(part) if isinstance(part, Mapping) else range(len(part)):
         _put_into(part[key], state[str(key) if isinstance(state, Mapping) else key], f"{name}[{key!r}]", target)
 
 
-def _put_back_generators(of_ranks: list[Any]) -> None:
+def _try_generators(of_ranks: Any, target: Path) -> None:
+    """Whether the generators take their states, before anything else is changed; they are as before afterwards."""
+    if not isinstance(of_ranks, list) or not of_ranks:
+        raise CheckpointError(
+            f"checkpoint.load({str(target)!r}): it holds no states of random generators.", "Load it with rng=False."
+        )
+    before = take()
+    try:
+        _put_back_generators(of_ranks, target)
+    finally:
+        put_back(before)
+
+
+def _put_back_generators(of_ranks: list[Any], target: Path) -> None:
     """Those of this rank. A rank that the saved run had not got takes rank 0's, with its own distinct streams."""
     rank = known_rank() or 0
-    if rank < len(of_ranks):
-        load_state_dict(of_ranks[rank])
-    else:
-        load_state_dict(of_ranks[0], strict=False)
+    try:
+        if rank < len(of_ranks):
+            load_state_dict(of_ranks[rank])
+        else:
+            load_state_dict(of_ranks[0], strict=False)
+    except Exception as error:
+        said = error.message if isinstance(error, SamerunError) else str(error)
+        hint = error.hint if isinstance(error, SamerunError) else None
+        raise UnfitStateError(f"checkpoint.load({str(target)!r}): rng: {said}", hint) from error
 
 
 # --- ranks ---------------------------------------------------------------------------------------

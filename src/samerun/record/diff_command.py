@@ -11,6 +11,7 @@ from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.records import EXIT_CODES
 from samerun.base.result_file import check_writable
+from samerun.base.text import say
 
 
 @click.command("diff", context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,7 +42,7 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
         record = compared(a, b, ignore_output, json_to)
         answer(record, show, json_to, quiet)
     except SamerunError as error:
-        click.echo(f"samerun: {error}", err=True)
+        say(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(EXIT_CODES[record["verdict"]])
 

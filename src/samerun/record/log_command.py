@@ -13,6 +13,7 @@ from samerun import __version__
 from samerun.base.errors import SamerunError
 from samerun.base.records import EXIT_CODES
 from samerun.base.result_file import check_writable, write_result
+from samerun.base.text import say
 
 
 @click.command("log", context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,7 +42,7 @@ def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_
     try:
         code = log(folder, text, limit, last, compare, json_to, quiet)
     except SamerunError as error:
-        click.echo(f"samerun: {error}", err=True)
+        say(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(code)
 
@@ -65,7 +66,11 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
             of = f" of a command with {text!r}" if text else ""
             raise SamerunError(f"{folder} holds {len(found)} receipts{of}; {wanted} needed.", hint="See samerun log.")
     if last:
-        click.echo(remote.joined(folder, found[-1].file))
+        path = remote.joined(folder, found[-1].file)
+        if sys.stdout.isatty():
+            say(path)
+        else:
+            click.echo(path)  # for a program, which has to find the file under its own name
         return 0
     if compare:
         return _compare(folder, found[-2].file, found[-1].file, json_to, quiet)
@@ -75,7 +80,7 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
     if not quiet and json_to != "-":
         from samerun.report.log import lines
 
-        click.echo("\n".join(lines([vars(one) for one in found])))
+        say("\n".join(lines([vars(one) for one in found])))
     return 0
 
 

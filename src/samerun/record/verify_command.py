@@ -16,7 +16,7 @@ from samerun.base.program_command import FORM, WORDS, ProgramCommand, end_on_sig
 from samerun.base.records import EXIT_CODES
 from samerun.base.result_file import check_writable
 from samerun.base.target import Target, resolve
-from samerun.base.text import shown
+from samerun.base.text import say, shown
 from samerun.base.work_folder import work_folder
 
 
@@ -60,7 +60,7 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
             record = verify(path, text, own, json_to=json_to, quiet=quiet, **options)
         answer(record, show, json_to, quiet)
     except SamerunError as error:
-        click.echo(f"samerun: {error}", err=True)
+        say(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(EXIT_CODES[record["verdict"]])
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich import console
+from rich.console import ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from samerun.base.text import fit
 
 
 class Console(console.Console):
@@ -10,6 +16,12 @@ class Console(console.Console):
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(highlight=False, stderr=stderr)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Whatever a report shows passes here, names and lines of the user's program among it."""
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else fit(segment.text)
+            yield segment if text == segment.text else Segment(text, segment.style)
 
     def on_broken_pipe(self) -> None:
         """rich would end with exit code 1, which says "different"; the command line knows what trouble is."""

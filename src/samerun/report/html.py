@@ -11,6 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from samerun.base.records import CheckReport, Spread
+from samerun.base.text import fit
 from samerun.report.growth_plot import plot
 from samerun.report.terminal import told
 
@@ -51,10 +52,16 @@ def to_html(report: CheckReport, version: str, machine: dict[str, Any]) -> str:
 
 def rendered(template: str, **values: Any) -> str:
     """A page of this room, with the style that all pages have. Whatever stands in `values` is escaped."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, finalize=_fit, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     room = files("samerun.report")
     text, style = (room.joinpath(name).read_text(encoding="utf-8") for name in (template, "page.css"))
     return environment.from_string(text).render(style=Markup(style), **values)
+
+
+def _fit(value: Any) -> Any:
+    return value if isinstance(value, Markup) or not isinstance(value, str) else fit(value)
 
 
 def excerpt(file: str, line: int) -> list[Line]:

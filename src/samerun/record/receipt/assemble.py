@@ -14,6 +14,7 @@ from samerun.record.receipt import side_file
 from samerun.record.receipt.canonical import SCHEMA, digest_of
 from samerun.record.receipt.drift import ranks_of
 from samerun.record.receipt.process_section import Section, section_of
+from samerun.record.receipt.redact import key_name, redact_circumstances, redact_values, redact_words
 from samerun.record.receipt.step_table import Table
 
 KIND = "samerun receipt"
@@ -68,8 +69,14 @@ def assemble(
     facts: dict[int, dict[str, Any]],
     outside: dict[str, Any],
     circumstances: dict[str, Any],
+    redact: tuple[str, ...] = (),
 ) -> Assembled:
-    """All parts in their places. `outside`: the facts to go by where no process noted any."""
+    """All parts in their places. `outside`: the facts to go by where no process noted any.
+
+    `redact`: patterns of names whose values are left out, beside those that look secret (`redact.py`).
+    """
+    facts = {pid: _redacted(one, redact) for pid, one in facts.items()}
+    outside = _redacted(outside, redact)
     told = [one for one in sections if one.is_principal or one.has_results or (one.whole and one.told["files"])]
     told.sort(key=lambda one: one.role)
     main = _main(told, facts, outside)
@@ -83,7 +90,8 @@ def assemble(
         "schema": SCHEMA,
         "kind": KIND,
         "samerun": version,
-        "command": command,
+        "command": {**command, "words": redact_words(command["words"], redact)},
+        "environment_key": key_name(),
         "held": held,
         "ended": {**ended, "complete": not why, "why": why},
         "code": {**code, "sources": main.get("sources", {})},
@@ -96,9 +104,14 @@ def assemble(
         "steps_in": "receipt" if inline else "file",
     }
     receipt = sealed(body)
-    receipt["circumstances"] = {**circumstances, "processes": {one.role: one.pid for one in sections}}
+    numbers = {one.role: one.pid for one in sections}
+    receipt["circumstances"] = {**redact_circumstances(circumstances, redact), "processes": numbers}
     tables = [table for one in told for table in (one.evidence, one.values)]
     return Assembled(receipt, tables)
+
+
+def _redacted(facts: dict[str, Any], patterns: tuple[str, ...]) -> dict[str, Any]:
+    return {**facts, "variables": redact_values(facts["variables"], patterns)}
 
 
 def sealed(receipt: dict[str, Any]) -> dict[str, Any]:

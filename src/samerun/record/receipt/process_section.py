@@ -11,6 +11,7 @@ from typing import Any
 from samerun.base.user_code import relative_path
 from samerun.record import format as f
 from samerun.record.reader import Trace
+from samerun.record.receipt.redact import key_digest
 from samerun.record.receipt.step_table import Table, tables_of
 from samerun.record.run import Event, events_of
 
@@ -50,7 +51,7 @@ def section_of(trace: Trace, first: int = 0, last: int | None = None) -> Section
         "seeds": _cut(_seeds([*by_kind[f.SEED], *by_kind[f.CREATE]])),
         "files": _cut(_files(by_kind[f.FILE])),
         "loaded": _cut({"name": e.text, "digest": _hex(e)} for e in by_kind[f.LOAD]),
-        "environment": {e.name: _hex(e) for e in by_kind[f.ENVIRONMENT][:MOST]},
+        "environment": {e.name: key_digest(e.outputs) for e in by_kind[f.ENVIRONMENT][:MOST]},
         "saved": _cut({"name": e.text, "digest": _hex(e)} for e in by_kind[f.SAVE]),
         "outputs": _cut(_files(by_kind[f.OUTPUT][::-1])),
         "final": _cut({"model": e.name, "tensors": e.inputs, "digest": _hex(e)} for e in by_kind[f.FINAL]),

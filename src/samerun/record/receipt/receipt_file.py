@@ -16,6 +16,8 @@ from samerun.record.receipt import canonical, side_file
 from samerun.record.receipt.assemble import Assembled, sealed
 from samerun.record.receipt.schema_check import Check, compile_schema
 
+MODE = 0o600
+"""Of a receipt that is new: it says where its user works, and with what."""
 SCHEMA_FILE = Path(__file__).with_name("receipt.schema.json")
 
 
@@ -29,10 +31,10 @@ def write(path: Path, made: Assembled, traces: Path | None = None) -> None:
     digest = made.receipt["digest"]
     try:
         if made.side is not None:
-            write_atomically(side_file.path_of(path, digest), made.side)
+            write_atomically(side_file.path_of(path, digest), made.side, mode=MODE)
         if traces is not None:
             _keep(traces, traces_of(path, digest))
-        write_atomically(path, canonical.to_text(made.receipt).encode("ascii"))
+        write_atomically(path, canonical.to_text(made.receipt).encode("ascii"), mode=MODE)
     except OSError as error:
         raise SamerunError(
             f"The receipt cannot be written: {path}: {error.strerror}.", hint="Name a file in a folder that can."

@@ -12,6 +12,7 @@ from typing import Any
 from samerun.base.errors import SamerunError
 from samerun.base.target import Target, check_script, module_folder
 from samerun.base.text import shown
+from samerun.record.receipt.redact import REDACTED
 
 MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 SAFE_VARIABLES = {
@@ -41,6 +42,8 @@ def target_of(command: dict[str, Any]) -> Target:
     A script has to lie in the working directory; a command has to be one on PATH, or lie there too.
     """
     words = [_word(each) for each in command["words"]]
+    if any(REDACTED in word for word in words):
+        raise SamerunError("The receipt does not hold the whole command: secrets were left out of it.", hint=OWN)
     if not words or not words[0]:
         raise SamerunError("The receipt names no command.", hint=OWN)
     form = command["form"]

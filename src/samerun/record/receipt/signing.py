@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
+from samerun.base.regular_file import open_regular
 
 CONTEXT = b"samerun receipt 1\n"
 """Goes before the digest, so that the signature can be taken for nothing else."""
@@ -28,7 +30,15 @@ def private_key(path: Path) -> Any:
 
     hint = "Make one: openssl genpkey -algorithm ed25519 -out key.pem"
     try:
-        key = load_pem_private_key(path.read_bytes(), password=None)
+        with open_regular(path) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if os.name == "posix" and mode & 0o077:
+                raise SamerunError(
+                    f"The key {path} can be read or changed by others: its mode is {mode & 0o777:04o}.",
+                    hint=f"chmod 600 {path}",
+                )
+            raw = file.read(1 << 20)
+        key = load_pem_private_key(raw, password=None)
     except OSError as error:
         raise SamerunError(f"The key {path} cannot be read: {error.strerror}.", hint=hint) from error
     except (ValueError, TypeError) as error:

@@ -77,8 +77,9 @@ def _all(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Differing]:
     yield from _entries("machine", machine_a, machine_b)
     if isinstance(torch_a, dict) and isinstance(torch_b, dict):
         yield from _entries("machine.torch", torch_a, torch_b)
+    one_key = a.get("environment_key") == b.get("environment_key")
     for role in sorted(set(a["processes"]) & set(b["processes"])):
-        yield from _process(role, a["processes"][role], b["processes"][role])
+        yield from _process(role, a["processes"][role], b["processes"][role], one_key)
 
 
 def _words(value: Any) -> Any:
@@ -91,14 +92,16 @@ def _entries(name: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[Differ
             yield _one(f"{name}.{key}", a.get(key), b.get(key))
 
 
-def _process(role: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[Differing]:
+def _process(role: str, a: dict[str, Any], b: dict[str, Any], one_key: bool) -> Iterator[Differing]:
+    """`one_key`: whether digests of environment values can be compared; else only which variables were read."""
     for key, by in (("files", "path"), ("loaded", "name")):
         left, right = ({str(e[by]): e["digest"] for e in one[key]} for one in (a, b))
         names = [name for name in sorted(set(left) | set(right)) if left.get(name) != right.get(name)]
         if names:
             yield _one(f"processes/{role}/{key}", *(_of(side, names) for side in (left, right)))
     names = [n for n in sorted(set(a["environment"]) | set(b["environment"]))
-             if a["environment"].get(n) != b["environment"].get(n)]  # fmt: skip
+             if (a["environment"].get(n) != b["environment"].get(n) if one_key
+                 else (n in a["environment"]) != (n in b["environment"]))]  # fmt: skip
     if names:
         yield _one(f"processes/{role}/environment", *(_of(side["environment"], names) for side in (a, b)))
     if a["seeds"] != b["seeds"]:

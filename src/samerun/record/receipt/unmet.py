@@ -8,6 +8,7 @@ from typing import Any
 
 from samerun.record.receipt.code_version import code_version, digest_of_file
 from samerun.record.receipt.recorded_command import safe_variables
+from samerun.record.receipt.redact import as_redacted
 from samerun.record.receipt.surroundings import differences
 
 
@@ -18,7 +19,7 @@ def unmet(receipt: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
     directory.
     """
     machine = {k: v for k, v in receipt["machine"].items() if k != "torch"}
-    variables = {**now["variables"], **safe_variables(receipt["variables"])}
+    variables = as_redacted({**now["variables"], **safe_variables(receipt["variables"])}, receipt["variables"])
     held = ("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG", "TORCH_DISABLE_NATIVE_JIT") if receipt["held"] else ()
     here = {
         **receipt,

@@ -35,6 +35,7 @@ class Request:
     environment: Mapping[str, str]
     outside: dict[str, Any]
     depth: str = "steps"
+    redact: tuple[str, ...] = ()
     stdout: IO[Any] | None = None
     """Where the program's output goes; None: where ours does."""
 
@@ -92,6 +93,7 @@ def _receipt_of(request: Request, folder: Path, ended: Ended, code: dict[str, An
         facts=facts_in(folder),
         outside=request.outside,
         circumstances=circumstances(begin),
+        redact=request.redact,
     )
 
 
