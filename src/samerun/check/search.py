@@ -369,7 +369,7 @@ class Search:
             first_difference=first,
             cause=relative(cause) if cause else None,
             fix=found.fix if found is not None else None,
-            notes=tuple(self.notes),
+            notes=(*self.notes, *filter(None, [self.runner.load.note])),
             others=tuple(relative(other) for other in found.others) if found is not None else (),
             spread=self.spread(situation) if situation is not None else None,
         )
