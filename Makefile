@@ -2,14 +2,16 @@
 # make demo    a buggy and a clean trainer    make types   mypy
 # make test    the tests                      make bench   what watching and keyed samples cost
 # make test-exhaustive   the slow tests       make test-adapters   Lightning, transformers, accelerate, s3, gs, NVRTC
+# make test-packages   50 packages beside torch         make test-programs   training programs that others wrote
 
 VENV := .venv
 ADAPTERS := .venv-adapters
+PACKAGES := .venv-packages
 BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.samerun-installed
 
-.PHONY: setup demo test test-exhaustive test-adapters lint types bench
+.PHONY: setup demo test test-exhaustive test-adapters test-packages test-programs lint types bench
 
 setup: $(STAMP)
 
@@ -57,21 +59,40 @@ test-exhaustive: $(STAMP)
 # installed twice. pip never changes what lies outside of the environment that it installs into.
 test-adapters: $(ADAPTERS)/.samerun-installed
 	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -n 2 --dist worksteal tests/test_adapters.py tests/test_remote.py \
-		tests/test_cuda_sources.py -k "lightning or transformers or accelerate or s3 or gs or cuda_sources"
+		tests/test_cuda_sources.py tests/test_packages.py -k "lightning or transformers or accelerate or s3 or gs or cuda_sources"
 
 $(ADAPTERS)/.samerun-installed: $(STAMP)
-	test -x $(ADAPTERS)/bin/python || $(PYTHON) -m venv --without-pip $(ADAPTERS)
-	there=`$(PYTHON) -c "import sysconfig; print(sysconfig.get_path('purelib'))"` && \
-		here=`$(ADAPTERS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"` && \
-		echo "import site; site.addsitedir('$$there')" > "$$here/main.pth"
-	$(PYTHON) -c "from importlib.metadata import requires; \
-		print(*(r.split(';')[0] for r in requires('samerun') if 'adapters' in r and not r.startswith('samerun')), \
-		sep='\n')" > $(ADAPTERS)/requirements.txt
-	test -s $(ADAPTERS)/requirements.txt
-	$(PYTHON) -m pip --python $(ADAPTERS)/bin/python install -q --no-compile -c constraints.txt -r $(ADAPTERS)/requirements.txt
-	$(ADAPTERS)/bin/python -c "import samerun, sys, torch; \
-		sys.exit(any(one.__file__.startswith(sys.prefix) for one in (samerun, torch)))"
+	$(call make_environment,$(ADAPTERS),adapters)
 	@touch $@
+
+# The packages that people use most beside torch, each used a little, alone and under samerun: plain and watched output
+# are compared. Over 1.5 GB, so it has an environment of its own too. Nothing is fetched while the tests run.
+test-packages: $(PACKAGES)/.samerun-installed
+	REQUIRE_PACKAGES=1 OMP_NUM_THREADS=1 $(PACKAGES)/bin/python -m pytest -n 2 --dist worksteal tests/test_packages.py
+
+# Programs that others wrote, taken from their repositories (tests/programs/public/README.md).
+test-programs: $(PACKAGES)/.samerun-installed
+	$(PACKAGES)/bin/python tools/run_public_programs.py
+
+$(PACKAGES)/.samerun-installed: $(STAMP)
+	$(call make_environment,$(PACKAGES),packages)
+	$(PACKAGES)/bin/python tests/packages/declare_torchvision_operators.py
+	@touch $@
+
+# $(1): the environment; $(2): the word by which the extras of pyproject.toml that go into it are known.
+define make_environment
+test -x $(1)/bin/python || $(PYTHON) -m venv --without-pip $(1)
+there=`$(PYTHON) -c "import sysconfig; print(sysconfig.get_path('purelib'))"` && \
+	here=`$(1)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"` && \
+	echo "import site; site.addsitedir('$$there')" > "$$here/main.pth"
+$(PYTHON) -c "from importlib.metadata import requires; \
+	print(*(r.split(';')[0] for r in requires('samerun') if '$(2)' in r and not r.startswith('samerun')), \
+	sep='\n')" > $(1)/requirements.txt
+test -s $(1)/requirements.txt
+$(PYTHON) -m pip --python $(1)/bin/python install -q --no-compile -c constraints.txt -r $(1)/requirements.txt
+$(1)/bin/python -c "import samerun, sys, torch; \
+	sys.exit(any(one.__file__.startswith(sys.prefix) for one in (samerun, torch)))"
+endef
 
 lint: $(STAMP)
 	$(BIN)/ruff check

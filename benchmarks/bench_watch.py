@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1, help="so often all start anew; each makes these rounds")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--models", default="cnn,gpt")
+    parser.add_argument("--models", default="cnn,gpt", help="of cnn, gpt, mlp, lstm")
     parser.add_argument("--ways", default="all", help="comma-separated: " + ",".join(WAYS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)

@@ -30,8 +30,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(6):
     optimizer.zero_grad()
     loss = model(torch.ones(16, 8)).square().mean()
-    if "histogram" in sys.argv:
-        torch.histc(loss.detach(), bins=4)
+    if "bessel" in sys.argv:
+        torch.special.bessel_j0(loss.detach())
     loss.backward()
     optimizer.step()
 print("done")
@@ -79,7 +79,7 @@ def test_the_page_is_escaped_and_fetches_nothing() -> None:
     ("arguments", "words"),
     [
         (["missing.py"], "There is no script missing.py"),
-        ([], "No program is named"),
+        ([], "No script given"),
         (["--repeat", "0", "train.py"], "--repeat"),
         (["--html", "/no/such/folder/x.html", "train.py"], "No such file"),
         (["train.py"], "The program as it is ended with exit code 3: SystemExit"),
@@ -117,13 +117,13 @@ def test_a_training_in_numbers(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 def test_an_operator_that_is_not_portable(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
-    done = samerun(["cost", "--repeat", "1", "--json", "-", "train.py", "histogram"], tmp_path)
+    done = samerun(["cost", "--repeat", "1", "--json", "-", "train.py", "bessel"], tmp_path)
     report = json.loads(done.stdout)
     assert done.returncode == 1
     outcomes = {one["name"]: one for one in report["settings"]}
     assert outcomes["plain"]["outcome"] == "measured"
     assert outcomes["portable"]["outcome"] == "stopped"
-    assert "histc" in outcomes["portable"]["detail"] and "train.py:9" in outcomes["portable"]["detail"]
+    assert "bessel_j0" in outcomes["portable"]["detail"] and "train.py:9" in outcomes["portable"]["detail"]
 
 
 def test_an_interrupt_leaves_no_child(tmp_path: Path) -> None:

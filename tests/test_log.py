@@ -20,7 +20,6 @@ from receipts import made, section
 
 from samerun.base.errors import SamerunError
 from samerun.record.receipt import canonical, folder_state, index, many_entries, receipt_file, remote, remote_file
-from samerun.report import count
 
 
 def put(folder: Path, name: str, began: str, word: str = "train.py", **parts: Any) -> None:
@@ -198,7 +197,7 @@ def test_receipts_of_another_version_and_empty_files_are_said(folder: Path) -> N
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(SamerunError, match="is no folder"):
+    with pytest.raises(SamerunError, match="Not a directory: "):
         index.entries(tmp_path / "nothing")
 
 
@@ -284,20 +283,6 @@ def living(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def test_how_far_a_long_reading_is_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(count, "QUIET_SECONDS", 0.0)
-    for quiet in (False, True):
-        with count.Count("receipts read", quiet) as progress:
-            progress(500, 2000)
-            progress(1000, 2000)  # too soon for another line
-    with count.Count("files looked at", False) as progress:
-        progress(2000, 2000)  # all at once: nothing is left to wait for
-    assert capsys.readouterr().err == "samerun: 500 of 2000 receipts read\n"
-    with count.Count("receipts read", False) as progress:
-        pass
-    assert capsys.readouterr().err == ""
 
 
 READER = """

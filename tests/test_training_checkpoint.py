@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import samerun
 from samerun.base.errors import CheckpointError, DataError
 from samerun.control.state import isolate_rng, seed_everything
 from samerun.control.stream import stream
-from samerun.data import DataLoader, atomic, plain
+from samerun.data import DataLoader, plain
 
 
 @pytest.fixture(autouse=True)
@@ -132,7 +133,7 @@ def test_the_previous_one_is_kept(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-import samerun, samerun.data.atomic as atomic, torch
+import samerun, torch
 samerun.seed_everything(1)
 path, where = sys.argv[1], sys.argv[2]
 samerun.checkpoint.save(path, extra=1)
@@ -163,7 +164,7 @@ def test_a_failed_write_changes_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     def full(file: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(atomic.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(CheckpointError, match=r"c\.pt'\): No space left on device"):
         samerun.checkpoint.save(path, extra=2)
     assert samerun.checkpoint.load(path) == 1 and [one.name for one in tmp_path.iterdir()] == ["c.pt"]

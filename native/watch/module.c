@@ -20,7 +20,7 @@ static const struct {
     OBJECT(Tensor), OBJECT(Parameter), OBJECT(strided), OBJECT(odd_dtypes), OBJECT(flatten),
     OBJECT(Storage), OBJECT(UntypedStorage), OBJECT(Operator), OBJECT(ThreadState),
     OBJECT(xxh3_128_digest), OBJECT(xxh3_64_intdigest), OBJECT(shape_seed), OBJECT(seeds), OBJECT(dense_digest), OBJECT(digest),
-    OBJECT(graph_task), OBJECT(next_sequence), OBJECT(current_node), OBJECT(grad_enabled), OBJECT(get_num_threads),
+    OBJECT(graph_task), OBJECT(next_sequence), OBJECT(current_node), OBJECT(grad_enabled), OBJECT(get_num_threads), OBJECT(function_mode),
     OBJECT(kinds), OBJECT(kind_of), OBJECT(user_kind),
     NUMBER(node_ring), NUMBER(phase_forward), NUMBER(phase_backward), NUMBER(phase_optimizer), NUMBER(phase_between),
     NUMBER(event_operator), NUMBER(flag_foreign_write), NUMBER(flag_no_inputs), NUMBER(large), NUMBER(piece),
@@ -156,6 +156,8 @@ static PyType_Spec watcher_spec = {
 static PyMethodDef methods[] = {
     {"setup", setup, METH_O, "Take what the quick way needs to know; once."},
     {"digest", digest, METH_O, "The digest of a tensor, as `samerun.record.digest.digest` gives it."},
+    {"digest_all", digest_all, METH_VARARGS,
+     "digest_all(values, otherwise): the digest of their digests; `otherwise` gives that of what is not a tensor."},
     {"no_rules", no_rules, METH_VARARGS, "no_rules(kind, otherwise): what `rule` answers."},
     {"rule", (PyCFunction)(void (*)(void))rule, METH_FASTCALL, "In the place of torch's find_torch_dispatch_rule."},
     {"alone", alone, METH_NOARGS, "Borrow no threads from now on."},

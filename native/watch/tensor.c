@@ -12,7 +12,7 @@ typedef struct {
 static struct {
     reader_t is_cpu, layout, dtype, is_nested, shape, requires_grad, nbytes;
     reader_t untyped_storage, is_contiguous, is_neg, is_conj, storage_offset, stride, data_ptr;
-    reader_t cdata, storage_nbytes, weak_ref;
+    reader_t cdata, storage_nbytes, storage_data_ptr, weak_ref;
 } of;
 
 static PyObject *no_arguments;
@@ -63,6 +63,7 @@ int find_descriptors(void) {
         find(&of.data_ptr, tensor, "data_ptr"))
         return -1;
     if (find(&of.cdata, storage, "_cdata") || find(&of.storage_nbytes, storage, "nbytes") ||
+        find(&of.storage_data_ptr, storage, "data_ptr") ||
         find(&of.weak_ref, storage, "_weak_ref"))
         return -1;
     return 0;
@@ -185,6 +186,18 @@ static PyObject *digests_of_pieces(void *data, long long size) {
     return parts;
 }
 
+/* Do the elements lie in memory? A storage may have been made smaller than its tensor: reading would crash. */
+static int lies_in_storage(PyObject *tensor, unsigned long long address, long long size) {
+    PyObject *storage = storage_of(tensor);
+    if (!storage) return -1;
+    long long whole = number_of(&of.storage_nbytes, storage);
+    unsigned long long begin = 0;
+    if (!PyErr_Occurred() && whole > size) begin = (unsigned long long)number_of(&of.storage_data_ptr, storage);
+    Py_DECREF(storage);
+    if (PyErr_Occurred()) return -1;
+    return whole == size || (whole > size && address >= begin && address + (uint64_t)size <= begin + (uint64_t)whole);
+}
+
 /* The digests of the pieces are kept in `known`, where there is one: views of other shapes need them too. */
 static PyObject *digest_large(unsigned long long address, long long size, PyObject *seed, PyObject *known) {
     PyObject *at = known ? Py_BuildValue("(KL)", address, size) : NULL, *parts = NULL, *found = NULL;
@@ -200,11 +213,16 @@ static PyObject *digest_large(unsigned long long address, long long size, PyObje
     return found;
 }
 
-PyObject *dense(PyObject *tensor, PyObject *key, PyObject *known) {
-    PyObject *found = NULL, *seed = seed_of(PyTuple_GET_ITEM(key, 2), PyTuple_GET_ITEM(key, 1));
+static PyObject *dense_of(PyObject *tensor, PyObject *dtype, PyObject *shape, PyObject *known) {
+    PyObject *found = NULL, *seed = seed_of(dtype, shape);
     if (!seed) return NULL;
     long long size = number_of(&of.nbytes, tensor), address = size == -1 ? -1 : number_of(&of.data_ptr, tensor);
     if (PyErr_Occurred()) goto done;
+    int there = size ? lies_in_storage(tensor, (unsigned long long)address, size) : 1;
+    if (there <= 0) {
+        if (!there) found = PyObject_CallOneArg(host.digest, tensor);
+        goto done;
+    }
     if (size >= host.large) {
         found = host.digest_pieces ? digest_large((unsigned long long)address, size, seed, known)
                                    : PyObject_CallFunctionObjArgs(host.dense_digest, tensor, seed, NULL);
@@ -220,9 +238,15 @@ done:
     return found;
 }
 
+PyObject *dense(PyObject *tensor, PyObject *key, PyObject *known) {
+    return dense_of(tensor, PyTuple_GET_ITEM(key, 2), PyTuple_GET_ITEM(key, 1), known);
+}
+
 PyObject *read_dense(PyObject *tensor) {
-    PyObject *key = geometry(tensor), *found = key ? dense(tensor, key, NULL) : NULL;
-    Py_XDECREF(key);
+    PyObject *dtype = read_off(&of.dtype, tensor), *shape = dtype ? read_off(&of.shape, tensor) : NULL;
+    PyObject *found = shape ? dense_of(tensor, dtype, shape, NULL) : NULL;
+    Py_XDECREF(dtype);
+    Py_XDECREF(shape);
     return found;
 }
 
@@ -232,6 +256,43 @@ PyObject *digest(PyObject *module, PyObject *tensor) {
     if (usual > 0) usual = is_dense(tensor);
     if (usual < 0) return NULL;
     return usual ? read_dense(tensor) : PyObject_CallOneArg(host.digest, tensor);
+}
+
+/* A digest is 16 bytes. */
+enum { DIGEST_BYTES = 16 };
+
+static int append_digest(char *out, PyObject *value, PyObject *otherwise) {
+    PyObject *found = is_tensor(value) ? digest(NULL, value) : PyObject_CallOneArg(otherwise, value);
+    if (!found) return -1;
+    bool right = PyBytes_Check(found) && PyBytes_GET_SIZE(found) == DIGEST_BYTES;
+    if (right) memcpy(out, PyBytes_AS_STRING(found), DIGEST_BYTES);
+    Py_DECREF(found);
+    if (!right) PyErr_SetString(PyExc_TypeError, "a digest is 16 bytes");
+    return right ? 0 : -1;
+}
+
+PyObject *digest_all(PyObject *module, PyObject *args) {
+    PyObject *values, *otherwise;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O!O", &PyList_Type, &values, &otherwise)) return NULL;
+    Py_ssize_t count = PyList_GET_SIZE(values);
+    PyObject *joined = PyBytes_FromStringAndSize(NULL, count * DIGEST_BYTES), *found = NULL;
+    if (!joined) return NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (i >= PyList_GET_SIZE(values)) { /* `otherwise` may run anything */
+            PyErr_SetString(PyExc_RuntimeError, "the list changed while it was digested");
+            goto done;
+        }
+        PyObject *value = PyList_GET_ITEM(values, i);
+        Py_INCREF(value);
+        int failed = append_digest(PyBytes_AS_STRING(joined) + i * DIGEST_BYTES, value, otherwise);
+        Py_DECREF(value);
+        if (failed) goto done;
+    }
+    found = PyObject_CallOneArg(host.xxh3_128_digest, joined);
+done:
+    Py_DECREF(joined);
+    return found;
 }
 
 void digest_alone(void) { alone = true; }

@@ -18,7 +18,7 @@ typedef struct {
     PyObject *Tensor, *Parameter, *strided, *odd_dtypes, *flatten;
     PyObject *Storage, *UntypedStorage, *Operator, *ThreadState;
     PyObject *xxh3_128_digest, *xxh3_64_intdigest, *shape_seed, *seeds, *dense_digest, *digest;
-    PyObject *graph_task, *next_sequence, *current_node, *grad_enabled, *get_num_threads;
+    PyObject *graph_task, *next_sequence, *current_node, *grad_enabled, *get_num_threads, *function_mode;
     PyObject *kinds, *kind_of, *user_kind;
     long node_ring, phase_forward, phase_backward, phase_optimizer, phase_between, event_operator;
     long flag_foreign_write, flag_no_inputs, large, piece, small, flush_events;
@@ -76,6 +76,7 @@ int is_small(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
 PyObject *dense(PyObject *tensor, PyObject *geometry, PyObject *known);
 PyObject *read_dense(PyObject *tensor); /* the same, with nothing known */
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
+PyObject *digest_all(PyObject *module, PyObject *args); /* (list, otherwise): one digest of all their digests */
 void digest_alone(void); /* from now on (in a forked child) no threads are borrowed */
 
 /* --- memory (memory.c): `storages.py` says what it means --------------------------------------------- */

@@ -2,82 +2,206 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import shutil
 import stat
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import IO, Any
 
 from samerun.base.errors import SamerunError
+from samerun.base.unwatched import unwatched
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # not on this system
+    fcntl = None
+
+_numbers = itertools.count()
+_LONGEST_STEM = 180
+"""Bytes of the file's own name in the name of its temporary file: file systems allow 255 in all."""
+_ABANDONED_SECONDS = 3600
+"""A temporary file from another machine counts as left over when nobody has written to it for so long."""
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replace a file by a temporary one beside it that is whole and on the disk.
 
     A link is followed. Raises SamerunError for what is no regular file (a device, a folder): replacing it
     would destroy it; and OSError where the folder cannot be written.
     """
     path = Path(os.path.realpath(path))
-    refuse_special(path)
-    _remove_left_over(path)
-    part = path.parent / f".{path.name}.{os.getpid()}.part"
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o644)
+    replace_file(path, lambda file: file.write(data), mode=mode)
+
+
+def replace_file(
+    path: Path, write: Callable[[IO[bytes]], object], *, mode: int = 0o666, previous: Path | None = None
+) -> None:
+    """Let `write` fill a temporary file beside `path`, see it to the disk, and rename it to `path`.
+
+    `previous`: what stood at `path` is kept under this name. Both names always hold a whole file, also when several
+    processes write to one path at once: each fills a file of its own, and a file under either name is never written
+    to again. If `write` raises, nothing is changed. Raises SamerunError for what is no regular file, and OSError.
+    """
+    with unwatched():
+        refuse_special(path)
+        _remove_left_over(path)
+        if previous is not None:
+            _remove_left_over(previous)
+        part, fd = _create_part(path, mode)
     try:
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.replace(part, path)
+        with os.fdopen(fd, "wb") as file:
+            write(file)
+            file.flush()
+            # Renamed while it is open: the lock on it is what keeps another writer from removing it as left over.
+            with unwatched():
+                os.fsync(file.fileno())
+                if previous is not None and os.path.lexists(path):
+                    _keep_previous(path, previous)
+                os.replace(part, path)
+                sync_folder(path.parent)
     except BaseException:
-        part.unlink(missing_ok=True)
+        with unwatched():
+            part.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
 
 
 def refuse_special(path: Path) -> None:
     """Raises SamerunError unless there is nothing, or a regular file."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return  # not there; or not to be reached, which whoever writes there is told
-    if not stat.S_ISREG(mode):
+    if is_special(path):
         raise SamerunError(f"{path} is no regular file.", hint="Name a file; it is replaced as a whole.")
+
+
+def is_special(path: Path) -> bool:
+    """Is there a device, a pipe or a folder?"""
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False  # not there; or not to be reached, which whoever writes there is told
+
+
+def check_replaceable(path: Path) -> None:
+    """Raises OSError where `replace_file` could not put a file at `path`. Leaves everything as it is."""
+    part, fd = _create_part(path, 0o600)
+    try:
+        # A file that its owner has made read-only is meant to stay, though its folder would let it be replaced.
+        if path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(13, "Permission denied", str(path))
+    finally:
+        os.close(fd)
+        part.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
     """Have the names in a folder written to the disk, where the system can do that."""
     try:
         fd = os.open(folder, os.O_RDONLY)
-    except OSError:
+    except OSError:  # Windows opens no folders
         return
     try:
         os.fsync(fd)
-    except OSError:
+    except OSError:  # nor do some network file systems sync them
         pass
     finally:
         os.close(fd)
 
 
+def temporary_name(path: Path) -> Path:
+    """A name beside `path` that is used once only, which makes it safe to delete by its name.
+
+    Without the system's entropy: that may be held still, and the program's draws from it are counted.
+    """
+    once = f"{os.getpid():08x}{time.monotonic_ns():016x}{next(_numbers):08x}"
+    return path.parent / f".{_stem(path)}.{_machine()}{once}.part"
+
+
+def _create_part(path: Path, mode: int) -> tuple[Path, int]:
+    """A new, locked temporary file. Exclusive creation: what lies there already, a link say, is never opened."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    while True:
+        part = temporary_name(path)
+        try:
+            fd = os.open(part, flags, mode)
+        except FileExistsError:
+            continue
+        if fcntl is None:
+            return part, fd
+        with suppress(OSError):  # a file system without locks: then nobody removes it either
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        if os.fstat(fd).st_nlink:
+            return part, fd
+        os.close(fd)  # another writer took it for left over before it was locked
+
+
+def _keep_previous(path: Path, previous: Path) -> None:
+    """A second name for the file, so that the first one is never without it; a copy where links are unknown."""
+    while True:
+        part = temporary_name(previous)
+        try:
+            try:
+                os.link(path, part)
+            except OSError:
+                _copy(path, part)
+            os.replace(part, previous)
+            return
+        except FileNotFoundError:
+            # A link cannot be locked: another writer took it for left over. Or the user has deleted the file.
+            if not os.path.lexists(path):
+                return
+        finally:
+            part.unlink(missing_ok=True)  # a rename between two names of one file does nothing
+
+
+def _copy(path: Path, part: Path) -> None:
+    with open(path, "rb") as source, open(part, "xb") as file:
+        shutil.copyfileobj(source, file)
+        file.flush()
+        os.fsync(file.fileno())
+        shutil.copymode(path, part)
+
+
 def _remove_left_over(path: Path) -> None:
-    """Delete the temporary files of writers that were killed."""
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.part")
+    """Delete the temporary files of writers that were killed: nobody holds the lock on them any more."""
+    if fcntl is None:
+        return
+    name = re.compile(rf"\.{re.escape(_stem(path))}\.([0-9a-f]{{8}})[0-9a-f]{{32}}\.part")
     try:
         names = os.listdir(path.parent)
     except OSError:
         return
-    for name in names:
-        found = pattern.fullmatch(name)
-        if found and not _lives(int(found[1])):
-            (path.parent / name).unlink(missing_ok=True)
+    for each in names:
+        matched = name.fullmatch(each)
+        if matched:
+            _remove_if_left_over(path.parent / each, matched[1] == _machine())
 
 
-def _lives(pid: int) -> bool:
+def _remove_if_left_over(part: Path, of_this_machine: bool) -> None:
+    """Locks may not be seen on another machine that shares the folder: there the age decides."""
     try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
+        fd = os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return  # gone, or somebody else's
+    try:
+        if of_this_machine or time.time() - os.fstat(fd).st_mtime > _ABANDONED_SECONDS:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            part.unlink(missing_ok=True)
+    except OSError:
+        pass  # its writer lives
+    finally:
+        os.close(fd)
+
+
+def _stem(path: Path) -> str:
+    raw = os.fsencode(path.name)
+    return path.name if len(raw) <= _LONGEST_STEM else raw[:_LONGEST_STEM].decode("utf-8", "ignore")
+
+
+def _machine() -> str:
+    name = os.uname().nodename if hasattr(os, "uname") else ""
+    return f"{zlib.crc32(name.encode('utf-8', 'surrogateescape')):08x}"

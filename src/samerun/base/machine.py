@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import sys
 from importlib import metadata
 from typing import Any
+
+from samerun.base.programs import find_program
 
 LIBRARIES = ("torch", "numpy", "xxhash", "scipy", "pandas", "scikit-learn", "lightning", "transformers", "accelerate",
              "torchvision", "triton", "opt-einsum")  # fmt: skip
@@ -43,7 +46,19 @@ def processor() -> str:
                     return line.partition(":")[2].strip()
     except OSError:
         pass
-    return platform.processor() or platform.machine()
+    return _told_by_uname() or platform.machine()
+
+
+def _told_by_uname() -> str:
+    """What `platform.processor()` says, which would run a `uname` that lies in the working directory."""
+    if os.name != "posix":
+        return platform.processor()
+    program = find_program("uname")
+    if program is None:
+        return ""
+    done = subprocess.run([program, "-p"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    told = done.stdout.strip() if done.returncode == 0 else ""
+    return "" if told == "unknown" else told
 
 
 def allowed_cores() -> int | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,12 @@ class Target:
     command: tuple[str, ...]
     shown: tuple[str, ...]
     user_folder: str | None = None
+
+
+def ask_to_run_alone(command: Sequence[str], shown: Sequence[str]) -> str:
+    """What a user tries next whose program failed under samerun."""
+    alone = shlex.join(["python", *shown] if tuple(command[1:]) == tuple(shown) else shown)
+    return f"It failed under samerun. Does `{alone}` work alone?"
 
 
 def split(arguments: list[str], takes_value: set[str]) -> tuple[list[str], str, list[str]]:
@@ -47,9 +55,9 @@ def resolve(form: str, words: list[str]) -> Target:
     Raises SamerunError for a missing script, a syntax error, a missing module or command.
     """
     if not words:
-        what = {"module": "-m needs the name of a module.", "command": "Behind -- stands no command."}
+        what = {"module": "-m needs the name of a module.", "command": "No command after --."}
         raise SamerunError(
-            what.get(form, "No program is named."),
+            what.get(form, "No script given."),
             hint="Try: samerun check train.py, samerun check -m package.train, samerun check -- torchrun train.py",
         )
     if form == "module":

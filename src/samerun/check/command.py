@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
+from samerun.base.guard import guarded
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, end_on_sigterm
 from samerun.base.result_file import check_writable, write_result
 from samerun.base.target import resolve
@@ -28,7 +30,7 @@ from samerun.control.seeds.derive import LARGEST
 @click.option("--vary", default="rerun,environment", show_default=True, metavar="LIST",
               help="Names of variations or groups; all; none.")  # fmt: skip
 @click.option("--repeat", default=2, show_default=True, type=click.IntRange(2, 1000), metavar="N",
-              help="How often the unvaried program runs. More finds differences that are rare.")  # fmt: skip
+              help="Number of baseline runs; raise it to catch rare differences.")  # fmt: skip
 @click.option("--max-steps", type=click.IntRange(1), metavar="N", help="End each run after N optimizer steps.")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds a run may take.")
 @click.option("--trace", type=click.Choice(["auto", "ops", "steps"]), default="auto", show_default=True,
@@ -52,7 +54,9 @@ from samerun.control.seeds.derive import LARGEST
               help="Keep the traces and outputs of every run.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
 @click.option("--html", "html_to", metavar="FILE", help="Write the report as one HTML file.")
-@click.option("--quiet", is_flag=True, help="No progress, no report for people.")
+@click.option("--patch", "patch_to", metavar="FILE", help="Write the fixes as a patch for git apply or patch -p1.")
+@click.option("--apply", is_flag=True, help="Make the changes of confirmed causes in the program's files.")
+@click.option("--quiet", is_flag=True, help="No progress, no human-readable report.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
     """Run a program again under controlled changes: same, or the first operation that differs, and why.
@@ -71,6 +75,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun check --vary resume train.py
       samerun check --fix on train.py        every hazard, and what samerun run alone mends
       samerun check --eager train.py         inside compiled regions, and whether it is compilation that differs
+      samerun check --patch fix.patch train.py
       samerun check --ignore time:train.py:12 --ignore thread-race train.py
       samerun check --double --max-steps 20 train.py
 
@@ -97,6 +102,8 @@ def check(
     *,
     json_to: str | None,
     html_to: str | None,
+    patch_to: str | None,
+    apply: bool,
     quiet: bool,
     save: Path | None,
     **options: Any,
@@ -112,6 +119,8 @@ def check(
 
     check_writable("--json", json_to)
     check_writable("--html", html_to)
+    check_writable("--patch", patch_to)
+    begin = time.time()
     ignored = [parse(text) for text in options["ignore"]]
     if options["seed"] is not None and options["fix"] == "off":
         raise SamerunError(
@@ -124,7 +133,8 @@ def check(
     asked = _interruptions(options) if any(v.name == "resume" for v in variations) else ()
     with ExitStack() as stack:
         folder = _folder(save, stack)
-        runner = stack.enter_context(closing(Runner(folder, options["time_limit"], Progress(quiet))))
+        progress = stack.enter_context(Progress(quiet))
+        runner = stack.enter_context(closing(Runner(folder, options["time_limit"], progress)))
         search = Search(
             runner, plan, variations, environment, options["repeat"], saved=save is not None,
             interruptions=asked,
@@ -138,7 +148,8 @@ def check(
             report = eager.both(search, lambda s: answer(s, ignored, held), lambda s: answer(s, ignored, None))
         else:
             report = eager.hint(answer(search, ignored, mend))
-        if not quiet and json_to != "-":
+        progress.clear()
+        if not quiet and "-" not in (json_to, patch_to):
             from samerun.report.console import Console
             from samerun.report.terminal import show
 
@@ -150,6 +161,12 @@ def check(
             from samerun.report.html import to_html
 
             write_result("--html", html_to, to_html(report, __version__, machine()))
+        if patch_to is not None or apply:
+            from samerun.check.mending import put_to_use
+
+            for line in put_to_use(report, patch_to, apply, begin):
+                if not quiet:
+                    click.echo(f"samerun: {line}", err=True)
     return report.exit_code
 
 
@@ -204,14 +221,18 @@ def _interruptions(options: dict[str, Any]) -> Any:
 def _folder(save: Path | None, stack: ExitStack) -> Path:
     """Where the runs' folders go. A folder that holds something already is never written into."""
     if save is None:
-        return stack.enter_context(work_folder())
+        folder = stack.enter_context(work_folder())
+        stack.enter_context(guarded(folder, temporary=True))
+        return folder
     try:
         save.mkdir(parents=True, exist_ok=True)
         if any(save.iterdir()):
             raise SamerunError(f"--save {save}: the folder is not empty.", hint="Name a new one, or empty it.")
     except OSError as error:
         raise SamerunError(f"--save {save}: {error.strerror}.", hint="Name a folder that can be written.") from error
-    return save.resolve()
+    folder = save.resolve()
+    stack.enter_context(guarded(folder, temporary=False))
+    return folder
 
 
 def _trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:

@@ -6,7 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from samerun.record import format as f
-from samerun.record.compare import Difference, kind_of_difference
+from samerun.record.compare import Difference
+from samerun.record.difference import kind_of_difference
 from samerun.record.reader import Trace
 from samerun.record.run import Event, RunTraces, events_of
 from samerun.record.steps import Step, final_digests, steps_of

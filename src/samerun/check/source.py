@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-import difflib
-import os
-import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-LARGEST_BYTES = 4 << 20
+from samerun.check.source_file import as_patch, lines_of_python, read_source, shown_name
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,7 @@ class Source:
 
     @cached_property
     def lines(self) -> list[bytes]:
-        return [one.encode() for one in self.text.splitlines(keepends=True)]
+        return [one.encode() for one in lines_of_python(self.text)]
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -120,14 +117,11 @@ def span(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
 def diff(file: str, line: int, patch: Patch) -> str | None:
     """A unified diff of a user's file, for `patch -p1`, or None: nothing to change, or the file is not readable.
 
-    `file`: as it is shown, relative to the working directory where possible.
+    `file`: as it is shown, relative to the working directory where possible. Line endings are the file's own.
     """
     try:
-        if not os.path.isfile(file) or os.path.getsize(file) > LARGEST_BYTES:
-            return None
-        with tokenize.open(file) as stream:
-            text = stream.read()
-        source = Source(text, line)
+        read = read_source(file)
+        source = Source(read.text, line)
         edits = patch(source)
         if not edits:
             return None
@@ -135,21 +129,15 @@ def diff(file: str, line: int, patch: Patch) -> str | None:
         ast.parse(changed)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
-    if changed == text:
-        return None
-    name = os.path.relpath(file)
-    name = (os.path.abspath(file) if name.startswith("..") else name).lstrip("/").replace(os.sep, "/")
-    pieces = difflib.unified_diff(
-        text.splitlines(keepends=True), changed.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-    )
-    return "".join(one if one.endswith("\n") else one + "\n\\ No newline at end of file\n" for one in pieces)
+    return as_patch(shown_name(file), read.whole, read.bom + changed) or None
 
 
 def applied(source: Source, edits: list[Edit]) -> str:
     """The text with the edits made, the last first, so that earlier positions stay true."""
     lines = [*source.lines, b""]
+    newline = b"\r\n" if lines[0].endswith(b"\r\n") else b"\n"
     for edit in sorted(edits, key=lambda one: (one.start, one.end), reverse=True):
         (first, left), (last, right) = edit.start, edit.end
-        whole = lines[first - 1][:left] + edit.text.encode() + lines[last - 1][right:]
-        lines[first - 1 : last] = [whole]
+        text = edit.text.encode().replace(b"\n", newline)
+        lines[first - 1 : last] = [lines[first - 1][:left] + text + lines[last - 1][right:]]
     return b"".join(lines).decode()

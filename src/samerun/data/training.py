@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
+from samerun.base.atomic_file import replace_file
 from samerun.base.errors import CheckpointError, SamerunError
 from samerun.control.ddp_buckets import warn_of_other_buckets
 from samerun.control.place import known_rank
 from samerun.control.state_dict import load_state_dict, state_dict
-from samerun.data import atomic, plain
+from samerun.data import plain
 
 VERSION = 1
 """Of the file's layout. A newer layout gets a new number, and older ones stay readable."""
@@ -34,12 +35,46 @@ def _write(target: Path, parts: Mapping[str, Any], extra: Any, rng: list[Any]) -
     digests = {name: plain.digest(value) for name, value in held.items()}
     content = {"samerun_checkpoint": VERSION, "parts": held, "digests": digests, "torch": str(torch.__version__)}
     try:
-        atomic.replace(target, lambda file: torch.save(content, file))
+        replace_file(target, lambda file: _save(content, file), previous=_previous_of(target))
     except OSError as error:
         raise CheckpointError(
             f"checkpoint.save({str(target)!r}): {error.strerror or error}.",
             "Name a file in a folder that is there and has room. The checkpoint before this one is untouched.",
         ) from error
+    except SamerunError as error:
+        raise CheckpointError(f"checkpoint.save({str(target)!r}): {error.message}", error.hint) from error
+
+
+def _save(content: dict[str, Any], file: IO[bytes]) -> None:
+    """torch's writer reports a full disk as a RuntimeError of its own; Python's file has seen the real reason."""
+    target: Any = _Failures(file)
+    try:
+        torch.save(content, target)
+    except RuntimeError as error:
+        raise (target.error or error) from error
+
+
+class _Failures:
+    """A file that remembers the error with which a write failed."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return self.file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def _previous_of(path: Path) -> Path:
+    """Where the checkpoint that stood at `path` before is kept."""
+    return path.with_name(path.name + ".previous")
 
 
 def load(path: str | os.PathLike[str], parts: Mapping[str, Any], rng: bool) -> Any:
@@ -97,7 +132,7 @@ def _what_is_wrong(content: Any) -> str:
 
 def _offer(target: Path) -> str:
     """What to do instead, if the previous checkpoint is whole."""
-    previous = atomic.previous_of(target)
+    previous = _previous_of(target)
     if target.name.endswith(".previous") or not previous.exists():
         return ""
     try:

@@ -24,7 +24,7 @@ from samerun.base.result_file import check_writable, write_result
 @click.option("--diff", "compare", is_flag=True, help="Compare the two newest: exit code 0 same, 1 different.")
 @click.option("--json", "json_to", metavar="FILE", help="Write the list, or the comparison, as JSON; - for standard "
               "output.")  # fmt: skip
-@click.option("--quiet", is_flag=True, help="No report for people.")
+@click.option("--quiet", is_flag=True, help="No human-readable report.")
 def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool) -> None:
     """The receipts of a folder, the newest last.
 
@@ -50,11 +50,11 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
     """Do it; returns the exit code."""
     from samerun.record.receipt import remote
     from samerun.record.receipt.index import entries
-    from samerun.report.count import Count
+    from samerun.report.progress import Counter
 
     check_writable("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
-    with Count("files looked at", quiet) as looking, Count("receipts read", quiet) as progress:
+    with Counter("looking at files", quiet) as looking, Counter("reading receipts", quiet) as progress:
         if remote.is_address(folder):
             found = remote.entries(folder, text, wanted, progress)
         else:

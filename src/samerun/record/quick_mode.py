@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,8 +23,9 @@ from samerun.record import pieces, sites
 from samerun.record.nodes import NODE_RING
 from samerun.record.operator import Operator, flatten
 from samerun.record.operator_mode import OperatorMode, OperatorTable, _odd_dtypes, isolating
-from samerun.record.recorder import Recorder, ThreadState
+from samerun.record.recorder import Recorder
 from samerun.record.storages import SMALL_BYTES, Storage, Storages
+from samerun.record.thread_state import ThreadState
 from samerun.record.uncompiled import leave_alone
 from samerun.record.writer import FLUSH_EVENTS, TraceWriter
 
@@ -34,9 +36,17 @@ except ImportError:  # it was not built, or for another Python
     _watch = None
 
 
-def digest(tensor: Any) -> bytes:
-    """`digest.digest`, quicker where the library is there."""
-    return _watch.digest(tensor) if quick_mode() is not None else d.digest(tensor)
+def digest_function() -> Callable[[Any], bytes]:
+    """`digest.digest`, or what gives the same faster where the library is there."""
+    faster: Callable[[Any], bytes] = d.digest if quick_mode() is None else _watch.digest
+    return faster
+
+
+def join_digests_function() -> Callable[[list[Any], Callable[[Any], bytes]], bytes]:
+    """`digest.join_digests`, or what gives the same faster where the library is there."""
+    faster: Callable[[list[Any], Callable[[Any], bytes]], bytes]
+    faster = d.join_digests if quick_mode() is None else _watch.digest_all
+    return faster
 
 
 @functools.cache
@@ -105,6 +115,7 @@ def host() -> SimpleNamespace:
         current_node=torch._C._current_autograd_node,
         grad_enabled=torch.is_grad_enabled,
         get_num_threads=torch.get_num_threads,
+        function_mode=torch._C._is_torch_function_mode_enabled,
         kinds=sites._kinds,
         kind_of=sites.kind_of,
         user_kind=sites.USER,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from samerun.base.errors import SamerunError
+from samerun.base.regular_file import open_regular
 from samerun.record import format as f
 
 EVENT_DTYPE = np.dtype(
@@ -21,6 +23,9 @@ EVENT_DTYPE = np.dtype(
 )  # fmt: skip
 assert EVENT_DTYPE.itemsize == f.EVENT_BYTES
 CHUNK_EVENTS = 1 << 18
+SMALL = 1 << 20
+MOST_NAMES = 1 << 20
+"""Strings, and places, of one trace: each costs far more in memory than in the file."""
 
 
 class TraceError(SamerunError):
@@ -37,7 +42,13 @@ class Trace:
         self.whole = False
         self.count = 0
         self._blocks: list[tuple[int, int]] = []
-        with open(path, "rb") as file:
+        self._starts: np.ndarray[Any, Any] | None = None
+        self._steps: np.ndarray[Any, Any] | None = None
+        try:
+            file = open_regular(path)
+        except OSError as error:
+            raise TraceError(f"{path} cannot be read: {error.strerror}.", hint="Is it a trace?") from error
+        with file:
             head = file.read(f.HEADER_BYTES)
             if len(head) < f.HEADER_BYTES or head[:8] != f.MAGIC:
                 raise TraceError(f"{path} is not a samerun trace.", hint="A trace begins with the bytes SAMERUN 01.")
@@ -50,7 +61,10 @@ class Trace:
             self.role = head[f.ROLE_AT : f.ROLE_AT + min(length, f.ROLE_BYTES)].decode("utf-8", "replace")
             self.pid = struct.unpack_from("<Q", head, f.PID_AT)[0]
             self.failure = head[f.STATUS_AT :].split(b"\0", 1)[0].decode("utf-8", "replace")
-            self._data: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            # A mapped file keeps a descriptor, and a run may have more processes than there are descriptors.
+            size = os.fstat(file.fileno()).st_size
+            small = size <= SMALL
+            self._data: Any = head + file.read() if small else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._index()
 
     def _index(self) -> None:
@@ -63,8 +77,11 @@ class Trace:
             if tag == f.EVENTS:
                 if count * f.EVENT_BYTES != length:
                     raise TraceError(f"{self.path} is damaged at byte {at}: a block of events has an odd size.")
-                self._blocks.append((at, count))
+                if count:
+                    self._blocks.append((at, count))
                 self.count += count
+            elif tag in (f.STRINGS, f.PLACES) and count + max(len(self.strings), len(self.places)) > MOST_NAMES:
+                raise TraceError(f"{self.path} has more than {MOST_NAMES} strings or places.", hint="Is it ours?")
             elif tag == f.STRINGS:
                 self._read_strings(data[at : at + length], count, at)
             elif tag == f.PLACES:
@@ -107,6 +124,26 @@ class Trace:
         """All events at once (40 bytes each)."""
         parts = list(self.chunks())
         return np.concatenate(parts) if parts else np.empty(0, EVENT_DTYPE)
+
+    def event(self, index: int) -> Any:
+        """The record at an index as it stands in the file, with the file's own numbers. Raises IndexError."""
+        if self._starts is None:
+            self._starts = np.cumsum([0, *(count for _, count in self._blocks)])
+        block = int(np.searchsorted(self._starts, index, side="right")) - 1
+        if not 0 <= index < self.count:
+            raise IndexError(index)
+        at = self._blocks[block][0] + (index - int(self._starts[block])) * f.EVENT_BYTES
+        return np.frombuffer(self._data[at : at + f.EVENT_BYTES], EVENT_DTYPE)[0]
+
+    def steps_before(self, index: int) -> int:
+        """Optimizer steps that ended before an event."""
+        if self._steps is None:
+            at, found = 0, [np.empty(0, np.int64)]
+            for chunk in self.chunks():
+                found.append(np.flatnonzero(chunk["kind"] == f.STEP) + at)
+                at += len(chunk)
+            self._steps = np.concatenate(found)
+        return int(np.searchsorted(self._steps, index))
 
     def string(self, number: int) -> str:
         return self.strings[number] if number < len(self.strings) else ""

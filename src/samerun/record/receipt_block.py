@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
+from samerun.base.unwatched import unwatched
+from samerun.base.user_code import relative_path
 from samerun.control.isolation import isolate_rng
 from samerun.record import start
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
@@ -39,11 +41,12 @@ def receipt(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None 
         with samerun.receipt("run.json"):
             train()
     """
-    with _unseen():
+    with unwatched():
         to = _place(path)
     from samerun.record.receipt.code_version import code_version
 
-    code = code_version(Path(sys.argv[0] if sys.argv and sys.argv[0] else ".").resolve().parent)
+    with unwatched():
+        code = code_version(Path(sys.argv[0] if sys.argv and sys.argv[0] else ".").resolve().parent)
     begin, pid = time.time(), os.getpid()
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
         taken = _begin(folder)
@@ -56,23 +59,8 @@ def receipt(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None 
         finally:
             if os.getpid() == pid:  # a forked child leaves the block too
                 sections, wrong = taken.end()
-                with _unseen():
+                with unwatched():
                     _write(to, sections, wrong, code, begin, failed, Path(key) if key is not None else None)
-
-
-@contextmanager
-def _unseen() -> Iterator[None]:
-    """What is done for a receipt is no part of what the program did: no output of it, for one."""
-    recorder = start.current
-    if recorder is None:
-        yield
-        return
-    state = recorder.thread
-    state.inside += 1
-    try:
-        yield
-    finally:
-        state.inside -= 1
 
 
 class _Whole:
@@ -194,7 +182,7 @@ def _write(
     now = facts("end of samerun.receipt")
     ended: dict[str, Any] = {"exit_code": None, "signal": None}
     ended["exception"] = None if failed is None else type(failed).__name__
-    script = os.path.relpath(sys.argv[0]) if sys.argv and sys.argv[0] else "-"
+    script = relative_path(sys.argv[0]) if sys.argv and sys.argv[0] else "-"
     made = assemble(
         version=sys.modules["samerun"].__version__,  # an import would be a circle: samerun names us
         command={"form": "code", "words": [script, *sys.argv[1:]]},

@@ -52,7 +52,7 @@ class RunTraces:
         self.traces: dict[str, Trace] = {}
         self.failures: list[str] = []
         for path in sorted(folder.glob("*.trace")):
-            if path.stat().st_size < f.HEADER_BYTES:
+            if path.is_file() and path.stat().st_size < f.HEADER_BYTES:
                 self.failures.append(f"{path.name} has no header: the disk may be full")
                 continue
             trace = Trace(path)

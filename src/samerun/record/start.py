@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from types import ModuleType
 
 from samerun.base.after_import import AfterImport
+from samerun.base.unwatched import hide_by
 from samerun.record import pins, sites, tracebacks
 from samerun.record.config import MARK, WatchConfig, config_of_environment
 from samerun.record.interceptor import Interceptor
@@ -27,6 +30,7 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
         return None
     pins.choose_value(config.pin_value)
     recorder = current = Recorder(config)
+    hide_by(partial(_hidden, recorder))
     _leave_mark(config.folder)
     tracebacks.install()
     if config.user_folder:
@@ -42,6 +46,17 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
     if config.lines:
         LineFollower(recorder).start()
     return recorder
+
+
+@contextmanager
+def _hidden(recorder: Recorder) -> Iterator[None]:
+    """A block in which this thread does nothing that is recorded."""
+    state = recorder.thread
+    state.inside += 1
+    try:
+        yield
+    finally:
+        state.inside -= 1
 
 
 def _leave_mark(folder: str) -> None:

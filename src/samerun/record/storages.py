@@ -46,6 +46,11 @@ class Storage:
         """Number of the thread that wrote last, or `COLLECTIVE`."""
         self.read_at = -1
 
+    def forget(self) -> None:
+        """What is known of the values may be wrong."""
+        self.known.clear()
+        self.content, self.read_at = None, -1
+
 
 class Storages:
     """All memory that operators have touched and that is still alive."""
@@ -99,15 +104,14 @@ class Storages:
         entry = self.of(tensor)
         partial = entry.uninitialised and tensor.nbytes < tensor.untyped_storage().nbytes()
         entry.ours, entry.uninitialised = False, returns_early or partial
-        entry.known.clear()
-        entry.content, entry.writer = None, COLLECTIVE if returns_early else -1
+        entry.forget()
+        entry.writer = COLLECTIVE if returns_early else -1
 
     def moved(self, tensor: Any, place: int, thread: int) -> bytes:
         """A copy of memory that was not wholly written: what it holds is no value either."""
         entry = self.of(tensor, True)
         entry.uninitialised, entry.place, entry.writer = True, place, thread
-        entry.known.clear()
-        entry.content = None
+        entry.forget()
         return UNDEFINED
 
     def shared(self, storage: Any) -> None:
@@ -116,13 +120,18 @@ class Storages:
         if entry is not None:
             entry.ours = False
 
+    def changed(self, storage: Any) -> None:
+        """Something that is no operator gives the memory another size or other values, now or while it is held."""
+        entry = self.entries.get(storage._cdata)
+        if entry is not None:
+            entry.ours = False
+            entry.forget()
+
     def forget(self, tensors: list[Any]) -> None:
         """Something that is no operator may have written to these: what was known of them may be wrong."""
         for tensor in tensors:
             if d.is_readable(tensor):
-                entry = self.of(tensor)
-                entry.known.clear()
-                entry.content, entry.read_at = None, -1
+                self.of(tensor).forget()
 
     def value(self, tensor: Any, entry: Storage) -> bytes:
         """16 bytes that stand for an input's value.
@@ -204,7 +213,7 @@ class Storages:
 
 def dense(tensor: Any, entry: Storage) -> bytes:
     """Digest of a contiguous tensor that is no lazy conjugate or negative; quick on the CPU."""
-    if not entry.cpu:
+    if not entry.cpu or not d.lies_in_storage(tensor):
         return d.digest(tensor)
     seed, size = d.shape_seed(tensor.dtype, tensor.shape), tensor.nbytes
     if size < LARGE or not entry.ours:

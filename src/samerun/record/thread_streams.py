@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from samerun.record import pins
-from samerun.record.recorder import ThreadState
+from samerun.record.thread_state import ThreadState
 
 
 class ThreadStreams:

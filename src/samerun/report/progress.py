@@ -1,54 +1,147 @@
-"""Progress on standard error: a live line on a terminal, a line per finished run elsewhere."""
+"""How far a command is: one line on standard error that is redrawn in place; nothing where that is no terminal."""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Display
+
+REDRAW_SECONDS = 0.2
+QUIET_SECONDS = 2.0
+"""A count that is through before that is not shown."""
+
+RUN_NAMES = (
+    (r"control-1", "running the program"),
+    (r"control-.*|held-.*", "running it again"),
+    (r"varied-together", "varying {vary}"),
+    (r"varied-(?P<what>.+)", "varying {what}"),
+    (r"pinned-(?P<number>\d+)[a-z]", "testing cause {number} ({vary})"),
+    (r"pinned-.*", "testing a cause ({vary})"),
+    (r"only-(?P<number>\d+)", "testing line {number} ({vary})"),
+    (r"kept-[a-z]", "comparing values"),
+    (r"followed.*", "following variables line by line"),
+    (r"double", "executing every operator twice"),
+    (r"interrupted.*", "interrupting the program"),
+    (r"resumed.*", "resuming the program"),
+    (r"whole-.*", "keeping the data of a whole run"),
+)
+"""What the runs of a check are for, by their names; other names are shown as they are."""
 
 
-class Progress:
-    """Called by the runner; see samerun.check.runner.Progress."""
+def describe_run(label: str) -> str:
+    """The label of a run, `name (what is varied)`, in words.
+
+        describe_run("pinned-1a (pin:unseeded-python)")  # "testing cause 1 (unseeded-python)"
+    """
+    name, _, vary = label.partition(" (")
+    name = re.sub(r"~\d+$", "", name)
+    for prefix, when in (("fix-", ", under samerun run"), ("compiled-", ", compiled")):
+        if name.startswith(prefix):
+            return describe_run(label.removeprefix(prefix)) + when
+    stepped = re.fullmatch(r"(.+)-step(\d+)", name)
+    if stepped:
+        return f"step {stepped[2]} by operator: {describe_run(label.replace(name, stepped[1], 1))}"
+    for pattern, words in RUN_NAMES:
+        match = re.fullmatch(pattern, name)
+        if match:
+            return words.format(vary=vary.rstrip(")").removeprefix("pin:"), **match.groupdict())
+    return label
+
+
+class _Line:
+    """A rich progress display of one line, which is gone when it is left. Made when it is first drawn."""
 
     def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-        self.live = sys.stderr.isatty()
-        self._shown = -1.0
+        self._shown = not quiet and sys.stderr.isatty()
+        self._display: Display | None = None
+        self._next = 0.0
 
-    def __call__(self, name: str, seconds: float, state: str) -> None:
-        if self.quiet:
-            return
-        if state == "done":
-            print(("\r\x1b[K" if self.live else "") + f"  {name:40} {seconds:6.1f} s", file=sys.stderr, flush=True)
-            self._shown = -1.0
-        elif self.live and seconds - self._shown >= 0.2:
-            self._shown = seconds
-            print(f"\r\x1b[K  {name:36} {seconds:6.1f} s ...", end="", file=sys.stderr, flush=True)
-
-
-class Counter:
-    """How much of a known number is done: a live line on a terminal; elsewhere one line after two seconds."""
-
-    def __init__(self, what: str, quiet: bool) -> None:
-        self.what = what
-        self.quiet = quiet
-        self.live = sys.stderr.isatty()
-        self._start = self._shown = time.monotonic()
-        self._said = False
-
-    def __enter__(self) -> Counter:
+    def __enter__(self) -> _Line:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._said and self.live:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        self.clear()
+
+    def clear(self) -> None:
+        """Take the line away, before something else is printed."""
+        if self._display is not None:
+            self._display.stop()
+            self._display = None
+
+    def _due(self) -> bool:
+        now = time.monotonic()
+        if not self._shown or now < self._next:
+            return False
+        self._next = now + REDRAW_SECONDS
+        return True
+
+    def _draw(self, what: str, amount: str) -> None:
+        """`what` is shortened to what the terminal has left beside `amount`."""
+        if self._display is None:
+            display = _new_display()
+            if not display.console.is_interactive:  # TERM=dumb, TTY_COMPATIBLE=0
+                self._shown = False
+                return
+            self._display = display
+            self._display.add_task("", amount="")
+            self._display.start()
+        self._display.update(self._display.task_ids[0], description=what, amount=amount)
+        self._display.refresh()
+
+
+def _new_display() -> Display:
+    from rich.progress import Progress as Display
+    from rich.progress import TextColumn
+    from rich.table import Column
+
+    from samerun.report.console import Console
+
+    # Without a thread of rich: programs are started from this process. The cursor stays visible (Console): a check
+    # that is killed with SIGKILL could not bring it back.
+    flexible = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    return Display(
+        TextColumn("  {task.description}", markup=False, table_column=flexible),
+        TextColumn("{task.fields[amount]}", markup=False, style="dim", table_column=Column(no_wrap=True)),
+        console=Console(stderr=True), auto_refresh=False, transient=True, expand=True,
+        redirect_stdout=False, redirect_stderr=False,
+    )  # fmt: skip
+
+
+class Progress(_Line):
+    """The run that is going on. Called by the runner; see samerun.check.runner.Progress."""
+
+    def __init__(self, quiet: bool) -> None:
+        super().__init__(quiet)
+        self._done = 0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __call__(self, label: str, seconds: float, state: str) -> None:
+        if state == "done":
+            self._done += 1
+        elif self._due():
+            self._draw(f"run {self._done + 1}: {describe_run(label)}", f"{seconds:.0f} s")
+
+
+class Counter(_Line):
+    """How much of a known number is done, with what is counted: `2000 of 9000 receipts`."""
+
+    def __init__(self, what: str, quiet: bool) -> None:
+        super().__init__(quiet)
+        self._what = what
+        self._next = time.monotonic() + QUIET_SECONDS
+
+    def __enter__(self) -> Counter:
+        return self
 
     def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if self.quiet or now - self._start < 2 or now - self._shown < 0.2 or (self._said and not self.live):
-            return
-        self._shown, self._said = now, True
-        start, end = ("\r\x1b[K", "") if self.live else ("", "\n")
-        print(f"{start}  {self.what}: {done} of {total} ...", end=end, file=sys.stderr, flush=True)
+        if self._due() and (done < total or self._display is not None):  # no news of what is over
+            self._draw(self._what, f"{done} of {total}")

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import linecache
+import re
 
 from rich.console import Console, Group
 from rich.padding import Padding
+from rich.segment import Segment, Segments
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from samerun.base.records import ALREADY, DIFFERENT, SAME, CheckReport, FirstDifference, Growth, Spread
+from samerun.base.text import shown
 
 INDENT = 2
 CONTEXT = 2
+LEAVES = {"params": "parameters", "grads": "gradients"}
+"""What a trace calls otherwise than people do."""
 MARKS = {"same": ("=", "green"), "different": ("x", "red"), "skipped": ("-", "dim"), "trouble": ("!", "yellow")}
 
 
@@ -22,10 +28,13 @@ def show(report: CheckReport, console: Console) -> None:
     console.print()
     console.print(Padding(variations(report), (0, 0, 0, INDENT), expand=False))
     if report.verdict == DIFFERENT:
-        for part in (where(report), growth(report), why(report), fix(report), every(report)):
+        fixed = fix(report)
+        for part in (where(report), growth(report), why(report), fixed, every(report)):
             if part is not None:
                 console.print()
                 console.print(part)
+            if part is not None and part is fixed:
+                show_patch(report, console)
     for note in report.notes:
         console.print()
         console.print(Text(note, style="yellow"))
@@ -70,7 +79,7 @@ def variations(report: CheckReport) -> Table:
             Text(mark, style=style), outcome.name, Text(outcome.outcome, style=style), Text(outcome.detail, style="dim")
         )
     if together:
-        names = "a rerun differs already: " + ", ".join(o.name for o in skipped)
+        names = f"{ALREADY}: " + ", ".join(o.name for o in skipped)
         table.add_row(Text("-", style="dim"), Text("skipped", style="dim"), "", Text(names, style="dim"))
     return table
 
@@ -109,7 +118,7 @@ def differing(first: FirstDifference) -> str:
             parts.append(f"({first.max_ulp} ulp)" if first.max_ulp < 10**6 else "(more than a million ulp)")
     inputs = {
         "same": "its inputs are the same",
-        "different": "an input is another one" if first.variation == "double" else "its inputs differ already",
+        "different": "an input differs" if first.variation == "double" else "its inputs differ already",
         "none": "it has no tensor inputs",
     }[first.inputs]
     return " ".join(parts) + ("; " if parts else "") + inputs
@@ -136,7 +145,7 @@ def why(report: CheckReport) -> Group | None:
 
 
 def growth(report: CheckReport) -> Text | None:
-    """What becomes of the difference: which steps, what in them, and the end."""
+    """How the difference grows: which steps, what in them, and the end."""
     if report.spread is None:
         return None
     return Text("\n".join(told(report.spread)))
@@ -149,11 +158,13 @@ def told(spread: Spread) -> list[str]:
     else:
         stretches = [str(a) if a == b else f"{a}-{b}" for a, b in spread.different]
         shown = ", ".join(stretches[:4]) + (f" and {len(stretches) - 4} more stretches" if len(stretches) > 4 else "")
-        lines = [f"Of {spread.steps} optimizer steps differ: {shown}"]
+        count = sum(b - a + 1 for a, b in spread.different)
+        lines = [f"{count} of {spread.steps} optimizer steps differ ({shown})"]
         if spread.different[-1][1] < spread.steps:
             lines[0] += "; later ones are the same again"
     if spread.leaves:
-        lines.append("In them: " + ", ".join(f"{name} from step {step}" for name, step in spread.leaves[:6]))
+        named = (f"{LEAVES.get(name, name)} {step}" for name, step in spread.leaves[:6])
+        lines.append("First differing step per state: " + ", ".join(named))
     lines += grown(spread)
     if spread.end != "unknown":
         lines.append(f"The model at the end is {'the same' if spread.end == 'same' else 'different'}")
@@ -182,8 +193,13 @@ def grown(spread: Spread) -> list[str]:
         text = f"Loss at step {told[-1].step}: {a:.9g}"
         lines.append(text + (" in both runs" if a == b else f" and {b:.9g}"))
         if a != b and a:
-            lines[-1] += f", {abs(b - a) / abs(a):.2g} of it apart"
+            lines[-1] += f", {percent(abs(b - a) / abs(a))} apart"
     return lines
+
+
+def percent(share: float) -> str:
+    """A share as people read it: 0.041 is "4.1 %"."""
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
 def apart(point: Growth) -> str:
@@ -199,9 +215,19 @@ def fix(report: CheckReport) -> Group | None:
         return None
     lines: list[Text | Padding] = [Text("Fix", style="bold green")]
     lines.append(Padding(Text(report.fix.summary), (0, 0, 0, INDENT), expand=False))
-    if report.fix.patch:
-        lines.append(Padding(Text(report.fix.patch, style="cyan"), (0, 0, 0, INDENT), expand=False))
     return Group(*lines)
+
+
+def show_patch(report: CheckReport, console: Console) -> None:
+    """The patch as `git apply` and `patch -p1` take it: not indented, no line wrapped, tabs as they are."""
+    if report.fix is not None and report.fix.patch:
+        lines = (f"{fit_for_terminal(line)}\n" for line in report.fix.patch.removesuffix("\n").split("\n"))
+        console.print(Segments([Segment("".join(lines), Style(color="cyan"))]), soft_wrap=True, end="")
+
+
+def fit_for_terminal(line: str) -> str:
+    """A line of source code with its tabs and its line ending, other control characters written out."""
+    return re.sub(r"[^\t\r]+|\r(?!$)", lambda part: shown(part[0], len(part[0])), line)
 
 
 def every(report: CheckReport) -> Group | None:

@@ -8,7 +8,6 @@ from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect
 from samerun.record import format as f
 from samerun.record import pins
-from samerun.record.compare import steps_before
 from samerun.record.reader import Trace
 from samerun.record.run import Event, events_of
 
@@ -50,7 +49,7 @@ def in_step(trace: Trace, index: int) -> Counter[tuple[object, ...]]:
 
     The same in both runs: no draw is extra, they only come in another order (of a set of layers, say).
     """
-    step = steps_before(trace, index)
+    step = trace.steps_before(index)
     made: Counter[tuple[object, ...]] = Counter()
     done = 0
     for event in events_of(trace, (f.DRAW, f.SEED, f.STEP)):

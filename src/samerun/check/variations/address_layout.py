@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import platform
-import shutil
 import subprocess
 from dataclasses import replace
 
+from samerun.base.programs import find_program
 from samerun.check.plan import Plan, Variation
 
 
@@ -24,15 +24,16 @@ def address_layout(plan: Plan, vary: bool) -> Plan:
 
 def fixed_layout() -> tuple[str, ...]:
     """The command in front of a program that turns the random placement off."""
-    return ("setarch", platform.machine(), "-R")
+    return (find_program("setarch") or "setarch", platform.machine(), "-R")
 
 
 @functools.cache
 def why_not() -> str:
     """The reason why the layout cannot be fixed here, or ""."""
-    if shutil.which("setarch") is None:
+    if find_program("setarch") is None:
         return "setarch, which fixes the layout, is not installed"
-    tried = subprocess.run([*fixed_layout(), "true"], capture_output=True, text=True, check=False)
+    command = [*fixed_layout(), find_program("true") or "true"]
+    tried = subprocess.run(command, capture_output=True, text=True, check=False)
     return "" if tried.returncode == 0 else "the system does not let setarch fix the layout"
 
 

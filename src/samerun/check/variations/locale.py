@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import shutil
 import subprocess
 
+from samerun.base.programs import find_program
 from samerun.check.plan import Plan, Variation
 
 CONTROL = "C.UTF-8"
@@ -15,9 +15,10 @@ WANTED = ("tr_TR.utf8", "de_DE.utf8", "fr_FR.utf8", "sv_SE.utf8", "et_EE.utf8")
 @functools.cache
 def other_locale() -> str:
     """Another locale that this machine has; "POSIX" where it has no other."""
-    if shutil.which("locale") is None:
+    program = find_program("locale")
+    if program is None:
         return "POSIX"
-    listed = subprocess.run(["locale", "-a"], capture_output=True, text=True, check=False).stdout.split()
+    listed = subprocess.run([program, "-a"], capture_output=True, text=True, check=False).stdout.split()
     known = {name.lower().replace("-", ""): name for name in listed}
     for name in WANTED:
         if name.lower() in known:

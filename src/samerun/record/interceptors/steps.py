@@ -9,7 +9,6 @@ from xxhash import xxh3_128_digest
 
 from samerun.record import format as f
 from samerun.record import sites
-from samerun.record.digest import digest
 from samerun.record.interceptor import Interceptor
 from samerun.record.recorder import NOTHING, Recorder
 
@@ -18,8 +17,11 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
     """Hook every optimizer's step, and `Tensor.backward` for the loss."""
     import torch
 
-    from samerun.record.step_digests import leaves_of
+    from samerun.record.step_digests import StepDigester
     from samerun.record.step_values import keep_step
+    from samerun.record.undisturbed import no_functions
+
+    digester: StepDigester | None = None
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         state = recorder.thread
@@ -29,23 +31,25 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
         state.step_place = writer.place(file, line, state.module) if writer is not None and line else 0
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        nonlocal digester
         state = recorder.thread
         state.phase = -1
         if recorder.stopped or state.inside:
             return
         state.inside += 1
         try:
-            leaves = list(leaves_of(optimizer, recorder))
-            if recorder.step + 1 in recorder.config.snapshots:
-                keep_step(recorder, optimizer, recorder.step + 1)
+            with no_functions():
+                digester = digester or StepDigester(recorder)
+                leaves = digester.leaves_of(optimizer)
+                on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
+                if recorder.step + 1 in recorder.config.snapshots:
+                    keep_step(recorder, optimizer, recorder.step + 1)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed after an optimizer step: {error!r}")
             return
         finally:
             state.inside -= 1
-        on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
-        for name, value in leaves:
-            recorder.emit(f.LEAF, name=name, outputs=value, flags=f.ON_DEVICE if on_device else 0, phase=f.BETWEEN)
+        recorder.emit_leaves(leaves, f.ON_DEVICE if on_device else 0)
         recorder.step_done(xxh3_128_digest(b"".join(value for _, value in leaves)))
 
     optimizer_module.register_optimizer_step_pre_hook(before)
@@ -55,16 +59,26 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
 
 def note_losses(recorder: Recorder, torch: Any) -> None:
     """The value `backward` is called on is the step's loss."""
+    from samerun.record.quick_mode import digest_function
+    from samerun.record.undisturbed import Undisturbed, no_functions
+
+    digest: Callable[[Any], bytes] | None = None
 
     def note(tensor: Any) -> None:
+        nonlocal digest
         state = recorder.thread
         if state.inside or recorder.stopped or torch.compiler.is_compiling():
             return
         state.inside += 1
         try:
-            recorder.last_loss = digest(tensor)
+            digest = digest or digest_function()  # torch must be whole before it is asked for
+            with no_functions():
+                recorder.last_loss = digest(tensor)
             if recorder.config.snapshots:
-                recorder.loss = float(tensor.detach()) if tensor.numel() == 1 and tensor.is_floating_point() else None
+                with no_functions():
+                    single = tensor.numel() == 1 and tensor.is_floating_point()
+                with Undisturbed():
+                    recorder.loss = float(tensor.detach()) if single else None
         except Exception:
             recorder.last_loss = NOTHING
         finally:

@@ -19,9 +19,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import folder_state
+from samerun.record.receipt import folder_state, index_file
 from samerun.record.receipt.entry import Entry, as_text
 from samerun.record.receipt.folder_state import Progress
+from samerun.record.receipt.index_file import NotOurs
 from samerun.record.receipt.many_entries import read_entries
 
 NAME = os.path.join(".samerun", "index.sqlite")
@@ -36,6 +37,7 @@ _TABLE = f"CREATE TABLE IF NOT EXISTS receipts ({', '.join(_COLUMNS)}, state, PR
 """`state`: of the file when it was read, or UNSETTLED."""
 _NEWEST = "CREATE INDEX IF NOT EXISTS newest ON receipts (began, file)"
 _STATES = "CREATE INDEX IF NOT EXISTS states ON receipts (state)"
+_SCHEMA = (_TABLE, _NEWEST, _STATES)
 _PUT = f"INSERT OR REPLACE INTO receipts VALUES ({', '.join('?' * (len(_COLUMNS) + 1))})"
 
 
@@ -70,7 +72,7 @@ def entries(
     be read.
     """
     if not os.path.isdir(folder):
-        raise SamerunError(f"{folder} is no folder.", hint="Name a folder of receipts.")
+        raise SamerunError(f"Not a directory: {folder}", hint="Name a folder of receipts.")
     order = "ORDER BY began DESC, file DESC" + (f" LIMIT {int(newest)}" if newest is not None else "")
     # instr, not LIKE: a % in the text is a %
     query = f"SELECT {', '.join(_COLUMNS)} FROM receipts WHERE instr(command, ?) > 0 OR ? = '' {order}"
@@ -82,18 +84,18 @@ def entries(
 
     path = folder / NAME
     try:
-        path.parent.mkdir(exist_ok=True)
-        try:
-            return listed(_connect(path))
-        except sqlite3.OperationalError:
-            raise
-        except sqlite3.DatabaseError:  # it is damaged, or no index at all
-            os.replace(path, path.with_name("damaged.sqlite"))
-            return listed(_connect(path))
+        if index_file.prepare_folder(path):
+            try:
+                return listed(_connect(path))
+            except sqlite3.OperationalError:
+                raise
+            except (sqlite3.DatabaseError, NotOurs):  # it is damaged, or no index at all
+                index_file.move_aside(path)
+                return listed(_connect(path))
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
             raise SamerunError(f"{path} cannot be used: {error}.", hint="Is another program holding it?") from error
-    except (sqlite3.DatabaseError, OSError):
+    except (sqlite3.DatabaseError, OSError, NotOurs):
         pass
     return listed(_in_memory(path))
 
@@ -153,29 +155,34 @@ def _in_memory(path: Path) -> sqlite3.Connection:
     """Where the folder, or the disk, takes no index: what there is of one, and nothing is kept."""
     found = sqlite3.connect(":memory:", isolation_level=None)
     try:
+        index_file.check_file(path)
+        if path.parent.is_symlink():
+            raise NotOurs(path.parent)
         uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as there:
             there.backup(found)
-    except sqlite3.Error:
+        index_file.check_schema(found, _SCHEMA)
+    except (sqlite3.Error, OSError, NotOurs):
         found.close()
         found = sqlite3.connect(":memory:", isolation_level=None)
     return _prepared(found)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    """Raises NotOurs, before anything is changed, where it is another database."""
+    index_file.check_file(path)
     return _prepared(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None))
 
 
 def _prepared(index: sqlite3.Connection) -> sqlite3.Connection:
     try:
+        index_file.check_schema(index, _SCHEMA)
         _log_ahead(index)
         index.execute("PRAGMA synchronous=NORMAL")
         if _version(index) != VERSION:
             with _writing(index):
-                if _version(index) not in (0, VERSION):  # another process may have been here meanwhile
-                    index.execute("DROP TABLE IF EXISTS receipts")
-                    index.execute("DROP TABLE IF EXISTS scanned")
-                for each in (_TABLE, _NEWEST, _STATES):
+                index_file.check_schema(index, _SCHEMA)  # another process may have been here meanwhile
+                for each in _SCHEMA:
                     index.execute(each)
                 index.execute(f"PRAGMA user_version={VERSION}")
     except BaseException:

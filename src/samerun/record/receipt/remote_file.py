@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import posixpath
 import re
+import secrets
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -151,8 +150,8 @@ def _put_whole(system: Any, here: Path, there: str) -> None:
     if names & WHOLE_OR_NOT_AT_ALL:
         system.put_file(str(here), there)
         return
-    # log does not list it
-    part = posixpath.join(posixpath.dirname(there), f".{here.name}.{socket.gethostname()}.{os.getpid()}.part")
+    # log does not list it; nobody else writes under this name
+    part = posixpath.join(posixpath.dirname(there), f".{here.name}.{secrets.token_hex(16)}.part")
     try:
         system.put_file(str(here), part)
         system.mv(part, there)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
+from samerun.base.regular_file import open_regular
 from samerun.record.receipt import merkle
 from samerun.record.receipt.step_table import CELL, Table, make_table
 
@@ -76,11 +77,12 @@ def _from_file(path: Path, processes: dict[str, Any]) -> dict[tuple[str, str], T
         count = told["count"] if told["columns"] else 0
         wanted += told["count"] * CELL * len(told["columns"]) + sum(merkle.sizes_of(count))
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             data: Any = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
+        why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
         raise SamerunError(
-            f"{path} is missing: it holds the steps of the receipt.", hint="Keep it beside the receipt."
+            f"{path} {why}; it holds the steps of the receipt.", hint="Keep it beside the receipt."
         ) from error
     if len(data) != wanted or bytes(data[: len(MAGIC)]) != MAGIC:
         raise SamerunError(
