@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
-ALONE = {"native/digest.c", "native/entropy.c", "native/folder.c", "native/states.c"}
+ALONE = {"native/digest.c", "native/entropy.c", "native/folder.c", "native/states.c", "native/wrap.c"}
 """Sources that are a library each; the others are one."""
 
 CUDA_SOURCES = ["native/portable.h", *sorted(glob("native/functions/*.h")), *sorted(glob("native/cuda/*"))]
@@ -28,8 +28,8 @@ class WithCudaSources(build_py):
             self.copy_file(source, str(to))
 
 
-# `_watch` is a module in C; the others are loaded by ctypes, without a tie to Python's ABI, and are extensions because
-# setuptools builds those. None has a tie to torch's.
+# `_watch` and `_wrap` are modules in C; the others are loaded by ctypes, without a tie to Python's ABI, and are
+# extensions because setuptools builds those. None has a tie to torch's.
 setup(
     cmdclass={"build_py": WithCudaSources},
     ext_modules=[
@@ -45,6 +45,12 @@ setup(
             ["native/entropy.c"],
             extra_compile_args=["-O2", "-std=gnu11", "-Wall", "-Wextra"],
             libraries=["dl"],
+            optional=True,
+        ),
+        Extension(
+            "samerun.base._wrap",
+            ["native/wrap.c"],
+            extra_compile_args=["-O2", "-std=c11", "-Wall", "-Wextra"],
             optional=True,
         ),
         Extension(
@@ -79,5 +85,5 @@ setup(
             extra_link_args=["-pthread"],
             optional=True,
         ),
-    ]
+    ],
 )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -18,71 +16,6 @@ import samerun as public
 from samerun import data as samerun_data
 from samerun.base.errors import DataError
 from samerun.record.receipt.diff import diff, side_from
-
-TESTS = """
-import itertools, pytest, torch, samerun
-
-count = itertools.count()
-
-def train(extra=0.0):
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(3):
-        optimizer.zero_grad()
-        (model(torch.randn(8, 4)).pow(2).sum() * (1 + extra * (step == 2))).backward()
-        optimizer.step()
-    return model.state_dict()
-
-@pytest.fixture
-def size():
-    return 4
-
-@pytest.mark.samerun
-def test_good(size):
-    train()
-
-@pytest.mark.samerun
-def test_bad():
-    train(next(count))
-
-@pytest.mark.samerun
-def test_nothing():
-    pass
-
-@pytest.mark.samerun
-def test_raises():
-    assert 1 == 2
-
-def test_call(samerun_check, request):
-    value = samerun_check(lambda x: torch.rand(x), 3)
-    samerun.seed_everything(request.config.getoption("--samerun-seed"))
-    assert torch.equal(value, torch.rand(3))
-
-def test_bad_call(samerun_check):
-    samerun_check(lambda: torch.ones(2) * next(count))
-"""
-
-
-INSTALLED = any(one.value == "samerun.adapters.pytest" for one in entry_points(group="pytest11"))
-PLUGIN = [] if INSTALLED else ["-p", "samerun.adapters.pytest"]
-"""pytest finds the plugin of an installed samerun by itself, and refuses to load it twice."""
-
-
-def test_the_pytest_plugin(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(TESTS)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", *PLUGIN, "-p", "no:cacheprovider", "test_it.py", "--samerun-seed", "5",
-         "--strict-markers", "-W", "error"],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
-    outcomes = {line.split("::")[1].split()[0]: line.split()[1] for line in done.stdout.splitlines() if "::" in line
-                and "%]" in line}  # fmt: skip
-    assert outcomes == {
-        "test_good": "PASSED", "test_bad": "FAILED", "test_nothing": "FAILED", "test_raises": "FAILED",
-        "test_call": "PASSED", "test_bad_call": "FAILED",
-    }, done.stdout  # fmt: skip
-    assert "optimizer step 3: params, grads" in done.stdout and "from the same seed 5" in done.stdout
-    assert "First difference: return value" in done.stdout and "nothing that could be compared" in done.stdout
 
 
 def test_the_plugin_is_light() -> None:

@@ -27,7 +27,7 @@ BELOW = {
     "control": {"base"},
     "base": set(),
     # Adapters go by the public names, as their users do.
-    "adapters": {"record", "base"},
+    "adapters": {"check", "record", "control", "base"},
 }
 COMMANDS = {
     "samerun.check.command",

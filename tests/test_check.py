@@ -121,7 +121,7 @@ def test_a_varied_run_that_fails_is_a_difference(tmp_path: Path) -> None:
         (["--repeat", "none", str(AWKWARD / "threads.py")], "--repeat"),
         (["-m", "no_such_module"], "There is no module no_such_module"),
         (["--", "no_such_command"], "There is no command 'no_such_command'"),
-        ([], "No program is named"),
+        ([], "No script given"),
         (["--json", "/no/such/folder/x.json", str(AWKWARD / "threads.py")], "No such file"),
         (["--save", str(AWKWARD), str(AWKWARD / "threads.py")], "not empty"),
     ],

@@ -79,7 +79,7 @@ def test_the_page_is_escaped_and_fetches_nothing() -> None:
     ("arguments", "words"),
     [
         (["missing.py"], "There is no script missing.py"),
-        ([], "No program is named"),
+        ([], "No script given"),
         (["--repeat", "0", "train.py"], "--repeat"),
         (["--html", "/no/such/folder/x.html", "train.py"], "No such file"),
         (["train.py"], "The program as it is ended with exit code 3: SystemExit"),

@@ -1,28 +1,40 @@
-"""A suspect is confirmed by forks, or by runs from nothing where forks did not confirm it; never by one of each."""
+"""A cause is certain when the difference goes with the pin, comes back without it, and follows the pin's value.
+
+Shown by forks, or by runs from nothing where forks did not show it; never by one of each.
+"""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from samerun.check import attribution
+from samerun.check import confirmation
 from samerun.check.plan import Plan
 from samerun.check.situation import Suspect
 from samerun.record.config import WatchConfig
 
 PARTED = SimpleNamespace(role="main", thread="main", ordinal=1)
+NUMBER = itertools.count()
+BEHAVIOURS = {
+    "depends": lambda value: f"of {value}" if value is not None else f"chance {next(NUMBER)}",
+    "only in its timing": lambda value: "always" if value is not None else f"chance {next(NUMBER)}",
+    "no longer": lambda value: f"of {value}" if value is not None else "as the first run left it",
+    "not at all": lambda value: f"chance {next(NUMBER)}",
+}
+"""What a program computes with the source held at a value, or not held (None)."""
 
 
-class Pairs:
-    """Runs of which forks, or those from nothing, are the same."""
+class Program:
+    """Runs of a program that behaves in one way among forks, and in another from nothing."""
 
     reruns = differing = 1
 
-    def __init__(self, folder: Path, same: dict[bool, bool]) -> None:
-        self.folder, self.same, self.made = folder, same, 0
+    def __init__(self, folder: Path, behaviour: dict[bool, str]) -> None:
+        self.folder, self.behaviour, self.made = folder, behaviour, 0
 
     def run(self, plan: Plan, name: str, vary: tuple[str, ...] = (), among_forks: bool = False) -> Any:
         self.made += 1
@@ -30,20 +42,25 @@ class Pairs:
         folder.mkdir()
         if among_forks:
             (folder / "forked").touch()
-        return SimpleNamespace(folder=folder, exit_code=0, forked=among_forks)
+        value = plan.watch.pin_value if plan.watch.pins else None
+        result = BEHAVIOURS[self.behaviour[among_forks]](value)
+        return SimpleNamespace(folder=folder, exit_code=0, forked=among_forks, result=result)
 
     def difference(self, a: Any, b: Any) -> Any:
         assert a.forked == b.forked
-        return None if self.same[a.forked] else PARTED
+        return None if a.result == b.result else PARTED
 
 
-@pytest.mark.parametrize("forks", [True, False])
-@pytest.mark.parametrize("fresh", [True, False])
-def test_forks_confirm_or_are_asked_again(forks: bool, fresh: bool, tmp_path: Path) -> None:
-    pairs = Pairs(tmp_path, {True: forks, False: fresh})
-    situation: Any = SimpleNamespace(a=SimpleNamespace(exit_code=0), difference=PARTED)
+@pytest.mark.parametrize("forks", BEHAVIOURS)
+@pytest.mark.parametrize("fresh", BEHAVIOURS)
+def test_forks_confirm_or_are_asked_again(forks: str, fresh: str, tmp_path: Path) -> None:
+    program = Program(tmp_path, {True: forks, False: fresh})
+    before = SimpleNamespace(result="as the first run left it", forked=False)
+    a = SimpleNamespace(exit_code=0, traces=SimpleNamespace(traces={}))
+    situation: Any = SimpleNamespace(a=a, b=before, difference=PARTED)
     plan = Plan(("x",), ("x",), WatchConfig(folder=""))
     suspect = Suspect("unseeded-python", "train.py", 1, (), 0, ("python",))
-    confirmed = attribution.confirmed(pairs, situation, plan, suspect, "pinned-1", suspect.pins)  # type: ignore[arg-type]
-    assert confirmed == (forks or fresh)
-    assert pairs.made == (2 if forks else 4)
+    certain = confirmation.confirmed(program, situation, plan, suspect, "pinned-1", suspect.pins)  # type: ignore[arg-type]
+    assert certain == ("depends" in (forks, fresh))
+    if forks == "depends":
+        assert program.made == 5  # two held, two free, one held at another value

@@ -67,7 +67,7 @@ def test_in_words() -> None:
         "Parameters: after step 2, 2 of 4 differ, by up to 3 ulp, relative 1e-07;"
         " after step 20, 2 of 4 differ, by up to 3 ulp, relative 0.0001",
         "The difference grows by a factor of 1e+03 over 18 steps",
-        "Loss at step 20: 0.5 and 0.501, 0.002 of it apart",
+        "Loss at step 20: 0.5 and 0.501, 0.2 % apart",
     ]
     gone = Spread(20, ((2, 3),), (), "same", (point(2, 1e-7), point(20, 0.0, 0, (0.5, 0.5))))
     assert grown(gone)[1:] == ["After step 20 the parameters are the same again", "Loss at step 20: 0.5 in both runs"]

@@ -116,7 +116,7 @@ def test_nothing_left_is_same(tmp_path: Path) -> None:
     assert report["verdict"] == "same" and report["first_difference"] is report["cause"] is None
     assert [(c["line"], c["ignored"]) for c in report["causes"]] == [(4, True), (6, True)]
     assert "but for what is ignored" in done.stdout
-    assert "--ignore time met nothing." in report["notes"]
+    assert "--ignore time matched nothing." in report["notes"]
 
 
 @pytest.mark.exhaustive

@@ -197,7 +197,7 @@ def test_receipts_of_another_version_and_empty_files_are_said(folder: Path) -> N
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(SamerunError, match="is no folder"):
+    with pytest.raises(SamerunError, match="Not a directory: "):
         index.entries(tmp_path / "nothing")
 
 

@@ -9,7 +9,7 @@ import pytest
 from checking import check
 from watching import run
 
-from samerun.check.attribution import trials
+from samerun.check.confirmation import trials
 from samerun.check.endings import with_patience
 from samerun.check.runner import Runner
 from samerun.check.situation import Suspect

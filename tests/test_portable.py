@@ -234,7 +234,7 @@ def test_torchs_own_errors_stay_torchs() -> None:
     with samerun.portable():
         with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
             torch.mm(torch.ones(2, 3), torch.ones(2, 3))
-        with pytest.raises(RuntimeError, match="too small"):
+        with pytest.raises(RuntimeError, match=r"can.t be greater than actual input size"):
             F.conv2d(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 3, 3))
         with pytest.raises(IndexError, match="out of bounds"):
             F.nll_loss(torch.zeros(2, 3), torch.tensor([0, 5]))

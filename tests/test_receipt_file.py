@@ -124,15 +124,15 @@ def refused(tmp_path: Path, raw: bytes) -> str:
 @pytest.mark.parametrize(
     "raw, said",
     [
-        (b"", "no receipt"),
+        (b"", "not a samerun receipt"),
         (b"[" * 100_000, "deeper than"),
         (b'{"a":' * 100_000, "deeper than"),
         (b'{"kind": 1, "kind": 2}', "twice"),
         (b'{"a": NaN}', "NaN"),
         (b'{"a": 1e999}', "too large"),
         (b'{"a": ' + b"9" * 5000 + b"}", "digits"),
-        (b"\xff\xfe", "no receipt"),
-        (b"null", "no receipt"),
+        (b"\xff\xfe", "not a samerun receipt"),
+        (b"null", "not a samerun receipt"),
         (b'{"kind": "samerun receipt", "schema": 2}', "schema 2"),
         (b'{"kind": "samerun receipt", "schema": 1}', "required"),
     ],

@@ -130,13 +130,13 @@ def test_ranges() -> None:
 def test_the_spread_in_words() -> None:
     spread = Spread(40, ((3, 5),), (("loss", 3),), "same")
     assert told(spread) == [
-        "Of 40 optimizer steps differ: 3-5; later ones are the same again",
-        "In them: loss from step 3",
+        "3 of 40 optimizer steps differ (3-5); later ones are the same again",
+        "First differing step per state: loss 3",
         "The model at the end is the same",
     ]
     many = replace(spread, different=tuple((n, n) for n in range(1, 40, 2)), end="unknown", leaves=())
     assert told(many) == [
-        "Of 40 optimizer steps differ: 1, 3, 5, 7 and 16 more stretches; later ones are the same again"
+        "20 of 40 optimizer steps differ (1, 3, 5, 7 and 16 more stretches); later ones are the same again"
     ]
 
 
@@ -165,7 +165,7 @@ def test_a_whole_check(tmp_path: Path) -> None:
     assert [one["step"] for one in spread["growth"]][:2] == [3, 4] and spread["growth"][-1]["step"] == 6
     assert all(one["elements"] == 5 and one["elements_different"] and one["losses"] for one in spread["growth"])
     assert "Parameters: after step 3, " in done.stdout and "polyline" in page.tags
-    assert "Of 6 optimizer steps differ: 3-6" in done.stdout
+    assert "4 of 6 optimizer steps differ (3-6)" in done.stdout
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_value_that_will_not_do_is_an_error(script: Path) -> None:
 @pytest.mark.parametrize(
     "words, said",
     [
-        ([], "No program is named"),
+        ([], "No script given"),
         (["missing.py"], "no script missing.py"),
         (["--seed", "-1", "train.py"], "-1"),
         (["--threads", "0", "train.py"], "0"),

@@ -127,7 +127,7 @@ def test_verify_runs_nothing_of_the_folder(repository: Path, as_module: bool) ->
     ran = repository.parent / "ran"
     set_traps(repository, ran)
     (repository / "train.py").write_text("print(2)\n")
-    for name in ("jsonschema", "rich", "click", "xxhash"):
+    for name in ("rich", "click", "xxhash"):
         (repository / f"{name}.py").write_text(f"open({str(ran)!r}, 'w').write({name!r})\n")
     receipt_file.write(repository / "run.json", made(code={"commit": "0" * 40, "diff": None, "untracked": {}}))
     words = [sys.executable, "-m", "samerun"] if as_module else SAMERUN

@@ -20,7 +20,7 @@ static const struct {
     OBJECT(Tensor), OBJECT(Parameter), OBJECT(strided), OBJECT(odd_dtypes), OBJECT(flatten),
     OBJECT(Storage), OBJECT(UntypedStorage), OBJECT(Operator), OBJECT(ThreadState),
     OBJECT(xxh3_128_digest), OBJECT(xxh3_64_intdigest), OBJECT(shape_seed), OBJECT(seeds), OBJECT(dense_digest), OBJECT(digest),
-    OBJECT(graph_task), OBJECT(next_sequence), OBJECT(current_node), OBJECT(grad_enabled), OBJECT(get_num_threads),
+    OBJECT(graph_task), OBJECT(next_sequence), OBJECT(current_node), OBJECT(grad_enabled), OBJECT(get_num_threads), OBJECT(function_mode),
     OBJECT(kinds), OBJECT(kind_of), OBJECT(user_kind),
     NUMBER(node_ring), NUMBER(phase_forward), NUMBER(phase_backward), NUMBER(phase_optimizer), NUMBER(phase_between),
     NUMBER(event_operator), NUMBER(flag_foreign_write), NUMBER(flag_no_inputs), NUMBER(large), NUMBER(piece),

@@ -275,7 +275,10 @@ static PyObject *usual_operator(watcher_t *w, PyObject *func) {
     Py_XDECREF(key);
     if (!found || yes(found, operator_at.empty) || yes(found, operator_at.overwrites) || yes(found, operator_at.random))
         return NULL;
-    return number(w->state, state_at.inside) == 0 ? found : NULL;
+    if (number(w->state, state_at.inside)) return NULL;
+    PyObject *watched = PyObject_CallNoArgs(host.function_mode); /* a mode that would see us read attributes */
+    Py_XDECREF(watched);                                         /* True and False are never freed */
+    return watched == Py_False ? found : NULL;
 }
 
 /* __torch_dispatch__(func, types, args=(), kwargs=None) */

@@ -12,7 +12,7 @@ typedef struct {
 static struct {
     reader_t is_cpu, layout, dtype, is_nested, shape, requires_grad, nbytes;
     reader_t untyped_storage, is_contiguous, is_neg, is_conj, storage_offset, stride, data_ptr;
-    reader_t cdata, storage_nbytes, weak_ref;
+    reader_t cdata, storage_nbytes, storage_data_ptr, weak_ref;
 } of;
 
 static PyObject *no_arguments;
@@ -63,6 +63,7 @@ int find_descriptors(void) {
         find(&of.data_ptr, tensor, "data_ptr"))
         return -1;
     if (find(&of.cdata, storage, "_cdata") || find(&of.storage_nbytes, storage, "nbytes") ||
+        find(&of.storage_data_ptr, storage, "data_ptr") ||
         find(&of.weak_ref, storage, "_weak_ref"))
         return -1;
     return 0;
@@ -185,6 +186,18 @@ static PyObject *digests_of_pieces(void *data, long long size) {
     return parts;
 }
 
+/* Do the elements lie in memory? A storage may have been made smaller than its tensor: reading would crash. */
+static int lies_in_storage(PyObject *tensor, unsigned long long address, long long size) {
+    PyObject *storage = storage_of(tensor);
+    if (!storage) return -1;
+    long long whole = number_of(&of.storage_nbytes, storage);
+    unsigned long long begin = 0;
+    if (!PyErr_Occurred() && whole > size) begin = (unsigned long long)number_of(&of.storage_data_ptr, storage);
+    Py_DECREF(storage);
+    if (PyErr_Occurred()) return -1;
+    return whole == size || (whole > size && address >= begin && address + (uint64_t)size <= begin + (uint64_t)whole);
+}
+
 /* The digests of the pieces are kept in `known`, where there is one: views of other shapes need them too. */
 static PyObject *digest_large(unsigned long long address, long long size, PyObject *seed, PyObject *known) {
     PyObject *at = known ? Py_BuildValue("(KL)", address, size) : NULL, *parts = NULL, *found = NULL;
@@ -205,6 +218,11 @@ static PyObject *dense_of(PyObject *tensor, PyObject *dtype, PyObject *shape, Py
     if (!seed) return NULL;
     long long size = number_of(&of.nbytes, tensor), address = size == -1 ? -1 : number_of(&of.data_ptr, tensor);
     if (PyErr_Occurred()) goto done;
+    int there = size ? lies_in_storage(tensor, (unsigned long long)address, size) : 1;
+    if (there <= 0) {
+        if (!there) found = PyObject_CallOneArg(host.digest, tensor);
+        goto done;
+    }
     if (size >= host.large) {
         found = host.digest_pieces ? digest_large((unsigned long long)address, size, seed, known)
                                    : PyObject_CallFunctionObjArgs(host.dense_digest, tensor, seed, NULL);

@@ -18,7 +18,7 @@ typedef struct {
     PyObject *Tensor, *Parameter, *strided, *odd_dtypes, *flatten;
     PyObject *Storage, *UntypedStorage, *Operator, *ThreadState;
     PyObject *xxh3_128_digest, *xxh3_64_intdigest, *shape_seed, *seeds, *dense_digest, *digest;
-    PyObject *graph_task, *next_sequence, *current_node, *grad_enabled, *get_num_threads;
+    PyObject *graph_task, *next_sequence, *current_node, *grad_enabled, *get_num_threads, *function_mode;
     PyObject *kinds, *kind_of, *user_kind;
     long node_ring, phase_forward, phase_backward, phase_optimizer, phase_between, event_operator;
     long flag_foreign_write, flag_no_inputs, large, piece, small, flush_events;

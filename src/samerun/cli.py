@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
+from contextlib import suppress
 from importlib import import_module
+from typing import NoReturn
 
 import click
 
 from samerun import __version__
+from samerun.base.errors import SamerunError
+from samerun.base.text import shown
+
+TRACEBACK = "SAMERUN_TRACEBACK"
 
 COMMANDS = {
     "check": "samerun.check.command",
@@ -56,15 +64,66 @@ def group() -> None:
 
 
 def main() -> None:
-    """Entry point. Exit codes: 0 same, 1 different, 2 trouble."""
+    """Entry point. Exit codes: 0 same, 1 different, 2 trouble: also for whatever goes wrong in samerun itself."""
     try:
-        group.main(standalone_mode=False)
+        _prepare_streams()
+        try:
+            group.main(standalone_mode=False)
+        finally:
+            sys.stdout.flush()  # here a full disk is trouble; when Python ends, it would be exit code 120
     except click.ClickException as error:
-        error.show()
-        sys.exit(2)
+        with suppress(OSError):
+            error.show()
+        _end()
     except (click.Abort, KeyboardInterrupt):
-        click.echo("samerun: interrupted.", err=True)
-        sys.exit(2)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(2)
+        _end("interrupted.")
+    except BrokenPipeError:  # whoever read has gone, and wants to hear nothing
+        _end()
+    except SamerunError as error:
+        _end(str(error))
+    except MemoryError:
+        _end("not enough memory.")
+    except OSError as error:
+        file = f": {error.filename}" if error.filename is not None else ""
+        where = "" if _has_working_folder() else "The working directory is not there any more. "
+        _end(f"{where}{shown((error.strerror or str(error)) + file)}.\n  {TRACEBACK}=1 shows where.")
+    except Exception as error:
+        _end(f"this is a bug in samerun: {shown(f'{type(error).__name__}: {error}')}\n"
+             f"  Please report it. {TRACEBACK}=1 in the environment shows the traceback.")  # fmt: skip
+
+
+def _has_working_folder() -> bool:
+    try:
+        return bool(os.getcwd())
+    except OSError:
+        return False
+
+
+def _end(message: str = "") -> NoReturn:
+    """End with exit code 2, whatever can still be written."""
+    with suppress(OSError):
+        if os.environ.get(TRACEBACK):
+            traceback.print_exc()
+        if message:
+            click.echo(f"samerun: {message}", err=True)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # what is left in it would be tried again, and fail again, when Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(2)
+
+
+def _prepare_streams() -> None:
+    """A terminal may not know all characters, and a shell may have closed descriptors that files would then get."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number; closed again in every program that is started
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")

@@ -1,94 +1,91 @@
-"""The pytest plugin: a test marked `samerun` runs twice and has to compute the same bits.
+"""The pytest plugin: tests marked `samerun`, or all with `--samerun`, run twice and have to compute the same bits.
 
 Light to load: samerun, torch and NumPy are imported when a test asks for them.
 """
 
 from __future__ import annotations
 
-import tempfile
+import inspect
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 SEED_OPTION = "--samerun-seed"
+ALL_OPTION = "--samerun"
+ACTIVE: pytest.StashKey[bool] = pytest.StashKey()
+"""Of an item that is being checked."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("samerun")
-    told = "Seed of every generator at the start of both runs of a test that samerun checks."
+    told = "Check every test: run it twice, with fresh fixtures, and compare what torch computes."
+    group.addoption(ALL_OPTION, action="store_true", dest="samerun_all", help=told)
+    told = "Seed of every generator at the start of both runs of a test that samerun checks. Default: 0."
     group.addoption(SEED_OPTION, type=int, default=0, metavar="N", help=told)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "samerun(seed=None): run the test's body twice from the same seed; both have to compute the same bits",
+        "samerun(seed=None): run the test twice, fixtures included, from the same seed (default: --samerun-seed);"
+        " both runs have to compute the same bits",
     )
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
-    """Run the body of a marked test twice. Fixtures are made once: what a body changes in them, it changes for both."""
-    marker = pyfuncitem.get_closest_marker("samerun")
-    if marker is None:
-        return (yield)
-    seed = marker.kwargs.get("seed", pyfuncitem.config.getoption(SEED_OPTION))
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run the whole protocol of a checked item twice: with fixtures of every scope made anew."""
+    marker = item.get_closest_marker("samerun")
+    option = item.config.option
+    if (marker is None and not option.samerun_all) or option.setuponly or option.setupshow or option.collectonly:
+        return None
+    from samerun.adapters.rerun import checked_reports
+
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    item.stash[ACTIVE] = True
+    for report in checked_reports(item, nextitem, marker):
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+@pytest.hookimpl
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Await the body of a checked async test that no other plugin takes care of."""
+    if not pyfuncitem.stash.get(ACTIVE, False) or not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    import asyncio
+
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    body = pyfuncitem.obj
-    pyfuncitem.obj = lambda **kwargs: _twice(lambda: body(**arguments), seed, f"{pyfuncitem.name}()", returned=False)
-    try:
-        return (yield)
-    finally:
-        pyfuncitem.obj = body
+    asyncio.run(pyfuncitem.obj(**arguments))
+    return True
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Tests that only `--samerun` asked to check, and in which there was nothing to compare."""
+    unchecked = [one for one in terminalreporter.stats.get("passed", []) if getattr(one, "samerun_nothing", False)]
+    if unchecked:
+        terminalreporter.write_line(
+            f"samerun: {len(unchecked)} passed without a comparison: nothing in them was computed by torch or marked."
+        )
 
 
 @pytest.fixture
 def samerun_check(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """`samerun_check(function, *arguments)` calls it twice from the same seed, and fails unless both compute the same.
 
-    Compared are what it returns (tensors, arrays, numbers, in lists and dicts), optimizer steps, samerun.mark,
-    and files written by torch.save. Returns what the second call returned.
+    Compared are what it returns (tensors, arrays, numbers, in lists and dicts), operators of torch, optimizer steps,
+    samerun.mark, and files written by torch.save. A coroutine function is awaited. Returns what the second call
+    returned.
     """
     seed = request.config.getoption(SEED_OPTION)
 
     def check(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        __tracebackhide__ = True
+        from samerun.adapters.rerun import call_twice
+
         name = getattr(function, "__name__", "function")
-        return _twice(lambda: function(*arguments, **named), seed, f"{name}()", returned=True)
+        return call_twice(lambda: function(*arguments, **named), seed, f"{name}()", request.config)
 
     return check
-
-
-def _twice(body: Callable[[], Any], seed: int, name: str, returned: bool) -> Any:
-    import samerun
-    from samerun.record.receipt.diff import diff, in_words, side_from
-
-    __tracebackhide__ = True
-    value = None
-    with tempfile.TemporaryDirectory(prefix="samerun-") as folder:
-        files = [Path(folder) / "first run.json", Path(folder) / "second run.json"]
-        for file in files:
-            with samerun.isolate_rng():
-                samerun.seed_everything(seed)
-                with samerun.receipt(file):
-                    value = body()
-                    if returned:
-                        samerun.mark("return value", value)
-        first, second = (side_from(file) for file in files)
-        record = diff(first, second, ignore=("*",))
-    if not returned and not record["steps"] and not (_marks(first) or _marks(second)):
-        pytest.fail(
-            f"samerun: {name} computed nothing that could be compared.\n"
-            '  Name what has to be the same: samerun.mark("result", tensors)',
-            pytrace=False,
-        )
-    if record["verdict"] != "same":
-        pytest.fail(f"samerun: {name} computed something else the second time, from the same seed {seed}.\n"
-                    f"  {in_words(record)}", pytrace=False)  # fmt: skip
-    return value
-
-
-def _marks(side: Any) -> bool:
-    processes = side.receipt["processes"].values()
-    return any(one["marks"] or one["saved"] or one["final"] for one in processes)

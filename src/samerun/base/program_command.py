@@ -25,12 +25,15 @@ class ProgramCommand(click.Command):
 
 
 def end_on_sigterm() -> None:
-    """SIGTERM ends a command as Ctrl-C does: its program is ended, and nothing is left behind."""
+    """SIGTERM, and SIGHUP unless it is ignored, end a command as Ctrl-C does: with its program, leaving nothing."""
 
     def interrupt(number: int, frame: Any) -> NoReturn:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        signal.signal(hangup, interrupt)
 
 
 def target_of(ctx: click.Context) -> Target:

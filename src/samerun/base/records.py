@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 SCHEMA = 1
-ALREADY = "the program already differs when nothing is varied"
+ALREADY = "the program already differs on a plain rerun"
 """Why a variation was skipped, where that is so."""
 SAME, DIFFERENT, TROUBLE = "same", "different", "trouble"
 EXIT_CODES = {SAME: 0, DIFFERENT: 1, TROUBLE: 2}
@@ -93,7 +93,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Spread:
-    """What becomes of a difference. `steps`: how many were compared.
+    """How a difference grows. `steps`: how many were compared.
 
     `different`: first and last of each stretch of steps that differ, from 1. `leaves`: what differs, and from
     which step on. `end`: whether the models are "same" or "different" in the end, or "unknown".

@@ -1,24 +1,27 @@
 """Run a program as if this process were it, and still be there when it has ended.
 
-The program keeps our terminal, process group, input and output. What a terminal sends (Ctrl-C, Ctrl-Z)
-reaches it directly; what somebody sends to this process alone is passed on. If this process dies, the
+The program keeps our terminal, process group, input and output, and all descriptors that the shell has opened for it.
+What a terminal sends (Ctrl-C, Ctrl-Z), and what somebody sends to the process group, reaches it directly; what is sent
+to this process alone is passed on. If this process dies, the
 program does too, as it would if it were this process.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
+from samerun.base.guard import PROGRAM, Guard
+
 _FROM_KERNEL = 0x80
 """`si_code` of a signal that the terminal sends: the whole process group has got it."""
-_PR_SET_PDEATHSIG = 1
+_GROUP_SECONDS = 0.005
 _KEPT = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD} if os.name == "posix" else set()
 
 
@@ -36,24 +39,38 @@ def run(command: list[str], environment: Mapping[str, str], stdout: IO[Any] | No
 
     Raises OSError if the program cannot be started.
     """
-    if not hasattr(signal, "sigwaitinfo"):
-        done = subprocess.Popen(command, env=dict(environment), stdout=stdout)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if not hasattr(signal, "sigwaitinfo") or not hasattr(os, "posix_spawnp"):
+        done = subprocess.Popen(command, env=dict(environment), stdout=stdout, close_fds=False)
         return Ended(done.pid, done.wait(), None)
     watched = signal.valid_signals() - _KEPT - _synchronous()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched | {signal.SIGCHLD})
-    parent = os.getpid()
-
-    def prepare() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        _die_with(parent)
-
     try:
-        process = subprocess.Popen(command, env=dict(environment), preexec_fn=prepare, stdout=stdout)
-        ended = _wait(process.pid, watched | {signal.SIGCHLD})
-        process.returncode = ended.exit_code if ended.signal is None else -ended.signal  # waited for already
-        return ended
+        pid = _spawn(command, environment, stdout, before)
+        guard = Guard(PROGRAM, str(pid))
+        try:
+            ended = _wait(pid, guard, watched | {signal.SIGCHLD})
+            guard.dismiss()
+            return ended
+        finally:
+            guard.close()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _spawn(command: list[str], environment: Mapping[str, str], stdout: IO[Any] | None, mask: set[Any]) -> int:
+    """The number of the program's process. It inherits what `exec` would hand over: the shell's descriptors too."""
+    actions = [] if stdout is None else [(os.POSIX_SPAWN_DUP2, stdout.fileno(), 1)]
+    return os.posix_spawnp(
+        command[0], command, dict(environment), file_actions=actions, setsigmask=mask, setsigdef=python_ignores()
+    )
+
+
+def python_ignores() -> set[Any]:
+    """Signals that Python ignores in itself: programs expect them as the shell has them."""
+    names = ("SIGPIPE", "SIGXFSZ")
+    return {getattr(signal, name) for name in names if hasattr(signal, name)}
 
 
 def end_like(ended: Ended) -> NoReturn:
@@ -77,26 +94,42 @@ def end_like(ended: Ended) -> NoReturn:
     os._exit(128 + ended.signal)
 
 
-def _wait(pid: int, watched: set[Any]) -> Ended:
+def _wait(pid: int, guard: Guard, watched: set[Any]) -> Ended:
     while True:
         info: Any = signal.sigwaitinfo(watched)
         if info.si_signo != signal.SIGCHLD:
-            if info.si_code != _FROM_KERNEL:
-                try:
-                    os.kill(pid, info.si_signo)
-                except ProcessLookupError:
-                    pass
+            _pass_on(info, pid, guard)
             continue
         found, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
         if found != pid:
             continue
         if os.WIFSTOPPED(status):
-            os.kill(os.getpid(), signal.SIGSTOP)  # so that the shell sees a stopped job; `fg` goes on here
+            if signal.SIGCONT not in signal.sigpending():  # else the whole group was stopped, and we go on already
+                os.kill(os.getpid(), signal.SIGSTOP)  # so that the shell sees a stopped job; `fg` goes on here
+            guard.wake()
             _go_on(pid)
         elif os.WIFSIGNALED(status):
             return Ended(pid, None, os.WTERMSIG(status))
         elif os.WIFEXITED(status):
             return Ended(pid, os.WEXITSTATUS(status), None)
+
+
+def _pass_on(info: Any, pid: int, guard: Guard) -> None:
+    """Pass a signal on, unless it was sent to the whole process group: then the program has got it already.
+
+    Who sends to a group does so in one call of the kernel, which reaches the guard in the same moment or a little
+    later than us.
+    """
+    if info.si_signo == signal.SIGCONT:
+        guard.wake()
+    if info.si_code != _FROM_KERNEL:
+        time.sleep(_GROUP_SECONDS)
+    if info.si_signo in guard.group_signals() or info.si_code == _FROM_KERNEL:
+        return
+    try:
+        os.kill(pid, info.si_signo)
+    except ProcessLookupError:
+        pass
 
 
 def _go_on(pid: int) -> None:
@@ -109,13 +142,3 @@ def _go_on(pid: int) -> None:
 def _synchronous() -> set[Any]:
     """Signals that mean a fault of this process itself: blocking them would hide it."""
     return {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP}
-
-
-def _die_with(parent: int) -> None:
-    """In the child: be killed when `parent` dies (Linux)."""
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    except (OSError, AttributeError):
-        return
-    if os.getppid() != parent:  # it died before we could ask
-        os._exit(137)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
+
+LAUNCHERS = ("torch", "accelerate", "deepspeed", "lightning", "horovod", "coverage", "debugpy", "kernprof")
+"""Packages whose modules start a program that is named behind them: their lines are not the program's."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +23,12 @@ class Target:
     command: tuple[str, ...]
     shown: tuple[str, ...]
     user_folder: str | None = None
+
+
+def ask_to_run_alone(command: Sequence[str], shown: Sequence[str]) -> str:
+    """What a user tries next whose program failed under samerun."""
+    alone = shlex.join(["python", *shown] if tuple(command[1:]) == tuple(shown) else shown)
+    return f"It failed under samerun. Does `{alone}` work alone?"
 
 
 def split(arguments: list[str], takes_value: set[str]) -> tuple[list[str], str, list[str]]:
@@ -44,9 +55,9 @@ def resolve(form: str, words: list[str]) -> Target:
     Raises SamerunError for a missing script, a syntax error, a missing module or command.
     """
     if not words:
-        what = {"module": "-m needs the name of a module.", "command": "Behind -- stands no command."}
+        what = {"module": "-m needs the name of a module.", "command": "No command after --."}
         raise SamerunError(
-            what.get(form, "No program is named."),
+            what.get(form, "No script given."),
             hint="Try: samerun check train.py, samerun check -m package.train, samerun check -- torchrun train.py",
         )
     if form == "module":
@@ -83,18 +94,21 @@ def check_script(path: Path) -> None:
 
 
 def module_folder(name: str) -> str | None:
-    """The folder of a module's top package, so that its lines count as the user's own."""
+    """The folder of a module's top package, so that its lines count as the user's own; None for what starts others."""
     from importlib.util import find_spec
 
+    top = name.split(".")[0]
     sys.path.insert(0, "")
     try:
-        spec = find_spec(name.split(".")[0])
+        spec = find_spec(top)
     except (ImportError, ValueError):
         spec = None
     finally:
         sys.path.pop(0)
     if spec is None:
         raise SamerunError(f"There is no module {name}.", hint="Is it installed, or in the working directory?")
+    if top in LAUNCHERS or top in sys.stdlib_module_names:
+        return None
     if spec.submodule_search_locations:
         return next(iter(spec.submodule_search_locations))
     return str(Path(spec.origin).parent) if spec.origin else None

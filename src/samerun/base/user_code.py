@@ -9,7 +9,8 @@ _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def _library_folders() -> tuple[str, ...]:
-    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    # What pip puts beside the interpreter starts programs (torchrun, accelerate) and is none.
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")}
     paths.add(os.path.dirname(os.__file__))
     # A virtual environment's standard library stands in the base interpreter's folder.
     return tuple(sorted({os.path.join(os.path.realpath(p), "") for p in paths if p}
@@ -45,11 +46,16 @@ def is_user_code(file: str, module: str) -> bool:
     return module == "__main__" if file.startswith("<") else not is_library_file(file)
 
 
+def relative_path(path: str) -> str:
+    """Relative to the working directory; as it is where there is none any more, or it is on another drive."""
+    try:
+        return os.path.relpath(path)
+    except (OSError, ValueError):
+        return path
+
+
 def place(file: str, line: int) -> str:
     """`file:line`, relative to the working directory where the file lies in it."""
-    try:
-        relative = os.path.relpath(file)
-    except (OSError, ValueError):
-        relative = file
+    relative = relative_path(file)
     shown = file if file.startswith("<") or relative.startswith(os.pardir) else relative
     return f"{shown}:{line}"

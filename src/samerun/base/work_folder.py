@@ -35,14 +35,17 @@ def work_folder(parent: str | None = None) -> Iterator[Path]:
     """A new folder in `parent`, or where the system has temporary ones. Raises OSError if it cannot be made."""
     where = parent or tempfile.gettempdir()
     remove_left_over(where)
-    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=where, ignore_cleanup_errors=True) as name:
+    name, pid = tempfile.mkdtemp(prefix=PREFIX, dir=where), os.getpid()
+    lock: int | None = None
+    try:
         lock = _mark(name)
-        try:
-            yield Path(name)
-        finally:
-            if lock is not None:
-                if os.name == "posix":
-                    shutil.rmtree(name, ignore_errors=True)  # while it is ours
+        yield Path(name)
+    finally:
+        if os.getpid() == pid:  # a forked child leaves the block too
+            if lock is not None and os.name != "posix":
+                os.close(lock)
+            shutil.rmtree(name, ignore_errors=True)  # while it is ours
+            if lock is not None and os.name == "posix":
                 os.close(lock)
 
 

@@ -140,10 +140,10 @@ def told_ignored(made: Rounds, covered: Covers) -> list[str]:
 
 
 def unused(ignored: Sequence[Ignore], made: Rounds, report: CheckReport) -> list[str]:
-    """A word about rules that met nothing, once everything was looked at."""
+    """A word about rules that matched nothing, once everything was looked at."""
     if report.verdict == DIFFERENT:
         return []
-    return [f"--ignore {r.text} met nothing." for r in ignoring.unmet(ignored, [f.cause for f in made.findings])]
+    return [f"--ignore {r.text} matched nothing." for r in ignoring.unmet(ignored, [f.cause for f in made.findings])]
 
 
 def sentence(text: str) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from samerun.base.records import Fix, FoundCause
-from samerun.check import native_entropy
+from samerun.check import confirmation, native_entropy
 from samerun.check.causes.table import cause as cause_of
 from samerun.check.causes.table import suspects
-from samerun.check.forks import was_forked
+from samerun.check.confirmation import confirmed, holding, is_reading, limited
 from samerun.check.growth import steps_to_keep
 from samerun.check.later import branch_on_last_bits
 from samerun.check.line_search import (
@@ -28,23 +27,14 @@ from samerun.check.situation import Situation, Suspect
 from samerun.check.source import diff
 from samerun.check.spread import spread
 from samerun.check.values import Elements, compare_kept
-from samerun.check.variations.address_layout import fixed_layout, why_not
-from samerun.check.variations.memory import memory
+from samerun.check.variations.address_layout import why_not
 from samerun.record import format as f
 from samerun.record import pins
-from samerun.record.compare import Difference
 from samerun.record.config import Capture
 
 MOST_EXPERIMENTS = 5
-BY_CHANCE = ("thread-race", "async-order", "nondeterministic-operator", "object-id", "uninitialised-memory")
-"""Kinds that need not show in every run: more runs are held before they count as confirmed."""
 FOLLOWED = 3
 """So often two runs are followed line by line in search of where they part."""
-MOST_TRIALS = 20
-ERROR = 0.05
-"""How likely it may be that a difference only happened not to come back."""
-READINGS: dict[tuple[str, ...], float] = {(pins.CLOCK,): 5.0, (pins.ENTROPY,): 2.8}
-"""Sources that a program may read at many lines, and the rank from which on a suspect is a mere reading."""
 EVERYTHING = (
     pins.PYTHON, pins.PYTHON_GENERATOR, pins.NUMPY_GLOBAL, pins.NUMPY_GENERATOR, pins.TORCH, pins.TORCH_GENERATOR,
     pins.ENTROPY, pins.CLOCK,
@@ -68,16 +58,9 @@ class Found:
     """The variation that makes the difference, several joined by +; "" where the program differs by itself."""
 
 
-class Runs(Protocol):
-    """What attribution needs of a search: runs and comparisons."""
+class Runs(confirmation.Runs, Protocol):
+    """What attribution needs of a search."""
 
-    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = (), among_forks: bool = False) -> Run: ...
-    def difference(self, a: Run, b: Run) -> Difference | None: ...
-
-    @property
-    def reruns(self) -> int: ...
-    @property
-    def differing(self) -> int: ...
     def keep_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
     @property
     def brief(self) -> bool: ...
@@ -120,11 +103,6 @@ def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None
     return by_lines(search, situation, values(search, situation, plan, plan))
 
 
-def is_reading(suspect: Suspect) -> bool:
-    """A mere reading of a clock or of the system's entropy, of which nothing says what becomes of it."""
-    return suspect.rank >= READINGS.get(suspect.pins, math.inf)
-
-
 def of_readings(search: Runs, situation: Situation, plan: Plan, readings: Sequence[Suspect]) -> Suspect | None:
     """The reading of one source that makes the difference; None where the source held still does not take it away.
 
@@ -153,7 +131,7 @@ def by_lines(search: Runs, situation: Situation, elements: Elements | None) -> F
         if line is not None or run.timed_out:
             break
     if line is not None and speaks_of_addresses(statement_at(line.file, line.line)):
-        why = (f"`{line.variable}` is the first variable that differs, after line {line.line}",)
+        why = (line.evidence,)
         suspect = Suspect("object-id", line.file, line.line, why, 0, (pins.ADDRESSES,))
         sure = not why_not() and confirmed(search, situation, plan, suspect, "pinned-addresses", suspect.pins)
         return found(replace(suspect, certain=sure), elements)
@@ -162,7 +140,7 @@ def by_lines(search: Runs, situation: Situation, elements: Elements | None) -> F
         return found(replace(drawn, certain=True), elements)
     best = next((s for s in listed if not s.pins), listed[0])
     if line is not None and best.rank >= 8:
-        more = (*best.evidence, f"`{line.variable}` is the first variable that differs, after line {line.line}")
+        more = (*best.evidence, line.evidence)
         best = replace(best, file=line.file, line=line.line, evidence=more)
     return found(best, elements, [s for s in listed if s.pins and s.rank < 5])
 
@@ -184,17 +162,19 @@ def of_variation(search: Runs, situation: Situation, variation: Variation | None
     mine = [s for s in suspects(situation) if s.kind in kinds]
     if variation is not None and variation.name == "listing_order" and len(mine) > 1:
         mine = alone(search, situation, varied, mine[:4], "listing") or mine
-    if variation is not None and variation.name == "clock" and len(mine) > 1:
-        mine = alone(search, situation, varied, mine[:4], "clock") or mine
+    if variation is not None and variation.name in ("clock", "memory") and len(mine) > 1:
+        mine = alone(search, situation, varied, mine[:4], variation.name) or mine
     if mine:
         return found(replace(mine[0], certain=True), elements, mine[1:])
     line = None
-    named = plan.with_pins(pins.ENTROPY), varied.with_pins(pins.ENTROPY)  # names of temporary files would differ first
+    # Names of temporary files, and moments that are only logged, would differ first.
+    others = (pins.ENTROPY,) if variation is not None and variation.name == "clock" else (pins.ENTROPY, pins.CLOCK)
+    named = plan.with_pins(*others), varied.with_pins(*others)
     for _ in range(FOLLOWED if kind == "object-id" else 1):  # addresses are not always in another order
         line = line or follow_lines(search, *named, "followed")[0]
     event = situation.difference.event
     if line is not None:
-        why = (f"`{line.variable}` is the first variable that differs, after line {line.line}",)
+        why = (line.evidence,)
         return found(Suspect(kind, line.file, line.line, why, 0, certain=True), elements)
     file, line_number = (event.file, event.line) if event is not None else ("", 0)
     why = ("the line is where the difference first shows",)
@@ -221,93 +201,13 @@ def of_own(search: Runs, situation: Situation, elements: Elements | None) -> Fou
     return found(listed[0], elements) if listed else None
 
 
-# --- experiments -----------------------------------------------------------------------------------------
-def confirmed(
-    search: Runs, situation: Situation, plan: Plan, suspect: Suspect, name: str, names: tuple[str, ...]
-) -> bool:
-    """With the suspect's source held still: does the difference go, or come only later?
-
-    Where the program differs only now and then, so many runs are held that the difference is unlikely to
-    have stayed away by chance.
-    """
-    held = holding(plan, suspect, names)
-    gone, forked = goes(search, situation, held, suspect, name, among_forks=True)
-    # Forks lie at other addresses than each other: what stays there may go where addresses are held as well.
-    return gone or (forked and goes(search, situation, held, suspect, name, among_forks=False)[0])
-
-
-def goes(
-    search: Runs, situation: Situation, held: Plan, suspect: Suspect, name: str, among_forks: bool
-) -> tuple[bool, bool]:
-    """(does the difference go with this plan, were the runs forked)."""
-    label = (f"pin:{suspect.kind}",)
-    one = search.run(held, f"{name}a", label, among_forks)
-    forked = was_forked(one.folder)
-    if one.exit_code != situation.a.exit_code:
-        return False, forked
-    for number in range(trials(search, suspect)):
-        other = search.run(held, f"{name}{chr(ord('b') + number)}", label, among_forks)
-        now, before = search.difference(one, other), situation.difference
-        if now is None:
-            continue
-        later = (now.role, now.thread) == (before.role, before.thread) and now.ordinal > before.ordinal > 0
-        if not by_chance(suspect):
-            return later and number == 0, forked
-        if not later:
-            return False, forked
-    return True, forked
-
-
-def holding(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
-    """The plan with a suspect's source held still."""
-    held = plan.with_pins(*names)
-    if pins.THREADS in names:
-        held = held.with_environment(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    if any(name.partition("@")[0] == pins.CLOCK for name in names):
-        held = held.with_watch(clock_tick=suspect.tick)
-    if pins.NATIVE_ENTROPY in names:
-        held = native_entropy.held(held)
-    if pins.MEMORY in names:
-        held = memory(held, False)
-    if pins.FOLDER in names:
-        held = replace(held, copied=True, without=suspect.without)
-    if pins.ADDRESSES in names:
-        held = replace(held, prefix=(*held.prefix, *fixed_layout()))
-        held = held.with_environment(PYTHONHASHSEED="1")  # it moves objects too
-    return held
-
-
-def trials(search: Runs, suspect: Suspect) -> int:
-    """How many pinned runs have to be the same as the first: by how often the program differs."""
-    least = 3 if by_chance(suspect) else 1
-    if not search.reruns or search.differing >= search.reruns:
-        return least
-    rate = max(search.differing, 1) / search.reruns
-    return max(least, min(MOST_TRIALS, math.ceil(math.log(ERROR) / math.log(1 - rate))))
-
-
-def by_chance(suspect: Suspect) -> bool:
-    """May two runs be the same though nothing was mended? What is decided by comparing two readings of a clock has few
-    outcomes, so that two runs easily come to the same one."""
-    if pins.NATIVE_ENTROPY in suspect.pins:  # suspected when nothing else is left: what is not watched may be a race
-        return True
-    return suspect.kind in BY_CHANCE or (is_reading(suspect) and pins.CLOCK in suspect.pins)
-
-
-def limited(suspect: Suspect, listed: Sequence[Suspect]) -> tuple[str, ...]:
-    """The suspect's pins, limited to its line where suspects of the same kind stand at other lines."""
-    rivals = {(s.file, s.line) for s in listed if s.kind == suspect.kind}
-    if len(rivals) < 2:
-        return suspect.pins
-    return tuple(f"{pin}@{suspect.file}:{suspect.line}" if pin in pins.SEPARABLE else pin for pin in suspect.pins)
-
-
 def distinct(listed: Sequence[Suspect]) -> list[Suspect]:
     """Without those whose experiment would be another's again."""
     seen: set[tuple[object, ...]] = set()
     result = []
     for suspect in listed:
-        key = (suspect.pins, suspect.without, *limited(suspect, listed))
+        at = (suspect.file, suspect.line) if pins.MEMORY in suspect.pins else ()  # its line is varied as well
+        key = (suspect.pins, suspect.without, *limited(suspect, listed), at)
         if not suspect.pins or key not in seen:
             result.append(suspect)
         seen.add(key)
@@ -373,7 +273,8 @@ def situation_is_kernel(situation: Situation) -> bool:
     """Same inputs, other outputs: the surroundings of the process have no part in it. Where there are no inputs, what
     was written to is another tensor, and the surroundings may be why."""
     event = situation.difference.a
-    if situation.difference.what != "outputs" or event is None or event.flags & f.NO_INPUTS:
+    undefined = f.NO_INPUTS | f.UNINITIALISED | f.INEXACT  # not all inputs are compared
+    if situation.difference.what != "outputs" or event is None or event.flags & undefined:
         return False
     return event.kind == f.OPERATOR
 

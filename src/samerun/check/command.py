@@ -13,6 +13,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
+from samerun.base.guard import guarded
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, end_on_sigterm
 from samerun.base.result_file import check_writable, write_result
 from samerun.base.target import resolve
@@ -29,7 +30,7 @@ from samerun.control.seeds.derive import LARGEST
 @click.option("--vary", default="rerun,environment", show_default=True, metavar="LIST",
               help="Names of variations or groups; all; none.")  # fmt: skip
 @click.option("--repeat", default=2, show_default=True, type=click.IntRange(2, 1000), metavar="N",
-              help="How often the unvaried program runs. More finds differences that are rare.")  # fmt: skip
+              help="Number of baseline runs; raise it to catch rare differences.")  # fmt: skip
 @click.option("--max-steps", type=click.IntRange(1), metavar="N", help="End each run after N optimizer steps.")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds a run may take.")
 @click.option("--trace", type=click.Choice(["auto", "ops", "steps"]), default="auto", show_default=True,
@@ -55,7 +56,7 @@ from samerun.control.seeds.derive import LARGEST
 @click.option("--html", "html_to", metavar="FILE", help="Write the report as one HTML file.")
 @click.option("--patch", "patch_to", metavar="FILE", help="Write the fixes as a patch for git apply or patch -p1.")
 @click.option("--apply", is_flag=True, help="Make the changes of confirmed causes in the program's files.")
-@click.option("--quiet", is_flag=True, help="No progress, no report for people.")
+@click.option("--quiet", is_flag=True, help="No progress, no human-readable report.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
     """Run a program again under controlled changes: same, or the first operation that differs, and why.
@@ -220,14 +221,18 @@ def _interruptions(options: dict[str, Any]) -> Any:
 def _folder(save: Path | None, stack: ExitStack) -> Path:
     """Where the runs' folders go. A folder that holds something already is never written into."""
     if save is None:
-        return stack.enter_context(work_folder())
+        folder = stack.enter_context(work_folder())
+        stack.enter_context(guarded(folder, temporary=True))
+        return folder
     try:
         save.mkdir(parents=True, exist_ok=True)
         if any(save.iterdir()):
             raise SamerunError(f"--save {save}: the folder is not empty.", hint="Name a new one, or empty it.")
     except OSError as error:
         raise SamerunError(f"--save {save}: {error.strerror}.", hint="Name a folder that can be written.") from error
-    return save.resolve()
+    folder = save.resolve()
+    stack.enter_context(guarded(folder, temporary=False))
+    return folder
 
 
 def _trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:

@@ -14,7 +14,7 @@ from typing import Any
 from samerun.base.cost_records import MEASURED, STOPPED, Amount, CostReport, OperatorCost, Setting
 from samerun.base.errors import SamerunError
 from samerun.base.launch import with_bootstrap
-from samerun.base.target import Target
+from samerun.base.target import Target, ask_to_run_alone
 from samerun.check import processes
 from samerun.record.cost_inside import VARIABLE
 
@@ -71,7 +71,10 @@ class Measurement:
                         continue
                     run = self._run(name, operators, f"{name}-{'operators-' if operators else ''}{number}")
                     if run.failure and name == PLAIN:
-                        raise SamerunError(f"The program as it is {run.failure}.", hint="It must run by itself first.")
+                        raise SamerunError(
+                            f"The program as it is {run.failure}.",
+                            hint=ask_to_run_alone(self.target.command, self.target.shown),
+                        )
                     if run.failure:
                         self.failed[name] = run.failure
                     kept.setdefault(name, []).append(run)

@@ -10,6 +10,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
+from samerun.base.guard import guarded
 from samerun.base.program_command import ProgramCommand, end_on_sigterm, target_of
 from samerun.base.result_file import check_writable, write_result
 from samerun.base.work_folder import work_folder
@@ -29,7 +30,7 @@ from samerun.base.work_folder import work_folder
               help="How many operators the table shows; the JSON has all.")  # fmt: skip
 @click.option("--json", "json_to", metavar="FILE", help="Write the numbers as JSON; - for standard output.")
 @click.option("--html", "html_to", metavar="FILE", help="Write the numbers as one HTML file.")
-@click.option("--quiet", is_flag=True, help="No progress, no table for people.")
+@click.option("--quiet", is_flag=True, help="No progress, no human-readable table.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
     """What determinism costs this program: as it is, as samerun run runs it, and inside portable().
@@ -65,7 +66,7 @@ def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet:
     check_writable("--html", html_to)
     target = target_of(ctx)
     settings = {PLAIN: {}, "deterministic": as_run_does(0), "portable": {VARIABLE: "1"}}
-    with work_folder() as folder, Progress(quiet) as progress:
+    with work_folder() as folder, guarded(folder, temporary=True), Progress(quiet) as progress:
         report = Measurement(target, folder, settings, progress=progress, **options).measure()
     if not quiet and json_to != "-":
         from samerun.report.console import Console

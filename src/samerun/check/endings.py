@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from copy import copy
 
+from samerun.base.target import ask_to_run_alone
 from samerun.check.runner import Run, RunFailed, Runner
 from samerun.record.compare import Difference
+from samerun.record.sites import RECORD
 
 PATIENCE, PATIENCE_BY_LINES, PATIENCE_SECONDS = 10, 50, 60.0
 """An experiment may take so many times as long as the program itself, and so many seconds more."""
@@ -16,7 +19,18 @@ def must_end_well(run: Run) -> None:
     must_end_in_time(run)
     if run.exit_code != 0:
         how = f"ended with exit code {run.exit_code}" if run.exit_code > 0 else f"was ended by signal {-run.exit_code}"
-        raise RunFailed(f"The program {how}, before anything was varied.", run, hint="It must run by itself first.")
+        raise RunFailed(f"The program {how}, before anything was varied.", run, hint=hint_of_failure(run))
+
+
+def hint_of_failure(run: Run) -> str:
+    """What to do about a run that failed: another thing where the error that ended it was raised in our recorder."""
+    alone = ask_to_run_alone(run.plan.command, run.plan.shown)
+    said = run.output("stderr")
+    raised_in = re.findall(r'^ *File "(.+?)", line \d+', said, re.MULTILINE)
+    # A traceback that ends where a call is handed on to the program's own has no frame of ours: see tracebacks.
+    ours = [said.rstrip().splitlines()[-1]] if raised_in and raised_in[-1].startswith(RECORD) else []
+    ours += run.traces.failures
+    return f"{alone}\n  This may be samerun's own error: {ours[0]}" if ours else alone
 
 
 def must_end_in_time(run: Run) -> None:

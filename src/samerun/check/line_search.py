@@ -15,11 +15,17 @@ from samerun.record.run import Event, events_of
 
 @dataclass(frozen=True)
 class PartingLine:
-    """A line after which a variable has another value."""
+    """A line after which a variable has another value, or at which a function returns another one (`name()`)."""
 
     file: str
     line: int
     variable: str
+
+    @property
+    def evidence(self) -> str:
+        if self.variable.endswith("()"):
+            return f"`{self.variable}` is the first to return another value, at line {self.line}"
+        return f"`{self.variable}` is the first variable that differs, after line {self.line}"
 
 
 def parting_line(a: Run, b: Run) -> PartingLine | None:
@@ -77,6 +83,33 @@ def loop_around(file: str, line: int) -> int:
         if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.lineno < line <= (node.end_lineno or 0)
     ]  # fmt: skip
     return max(around, default=0)
+
+
+def loop_over(file: str, line: int) -> int:
+    """The loop that takes its items at a line, or around it; that of its caller where the function has none."""
+    if any(isinstance(n, (ast.For, ast.AsyncFor)) and n.lineno == line for n in ast.walk(parsed(file))):
+        return line
+    return loop_around(file, line) or loop_of_calls(file, line) or line
+
+
+def loop_of_calls(file: str, line: int) -> int:
+    """The loop around the only call of the function that a line stands in; 0 where there is none."""
+    tree = parsed(file)
+    functions = [
+        node for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.lineno < line <= (node.end_lineno or 0)
+    ]  # fmt: skip
+    if not functions:
+        return 0
+    name = max(functions, key=lambda node: node.lineno).name
+    calls = [
+        node.lineno for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and (
+            (isinstance(node.func, ast.Name) and node.func.id == name)
+            or (isinstance(node.func, ast.Attribute) and node.func.attr == name)
+        )
+    ]  # fmt: skip
+    return loop_around(file, calls[0]) if len(calls) == 1 else 0
 
 
 def begins_at(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -20,8 +20,8 @@ def held(plan: Plan) -> Plan:
     preload = library()
     if preload is None:
         return plan
-    stream = Path(plan.watch.folder).parent / "native-entropy.bin"
-    write_stream(stream)
+    stream = Path(plan.watch.folder).parent / f"native-entropy-{plan.watch.pin_value}.bin"
+    write_stream(stream, plan.watch.pin_value)
     return plan.with_environment(**preloaded(preload, plan.environment, stream))
 
 
@@ -46,5 +46,5 @@ def suspect(followed: Run, parting: PartingLine | None) -> Suspect | None:
         return None
     why = [f"native code called at line {drew[1]} draws random bytes from the system, past Python"]
     if parting is not None:
-        why.append(f"`{parting.variable}` is the first variable that differs, after line {parting.line}")
+        why.append(parting.evidence)
     return Suspect("os-entropy", *drew, tuple(why), 0, (pins.NATIVE_ENTROPY,))

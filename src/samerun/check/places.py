@@ -20,6 +20,8 @@ def place(situation: Situation, found: attribution.Found | None) -> FirstDiffere
         return FirstDifference(situation.variation, 0, 0, "host", "", name, "", 0, "none")
     no_inputs = event.kind != f.OPERATOR or bool(event.flags & f.NO_INPUTS)
     inputs = "none" if no_inputs else "same" if difference.what == "outputs" else "different"
+    if inputs == "same" and event.flags & f.UNINITIALISED:  # not compared: what lies there is another thing in each run
+        inputs = "different"
     if difference.what == "scalars" and difference.a and difference.b and difference.a.inputs == difference.b.inputs:
         inputs = "different"
     operator = event.text if event.kind == f.DRAW and event.text else event.name or f.KIND_NAMES[event.kind]

@@ -64,8 +64,12 @@ class Preloaded:
 
         folder.mkdir(parents=True)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        number = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH)
-        theirs.close()
+        with theirs:
+            try:
+                number = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH)
+            except OSError:
+                ours.close()
+                return "few files may be open at once"
         mark = f"{number}:{','.join(modules)}:{folder}"
         try:
             with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from samerun.base.records import DIFFERENT, CheckReport, FoundCause
-from samerun.check import attribution
 from samerun.check.attribution import Found
+from samerun.check.confirmation import holding
 from samerun.check.places import relative
 from samerun.check.plan import Plan
 from samerun.check.search import Search
@@ -82,7 +82,7 @@ def past(search: Search, situation: Situation, found: Found, reason: str) -> tup
     for names in (at_its_line(suspect.pins, found.cause), suspect.pins):
         fresh = set(names) - set(search.plan.watch.pins)
         if fresh or (names and set(suspect.without) - set(search.plan.without)):
-            plan = attribution.holding(search.plan, suspect, names)
+            plan = holding(search.plan, suspect, names)
             return again(search, plan, search.put_aside), "held still: " + ", ".join(shortly(name) for name in names)
     return None
 

@@ -16,9 +16,10 @@ from samerun.check import processes
 from samerun.check.forks import Forks
 from samerun.check.interruption import CHECKPOINTS
 from samerun.check.plan import Plan
-from samerun.check.surroundings import copy_folder, make_home
+from samerun.check.surroundings import copy_folder, link_neighbours, make_home, place_of_copy
 from samerun.record.config import ROLE_VARIABLE, VARIABLE
 from samerun.record.run import RunTraces
+from samerun.record.skipped import skipped_notes
 
 Progress = Callable[[str, float, str], None]
 """Called with the run's name, seconds so far and a state: "running" or "done"."""
@@ -39,11 +40,14 @@ class Run:
     steps: int = field(init=False)
     events: int = field(init=False)
     operators: int = field(init=False)
+    skipped: list[str] = field(init=False)
+    """What could not be compared, for the notes of the report."""
 
     def __post_init__(self) -> None:
         self.traces = RunTraces(self.folder)
         self.steps, self.events = self.traces.steps(), self.traces.events()
         self.operators = self.traces.operators()
+        self.skipped = skipped_notes(self.traces)
 
     def discard(self) -> None:
         """Delete the traces: they were compared and found the same, and can be large."""
@@ -117,16 +121,16 @@ class Runner:
 
     def _run(self, plan: Plan, name: str, vary: tuple[str, ...], fork: bool) -> Run | None:
         """None: it was to be forked, and cannot be."""
-        folder = self.folder / name
+        folder, here = self.folder / name, Path.cwd()
         try:
             folder.mkdir(parents=True)
             shown = self._alike(folder)
-            here = Path.cwd()
-            where = folder / "copy" / here.name if plan.copied else here
+            where = place_of_copy(here, folder / "copy") if plan.copied else here
             moved = (str(where), str(here)) if plan.copied else None
             plan = plan.with_watch(folder=str(shown), moved=moved, imports=not fork and self.forks.wants_note(plan))
             if plan.copied:
                 copy_folder(here, where, (*plan.without, str(self.folder)))
+                link_neighbours(here, where)
                 plan = plan.with_environment(PWD=str(where))
             if plan.other_home:
                 make_home(folder / "home" / "other")
@@ -134,6 +138,7 @@ class Runner:
             config = shown / "watch.json"
             config.write_text(plan.watch.to_json(), encoding="utf-8")
         except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)  # nothing half written stays
             raise SamerunError(
                 f"The folder for the traces cannot be written: {folder}: {error.strerror}.",
                 hint="Free some space there, or name another folder with TMPDIR or --save.",

@@ -18,6 +18,7 @@ from samerun.base.records import (
     Spread,
 )
 from samerun.check import attribution, resume
+from samerun.check.bisection import bisect_variations, leave_out_failing
 from samerun.check.endings import cut_short, failure_of, must_end_in_time, must_end_well, with_patience
 from samerun.check.growth import growth
 from samerun.check.interruption import Interruption
@@ -106,9 +107,10 @@ class Search:
         whole: Whole | None = None
         if any(v.name == "rerun" for v in chosen) or not (held or resuming):
             plain = [v for v in varying if not self.scoped(v)]
-            if plain and self.repeat == 2 and is_steady(first.traces):
+            by_address = not any(v.cause == "object-id" for v in plain)  # else they are varied on purpose
+            if plain and self.repeat == 2 and is_steady(first.traces, by_address):
                 # A run with everything varied is a rerun as well: the same result settles both.
-                whole = self.together(first, held, plain)
+                whole, plain = leave_out_failing(self, first, held, self.together(first, held, plain))
             if whole is not None and whole.difference is None:
                 self.outcomes["rerun"] = Outcome("rerun", SAME, "the run with everything varied gave the same")
             else:
@@ -188,22 +190,6 @@ class Search:
         run = self.run(self.varied(held, group), name, names)
         return Whole(tuple(group), run, self.difference(first, run))
 
-    def parted(self, first: Run, held: Sequence[Variation], whole: Whole) -> list[Whole]:
-        """Which single variations of a group make a difference: it is halved until each is settled."""
-        if whole.difference is None:
-            self.finished(whole.run)
-            for variation in whole.group:
-                self.settle(variation, SAME)
-            return []
-        if len(whole.group) == 1:
-            (variation,) = whole.group
-            failed = cut_short(whole.run, whole.difference) or (variation.may_fail and whole.run.failed)
-            self.settle(variation, TROUBLE if failed else DIFFERENT, failure_of(whole.run))
-            return [] if failed else [whole]
-        middle = (len(whole.group) + 1) // 2
-        halves = [self.together(first, held, half) for half in (whole.group[:middle], whole.group[middle:])]
-        return [single for half in halves for single in self.parted(first, held, half)]
-
     def vary(
         self, first: Run, held: Sequence[Variation], varying: Sequence[Variation], whole: Whole | None = None
     ) -> tuple[Situation, attribution.Found | None] | None:
@@ -213,12 +199,15 @@ class Search:
         """
         plain = [v for v in varying if not self.scoped(v)]
         singles: list[Whole] = []
-        if plain:
-            whole = whole or self.together(first, held, plain)
-            singles = self.parted(first, held, whole)
-        for variation in varying:
-            if variation not in plain:
-                singles += self.parted(first, held, self.together(first, held, [variation]))
+        scoped = [v for v in varying if v not in plain]
+        if whole is not None:  # what could not be varied was left out already
+            plain = list(whole.group)
+        elif plain:
+            whole, plain = leave_out_failing(self, first, held, self.together(first, held, plain))
+        if whole is not None:
+            singles = bisect_variations(self, first, held, whole)
+        for variation in scoped:
+            singles += bisect_variations(self, first, held, self.together(first, held, [variation]))
         found: Situation | None = None
         culprit: Variation | None = None
         if singles:
@@ -380,7 +369,7 @@ class Search:
             first_difference=first,
             cause=relative(cause) if cause else None,
             fix=found.fix if found is not None else None,
-            notes=tuple(self.notes),
+            notes=(*self.notes, *(self.runs[0].skipped if self.runs else ())),
             others=tuple(relative(other) for other in found.others) if found is not None else (),
             spread=self.spread(situation) if situation is not None else None,
         )

@@ -11,6 +11,8 @@ from samerun.base.errors import SamerunError
 
 MOST_FILES = 2000
 MOST_BYTES = 256 << 20
+LEVELS = 3
+"""So many folders above the working directory have a counterpart where its copy lies."""
 
 
 def why_not_copied(folder: Path) -> str:
@@ -58,6 +60,29 @@ def copy_folder(source: Path, target: Path, without: tuple[str, ...]) -> None:
             f"The working directory could not be copied for a run: {error}.",
             hint="Leave the variation working_directory out of --vary, or start from a smaller folder.",
         ) from error
+
+
+def place_of_copy(source: Path, top: Path) -> Path:
+    """Where below `top` the copy of a folder lies: under its last names, so that `../data` can be there too."""
+    return top.joinpath(*source.parts[1:][-LEVELS:])
+
+
+def link_neighbours(source: Path, target: Path) -> None:
+    """Beside a copied folder and the folders above it: links to what lies beside the original.
+
+    A program that looks for `../data` finds it. A folder with too many entries, or that cannot be read, is left out.
+    """
+    for _ in range(LEVELS):
+        if source.parent == source or target.name != source.name:
+            return
+        name, source, target = source.name, source.parent, target.parent
+        try:
+            entries = [entry for entry in sorted(os.listdir(source)) if entry != name]
+        except OSError:
+            continue
+        for entry in entries if len(entries) <= MOST_FILES else []:
+            if not os.path.lexists(target / entry):
+                (target / entry).symlink_to(source / entry)
 
 
 def make_home(target: Path) -> None:

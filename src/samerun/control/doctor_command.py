@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -18,9 +17,11 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
+from samerun.base.guard import guarded
 from samerun.base.launch import with_bootstrap
-from samerun.base.program_command import FORM, ProgramCommand, target_of
+from samerun.base.program_command import FORM, ProgramCommand, end_on_sigterm, target_of
 from samerun.base.result_file import check_writable
+from samerun.base.work_folder import work_folder
 from samerun.control.hold_options import hold_options
 from samerun.control.survey_inside import AT_END, VARIABLE
 
@@ -40,7 +41,7 @@ FINDINGS = ("differs", "too late")
 @click.option("--snippet", is_flag=True, help="Print the lines to put into a program, and nothing else.")
 @click.option("--numerics", is_flag=True, help="Compute the conformance vectors of portable() on this machine instead.")
 @click.option("--json", "json_to", metavar="FILE", help="Write the findings as JSON; - for standard output.")
-@click.option("--quiet", is_flag=True, help="No table for people.")
+@click.option("--quiet", is_flag=True, help="No human-readable table.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
     """Every setting on which bits depend: wanted, in force, when it can be set, who set it.
@@ -62,6 +63,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     if options["snippet"]:
         click.echo(SNIPPET, nl=False)
         return
+    end_on_sigterm()
     try:
         numerics = options.pop("numerics")
         code = look_at_numerics(ctx, options["json_to"], options["quiet"]) if numerics else doctor(ctx, **options)
@@ -139,15 +141,18 @@ def inside(command: list[str], policy: dict[str, Any], time_limit: float | None)
 
     Raises SamerunError if the program fails before that, or takes longer than `time_limit` seconds.
     """
-    with tempfile.TemporaryDirectory(prefix="samerun-") as folder:
-        answer, said = Path(folder) / "answer.json", Path(folder) / "stderr"
+    with work_folder() as folder, guarded(folder, temporary=True):
+        answer, said = folder / "answer.json", folder / "stderr"
         asked = json.dumps({"answer": str(answer), "policy": policy})
         environment = with_bootstrap({**os.environ, VARIABLE: asked})
         with open(said, "wb") as errors:
-            process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
-                start_new_session=True,
-            )  # fmt: skip
+            try:
+                process = subprocess.Popen(
+                    command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
+                    start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                raise SamerunError(f"{command[0]} cannot be started: {error.strerror}.") from error
             code = _wait(process, answer, time_limit)
         if code == 0 and not answer.exists():
             answer = answer.with_suffix(AT_END)

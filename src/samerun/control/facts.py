@@ -11,7 +11,7 @@ from typing import Any
 
 from samerun.base.machine import machine
 from samerun.base.start import environment_at_start
-from samerun.base.user_code import is_library_file
+from samerun.base.user_code import is_library_file, relative_path
 from samerun.control import process_seed
 from samerun.control.named_stream import streams
 from samerun.control.survey import survey
@@ -54,14 +54,16 @@ def sources() -> dict[str, str]:
     found = {}
     for module in list(sys.modules.values()):
         name = getattr(module, "__file__", None)
-        if not isinstance(name, str) or not name.endswith(".py") or is_library_file(os.path.abspath(name)):
+        if not isinstance(name, str) or not name.endswith(".py"):
             continue
         try:
+            if is_library_file(os.path.abspath(name)):
+                continue
             with open(name, "rb") as file:
                 digest = blake2b(file.read(), digest_size=32).hexdigest()
+            inside = relative_path(name)
         except OSError:
             continue
-        inside = os.path.relpath(name)
         found[name if inside.startswith(os.pardir) else inside] = digest
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -15,7 +16,7 @@ import click
 from samerun import __version__
 from samerun.base.atomic_file import refuse_special
 from samerun.base.errors import SamerunError
-from samerun.base.program_command import FORM, ProgramCommand, target_of
+from samerun.base.program_command import FORM, ProgramCommand, end_on_sigterm, target_of
 from samerun.base.result_file import check_writable, write_result
 from samerun.base.target import Target
 from samerun.control.held import held_environment
@@ -142,6 +143,7 @@ def with_receipt(
 
     sys.stdout.flush()
     sys.stderr.flush()
+    end_on_sigterm()  # while the program runs, it gets the signal instead
     request = Request(target, form, __version__, held, environment, outside(), trace)
     try:
         with sent(to) if isinstance(to, str) else nullcontext(to) as file:
@@ -158,6 +160,10 @@ def become(command: list[str], environment: dict[str, str]) -> NoReturn:
     sys.stderr.flush()
     if os.name == "nt":  # there, exec would return to the shell before the program ends
         sys.exit(subprocess.call(command, env=environment))
+    from samerun.base.supervise import python_ignores
+
+    for number in python_ignores():
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execvpe(command[0], command, environment)
     except OSError as error:

@@ -6,9 +6,7 @@ as ever. `random`, `secrets` and `uuid` are looked through, because they only pa
 is who called them.
 
 Not seen: a function that the program had taken by name before (`from os import urandom`), and what C code
-draws by itself (`torch.Generator().seed()`). A subclass of `numpy.random.RandomState` is refused even with a
-seed: NumPy first makes it without one. While the mode is in force `type(x) is numpy.random.RandomState` is
-false; `isinstance` holds.
+draws by itself (`torch.Generator().seed()`).
 """
 
 from __future__ import annotations
@@ -22,16 +20,18 @@ from typing import Any
 
 from samerun.base.after_import import AfterImport
 from samerun.base.errors import UnseededError
-from samerun.base.stand_in import stand_in
 from samerun.base.user_code import is_user_code, place
+from samerun.base.wrapping import replace_in_type, wrap_like
 
 _log = logging.getLogger("samerun")
-_LOOKED_THROUGH = {"random", "secrets", "uuid", __name__, "samerun.base.stand_in"}
+_LOOKED_THROUGH = {"random", "secrets", "uuid", __name__, "samerun.base.wrapping"}
 _ENTROPY = "It gives other bits in every run: draw from a seeded generator instead, such as random.Random(SEED)."
 
 _levels: list[str] = []
 """What each mode that holds asks for; the innermost counts."""
 _undo: list[Callable[[], None]] = []
+_wrappers: dict[tuple[int, str], tuple[Any, Any]] = {}
+"""(what was wrapped, its wrapper), by owner and name: used again when the next mode begins."""
 
 
 class _Thread(threading.local):
@@ -111,11 +111,9 @@ def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     original = getattr(owner, name, None)
     if original is None:
         return
-    replacement = make(original)
-    if not isinstance(replacement, type):
-        for kept in ("__name__", "__qualname__", "__doc__", "__module__", "__self__"):
-            if hasattr(original, kept):
-                setattr(replacement, kept, getattr(original, kept))
+    known = _wrappers.get((id(owner), name))
+    replacement = known[1] if known is not None and known[0] is original else wrap_like(original, make(original))
+    _wrappers[id(owner), name] = original, replacement
     setattr(owner, name, replacement)
 
     def undo() -> None:
@@ -191,20 +189,20 @@ def _watch_numpy(random: Any) -> None:
 
         return randbits
 
-    def random_state(plain: Any) -> Any:
-        # RandomState(3) first makes a generator without a seed, then seeds it.
-        def make(seed: Any = None) -> Any:
-            return plain() if seed is None else _passed(plain, seed)
+    kind = random.RandomState
+    original = kind.__init__
 
-        return stand_in(plain, {}, make)
+    def making(self: Any, *args: Any, **kwargs: Any) -> None:
+        # RandomState(3) first makes a generator without a seed, then seeds it.
+        if args[:1] in ((), (None,)) and kwargs.get("seed") is None:
+            original(self, *args, **kwargs)
+        else:
+            _passed(original, self, *args, **kwargs)
 
     bit_generator = sys.modules.get("numpy.random.bit_generator")
     if bit_generator is not None:
         _replace(bit_generator, "randbits", from_system)
-        mtrand = sys.modules.get("numpy.random.mtrand")
-        _replace(random, "RandomState", random_state)
-        if mtrand is not None:
-            _replace(mtrand, "RandomState", lambda plain: random.RandomState)
+        _undo.append(replace_in_type(kind, "__init__", making))
 
 
 def _watch_torch(torch: Any) -> None:

@@ -23,8 +23,6 @@ SIZE = 4 * WORDS + 4
 """Bytes: the words, and the position in them. Python has the position in front, NumPy behind."""
 KEPT = 16
 """Bytes: a number that is not 0 if NumPy keeps a normal for the next call, and 8 behind it the normal."""
-OwnRandomState: Any = type(np.random.mtrand._rand)
-"""NumPy's own type: in a watched process its public name is a stand-in, which counts what it makes."""
 
 
 def python_memory() -> memoryview | None:
@@ -41,7 +39,7 @@ def numpy_memory() -> tuple[memoryview, memoryview] | None:
     """
     generator = getattr(np.random.mtrand, "_rand", None)
     at = _place_in_numpy()
-    if at is None or type(generator) is not OwnRandomState:
+    if at is None or type(generator) is not np.random.RandomState:
         return None
     bit_generator = present_bit_generator()
     if type(bit_generator) is not np.random.MT19937:
@@ -86,6 +84,18 @@ def own_random(seed: int) -> random.Random:
     return own
 
 
+def own_random_state(words: np.random.MT19937) -> np.random.RandomState:
+    """`RandomState(words)`, made past what a recorder has put into the type, for the same reason."""
+    kind: Any = np.random.RandomState
+    own: np.random.RandomState = kind.__new__(kind)
+    _unwatched(kind.__init__)(own, words)
+    return own
+
+
+def _unwatched(method: Any) -> Any:
+    return getattr(method, "__wrapped__", method)
+
+
 @lru_cache(maxsize=1)
 def _place_in_python() -> int | None:
     if sys.implementation.name != "cpython":  # elsewhere an id is no address
@@ -111,10 +121,12 @@ def _place_in_numpy() -> int | None:
     if sys.implementation.name != "cpython":
         return None
     words = np.random.MT19937(1)
-    own = OwnRandomState(words)
-    own.standard_normal()
+    own = own_random_state(words)
+    kind: Any = np.random.RandomState
+    draw = _unwatched(kind.standard_normal)
+    draw(own)
     state: Any = own.get_state(legacy=False)
-    whole = _memory(id(own), OwnRandomState.__basicsize__)
+    whole = _memory(id(own), kind.__basicsize__)
     at = _only_place(whole, np.float64(state["gauss"]).tobytes()) if state["has_gauss"] else None
     if at is None or at < 8:
         return None
@@ -122,10 +134,10 @@ def _place_in_numpy() -> int | None:
     kept = bytes(whole[place : place + KEPT])
     if kept[:4] != np.int32(1).tobytes():
         return None
-    own.standard_normal()
+    draw(own)
     if any(whole[place : place + 4]):
         return None
     whole[place : place + KEPT] = kept
-    if own.standard_normal() != state["gauss"] or any(whole[place : place + 4]):
+    if draw(own) != state["gauss"] or any(whole[place : place + 4]):
         return None
     return place if _memory(words.ctypes.state_address, SIZE) == words_of_numpy(own) else None

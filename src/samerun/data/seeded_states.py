@@ -22,9 +22,9 @@ from samerun.data.generator_memory import (
     KEPT,
     SIZE,
     WORDS,
-    OwnRandomState,
     numpy_memory,
     own_random,
+    own_random_state,
     python_memory,
     words_of_numpy,
     words_of_python,
@@ -143,7 +143,9 @@ def _is_what_seeding_gives() -> bool:
                 return False
             if rows.python[row] != words_of_python(own_random(large[row])):
                 return False
-            if rows.numpy[row] != words_of_numpy(OwnRandomState(seed)):
+            words: Any = np.random.MT19937(0)
+            words._legacy_seeding(seed)
+            if rows.numpy[row] != words_of_numpy(own_random_state(words)):
                 return False
     except (RuntimeError, ValueError, TypeError):  # states of torch's look otherwise here
         return False

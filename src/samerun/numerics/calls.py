@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from samerun.base.errors import NotPortableError
 from samerun.numerics.operators.exact import MOVES
 from samerun.numerics.portable import portable
+from samerun.numerics.tensors import copy_arguments
 from samerun.numerics.user_line import user_line
 
 _MOVES = frozenset(f"aten::{name}" for name in MOVES)
@@ -57,7 +58,7 @@ class Noting(TorchDispatchMode):
         if key in self.calls:
             self.calls[key].times += 1
         else:
-            own, named = copied((args, kwargs))
+            own, named = copy_arguments((args, kwargs))
             self.calls[key] = Call(str(func), user_line(), own, named, number=len(self.shapes))
         self.shapes.append((str(func), key))
         return func(*args, **kwargs)
@@ -82,23 +83,6 @@ def _signature(given: Any) -> str:
     )
 
 
-def copied(given: Any) -> Any:
-    """The same arguments in memory of their own, laid out as they were."""
-
-    def one(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        once = leaf.detach()
-        for dim, stride in enumerate(leaf.stride()):
-            once = once.narrow(dim, 0, 1) if stride == 0 and leaf.shape[dim] > 1 else once  # expanded
-        try:
-            return torch.empty_strided(once.shape, once.stride(), dtype=once.dtype).copy_(once).expand(leaf.shape)
-        except RuntimeError:  # windows that overlap
-            return leaf.detach().clone()
-
-    return _pytree.tree_map(one, given)
-
-
 def operator_of(name: str) -> Any:
     """The operator of a name like "aten.mm.default"."""
     space, packet, overload = name.split(".")
@@ -110,7 +94,7 @@ def run(call: Call, inside_portable: bool = False) -> list[torch.Tensor]:
 
     Raises what the operator raises; NotPortableError inside portable() where there is no portable kernel.
     """
-    args, kwargs = copied((call.args, call.kwargs))
+    args, kwargs = copy_arguments((call.args, call.kwargs))
     func = operator_of(call.operator)
     with torch.no_grad(), portable() if inside_portable else nullcontext():
         torch.manual_seed(0)
@@ -176,7 +160,8 @@ def decoded(saved: list[Any]) -> list[Call]:
     def one(value: Any) -> Any:
         if not is_name(value):
             return value
-        return getattr(torch, value["torch"], None) or torch.device(value["torch"])
+        found = getattr(torch, value["torch"], None)  # torch.cpu is a module
+        return found if isinstance(found, _NAMES) else torch.device(value["torch"])
 
     found = []
     for operator, given in saved:

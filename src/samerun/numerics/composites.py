@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.checks import AcceptedSignatures, raise_as_torch
 from samerun.numerics.operators import recurrent
 from samerun.numerics.operators.attention import attention
 from samerun.numerics.operators.norms import rms_norm
@@ -60,9 +61,16 @@ def install(current: Callable[[], Any]) -> None:
 
 
 def _choosing(plain: Any, ours: Callable[..., Any], current: Callable[[], Any]) -> Callable[..., Any]:
+    accepted = AcceptedSignatures()
+
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if current() is None:
             return plain._op_dk(_COMPOSITE, *args, **kwargs)
-        return ours(*args, **kwargs)
+        accepted.require(plain, args, kwargs)
+        try:
+            return ours(*args, **kwargs)
+        except Exception as error:
+            raise_as_torch(plain, args, kwargs, error)
+            raise
 
     return kernel

@@ -13,6 +13,7 @@ from torch.utils import _python_dispatch
 
 from samerun.base.errors import NotPortableError, NotPortableWarning, SamerunError
 from samerun.numerics import composites
+from samerun.numerics.checks import raise_as_torch
 from samerun.numerics.contract import refuse_tensor, refused
 from samerun.numerics.operators.declare import NotInTable
 from samerun.numerics.operators.table import resolve
@@ -87,13 +88,20 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
                 if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _types):
                     _on_cuda(out)
                 return out
-            return handler(self, func, args, kwargs or {})
+            return self._run(handler, func, args, kwargs or {})
         except NotInTable as reason:
             return self._unsupported(reason, func, args, kwargs or {})
         except NotPortableError:
             raise
         except SamerunError as error:  # a kernel refuses a type or a setting
             return self._unsupported(NotInTable(error.message, error.hint), func, args, kwargs or {})
+
+    def _run(self, handler: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            return handler(self, func, args, kwargs)
+        except Exception as error:
+            raise_as_torch(func, args, kwargs, error)
+            raise NotInTable(f"what it got, which torch takes: {error}") from error
 
     def _unsupported(self, reason: NotInTable, func: Any, args: Any, kwargs: Any) -> Any:
         message, hint = refused(func, reason, user_line())

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree
 
 from samerun.base.errors import SamerunError
 
@@ -87,3 +88,21 @@ def by_reference(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> 
     if isinstance(got, tuple):
         return tuple(None if each is None else torch.from_numpy(each) for each in got)
     return torch.from_numpy(got)
+
+
+def copy_arguments(arguments: Any) -> Any:
+    """The same arguments, in any containers, with tensors in memory of their own and laid out as they were."""
+
+    def copy(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        once = leaf.detach()
+        for dim, stride in enumerate(leaf.stride()):
+            once = once.narrow(dim, 0, 1) if stride == 0 and leaf.shape[dim] > 1 else once  # expanded
+        try:
+            fresh = torch.empty_strided(once.shape, once.stride(), dtype=once.dtype, device=once.device)
+            return fresh.copy_(once).expand(leaf.shape)
+        except RuntimeError:  # windows that overlap
+            return leaf.detach().clone()
+
+    return _pytree.tree_map(copy, arguments)

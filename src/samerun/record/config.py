@@ -93,6 +93,8 @@ class WatchConfig:
     """Keep the data that a run takes in, or give a run those of another."""
     pins: tuple[str, ...] = ()
     """Sources that are given fixed values: see samerun.record.pins."""
+    pin_value: int = 0
+    """Which of their fixed values those sources have: see samerun.record.pins.choose_value."""
     lines: bool = False
     """Follow the user's own lines and note the values of their variables."""
     capture: Capture | None = None

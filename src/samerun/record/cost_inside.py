@@ -12,6 +12,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from samerun.base.after_import import AfterImport
+from samerun.base.wrapping import wrap_like
 
 VARIABLE = "SAMERUN_COST"
 """The file that says what to measure; what was measured goes beside it, one file a process."""
@@ -101,5 +102,5 @@ def start() -> None:
         meter.stopped = f"{kind.__name__}: {error}"
         hook(kind, error, trace)
 
-    os._exit = _exit
+    os._exit = wrap_like(leave, _exit)
     sys.excepthook = stopped

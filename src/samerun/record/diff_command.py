@@ -18,7 +18,7 @@ from samerun.base.result_file import check_writable
 @click.argument("b")
 @click.option("--ignore-output", multiple=True, metavar="GLOB", help="Output files that do not count: logs with times.")
 @click.option("--json", "json_to", metavar="FILE", help="Write the answer as JSON; - for standard output.")
-@click.option("--quiet", is_flag=True, help="No report for people.")
+@click.option("--quiet", is_flag=True, help="No human-readable report.")
 def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tuple[str, ...]) -> None:
     """Compare two runs: the first step that differs, then the operator, then what differs around them.
 

@@ -12,14 +12,20 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
+from samerun.base.user_code import is_library_file
 from samerun.record.pieces import LARGE, Running, buffer_class, digest_of_pieces
 
 KIND_CPU = "xxh3-128"
 KIND_DEVICE = "weighted-sum-128"
 
+RELEASED = b"released"
+"""Stands for the elements of a tensor whose storage no longer holds them."""
+
 _seeds: dict[tuple[Any, Any], int] = {}
 _CHUNK_BYTES = 1 << 26
 _CHUNK_WORDS = 1 << 22
+_REPEATED_BYTES = 1 << 26
+"""A larger view that shows memory more than once is not read element by element."""
 
 
 def shape_seed(dtype: Any, shape: Any) -> int:
@@ -37,19 +43,63 @@ def digest(tensor: Any) -> bytes:
 
     Any dtype, shape and stride; `-0.0` and `0.0` differ. Tensors whose elements are not plain memory
     (sparse, nested, quantised, meta, subclasses) give a digest of what they are made of, or of dtype,
-    shape and layout alone where there is nothing else to read (see `is_readable`).
+    shape and layout alone where there is nothing else to read (see `is_readable`). No code of the program's
+    is called for it, and what cannot be read at all counts by its type.
     """
+    from samerun.record.undisturbed import Undisturbed, no_functions
+
+    try:
+        with no_functions():
+            if _is_usual(tensor) and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
+                return dense_digest(tensor, shape_seed(tensor.dtype, tensor.shape))
+        with Undisturbed():
+            return _digest_carefully(tensor)
+    except Exception:
+        return xxh3_128_digest(f"unreadable {type(tensor).__qualname__}".encode())
+
+
+def _digest_carefully(tensor: Any) -> bytes:
+    """What is not plain, or not contiguous. Only called while nothing of the program's can notice."""
+    from samerun.record.undisturbed import as_plain
+
     if not is_readable(tensor):
-        return _composite(tensor, shape_seed(tensor.dtype, () if tensor.is_nested else tensor.shape))
+        return _composite(tensor)
+    tensor = as_plain(tensor)
     seed = shape_seed(tensor.dtype, tensor.shape)
-    if tensor.device.type != "cpu":
-        return device_digest(tensor, seed)
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
-        return dense_digest(tensor, seed)
+        return dense_digest(tensor, seed) if tensor.is_cpu else device_digest(tensor, seed)
+    if not lies_in_storage(tensor):
+        return xxh3_128_digest(RELEASED, seed)
     size = tensor.numel() * tensor.element_size()
+    if size > _REPEATED_BYTES and size > tensor.untyped_storage().nbytes():
+        return _overlapping_digest(tensor, seed)
+    if not tensor.is_cpu:
+        return device_digest(tensor, seed)
     if size <= _CHUNK_BYTES or tensor.dim() == 0:
-        return dense_digest(tensor.detach().resolve_conj().resolve_neg().contiguous(), seed)
-    return _in_pieces(tensor.detach(), seed)
+        return dense_digest(tensor.resolve_conj().resolve_neg().contiguous(), seed)
+    return _in_pieces(tensor, seed)
+
+
+def has_own_dispatch(tensor: Any) -> bool:
+    """True for subclasses whose operators are Python code of their own."""
+    import torch
+
+    kind = type(tensor)
+    return kind is not torch.Tensor and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def _is_usual(tensor: Any) -> bool:
+    """True for nearly every tensor: its elements are plain memory of this machine."""
+    import torch
+
+    kind = type(tensor)
+    return (
+        (kind is torch.Tensor or kind is torch.nn.Parameter)
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_nested
+    )
 
 
 def join_digests(values: list[Any], otherwise: Callable[[Any], bytes]) -> bytes:
@@ -61,16 +111,48 @@ def join_digests(values: list[Any], otherwise: Callable[[Any], bytes]) -> bytes:
 
 
 def is_readable(tensor: Any) -> bool:
-    """True where the elements lie in memory that this process can read."""
+    """True where the elements lie in memory that this process can read. Calls no code of the program's."""
     import torch
 
-    return (
-        tensor.layout is torch.strided
-        and tensor.device.type != "meta"
-        and not tensor.is_quantized
-        and not tensor.is_nested
-        and (type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter or _is_plain(tensor))
-    )
+    from samerun.record.undisturbed import has_values, no_functions
+
+    base = torch.Tensor
+    if has_own_dispatch(tensor):
+        return False
+    with no_functions():
+        return (
+            base.layout.__get__(tensor) is torch.strided  # type: ignore[attr-defined]
+            and has_values(tensor)
+            and not base.is_quantized.__get__(tensor)  # type: ignore[attr-defined]
+            and not base.is_nested.__get__(tensor)  # type: ignore[attr-defined]
+        )
+
+
+def lies_in_storage(tensor: Any) -> bool:
+    """False where `untyped_storage().resize_` left less memory than the tensor has elements: reading would crash."""
+    end = (tensor.storage_offset() + _span(tensor)) * tensor.element_size()
+    return tensor.numel() == 0 or bool(end <= tensor.untyped_storage().nbytes())
+
+
+def _span(tensor: Any) -> int:
+    """Elements from the first to the last in memory, of a tensor that has some."""
+    if tensor.is_contiguous():
+        return int(tensor.numel())
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return int(1 + sum((size - 1) * stride for size, stride in steps))
+
+
+def _overlapping_digest(tensor: Any, seed: int) -> bytes:
+    """Digest of a view with more elements than its memory holds, such as an expanded one: that memory and the geometry.
+
+    Read one after the other, its elements may be 10^12 copies of the same.
+    """
+    import torch
+
+    geometry = f"{tuple(tensor.shape)}{tensor.stride()}{tensor.is_conj()}{tensor.is_neg()}"
+    held = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    held.set_(tensor.untyped_storage(), tensor.storage_offset(), (_span(tensor),), (1,))
+    return xxh3_128_digest(digest(held) + geometry.encode(), seed)
 
 
 def memory(address: int, size: int) -> Any:
@@ -80,6 +162,8 @@ def memory(address: int, size: int) -> Any:
 
 def dense_digest(tensor: Any, seed: int) -> bytes:
     """Digest of a contiguous CPU tensor, without a copy."""
+    if not lies_in_storage(tensor):
+        return xxh3_128_digest(RELEASED, seed)
     size = tensor.nbytes
     if size >= LARGE:
         return digest_of_pieces(tensor.data_ptr(), size, seed)
@@ -97,6 +181,8 @@ def device_digest(tensor: Any, seed: int) -> bytes:
     """
     import torch
 
+    if not lies_in_storage(tensor):
+        return xxh3_128_digest(RELEASED, seed)
     dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
     if dense.numel() == 0:
         return xxh3_128_digest(b"", seed)
@@ -135,21 +221,14 @@ def _mix(x: Any) -> Any:
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
 
-def _is_plain(tensor: Any) -> bool:
-    """True for subclasses that only add Python behaviour (no `__torch_dispatch__` of their own)."""
-    import torch
-
-    kind = type(tensor)
-    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        return False
-    return not torch._is_functional_tensor(tensor)
-
-
-def _composite(tensor: Any, seed: int) -> bytes:
+def _composite(tensor: Any) -> bytes:
     """Digest of a tensor made of other tensors."""
     import torch
 
+    if has_own_dispatch(tensor):
+        return _wrapper_digest(tensor)
     tag = f"{tensor.layout}{tensor.device.type}{type(tensor).__qualname__}".encode()
+    seed = shape_seed(tensor.dtype, () if tensor.is_nested else tensor.shape)
     parts: list[Any] = []
     try:
         if tensor.is_nested:
@@ -172,6 +251,32 @@ def _composite(tensor: Any, seed: int) -> bytes:
     except RuntimeError:
         parts = []
     return xxh3_128_digest(tag + b"".join(digest(p) for p in parts), seed)
+
+
+def _wrapper_digest(tensor: Any) -> bytes:
+    """Digest of a tensor of a class with a dispatch of its own.
+
+    A library's class (DTensor, nested tensors) is asked for its parts; the program's own code is not called.
+    """
+    import torch
+
+    from samerun.record.undisturbed import has_values
+
+    kind, base = type(tensor), torch.Tensor
+    layout, device, dtype, shape = (
+        getattr(base, name).__get__(tensor) for name in ("layout", "device", "dtype", "shape")
+    )
+    parts: list[Any] = []
+    take_apart: Any = getattr(kind, "__tensor_flatten__", None)
+    file = getattr(getattr(take_apart, "__code__", None), "co_filename", "")
+    if is_library_file(file) and kind.__name__ not in _UNFINISHED and has_values(tensor):
+        parts = [getattr(tensor, name) for name in take_apart(tensor)[0]]
+    tag = f"{layout}{device.type}{kind.__qualname__}".encode()
+    return xxh3_128_digest(tag + b"".join(map(digest, parts)), shape_seed(dtype, shape))
+
+
+_UNFINISHED = frozenset(("AsyncCollectiveTensor",))
+"""Their values may not be there yet."""
 
 
 def _in_pieces(tensor: Any, seed: int) -> bytes:

@@ -55,6 +55,7 @@ FACT = 21  # something asked of the system; name: function; aux: path (string) o
 OUTPUT = 22  # name: open; aux: path; a file opened for writing, as it is at the end: inputs: size; outputs: digest
 MARK = 23  # name: what samerun.mark was called with; inputs: steps so far; outputs: digest of the tensors
 ROWS = 24  # name: operator; over a pass that trains nothing. inputs: number of the pass; outputs: digest of the rows
+SKIPPED = 25  # name: operator; at the end; inputs: how often it was not recorded; aux: why (string)
 DOUBLE = 32  # executed twice; name: operator; aux: what was found, as JSON (see samerun.record.double.finding)
 
 KIND_NAMES = {
@@ -62,7 +63,7 @@ KIND_NAMES = {
     LISTING: "listing", FILE: "file", ENVIRONMENT: "environment", LOADER: "loader", BATCH: "batch",
     STEP: "step", LEAF: "leaf", SAVE: "save", LOAD: "load", FINAL: "final", THREAD: "thread",
     COMPLETION: "completion", FRESH: "fresh", LINE: "line", FACT: "fact", OUTPUT: "output", MARK: "mark", ROWS: "rows",
-    DOUBLE: "double",
+    SKIPPED: "skipped", DOUBLE: "double",
 }  # fmt: skip
 
 POOL_THREAD = "pool"

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from samerun.record.config import Capture
+from samerun.record.digest import is_readable, lies_in_storage, memory
 from samerun.record.recorder import Recorder
 
 LIMIT_BYTES = 1 << 28
@@ -22,16 +23,18 @@ def keep(capture: Capture, recorder: Recorder, tensors: list[Any], operator: str
 
 def write(path: str, tensors: list[Any], facts: dict[str, Any]) -> None:
     """Write tensors as raw bytes behind one line of JSON, with some facts about them; nothing is pickled."""
-    import torch
+    from samerun.record.undisturbed import Undisturbed, as_plain
 
     parts: list[bytes] = []
     heads = []
     for tensor in tensors:
-        dense = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-        size = dense.numel() * dense.element_size()
-        if size > LIMIT_BYTES:
+        # The size comes first: an expanded tensor may be larger than all memory.
+        if not is_readable(tensor) or tensor.nbytes > LIMIT_BYTES or not lies_in_storage(tensor):
             continue
-        raw = bytes(dense.reshape(-1).view(torch.uint8).numpy()) if size else b""
+        with Undisturbed():
+            dense = as_plain(tensor).resolve_conj().resolve_neg().cpu().contiguous()
+            # not `view`: a contiguous tensor of one element may have any stride, which `view` refuses
+            raw = bytes(memory(dense.data_ptr(), dense.nbytes)) if dense.nbytes else b""
         heads.append({"dtype": str(tensor.dtype), "shape": list(tensor.shape), "bytes": len(raw)})
         parts.append(raw)
     head = json.dumps({**facts, "tensors": heads}).encode() + b"\n"

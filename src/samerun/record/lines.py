@@ -1,4 +1,4 @@
-"""Follow the user's own lines: after each, which of its variables has a new value.
+"""Follow the user's own lines: after each, which of its variables has a new value, and what functions return.
 
 A separate, slow way of watching, used only to find the line where two runs part before any operator
 does: two runs that differ in one known thing (the hash seed, say) are followed, and the first variable
@@ -83,6 +83,8 @@ class LineFollower:
             if event in ("line", "return"):
                 self.look(frame, last, known)
                 last = frame.f_lineno
+            if event == "return" and frame.f_code.co_name != "<module>":
+                self.note_result(frame, argument)
             return follow
 
         return follow
@@ -119,6 +121,28 @@ class LineFollower:
         if drew:
             recorder.emit(f.LINE, name=NATIVE_DRAW, place=place, phase=f.HOST)
         for name, found in changed:
+            recorder.emit(f.LINE, name=name, place=place, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
+
+    def note_result(self, frame: FrameType, value: Any) -> None:
+        """What a function returns or yields: a value that no variable of its own ever held."""
+        recorder, line = self.recorder, frame.f_lineno
+        if value is None or recorder.stopped or recorder.thread.inside:
+            return
+        key = (id(frame.f_code), -line)
+        hits = self.hits[key] = self.hits.get(key, 0) + 1
+        if hits > HITS:
+            return
+        recorder.thread.inside += 1
+        try:
+            found = value_digest(value)
+        except Exception:
+            return
+        finally:
+            recorder.thread.inside -= 1
+        writer = recorder.writer or recorder.open()
+        if writer is not None:
+            place = writer.place(frame.f_code.co_filename, line, "")
+            name = f"{frame.f_code.co_name}()"
             recorder.emit(f.LINE, name=name, place=place, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
 
     def drew(self) -> bool:

@@ -24,7 +24,7 @@ from samerun.base.result_file import check_writable, write_result
 @click.option("--diff", "compare", is_flag=True, help="Compare the two newest: exit code 0 same, 1 different.")
 @click.option("--json", "json_to", metavar="FILE", help="Write the list, or the comparison, as JSON; - for standard "
               "output.")  # fmt: skip
-@click.option("--quiet", is_flag=True, help="No report for people.")
+@click.option("--quiet", is_flag=True, help="No human-readable report.")
 def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool) -> None:
     """The receipts of a folder, the newest last.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from samerun.record.recorder import ThreadState
+from samerun.record.thread_state import ThreadState
 
 NODE_RING = (1 << 17) - 1
 """So many autograd nodes back, the line that made a node is remembered."""

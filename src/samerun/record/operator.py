@@ -30,7 +30,13 @@ OPAQUE = {
 UNORDERED = ("index_put", "scatter", "index_add", "put_", "embedding_dense_backward", "index_select_backward", "histc")
 """Parts of the names of operators that may add in the order in which threads arrive."""
 SILENT_SPACES = frozenset(("profiler", "prim", "debugprims"))
-ASYNCHRONOUS_SPACES = frozenset(("c10d", "_c10d_functional", "c10d_functional"))
+ASYNCHRONOUS_SPACES = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional"))
+BARRIERS = ("barrier", "monitored_barrier_")
+"""Collectives that need a tensor only because every collective does: nobody reads it."""
+MOVING = frozenset(
+    f"aten::{name}" for name in ("clone", "copy_", "_to_copy", "cat", "stack", "_foreach_copy_", "_to_cpu")
+)
+"""Move elements and compute nothing: what they make of memory that nobody wrote is memory that nobody wrote."""
 
 _PLAIN = (int, float, bool, str, complex, type(None))
 _STABLE = frozenset(("dtype", "device", "layout", "memory_format", "Size"))
@@ -44,8 +50,8 @@ class Operator:
     """
 
     __slots__ = (
-        "asynchronous", "call", "empty", "func", "in_place", "name", "number", "opaque", "overwrites", "random",
-        "silent", "simple", "written",
+        "async_at", "asynchronous", "call", "empty", "func", "in_place", "moves", "name", "number", "opaque",
+        "overwrites", "random", "silent", "simple", "written",
     )  # fmt: skip
 
     def __init__(self, func: Any, random_tag: Any, plain_call: Any) -> None:
@@ -69,6 +75,9 @@ class Operator:
             self.random or schema.name in OVERWRITING or any(name == "out" for _, name in self.written)
         )
         self.empty = schema.name in EMPTY
+        self.moves = schema.name in MOVING
+        self.async_at = -1
+        """Position of a collective's argument that says whether somebody waits for it later."""
         self.opaque = OPAQUE.get(schema.name, -1)
         self.silent = bool(getattr(func, "is_view", False)) or space in SILENT_SPACES or schema.name in SILENT
         self.asynchronous = space in ASYNCHRONOUS_SPACES
@@ -84,13 +93,22 @@ class Operator:
         name = schema.name.split("::", 1)[1]
         arguments = [(i, argument.name) for i, argument in enumerate(schema.arguments)]
         outputs = [(i, text) for i, text in arguments if text.startswith("output")]
+        self.async_at = next((i for i, text in arguments if text in ("async_op", "asyncOp")), -1)
         if name == "wait_tensor":  # before it the tensor may still be on its way; after it, it is there
             self.written, self.overwrites, self.asynchronous = arguments[:1], True, False
         elif outputs:
             self.written, self.overwrites = outputs, True
-        elif schema.name.startswith("c10d::"):
+        elif schema.name.startswith("c10d::") and name != "send":
             self.written = [(i, text) for i, text in arguments if text in ("tensors", "tensor")]
-            self.overwrites = name.startswith("recv")
+            self.overwrites = name.startswith("recv") or name in BARRIERS
+
+    def returns_early(self, args: Any, kwargs: Any) -> bool:
+        """Whether a collective may return before its results are there. Without `async_op` torch waits at once."""
+        at = self.async_at
+        if at < 0:
+            return self.asynchronous
+        default = (kwargs or {}).get("async_op", (kwargs or {}).get("asyncOp", True))
+        return bool(args[at] if at < len(args) else default)
 
     def written_tensors(self, args: Any, kwargs: Any) -> list[Any]:
         """The arguments it writes into, lists of tensors taken apart."""

@@ -15,14 +15,20 @@ from samerun.record import fresh, keep, pins, sites
 from samerun.record.config import WatchConfig
 from samerun.record.nodes import note_nodes, place_of_node
 from samerun.record.operator import Operator, flatten
-from samerun.record.recorder import NOTHING, Recorder, ThreadState
-from samerun.record.storages import Storages
+from samerun.record.operator_generator import generator_of, makes_no_values
+from samerun.record.recorder import NOTHING, Recorder
+from samerun.record.skipped import NO_VALUES
+from samerun.record.storages import COLLECTIVE, UNDEFINED, Storages
+from samerun.record.thread_state import ThreadState
+from samerun.record.thread_streams import ThreadStreams
 from samerun.record.uncompiled import Uncompiled
+from samerun.record.undisturbed import Undisturbed, as_plain, has_values, no_functions
 
 Before = tuple[int, int, int, int]
 """Phase and flags, place, digest of the inputs, digest of the scalars."""
 
 _Tensor = torch.Tensor
+_requires_grad: Any = vars(torch._C.TensorBase)["requires_grad"].__get__
 _plain_types = frozenset((torch.Tensor, torch.nn.Parameter))
 _strided = torch.strided
 _scalars = frozenset((int, float, bool, type(None)))
@@ -38,6 +44,10 @@ def is_plain(tensor: Any) -> bool:
         and tensor.dtype not in _odd_dtypes
         and not tensor.is_nested
     )
+
+
+class NoValues(Exception):
+    """An operator on fake or meta tensors, or on those that stand for others: there is nothing to digest."""
 
 
 _plain_call = torch._ops.OpOverload.__call__
@@ -64,6 +74,7 @@ class OperatorTable:
         """The same by `id`: torch's operators are hashed by a function in Python."""
         self.storages = Storages()
         self.places: dict[tuple[int, int, str], int] = {}
+        self.streams = ThreadStreams() if pins.THREAD_STREAMS in recorder.config.pins else None
         recorder.after_fork.append(self.forget_numbers)
 
     def forget_numbers(self) -> None:
@@ -94,6 +105,10 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         self.capture = table.recorder.config.capture
         self.replayer = table.recorder.replayer
         self.state = table.recorder.thread
+        self.in_turn = False
+        """Does this thread hold the lock of `ThreadStreams`?"""
+        self.fresh_place = 0
+        """Where the memory was made that the operator at hand reads though not all of it was written."""
         self.entry: Any = None
         """What is known of the tensor that the operator at hand writes into, where it is just one."""
 
@@ -112,28 +127,40 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         if operator.empty:
             out = call(*args, **kwargs) if kwargs else call(*args)
             try:
-                self._made_fresh(out, state)
+                with no_functions():
+                    self._made_fresh(out, state)
             except Exception as error:
                 self._failed(operator, error)
             return out
+        if operator.random and self.table.streams is not None and not self.in_turn:
+            self.in_turn = True
+            try:
+                with self.table.streams.turn(state):
+                    return self.__torch_dispatch__(func, types, args, kwargs)
+            finally:
+                self.in_turn = False
         if operator.random and self.isolating and recorder.pinned(pins.EXTRA):
             return self._isolated(call, args, kwargs)
         try:
-            before = self._before(operator, args, kwargs, state)
+            with no_functions():
+                before = self._before(operator, args, kwargs, state)
         except Exception as error:
             self._failed(operator, error)
             return call(*args, **kwargs) if kwargs else call(*args)
         out = call(*args, **kwargs) if kwargs else call(*args)
         try:
-            if self.replayer is not None and operator.simple:
-                out = self.replayer.operator(operator.name, before[1], out)
-            self._after(operator, args, kwargs, out, state, before)
+            with no_functions():
+                if self.replayer is not None and operator.simple:
+                    out = self.replayer.operator(operator.name, before[1], out)
+                self._after(operator, args, kwargs, out, state, before)
         except Exception as error:
             self._failed(operator, error)
         return out
 
     def _failed(self, operator: Operator, error: Exception) -> None:
-        self.recorder.stop(f"samerun's recorder failed at {operator.name}: {error!r}")
+        """What is computed on tensors without values, or cannot be read, is left out; the program goes on."""
+        reason = NO_VALUES if isinstance(error, NoValues) else repr(error)
+        self.recorder.skip(operator.name, reason)
 
     def _isolated(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Draw, and leave the generator as it was."""
@@ -176,7 +203,7 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
             note_nodes(state, place)
         if state.phase >= 0:
             return state.phase, place
-        if state.modules or (_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+        if state.modules or (_grad_enabled() and any(_requires_grad(tensor) for tensor in tensors)):
             return f.FORWARD, place
         return f.BETWEEN, place
 
@@ -184,9 +211,12 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
     def _made_fresh(self, out: Any, state: ThreadState) -> None:
         """Memory that nothing was written to: fill it where that is asked for, remember where it was made."""
         filled = fresh.filled_by_torch()
+        if not d.is_readable(out):
+            return
         if self.memory is not None and not filled:
-            fresh.fill(out, self.memory if self.recorder.applies("memory") else "zeros")
-        if self.recorder.recording and d.is_readable(out):
+            with Undisturbed():
+                fresh.fill(out, self.memory if self.recorder.applies("memory") else "zeros")
+        if self.recorder.recording:
             entry = self.table.storages.of(out, True)
             entry.uninitialised = out.numel() > 0 and not filled
             entry.ours, entry.content = True, NOTHING
@@ -198,7 +228,7 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
 
         Written out rather than taken apart: a step calls it hundreds of times, each with cold caches.
         """
-        recorder, storages = self.recorder, self.table.storages
+        storages = self.table.storages
         tensors: list[Any] = []
         others: list[Any] = []
         for item in args:  # what `flatten` does, without a call for the common kinds
@@ -221,9 +251,13 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         for tensor in tensors:
             if not is_plain(tensor):
                 if not d.is_readable(tensor):
+                    if not has_values(tensor):
+                        raise NoValues
                     flags |= f.INEXACT
                     parts.append(d.digest(tensor))
                     continue
+                tensor, original = as_plain(tensor), tensor
+                written = tensor if original is written else written
                 if not tensor.is_cpu:
                     flags |= f.ON_DEVICE
             entry = entries.get(tensor.untyped_storage()._cdata)
@@ -233,10 +267,11 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
                 self.entry = entry
             if entry.writer != thread and entry.writer >= 0:
                 flags |= f.FOREIGN_WRITE
-            if entry.uninitialised:
-                flags |= f.UNINITIALISED
-                if recorder.due(("uninitialised", operator.name, entry.place)):
-                    recorder.emit(f.FRESH, name=operator.name, place=entry.place, phase=f.HOST)
+            if entry.uninitialised:  # what is made of it is compared, not what happens to lie there
+                self._note_undefined(operator, entry)
+                flags |= f.INEXACT if entry.writer == COLLECTIVE else f.UNINITIALISED
+                parts.append(UNDEFINED)
+                continue
             if entry.ours and tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
                 known = entry.known.get((tensor.storage_offset(), tensor.shape, tensor.dtype))
                 parts.append(storages.value(tensor, entry) if known is None else known)
@@ -245,10 +280,19 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         if not parts:
             flags |= f.NO_INPUTS
         if operator.random:
+            if not tensors and makes_no_values(kwargs):
+                raise NoValues
             self._draw(operator, generator_of(kwargs, tensors), place, state, flags & f.PHASE_MASK)
         scalars = xxh3_64_intdigest(repr(others).encode()) & 0xFFFFFFFF if others else 0
         inputs = parts[0] if len(parts) == 1 else b"".join(parts)
         return flags, place, xxh3_64_intdigest(inputs), scalars
+
+    def _note_undefined(self, operator: Operator, entry: Any) -> None:
+        if entry.writer == COLLECTIVE:
+            return
+        self.fresh_place = entry.place
+        if self.recorder.due(("uninitialised", operator.name, entry.place)):
+            self.recorder.emit(f.FRESH, name=operator.name, place=entry.place, phase=f.HOST)
 
     def _draw(self, operator: Operator, used: Any, place: int, state: ThreadState, phase: int) -> None:
         """The generator that an operator is about to draw from: its seed and its state."""
@@ -277,11 +321,12 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
             outs: list[Any] = []
             flatten((out,), _Tensor, outs, [])
             rows.operator(place, operator.name, outs)
-        if operator.simple and type(out) is _Tensor and is_plain(out):
+        moved = operator.moves and bool(flags & f.UNINITIALISED)
+        if operator.simple and type(out) is _Tensor and is_plain(out) and not moved:
             self._write(writer, operator, state, before, storages.result(out, thread), (out,))
             return
         if out is not None and operator.in_place and out is args[0] and self.entry is not None:
-            self._write(writer, operator, state, before, storages.written(out, self.entry, thread), (out,))
+            self._write(writer, operator, state, before, storages.written(as_plain(out), self.entry, thread), (out,))
             return
         results: list[bytes] = []
         kept: list[Any] = []
@@ -290,19 +335,28 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
                 continue
             kept.append(tensor)
             if not d.is_readable(tensor):
+                if not has_values(tensor):
+                    raise NoValues
                 continue
+            tensor = as_plain(tensor)
             if not tensor.is_cpu:
                 flags |= f.ON_DEVICE
             entry = storages.of(tensor)
             if operator.asynchronous:
-                entry.ours = False
+                storages.collective(tensor, operator.returns_early(args, kwargs))
+            elif moved:
+                results.append(storages.moved(tensor, self.fresh_place, thread))
             else:
                 results.append(storages.written(tensor, entry, thread))
         outs = []
         values: list[Any] = []
-        if not operator.asynchronous:
-            flatten((out,), _Tensor, outs, values)
+        flatten((out,), _Tensor, outs, values)
         done = {id(tensor) for tensor in kept}
+        if operator.asynchronous:
+            for tensor in outs:
+                if id(tensor) not in done and type(tensor) in _plain_types:
+                    storages.collective(tensor, operator.returns_early(args, kwargs))
+            outs, values = [], []
         for at, tensor in enumerate(outs):
             if id(tensor) in done:
                 continue
@@ -311,12 +365,16 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
                 continue
             kept.append(tensor)
             if not d.is_readable(tensor):
+                if not has_values(tensor):
+                    raise NoValues
                 flags |= f.INEXACT
                 results.append(d.digest(tensor))
                 continue
+            tensor = as_plain(tensor)
             if not tensor.is_cpu:
                 flags |= f.ON_DEVICE
-            results.append(storages.result(tensor, thread))
+            undefined = moved and storages.moved(tensor, self.fresh_place, thread)
+            results.append(undefined or storages.result(tensor, thread))
         if values and out is not None:
             results.append(repr(values).encode())
         if len(results) == 1 and len(results[0]) == 16:
@@ -336,18 +394,3 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         if capture is not None and state.ordinal == capture.ordinal and state.number == capture.thread:
             keep.keep(capture, self.recorder, list(kept), operator.name, place)
         writer.append(_pack(f.OPERATOR, flags, state.number, operator.number, place, scalars, inputs, digest))
-
-
-def generator_of(kwargs: Any, tensors: list[Any]) -> Any:
-    """The generator that a random operator draws from: the one it was given, or its device's own."""
-    given = kwargs.get("generator") if kwargs else None
-    if given is not None:
-        return given
-    device = kwargs.get("device") if kwargs else None
-    if device is None and tensors:
-        device = tensors[0].device
-    device = torch.device(device) if device is not None else None
-    if device is not None and device.type == "cuda" and torch.cuda.default_generators:
-        index = device.index if device.index is not None else torch.cuda.current_device()
-        return torch.cuda.default_generators[index]
-    return torch.default_generator

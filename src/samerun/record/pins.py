@@ -27,6 +27,8 @@ THREADS = "threads"
 DETERMINISTIC = "deterministic"
 SERIAL = "serial"
 """Threads and tasks run to their end when they are started; what finishes out of order is taken in order."""
+THREAD_STREAMS = "thread-streams"
+"""Threads other than the main one draw from a state of torch's generator of their own."""
 IN_ORDER = "in-order"
 """What finishes out of order is taken in order, of tasks and workers that run at the same time as ever."""
 EXTRA = "extra"
@@ -51,6 +53,24 @@ TICK = 0.0005
 SLOWEST_TICK = 1.0
 
 
+_value = 0
+"""Which of their fixed values the pinned sources have in this process."""
+
+
+def choose_value(value: int) -> None:
+    """Hold every pinned source at another value: what follows it is what the program makes of the source."""
+    global _value, EPOCH_START
+    _value = value
+    EPOCH_START += value * 12_345_678.0
+
+
+def clock_reading(ticks: int, tick: float) -> float:
+    """What a pinned clock shows at its so-many-th reading. Held at another value it also ticks unevenly: what compares
+    two spans of time comes out the same however fast a clock goes."""
+    uneven = fixed_seed(f"clock {ticks}", 16) / 65536 - 0.5 if _value else 0.0
+    return EPOCH_START + (ticks + uneven) * tick * (1 + 0.3 * _value)
+
+
 def byte_stream(name: str) -> Callable[[int], bytes]:
     """A function of a number of bytes: the next ones of a fixed stream."""
     counter = itertools.count()
@@ -58,7 +78,7 @@ def byte_stream(name: str) -> Callable[[int], bytes]:
     def next_bytes(size: int) -> bytes:
         out = b""
         while len(out) < size:
-            out += xxh3_128_digest(f"{name}.{next(counter)}".encode())
+            out += xxh3_128_digest(f"{_named(name)}.{next(counter)}".encode())
         return out[:size]
 
     return next_bytes
@@ -66,4 +86,8 @@ def byte_stream(name: str) -> Callable[[int], bytes]:
 
 def fixed_seed(name: str, bits: int = 32) -> int:
     """A seed that depends on the name of its source alone."""
-    return xxh3_64_intdigest(f"samerun pin {name}".encode()) >> (64 - bits)
+    return xxh3_64_intdigest(f"samerun pin {_named(name)}".encode()) >> (64 - bits)
+
+
+def _named(name: str) -> str:
+    return f"{name} {_value}" if _value else name

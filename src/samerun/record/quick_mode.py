@@ -23,8 +23,9 @@ from samerun.record import pieces, sites
 from samerun.record.nodes import NODE_RING
 from samerun.record.operator import Operator, flatten
 from samerun.record.operator_mode import OperatorMode, OperatorTable, _odd_dtypes, isolating
-from samerun.record.recorder import Recorder, ThreadState
+from samerun.record.recorder import Recorder
 from samerun.record.storages import SMALL_BYTES, Storage, Storages
+from samerun.record.thread_state import ThreadState
 from samerun.record.uncompiled import leave_alone
 from samerun.record.writer import FLUSH_EVENTS, TraceWriter
 
@@ -114,6 +115,7 @@ def host() -> SimpleNamespace:
         current_node=torch._C._current_autograd_node,
         grad_enabled=torch.is_grad_enabled,
         get_num_threads=torch.get_num_threads,
+        function_mode=torch._C._is_torch_function_mode_enabled,
         kinds=sites._kinds,
         kind_of=sites.kind_of,
         user_kind=sites.USER,

@@ -15,6 +15,7 @@ from typing import Any
 
 from samerun.base.errors import SamerunError
 from samerun.base.unwatched import unwatched
+from samerun.base.user_code import relative_path
 from samerun.control.isolation import isolate_rng
 from samerun.record import start
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
@@ -181,7 +182,7 @@ def _write(
     now = facts("end of samerun.receipt")
     ended: dict[str, Any] = {"exit_code": None, "signal": None}
     ended["exception"] = None if failed is None else type(failed).__name__
-    script = os.path.relpath(sys.argv[0]) if sys.argv and sys.argv[0] else "-"
+    script = relative_path(sys.argv[0]) if sys.argv and sys.argv[0] else "-"
     made = assemble(
         version=sys.modules["samerun"].__version__,  # an import would be a circle: samerun names us
         command={"form": "code", "words": [script, *sys.argv[1:]]},

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from time import monotonic  # by name: the module's own may be watched
 from typing import Any
 
-from xxhash import xxh3_64_intdigest, xxh3_128_digest
+from xxhash import xxh3_128_digest
 
 from samerun.record import format as f
 from samerun.record import sites
 from samerun.record.config import ROLE_VARIABLE, WatchConfig, as_named
+from samerun.record.thread_state import Threads, ThreadState
 from samerun.record.writer import TraceWriter
 
 _MASK64 = (1 << 64) - 1
@@ -25,37 +26,6 @@ FULL_EMISSION = 64
 
 STEPS_LOST_SECONDS = 0.2
 """At most so much of the steps is lost for a receipt when the process is killed."""
-
-
-class ThreadState:
-    """What is particular to a thread: its number, its module stack, whether it is inside samerun."""
-
-    __slots__ = (
-        "children", "inside", "mode", "module", "modules", "nodes", "number", "ordinal", "phase", "role",
-        "sequence", "step_place",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.number = -1
-        self.role = ""
-        self.children: dict[str, int] = {}
-        self.inside = 0
-        self.phase = -1
-        self.modules: list[str] = []
-        self.module = ""
-        self.ordinal = 0
-        self.nodes: dict[int, int] = {}
-        self.sequence = 0
-        self.mode: Any = None
-        self.step_place = 0
-        """Number of the line that called the optimizer's step, while it runs."""
-
-
-class Threads(threading.local):
-    """Each thread's state, made when it is first asked for."""
-
-    def __init__(self) -> None:
-        self.state = ThreadState()
 
 
 class Recorder:
@@ -75,10 +45,10 @@ class Recorder:
         self.failure = ""
         self.recording = config.depth != "steps" and not (config.window and config.window[0] > 1)
         self.enter_operators: Callable[[], None] | None = None
+        self.leave_operators: Callable[[], None] | None = None
         self.roots: dict[int, Any] = {}
         self.forget_values: Callable[[list[Any]], None] = lambda tensors: None
         self.clock: Any = None
-        self.real_time: Any = None
         self.loaders = 0
         self.own_generators: list[Any] | None = None if config.kept is None else []
         """Where states are kept: the generators that the program made, in their order."""
@@ -88,6 +58,8 @@ class Recorder:
         """What gives the program another run's data, where that is asked for."""
         self.doubling: Any = None
         """Where operators are executed twice: samerun.record.double.doubling.Doubling."""
+        self.skipped: dict[str, list[Any]] = {}
+        """Operators that could not be digested: how often, and why the first time."""
         self.last_loss = NOTHING
         self.last_batch = NOTHING
         self.loss: float | None = None
@@ -97,7 +69,7 @@ class Recorder:
         self.after_fork: list[Callable[[], None]] = []
         self.outputs: dict[str, None] = {}
         """Files that were opened for writing, in that order: they are digested at the end."""
-        self.seen: list[dict[Any, Any]] = [self.outputs]
+        self.seen: list[dict[Any, Any]] = [self.outputs, self.skipped]
         """What was met since the record began: emptied when another one begins."""
         self._threads = itertools.count(1)
         self._fork_number = 0
@@ -157,6 +129,7 @@ class Recorder:
         self.thread.number, self.thread.role, self.thread.ordinal = 0, "main", 0
         self.thread.inside = 0
         self.at_end.clear()
+        self.skipped.clear()
         for call in self.after_fork:
             call()
 
@@ -336,6 +309,10 @@ class Recorder:
         self._repeats[key] = seen
         return seen <= FULL_EMISSION or not (seen & (seen - 1))
 
+    def skip(self, operator: str, reason: str) -> None:
+        """An operator is left out of the trace, because its tensors have no values or cannot be read."""
+        self.skipped.setdefault(operator, [0, reason[:200]])[0] += 1
+
     def step_done(self, root: bytes) -> None:
         """An optimizer step ended; `root` is the digest of its leaves."""
         self.step += 1
@@ -379,6 +356,9 @@ class Recorder:
                 call()
             except Exception as error:
                 self.stop(f"samerun could not finish the trace: {error!r}")
+        for name, (count, reason) in list(self.skipped.items()):
+            if writer := self.open():
+                self.emit(f.SKIPPED, name=name, aux=writer.string(reason), inputs=count, phase=f.HOST)
         if self.writer is not None:
             self.writer.close()
             self.writer = None
@@ -388,12 +368,20 @@ class Recorder:
         """After `finish`: another trace, in another folder, of what this process does from now on."""
         self.config, self.failure, self.role = config, "", ""
         self.step, self.last_loss, self.last_batch = 0, NOTHING, NOTHING
-        self._repeats.clear()
-        for one in self.seen:
+        for one in (self._repeats, *self.seen, self.thread.children):
             one.clear()
+        # Forks, threads and loaders are named by their number: it starts again with the record.
+        self._fork_number, self.loaders, self._threads = 0, 0, itertools.count(1)
+        self.thread.number, self.thread.role, self.thread.ordinal = 0, "main", 0
+        self.recording = config.depth != "steps" and not (config.window and config.window[0] > 1)
+        if self.recording and self.enter_operators is not None:
+            self.enter_operators()
+        for call in self.after_fork:  # another trace, here too: it numbers its strings anew
+            call()
         self.stopped = False
 
-
-def fold(parts: list[bytes]) -> int:
-    """64 bits that stand for a list of digests."""
-    return xxh3_64_intdigest(b"".join(parts))
+    def rest(self) -> None:
+        """After `finish`: operators of this thread are no longer looked at, until another record begins."""
+        self.recording = False
+        if self.leave_operators is not None:
+            self.leave_operators()

@@ -1,8 +1,9 @@
-"""Digests of the states of Python's and NumPy's generators, as their libraries give them."""
+"""Digests of the states of Python's and NumPy's generators, as their libraries give them; NumPy's global one."""
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -86,7 +87,7 @@ def numpy_state_reader(module: Any) -> Callable[[], bytes]:
     def compute() -> bytes:
         return numpy_state_digest(module.get_state(legacy=False))
 
-    legacy: Any = getattr(getattr(module, "mtrand", None), "_rand", None)
+    legacy = global_generator()
     twister = module.MT19937
     cached: MemoryCachedDigest | None = None
 
@@ -101,3 +102,8 @@ def numpy_state_reader(module: Any) -> Callable[[], bytes]:
         return cached.read()
 
     return read if hasattr(legacy, "_bit_generator") else compute
+
+
+def global_generator() -> Any:
+    """The object whose methods the functions of `numpy.random` are; None where it is not found."""
+    return getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from samerun.base.after_import import AfterImport
 from samerun.base.unwatched import hide_by
-from samerun.record import sites, tracebacks
+from samerun.record import pins, sites, tracebacks
 from samerun.record.config import MARK, WatchConfig, config_of_environment
 from samerun.record.interceptor import Interceptor
 from samerun.record.interceptors.table import INTERCEPTORS
@@ -28,6 +28,7 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
     config = config or config_of_environment()
     if config is None:
         return None
+    pins.choose_value(config.pin_value)
     recorder = current = Recorder(config)
     hide_by(partial(_hidden, recorder))
     _leave_mark(config.folder)

@@ -15,6 +15,10 @@ from xxhash import xxh3_128_digest
 from samerun.record import digest as d
 from samerun.record.pieces import LARGE, digests_of_pieces
 
+COLLECTIVE = -2
+"""Stands for the thread that wrote last, where a collective may still be writing."""
+UNDEFINED = b"undefined".ljust(16, b"\0")
+"""Stands for the value of memory that nothing has written yet, or not all of it: what it holds is no value."""
 SMALL_BYTES = 1 << 18
 """Memory that may change behind torch's back is digested at every use up to this size."""
 
@@ -35,12 +39,17 @@ class Storage:
         self.ours = ours
         """Made by a recorded operator and never handed to NumPy."""
         self.uninitialised = False
-        """Not all of it was written since it was made by `empty` or its like."""
+        """Not all of it was written since it was made by `empty` or its like, or a collective may still be writing."""
         self.place = 0
         """Where it was made, for uninitialised memory."""
         self.writer = -1
-        """Number of the thread that wrote last."""
+        """Number of the thread that wrote last, or `COLLECTIVE`."""
         self.read_at = -1
+
+    def forget(self) -> None:
+        """What is known of the values may be wrong."""
+        self.known.clear()
+        self.content, self.read_at = None, -1
 
 
 class Storages:
@@ -76,7 +85,7 @@ class Storages:
         key = storage._cdata
         entry = self.entries.get(key)
         if entry is not None:
-            return self.value(tensor, entry)
+            return UNDEFINED if entry.uninitialised else self.value(tensor, entry)
         return self.made(tensor, self._add(storage, key, True, tensor.is_cpu), thread)
 
     def purge(self) -> None:
@@ -87,19 +96,42 @@ class Storages:
                 free(entry.weak)
         self._purge_at = max(128, 2 * len(self.entries))
 
+    def collective(self, tensor: Any, returns_early: bool) -> None:
+        """A collective writes to a tensor, and may go on doing so after it has returned.
+
+        Work.wait() calls no operator, so that the memory counts as undefined until something else writes to it.
+        """
+        entry = self.of(tensor)
+        partial = entry.uninitialised and tensor.nbytes < tensor.untyped_storage().nbytes()
+        entry.ours, entry.uninitialised = False, returns_early or partial
+        entry.forget()
+        entry.writer = COLLECTIVE if returns_early else -1
+
+    def moved(self, tensor: Any, place: int, thread: int) -> bytes:
+        """A copy of memory that was not wholly written: what it holds is no value either."""
+        entry = self.of(tensor, True)
+        entry.uninitialised, entry.place, entry.writer = True, place, thread
+        entry.forget()
+        return UNDEFINED
+
     def shared(self, storage: Any) -> None:
         """From now on the memory may change behind torch's back. (Memory not known yet is never trusted.)"""
         entry = self.entries.get(storage._cdata)
         if entry is not None:
             entry.ours = False
 
+    def changed(self, storage: Any) -> None:
+        """Something that is no operator gives the memory another size or other values, now or while it is held."""
+        entry = self.entries.get(storage._cdata)
+        if entry is not None:
+            entry.ours = False
+            entry.forget()
+
     def forget(self, tensors: list[Any]) -> None:
         """Something that is no operator may have written to these: what was known of them may be wrong."""
         for tensor in tensors:
             if d.is_readable(tensor):
-                entry = self.of(tensor)
-                entry.known.clear()
-                entry.content, entry.read_at = None, -1
+                self.of(tensor).forget()
 
     def value(self, tensor: Any, entry: Storage) -> bytes:
         """16 bytes that stand for an input's value.
@@ -181,7 +213,7 @@ class Storages:
 
 def dense(tensor: Any, entry: Storage) -> bytes:
     """Digest of a contiguous tensor that is no lazy conjugate or negative; quick on the CPU."""
-    if not entry.cpu:
+    if not entry.cpu or not d.lies_in_storage(tensor):
         return d.digest(tensor)
     seed, size = d.shape_seed(tensor.dtype, tensor.shape), tensor.nbytes
     if size < LARGE or not entry.ours:

@@ -9,6 +9,7 @@ from xxhash import xxh3_128_digest
 from samerun.record.digest import digest
 
 MAX_DEPTH = 12
+LARGE_BYTES = 1 << 26
 
 
 def tree_digest(value: Any, tensor_type: type, depth: int = 0) -> bytes:
@@ -34,6 +35,9 @@ def tree_digest(value: Any, tensor_type: type, depth: int = 0) -> bytes:
     if type(value).__module__ == "numpy" and hasattr(value, "tobytes"):
         if value.dtype.hasobject:
             return xxh3_128_digest(b"objects")
+        if value.nbytes > LARGE_BYTES and 0 in value.strides:  # broadcast: it may be larger than all memory
+            held = value[tuple(slice(1) if stride == 0 else slice(None) for stride in value.strides)]
+            return xxh3_128_digest(f"{value.dtype}{value.shape}{held.shape}".encode() + held.tobytes())
         return xxh3_128_digest(f"{value.dtype}{value.shape}".encode() + value.tobytes())
     fields = getattr(value, "__dataclass_fields__", None)
     if fields is not None:

@@ -12,7 +12,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.program_command import FORM, WORDS, ProgramCommand
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, end_on_sigterm
 from samerun.base.records import EXIT_CODES
 from samerun.base.result_file import check_writable
 from samerun.base.target import Target, resolve
@@ -31,7 +31,7 @@ from samerun.base.work_folder import work_folder
 @click.option("--signed-by", metavar="KEY", help="Refuse the receipt unless it is signed by this public key (hex).")
 @click.option("--ignore-output", multiple=True, metavar="GLOB", help="Output files that do not count: logs with times.")
 @click.option("--json", "json_to", metavar="FILE", help="Write the answer as JSON; - for standard output.")
-@click.option("--quiet", is_flag=True, help="No report for people.")
+@click.option("--quiet", is_flag=True, help="No human-readable report.")
 @click.pass_context
 def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: Any) -> None:
     """Run again from a receipt, here and now, and compare what is computed.
@@ -53,6 +53,7 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
     from samerun.report.answer import answer
     from samerun.report.verify import show
 
+    end_on_sigterm()
     try:
         text, own = _receipt_and_target(ctx)
         with at_hand(text) as path:

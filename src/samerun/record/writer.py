@@ -34,8 +34,8 @@ class TraceWriter:
         self._places: dict[tuple[int, int, int], int] = {}
         self._new_places: list[bytes] = []
         self._lock = threading.RLock()
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o644)
-        self._fd = _out_of_the_way(self._fd)
+        self._fd = _move_high(_open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o644))
+        self._identity = _identity_of(self._fd)
         name = role.encode()[: f.ROLE_BYTES]
         header = f.MAGIC + struct.pack("<II", f.VERSION, len(name)) + name.ljust(f.ROLE_BYTES, b"\0")
         header += struct.pack("<Q", os.getpid()) + b"\0" * f.STATUS_BYTES
@@ -111,9 +111,9 @@ class TraceWriter:
 
     def drop(self) -> None:
         """Close the file without an end mark (in a forked child: the file belongs to the parent)."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self._is_ours():
+            _close(self._fd)
+        self._fd = -1
 
     def fail(self, reason: str) -> None:
         """Stop recording and say why in the header."""
@@ -122,7 +122,8 @@ class TraceWriter:
                 self.failure = reason
                 try:
                     text = reason.encode()[: f.STATUS_BYTES - 1]
-                    os.pwrite(self._fd, text.ljust(f.STATUS_BYTES, b"\0"), f.STATUS_AT)
+                    if self._is_ours() or self._reopen():
+                        _pwrite(self._fd, text.ljust(f.STATUS_BYTES, b"\0"), f.STATUS_AT)
                 except OSError:
                     pass
                 self.drop()
@@ -131,21 +132,63 @@ class TraceWriter:
     def _write(self, data: bytes) -> None:
         if self._fd < 0:
             return
+        if not self._is_ours() and not self._reopen():
+            self.fail("the program closed the trace, and it could not be opened again")
+            return
         view = memoryview(data)
         try:
             while view:
-                view = view[os.write(self._fd, view) :]
+                view = view[_write(self._fd, view) :]
         except OSError as error:
             self.fail(f"the trace could not be written: {error.strerror}")
 
+    def _is_ours(self) -> bool:
+        """Whether the descriptor still is the trace's.
 
-def _out_of_the_way(fd: int) -> int:
-    """Move a descriptor above the low numbers, which programs expect to get from their own `open`."""
+        A program may close all descriptors, as daemons do, and be given this number for a file of its own.
+        """
+        try:
+            return self._fd >= 0 and _identity_of(self._fd) == self._identity
+        except OSError:
+            return False
+
+    def _reopen(self) -> bool:
+        """Go on at the end of the trace with another descriptor; the old number is the program's now."""
+        self._fd = -1
+        try:
+            fd = _move_high(_open(self.path, os.O_WRONLY | _FLAGS))
+            if _identity_of(fd) == self._identity:
+                _seek(fd, 0, os.SEEK_END)
+                self._fd = fd
+                return True
+            _close(fd)  # another file has the name of ours
+        except OSError:
+            pass
+        return False
+
+
+_open, _close, _write, _pwrite, _seek, _fstat = os.open, os.close, os.write, os.pwrite, os.lseek, os.fstat
+"""By name: a program may replace them, and samerun watches some."""
+_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+HIGH_NUMBERS = (900, 200)
+
+
+def _identity_of(fd: int) -> tuple[int, int]:
+    info = _fstat(fd)
+    return info.st_dev, info.st_ino
+
+
+def _move_high(fd: int) -> int:
+    """Move a descriptor above the low numbers, which programs get from their own `open` and close in loops."""
     try:
         import fcntl
-
-        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200)
-    except (ImportError, OSError, ValueError):
+    except ImportError:
         return fd
-    os.close(fd)
-    return high
+    for number in HIGH_NUMBERS:
+        try:
+            high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, number)
+        except (OSError, ValueError):  # fewer descriptors are allowed
+            continue
+        _close(fd)
+        return high
+    return fd

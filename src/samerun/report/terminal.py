@@ -17,6 +17,8 @@ from samerun.base.text import shown
 
 INDENT = 2
 CONTEXT = 2
+LEAVES = {"params": "parameters", "grads": "gradients"}
+"""What a trace calls otherwise than people do."""
 MARKS = {"same": ("=", "green"), "different": ("x", "red"), "skipped": ("-", "dim"), "trouble": ("!", "yellow")}
 
 
@@ -77,7 +79,7 @@ def variations(report: CheckReport) -> Table:
             Text(mark, style=style), outcome.name, Text(outcome.outcome, style=style), Text(outcome.detail, style="dim")
         )
     if together:
-        names = "a rerun differs already: " + ", ".join(o.name for o in skipped)
+        names = f"{ALREADY}: " + ", ".join(o.name for o in skipped)
         table.add_row(Text("-", style="dim"), Text("skipped", style="dim"), "", Text(names, style="dim"))
     return table
 
@@ -116,7 +118,7 @@ def differing(first: FirstDifference) -> str:
             parts.append(f"({first.max_ulp} ulp)" if first.max_ulp < 10**6 else "(more than a million ulp)")
     inputs = {
         "same": "its inputs are the same",
-        "different": "an input is another one" if first.variation == "double" else "its inputs differ already",
+        "different": "an input differs" if first.variation == "double" else "its inputs differ already",
         "none": "it has no tensor inputs",
     }[first.inputs]
     return " ".join(parts) + ("; " if parts else "") + inputs
@@ -143,7 +145,7 @@ def why(report: CheckReport) -> Group | None:
 
 
 def growth(report: CheckReport) -> Text | None:
-    """What becomes of the difference: which steps, what in them, and the end."""
+    """How the difference grows: which steps, what in them, and the end."""
     if report.spread is None:
         return None
     return Text("\n".join(told(report.spread)))
@@ -156,11 +158,13 @@ def told(spread: Spread) -> list[str]:
     else:
         stretches = [str(a) if a == b else f"{a}-{b}" for a, b in spread.different]
         shown = ", ".join(stretches[:4]) + (f" and {len(stretches) - 4} more stretches" if len(stretches) > 4 else "")
-        lines = [f"Of {spread.steps} optimizer steps differ: {shown}"]
+        count = sum(b - a + 1 for a, b in spread.different)
+        lines = [f"{count} of {spread.steps} optimizer steps differ ({shown})"]
         if spread.different[-1][1] < spread.steps:
             lines[0] += "; later ones are the same again"
     if spread.leaves:
-        lines.append("In them: " + ", ".join(f"{name} from step {step}" for name, step in spread.leaves[:6]))
+        named = (f"{LEAVES.get(name, name)} {step}" for name, step in spread.leaves[:6])
+        lines.append("First differing step per state: " + ", ".join(named))
     lines += grown(spread)
     if spread.end != "unknown":
         lines.append(f"The model at the end is {'the same' if spread.end == 'same' else 'different'}")
@@ -189,8 +193,13 @@ def grown(spread: Spread) -> list[str]:
         text = f"Loss at step {told[-1].step}: {a:.9g}"
         lines.append(text + (" in both runs" if a == b else f" and {b:.9g}"))
         if a != b and a:
-            lines[-1] += f", {abs(b - a) / abs(a):.2g} of it apart"
+            lines[-1] += f", {percent(abs(b - a) / abs(a))} apart"
     return lines
+
+
+def percent(share: float) -> str:
+    """A share as people read it: 0.041 is "4.1 %"."""
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
 def apart(point: Growth) -> str:

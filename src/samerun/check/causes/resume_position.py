@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.line_search import loop_around
+from samerun.check.line_search import loop_over
 from samerun.check.resumption import RNG_LEAVES, Parting
 from samerun.check.situation import Situation, Suspect
 from samerun.record import format as f
@@ -62,15 +62,29 @@ def of_data(parting: Parting, why: tuple[str, ...]) -> list[Suspect]:
     batches = list(zip(reversed(parting.step.events(f.BATCH)), reversed(parting.its.events(f.BATCH)), strict=False))
     other = [one for one, its in reversed(batches) if one.outputs != its.outputs and one.line]
     event = parting.difference.a
+    if event is not None and (event.kind == f.DRAW or event.flags & f.NO_INPUTS):
+        event = first_use(parting)  # an order that was drawn: where it is used
     if other:
         first = other[0]
+        line = loop_over(first.file, first.line)
         told = f"another batch comes at line {first.line}: the place in the data is another one"
-        return [Suspect(KIND, first.file, first.line, (*why, told), 2.0, replay=True)]
+        return [Suspect(KIND, first.file, line, (*why, told), 2.0, replay=True)]
     if event is None or event.kind != f.OPERATOR or not event.line or event.phase == "optimizer":
         return []
-    line = loop_around(event.file, event.line) or event.line
+    line = loop_over(event.file, event.line)
     told = f"the data that {short(event)} gets at line {event.line} are other ones"
     return [Suspect(KIND, event.file, line, (*why, told), 2.0, replay=(event.file, event.line, event.name))]
+
+
+def first_use(parting: Parting) -> Event | None:
+    """The first operator of the step that both runs have and that gets other inputs."""
+    assert parting.step is not None and parting.its is not None
+    pairs = zip(parting.step.events(f.OPERATOR), parting.its.events(f.OPERATOR), strict=False)
+    for one, its in pairs:
+        same_place = (one.name, one.file, one.line) == (its.name, its.file, its.line)
+        if one.thread == 0 and same_place and one.inputs != its.inputs:
+            return one
+    return None
 
 
 def short(event: Event) -> str:

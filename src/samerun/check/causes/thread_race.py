@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
 from samerun.check.situation import Situation, Suspect
+from samerun.check.steady import is_write
 from samerun.record import format as f
 from samerun.record import pins
 from samerun.record.run import events_of
@@ -40,7 +41,10 @@ def shared_generator(situation: Situation) -> list[Suspect]:
             f"line {beside[0].line} draws from {GLOBAL[name]} generator in a thread, and line {other.line} in another",
             "the order in which threads come is not fixed",
         )
-        found.append(Suspect("thread-race", beside[0].file, beside[0].line, why, 1.4, (pins.SERIAL,)))
+        # One that waits for others cannot be run before them: what it draws from torch is kept apart first.
+        apart = [(1.4, pins.THREAD_STREAMS)] if name == "torch" else []
+        for rank, pin in (*apart, (1.45, pins.SERIAL)):
+            found.append(Suspect("thread-race", beside[0].file, beside[0].line, why, rank, (pin,)))
     return found
 
 
@@ -70,10 +74,6 @@ def shared_tensor(situation: Situation) -> list[Suspect]:
                 (f"{short} at line {write.line} writes a tensor that another thread has written",
                  "the order in which threads come is not fixed"), 0.8, (pins.SERIAL,))
     ]  # fmt: skip
-
-
-def is_write(operator: str) -> bool:
-    return operator.split(".")[1:2] != [] and operator.split(".")[1].endswith("_")
 
 
 CAUSE = Cause(

@@ -12,6 +12,9 @@ from samerun.record import format as f
 from samerun.record import pins
 from samerun.record.run import Event
 
+MOST_PLACES = 3
+"""So many places at which memory was made are suspected; the experiments tell which."""
+
 
 def find(situation: Situation) -> list[Suspect]:
     event = situation.difference.a
@@ -28,11 +31,16 @@ def find(situation: Situation) -> list[Suspect]:
     fresh = [e for e in situation.host_events if e.kind == f.FRESH and e.line]
     if not fresh:
         return []
-    made = fresh[-1]
+    read_here = [e for e in fresh if e.name == event.name]
+    nearest = list({(e.file, e.line): e for e in [*fresh, *read_here]}.values())[::-1][:MOST_PLACES]
+    return [read_before(made, event, 0.5 + 0.01 * rank, held, varied) for rank, made in enumerate(nearest)]
+
+
+def read_before(made: Event, event: Event, rank: float, held: tuple[str, ...], varied: bool) -> Suspect:
     evidence = [f"memory made at line {made.line} is read before all of it was written"]
     if made.name != "numpy.empty":
         evidence.append(f"the first to read it is {made.name} at line {event.line}")
-    return [Suspect("uninitialised-memory", made.file, made.line, tuple(evidence), 0.5, held, varied)]
+    return Suspect("uninitialised-memory", made.file, made.line, tuple(evidence), rank, held, varied)
 
 
 def of_the_operator(situation: Situation, event: Event) -> list[Suspect]:
@@ -43,7 +51,7 @@ def of_the_operator(situation: Situation, event: Event) -> list[Suspect]:
     """
     plan = situation.a.plan
     other = situation.difference.what == "outputs" and event.kind == f.OPERATOR
-    if not other or event.flags & (f.FOREIGN_WRITE | f.NO_INPUTS):
+    if not other or event.flags & (f.FOREIGN_WRITE | f.NO_INPUTS | f.INEXACT):
         return []
     if situation.variation != "rerun" or plan.watch.memory is not None or not event.line:
         return []

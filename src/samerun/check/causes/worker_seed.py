@@ -20,12 +20,16 @@ def find(situation: Situation) -> list[Suspect]:
             e for e in (events_of(main, (f.CREATE, f.SEED)) if main is not None else [])
             if e.name == draw.name and e.line and e.inputs
         ]  # fmt: skip
+        # A draw of torch's knows the seed of its generator: the line that gave it is the one meant.
+        made = [e for e in made if e.inputs == draw.inputs] or made
         if made:
             why = (
                 f"the generator made at line {made[-1].line} is copied into every worker",
                 f"line {draw.line} draws from the copies: each worker draws the same numbers",
             )
             return [Suspect("worker-seed", made[-1].file, made[-1].line, why, 0.4, certain=True)]
+    if situation.variation == "workers":
+        return same_seed(situation)
     started = [e for e in situation.host_events if e.kind == f.FACT and e.name == "Process.start"]
     if situation.variation == "process_start" and started:
         why = (
@@ -34,6 +38,35 @@ def find(situation: Situation) -> list[Suspect]:
         )
         return [Suspect("worker-seed", started[-1].file, started[-1].line, why, 1.0, certain=True)]
     return []
+
+
+def same_seed(situation: Situation) -> list[Suspect]:
+    """A global generator that every worker seeds once with the same number, before it draws from it."""
+    seeds: dict[tuple[str, str, int], dict[str, list[int]]] = {}
+    drawn = set()
+    for role, trace in situation.b.traces.traces.items():
+        if "/loader" not in role:
+            continue
+        for event in events_of(trace, (f.SEED, f.DRAW)):
+            if event.name not in GLOBAL or not event.line:
+                continue
+            if event.kind == f.DRAW:
+                drawn.add(event.name)
+            elif event.direct:
+                seeds.setdefault((event.name, event.file, event.line), {}).setdefault(role, []).append(event.inputs)
+    for (name, file, line), workers in seeds.items():
+        values = [value for each in workers.values() for value in each]
+        once = all(len(each) == 1 for each in workers.values())
+        if name in drawn and once and len(values) > 1 and len(set(values)) == 1:
+            why = (
+                f"every worker seeds {SHOWN[name]} generator at line {line} with the same number",
+                "all workers then draw the same numbers, again from the start in every epoch",
+            )
+            return [Suspect("worker-seed", file, line, why, 0.4, certain=True)]
+    return []
+
+
+SHOWN = {"torch": "torch's", "numpy": "NumPy's", "python": "Python's"}
 
 
 CAUSE = Cause(

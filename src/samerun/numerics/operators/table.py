@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.checks import Run, checked
 from samerun.numerics.operators import (
     alignment,
     arithmetic,
@@ -59,8 +60,10 @@ ON_CUDA: Members = {**MEMBERS, **on_cuda.MEMBERS}
 EXACT_ON_CUDA = (EXACT | {f"aten::{name}" for name in ONLY_ON_CUDA}) - frozenset(on_cuda.MEMBERS)
 EXACT_OVERLOADS_ON_CUDA = EXACT_OVERLOADS - frozenset(on_cuda.MEMBERS)
 
-Run = Callable[[Any, Any, Any, Any], Any]
-"""(mode, operator, args, kwargs) -> what the operator gives."""
+SELF_CHECKED = frozenset(
+    name for family in (arithmetic, extremes, functions, reductions, matmul, random, windows) for name in family.MEMBERS
+) | {"aten::allclose"}
+"""Members that refuse what torch refuses without asking its meta function: the operators they are written in do."""
 
 
 def names() -> set[str]:
@@ -86,11 +89,13 @@ def resolve(func: Any, cuda: bool = False) -> Run | None:
         return None if name in collectives.MOVES or name.split("::")[0] == "profiler" else _own_or_refuse(func)
     composed = COMPOSED.get(overload) or COMPOSED.get(name)
     if composed is not None:
-        return lambda mode, func, args, kwargs: _inside(mode, composed, args, kwargs)
+        inside: Run = lambda mode, func, args, kwargs: _inside(mode, composed, args, kwargs)  # noqa: E731
+        return inside if name in SELF_CHECKED else checked(inside)
     handler = members.get(overload) or members.get(name)
     if handler is not None:
         outs = [argument.name for argument in func._schema.arguments if argument.is_out]
-        return _writing(handler, outs) if outs else _plain(handler)
+        run = _writing(handler, outs) if outs else _plain(handler)
+        return run if overload in SELF_CHECKED or name in SELF_CHECKED else checked(run)
     if name in exact or overload in exact_overloads:
         return None
     if name.endswith("_"):
@@ -99,9 +104,10 @@ def resolve(func: Any, cuda: bool = False) -> Run | None:
             return None
         handler = members.get(base) or members.get(name[:-1])
         if handler is not None:
-            return _in_place(handler)
+            run = _in_place(handler)
+            return run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else checked(run)
     if name.startswith("aten::_foreach_"):
-        return _each(func, name.removeprefix("aten::_foreach_"))
+        return checked(_each(func, name.removeprefix("aten::_foreach_")))
     return _own_or_refuse(func)
 
 

@@ -14,7 +14,7 @@ from samerun.record.double.doubling import Doubling
 from samerun.record.double.looks import Looks
 from samerun.record.double.twins import Twin, may_vary, moves, view_of
 from samerun.record.operator import Operator, flatten
-from samerun.record.recorder import ThreadState
+from samerun.record.thread_state import ThreadState
 
 _Tensor = torch.Tensor
 _DEVICES = ("cpu", "cuda")
@@ -135,7 +135,7 @@ def memory_of(tensor: Any) -> int:
 
 def ordinary(tensor: Any) -> bool:
     """True where no Python code of the tensor's own runs when an operator meets it."""
-    return d._is_plain(tensor)
+    return not d.has_own_dispatch(tensor) and not torch._is_functional_tensor(tensor)
 
 
 def digests(tensors: Iterable[Any]) -> list[bytes]:

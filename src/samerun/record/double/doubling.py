@@ -15,7 +15,8 @@ from samerun.record.double.looks import Looks
 from samerun.record.double.twins import Twins
 from samerun.record.double.witness import Witness
 from samerun.record.operator import UNORDERED, Operator
-from samerun.record.recorder import Recorder, ThreadState
+from samerun.record.recorder import Recorder
+from samerun.record.thread_state import ThreadState
 
 MOST_PAUSES = 200
 PAUSES_AT_A_PLACE = 6

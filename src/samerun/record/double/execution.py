@@ -14,8 +14,8 @@ import torch
 
 from samerun.record.double.copies import substituted
 from samerun.record.operator import Operator
-from samerun.record.operator_mode import generator_of
-from samerun.record.recorder import ThreadState
+from samerun.record.operator_generator import generator_of
+from samerun.record.thread_state import ThreadState
 
 ZERO, OTHER = 0x00, 0x03
 """What memory that an operator allocates for itself holds: in the program's own execution, and in the other one."""

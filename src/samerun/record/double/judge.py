@@ -12,7 +12,7 @@ from samerun.record.double.call import Call, digests
 from samerun.record.double.doubling import Doubling
 from samerun.record.double.finding import Finding
 from samerun.record.double.twins import Origin, still_fresh, unwritten_used
-from samerun.record.recorder import ThreadState
+from samerun.record.thread_state import ThreadState
 
 MORE = 3
 """So many further executions tell an operator that varies from one that another thread came in between of."""

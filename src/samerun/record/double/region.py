@@ -14,7 +14,7 @@ from samerun.record.double.call import digests, ordinary, tensors_in
 from samerun.record.double.copies import copied, substituted
 from samerun.record.double.doubling import Doubling
 from samerun.record.double.finding import Finding
-from samerun.record.recorder import ThreadState
+from samerun.record.thread_state import ThreadState
 
 NAME = "compiled graph"
 

@@ -7,6 +7,7 @@ is read at one line is compared with what was read at another, in a loop that ru
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from samerun.record import format as f
@@ -26,19 +27,26 @@ class Clock:
         self.pinned = recorder.holds(pins.CLOCK)
         self.tick = recorder.config.clock_tick
         self.ticks = 0
+        self.changed = bool(self.pinned or self.shift)
         self.began: dict[str, float] = {}
         """What each clock showed when watching began, in whole seconds."""
+        self.real_time: Callable[[], float] = lambda: 0.0
 
     def seconds(self, real: float, name: str = "time") -> float:
         """What the clock `name` is to show where it really shows `real`."""
         if self.pinned:
             if self.recorder.pinned(pins.CLOCK):
                 self.ticks += 1
-                return pins.EPOCH_START + self.ticks * self.tick
+                return pins.clock_reading(self.ticks, self.tick)
             real += pins.EPOCH_START - self.began.get(name, 0.0)
         if self.shift and not self.recorder.applies("clock"):
             return real
         return real + self.shift
+
+    def time(self) -> float:
+        """What `time.time()` is to show now."""
+        real = self.real_time()
+        return self.seconds(real) if self.changed and not self.recorder.thread.inside else real
 
     def note(self, name: str, value: float) -> None:
         bits = struct.pack("<d", value) + NOTHING[:8]
@@ -47,15 +55,14 @@ class Clock:
 
 def install(recorder: Recorder, time: Any) -> None:
     clock = Clock(recorder)
-    changed = clock.pinned or clock.shift
-    real_time = time.time
+    clock.real_time = time.time
     clock.began = {name: float(int(getattr(time, name)())) for name in SECONDS if hasattr(time, name)}
 
     def in_seconds(name: str) -> Any:
         def make(original: Any) -> Any:
             def reading() -> float:
                 value: float = original()
-                if changed and not recorder.thread.inside:
+                if clock.changed and not recorder.thread.inside:
                     value = clock.seconds(value, name)
                 clock.note(f"time.{name}", value)
                 return value
@@ -68,7 +75,7 @@ def install(recorder: Recorder, time: Any) -> None:
         def make(original: Any) -> Any:
             def reading() -> int:
                 value: int = original()
-                if changed and not recorder.thread.inside:
+                if clock.changed and not recorder.thread.inside:
                     moved, ticks = value / 1e9, clock.ticks
                     now = clock.seconds(moved, name)
                     value = int(now * 1e9) if clock.ticks != ticks else value + round(now - moved) * 10**9
@@ -87,9 +94,9 @@ def install(recorder: Recorder, time: Any) -> None:
         """`localtime()` and its like without an argument mean now."""
 
         def converting(*args: Any) -> Any:
-            if args and args[-1] is not None:
+            if args not in ((), (None,)):
                 return original(*args)
-            now = clock.seconds(real_time())
+            now = clock.time()
             clock.note(f"time.{original.__name__}", now)
             return original(now)
 
@@ -106,7 +113,6 @@ def install(recorder: Recorder, time: Any) -> None:
 
     replace(time, "strftime", strftime_now)
     recorder.clock = clock
-    recorder.real_time = real_time
 
 
 INTERCEPTOR = Interceptor("clock", "time", install)

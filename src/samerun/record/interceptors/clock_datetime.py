@@ -1,55 +1,71 @@
-"""`datetime.now()`, `utcnow()` and `today()`: methods of C types that cannot be replaced in place.
-
-A subclass stands in for each type; only `type(x) is datetime.datetime` can tell.
-"""
+"""`datetime.now()`, `utcnow()` and `today()`: class methods of types written in C, replaced in the types themselves."""
 
 from __future__ import annotations
 
-import struct
+import sys
+import warnings
 from typing import Any
 
-from samerun.base.stand_in import pickle_by, stand_in
-from samerun.record import format as f
-from samerun.record.interceptor import Interceptor
-from samerun.record.recorder import NOTHING, Recorder
+from samerun.record.interceptor import Interceptor, replace_method
+from samerun.record.recorder import Recorder
 
 
 def install(recorder: Recorder, module: Any) -> None:
-    real_datetime, real_date = module.datetime, module.date
-    clock, real_time = recorder.clock, recorder.real_time
+    clock = recorder.clock
+    moment, day, utc = module.datetime, module.date, module.timezone.utc
+    from_timestamp = vars(moment)["fromtimestamp"]
 
-    def note(name: str, value: float) -> None:
-        bits = struct.pack("<d", value) + NOTHING[:8]
-        recorder.host(f.CLOCK, name, outputs=bits, thin=True, user_only=True)
+    def now_of(original: Any) -> Any:
+        def now(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            seconds = clock.time()
+            clock.note("datetime.now", seconds)
+            if not clock.changed:
+                return original.__get__(None, cls)(*args, **kwargs)
+            return from_timestamp.__get__(None, cls)(seconds, zone_of(*args, **kwargs))
 
-    def now_of(cls: Any, name: str, utc: bool, tz: Any = None) -> Any:
-        real = real_datetime if cls is made else cls
-        seconds = clock.seconds(real_time())
-        note(name, seconds)
-        if utc:
-            naive = real_datetime.fromtimestamp(seconds, module.timezone.utc).replace(tzinfo=None)
-            return naive if real is real_datetime else real(*naive.timetuple()[:6], naive.microsecond)
-        return real.fromtimestamp(seconds, tz)
+        return now
 
-    def now(cls: Any, tz: Any = None) -> Any:
-        return now_of(cls, "datetime.now", False, tz)
+    def utcnow_of(original: Any) -> Any:
+        deprecation = _warning_of(original.__get__(None, moment))
 
-    def today(cls: Any) -> Any:
-        return now_of(cls, "datetime.today", False)
+        def utcnow(cls: Any) -> Any:
+            if deprecation:  # issued here, because the original would name a line of this file
+                warnings.warn(deprecation, DeprecationWarning, stacklevel=2)
+            seconds = clock.time()
+            clock.note("datetime.utcnow", seconds)
+            now = from_timestamp.__get__(None, moment)(seconds, utc)
+            if cls is moment:
+                return now.replace(tzinfo=None)
+            return cls(now.year, now.month, now.day, now.hour, now.minute, now.second, now.microsecond, None)
 
-    def utcnow(cls: Any) -> Any:
-        return now_of(cls, "datetime.utcnow", True)
+        return utcnow
 
-    def date_today(cls: Any) -> Any:
-        seconds = clock.seconds(real_time())
-        note("date.today", seconds)
-        return (real_date if cls is made_date else cls).fromtimestamp(seconds)
+    def today_of(original: Any) -> Any:
+        def today(cls: Any) -> Any:
+            seconds = clock.time()
+            clock.note("datetime.today" if issubclass(cls, moment) else "date.today", seconds)
+            return cls.fromtimestamp(seconds)
 
-    made = stand_in(real_datetime, {"now": now, "today": today, "utcnow": utcnow})
-    made_date = stand_in(real_date, {"today": date_today})
-    pickle_by(made, real_datetime)
-    pickle_by(made_date, real_date)
-    module.datetime, module.date = made, made_date
+        return today
+
+    replace_method(moment, "now", now_of)
+    replace_method(moment, "utcnow", utcnow_of)
+    replace_method(day, "today", today_of)  # the one that `datetime` inherits
+
+
+def zone_of(tz: Any = None) -> Any:
+    """The argument of `datetime.now`."""
+    return tz
+
+
+def _warning_of(call: Any) -> str:
+    """What Python 3.12 and later warn of where `call` is called."""
+    if sys.version_info < (3, 12):
+        return ""
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        call()
+    return str(issued[0].message) if issued else ""
 
 
 INTERCEPTOR = Interceptor("clock-datetime", "datetime", install)

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from samerun.base import first_at_exit
-from samerun.record.interceptor import Interceptor
+from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
+
+
+def finish(recorder: Recorder) -> None:
+    """At exit. Python ends a program that Ctrl-C ended by the signal itself, unless code was run from a string since.
+
+    What is imported for the end of a trace does that (`dataclasses`); a string that raises it once more undoes it.
+    """
+    recorder.finish()
+    if getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1"):
+        try:
+            exec("raise KeyboardInterrupt")
+        except KeyboardInterrupt:
+            pass
 
 
 def install(recorder: Recorder, os: Any) -> None:
     """Finish the trace at exit and before `os._exit`; begin another in a forked child."""
-    first_at_exit.register(recorder.finish)
-    leave = os._exit
+    first_at_exit.register(lambda: finish(recorder))
 
-    def _exit(status: int) -> Any:
-        try:
-            recorder.finish()
-        finally:
-            leave(status)
+    def leaving(original: Any) -> Any:
+        def _exit(status: int) -> Any:
+            try:
+                recorder.finish()
+            finally:
+                original(status)
 
-    _exit.__doc__ = leave.__doc__
-    os._exit = _exit
+        return _exit
+
+    replace(os, "_exit", leaving)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=recorder.before_fork, after_in_child=recorder.in_child)
 
@@ -34,7 +49,7 @@ def install(recorder: Recorder, os: Any) -> None:
         return execute
 
     for name in ("execv", "execve"):
-        setattr(os, name, replaces_process(getattr(os, name)))
+        replace(os, name, replaces_process)
 
 
 INTERCEPTOR = Interceptor("exits", "os", install)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os as real_os
 from typing import Any
 
+from samerun.base.wrapping import wrap_like
 from samerun.record import format as f
 from samerun.record import pins, sites
 from samerun.record.interceptor import Interceptor, replace
@@ -63,11 +64,11 @@ def install_stat(recorder: Recorder, os: Any) -> None:
         note(recorder, "os.stat", path, (found.st_mode, found.st_size, found.st_mtime_ns))
         return found
 
-    stat.__name__, stat.__doc__, stat.__qualname__ = "stat", original.__doc__, "stat"
+    watched = wrap_like(original, stat)
     for names in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks):
         if original in names:
-            names.add(stat)
-    os.stat = stat
+            names.add(watched)
+    os.stat = watched
 
 
 EXTRA = ("st_blksize", "st_blocks", "st_rdev")

@@ -43,7 +43,8 @@ def opened(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
     if not isinstance(path, (str, bytes)):
         return
     name = os.fsdecode(path)
-    if name.endswith(_PROGRAM) or name.startswith(_SYSTEM):
+    writer = recorder.writer
+    if name.endswith(_PROGRAM) or name.startswith(_SYSTEM) or (writer is not None and name == writer.path):
         return
     writes = mode[:1] not in ("r", "") if mode is not None else isinstance(flags, int) and flags & 3 != os.O_RDONLY
     if writes or (mode is not None and "+" in mode):

@@ -1,17 +1,16 @@
 """Libraries that draw from NumPy's global generator past the functions of `numpy.random`.
 
 scikit-learn and SciPy ask `check_random_state` for a generator. Where none is given, it is the object behind
-`numpy.random`, whose methods are in C and cannot be replaced: that it was taken is what can be seen.
+`numpy.random`, whose draws libraries make for themselves: that it was taken is what is noted.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from samerun.record.interceptor import Interceptor, replace
 from samerun.record.recorder import Recorder
-from samerun.record.rng_digests import numpy_state_digest
+from samerun.record.rng_digests import global_generator, numpy_state_digest
 
 NAME = "check_random_state"
 
@@ -47,12 +46,6 @@ def install_distributions(recorder: Recorder, module: Any) -> None:
 
     if shared is not None:
         replace(module.rv_generic, "rvs", drawing)
-
-
-def global_generator() -> Any:
-    """The object whose methods the functions of `numpy.random` are; None where it is not found."""
-    mtrand = getattr(getattr(sys.modules.get("numpy"), "random", None), "mtrand", None)
-    return getattr(mtrand, "_rand", None)
 
 
 def note(recorder: Recorder, generator: Any) -> None:

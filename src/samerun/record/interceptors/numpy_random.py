@@ -7,12 +7,11 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
-from samerun.base.stand_in import stand_in
 from samerun.record import format as f
 from samerun.record import owners, pins, sites
-from samerun.record.interceptor import Interceptor, replace
+from samerun.record.interceptor import Interceptor, replace, replace_method
 from samerun.record.recorder import Recorder
-from samerun.record.rng_digests import numpy_state_digest
+from samerun.record.rng_digests import global_generator, numpy_state_digest
 
 LEGACY_DRAWS = (
     "beta", "binomial", "bytes", "chisquare", "choice", "dirichlet", "exponential", "f", "gamma",
@@ -130,32 +129,29 @@ def watch_system_seeds(recorder: Recorder) -> None:
 
 
 def watch_generators(recorder: Recorder, numpy_random: Any) -> None:
-    """`default_rng` gives a subclass whose draws are seen: methods of a C type cannot be wrapped."""
+    """Watch the draws of `Generator`, and seeds given to `default_rng`."""
     plain = numpy_random.Generator
-    watched = type("Generator", (plain,), {"__module__": "numpy.random._generator", "__slots__": ()})
 
-    def method(name: str) -> Any:
-        original = getattr(plain, name)
+    def draw(original: Any) -> Any:
+        name = original.__name__
 
         def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside and not recorder.stopped:
                 recorder.draw("numpy.Generator", name, lambda: state_digest(self))
             return original(self, *args, **kwargs)
 
-        drawing.__name__, drawing.__doc__ = name, original.__doc__
         return drawing
 
     for name in GENERATOR_DRAWS:
-        if hasattr(plain, name):
-            setattr(watched, name, method(name))
+        replace_method(plain, name, draw)
 
     def making(original: Any) -> Any:
-        def default_rng(seed: Any = None) -> Any:
+        def default_rng(*args: Any, **kwargs: Any) -> Any:
+            seed = args[0] if args else kwargs.get("seed")
             if seed is not None and not isinstance(seed, (plain, numpy_random.BitGenerator)):
                 recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
-            made = original(seed)
-            if type(made) is plain and made is not seed:
-                made = watched(made.bit_generator)
+            made = original(*args, **kwargs)
+            if made is not seed:
                 recorder.note_generator(made)
             return made
 
@@ -165,43 +161,49 @@ def watch_generators(recorder: Recorder, numpy_random: Any) -> None:
 
 
 def watch_random_states(recorder: Recorder, numpy_random: Any) -> None:
-    """`RandomState(3)` first makes a generator without a seed, then seeds it: only the seed counts."""
-    plain = numpy_random.RandomState
-    watched = type("RandomState", (plain,), {"__module__": "numpy.random.mtrand"})
+    """Watch seeds and draws of `RandomState`.
 
-    def method(name: str) -> Any:
-        original = getattr(plain, name)
+    `RandomState(3)` first makes a generator without a seed, then seeds it: only the seed counts. The global generator
+    is one too: it is watched by the functions of `numpy.random`.
+    """
+    shared = global_generator()
+
+    def draw(original: Any) -> Any:
+        name = original.__name__
 
         def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not recorder.thread.inside and not recorder.stopped:
+            if self is not shared and not recorder.thread.inside and not recorder.stopped:
                 recorder.draw("numpy.Generator", name, lambda: numpy_state_digest(self.get_state(legacy=False)))
             return original(self, *args, **kwargs)
 
-        drawing.__name__, drawing.__doc__ = name, original.__doc__
         return drawing
 
     for name in LEGACY_DRAWS:
-        if hasattr(plain, name):
-            setattr(watched, name, method(name))
+        replace_method(numpy_random.RandomState, name, draw)
 
-    def make(seed: Any = None) -> Any:
-        if seed is None or isinstance(seed, numpy_random.BitGenerator):
-            made = watched(seed)
-        else:
-            recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
-            recorder.thread.inside += 1
-            try:
-                made = watched(seed)
-            finally:
-                recorder.thread.inside -= 1
-        recorder.note_generator(made)
-        return made
+    def making(original: Any) -> Any:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            seed = args[0] if args else kwargs.get("seed")
+            if seed is None or isinstance(seed, numpy_random.BitGenerator):
+                original(self, *args, **kwargs)
+            else:
+                recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
+                recorder.thread.inside += 1
+                try:
+                    original(self, *args, **kwargs)
+                finally:
+                    recorder.thread.inside -= 1
+            recorder.note_generator(self)
 
-    numpy_random.RandomState = stand_in(plain, {}, make)
+        return __init__
+
+    replace_method(numpy_random.RandomState, "__init__", making)
 
 
 def state_digest(generator: Any) -> bytes:
-    held = generator.bit_generator.state["state"]
+    held = generator.bit_generator.state.get("state")
+    if not isinstance(held, dict):  # a bit generator of another library
+        return xxh3_128_digest(repr(generator.bit_generator.state).encode())
     parts = [v.tobytes() if hasattr(v, "tobytes") else repr(v).encode() for v in held.values()]
     return xxh3_128_digest(b"".join(parts))
 

@@ -60,7 +60,7 @@ def install(recorder: Recorder, torch: Any) -> None:
 
         recorder.replayer = Replayer(recorder, recorder.config.replay)
     recorder.on_step.append(step_ended)
-    recorder.enter_operators = enter
+    recorder.enter_operators, recorder.leave_operators = enter, leave
     if recorder.recording or memory is not None:
         enter()
     recorder.forget_values = table.storages.forget
@@ -68,17 +68,22 @@ def install(recorder: Recorder, torch: Any) -> None:
         watch_sharing(recorder, table, torch.Tensor, name)
     for name in ("_share_fd_cpu_", "_share_filename_cpu_"):  # `share_memory_`, and what goes to other processes
         watch_sharing(recorder, table, torch.UntypedStorage, name)
+    for name in ("resize_", "fill_", "copy_", "__setitem__", "_set_from_file"):
+        watch_sharing(recorder, table, torch.UntypedStorage, name)
 
 
 def watch_sharing(recorder: Recorder, table: Any, owner: Any, name: str) -> None:
-    """From `tensor.numpy()` and the like on, others can write to the memory without an operator."""
+    """From `tensor.numpy()` and the like on, others can write to the memory without an operator.
+
+    Methods of a storage change its memory at once.
+    """
     original = getattr(owner, name)
 
     def sharing(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not recorder.thread.inside and not recorder.stopped:
             try:
                 if not hasattr(self, "untyped_storage"):
-                    table.storages.shared(self)
+                    table.storages.changed(self)
                 elif is_readable(self):
                     table.storages.shared(self.untyped_storage())
             except Exception as error:

@@ -19,6 +19,7 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
 
     from samerun.record.step_digests import StepDigester
     from samerun.record.step_values import keep_step
+    from samerun.record.undisturbed import no_functions
 
     digester: StepDigester | None = None
 
@@ -37,16 +38,17 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
             return
         state.inside += 1
         try:
-            digester = digester or StepDigester(recorder)
-            leaves = digester.leaves_of(optimizer)
-            if recorder.step + 1 in recorder.config.snapshots:
-                keep_step(recorder, optimizer, recorder.step + 1)
+            with no_functions():
+                digester = digester or StepDigester(recorder)
+                leaves = digester.leaves_of(optimizer)
+                on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
+                if recorder.step + 1 in recorder.config.snapshots:
+                    keep_step(recorder, optimizer, recorder.step + 1)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed after an optimizer step: {error!r}")
             return
         finally:
             state.inside -= 1
-        on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
         recorder.emit_leaves(leaves, f.ON_DEVICE if on_device else 0)
         recorder.step_done(xxh3_128_digest(b"".join(value for _, value in leaves)))
 
@@ -58,6 +60,7 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
 def note_losses(recorder: Recorder, torch: Any) -> None:
     """The value `backward` is called on is the step's loss."""
     from samerun.record.quick_mode import digest_function
+    from samerun.record.undisturbed import Undisturbed, no_functions
 
     digest: Callable[[Any], bytes] | None = None
 
@@ -69,9 +72,13 @@ def note_losses(recorder: Recorder, torch: Any) -> None:
         state.inside += 1
         try:
             digest = digest or digest_function()  # torch must be whole before it is asked for
-            recorder.last_loss = digest(tensor)
+            with no_functions():
+                recorder.last_loss = digest(tensor)
             if recorder.config.snapshots:
-                recorder.loss = float(tensor.detach()) if tensor.numel() == 1 and tensor.is_floating_point() else None
+                with no_functions():
+                    single = tensor.numel() == 1 and tensor.is_floating_point()
+                with Undisturbed():
+                    recorder.loss = float(tensor.detach()) if single else None
         except Exception:
             recorder.last_loss = NOTHING
         finally:

@@ -8,12 +8,12 @@ from xxhash import xxh3_64_intdigest
 
 from samerun.record import format as f
 from samerun.record import pins, sites
-from samerun.record.interceptor import Interceptor, replace
+from samerun.record.interceptor import Interceptor, replace, replace_method
 from samerun.record.recorder import Recorder
 
 
 def install(recorder: Recorder, torch: Any) -> None:
-    """Wrap `manual_seed`, `seed`, `set_rng_state`, and give `torch.Generator` a watched subclass."""
+    """Wrap `manual_seed`, `seed`, `set_rng_state`, and the methods of `torch.Generator`."""
     pinned = recorder.config.pins
     kinds = {pin.split("@")[0] for pin in pinned}
     if pins.TORCH in pinned:
@@ -57,48 +57,50 @@ def install(recorder: Recorder, torch: Any) -> None:
         replace(owner, "manual_seed", manual)
         replace(owner, "seed", from_system)
         replace(owner, "set_rng_state", restore)
-    _watch_generators(recorder, torch, pinned)
+    _watch_generators(recorder, torch)
 
 
-def _watch_generators(recorder: Recorder, torch: Any, pinned: tuple[str, ...]) -> None:
-    plain = torch._C.Generator
+def _watch_generators(recorder: Recorder, torch: Any) -> None:
+    """Watch `torch.Generator` in the type itself, but for torch's own generators of each device."""
 
-    class Kind(type(plain)):  # type: ignore[misc]
-        """Makes `isinstance` and `==` treat the subclass and torch's own class as one."""
+    def is_torchs_own(generator: Any) -> bool:
+        return generator is torch.default_generator or any(each is generator for each in torch.cuda.default_generators)
 
-        def __instancecheck__(cls, instance: Any) -> bool:
-            return isinstance(instance, plain)
-
-        def __subclasscheck__(cls, kind: type) -> bool:
-            return issubclass(kind, plain)
-
-        def __eq__(cls, other: object) -> bool:
-            return other is cls or other is plain
-
-        def __hash__(cls) -> int:
-            return hash(plain)
-
-    class Generator(plain, metaclass=Kind):  # type: ignore[misc,valid-type]
-        __doc__ = plain.__doc__
-
-        def __init__(self, device: Any = "cpu") -> None:
+    def making(original: Any) -> Any:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            if getattr(type(self), "__init__") is not plain.__init__:  # a subclass's calls this: no arguments then
+                original(self, *args, **kwargs)
             recorder.host(f.CREATE, "torch.Generator", inputs=1, user_only=True)
             recorder.note_generator(self)
 
-        def manual_seed(self, seed: Any) -> Any:
-            recorder.host(f.SEED, "torch.Generator", inputs=_bits(seed))
-            super().manual_seed(seed)
-            return self
+        return __init__
 
-        def seed(self) -> int:
+    def manual(original: Any) -> Any:
+        def manual_seed(self: Any, *args: Any, **kwargs: Any) -> Any:
+            seeded = original(self, *args, **kwargs)
+            if not is_torchs_own(self):
+                recorder.host(f.SEED, "torch.Generator", inputs=_bits(self.initial_seed()))
+            return seeded
+
+        return manual_seed
+
+    def from_system(original: Any) -> Any:
+        def seed(self: Any) -> Any:
+            if is_torchs_own(self):
+                return original(self)
             recorder.host(f.SEED, "torch.Generator", flags=f.UNSEEDED)
             if recorder.pinned(pins.TORCH_GENERATOR):
-                super().manual_seed(pins.fixed_seed("torch-generator"))
-                return int(self.initial_seed())
-            return int(super().seed())
+                manual_seed(self, pins.fixed_seed("torch-generator"))
+                return self.initial_seed()
+            return original(self)
 
-    Generator.__module__, Generator.__qualname__ = "torch", "Generator"
-    torch.Generator = Generator
+        return seed
+
+    plain = torch._C.Generator
+    manual_seed = vars(plain)["manual_seed"]
+    replace_method(plain, "__init__", making)
+    replace_method(plain, "manual_seed", manual)
+    replace_method(plain, "seed", from_system)
 
 
 def _bits(seed: Any) -> int:

@@ -149,4 +149,8 @@ def here() -> dict[str, Any]:
     """Where this process runs: part of the circumstances."""
     import platform
 
-    return {"host": platform.node(), "folder": os.getcwd(), "pid": os.getpid()}
+    try:
+        folder = os.getcwd()
+    except OSError:  # deleted, by the program perhaps
+        folder = os.environ.get("PWD", "")
+    return {"host": platform.node(), "folder": folder, "pid": os.getpid()}

@@ -16,6 +16,9 @@ SCHEMA = 1
 LARGEST_BYTES = 64 << 20
 DEEPEST = 32
 LONGEST_NUMBER = 40
+MOST_VALUES = 5_000_000
+"""Each value costs far more memory than its two characters of text: `[{},{},...]` of 64 MiB takes gigabytes. An object
+counts as four. What samerun writes needs 4.2 million for 64 MiB."""
 
 
 def to_text(value: Any) -> str:
@@ -23,12 +26,23 @@ def to_text(value: Any) -> str:
 
     Raises ValueError for NaN and infinity, which JSON does not have.
     """
-    return json.dumps(value, sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
+    return _ENCODER.encode(value) + "\n"
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False)
 
 
 def digest_of(value: Any) -> str:
-    """64 hex digits: BLAKE2b-256 of the canonical text."""
-    return blake2b(to_text(value).encode("ascii"), digest_size=32).hexdigest()
+    """64 hex digits: BLAKE2b-256 of the canonical text, of which only a part is in memory at a time."""
+    running, part, size = blake2b(digest_size=32), list[str](), 0
+    for piece in _ENCODER.iterencode(value):
+        part.append(piece)
+        size += 1
+        if size == 4096:
+            running.update("".join(part).encode("ascii"))
+            part, size = [], 0
+    running.update(("".join(part) + "\n").encode("ascii"))
+    return running.hexdigest()
 
 
 def load(path: Path) -> Any:
@@ -58,12 +72,16 @@ def parse(raw: bytes, name: str) -> Any:
     """The value of a text. Raises SamerunError: no JSON, a key twice, NaN, too deep, a number of great length."""
 
     def refuse(why: str) -> SamerunError:
-        return SamerunError(f"{name} is no receipt: {why}.", hint="A receipt is a file that samerun wrote, unchanged.")
+        hint = "A receipt is a file that samerun wrote, unchanged."
+        return SamerunError(f"{name} is not a samerun receipt: {why}.", hint=hint)
 
     if len(raw) > LARGEST_BYTES:
         raise refuse(f"it has more than {LARGEST_BYTES} bytes")
     if not raw.strip():
         raise refuse("it is empty")
+    values = raw.count(b",") + raw.count(b"[") + 4 * raw.count(b"{")  # more than there are, where strings hold some
+    if max(values, raw.count(b'"') // 2) > MOST_VALUES:
+        raise refuse(f"it has more than {MOST_VALUES} values")
     if _depth(raw) > DEEPEST:
         raise refuse(f"it is nested deeper than {DEEPEST}")
     try:
@@ -116,6 +134,8 @@ def _short_int(text: str) -> int:
 
 
 def _short_float(text: str) -> float:
+    if len(text) > 10 * LONGEST_NUMBER:
+        raise ValueError(f"a number has {len(text)} digits")
     value = float(text)
     if value != value or value in (float("inf"), float("-inf")):
         raise ValueError("a number is too large")

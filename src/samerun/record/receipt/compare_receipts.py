@@ -93,7 +93,8 @@ def _results(role: str, a: dict[str, Any], b: dict[str, Any]) -> list[FirstStep]
         if a[key] == b[key]:
             continue
         pairs = [[(each[by], each["digest"]) for each in one[key]] for one in (a, b)]
-        names = dict.fromkeys(n for n, d in [*pairs[0], *pairs[1]] if ((n, d) in pairs[0]) != ((n, d) in pairs[1]))
+        either = set(pairs[0]) ^ set(pairs[1])
+        names = dict.fromkeys(name for name, digest in [*pairs[0], *pairs[1]] if (name, digest) in either)
         found.append(FirstStep(what, role, 0, tuple(names) or ("in another order",)))
     return found
 

@@ -52,9 +52,9 @@ def _entry(name: str, stamp: int, size: int, load: Callable[[], Any]) -> Entry:
     except SamerunError as error:
         return no_receipt(name, stamp, size, error.message)
     except ValueError as error:
-        return no_receipt(name, stamp, size, f"no receipt: {error}")
+        return no_receipt(name, stamp, size, f"not a samerun receipt: {error}")
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        return no_receipt(name, stamp, size, f"no receipt: {error!r}")
+        return no_receipt(name, stamp, size, f"not a samerun receipt: {error!r}")
 
 
 def _told(name: str, stamp: int, size: int, receipt: dict[str, Any]) -> Entry:

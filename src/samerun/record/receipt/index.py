@@ -72,7 +72,7 @@ def entries(
     be read.
     """
     if not os.path.isdir(folder):
-        raise SamerunError(f"{folder} is no folder.", hint="Name a folder of receipts.")
+        raise SamerunError(f"Not a directory: {folder}", hint="Name a folder of receipts.")
     order = "ORDER BY began DESC, file DESC" + (f" LIMIT {int(newest)}" if newest is not None else "")
     # instr, not LIKE: a % in the text is a %
     query = f"SELECT {', '.join(_COLUMNS)} FROM receipts WHERE instr(command, ?) > 0 OR ? = '' {order}"

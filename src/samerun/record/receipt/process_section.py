@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from samerun.base.user_code import relative_path
 from samerun.record import format as f
 from samerun.record.reader import Trace
 from samerun.record.receipt.step_table import Table, tables_of
@@ -102,9 +103,6 @@ def _files(events: list[Event]) -> Iterator[dict[str, Any]]:
 
 def relative(path: str) -> str:
     """Relative to the working directory where the path lies in it."""
-    try:
-        inside = os.path.relpath(path)
-    except ValueError:
-        return path
+    inside = relative_path(path)
     shown = path if inside.startswith(os.pardir) else inside
     return shown.encode("utf-8", "backslashreplace").decode()

@@ -14,6 +14,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.text import shown
 from samerun.record.receipt import canonical, side_file
 from samerun.record.receipt.assemble import Assembled, sealed
+from samerun.record.receipt.schema_check import Check, compile_schema
 
 SCHEMA_FILE = Path(__file__).with_name("receipt.schema.json")
 
@@ -62,29 +63,25 @@ def read(path: Path) -> dict[str, Any]:
 
 def check_form(value: Any, name: str) -> None:
     """Raises SamerunError unless the value is a receipt of the schema."""
-    import jsonschema
-
     if not isinstance(value, dict) or value.get("kind") != "samerun receipt":
-        raise SamerunError(f"{name} is no receipt of samerun.", hint="A receipt is written by samerun run --receipt.")
+        raise SamerunError(f"{name} is not a samerun receipt.", hint="A receipt is written by samerun run --receipt.")
     if value.get("schema") != canonical.SCHEMA:
         raise SamerunError(
             f"{name} has schema {shown(value.get('schema'), 40)}; this samerun reads schema {canonical.SCHEMA}.",
             hint="Read it with the samerun that wrote it.",
         )
-    try:
-        error = jsonschema.exceptions.best_match(_validator().iter_errors(value))
-    except RecursionError:
-        raise SamerunError(f"{name} is no receipt: it is nested too deeply.", hint="Is it unchanged?") from None
-    if error is not None:
-        where = shown("/".join(str(part) for part in error.absolute_path) or "the top", 100)
+    said = _check()(value)
+    if said:
+        where, _, what = said.partition(": ")
         raise SamerunError(
-            f"{name} is no receipt: at {where}: {shown(error.message, 200)}.",
+            f"{name} is not a samerun receipt: at {shown(where.lstrip('/') or 'the top', 100)}: {shown(what, 200)}.",
             hint="docs/reference/receipt.schema.json says what stands where.",
         )
     for role, one in value["processes"].items():
         for part, table in one["steps"].items():
             if (table["rows"] is None) != (value["steps_in"] == "file"):
-                raise SamerunError(f"{name} is no receipt: the rows of {shown(role)}, {part}, are not where it says.")
+                why = f"the rows of {shown(role)}, {part}, are not where it says"
+                raise SamerunError(f"{name} is not a samerun receipt: {why}.")
 
 
 @functools.cache
@@ -95,10 +92,8 @@ def schema() -> dict[str, Any]:
 
 
 @functools.cache
-def _validator() -> Any:
-    import jsonschema
-
-    return jsonschema.Draft202012Validator(schema())
+def _check() -> Check:
+    return compile_schema(schema())
 
 
 def _keep(traces: Path, target: Path) -> None:

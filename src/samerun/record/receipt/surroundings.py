@@ -103,10 +103,11 @@ def _process(role: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[Differ
         yield _one(f"processes/{role}/environment", *(_of(side["environment"], names) for side in (a, b)))
     if a["seeds"] != b["seeds"]:
         one, other = ([_seed(e) for e in side["seeds"]] for side in (a, b))
+        only_a, only_b = set(one) - set(other), set(other) - set(one)
         yield _one(
             f"processes/{role}/seeds",
-            [seed for seed in one if seed not in other] or one,
-            [seed for seed in other if seed not in one] or other,
+            [seed for seed in one if seed in only_a] or one,
+            [seed for seed in other if seed in only_b] or other,
         )
 
 

@@ -1,0 +1,112 @@
+/* Python functions in the place of functions and methods written in C, as objects of the same type.
+ *
+ * A Python function becomes a method where it is stored in a class (`converter = time.localtime`), is copied by
+ * `copy.deepcopy` with what it is bound to, and is looked into by inspect and by torch's compiler; a function in C is
+ * none of that. Nothing tells wrap(original, function) from the original but what it does.
+ *
+ * A method definition has no room for a pointer of ours, so each wrapper has a C function of its own.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <string.h>
+
+#define SLOTS 512
+#define FEW 8
+
+static struct {
+    PyObject *function;
+    int takes_self;
+} slots[SLOTS];
+static PyMethodDef definitions[SLOTS];
+static int used;
+
+static PyObject *call_slot(int number, PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    PyObject *function = slots[number].function;
+    if (!slots[number].takes_self) {
+        return PyObject_Vectorcall(function, args, (size_t)count, names);
+    }
+    Py_ssize_t all = count + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
+    PyObject *few[FEW + 1], **with_self = few;
+    if (all > FEW) {
+        with_self = PyMem_New(PyObject *, all + 1);
+        if (with_self == NULL) {
+            return PyErr_NoMemory();
+        }
+    }
+    with_self[0] = self;
+    if (all > 0) {
+        memcpy(with_self + 1, args, (size_t)all * sizeof *args);
+    }
+    PyObject *result = PyObject_Vectorcall(function, with_self, (size_t)count + 1, names);
+    if (with_self != few) {
+        PyMem_Free(with_self);
+    }
+    return result;
+}
+
+#define SIXTEEN(do, n) \
+    do(n##0) do(n##1) do(n##2) do(n##3) do(n##4) do(n##5) do(n##6) do(n##7) \
+    do(n##8) do(n##9) do(n##a) do(n##b) do(n##c) do(n##d) do(n##e) do(n##f)
+#define DEFINE(n) \
+    static PyObject *slot_##n(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) { \
+        return call_slot(0x##n, self, args, count, names); \
+    }
+#define NAME(n) slot_##n,
+#define DEFINE_16(n) SIXTEEN(DEFINE, n)
+#define NAME_16(n) SIXTEEN(NAME, n)
+#define SIXTEEN_TIMES(do, n) \
+    do(n##0) do(n##1) do(n##2) do(n##3) do(n##4) do(n##5) do(n##6) do(n##7) \
+    do(n##8) do(n##9) do(n##a) do(n##b) do(n##c) do(n##d) do(n##e) do(n##f)
+
+SIXTEEN_TIMES(DEFINE_16, 0)
+SIXTEEN_TIMES(DEFINE_16, 1)
+
+typedef PyObject *(*Slot)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
+static const Slot functions[SLOTS] = {SIXTEEN_TIMES(NAME_16, 0) SIXTEEN_TIMES(NAME_16, 1)};
+
+static PyObject *wrap(PyObject *module, PyObject *args) {
+    (void)module;
+    PyObject *original, *function;
+    if (!PyArg_ParseTuple(args, "OO", &original, &function)) {
+        return NULL;
+    }
+    PyTypeObject *kind = Py_TYPE(original);
+    const PyMethodDef *like;
+    if (PyCFunction_CheckExact(original)) {
+        like = ((PyCFunctionObject *)original)->m_ml;
+    } else if (kind == &PyMethodDescr_Type || kind == &PyClassMethodDescr_Type) {
+        like = ((PyMethodDescrObject *)original)->d_method;
+    } else {
+        return PyErr_Format(PyExc_TypeError, "%R is not a function or method written in C", original);
+    }
+    if (used == SLOTS) {
+        PyErr_SetString(PyExc_MemoryError, "all wrappers are in use");
+        return NULL;
+    }
+    int number = used++;
+    PyMethodDef *definition = &definitions[number];
+    definition->ml_name = like->ml_name;
+    definition->ml_doc = like->ml_doc;
+    definition->ml_meth = (PyCFunction)(void (*)(void))functions[number];
+    definition->ml_flags = METH_FASTCALL | METH_KEYWORDS;
+    slots[number].function = Py_NewRef(function);
+    slots[number].takes_self = !PyCFunction_CheckExact(original);
+    Py_INCREF(original); /* the name and the documentation may be its own */
+    if (kind == &PyMethodDescr_Type) {
+        return PyDescr_NewMethod(PyDescr_TYPE(original), definition);
+    }
+    if (kind == &PyClassMethodDescr_Type) {
+        return PyDescr_NewClassMethod(PyDescr_TYPE(original), definition);
+    }
+    PyCFunctionObject *plain = (PyCFunctionObject *)original;
+    return PyCFunction_NewEx(definition, plain->m_self, plain->m_module);
+}
+
+static PyMethodDef methods[] = {
+    {"wrap", wrap, METH_VARARGS, "wrap(original, function): `function` as an object of the type of `original`."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_wrap", NULL, -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__wrap(void) { return PyModule_Create(&definition); }

@@ -1,0 +1,184 @@
+"""A small process that ends what samerun has started if samerun itself is killed, even by SIGKILL.
+
+It waits at a pipe, which the kernel closes when samerun dies. This file is also the program of that process: it is
+started with Python's own modules only, so that it is there in some milliseconds.
+
+Why not `PR_SET_PDEATHSIG`? The watched program could see it, and may set it to something else for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+PROGRAM, FOLDER, TEMPORARY = "program", "folder", "temporary"
+"""What is guarded: a process by its number; all processes whose environment names a folder; these and the folder."""
+_DISMISS, _ASK = b".", b"?"
+_ANSWER_SECONDS = 5.0
+_ROUNDS, _PAUSE_SECONDS = 50, 0.02
+
+
+class Guard:
+    """One such process. `Guard(PROGRAM, ...)` also tells which signals the whole process group was sent."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._unanswered = 0
+        if os.name != "posix" or not sys.executable:
+            return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # the mask is handed down
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", __file__, kind, name],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, cwd="/",
+                start_new_session=kind != PROGRAM,  # what is sent to our group must not end it, or must be seen by it
+            )  # fmt: skip
+        except OSError:
+            pass  # too many processes or open files: then nothing is guarded
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def group_signals(self) -> set[int]:
+        """The signals that were sent to this process group since the last call, as far as they can be blocked."""
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            return set()
+        found: set[int] = set()
+        try:
+            process.stdin.write(_ASK)
+            self._unanswered += 1
+            while self._unanswered and select.select([process.stdout], [], [], _ANSWER_SECONDS)[0]:
+                line = process.stdout.readline()
+                self._unanswered -= 1 if line else self._unanswered  # nothing: it is gone
+                found.update(int(word) for word in line.split())
+        except (OSError, ValueError):
+            pass
+        return found
+
+    def wake(self) -> None:
+        """Let it go on after the process group was stopped."""
+        if self._process is not None:
+            with suppress(OSError):
+                self._process.send_signal(signal.SIGCONT)
+
+    def dismiss(self) -> None:
+        """Let it go: nothing is left to be ended."""
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.write(_DISMISS)
+
+    def close(self) -> None:
+        """Without `dismiss` before, what is guarded is ended now. Waits for that."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        with suppress(OSError):
+            process.send_signal(signal.SIGCONT)
+        process.wait()
+
+
+@contextmanager
+def guarded(folder: str | os.PathLike[str], temporary: bool) -> Iterator[None]:
+    """A block in which processes are started whose environment names a folder: none of them outlives this one.
+
+    temporary: the folder is deleted too where this process could not do so itself.
+    """
+    guard = Guard(TEMPORARY if temporary else FOLDER, os.fspath(folder))
+    try:
+        yield
+        guard.dismiss()
+    finally:
+        guard.close()
+
+
+# --- in the process itself -------------------------------------------------------------------------------
+
+
+def main() -> None:
+    os.closerange(3, 1 << 20)
+    kind, name = sys.argv[1:]
+    pid = int(name) if kind == PROGRAM else 0
+    handle = -1
+    if pid and hasattr(os, "pidfd_open"):
+        try:
+            handle = os.pidfd_open(pid)  # a number may be given to another process; this is never another's
+        except OSError:
+            return
+    while word := os.read(0, 1):
+        if word == _DISMISS:
+            return
+        if word == _ASK:
+            with suppress(OSError):
+                os.write(1, " ".join(str(number) for number in sorted(_pending())).encode() + b"\n")
+    if pid:
+        with suppress(OSError):
+            _kill_program(pid, handle)
+        return
+    _kill_marked(os.fsencode(name))
+    if kind == TEMPORARY:
+        import shutil
+
+        shutil.rmtree(name, ignore_errors=True)
+
+
+def _pending() -> set[int]:
+    """Take the signals that wait for this process, all of which are blocked."""
+    found: set[int] = set()
+    while (info := signal.sigtimedwait(signal.valid_signals(), 0)) is not None:
+        found.add(info.si_signo)
+    return found
+
+
+def _kill_program(pid: int, handle: int) -> None:
+    if handle >= 0:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    else:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _kill_marked(mark: bytes) -> None:
+    """Again and again, until a look finds none: they may be starting others."""
+    for _ in range(_ROUNDS):
+        found = _marked(mark)
+        for pid in found:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if not found:
+            return
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _marked(mark: bytes) -> set[int]:
+    """Living processes whose environment names the folder, and those of their sessions, which are of our making."""
+    marked: set[int] = set()
+    sessions: dict[int, int] = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+            if fields[0] in (b"Z", b"X"):
+                continue
+            sessions[int(name)] = int(fields[3])
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if mark in file.read():
+                    marked.add(int(name))
+        except OSError:
+            continue
+    made = {sessions[pid] for pid in marked} - {os.getsid(0)}
+    return marked | {pid for pid, session in sessions.items() if session in made}
+
+
+if __name__ == "__main__":
+    main()

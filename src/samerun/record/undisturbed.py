@@ -1,0 +1,74 @@
+"""Work on tensors that nothing of the program's notices. Imports torch."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import torch
+
+_KEYS = (
+    "Tracer", "Python", "PythonTLSSnapshot", "PreDispatch", "PythonDispatcher", "Functionalize", "FuncTorchBatched",
+    "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "ADInplaceOrView", "AutogradCPU",
+    "AutogradCUDA", "AutogradOther", "AutogradNestedTensor",
+)  # fmt: skip
+
+
+def _excluded() -> Any:
+    """The keys whose kernels trace, transform, or call Python."""
+    parse: Any = torch._C._parse_dispatch_key
+    sets: list[Any] = [torch._C.DispatchKeySet(parse(name)) for name in _KEYS]
+    return functools.reduce(operator.or_, sets)
+
+
+no_functions: Any = torch._C.DisableTorchFunction
+"""A guard: `__torch_function__` of modes and subclasses is not called when an attribute of a tensor is read."""
+_keys = _excluded()
+
+
+class Undisturbed:
+    """A guard for torch operators of our own.
+
+    They reach no dispatch mode, subclass, tracer or transform: a graph that the program traces would hold them, and a
+    mode that counts would count them.
+    """
+
+    __slots__ = ("_functions", "_kernels")
+
+    def __enter__(self) -> None:
+        functions: Any = no_functions()
+        kernels: Any = torch._C._ExcludeDispatchKeyGuard(_keys)
+        self._functions, self._kernels = functions, kernels
+        functions.__enter__()
+        kernels.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._kernels.__exit__(None, None, None)
+        self._functions.__exit__(None, None, None)
+
+
+def has_values(tensor: Any) -> bool:
+    """False for tensors that stand for others or for shapes alone: fake and meta tensors, those of a transform."""
+    kind = type(tensor)
+    if kind.__module__ in _SYMBOLIC_MODULES:
+        return False
+    with no_functions():
+        if _get_device(tensor).type == "meta":
+            return False
+    return not (torch._is_functional_tensor(tensor) or torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+_get_device = torch.Tensor.device.__get__
+_SYMBOLIC_MODULES = frozenset(("torch._subclasses.fake_tensor", "torch._subclasses.functional_tensor"))
+
+
+def as_plain(tensor: Any) -> Any:
+    """A tensor of a subclass without a dispatch of its own as a plain one: what it overrides is not called."""
+    if type(tensor) in _PLAIN:
+        return tensor
+    with Undisturbed():
+        return torch.Tensor.as_subclass(tensor, torch.Tensor)
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
