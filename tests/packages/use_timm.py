@@ -1,8 +1,10 @@
 import numpy as np
 import timm
 import timm.data
+import timm.loss
 import timm.optim
 import timm.scheduler
+import timm.utils
 import torch
 
 np.random.seed(0)
