@@ -1,6 +1,7 @@
 # make setup   an environment in .venv        make lint    ruff
 # make demo    a buggy and a clean trainer    make types   mypy
 # make test    the tests                      make bench   what watching and keyed samples cost
+# make fuzz-portable     wrong arguments to portable operators, under AddressSanitizer
 # make test-exhaustive   the slow tests       make test-adapters   Lightning, transformers, accelerate, s3, gs, NVRTC
 # make test-packages   50 packages beside torch         make test-programs   training programs that others wrote
 
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.samerun-installed
 
-.PHONY: setup demo test test-exhaustive test-adapters test-packages test-programs lint types bench
+.PHONY: setup demo test test-exhaustive test-adapters test-packages test-programs lint types bench fuzz-portable
 
 setup: $(STAMP)
 
@@ -104,6 +105,21 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
+
+# Arguments that do not fit, to every portable operator, with the kernels built so that they stop at wild memory.
+# CASES=1000000 takes a night; SEED=n gives others.
+ASAN := build/asan
+CASES := 20000
+SEED := 0
+
+fuzz-portable: $(STAMP) $(ASAN)/.built
+	LD_PRELOAD="`gcc -print-file-name=libasan.so` libstdc++.so.6" ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0:allocator_may_return_null=1 OMP_NUM_THREADS=1 \
+		$(PYTHON) tests/fuzz/fuzz_portable.py --samples --cases $(CASES) --seed $(SEED) \
+		--library `ls $(ASAN)/samerun/numerics/_portable*.so`
+
+$(ASAN)/.built: setup.py $(wildcard native/*.c native/*.h native/*.inc native/functions/*.h)
+	SAMERUN_SANITIZE=1 $(PYTHON) setup.py -q build_ext --build-lib $(ASAN) --build-temp $(ASAN)/objects
+	@touch $@
 
 bench: $(STAMP)
 	$(PYTHON) benchmarks/bench_watch.py

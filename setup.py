@@ -3,6 +3,7 @@
 The sources of the CUDA kernels are installed as they are: they are compiled where a program uses them.
 """
 
+import os
 from glob import glob
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from setuptools.command.build_py import build_py
 
 ALONE = {"native/digest.c", "native/entropy.c", "native/folder.c", "native/states.c", "native/wrap.c"}
 """Sources that are a library each; the others are one."""
+
+SANITIZE = ["-fsanitize=address", "-fno-omit-frame-pointer", "-g", "-O1"] if os.environ.get("SAMERUN_SANITIZE") else []
+"""For `make fuzz-portable`: the kernels stop where they leave the memory that they were given."""
 
 CUDA_SOURCES = ["native/portable.h", *sorted(glob("native/functions/*.h")), *sorted(glob("native/cuda/*"))]
 
@@ -79,10 +83,10 @@ setup(
             depends=[*glob("native/*.h"), *glob("native/*.inc"), *glob("native/functions/*.h")],
             extra_compile_args=[
                 *["-O3", "-std=gnu11", "-Wall", "-Wextra", "-ffp-contract=off"],
-                *["-fno-math-errno", "-fno-trapping-math"],
+                *["-fno-math-errno", "-fno-trapping-math", *SANITIZE],
             ],
             libraries=["m"],
-            extra_link_args=["-pthread"],
+            extra_link_args=["-pthread", *SANITIZE],
             optional=True,
         ),
     ],

@@ -62,13 +62,14 @@ typedef uint16_t marks_t; /* a bit for each value of a vector */
 #define LOW_PAIRS(a, b) _mm512_unpacklo_ps(a, b)
 #define HIGH_PAIRS(a, b) _mm512_unpackhi_ps(a, b)
 
-/* Those of 16 floats that are marked, one behind the other in `to`, which has room for all; how many. And back. */
+/* Those of 16 floats that are marked, one behind the other in `to`, which has room for all; how many. And back. Memory of
+   floats that are not marked is neither read nor written: it may lie behind the end, or belong to another thread. */
 static inline int take_marked(float *to, const float *from, unsigned marks) {
-    STORE_FLOATS(to, _mm512_maskz_compress_ps((mask_t)marks, LOAD_FLOATS(from)));
+    STORE_FLOATS(to, _mm512_maskz_compress_ps((mask_t)marks, _mm512_maskz_loadu_ps((mask_t)marks, from)));
     return __builtin_popcount(marks);
 }
 static inline int put_marked(float *to, const float *from, unsigned marks) {
-    STORE_FLOATS(to, _mm512_mask_expand_ps(LOAD_FLOATS(to), (mask_t)marks, LOAD_FLOATS(from)));
+    _mm512_mask_storeu_ps(to, (mask_t)marks, _mm512_maskz_expand_ps((mask_t)marks, LOAD_FLOATS(from)));
     return __builtin_popcount(marks);
 }
 

@@ -227,3 +227,13 @@ def test_a_varied_run_that_takes_too_long_is_trouble_for_that_variation(tmp_path
     outcomes = {v["name"]: v for v in report["variations"]}
     assert outcomes["hash_seed"]["outcome"] == "trouble"
     assert "did not end in time" in outcomes["hash_seed"]["detail"]
+
+
+def test_a_program_that_fails_names_what_to_try_alone_and_an_error_of_samerun(tmp_path: Path) -> None:
+    breaks = "import samerun.record.sites as sites, torch\nsites._kinds = None\ntorch.seed()\n"
+    for text, own in (("import os\nos.listdir('not there')\n", False), (breaks, True)):
+        words = [write(tmp_path, text), "--name", "a b"]
+        done = samerun(["check", "--quiet", *words], tmp_path)
+        assert done.returncode == 2
+        assert f"It failed under samerun. Does `python {words[0]} --name 'a b'` work alone?" in done.stderr
+        assert ("samerun's own error: AttributeError: 'NoneType'" in done.stderr) == own, done.stderr

@@ -281,7 +281,7 @@ import json, os, torch, samerun
 {inside}
 before = dict(os.environ)
 try:
-    samerun.deterministic(0)
+    samerun.deterministic(0, level="error")
 except samerun.TooLateError as error:
     print(json.dumps([str(error), torch.are_deterministic_algorithms_enabled(), dict(os.environ) == before]))
 """
@@ -303,10 +303,22 @@ def test_any_fixed_hash_seed_will_do() -> None:
 
 def test_a_hash_seed_is_read_from_the_interpreter() -> None:
     """-I starts Python without looking at the environment."""
-    program = f"import sys; sys.path[:0] = {sys.path!r}; import samerun; samerun.deterministic(0)"
+    program = f"import sys; sys.path[:0] = {sys.path!r}; import samerun; samerun.deterministic(0, level='error')"
     run = [sys.executable, "-I", "-c", program]
     done = subprocess.run(run, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONHASHSEED": "0"})
     assert done.returncode == 1 and "PYTHONHASHSEED was not set" in done.stderr
+
+
+def test_plain_python_and_notebooks_are_told_once() -> None:
+    program = "import samerun; samerun.deterministic(0)\nwith samerun.deterministic(0): import torch; torch.rand(2)"
+    for python in (["-c", program], ["-c", f"exec({program!r})"], ["-i"]):
+        done = subprocess.run(
+            [sys.executable, *python], input=f"{program}\n\n" if python == ["-i"] else "", capture_output=True,
+            text=True, env={k: v for k, v in os.environ.items() if k != "PYTHONHASHSEED"},
+        )  # fmt: skip
+        assert done.returncode == 0 and "Error" not in done.stderr, done.stderr
+        assert done.stderr.count("PYTHONHASHSEED was not set when Python started") == 1
+        assert done.stderr.count("samerun run") == 1
 
 
 def test_with_warn_it_is_logged_and_the_rest_is_set(

@@ -13,6 +13,7 @@ import pytest
 import samerun
 from samerun.base.errors import SamerunError
 from samerun.record.receipt import receipt_file
+from samerun.record.receipt.diff import diff, side_from
 
 PROGRAM = """
 import os, sys
@@ -170,3 +171,38 @@ def test_marks_tell_values_apart(tmp_path: Path) -> None:
         receipt = json.loads((tmp_path / "run.json").read_text())
         digests.append(receipt["processes"]["main"]["marks"][0]["digest"])
     assert len(set(digests)) == len(digests)
+
+
+BUILT_BEFORE = """
+import sys, torch, samerun
+if "seeded" in sys.argv:
+    torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.BatchNorm1d(2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+if "later" in sys.argv:
+    torch.manual_seed(1)
+with samerun.receipt(sys.argv[1]):
+    for _ in range(2):
+        model(torch.randn(8, 4)).pow(2).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("words, generators", [(["later"], set()), ([], {"rng"}), (["seeded"], None)])
+def test_what_was_built_before_the_block_is_the_reason(
+    words: list[str], generators: set[str] | None, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(BUILT_BEFORE)
+    for name in ("r1.json", "r2.json"):
+        subprocess.run([sys.executable, "train.py", name, *words], cwd=tmp_path, check=True)
+    record = diff(side_from(tmp_path / "r1.json"), side_from(tmp_path / "r2.json"))
+    assert record["verdict"] == ("same" if generators is None else "different")
+    if generators is None:
+        return
+    reasons = {one["path"]: one for one in record["surroundings"]}
+    assert list(reasons) in (["start.models", "command"], ["start.models", "start.generators", "command"])
+    seeded_later = reasons.get("start.generators", {"a": {}})["a"]
+    assert ("rng" in seeded_later) == bool(generators)
+    first = reasons["start.models"]
+    assert first["a"].startswith("Sequential ") and first["a"] != first["b"]
+    assert "before the receipt began" in first["changes"]

@@ -170,6 +170,32 @@ def test_a_failed_write_changes_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     assert samerun.checkpoint.load(path) == 1 and [one.name for one in tmp_path.iterdir()] == ["c.pt"]
 
 
+@pytest.mark.parametrize("swallowed", [True, False])
+def test_a_write_that_is_interrupted_changes_nothing(
+    swallowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where torch goes on after it: then the bytes that were to be written are missing."""
+    path = tmp_path / "c.pt"
+    samerun.checkpoint.save(path, extra=1)
+
+    class Interrupted:
+        def write(self, data: Any) -> int:
+            raise KeyboardInterrupt
+
+    def save(content: Any, file: Any) -> None:
+        file.file = Interrupted()
+        try:
+            file.write(b"x")
+        except KeyboardInterrupt:
+            if not swallowed:
+                raise
+
+    monkeypatch.setattr(torch, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        samerun.checkpoint.save(path, extra=2)
+    assert samerun.checkpoint.load(path) == 1 and [one.name for one in tmp_path.iterdir()] == ["c.pt"]
+
+
 # Damage, and what does not fit.
 
 

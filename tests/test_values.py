@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from samerun.check import values as checked
 from samerun.check.values import Elements, compare_bytes
+from samerun.record.keep import write
 
 WIDTHS = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 SHAPES = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}
@@ -171,3 +172,33 @@ def test_a_scalar_and_an_empty_tensor(tmp_path: Path) -> None:
     a = kept(tmp_path / "a", ("torch.float32", [0], b""), ("torch.float32", [], one))
     b = kept(tmp_path / "b", ("torch.float32", [0], b""), ("torch.float32", [], two))
     assert compare_kept(a, b) == Elements(1, 1, 1.0, 1 << 23)
+
+
+def test_values_of_any_geometry_are_kept(tmp_path: Path) -> None:
+    """A contiguous tensor of one element may have any stride; an expanded one may be larger than all memory."""
+    z = torch.randn(3, dtype=torch.complex64)
+    wide = torch.randn(4, 3)
+    tensors = [
+        torch.randn(5, 1)[:1].as_strided((1,), (5,)), torch.ones(1).as_strided((1, 1), (7, 9)), torch.tensor(1.5),
+        wide.t(), wide[::2, 1:], torch.randn(3).expand(5, 3), z.conj(), z.conj().imag, torch.zeros(0, 3),
+        torch.nn.Parameter(wide), wide.bfloat16(), wide > 0,
+    ]  # fmt: skip
+    left_out = [torch.ones(1).expand(10**12), torch.empty(3, device="meta"), released()]
+    path = tmp_path / "kept"
+    write(str(path), [*tensors, *left_out], {})
+    head, _, raw = path.read_bytes().partition(b"\n")
+    heads = json.loads(head)["tensors"]
+    assert [(one["dtype"], tuple(one["shape"])) for one in heads] == [(str(t.dtype), tuple(t.shape)) for t in tensors]
+    at = 0
+    for one, tensor in zip(heads, tensors, strict=True):
+        plain = tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+        held = torch.frombuffer(bytearray(raw[at : at + one["bytes"]]), dtype=plain.dtype) if one["bytes"] else None
+        assert held is None or torch.equal(held, plain.reshape(-1))
+        at += one["bytes"]
+    assert at == len(raw)
+
+
+def released() -> torch.Tensor:
+    tensor = torch.ones(100)
+    tensor.untyped_storage().resize_(0)
+    return tensor

@@ -5,9 +5,13 @@ The names below are loaded when they are first used; `import samerun` imports ne
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if sys.version_info < (3, 10):  # noqa: UP036 - pip refuses to install it there; a folder on PYTHONPATH does not
+    raise ImportError(f"samerun {__version__} needs Python 3.10 or later; this is Python {sys.version.split()[0]}")
 
 if TYPE_CHECKING:
     from samerun import data
@@ -116,6 +120,8 @@ def __getattr__(name: str) -> Any:
     module = _WHERE.get(name)
     if module is None:
         raise AttributeError(f"module 'samerun' has no attribute {name!r}")
+    if module != "samerun.base.errors":
+        import_module("samerun.base.versions").check_versions()
     value = globals()[name] = getattr(import_module(module), name)
     return value
 

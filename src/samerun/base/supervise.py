@@ -121,11 +121,12 @@ def _pass_on(info: Any, pid: int, guard: Guard) -> None:
     later than us.
     """
     if info.si_signo == signal.SIGCONT:
-        guard.wake()
-    if info.si_code != _FROM_KERNEL:
-        time.sleep(_GROUP_SECONDS)
-    if info.si_signo in guard.group_signals() or info.si_code == _FROM_KERNEL:
-        return
+        guard.wake()  # it is passed on always: twice does no harm, and not at all would leave the program stopped
+    else:
+        if info.si_code != _FROM_KERNEL:
+            time.sleep(_GROUP_SECONDS)
+        if info.si_signo in guard.group_signals() or info.si_code == _FROM_KERNEL:
+            return
     try:
         os.kill(pid, info.si_signo)
     except ProcessLookupError:

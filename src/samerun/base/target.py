@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
+from samerun.base.versions import check_versions
 
 LAUNCHERS = ("torch", "accelerate", "deepspeed", "lightning", "horovod", "coverage", "debugpy", "kernprof")
 """Packages whose modules start a program that is named behind them: their lines are not the program's."""
@@ -54,6 +55,7 @@ def resolve(form: str, words: list[str]) -> Target:
 
     Raises SamerunError for a missing script, a syntax error, a missing module or command.
     """
+    check_versions()
     if not words:
         what = {"module": "-m needs the name of a module.", "command": "No command after --."}
         raise SamerunError(

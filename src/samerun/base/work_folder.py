@@ -49,6 +49,11 @@ def work_folder(parent: str | None = None) -> Iterator[Path]:
                 os.close(lock)
 
 
+def is_work_folder(path: str) -> bool:
+    """Is this a folder made here, of whatever process? Nothing in it is the user's."""
+    return bool(_NAME.fullmatch(os.path.basename(path))) and os.path.isfile(os.path.join(path, OWNER))
+
+
 def remove_left_over(parent: str) -> None:
     """Delete the folders in `parent` whose makers are dead."""
     if fcntl is None:

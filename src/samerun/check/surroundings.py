@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
+from samerun.base.work_folder import is_work_folder
 
 MOST_FILES = 2000
 MOST_BYTES = 256 << 20
@@ -32,7 +33,8 @@ def why_not_copied(folder: Path) -> str:
 
 
 def regular_files(folder: Path) -> Iterator[Path]:
-    for here, _, names in os.walk(folder):
+    for here, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not is_work_folder(os.path.join(here, name))]
         for name in names:
             yield Path(here, name)
 
@@ -49,13 +51,15 @@ def copy_folder(source: Path, target: Path, without: tuple[str, ...]) -> None:
         for name in names:
             path = Path(here, name)
             plain = path.is_symlink() or path.is_file() or path.is_dir()
-            if not plain or path.resolve() in left_out:
+            if not plain or path.resolve() in left_out or is_work_folder(str(path)):
                 odd.add(name)
         return odd
 
     try:
         shutil.copytree(source, target, symlinks=True, ignore=ignore)
     except (OSError, shutil.Error) as error:
+        if isinstance(error, shutil.Error) and not any(os.path.lexists(each[0]) for each in error.args[0]):
+            return  # what another program has deleted meanwhile
         raise SamerunError(
             f"The working directory could not be copied for a run: {error}.",
             hint="Leave the variation working_directory out of --vary, or start from a smaller folder.",

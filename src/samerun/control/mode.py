@@ -81,7 +81,7 @@ def deterministic(seed: Callable[P, R], /) -> Callable[P, R]: ...
 def deterministic(
     seed: int | None = None,
     *,
-    level: Literal["error", "warn"] = "error",
+    level: Literal["error", "warn"] | None = None,
     fill_uninitialized_memory: bool = True,
     precision: Literal["ieee", "keep"] = "ieee",
     threads: int | None = None,
@@ -91,7 +91,7 @@ def deterministic(
 def deterministic(
     seed: Callable[P, R] | int | None = None,
     *,
-    level: Literal["error", "warn"] = "error",
+    level: Literal["error", "warn"] | None = None,
     fill_uninitialized_memory: bool = True,
     precision: Literal["ieee", "keep"] = "ieee",
     threads: int | None = None,
@@ -111,7 +111,8 @@ def deterministic(
 
     seed: a whole number from 0 to 2**64-1, for `seed_everything`. None: the streams go on from where they are.
     level: "error" raises when a setting comes too late, and torch raises for the operators that are left without a
-        deterministic algorithm. "warn" says both (log "samerun", Python's warnings) and goes on.
+        deterministic algorithm. "warn" says both (log "samerun", Python's warnings) and goes on. None: as "error", but
+        a plain `python` without PYTHONHASHSEED, which every notebook is, is said once (log "samerun").
     fill_uninitialized_memory: whether fresh memory holds a known value. False is faster; for programs that
         never read memory before they write it.
     precision: "ieee" computes float32 in float32, not TF32, and sums half precision in float32; "keep" leaves
@@ -129,7 +130,10 @@ def deterministic(
     Raises TooLateError if that moment has passed, SwitchError for an argument or a value in the environment
     that will not do, SeedError for a seed that is none; nothing is changed then.
     """
-    policy = Policy(level, fill_uninitialized_memory, precision, threads, cudnn_benchmark)
+    policy = Policy(
+        level or "error", fill_uninitialized_memory, precision, threads, cudnn_benchmark,
+        unset_hash_seed="warn" if level is None else level,
+    )  # fmt: skip
     _check(policy, unseeded)
     if callable(seed):
         return Deterministic(None, policy, unseeded)(seed)

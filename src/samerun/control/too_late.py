@@ -12,6 +12,7 @@ from samerun.control.switches.switch import Policy, Switch, Variable
 from samerun.control.switches.table import SWITCHES
 
 _log = logging.getLogger("samerun")
+_mentioned = False
 _MOMENT = {
     "before interpreter": "the interpreter",
     "before torch": "torch",
@@ -69,6 +70,11 @@ def problems(policy: Policy) -> Iterator[Problem]:
 def check(policy: Policy) -> None:
     """Raise TooLateError or SwitchError; with level "warn", say it in the log "samerun" and go on."""
     found = list(problems(policy))
+    if policy.unset_hash_seed == "warn" and policy.level == "error":
+        others = [each for each in found if not _is_unset_hash_seed(each)]
+        if found and not others:
+            _mention_hash_seed()
+        found = found if others else []
     if not found:
         return
     if policy.level == "warn":
@@ -76,6 +82,21 @@ def check(policy: Policy) -> None:
             _log.warning("deterministic(): %s. Way out: %s", each.text, each.way_out)
         return
     raise _error(found)
+
+
+def _is_unset_hash_seed(problem: Problem) -> bool:
+    return problem.switch.name == "hash_seed" and problem.found is None
+
+
+def _mention_hash_seed() -> None:
+    """Once in a process: everything else is held still."""
+    global _mentioned
+    if not _mentioned:
+        _mentioned = True
+        _log.warning(
+            "deterministic(): PYTHONHASHSEED was not set when Python started, so sets of strings have another order in "
+            "every process. All else is held still. Way out: samerun run, or export PYTHONHASHSEED=0 first."
+        )
 
 
 def _error(found: list[Problem]) -> SamerunError:

@@ -48,25 +48,28 @@ def _write(target: Path, parts: Mapping[str, Any], extra: Any, rng: list[Any]) -
 
 
 def _save(content: dict[str, Any], file: IO[bytes]) -> None:
-    """torch's writer reports a full disk as a RuntimeError of its own; Python's file has seen the real reason."""
-    target: Any = _Failures(file)
+    """torch's writer reports a full disk as a RuntimeError of its own, and may swallow a Ctrl-C that comes while it
+    writes: then bytes are missing, and the file must not take the place of a whole one."""
+    target: Any = _NotingFile(file)
     try:
         torch.save(content, target)
     except RuntimeError as error:
         raise (target.error or error) from error
+    if target.error is not None:
+        raise target.error
 
 
-class _Failures:
-    """A file that remembers the error with which a write failed."""
+class _NotingFile:
+    """A file that remembers with what a write failed."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
-        self.error: OSError | None = None
+        self.error: BaseException | None = None
 
     def write(self, data: Any) -> int:
         try:
             return self.file.write(data)
-        except OSError as error:
+        except BaseException as error:
             self.error = error
             raise
 

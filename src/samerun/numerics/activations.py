@@ -16,6 +16,8 @@ _activation = library.function("samerun_activation", "vipppl")
 def _run(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     given = (x,) if grad is None else (x, grad)
     dtype = compute_type(name, *given, types=(torch.float32,))
+    if given[-1].shape != x.shape:
+        raise RuntimeError(f"{name}: grad has shape {list(given[-1].shape)}, input {list(x.shape)}")
     wide = [dense(each, dtype) for each in given]
     if library.computes(x):
         out = torch.empty_like(wide[0])
@@ -28,14 +30,20 @@ def _run(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     return out if out.dtype == x.dtype else out.to(x.dtype)
 
 
+def _gelu(approximate: str) -> str:
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError("approximate argument must be either none or tanh.")
+    return "gelu_tanh" if approximate == "tanh" else "gelu"
+
+
 def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """(0.5*x) * (1 + erf(x * 0.7071...)); with approximate="tanh", the form with tanh."""
-    return _run("gelu_tanh" if approximate == "tanh" else "gelu", x, None)
+    return _run(_gelu(approximate), x, None)
 
 
 def gelu_backward(grad: torch.Tensor, x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """The gradient of x; `grad` has the shape of x."""
-    return _run("gelu_tanh" if approximate == "tanh" else "gelu", x, grad)
+    return _run(_gelu(approximate), x, grad)
 
 
 def silu(x: torch.Tensor) -> torch.Tensor:

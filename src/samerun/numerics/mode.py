@@ -42,6 +42,10 @@ def _on_cuda(tensor: Any) -> bool:
     return False
 
 
+def _any_meta(args: Any) -> bool:
+    return any(isinstance(value, _Tensor) and value.is_meta for value in args)
+
+
 def _handler_on_cuda(func: Any) -> Any:
     known = _resolved_on_cuda.get(id(func))
     if known is None:
@@ -69,11 +73,12 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
         for kind in types:
             if kind is not _Tensor and kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
                 return NotImplemented  # it unwraps itself, and what it holds comes back here
-        cuda = False
+        cuda = unusual = False
         try:
             for given in args:
                 if isinstance(given, _Tensor):
                     if not (given.is_cpu and given.dtype in _types and given.layout is _strided):
+                        unusual = True
                         cuda = _on_cuda(given) or cuda
                 elif type(given) is list or type(given) is tuple:
                     for item in given:
@@ -83,6 +88,8 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
                             cuda = _on_cuda(item) or cuda
             if cuda:
                 handler = _handler_on_cuda(func)
+            elif unusual and _any_meta(args):
+                handler = None  # without values there are no bits
             if handler is None:
                 out = func(*args, **kwargs) if kwargs else func(*args)
                 if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _types):

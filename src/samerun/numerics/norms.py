@@ -16,7 +16,7 @@ import torch
 from samerun.numerics import library, sums
 from samerun.numerics.reference import norms as reference
 from samerun.numerics.roots import sqrt
-from samerun.numerics.tensors import compute_type, dense
+from samerun.numerics.tensors import compute_type, dense, require_elements
 
 Optional = torch.Tensor | None
 
@@ -56,6 +56,9 @@ def _rows(
     Value j of row i has weight number (i % groups * n + j) / inner.
     """
     count, inner = math.prod(stats), max(inner, 1)
+    require_elements("input", x, count * n)
+    require_elements("weight", weight, groups * n // inner)
+    require_elements("bias", bias, groups * n // inner)
     if not library.computes(x):
         given = x.reshape(count, n).numpy()
         weights, biases = _spread(weight, count, n, groups, inner), _spread(bias, count, n, groups, inner)
@@ -74,6 +77,10 @@ def _rows_backward(
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradient of x, and the terms of the gradient of the weight. `mean` is None for rms norm."""
     rms, count, inner = mean is None, r.numel(), max(inner, 1)
+    require_elements("input", x, count * n)
+    require_elements("grad", grad, count * n)
+    require_elements("weight", weight, groups * n // inner)
+    require_elements("mean", mean, count)
     if not library.computes(x):
         weights = _spread(weight, count, n, groups, inner)
         given, gradient = x.reshape(count, n).numpy(), grad.reshape(count, n).numpy()
@@ -91,6 +98,11 @@ def _rows_backward(
 def _wide(operator: str, x: torch.Tensor, *others: Optional) -> list[Optional]:
     dtype = compute_type(operator, x, types=_FLOAT32)
     return [dense(x, dtype), *[None if each is None else dense(each, dtype) for each in others]]
+
+
+def _flat(stats: torch.Tensor) -> torch.Tensor:
+    """What a kernel reads of each row: float32, side by side."""
+    return dense(stats.reshape(-1), torch.float32)
 
 
 def _stats(x: torch.Tensor, shape: Sequence[int]) -> tuple[int, ...]:
@@ -118,7 +130,7 @@ def layer_norm_backward(
     """The gradients of x, weight and bias; mean and rstd as `layer_norm` gave them."""
     g, given, w = _wide("layer_norm", grad, x, weight)
     assert g is not None and given is not None
-    return _rows_with_weight(g, given, w, mean.reshape(-1), rstd.reshape(-1), shape, x.dtype)
+    return _rows_with_weight(g, given, w, _flat(mean), _flat(rstd), shape, x.dtype)
 
 
 def _rows_with_weight(
@@ -127,6 +139,10 @@ def _rows_with_weight(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients of x, weight and bias, where all rows have the same weights. `mean` is None for rms norm."""
     n = math.prod(shape)
+    require_elements("input", x, rstd.numel() * n)
+    require_elements("grad", grad, rstd.numel() * n)
+    require_elements("weight", weight, n)
+    require_elements("mean", mean, rstd.numel())
     if not library.computes(x):
         out, terms = _rows_backward(grad, x, weight, mean, rstd, n)
         return out.to(dtype), *_over_rows(terms, grad, shape, dtype)
@@ -169,7 +185,7 @@ def rms_norm_backward(
     """The gradients of x and weight: h = grad*w, y = x*r, (h - y*mean(h*y)) * r."""
     g, given, w = _wide("rms_norm", grad, x, weight)
     assert g is not None and given is not None
-    return _rows_with_weight(g, given, w, None, rstd.reshape(-1), shape, x.dtype)[:2]
+    return _rows_with_weight(g, given, w, None, _flat(rstd), shape, x.dtype)[:2]
 
 
 def group_norm(
@@ -192,7 +208,7 @@ def group_norm_backward(
     assert g is not None and given is not None
     inner = math.prod(x.shape[2:])
     out, terms = _rows_backward(
-        g, given, w, mean.reshape(-1), rstd.reshape(-1), x.shape[1] // groups * inner, groups, inner
+        g, given, w, _flat(mean), _flat(rstd), x.shape[1] // groups * inner, groups, inner
     )
     of_weight, of_bias = (sums.sum(each.reshape(*x.shape[:2], inner), (0, 2)).to(x.dtype) for each in (terms, g))
     return out.to(x.dtype), of_weight, of_bias
@@ -214,6 +230,8 @@ def batch_norm(
     wide, w, b = _wide("batch_norm", x, weight, bias)
     assert wide is not None
     over = [dim for dim in range(x.ndim) if dim != 1]
+    for name, values in (("weight", w), ("bias", b), ("running_mean", running_mean), ("running_var", running_var)):
+        require_elements(name, values, x.shape[1])
     if training:
         n = x.numel() // max(x.shape[1], 1)
         mean = sums.mean(wide, over)
@@ -224,7 +242,8 @@ def batch_norm(
                 kept = running.float() * torch.full_like(value, 1 - momentum)
                 running.copy_(kept + value * torch.full_like(value, momentum))
     else:
-        assert running_mean is not None and running_var is not None, "without training the running values are used"
+        if running_mean is None or running_var is None:
+            raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
         mean, v = running_mean.float(), running_var.float()
     r = torch.ones_like(v) / sqrt(v + torch.full_like(v, eps))
     if library.computes(x):
@@ -271,6 +290,9 @@ def _by_channels(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """`batch_norm_backward` by the C library."""
     images, channels = x.shape[:2]
+    require_elements("grad", grad, x.numel())
+    for name, values in (("weight", weight), ("mean", mean), ("rstd", rstd)):
+        require_elements(name, values, channels)
     out, of_weight, of_bias = torch.empty_like(x), x.new_empty(channels), x.new_empty(channels)
     center, r = dense(mean, torch.float32), dense(rstd, torch.float32)
     done = _channels_backward.on(x)(

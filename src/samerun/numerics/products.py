@@ -118,6 +118,11 @@ def convolve(
     )
     shapes = [list(value.shape) if isinstance(value, Tensor) else value for value in (image, weight, gradient)]
     result = (shapes[2], shapes[0], shapes[1])[what]
+    _require_fitting(what, *shapes, stride, padding, dilation, groups)
+    if bias is not None and (bias.shape != (result[1],) or bias.dtype is not dtype):
+        raise RuntimeError(f"expected {result[1]} biases of {dtype}, but got {list(bias.shape)} of {bias.dtype}")
+    if given[0].dtype is not given[1].dtype:
+        raise RuntimeError(f"expected one type, got {given[0].dtype} and {given[1].dtype}")
     if not library.computes(given[0]):
         return _convolve_by_reference(what, image, weight, gradient, bias, stride, padding, dilation, groups, result)
     out = torch.empty(result, dtype=dtype, device=device)
@@ -136,6 +141,26 @@ def convolve(
         )
     )  # fmt: skip
     return out
+
+
+def _require_fitting(
+    what: int, image: list[int], weight: list[int], gradient: list[int], stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], groups: int,
+) -> None:  # fmt: skip
+    """Raise RuntimeError where a kernel would read or write beyond one of the three, or divide by zero."""
+    dims = len(image) - 2
+    if not 1 <= dims <= 3 or not len(weight) == len(gradient) == dims + 2:
+        raise RuntimeError(f"convolution: expected tensors of one dimension, got {image}, {weight} and {gradient}")
+    if not len(stride) == len(padding) == len(dilation) == dims:
+        raise RuntimeError(f"convolution: expected {dims} values of stride, padding and dilation")
+    if min(*stride, *dilation, groups) <= 0 or min(padding) < 0:
+        raise RuntimeError("convolution: stride, dilation and groups must be positive, padding must not be negative")
+    fits = image[0] == gradient[0] and image[1] == weight[1] * groups and gradient[1] == weight[0]
+    if what != INPUT:  # every window of the gradient lies inside the padded image
+        most = output_size(image[2:], weight[2:], stride, padding, dilation)
+        fits = fits and all(size <= limit for size, limit in zip(gradient[2:], most, strict=True))
+    if not fits or weight[0] % groups or min(*image, *weight, *gradient) < 0:
+        raise RuntimeError(f"convolution: {image}, {weight} and {gradient} do not fit, with groups={groups}")
 
 
 def _without_images(out: Tensor, bias: Tensor | None) -> Tensor:

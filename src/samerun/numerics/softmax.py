@@ -36,6 +36,8 @@ def _along(name: str, x: torch.Tensor, dim: int, grad: torch.Tensor | None = Non
     given = [x] if grad is None else [x, grad]
     dtype = compute_type(name, *given, types=(torch.float32,))
     over = (dimensions(dim, x.ndim) or [0])[0]
+    if grad is not None and grad.shape != x.shape:
+        raise RuntimeError(f"{name}: grad has shape {list(grad.shape)}, output {list(x.shape)}")
     if x.ndim == 0:
         given = [each.reshape(1) for each in given]
     moved = over < x.ndim - 1

@@ -37,6 +37,12 @@ def compute_type(operator: str, *tensors: torch.Tensor, types: tuple[torch.dtype
     return dtype
 
 
+def require_elements(name: str, x: torch.Tensor | None, count: int) -> None:
+    """Raise torch's RuntimeError unless x, which a kernel reads or writes `count` elements of, has so many."""
+    if x is not None and x.numel() != count:
+        raise RuntimeError(f"{name} should contain {count} elements not {x.numel()}")
+
+
 def dense(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """x in `dtype`, contiguous. Widening is exact; a dense x of that type is returned as it is."""
     if x.requires_grad:

@@ -17,6 +17,7 @@ from xxhash import xxh3_128_digest
 from samerun.record import format as f
 from samerun.record import native_entropy, sites
 from samerun.record.digest import digest
+from samerun.record.models import items_of
 from samerun.record.recorder import Recorder
 
 NATIVE_DRAW = "<random bytes of the system>"
@@ -40,7 +41,7 @@ def value_digest(value: Any, depth: int = 0) -> bytes:
     if isinstance(value, dict):
         items = [
             value_digest(k, depth + 1) + value_digest(v, depth + 1)
-            for _, (k, v) in zip(range(WIDTH), list(value.items()), strict=False)
+            for _, (k, v) in zip(range(WIDTH), items_of(value), strict=False)
         ]
         return xxh3_128_digest(f"dict{len(value)}".encode() + b"".join(items))
     if isinstance(value, (set, frozenset)):

@@ -241,6 +241,8 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         if kwargs:
             flatten(kwargs.values(), _Tensor, tensors, others)
         flags, place = self._phase_and_place(state, tensors)
+        if operator.random and not all(map(has_values, tensors)):
+            raise NoValues  # such a draw takes nothing from a generator
         if operator.overwrites:
             skip = {id(t) for t in operator.written_tensors(args, kwargs)}
             tensors = [tensor for tensor in tensors if id(tensor) not in skip]

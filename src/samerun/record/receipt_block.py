@@ -50,6 +50,10 @@ def receipt(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None 
     begin, pid = time.time(), os.getpid()
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
         taken = _begin(folder)
+        with unwatched():
+            from samerun.record.at_start import held_at_start
+
+            held = held_at_start(taken.recorder)
         failed: BaseException | None = None
         try:
             yield
@@ -60,7 +64,7 @@ def receipt(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None 
             if os.getpid() == pid:  # a forked child leaves the block too
                 sections, wrong = taken.end()
                 with unwatched():
-                    _write(to, sections, wrong, code, begin, failed, Path(key) if key is not None else None)
+                    _write(to, sections, wrong, code, begin, held, failed, Path(key) if key is not None else None)
 
 
 class _Whole:
@@ -172,7 +176,7 @@ def _file(path: Path) -> Path:
 
 def _write(
     to: Path | str, sections: list[Any], wrong: list[str], code: dict[str, Any], begin: float,
-    failed: BaseException | None, key: Path | None,
+    held: dict[str, Any], failed: BaseException | None, key: Path | None,
 ) -> None:  # fmt: skip
     from samerun.control.facts import facts
     from samerun.record.receipt import receipt_file, remote_file, signing
@@ -193,7 +197,7 @@ def _write(
         wrong=wrong,
         facts={os.getpid(): now},
         outside=now,
-        circumstances=circumstances(begin),
+        circumstances={**circumstances(begin), "start": held},
     )
     if key is not None:
         made.receipt["signature"] = signing.sign(made.receipt["digest"], key)

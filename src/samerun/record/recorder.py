@@ -72,7 +72,6 @@ class Recorder:
         self.seen: list[dict[Any, Any]] = [self.outputs, self.skipped]
         """What was met since the record began: emptied when another one begins."""
         self._threads = itertools.count(1)
-        self._fork_number = 0
         self._written = 0.0
         self._repeats: dict[tuple[Any, ...], int] = {}
         self._lock = threading.RLock()
@@ -110,7 +109,7 @@ class Recorder:
         with self._lock:
             if self.writer is not None:
                 self.writer.flush()
-            self._fork_number += 1
+            self.thread.forks += 1
 
     def in_child(self) -> None:
         """After a fork: another trace, another role, nothing of the parent's written twice."""
@@ -119,15 +118,15 @@ class Recorder:
             self.writer._lock = threading.RLock()
             self.writer.drop()
             self.writer = None
-        self.role = f"{self.own_role()}/fork{self._fork_number}"
+        thread = self.thread
+        self.role = f"{self.own_role()}{thread.role.removeprefix('main')}/fork{thread.forks}"
         os.environ[ROLE_VARIABLE] = self.role
-        self._fork_number = 0
         self._pid = os.getpid()
         self._threads = itertools.count(1)
         self._repeats.clear()
         self.step = 0
-        self.thread.number, self.thread.role, self.thread.ordinal = 0, "main", 0
-        self.thread.inside = 0
+        thread.number, thread.role, thread.ordinal = 0, "main", 0
+        thread.inside = thread.forks = 0
         self.at_end.clear()
         self.skipped.clear()
         for call in self.after_fork:

@@ -10,6 +10,7 @@ from types import ModuleType
 
 from samerun.base.after_import import AfterImport
 from samerun.base.unwatched import hide_by
+from samerun.base.versions import unsupported
 from samerun.record import pins, sites, tracebacks
 from samerun.record.config import MARK, WatchConfig, config_of_environment
 from samerun.record.interceptor import Interceptor
@@ -68,6 +69,10 @@ def _leave_mark(folder: str) -> None:
 
 def _installer(recorder: Recorder, interceptor: Interceptor) -> Callable[[ModuleType], None]:
     def install(module: ModuleType) -> None:
+        why = unsupported(module.__name__, str(getattr(module, "__version__", "")))
+        if why is not None:
+            recorder.stop(why)
+            return
         try:
             interceptor.install(recorder, module)
         except Exception as error:

@@ -10,7 +10,7 @@ class ThreadState:
     """What is particular to a thread: its number, its module stack, whether it is inside samerun."""
 
     __slots__ = (
-        "children", "inside", "mode", "module", "modules", "nodes", "number", "ordinal", "phase", "role",
+        "children", "forks", "inside", "mode", "module", "modules", "nodes", "number", "ordinal", "phase", "role",
         "sequence", "step_place",
     )  # fmt: skip
 
@@ -18,6 +18,8 @@ class ThreadState:
         self.number = -1
         self.role = ""
         self.children: dict[str, int] = {}
+        self.forks = 0
+        """How often this thread forked: threads take turns as they come, so each counts its own."""
         self.inside = 0
         self.phase = -1
         self.modules: list[str] = []

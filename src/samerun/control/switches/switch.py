@@ -23,6 +23,8 @@ class Policy:
     precision: str = "ieee"
     threads: int | None = None
     cudnn_benchmark: str = "off"
+    unset_hash_seed: str = "error"
+    """What to do where Python drew the seed of its hashes itself: it can be said, and no longer changed."""
 
 
 def only_recorded(policy: Policy) -> None:

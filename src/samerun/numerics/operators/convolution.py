@@ -26,9 +26,14 @@ def convolution(
     groups: int,
 ) -> Tensor:
     _floating(x)
-    _checked_shapes(x, weight, transposed, groups)
     dims = x.dim() - 2
     stride, padding, dilation = _all(stride, dims), _all(padding, dims), _all(dilation, dims)
+    more = _all(output_padding, dims)
+    _checked_shapes(x, weight, transposed, groups)
+    if min(*stride, *dilation) <= 0 or min(*padding, *more) < 0:
+        raise RuntimeError("convolution: a stride, dilation, padding or output padding is negative or zero")
+    if any(m >= max(s, d) for m, s, d in zip(more, stride, dilation, strict=True)) and transposed:
+        raise RuntimeError("convolution: output padding must be smaller than either stride or dilation")
     size, taps = list(x.shape[2:]), list(weight.shape[2:])
     if not transposed:
         out = products.output_size(size, taps, stride, padding, dilation)
@@ -36,8 +41,8 @@ def convolution(
         shape = [x.shape[0], weight.shape[0], *out]
         return products.convolve(products.FORWARD, x, weight, shape, bias, stride, padding, dilation, groups)
     out = [
-        (i - 1) * s - 2 * p + d * (t - 1) + more + 1
-        for i, s, p, d, t, more in zip(size, stride, padding, dilation, taps, _all(output_padding, dims), strict=True)
+        (i - 1) * s - 2 * p + d * (t - 1) + m + 1
+        for i, s, p, d, t, m in zip(size, stride, padding, dilation, taps, more, strict=True)
     ]
     _not_empty(out, size, taps)
     shape = [x.shape[0], weight.shape[1] * groups, *out]
@@ -79,6 +84,8 @@ def _floating(x: Tensor) -> None:
 
 
 def _checked_shapes(x: Tensor, weight: Tensor, transposed: bool, groups: int) -> None:
+    if groups <= 0:
+        raise RuntimeError("non-positive groups is not supported")
     expected = weight.shape[0] if transposed else weight.shape[1] * groups
     if x.dtype is not weight.dtype:
         raise RuntimeError(f"convolution: expected one type, got {x.dtype} and {weight.dtype}")

@@ -145,6 +145,8 @@ def elu_backward(g: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result:
 @widened
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     """The first half times the sigmoid of the second."""
+    if x.dim() and -x.dim() <= dim < x.dim() and x.shape[dim] % 2:
+        raise RuntimeError(f"Halving dimension must be even, but dimension {dim} is size {x.shape[dim]}")
     a, b = x.chunk(2, dim)
     return torch.mul(a, sigmoid(b))
 

@@ -16,9 +16,13 @@ def embedding_backward(g: Tensor, index: Tensor, rows: int, padding: int, scale_
     """Class S over the occurrences of each row of the table; then, by frequency, divided by their number."""
     wide = g.reshape(-1, g.shape[-1]).float() if g.dtype is not torch.float64 else g.reshape(-1, g.shape[-1])
     flat = index.reshape(-1)
-    out = ordered.sum_rows(wide, flat, rows)
+    if wide.shape[0] != flat.shape[0]:
+        raise RuntimeError(f"embedding_dense_backward: {tuple(g.shape)} is no gradient of indices {tuple(index.shape)}")
+    kept = (flat >= 0) & (flat < rows)  # torch ignores others
+    flat = torch.where(kept, flat, rows)
+    out = ordered.sum_rows(wide, flat, rows + 1)[:rows]
     if scale_by_frequency:
-        out = torch.div(out, ordered.frequencies(flat, rows).to(out.dtype)[:, None])
+        out = torch.div(out, ordered.frequencies(flat, rows + 1)[:rows].to(out.dtype)[:, None])
     if 0 <= padding < rows:
         out[padding] = 0
     return out.to(g.dtype)

@@ -40,6 +40,8 @@ def _in_bounds(target: Tensor, ignore: int, classes: int) -> None:
 def nll_loss(x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore: int) -> tuple[Tensor, Tensor]:
     """-(w * x) at the target's class; the mean divides by the sum of the weights. Also that sum."""
     rows = _rows(x)
+    if target.shape != (x.shape[:1] + x.shape[2:] if x.dim() > 1 else ()) and (x.dim() > 1 or target.numel() != 1):
+        raise RuntimeError(f"size mismatch (got input: {list(x.shape)} , target: {list(target.shape)}")
     _in_bounds(target, ignore, rows.shape[1])
     kept, place, weight = _chosen(target, w, ignore, x.dtype)
     value = rows.gather(1, place[:, None])[:, 0]

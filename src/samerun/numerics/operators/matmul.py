@@ -98,7 +98,7 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    _checked("linear", x, weight)
+    _checked("linear", x, weight, *([] if bias is None else [bias]))
     rows = x.reshape(-1, x.shape[-1])
     _inner("linear", rows, weight.t(), 2)
     plus = None if bias is None else bias.expand(rows.shape[0], -1)

@@ -92,19 +92,34 @@ def _sum_but(x: Tensor, dim: int) -> Tensor:
     return sums.sum(x, over, True) if over else x
 
 
+def _require_length_per_slice(v: Tensor, lengths: Tensor, dim: int) -> None:
+    size = v.shape[dim] if v.dim() else 1
+    if lengths.dtype is not v.dtype:
+        raise RuntimeError(f"expected scalar type {v.dtype} but found {lengths.dtype}")
+    if lengths.numel() != size:
+        raise RuntimeError(f"weight_norm: expected {size} lengths, one for each slice of dimension {dim}, "
+                           f"got {lengths.numel()}")  # fmt: skip
+
+
 @widened
 def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     """v * (g / n), n = sqrt(sum(v * v)) over all dimensions but dim. Also n."""
+    _require_length_per_slice(v, g, dim)
     n = sqrt(_sum_but(torch.mul(v, v), dim))
-    return torch.mul(v, torch.div(g, n)), n
+    return torch.mul(v, torch.div(g.reshape(n.shape), n)), n.reshape(g.shape)
 
 
 @widened
 def weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, n: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """s = sum(grad * v); of v: (g / n) * (grad - v * (s / (n * n))); of g: s / n."""
-    s = _sum_but(torch.mul(grad, v), dim)
+    for lengths in (g, n):
+        _require_length_per_slice(v, lengths, dim)
+    if grad.shape != v.shape:
+        raise RuntimeError(f"weight_norm: got a gradient of {list(grad.shape)} for {list(v.shape)}")
+    s, shape = _sum_but(torch.mul(grad, v), dim), g.shape
+    g, n = g.reshape(s.shape), n.reshape(s.shape)
     straight = torch.mul(v, torch.div(s, torch.mul(n, n)))
-    return torch.mul(torch.div(g, n), torch.sub(grad, straight)), torch.div(s, n)
+    return torch.mul(torch.div(g, n), torch.sub(grad, straight)), torch.div(s, n).reshape(shape)
 
 
 MEMBERS: Members = {

@@ -13,7 +13,12 @@ from samerun.numerics.roots import sqrt
 
 
 def _stepping(
-    params: Sequence[Tensor], grads: Sequence[Tensor], scale: Tensor | None, found: Tensor | None, maximize: bool
+    params: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    scale: Tensor | None,
+    found: Tensor | None,
+    maximize: bool,
+    **others: Sequence[Tensor],
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Number, parameter and gradient of each; nothing where GradScaler found an infinity.
 
@@ -22,6 +27,10 @@ def _stepping(
     if found is not None and bool(found):
         return
     for at, p in enumerate(params):
+        for name, states in (("grads", grads), *others.items()):
+            if states and (len(states) != len(params) or states[at].shape != p.shape):
+                raise RuntimeError(f"{name} must have one tensor for each parameter, with its shape: "
+                                   f"parameter {at} has {list(p.shape)}")  # fmt: skip
         g = grads[at] if scale is None else grads[at].copy_(divided(grads[at], scale))
         yield at, p, torch.neg(g) if maximize else g
 
@@ -60,7 +69,10 @@ def _adam(decoupled: bool) -> Any:
         found_inf: Tensor | None = None,
     ) -> None:
         rate = float(lr)
-        for at, p, gradient in _stepping(params, grads, grad_scale, found_inf, maximize):
+        for at, p, gradient in _stepping(
+            params, grads, grad_scale, found_inf, maximize,
+            exp_avgs=firsts, exp_avg_sqs=seconds, max_exp_avg_sqs=largest if amsgrad else (),
+        ):  # fmt: skip
             t = float(steps[at])
             if decoupled and weight_decay != 0:
                 p.mul_(1 - rate * weight_decay)
@@ -95,7 +107,9 @@ def sgd(
     found_inf: Tensor | None = None,
 ) -> None:
     rate = float(lr)
-    for at, p, gradient in _stepping(params, grads, grad_scale, found_inf, maximize):
+    for at, p, gradient in _stepping(
+        params, grads, grad_scale, found_inf, maximize, momentum_buffer_list=momenta if momentum != 0 else ()
+    ):
         g = _decayed(gradient, p, weight_decay)
         if momentum != 0:
             m = momenta[at]

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics import library, sums
 from samerun.numerics import random as draws
-from samerun.numerics import sums
 from samerun.numerics.functions import log1p
 from samerun.numerics.operators.declare import Members, divided
 from samerun.numerics.operators.drawing import Generator, between, drawn, into, moved, settings
@@ -116,6 +116,8 @@ def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator = None) -> Tenso
     if not isinstance(p, Tensor) and not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
     u = draws.uniform(tuple(x.shape), *drawn(generator, x.device))
+    if isinstance(p, Tensor) and not bool(((p >= 0) & (p <= 1)).all()) and not library.elsewhere(p):
+        raise RuntimeError("bernoulli_ expects p to be in [0, 1]")
     return x.copy_(torch.lt(u, p if isinstance(p, Tensor) else torch.full((), p, dtype=torch.float32, device=x.device)))
 
 
@@ -148,6 +150,8 @@ def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Gene
     rows = p.reshape(-1, p.shape[-1]).float()
     if bool((rows < 0).any()) or not bool(torch.isfinite(rows).all()):
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    if p.dim() not in (1, 2) or not p.is_floating_point() or bool((sums.sum(rows, 1) <= 0).any()):
+        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     if replacement:
         running = sums.cumsum(rows, 1)
         u = draws.uniform((rows.shape[0], n), *drawn(generator, p.device))

@@ -88,8 +88,10 @@ def nansum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dt
     return total(torch.where(torch.isnan(x), torch.zeros_like(x), x), dim, keepdim, dtype=dtype)
 
 
-def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
-    """Stable."""
+def sort(
+    x: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None
+) -> tuple[Tensor, Tensor]:
+    """Stable, whether that is asked for or not."""
     values, places = torch.sort(x, dim=dim, descending=descending, stable=True)
     return values, places
 
@@ -99,6 +101,8 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     values, places = torch.sort(x, dim=dim, descending=largest, stable=True)
     if k > (x.shape[dim] if x.dim() else 1):
         raise RuntimeError(f"topk: k={k} is more than the {x.shape[dim] if x.dim() else 1} values of dimension {dim}")
+    if x.dim() == 0:
+        return values, places
     return values.narrow(dim, 0, k).contiguous(), places.narrow(dim, 0, k).contiguous()
 
 

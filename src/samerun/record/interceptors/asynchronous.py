@@ -30,6 +30,8 @@ def install(recorder: Recorder, asyncio: Any) -> None:
 
     def waiting(original: Any) -> Any:
         async def wait(fs: Any, *, timeout: float | None = None, return_when: str = asyncio.ALL_COMPLETED) -> Any:
+            if type(fs) not in (set, frozenset, list, tuple) or not all(map(asyncio.isfuture, fs)):
+                return await original(fs, timeout=timeout, return_when=return_when)  # it says what is wrong with them
             given = sorted(fs, key=made) if isinstance(fs, (set, frozenset)) else list(fs)
             for each in given:
                 numbers.of(each)

@@ -10,6 +10,7 @@ from xxhash import xxh3_128_digest
 from samerun.record import format as f
 from samerun.record.digest import digest
 from samerun.record.interceptor import Interceptor
+from samerun.record.models import named_buffers, named_modules, named_parameters
 from samerun.record.recorder import Recorder
 from samerun.record.unseen import unseen
 
@@ -28,7 +29,7 @@ def install(recorder: Recorder, torch: Any) -> None:
         if id(root) not in roots:
             roots[id(root)] = weakref.ref(root)
         try:
-            for name, module in root.named_modules():
+            for name, module in named_modules(root):
                 names[id(module)] = (weakref.ref(module), name or type(root).__name__)
         except Exception:
             names[id(root)] = (weakref.ref(root), type(root).__name__)
@@ -71,7 +72,7 @@ def record_final(recorder: Recorder) -> None:
         if root is None:
             continue
         try:
-            tensors = [*root.named_parameters(), *root.named_buffers()]
+            tensors = [*named_parameters(root), *named_buffers(root)]
             value = b"".join(name.encode() + digest(t) for name, t in tensors)
         except Exception:  # a lazy module that never saw data
             continue

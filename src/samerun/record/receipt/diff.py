@@ -16,7 +16,7 @@ from samerun.record.receipt.compare_receipts import Compared, FirstStep, Tables,
 from samerun.record.receipt.process_section import relative
 from samerun.record.receipt.receipt_file import read, traces_of
 from samerun.record.receipt.side_file import in_order, read_tables
-from samerun.record.receipt.surroundings import differences
+from samerun.record.receipt.surroundings import differences, start_differences
 from samerun.record.run import Event, RunTraces
 
 SAME, DIFFERENT, TROUBLE = "same", "different", "trouble"
@@ -69,6 +69,7 @@ def diff(a: Side, b: Side, ignore: Iterable[str] = ()) -> dict[str, Any]:
     if cut_off and (first is None or first.what in ("count", "final", "output", "ended", "saved", "process")):
         verdict = TROUBLE  # what is missing may only have been lost
         notes.append(f"As far as both go nothing differs, but the record of {' and '.join(cut_off)} is not whole.")
+    at_start = list(start_differences(left, right, _drawn_from(compared))) if verdict == DIFFERENT else []
     return {
         "verdict": verdict,
         "a": a.name,
@@ -77,7 +78,7 @@ def diff(a: Side, b: Side, ignore: Iterable[str] = ()) -> dict[str, Any]:
         "first_difference": None if first is None or verdict == TROUBLE else _first(first, a, b),
         "generators_differ_earlier": _earlier(compared) if verdict == DIFFERENT else None,
         "others": [_told(each) for each in compared.others] if verdict == DIFFERENT else [],
-        "surroundings": [asdict(each) for each in differences(left, right)],
+        "surroundings": [asdict(each) for each in (*at_start, *differences(left, right))],
         "notes": notes,
     }
 
@@ -116,6 +117,11 @@ def drift_in_words(name: str, ranks: dict[str, Any]) -> str:
             "they began from different ones."
         )
     return f"{name}: the ranks drift apart: after step {drift['step']} their parameters differ ({groups})."
+
+
+def _drawn_from(compared: Compared) -> tuple[str, ...]:
+    """The generators that are in another state after the first step: those that the program did not seed itself."""
+    return compared.earlier[2] if compared.earlier is not None and compared.earlier[1] == 1 else ()
 
 
 def _earlier(compared: Compared) -> dict[str, Any] | None:

@@ -127,3 +127,18 @@ def _one(path: str, a: Any, b: Any, *, rules: str = "") -> Differing:
     """`rules`: of which group the rule is to be, instead of the path's own."""
     rule = rule_for(f"{rules}.{path.partition('.')[2]}" if rules else path)
     return Differing(path, a, b, rule.rank, rule.changes)
+
+
+def start_differences(a: dict[str, Any], b: dict[str, Any], drawn_from: tuple[str, ...]) -> Iterator[Differing]:
+    """What two runs held before their receipts began: models, and those of the generators that stayed unseeded."""
+    starts = [one["circumstances"].get("start") for one in (a, b)]
+    if any(start is None for start in starts):
+        return
+    models = [[f"{one['model']} {one['digest'][:8]}" for one in start["models"]] for start in starts]
+    if models[0] != models[1]:
+        only = [[one for one in side if one not in other] for side, other in (models, models[::-1])]
+        yield _one("start.models", *(", ".join(side) or MISSING for side in only))
+    states = [start["generators"] for start in starts]
+    names = [name for name in drawn_from if states[0].get(name) != states[1].get(name)]
+    if names:
+        yield _one("start.generators", *(_of(side, names) for side in states))

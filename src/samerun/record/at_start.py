@@ -1,0 +1,75 @@
+"""What a process holds already when a receipt begins: models, parameters of their own, and states of generators."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from xxhash import xxh3_128_hexdigest
+
+from samerun.record.recorder import Recorder
+
+MOST = 1000
+"""So many models and tensors are told."""
+
+
+def held_at_start(recorder: Recorder) -> dict[str, Any]:
+    """Digests of the models that exist, in the order of their names, and of the global generators.
+
+    Found through the garbage collector: they were made before anybody watched. No method of the program is called, only
+    the dicts are read in which torch keeps parameters, buffers and submodules. Torch is not imported for it.
+    """
+    if "torch" not in sys.modules:
+        return {"models": [], "generators": {}}
+    from samerun.record.step_digests import StepDigester
+
+    models = sorted(_models(), key=lambda one: (one["model"], one["tensors"], one["digest"]))
+    generators = {name: value.hex() for name, value in StepDigester(recorder).rng_leaves()}
+    return {"models": models[:MOST], "generators": generators}
+
+
+def _models() -> Iterator[dict[str, Any]]:
+    import torch
+
+    modules, leaves = [], []
+    for each in gc.get_objects():
+        kind = type(each)  # not isinstance: that would call properties of proxies
+        if issubclass(kind, torch.nn.Module):
+            modules.append(each)
+        elif kind in (torch.Tensor, torch.nn.Parameter) and each.is_leaf and each.requires_grad:
+            leaves.append(each)
+    inner = {id(child) for one in modules for child in one.__dict__.get("_modules", {}).values()}
+    owned: set[int] = set()
+    for one in modules:
+        if id(one) in inner:
+            continue
+        tensors = list(_tensors(one))
+        owned.update(map(id, tensors))
+        if tensors:
+            yield _told(type(one).__name__, tensors)
+    for each in leaves:
+        if id(each) not in owned:
+            yield _told("a tensor of its own", [each])
+
+
+def _tensors(module: Any) -> Iterator[Any]:
+    waiting, seen = [module], set()
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        held = one.__dict__
+        for each in (*held.get("_parameters", {}).values(), *held.get("_buffers", {}).values()):
+            if each is not None:
+                yield each
+        waiting += reversed(list(held.get("_modules", {}).values()))
+
+
+def _told(name: str, tensors: list[Any]) -> dict[str, Any]:
+    from samerun.record.digest import digest, is_readable
+
+    parts = b"".join(digest(each) for each in tensors if is_readable(each))
+    return {"model": name[:200], "tensors": len(tensors), "digest": xxh3_128_hexdigest(parts)}

@@ -1,0 +1,152 @@
+"""Arguments that do not fit, to every operator inside `portable()`: an error or a result, and never wild memory.
+
+    python tests/fuzz/fuzz_portable.py [--cases 20000] [--seed 0] [--library PATH] [--samples]
+
+Each case is a call with one or two arguments changed (`portable_calls.py`). It runs in a child process; where that
+dies, the case is printed and the next child goes on behind it. What must hold of operators that programs call:
+torch's own error, the same type and words, where torch raises, and no error but NotPortableError where it does not.
+Gradients are called by torch alone: there the memory alone is looked at.
+
+--library: the C library built with AddressSanitizer (`SAMERUN_SANITIZE=1 python setup.py build_ext`), whose run-time
+library must be preloaded: `make fuzz-portable` does both. --samples: with torch's own samples of all operators too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import random
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if "--library" in sys.argv:  # before anything loads the usual one
+    from samerun.base import native
+
+    _library = ctypes.CDLL(sys.argv[sys.argv.index("--library") + 1])
+    native.built = lambda module, name, **options: _library
+
+import portable_calls
+import torch
+from torch import Tensor
+from torch.utils import _pytree
+
+from samerun.numerics import calls, checks, library
+from samerun.numerics.calls import Call
+
+DIED, DIED_IN_TORCH, RAISED, WRONG = "died", "died in torch", "raised where torch does not", "took what torch refuses"
+IN_A_CHILD = 500
+"""Cases that one child process runs."""
+
+
+def outcome(call: Call, inside: bool) -> tuple[str, str]:
+    """("", shapes and types), or type and first line of an error."""
+    try:
+        found = calls.run(call, inside)
+    except Exception as error:
+        return type(error).__name__, str(error).split("\n")[0]
+    return "", str([(tuple(x.shape), str(x.dtype)) for x in _pytree.tree_leaves(found) if isinstance(x, Tensor)])
+
+
+def judge(call: Call, note_torch: Callable[[], object]) -> str | None:
+    """What is wrong with what `portable()` did; None: nothing. note_torch: called before torch itself is."""
+    name = call.operator.split(".")[1]
+    ours = outcome(call, True)
+    note_torch()
+    if ours[0] == "NotPortableError" or checks.may_crash(name):
+        return None
+    theirs = outcome(call, False)
+    if ours[0] and not theirs[0]:
+        return f"{RAISED}: {ours[0]}: {ours[1]}"
+    if theirs[0] and not ours[0]:
+        return f"{WRONG}: {theirs[0]}: {theirs[1]}"
+    return f"other words: {ours} instead of {theirs}" if theirs[0] and ours != theirs else None
+
+
+class Cases:
+    """Case number n of a seed: always the same. Every operator has its turn."""
+
+    def __init__(self, known: list[Call], seed: int) -> None:
+        self._of: dict[str, list[Call]] = {}
+        for call in known:
+            self._of.setdefault(call.operator, []).append(call)
+        self._names, self._seed = sorted(self._of), seed
+
+    def __getitem__(self, number: int) -> Call:
+        chance = random.Random(f"{self._seed} {number}")
+        known = self._of[self._names[number % len(self._names)]]
+        return portable_calls.change(chance.choice(known), chance)
+
+
+def run_child(cases: Cases, first: int, last: int, place: Path, found: Path) -> None:
+    with place.open("r+b", buffering=0) as at, found.open("a", encoding="utf-8") as out:
+        for number in range(first, last):
+            at.seek(0)
+            at.write(b"%20d  ours" % number)
+            problem = judge(cases[number], lambda: (at.seek(22), at.write(b"torch")))
+            if problem is not None:
+                out.write(f"{number}\t{problem}\t{portable_calls.show(cases[number])}\n".replace("\0", " "))
+        at.seek(0)
+        at.write(b"%20d  ours" % last)
+
+
+def search(cases: Cases, count: int) -> list[tuple[int, str, str]]:
+    """Number, problem and call of each case that went wrong."""
+    with tempfile.TemporaryDirectory() as name:
+        place, found = Path(name, "place"), Path(name, "found")
+        place.write_bytes(b"%20d  ours " % 0)
+        found.touch()
+        died, first = [], 0
+        while first < count:
+            last = min(first + IN_A_CHILD, count)
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    run_child(cases, first, last, place, found)
+                    code = 0
+                finally:
+                    os._exit(code)
+            _, status = os.waitpid(child, 0)
+            reached, stage = place.read_text().split()
+            first = int(reached)
+            if status:
+                problem = DIED if stage == "ours" else DIED_IN_TORCH
+                died.append((first, f"{problem}: {status}", portable_calls.show(cases[first])))
+                first += 1
+        lines = [line.split("\t") for line in found.read_text("utf-8").splitlines()]
+    return died + [(int(number), problem, call) for number, problem, call in lines]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--library", type=Path)
+    parser.add_argument("--samples", action="store_true")
+    parser.add_argument("--words", action="store_true", help="fail for other words than torch's too")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    if not library.available():
+        sys.exit("the C library is not there")
+    known = portable_calls.calls_of_cases() + (portable_calls.calls_of_samples() if options.samples else [])
+    problems = search(Cases(known, options.seed), options.cases)
+    kinds: Counter[Any] = Counter()
+    for number, problem, call in problems:
+        kind = problem.split(":")[0]
+        kinds[kind] += 1
+        if kind == DIED or options.words:
+            print(f"{number}: {problem}\n    {call}")
+    print(f"{options.cases} cases: {dict(kinds) or 'nothing wrong'}")
+    sys.exit(DIED in kinds or (options.words and any(kinds)))
+
+
+if __name__ == "__main__":
+    main()
