@@ -43,8 +43,8 @@ def leave_out_failing(
 def bisect_variations(search: Runs, first: Run, held: Sequence[Variation], whole: Whole) -> list[Whole]:
     """The single variations of a group that make a difference; each of the group gets its outcome.
 
-    A program that goes by addresses differs under most variations, since most of them move objects: once both halves
-    differ, the layout of addresses by itself says so in one run, and the halves need not be taken apart.
+    A program that goes by addresses differs under most variations, since most of them move objects: the layout of
+    addresses by itself says so in one run, and the half it stands in need not be taken apart.
     """
     single = _address_layout(search, first, held, whole) if any_uses_addresses(first.traces) else None
     return single or _halve(search, first, held, whole)
@@ -63,9 +63,12 @@ def _halve(search: Runs, first: Run, held: Sequence[Variation], whole: Whole) ->
         return [] if failed else [whole]
     middle = (len(whole.group) + 1) // 2
     halves = [search.together(first, held, half) for half in (whole.group[:middle], whole.group[middle:])]
-    if all(half.difference is not None and not half.run.failed for half in halves):
-        single = _address_layout(search, first, held, whole)
+    for half in halves:
+        single = _address_layout(search, first, held, half) if not half.run.failed else []
         if single:
+            for variation in whole.group:
+                if variation not in half.group:
+                    search.settle(variation, "skipped", NOT_ALONE)
             return single
     return [single for half in halves for single in _halve(search, first, held, half)]
 

@@ -17,6 +17,7 @@ from samerun.check.forks import Forks
 from samerun.check.interruption import CHECKPOINTS
 from samerun.check.plan import Plan
 from samerun.check.surroundings import copy_folder, link_neighbours, make_home, place_of_copy
+from samerun.check.waiting import MachineLoad, passive_waiting
 from samerun.record.config import ROLE_VARIABLE, VARIABLE
 from samerun.record.run import RunTraces
 from samerun.record.skipped import skipped_notes
@@ -82,6 +83,7 @@ class Runner:
         self.time_limit = time_limit
         self.progress = progress
         self.forks = Forks(folder)
+        self.load = MachineLoad()
         self._made = 0
 
     def close(self) -> None:
@@ -143,13 +145,14 @@ class Runner:
                 f"The folder for the traces cannot be written: {folder}: {error.strerror}.",
                 hint="Free some space there, or name another folder with TMPDIR or --save.",
             ) from error
-        environment = with_bootstrap({**os.environ, **plan.environment, **plan.held, VARIABLE: str(config)})
+        inherited = {**os.environ, **passive_waiting(os.environ)}
+        environment = with_bootstrap({**inherited, **plan.environment, **plan.held, VARIABLE: str(config)})
         environment.pop(ROLE_VARIABLE, None)
         if plan.own_checkpoints and CHECKPOINTS not in plan.environment:
             environment[CHECKPOINTS] = str(folder / "checkpoints")
             (folder / "checkpoints").mkdir()
         label = f"{name} ({', '.join(vary)})" if vary and name != f"varied-{vary[0]}" else name
-        begin = time.monotonic()
+        begin, begun = time.monotonic(), self.load.begin()
         timed_out = False
         with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
             process: processes.Process
@@ -170,6 +173,8 @@ class Runner:
                 if shown != folder:
                     shown.unlink(missing_ok=True)
         seconds = time.monotonic() - begin
+        if not fork:  # what forks take is known only when the process they come from has ended
+            self.load.end(begun)
         code = -9 if process.returncode is None else process.returncode  # what cannot be killed is waited for no longer
         if fork and self.forks.misfit(folder, timed_out or code != 0):
             return None

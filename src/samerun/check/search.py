@@ -359,6 +359,7 @@ class Search:
                 self.settle(variation, "skipped", why)
         first = place(situation, found) if situation is not None else None
         cause = found.cause if found is not None else None
+        skipped = self.runs[0].skipped if self.runs else ()
         if situation is not None and found is not None:
             self.answer = situation, found
         return CheckReport(
@@ -369,7 +370,7 @@ class Search:
             first_difference=first,
             cause=relative(cause) if cause else None,
             fix=found.fix if found is not None else None,
-            notes=(*self.notes, *(self.runs[0].skipped if self.runs else ())),
+            notes=(*self.notes, *skipped, *filter(None, [self.runner.load.note])),
             others=tuple(relative(other) for other in found.others) if found is not None else (),
             spread=self.spread(situation) if situation is not None else None,
         )

@@ -118,7 +118,7 @@ def convolve(
     )
     shapes = [list(value.shape) if isinstance(value, Tensor) else value for value in (image, weight, gradient)]
     result = (shapes[2], shapes[0], shapes[1])[what]
-    _require_fitting(what, *shapes, stride, padding, dilation, groups)
+    _require_fitting(what, shapes[0], shapes[1], shapes[2], stride, padding, dilation, groups)
     if bias is not None and (bias.shape != (result[1],) or bias.dtype is not dtype):
         raise RuntimeError(f"expected {result[1]} biases of {dtype}, but got {list(bias.shape)} of {bias.dtype}")
     if given[0].dtype is not given[1].dtype:

@@ -79,12 +79,15 @@ def of_data(parting: Parting, why: tuple[str, ...]) -> list[Suspect]:
 def first_use(parting: Parting) -> Event | None:
     """The first operator of the step that both runs have and that gets other inputs."""
     assert parting.step is not None and parting.its is not None
-    pairs = zip(parting.step.events(f.OPERATOR), parting.its.events(f.OPERATOR), strict=False)
+    # The resumed run's first step begins where its program begins, so the two are laid end to end.
+    pairs = zip(reversed(parting.step.events(f.OPERATOR)), reversed(parting.its.events(f.OPERATOR)), strict=False)
+    found = None
     for one, its in pairs:
-        same_place = (one.name, one.file, one.line) == (its.name, its.file, its.line)
-        if one.thread == 0 and same_place and one.inputs != its.inputs:
-            return one
-    return None
+        if (one.thread, one.name, one.file, one.line) != (its.thread, its.name, its.file, its.line):
+            break
+        if one.thread == 0 and one.inputs != its.inputs:
+            found = one
+    return found
 
 
 def short(event: Event) -> str:
