@@ -60,7 +60,11 @@ def test_words_of_commands() -> None:
 
 
 def test_a_run_discloses_no_secret(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import os\nos.environ['DB_PASSWORD'], os.environ.get('HOME')\n")
+    (tmp_path / "train.py").write_text(
+        "import os, torch\nos.environ['DB_PASSWORD'], os.environ.get('HOME')\ntorch.manual_seed(0)\n"
+        "model = torch.nn.Linear(4, 1)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "model(torch.rand(8, 4)).sum().backward()\noptimizer.step()\n"
+    )
     environment = {**os.environ, "DB_PASSWORD": "letmein", "NCCL_TOKEN": "hunter2", "TORCH_OWN": "mine"}
     for name in ("a.json", "b.json"):
         words = [SAMERUN, "run", "--quiet", "--receipt", name, "--redact", "host", "--redact", "torch_own", "train.py",
