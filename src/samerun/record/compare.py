@@ -57,8 +57,9 @@ def _find_empty_run(a: RunTraces, b: RunTraces, roles: list[str]) -> Difference 
     if present is None or (one and other):
         return None
     role, event = present
-    events = (event, None) if one else (None, event)
-    return Difference("operator", role, "main", *events, 1, 1 if one else 0, "a" if one else "b", (event,))
+    if one:
+        return Difference("operator", role, "main", event, None, 1, 1, "a", (event,))
+    return Difference("operator", role, "main", None, event, 1, 0, "b", (event,), 1)
 
 
 def _first_operator(trace: Trace | None) -> tuple[str, Event] | None:

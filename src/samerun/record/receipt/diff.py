@@ -71,7 +71,7 @@ def diff(a: Side, b: Side, ignore: Iterable[str] = ()) -> dict[str, Any]:
     if first is None and not holds_results(left) and not holds_results(right):
         operator = _first_operator(a, b)
         if operator is not None:
-            first = FirstStep("operator", operator.role, operator.step, ())
+            first = FirstStep(operator.what, operator.role, operator.step, ())
         elif a.traces is None or b.traces is None:
             notes.append(ONLY_ENDINGS)
     cut_off = [side.name for side in (a, b) if side.receipt and not side.receipt["ended"]["complete"]]
