@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
+from samerun.check.clock_uses import may_decide
 from samerun.check.line_search import first_use_of_id
 from samerun.record import format as f
 from samerun.record.operator import UNORDERED
@@ -17,19 +18,25 @@ QUEUES = ("queue.get", "multiprocessing.Queue.get")
 
 def any_uses_addresses(traces: RunTraces) -> bool:
     """Does the user's source call or pass on `id`? Addresses are seldom in another order."""
-    files = {place[0] for trace in traces.traces.values() for place in trace.places}
-    return any(first_use_of_id(file) > 0 for file in files)
+    return any(first_use_of_id(file) > 0 for file in files_of(traces))
+
+
+def files_of(traces: RunTraces) -> set[str]:
+    """The user's files that ran."""
+    return {place[0] for trace in traces.traces.values() for place in trace.places if place[0]}
 
 
 def is_steady(traces: RunTraces, by_address: bool = True) -> bool:
     """True when no sign of a race was seen: what else differs, differs in every second run already.
 
-    Signs are threads that draw from one generator or write to one tensor, results taken as they come, clocks the
-    program reads, processes other than a DataLoader's, operators whose order of summation may follow the threads, and
-    (`by_address`) `id`. A thread that prepares batches or writes a log is none.
+    Signs are threads that draw from one generator or write to one tensor, results taken as they come, clocks that
+    may decide something, processes other than a DataLoader's, operators whose order of summation may follow the
+    threads, and (`by_address`) `id`. A thread that prepares batches or writes a log is none, nor is how
+    long a step took where that is only printed.
     """
     if by_address and any_uses_addresses(traces):
         return False
+    clocks: dict[str, set[int]] = {file: set() for file in files_of(traces)}
     for role, trace in traces.traces.items():
         if "/" in role and "/loader" not in role:
             return False
@@ -37,9 +44,12 @@ def is_steady(traces: RunTraces, by_address: bool = True) -> bool:
             return False
         if shares_between_threads(trace):
             return False
-        if any(event.direct for event in events_of(trace, (f.COMPLETION, f.CLOCK)) if not handed_over(trace, event)):
-            return False
-    return True
+        for event in events_of(trace, (f.COMPLETION, f.CLOCK)):
+            if event.direct and event.kind == f.CLOCK:
+                clocks[event.file].add(event.line)
+            elif event.direct and not handed_over(trace, event):
+                return False
+    return not any(clocks.values()) or not may_decide(clocks)
 
 
 def handed_over(trace: Trace, event: Event) -> bool:

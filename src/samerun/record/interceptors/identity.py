@@ -15,7 +15,6 @@ from samerun.record.recorder import Recorder
 
 NUMBERS = ("getpid", "getppid")
 PROCESSORS = ("cpu_count", "process_cpu_count", "sched_getaffinity", "getloadavg")
-PINNED_NUMBER = 4242
 
 
 def install(recorder: Recorder, os: Any) -> None:
@@ -32,7 +31,7 @@ def install(recorder: Recorder, os: Any) -> None:
             if not placed[2] or not sites.called_by_user():
                 return value
             if name in NUMBERS and recorder.pinned(pins.ENTROPY):
-                value = PINNED_NUMBER
+                value = pins.fixed_seed(f"os.{name}", 22)  # no larger than Linux has them
             recorder.host(f.FACT, f"os.{name}", value=repr(value).encode(), thin=True, placed=placed)
             return value
 
@@ -49,7 +48,8 @@ def install_tempfile(recorder: Recorder, tempfile: Any) -> None:
     numbers = itertools.count()
 
     def __next__(self: Any) -> str:
-        name: str = f"fixed{next(numbers):04}" if recorder.pinned(pins.ENTROPY) else following(self)
+        pinned = recorder.pinned(pins.ENTROPY)
+        name: str = f"{pins.fixed_seed(f'temporary name {next(numbers)}'):08x}" if pinned else following(self)
         recorder.host(f.ENTROPY, "tempfile", value=name.encode(), user_only=True, thin=True)
         return name
 
