@@ -25,12 +25,20 @@ def shown(value: Any, longest: int = LONGEST) -> str:
 
 
 def fit(text: str) -> str:
-    """The text line by line, as `shown` has each of them; tabs stay. Very long lines and texts are cut."""
+    """The text line by line, as `shown` has each of them; tabs stay, and so does a carriage return that ends a line.
+
+    Very long lines and texts are cut.
+    """
     if text.isprintable() and len(text) <= LONGEST_LINE:
         return text
     lines = text.split("\n", MOST_LINES)
     rest = ["..."] if len(lines) > MOST_LINES else []
-    return "\n".join([*(_fit_line(line) for line in lines[:MOST_LINES]), *rest])
+    ended, last = lines[: min(len(lines) - 1, MOST_LINES)], lines[len(lines) - 1 : MOST_LINES]
+    return "\n".join([*map(_fit_ended_line, ended), *map(_fit_line, last), *rest])
+
+
+def _fit_ended_line(line: str) -> str:
+    return f"{_fit_line(line[:-1])}\r" if line.endswith("\r") else _fit_line(line)
 
 
 def _fit_line(line: str) -> str:
