@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.samerun-installed
 
-.PHONY: setup demo test test-exhaustive test-adapters test-packages test-programs lint types bench fuzz-portable
+.PHONY: setup demo test test-exhaustive test-adapters test-packages test-programs lint types bench fuzz fuzz-portable
 
 setup: $(STAMP)
 
@@ -96,9 +96,11 @@ $(1)/bin/python -c "import samerun, sys, torch; \
 endef
 
 # A night's work: about a million cases in all. A short sample of each runs in `make test`.
-fuzz: $(STAMP)
-	$(PYTHON) tests/fuzz/fuzz_receipts.py --plain 900000
+fuzz: $(STAMP) fuzz-portable
+	$(PYTHON) tests/fuzz/fuzz_receipts.py --plain 500000
+	OMP_NUM_THREADS=1 $(PYTHON) tests/fuzz/fuzz_traces.py --count 300000
 	OMP_NUM_THREADS=1 $(PYTHON) tests/fuzz/fuzz_checkpoints.py --count 100000
+	OMP_NUM_THREADS=1 $(PYTHON) tests/fuzz/fuzz_commands.py --count 100000
 
 lint: $(STAMP)
 	$(BIN)/ruff check
@@ -114,7 +116,7 @@ SEED := 0
 
 fuzz-portable: $(STAMP) $(ASAN)/.built
 	LD_PRELOAD="`gcc -print-file-name=libasan.so` libstdc++.so.6" ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0:allocator_may_return_null=1 OMP_NUM_THREADS=1 \
-		$(PYTHON) tests/fuzz/fuzz_portable.py --samples --cases $(CASES) --seed $(SEED) \
+		$(PYTHON) tests/fuzz/fuzz_portable.py --samples --wrong --cases $(CASES) --seed $(SEED) \
 		--library `ls $(ASAN)/samerun/numerics/_portable*.so`
 
 $(ASAN)/.built: setup.py $(wildcard native/*.c native/*.h native/*.inc native/functions/*.h)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile_traces import operators, write
 from receipts import FACTS, made, section
 
 from samerun.record.receipt.diff import diff, drift_in_words, in_words, side_of
@@ -61,6 +64,21 @@ def test_outputs_can_be_left_out() -> None:
     a, b = (made(section(outputs=[output("train.log", value)])) for value in "01")
     assert compared(a, b)["verdict"] == "different"
     assert compared(a, b, ignore=["*.log"])["verdict"] == "same"
+
+
+def test_receipts_without_results_are_compared_by_operator(tmp_path: Path) -> None:
+    none = made(section(steps=0))
+    assert "--trace ops" in compared(none, none)["notes"][0]
+    assert not compared(made(section()), made(section()))["notes"]
+    other = operators(4)
+    other["out0"] += 100
+    for name, events in (("a", operators(4)), ("b", other), ("c", operators(0))):
+        write(tmp_path / name / "main.trace", events)
+    a, b, c = (replace(side_of(name.upper(), none), traces=tmp_path / name) for name in "abc")
+    for one, two, what in ((a, b, "outputs"), (a, c, "operator"), (c, b, "operator")):
+        record = diff(one, two)
+        assert (record["verdict"], record["first_difference"]["what"]) == ("different", what)
+    assert diff(a, a)["verdict"] == "same" and not diff(a, a)["notes"]
 
 
 def test_another_end_is_a_difference() -> None:

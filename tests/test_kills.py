@@ -159,18 +159,6 @@ def kill_runs(folder: Path, times: int) -> int:
     return early
 
 
-def insist(process: subprocess.Popen[str], number: int) -> None:
-    """Until it has ended: Python ignores a Ctrl-C that comes while it deletes an object."""
-    for _ in range(60):
-        process.send_signal(number)
-        try:
-            process.communicate(timeout=2)
-            return
-        except subprocess.TimeoutExpired:
-            continue
-    raise AssertionError("it does not end")
-
-
 def kill_saves(folder: Path, times: int) -> int:
     (folder / "tmp").mkdir()
     (folder / "saving.py").write_text(SAVING)
@@ -179,7 +167,9 @@ def kill_saves(folder: Path, times: int) -> int:
         process = start(folder, "saving.py")
         assert process.stdout is not None and process.stdout.readline() == "begun\n"
         time.sleep(chance.uniform(0, 0.3))
-        insist(process, SIGNALS[number % 3])
+        process.send_signal(sent := SIGNALS[number % 3])
+        process.communicate(timeout=120)
+        assert process.returncode == -sent
         names = {"c.pt", "c.pt.previous"} & set(os.listdir(folder))
         steps = {name: samerun.checkpoint.load(folder / name, rng=False)["step"] for name in names}
         if names:

@@ -132,3 +132,13 @@ def test_a_sample_of_changed_calls() -> None:
     kinds: Counter[str] = Counter(problem.split(":")[0] for _, problem, _ in problems)
     assert not kinds[fuzz_portable.DIED], problems
     assert not kinds[fuzz_portable.RAISED] and not kinds["other words"], problems
+
+
+@pytest.mark.skipif(not library.available(), reason="the C library is not there")
+def test_what_torch_lists_as_wrong_gives_torchs_error() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        samples = portable_calls.wrong_samples()
+        problems = fuzz_portable.search(fuzz_portable.WrongSamples(samples), len(samples))
+    assert len(samples) > 500
+    assert not problems

@@ -13,6 +13,7 @@ import pytest
 import xxhash
 from receipts import FACTS, made, section
 
+import samerun
 from samerun.base.errors import SamerunError
 from samerun.record.receipt import recorded_command, redact
 from samerun.record.receipt.surroundings import differences
@@ -60,7 +61,11 @@ def test_words_of_commands() -> None:
 
 
 def test_a_run_discloses_no_secret(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("import os\nos.environ['DB_PASSWORD'], os.environ.get('HOME')\n")
+    (tmp_path / "train.py").write_text(
+        "import os, torch\nos.environ['DB_PASSWORD'], os.environ.get('HOME')\ntorch.manual_seed(0)\n"
+        "model = torch.nn.Linear(4, 1)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "model(torch.rand(8, 4)).sum().backward()\noptimizer.step()\n"
+    )
     environment = {**os.environ, "DB_PASSWORD": "letmein", "NCCL_TOKEN": "hunter2", "TORCH_OWN": "mine"}
     for name in ("a.json", "b.json"):
         words = [SAMERUN, "run", "--quiet", "--receipt", name, "--redact", "host", "--redact", "torch_own", "train.py",
@@ -80,6 +85,20 @@ def test_a_run_discloses_no_secret(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["surroundings"] == []
     done = subprocess.run([SAMERUN, "verify", "--yes", "a.json"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2 and "secrets were left out" in done.stderr
+
+
+def test_a_block_discloses_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import samerun\nwith samerun.receipt('a.json', redact=['host', 'torch_own', '--user']):\n    pass\n"
+    )
+    environment = {**os.environ, "NCCL_TOKEN": "hunter2", "TORCH_OWN": "mine"}
+    words = [sys.executable, "train.py", "--api-key", "s3cret", "--user", "somebody"]
+    subprocess.run(words, cwd=tmp_path, env=environment, check=True, timeout=120)
+    text = (tmp_path / "a.json").read_text()
+    assert not [word for word in ("hunter2", "s3cret", '"mine"', "somebody") if word in text]
+    assert json.loads(text)["circumstances"]["host"] == "<redacted>"
+    with pytest.raises(SamerunError, match="list"), samerun.receipt(tmp_path / "b.json", redact="host"):
+        pass
 
 
 def test_digests_under_other_keys_say_only_which_variables_were_read() -> None:

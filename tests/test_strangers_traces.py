@@ -88,6 +88,17 @@ def test_one_without_events_and_one_with_a_pool_thread(tmp_path: Path) -> None:
     assert diff(tmp_path / "a", tmp_path / "a")[0] == 0
 
 
+def test_a_run_without_operators_is_not_the_same_as_one_with(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "main.trace").write_bytes(head() + block(f.END, 0, b""))
+    write(tmp_path / "b" / "main.trace", operators(3))
+    for a, b, only in (("a", "b", "B"), ("b", "a", "A")):
+        code, record, _ = diff(tmp_path / a, tmp_path / b)
+        operator = record["first_difference"]["operator"]  # type: ignore[index]
+        assert (code, operator["name"], operator["only_in"]) == (1, "aten.a", only)
+    assert diff(tmp_path / "b", tmp_path / "b")[0] == 0
+
+
 def a_pipe(path: Path) -> None:
     os.mkfifo(path)
 
@@ -126,7 +137,7 @@ def test_what_lies_in_the_place_of_a_trace(make: Callable[[Path], None], tmp_pat
     (tmp_path / "b").mkdir()
     make(tmp_path / "b" / "main.trace")
     code, _, said = diff(tmp_path / "a", tmp_path / "b")
-    assert code == (0 if make is many_blocks else 2)  # operators that only one run has, and nothing follows them
+    assert code == (1 if make is many_blocks else 2)  # a whole trace without any operator
     if make is not many_blocks:
         assert "main.trace" in said or "more than" in said
 

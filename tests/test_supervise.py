@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+import samerun
+
 pytestmark = pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs sigwaitinfo")
 RUN = [sys.executable, "-m", "samerun", "run", "--quiet", "--receipt", "r.json"]
 
@@ -116,6 +118,24 @@ def test_ctrl_c_ends_samerun_as_it_ends_the_program(tmp_path: Path) -> None:
         ended.append((os.waitstatus_to_exitcode(status), said))
     assert ended[0] == ended[1] and ended[0][0] == -signal.SIGINT
     assert (tmp_path / "r.json").exists()
+
+
+def test_ctrl_c_while_samerun_starts_in_a_program_is_not_exit_code_1(tmp_path: Path) -> None:
+    """What is raised while Python imports `site` is exit code 1. What the program finds is the same as ever."""
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "samerun_slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    (tmp_path / "look.py").write_text(
+        "import signal\nassert signal.getsignal(signal.SIGINT) is signal.default_int_handler\nprint('ran')\n"
+    )
+    bootstrap = Path(samerun.__file__).parent / "base" / "bootstrap" / "sitecustomize.py"
+    replaced = bootstrap.read_text().replace("samerun.control.facts_inside", "samerun_slow")
+    (tmp_path / "sitecustomize.py").write_text(replaced)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SAMERUN")}
+    environment["PYTHONPATH"] = os.pathsep.join((str(tmp_path), str(tmp_path / "modules")))
+    codes = []
+    for more in ({}, {"SAMERUN_FACTS": "1"}):
+        codes.append(subprocess.run([sys.executable, "look.py"], cwd=tmp_path, env={**environment, **more}).returncode)
+    assert codes == [0, -signal.SIGINT]
 
 
 DEATH = """

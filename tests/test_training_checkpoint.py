@@ -196,6 +196,36 @@ def test_a_write_that_is_interrupted_changes_nothing(
     assert samerun.checkpoint.load(path) == 1 and [one.name for one in tmp_path.iterdir()] == ["c.pt"]
 
 
+def test_a_signal_that_comes_while_torch_writes_is_handled_when_it_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's writer may lose what a handler raises in a callback from it; a program that only notes it is not hurt."""
+    path, heard, torch_save, files = tmp_path / "c.pt", [], torch.save, []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+
+    def save(content: Any, file: Any) -> None:
+        files.append(file)
+        signal.raise_signal(sent)
+        assert not heard
+        torch_save(content, file)
+
+    monkeypatch.setattr(torch, "save", save)
+    try:
+        sent = signal.SIGUSR1
+        samerun.checkpoint.save(path, extra=1)
+        assert heard == [signal.SIGUSR1] and samerun.checkpoint.load(path) == 1
+        heard.clear()
+        sent = signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            samerun.checkpoint.save(path, extra=2)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert samerun.checkpoint.load(path) == 1 and [one.name for one in tmp_path.iterdir()] == ["c.pt"]
+    # A writer that is deleted later writes an end: an error there would end the process.
+    assert [file.write(b"end") for file in files] == [3, 3]
+
+
 # Damage, and what does not fit.
 
 

@@ -243,6 +243,24 @@ def test_a_full_or_read_only_disk_is_trouble_and_nothing_is_half_written(receipt
     try_all("Read-only file system")
 
 
+@pytest.mark.parametrize(
+    ("change", "hint"),
+    [
+        ("import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))", "Free some space"),
+        ("from samerun.record.start import current; current.stop('samerun could not do it: KeyError(1)')", "bug"),
+        ("from samerun.record.start import current; current.stop('torch 2.1 is not supported')", "not supported"),
+    ],
+)
+def test_what_to_do_where_a_run_could_not_be_recorded(change: str, hint: str, tmp_path: Path) -> None:
+    """Space is the reason only where a file could not be written."""
+    (tmp_path / "train.py").write_text(f"import torch\nprint(torch.ones(2) + 1)\n{change}\n")
+    done = run("samerun check --quiet --vary rerun train.py", tmp_path)
+    assert done.returncode == 2 and "could not be recorded" in done.stderr + done.stdout, done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert ("Free some space" in said) == (hint == "Free some space") and hint in said, said
+    assert "Traceback" not in said
+
+
 def test_no_file_may_grow(receipts: Path, tmp_path: Path) -> None:
     """The same where nothing can be mounted: the limit of a file's size fails in the middle of a write."""
     shutil.copy(receipts / "a.json", tmp_path), shutil.copy(receipts / "b.json", tmp_path)

@@ -114,7 +114,8 @@ def changed_values(good: bytes, path: Path, chance: random.Random) -> None:
     try:
         content["digests"] = {name: plain.digest(value, budget=1 << 26) for name, value in content["parts"].items()}
     except Exception:  # the reader has to see for itself what cannot be digested
-        content["digests"] = dict.fromkeys(content.get("parts", {}), "0" * 32)
+        parts = content.get("parts")
+        content["digests"] = dict.fromkeys(parts if isinstance(parts, dict) else (), "0" * 32)
     try:
         torch.save(content, path)
     except Exception:  # nobody could have written it either

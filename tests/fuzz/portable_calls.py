@@ -15,6 +15,7 @@ import types
 import unittest
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -123,6 +124,33 @@ def calls_of_samples() -> list[Call]:
                     if outs:
                         torch.autograd.backward(outs, [torch.ones_like(out) for out in outs])
     return list(noting.calls.values())
+
+
+@dataclass
+class WrongSample:
+    """Arguments that torch lists as ones that its operator refuses."""
+
+    name: str
+    operator: Any
+    sample: Any
+
+    def run(self, inside: bool) -> Any:
+        sample = self.sample
+        with samerun.portable() if inside else contextlib.nullcontext():
+            return self.operator(sample.input, *sample.args, **sample.kwargs)
+
+
+def wrong_samples() -> list[WrongSample]:
+    """Of all operators for which torch lists any, in a fixed order."""
+    found = []
+    for operator in op_db():
+        if operator.error_inputs_func is None:
+            continue
+        torch.manual_seed(0)
+        for number, wrong in enumerate(operator.error_inputs("cpu")):
+            name = f"{operator.name} {operator.variant_test_name} {number}"
+            found.append(WrongSample(name, operator, wrong.sample_input))
+    return found
 
 
 def change(call: Call, chance: random.Random) -> Call:

@@ -17,6 +17,7 @@ from samerun.check.forks import Forks
 from samerun.check.interruption import CHECKPOINTS
 from samerun.check.plan import Plan
 from samerun.check.surroundings import copy_folder, link_neighbours, make_home, place_of_copy
+from samerun.check.unrecorded import hint_for
 from samerun.check.waiting import MachineLoad, passive_waiting
 from samerun.record.config import ROLE_VARIABLE, VARIABLE
 from samerun.record.run import RunTraces
@@ -143,7 +144,7 @@ class Runner:
             shutil.rmtree(folder, ignore_errors=True)  # nothing half written stays
             raise SamerunError(
                 f"The folder for the traces cannot be written: {folder}: {error.strerror}.",
-                hint="Free some space there, or name another folder with TMPDIR or --save.",
+                hint=hint_for(f"the trace could not be made: {error.strerror}"),
             ) from error
         inherited = {**os.environ, **passive_waiting(os.environ)}
         environment = with_bootstrap({**inherited, **plan.environment, **plan.held, VARIABLE: str(config)})

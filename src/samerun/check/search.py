@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +31,7 @@ from samerun.check.runner import Run, RunFailed, Runner
 from samerun.check.situation import Situation
 from samerun.check.spread import spread
 from samerun.check.steady import is_steady
+from samerun.check.unrecorded import hint_for, where_traces_are
 from samerun.check.whole import Whole, likeliest
 from samerun.record.compare import Difference, first_difference
 from samerun.record.config import MARK
@@ -323,11 +326,9 @@ class Search:
         """Notice what keeps a run from being compared."""
         full = shutil.disk_usage(run.folder).free < NEEDED_BYTES
         if run.traces.failures or (full and run.failed):
-            reason = run.traces.failures[0] if run.traces.failures else "no space left on device"
-            raise RunFailed(
-                f"Run {run.name} could not be recorded in {run.folder.parent}: {reason}.", run,
-                hint="Free some space, or put the traces elsewhere with TMPDIR or --save.",
-            )  # fmt: skip
+            reason = run.traces.failures[0] if run.traces.failures else os.strerror(errno.ENOSPC)
+            where = where_traces_are(reason, run.folder.parent)
+            raise RunFailed(f"Run {run.name} could not be recorded{where}: {reason}.", run, hint=hint_for(reason))
         if not run.traces.traces and not run.failed:
             if (run.folder / MARK).exists():
                 raise RunFailed(

@@ -17,6 +17,7 @@ from samerun.control.moment import put_back, take
 from samerun.control.place import known_rank
 from samerun.control.state_dict import load_state_dict, state_dict
 from samerun.data import fit, plain, stored
+from samerun.data.signals import held_back
 
 VERSION = 1
 """Of the file's layout. A newer layout gets a new number, and older ones stay readable."""
@@ -48,33 +49,49 @@ def _write(target: Path, parts: Mapping[str, Any], extra: Any, rng: list[Any]) -
 
 
 def _save(content: dict[str, Any], file: IO[bytes]) -> None:
-    """torch's writer reports a full disk as a RuntimeError of its own, and may swallow a Ctrl-C that comes while it
-    writes: then bytes are missing, and the file must not take the place of a whole one."""
+    """torch's writer reports a full disk as a RuntimeError of its own."""
     target: Any = _NotingFile(file)
     try:
-        torch.save(content, target)
+        with held_back(target.stop):
+            torch.save(content, target)
     except RuntimeError as error:
         raise (target.error or error) from error
+    finally:
+        target.closed = True
     if target.error is not None:
         raise target.error
 
 
 class _NotingFile:
-    """A file that remembers with what a write failed."""
+    """A file that remembers with what a write failed, and takes what torch writes after that, or when it is closed.
+
+    torch's writer writes the end of the file when it is deleted, if it has not before, and what is raised there
+    ends the process.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
         self.error: BaseException | None = None
+        self.closed = self.stopped = False
+
+    def stop(self) -> None:
+        """Fail at the next write."""
+        self.stopped = True
 
     def write(self, data: Any) -> int:
+        if self.closed or self.error is not None:
+            return memoryview(data).nbytes
         try:
+            if self.stopped:
+                raise KeyboardInterrupt
             return self.file.write(data)
         except BaseException as error:
             self.error = error
             raise
 
     def flush(self) -> None:
-        self.file.flush()
+        if not self.closed:
+            self.file.flush()
 
 
 def _previous_of(path: Path) -> Path:

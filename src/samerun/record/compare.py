@@ -42,7 +42,34 @@ def first_difference(a: RunTraces, b: RunTraces, scope: tuple[str, ...] = ()) ->
         found = compare_traces(one, other, scope)
         if found is not None:
             return found
-    return missing
+    return missing or (None if scope else _find_empty_run(a, b, roles))
+
+
+def _find_empty_run(a: RunTraces, b: RunTraces, roles: list[str]) -> Difference | None:
+    """The first operator of a run where the other has none at all.
+
+    Operators that only one run has are passed over because all around them is the same. Around these there is nothing.
+    """
+    one, other = (
+        next((found for role in roles if (found := _first_operator(run.traces.get(role)))), None) for run in (a, b)
+    )
+    present = one or other
+    if present is None or (one and other):
+        return None
+    role, event = present
+    if one:
+        return Difference("operator", role, "main", event, None, 1, 1, "a", (event,))
+    return Difference("operator", role, "main", None, event, 1, 0, "b", (event,), 1)
+
+
+def _first_operator(trace: Trace | None) -> tuple[str, Event] | None:
+    at = 0
+    for chunk in trace.chunks() if trace is not None else ():
+        hits = np.flatnonzero(chunk["kind"] == f.OPERATOR)
+        if trace is not None and len(hits):
+            return trace.role, event_at(trace, at + int(hits[0]))
+        at += len(chunk)
+    return None
 
 
 def compare_traces(a: Trace, b: Trace, scope: tuple[str, ...] = ()) -> Difference | None:

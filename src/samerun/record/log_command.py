@@ -19,7 +19,7 @@ from samerun.base.text import say
 @click.command("log", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("folder", default=".")
 @click.option("--command", "text", default="", metavar="TEXT", help="Only receipts whose command contains this.")
-@click.option("--limit", type=click.IntRange(0), default=20, show_default=True, metavar="N",
+@click.option("--limit", type=click.IntRange(0, (1 << 63) - 1), default=20, show_default=True, metavar="N",
               help="The newest N; 0: all.")  # fmt: skip
 @click.option("--last", is_flag=True, help="Print the path of the newest one, and nothing else.")
 @click.option("--diff", "compare", is_flag=True, help="Compare the two newest: exit code 0 same, 1 different.")

@@ -8,7 +8,7 @@ import posixpath
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,9 @@ FOLDER_VARIABLE = "SAMERUN_RECEIPT_FOLDER"
 
 
 @contextmanager
-def receipt(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None) -> Iterator[None]:
+def receipt(
+    path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None, redact: Sequence[str] = ()
+) -> Iterator[None]:
     """Record what this process does inside the block, and write its receipt to `path` at the end.
 
     The receipt is written also when the block ends with an exception, and says so. It replaces an earlier one
@@ -37,10 +39,14 @@ def receipt(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None 
     path: a file, or an address that fsspec knows ("s3://bucket/run.json"): the receipt is then sent there when
     the block has ended. What cannot be sent is kept on this machine, and the error says where.
     key: a file with an Ed25519 private key (PEM) that signs it. Raises SamerunError if it cannot be written.
+    redact: patterns of names of variables and options whose values are left out, beside those that look secret;
+    also "host" and "folder".
 
         with samerun.receipt("run.json"):
             train()
     """
+    if isinstance(redact, str):
+        raise SamerunError(f"receipt(redact={redact!r}): a list of patterns is wanted.", hint=f"Try [{redact!r}].")
     with unwatched():
         to = _place(path)
     from samerun.record.receipt.code_version import code_version
@@ -64,7 +70,8 @@ def receipt(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None 
             if os.getpid() == pid:  # a forked child leaves the block too
                 sections, wrong = taken.end()
                 with unwatched():
-                    _write(to, sections, wrong, code, begin, held, failed, Path(key) if key is not None else None)
+                    signer = Path(key) if key is not None else None
+                    _write(to, sections, wrong, code, begin, held, failed, signer, tuple(redact))
 
 
 class _Whole:
@@ -176,7 +183,7 @@ def _file(path: Path) -> Path:
 
 def _write(
     to: Path | str, sections: list[Any], wrong: list[str], code: dict[str, Any], begin: float,
-    held: dict[str, Any], failed: BaseException | None, key: Path | None,
+    held: dict[str, Any], failed: BaseException | None, key: Path | None, redact: tuple[str, ...],
 ) -> None:  # fmt: skip
     from samerun.control.facts import facts
     from samerun.record.receipt import receipt_file, remote_file, signing
@@ -198,6 +205,7 @@ def _write(
         facts={os.getpid(): now},
         outside=now,
         circumstances={**circumstances(begin), "start": held},
+        redact=redact,
     )
     if key is not None:
         made.receipt["signature"] = signing.sign(made.receipt["digest"], key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,28 +18,31 @@ Array = np.ndarray[Any, Any]
 
 
 class Names:
-    """Translate the numbers of run B's strings and places into run A's."""
+    """Translate the numbers of run B's strings and places into run A's.
+
+    A stranger's trace may hold a string twice, or events with numbers that none has. So run A's numbers are translated,
+    too, where they have to be: otherwise a run would differ from itself.
+    """
 
     def __init__(self, a: Trace, b: Trace, scope: tuple[str, ...] = ()) -> None:
         self.scope = scope
-        strings = {text: number for number, text in enumerate(a.strings)}
-        places = {place: number for number, place in enumerate(a.places)}
-        self.strings = np.array(
-            [strings.get(text, len(a.strings) + i) for i, text in enumerate(b.strings)], dtype=np.uint32
-        )
-        self.places = np.array(
-            [places.get(place, len(a.places) + i) for i, place in enumerate(b.places)], dtype=np.uint32
-        )
-        named = [*zip(a.strings, range(len(a.strings)), strict=True), *zip(b.strings, self.strings, strict=True)]
+        self.own_strings, self.strings = _numbers(a.strings, b.strings)
+        self.own_places, self.places = _numbers(a.places, b.places)
+        named = [*zip(a.strings, self.own_strings, strict=True), *zip(b.strings, self.strings, strict=True)]
         self.soft = np.array([number for text, number in named if text in SOFT_LEAVES], dtype=np.uint32)
         self.params = np.array([number for text, number in named if text == "params"], dtype=np.uint32)
         self.torch = np.array([number for text, number in named if text.startswith("torch")], dtype=np.uint32)
 
     def translate(self, chunk: Array) -> Array:
-        out = chunk.copy()
-        out["name"] = self.strings[np.minimum(chunk["name"], len(self.strings) - 1)]
-        out["place"] = self.places[np.minimum(chunk["place"], len(self.places) - 1)]
-        return out
+        """Events of run B."""
+        return _renumbered(chunk, self.strings, self.places)
+
+    def clean(self, chunk: Array) -> Array:
+        """Events of run A."""
+        for field, numbers in (("name", self.own_strings), ("place", self.own_places)):
+            if chunk[field].max(initial=0) >= len(numbers) or numbers[-1] != len(numbers) - 1:
+                return _renumbered(chunk, self.own_strings, self.own_places)
+        return chunk
 
     def values(self, chunk: Array) -> Array:
         """Mask of the events that are compared."""
@@ -58,14 +61,31 @@ class Names:
         return mask
 
 
+def _numbers(a: Sequence[Any], b: Sequence[Any]) -> tuple[Array, Array]:
+    """For every entry of either its number: equal ones share it, and A's keep theirs if all differ."""
+    known: dict[Any, int] = {}
+    for entry in a:
+        known.setdefault(entry, len(known))
+    own = np.array([known[entry] for entry in a], dtype=np.uint32)
+    for entry in b:
+        known.setdefault(entry, len(known))
+    return own, np.array([known[entry] for entry in b], dtype=np.uint32)
+
+
+def _renumbered(chunk: Array, strings: Array, places: Array) -> Array:
+    out = chunk.copy()
+    for field, numbers in (("name", strings), ("place", places)):
+        out[field] = numbers[np.where(chunk[field] < len(numbers), chunk[field], 0)]  # none has it: as `Trace.string`
+    return out
+
+
 def value_chunks(
     trace: Trace, names: Names, translate: bool, threads: list[int] | None
 ) -> Iterator[tuple[Array, Array]]:
     """(events compared, their indices in the file), chunk by chunk."""
     at = 0
     for chunk in trace.chunks():
-        if translate:
-            chunk = names.translate(chunk)
+        chunk = names.translate(chunk) if translate else names.clean(chunk)
         mask = names.values(chunk)
         if threads is not None:
             mask &= np.isin(chunk["thread"], threads)

@@ -120,14 +120,28 @@ class TraceWriter:
         with self._lock:
             if self._fd >= 0 and not self.failure:
                 self.failure = reason
-                try:
-                    text = reason.encode()[: f.STATUS_BYTES - 1]
-                    if self._is_ours() or self._reopen():
-                        _pwrite(self._fd, text.ljust(f.STATUS_BYTES, b"\0"), f.STATUS_AT)
-                except OSError:
-                    pass
+                if not self._say_in_header(reason):
+                    self._leave_empty_trace()
                 self.drop()
             self.failure = self.failure or reason
+
+    def _say_in_header(self, reason: str) -> bool:
+        text = reason.encode(errors="replace")[: f.STATUS_BYTES - 1]
+        try:
+            if self._is_ours() or self._reopen():
+                _pwrite(self._fd, text.ljust(f.STATUS_BYTES, b"\0"), f.STATUS_AT)
+                return True
+        except OSError:  # no file may grow to where the header ends, say
+            pass
+        return False
+
+    def _leave_empty_trace(self) -> None:
+        """A trace that only ends early looks like that of a killed process, and what is missing like nothing."""
+        name = self.path.removesuffix(".trace") + "~unwritten.trace"
+        try:
+            _close(_open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o644))
+        except OSError:
+            pass
 
     def _write(self, data: bytes) -> None:
         if self._fd < 0:

@@ -1,5 +1,6 @@
 """Start samerun in this process, then hand over to the sitecustomize that would have run without us."""
 
+import _signal  # type: ignore[import-not-found]  # `signal` itself imports much
 import os
 import sys
 
@@ -24,6 +25,11 @@ def _samerun_begin() -> None:
     import importlib.machinery
     import importlib.util
 
+    # KeyboardInterrupt in here would be exit code 1, which means "different": Ctrl-C ends the process by its signal.
+    handler = _signal.getsignal(_signal.SIGINT)
+    raises = handler is _signal.default_int_handler
+    if raises:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     try:
         for variable, module in _SAMERUN_STARTS:
             if os.environ.get(variable):
@@ -35,6 +41,8 @@ def _samerun_begin() -> None:
                 else:
                     start()
     finally:
+        if raises:
+            _signal.signal(_signal.SIGINT, handler)
         spec = importlib.machinery.PathFinder.find_spec("sitecustomize")
         if spec is not None and spec.loader is not None:
             following = importlib.util.module_from_spec(spec)

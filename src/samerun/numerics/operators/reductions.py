@@ -81,6 +81,8 @@ def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def trace(x: Tensor) -> Tensor:
+    if x.dim() != 2:
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {x.dim()}")
     return total(x.diagonal())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.checks import Run, checked
+from samerun.numerics.checks import Run, checked, raise_as_torch
 from samerun.numerics.operators import (
     alignment,
     arithmetic,
@@ -160,8 +160,9 @@ def _writing(handler: Handler, outs: list[str]) -> Run:
         given = {name: value for name, value in kwargs.items() if name not in outs}
         found = handler(*args, **given)
         results = found if isinstance(found, tuple) else (found,)
-        for name, result in zip(outs, results, strict=True):
-            _require_cast(result, kwargs[name])
+        if any(result.dtype is not kwargs[name].dtype for name, result in zip(outs, results, strict=True)):
+            # some kernels of torch convert, others refuse any other type
+            raise_as_torch(func, args, kwargs, RuntimeError(f"{func}: the type of an output differs from the result's"))
         for name, result in zip(outs, results, strict=True):
             kwargs[name].resize_(result.shape).copy_(result)
         written = tuple(kwargs[name] for name in outs)

@@ -99,5 +99,10 @@ def _results(role: str, a: dict[str, Any], b: dict[str, Any]) -> list[FirstStep]
     return found
 
 
+def holds_results(receipt: dict[str, Any]) -> bool:
+    """Whether there is anything in it to compare but how the run ended."""
+    return any(_has_results(one) for one in receipt["processes"].values())
+
+
 def _has_results(one: dict[str, Any]) -> bool:
     return bool(one["steps"]["values"]["count"] or one["marks"] or one["saved"] or one["final"] or one["outputs"])

@@ -12,7 +12,7 @@ from typing import Any
 from samerun.base.errors import SamerunError
 from samerun.record.compare import Difference, first_difference
 from samerun.record.receipt.assemble import Assembled
-from samerun.record.receipt.compare_receipts import Compared, FirstStep, Tables, compare
+from samerun.record.receipt.compare_receipts import Compared, FirstStep, Tables, compare, holds_results
 from samerun.record.receipt.process_section import relative
 from samerun.record.receipt.receipt_file import read, traces_of
 from samerun.record.receipt.side_file import in_order, read_tables
@@ -20,6 +20,10 @@ from samerun.record.receipt.surroundings import differences, start_differences
 from samerun.record.run import Event, RunTraces
 
 SAME, DIFFERENT, TROUBLE = "same", "different", "trouble"
+ONLY_ENDINGS = (
+    "Neither receipt holds an optimizer step, a model, a mark or a file: only how the runs ended was compared. "
+    "Mark results with samerun.mark(), or record both runs with --trace ops."
+)
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,12 @@ def diff(a: Side, b: Side, ignore: Iterable[str] = ()) -> dict[str, Any]:
     first, notes = compared.first, _notes(a, b)
     if first is None and _ending(left) != _ending(right):
         first = FirstStep("ended", "main", 0, (_ending(left), _ending(right)))
+    if first is None and not holds_results(left) and not holds_results(right):
+        operator = _first_operator(a, b)
+        if operator is not None:
+            first = FirstStep(operator.what, operator.role, operator.step, ())
+        elif a.traces is None or b.traces is None:
+            notes.append(ONLY_ENDINGS)
     cut_off = [side.name for side in (a, b) if side.receipt and not side.receipt["ended"]["complete"]]
     verdict = DIFFERENT if first is not None else SAME
     if cut_off and (first is None or first.what in ("count", "final", "output", "ended", "saved", "process")):
@@ -136,10 +146,14 @@ def _told(first: FirstStep) -> dict[str, Any]:
 
 
 def _first(first: FirstStep, a: Side, b: Side) -> dict[str, Any]:
-    operator = None
-    if a.traces is not None and b.traces is not None:
-        operator = _operator(first_difference(RunTraces(a.traces), RunTraces(b.traces)))
-    return {**_told(first), "operator": operator}
+    return {**_told(first), "operator": _operator(_first_operator(a, b))}
+
+
+def _first_operator(a: Side, b: Side) -> Difference | None:
+    """None also where traces were not kept."""
+    if a.traces is None or b.traces is None:
+        return None
+    return first_difference(RunTraces(a.traces), RunTraces(b.traces))
 
 
 def _by_operator_alone(a: Side, b: Side) -> dict[str, Any]:
