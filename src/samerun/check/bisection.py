@@ -62,20 +62,24 @@ def _halve(search: Runs, first: Run, held: Sequence[Variation], whole: Whole) ->
         search.settle(variation, TROUBLE if failed else DIFFERENT, failure_of(whole.run))
         return [] if failed else [whole]
     middle = (len(whole.group) + 1) // 2
-    halves = [search.together(first, held, half) for half in (whole.group[:middle], whole.group[middle:])]
-    for half in halves:
+    parts = (whole.group[:middle], whole.group[middle:])
+    halves: list[Whole] = []
+    for part in sorted(parts, key=lambda part: not _layouts(part)):  # where addresses settle it, the other is not run
+        half = search.together(first, held, part)
+        halves.append(half)
         single = _address_layout(search, first, held, half) if not half.run.failed else []
         if single:
             for variation in whole.group:
                 if variation not in half.group:
                     search.settle(variation, "skipped", NOT_ALONE)
             return single
+    halves.sort(key=lambda half: half.group != parts[0])
     return [single for half in halves for single in _halve(search, first, held, half)]
 
 
 def _address_layout(search: Runs, first: Run, held: Sequence[Variation], whole: Whole) -> list[Whole]:
     """The layout of addresses varied by itself, where it is one of several and makes a difference; else nothing."""
-    layouts = [v for v in whole.group if v.cause == "object-id"]
+    layouts = _layouts(whole.group)
     if not layouts or len(whole.group) < 3 or whole.difference is None:
         return []
     alone = search.together(first, held, layouts)
@@ -87,3 +91,7 @@ def _address_layout(search: Runs, first: Run, held: Sequence[Variation], whole: 
         else:
             search.settle(variation, "skipped", NOT_ALONE)
     return [alone]
+
+
+def _layouts(group: Sequence[Variation]) -> list[Variation]:
+    return [v for v in group if v.cause == "object-id"]
