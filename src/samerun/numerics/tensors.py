@@ -97,11 +97,20 @@ def by_reference(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> 
 
 
 def copy_arguments(arguments: Any) -> Any:
-    """The same arguments, in any containers, with tensors in memory of their own and laid out as they were."""
+    """The same arguments, in any containers, with tensors in memory of their own and laid out as they were.
+
+    A tensor that stands in two places (`out=` and an input) is one tensor in the copy too.
+    """
+    copies: dict[int, torch.Tensor] = {}
 
     def copy(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
+        if id(leaf) not in copies:
+            copies[id(leaf)] = copy_tensor(leaf)
+        return copies[id(leaf)]
+
+    def copy_tensor(leaf: torch.Tensor) -> torch.Tensor:
         once = leaf.detach()
         for dim, stride in enumerate(leaf.stride()):
             once = once.narrow(dim, 0, 1) if stride == 0 and leaf.shape[dim] > 1 else once  # expanded

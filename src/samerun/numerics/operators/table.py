@@ -160,9 +160,11 @@ def _writing(handler: Handler, outs: list[str]) -> Run:
         given = {name: value for name, value in kwargs.items() if name not in outs}
         found = handler(*args, **given)
         results = found if isinstance(found, tuple) else (found,)
-        if any(result.dtype is not kwargs[name].dtype for name, result in zip(outs, results, strict=True)):
-            # some kernels of torch convert, others refuse any other type
-            raise_as_torch(func, args, kwargs, RuntimeError(f"{func}: the type of an output differs from the result's"))
+        for name, result in zip(outs, results, strict=True):
+            out = kwargs[name]
+            if result.dtype is not out.dtype or any(out is argument for argument in args):
+                # some kernels of torch convert, or write where they read; others refuse
+                raise_as_torch(func, args, kwargs, RuntimeError(f"{func}: {name} does not fit what it is to hold"))
         for name, result in zip(outs, results, strict=True):
             kwargs[name].resize_(result.shape).copy_(result)
         written = tuple(kwargs[name] for name in outs)
