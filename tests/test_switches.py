@@ -33,7 +33,8 @@ POLICIES = [
 
 
 def arguments(policy: Policy) -> dict[str, Any]:
-    return {name: getattr(policy, name) for name in Policy.__dataclass_fields__}
+    """What `deterministic` takes; `unset_hash_seed` follows from the level."""
+    return {name: getattr(policy, name) for name in Policy.__dataclass_fields__ if name != "unset_hash_seed"}
 
 
 def sdp(**enabled: bool) -> None:

@@ -1,4 +1,4 @@
-# {"cause": "none", "culprit_line": null, "source": "threads that fork as they come; draws that take no random number"}
+# {"cause": "none", "differs": [], "culprit_line": null, "source": "threads that fork as they come; draws that take no random number"}
 # clean: which thread forks first changes from run to run, and meta tensors draw nothing from the unseeded generator
 import os
 import threading

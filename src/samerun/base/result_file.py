@@ -9,6 +9,7 @@ from pathlib import Path
 
 from samerun.base.atomic_file import check_replaceable, is_special, write_atomically
 from samerun.base.errors import SamerunError
+from samerun.base.text import shown
 
 _BEGINNINGS = {"--html": (b"<!doctype html>", "a web page"), "--patch": (b"--- ", "a patch")}
 """What files of these kinds begin with; of all others: JSON."""
@@ -73,5 +74,5 @@ def _refuse_another_kind(option: str, path: str) -> None:
 
 def _cannot_write(option: str, path: str, error: OSError) -> SamerunError:
     return SamerunError(
-        f"{option} {path}: {error.strerror or error}.", hint="Name a file that can be written, in a folder with room."
+        f"{option} {shown(path)}: {error.strerror or error}.", hint="Name a file that can be written, in a folder with room."
     )

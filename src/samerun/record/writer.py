@@ -120,7 +120,7 @@ class TraceWriter:
         with self._lock:
             if self._fd >= 0 and not self.failure:
                 self.failure = reason
-                if not self._say_in_header(reason):
+                if not self._say_in_header(reason) and self._has_header():
                     self._leave_empty_trace()
                 self.drop()
             self.failure = self.failure or reason
@@ -134,6 +134,13 @@ class TraceWriter:
         except OSError:  # no file may grow to where the header ends, say
             pass
         return False
+
+    def _has_header(self) -> bool:
+        """A trace without a header says by itself that it could not be written."""
+        try:
+            return os.stat(self.path).st_size >= f.STATUS_AT + f.STATUS_BYTES
+        except OSError:
+            return True
 
     def _leave_empty_trace(self) -> None:
         """A trace that only ends early looks like that of a killed process, and what is missing like nothing."""
