@@ -2,6 +2,7 @@
  * hang on bytes that native code draws, where no Python function sees it.
  *
  * SAMERUN_ENTROPY=fixed: getrandom, getentropy, arc4random and the devices give the same bytes in every run.
+ * SAMERUN_ENTROPY_VALUE: a small number; with another one they give other bytes.
  * SAMERUN_ENTROPY_FILE: what /dev/urandom and /dev/random are opened as, with `fixed`.
  * Otherwise everything is as it was; in both cases samerun_entropy_drawn() counts the draws. What the processor's
  * own instruction (rdrand) gives passes by.
@@ -33,9 +34,21 @@ static int is_fixed(void) {
     return now == 2;
 }
 
+/* Where the stream begins: far from where it begins for any other value. */
+static uint64_t stream_start(void) {
+    static _Atomic uint64_t known; /* 0: not looked yet; else one more than the start */
+    uint64_t now = atomic_load(&known);
+    if (now == 0) {
+        const char *value = getenv("SAMERUN_ENTROPY_VALUE");
+        now = ((value != NULL ? strtoull(value, NULL, 10) : 0) << 48) + 1;
+        atomic_store(&known, now);
+    }
+    return now - 1;
+}
+
 /* SplitMix64 (Steele, Lea, Flood 2014): a stream that depends on the number of the word alone. */
 static uint64_t word(void) {
-    uint64_t z = (atomic_fetch_add(&position, 1) + 1) * 0x9E3779B97F4A7C15u;
+    uint64_t z = (stream_start() + atomic_fetch_add(&position, 1) + 1) * 0x9E3779B97F4A7C15u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);

@@ -74,5 +74,6 @@ def _refuse_another_kind(option: str, path: str) -> None:
 
 def _cannot_write(option: str, path: str, error: OSError) -> SamerunError:
     return SamerunError(
-        f"{option} {shown(path)}: {error.strerror or error}.", hint="Name a file that can be written, in a folder with room."
+        f"{option} {shown(path)}: {error.strerror or error}.",
+        hint="Name a file that can be written, in a folder with room.",
     )

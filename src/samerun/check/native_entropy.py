@@ -22,7 +22,7 @@ def held(plan: Plan) -> Plan:
         return plan
     stream = Path(plan.watch.folder).parent / f"native-entropy-{plan.watch.pin_value}.bin"
     write_stream(stream, plan.watch.pin_value)
-    return plan.with_environment(**preloaded(preload, plan.environment, stream))
+    return plan.with_environment(**preloaded(preload, plan.environment, stream, plan.watch.pin_value))
 
 
 def counted(plan: Plan) -> Plan:

@@ -25,12 +25,16 @@ def library() -> Path | None:
     return None if path is None or set(" :") & set(str(path)) else path
 
 
-def preloaded(library: Path, before: Mapping[str, str], stream: Path | None) -> dict[str, str]:
-    """Variables for a process: every draw is counted; with `stream`, the file opened for the devices, held still."""
+def preloaded(library: Path, before: Mapping[str, str], stream: Path | None, value: int = 0) -> dict[str, str]:
+    """Variables for a process: every draw is counted; with `stream`, the file opened for the devices, held still.
+
+    `value`: of the pin. With another one, what is held still gives other bytes.
+    """
     others = before.get(PRELOAD, os.environ.get(PRELOAD, ""))
     variables = {PRELOAD: f"{library}:{others}" if others else str(library)}
     if stream is not None:
         variables |= {"SAMERUN_ENTROPY": "fixed", "SAMERUN_ENTROPY_FILE": str(stream)}
+        variables |= {"SAMERUN_ENTROPY_VALUE": str(value)} if value else {}
     return variables
 
 
