@@ -1,6 +1,6 @@
 """What people use beside torch: a program that uses a package does under samerun what it does alone.
 
-A package that is not installed is skipped, so `make test` runs the few that the environment of the tests has.
+A package that is not installed is skipped, and `make test` runs two of those that the environment of the tests has.
 `make test-packages` installs all of them in an environment of its own and sets REQUIRE_PACKAGES: none may be absent.
 """
 
@@ -28,6 +28,18 @@ OFFLINE = {
 """Nothing is fetched or sent by the packages while they run."""
 
 
+QUICK = {"scipy", "sklearn"}
+
+
+def params() -> list[object]:
+    every = "REQUIRE_PACKAGES" in os.environ or sys.prefix.endswith("-adapters")
+    names = {script: script.stem.removeprefix("use_") for script in SCRIPTS}
+    return [
+        pytest.param(script, id=name, marks=[] if every or name in QUICK else [pytest.mark.exhaustive])
+        for script, name in names.items()
+    ]
+
+
 def require_package(name: str) -> None:
     if importlib.util.find_spec(name) is None:
         if os.environ.get("REQUIRE_PACKAGES"):
@@ -35,7 +47,7 @@ def require_package(name: str) -> None:
         pytest.skip(f"{name} is not installed; `make test-packages` runs this")
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem.removeprefix("use_"))
+@pytest.mark.parametrize("script", params())
 def test_a_program_that_uses_a_package_runs_as_it_does_alone(script: Path, tmp_path: Path) -> None:
     require_package(script.stem.removeprefix("use_"))
     folders = {name: tmp_path / name for name in ("plain", "checked", "receipt")}
