@@ -1,3 +1,6 @@
+import contextlib
+import io
+
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
@@ -11,6 +14,7 @@ arguments = TrainingArguments(
     disable_tqdm=True, use_cpu=True,
 )  # fmt: skip
 trainer = Trainer(model, arguments, train_dataset=rows)
-loss = trainer.train().training_loss
+with contextlib.redirect_stdout(io.StringIO()):  # it prints how long it took
+    loss = trainer.train().training_loss
 print(loss, sorted(entry["loss"] for entry in trainer.state.log_history if "loss" in entry))
 print(model.eval().generate(tokens[:1, :3], max_new_tokens=4, do_sample=True, pad_token_id=0).tolist())
