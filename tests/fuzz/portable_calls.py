@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -103,7 +104,9 @@ def op_db() -> list[Any]:
         stub: Any = types.ModuleType("expecttest")
         stub.TestCase, stub.assert_expected_inline = unittest.TestCase, None
         sys.modules["expecttest"] = stub
-    from torch.testing._internal.common_methods_invocations import op_db
+    # Imported, torch's test helpers forbid this whole process to set a flag of torch.backends: other tests set them.
+    with mock.patch.object(torch.backends, "disable_global_flags", lambda: None):
+        from torch.testing._internal.common_methods_invocations import op_db
 
     return list(op_db)
 
