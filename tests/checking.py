@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +26,11 @@ def check(arguments: list[str], cwd: Path, **environment: str) -> tuple[int, dic
         return done.returncode, json.loads(done.stdout)
     except ValueError:
         raise AssertionError(f"no report; exit code {done.returncode}\n{done.stdout}\n{done.stderr}") from None
+
+
+def wait_for(path: Path) -> None:
+    """Until a program that runs beside the test has made a file; fails after a minute."""
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < end, path
+        time.sleep(0.01)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from checking import wait_for
 
 from samerun.base.atomic_file import replace_file, temporary_name, write_atomically
 
@@ -135,10 +136,7 @@ def killed_jobs(folder: Path, rounds: int) -> None:
     path, chance = folder / "c", random.Random(11)
     jobs = [subprocess.Popen([sys.executable, "-c", JOB, str(path)]) for _ in range(2)]
     try:
-        limit = time.monotonic() + 60
-        while not (folder / "c.previous").exists():
-            assert time.monotonic() < limit
-            time.sleep(0.01)
+        wait_for(folder / "c.previous")
         for number in range(rounds):
             time.sleep(chance.uniform(0.02, 0.12))
             which = number % 2

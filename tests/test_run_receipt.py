@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checking import samerun
+from checking import samerun, wait_for
 
 from samerun.record.reader import Trace
 from samerun.record.receipt import canonical, index, receipt_file
@@ -276,13 +276,6 @@ def start(cwd: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "samerun", "run", "--quiet", "--receipt", "r.json", *words]
     process = subprocess.Popen(command, cwd=cwd, text=True, **options)
     return process
-
-
-def wait_for(path: Path) -> None:
-    end = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_signals_to_it_reach_the_program(plain: Path) -> None:

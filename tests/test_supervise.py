@@ -11,18 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checking import wait_for
 
 import samerun
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs sigwaitinfo")
 RUN = [sys.executable, "-m", "samerun", "run", "--quiet", "--receipt", "r.json"]
-
-
-def wait_for(path: Path) -> None:
-    end = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def is_gone(pid: int) -> bool:

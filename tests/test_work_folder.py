@@ -6,11 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from checking import samerun
+from checking import samerun, wait_for
 
 from samerun.base import work_folder
 
@@ -24,10 +23,7 @@ def start(folder: Path, *options: str) -> subprocess.Popen[bytes]:
     (folder / "ready").unlink(missing_ok=True)
     words = [sys.executable, "-m", "samerun", "run", "--quiet", *options, "sleeps.py"]
     process = subprocess.Popen(words, cwd=folder, env={**os.environ, "TMPDIR": str(folder)})
-    end = time.monotonic() + 60
-    while not (folder / "ready").exists():
-        assert time.monotonic() < end and process.poll() is None
-        time.sleep(0.02)
+    wait_for(folder / "ready")
     return process
 
 

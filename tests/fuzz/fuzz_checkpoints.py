@@ -7,7 +7,6 @@ Changes of the bytes, and changes of the values with digests that are made to fi
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import tempfile
@@ -20,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 import numpy as np
 import torch
+from fuzz_options import count_and_seed
 
 import samerun
 from samerun.base.errors import CheckpointError
@@ -172,11 +172,7 @@ def run(count: int, seed: int) -> tuple[int, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    taken, refused = run(options.count, options.seed)
+    taken, refused = run(*count_and_seed(__doc__ or ""))
     print(f"{taken} checkpoints were loaded, {refused} refused")
 
 

@@ -8,7 +8,6 @@ makes of its arguments and of the files they name. `--numerics` is left out: it 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -27,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import click
+from fuzz_options import count_and_seed
 from hostile_traces import operators, write
 from receipts import made, section
 
@@ -223,11 +223,7 @@ def run(count: int, seed: int) -> dict[int | None, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    for code, count in run(options.count, options.seed).items():
+    for code, count in run(*count_and_seed(__doc__ or "")).items():
         print(f"{count} ended with {code}" if code is not None else f"{count} would have started a program")
 
 

@@ -7,7 +7,6 @@ Changes of the bytes, and changes of single fields of events, strings and places
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import random
@@ -20,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
+from fuzz_options import count_and_seed
 from hostile_traces import block, head, places, strings
 from rich.console import Console
 
@@ -147,11 +147,7 @@ def run(count: int, seed: int) -> tuple[int, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    taken, refused = run(options.count, options.seed)
+    taken, refused = run(*count_and_seed(__doc__ or ""))
     print(f"{taken} traces were compared, {refused} refused")
 
 
