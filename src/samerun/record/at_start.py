@@ -9,6 +9,7 @@ from typing import Any
 
 from xxhash import xxh3_128_hexdigest
 
+from samerun.record.models import items_of, named_modules
 from samerun.record.recorder import Recorder
 
 MOST = 1000
@@ -40,7 +41,7 @@ def _models() -> Iterator[dict[str, Any]]:
             modules.append(each)
         elif kind in (torch.Tensor, torch.nn.Parameter) and each.is_leaf and each.requires_grad:
             leaves.append(each)
-    inner = {id(child) for one in modules for child in one.__dict__.get("_modules", {}).values()}
+    inner = {id(child) for one in modules for _, child in items_of(vars(one).get("_modules"))}
     owned: set[int] = set()
     for one in modules:
         if id(one) in inner:
@@ -54,18 +55,10 @@ def _models() -> Iterator[dict[str, Any]]:
             yield _told("a tensor of its own", [each])
 
 
-def _tensors(module: Any) -> Iterator[Any]:
-    waiting, seen = [module], set()
-    while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        held = one.__dict__
-        for each in (*held.get("_parameters", {}).values(), *held.get("_buffers", {}).values()):
-            if each is not None:
-                yield each
-        waiting += reversed(list(held.get("_modules", {}).values()))
+def _tensors(model: Any) -> Iterator[Any]:
+    for _, module in named_modules(model):
+        for kind in ("_parameters", "_buffers"):
+            yield from (tensor for _, tensor in items_of(vars(module).get(kind)) if tensor is not None)
 
 
 def _told(name: str, tensors: list[Any]) -> dict[str, Any]:

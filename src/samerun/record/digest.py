@@ -46,11 +46,11 @@ def digest(tensor: Any) -> bytes:
     shape and layout alone where there is nothing else to read (see `is_readable`). No code of the program's
     is called for it, and what cannot be read at all counts by its type.
     """
-    from samerun.record.undisturbed import Undisturbed, no_functions
+    from samerun.record.undisturbed import Undisturbed, is_plain, no_functions
 
     try:
         with no_functions():
-            if _is_usual(tensor) and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
+            if is_plain(tensor) and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
                 return dense_digest(tensor, shape_seed(tensor.dtype, tensor.shape))
         with Undisturbed():
             return _digest_carefully(tensor)
@@ -86,20 +86,6 @@ def has_own_dispatch(tensor: Any) -> bool:
 
     kind = type(tensor)
     return kind is not torch.Tensor and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-
-
-def _is_usual(tensor: Any) -> bool:
-    """True for nearly every tensor: its elements are plain memory of this machine."""
-    import torch
-
-    kind = type(tensor)
-    return (
-        (kind is torch.Tensor or kind is torch.nn.Parameter)
-        and tensor.is_cpu
-        and tensor.layout is torch.strided
-        and not tensor.is_quantized
-        and not tensor.is_nested
-    )
 
 
 def join_digests(values: list[Any], otherwise: Callable[[Any], bytes]) -> bytes:

@@ -11,24 +11,27 @@ Named = Iterator[tuple[str, Any]]
 
 def items_of(mapping: Any) -> list[tuple[Any, Any]]:
     """The items of a dict of whatever class, without calling a method of that class."""
-    if issubclass(type(mapping), OrderedDict):
+    kind = type(mapping)
+    if kind is dict:
+        return list(mapping.items())
+    if issubclass(kind, OrderedDict):
         return list(OrderedDict.items(mapping))
-    if issubclass(type(mapping), dict):
+    if issubclass(kind, dict):
         return list(dict.items(mapping))
-    if type(mapping).__module__.startswith("torch."):  # what a compiled script holds
+    if kind.__module__.startswith("torch."):  # what a compiled script holds
         return list(mapping.items())
     return []
 
 
 def named_modules(root: Any) -> Named:
     """As `Module.named_modules()` gives them: each once."""
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}  # holds the objects: scripted modules make them anew, and an id must not come twice
     waiting = [("", root)]
     while waiting:
         name, module = waiting.pop()
         if module is None or id(module) in seen:
             continue
-        seen.add(id(module))
+        seen[id(module)] = module
         yield name, module
         inner = items_of(vars(module).get("_modules"))
         waiting += [(f"{name}.{key}" if name else str(key), each) for key, each in reversed(inner)]
@@ -45,9 +48,9 @@ def named_buffers(root: Any) -> Named:
 
 
 def _named_members(root: Any, kind: str) -> Named:
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}
     for prefix, module in named_modules(root):
         for key, tensor in items_of(vars(module).get(kind)):
             if tensor is not None and id(tensor) not in seen:
-                seen.add(id(tensor))
+                seen[id(tensor)] = tensor
                 yield f"{prefix}.{key}" if prefix else str(key), tensor

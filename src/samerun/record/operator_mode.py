@@ -22,28 +22,14 @@ from samerun.record.storages import COLLECTIVE, UNDEFINED, Storages
 from samerun.record.thread_state import ThreadState
 from samerun.record.thread_streams import ThreadStreams
 from samerun.record.uncompiled import Uncompiled
-from samerun.record.undisturbed import Undisturbed, as_plain, has_values, no_functions
+from samerun.record.undisturbed import PLAIN_TYPES, Undisturbed, as_plain, has_values, is_plain, no_functions
 
 Before = tuple[int, int, int, int]
 """Phase and flags, place, digest of the inputs, digest of the scalars."""
 
 _Tensor = torch.Tensor
 _requires_grad: Any = vars(torch._C.TensorBase)["requires_grad"].__get__
-_plain_types = frozenset((torch.Tensor, torch.nn.Parameter))
-_strided = torch.strided
 _scalars = frozenset((int, float, bool, type(None)))
-_odd_dtypes = frozenset((torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4))
-
-
-def is_plain(tensor: Any) -> bool:
-    """True for nearly every tensor: its elements are plain memory of this machine."""
-    return (
-        tensor.is_cpu
-        and type(tensor) in _plain_types
-        and tensor.layout is _strided
-        and tensor.dtype not in _odd_dtypes
-        and not tensor.is_nested
-    )
 
 
 class NoValues(Exception):
@@ -356,7 +342,7 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         done = {id(tensor) for tensor in kept}
         if operator.asynchronous:
             for tensor in outs:
-                if id(tensor) not in done and type(tensor) in _plain_types:
+                if id(tensor) not in done and type(tensor) in PLAIN_TYPES:
                     storages.collective(tensor, operator.returns_early(args, kwargs))
             outs, values = [], []
         for at, tensor in enumerate(outs):

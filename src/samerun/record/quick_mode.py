@@ -22,11 +22,12 @@ from samerun.record import format as f
 from samerun.record import pieces, sites
 from samerun.record.nodes import NODE_RING
 from samerun.record.operator import Operator, flatten
-from samerun.record.operator_mode import OperatorMode, OperatorTable, _odd_dtypes, isolating
+from samerun.record.operator_mode import OperatorMode, OperatorTable, isolating
 from samerun.record.recorder import Recorder
 from samerun.record.storages import SMALL_BYTES, Storage, Storages
 from samerun.record.thread_state import ThreadState
 from samerun.record.uncompiled import leave_alone
+from samerun.record.undisturbed import ODD_DTYPES
 from samerun.record.writer import FLUSH_EVENTS, TraceWriter
 
 _watch: Any
@@ -98,7 +99,7 @@ def host() -> SimpleNamespace:
         Tensor=torch.Tensor,
         Parameter=torch.nn.Parameter,
         strided=torch.strided,
-        odd_dtypes=_odd_dtypes,
+        odd_dtypes=ODD_DTYPES,
         flatten=flatten,
         Storage=Storage,
         UntypedStorage=torch.UntypedStorage,

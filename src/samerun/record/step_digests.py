@@ -10,6 +10,7 @@ import torch
 from xxhash import xxh3_128_digest
 
 from samerun.record.digest import dense_digest
+from samerun.record.models import named_buffers
 from samerun.record.quick_mode import digest_function, join_digests_function
 from samerun.record.recorder import NOTHING, Recorder
 from samerun.record.rng_digests import numpy_state_reader, python_state_reader
@@ -50,7 +51,7 @@ class StepDigester:
     def buffers(self) -> list[Any]:
         """The buffers of every model that was called and is still alive."""
         roots = [reference() for reference in list(self.recorder.roots.values())]
-        return [buffer for root in roots if root is not None for buffer in buffers_of(root)]
+        return [buffer for root in roots if root is not None for _, buffer in named_buffers(root)]
 
     def digest_gradient(self, gradient: Any) -> bytes:
         return NOTHING if gradient is None else self.digest(gradient)
@@ -85,20 +86,3 @@ class StepDigester:
             if self.python_state[0] is not python:
                 self.python_state = python, python_state_reader(python)
             yield "rng.python", self.python_state[1]()
-
-
-def buffers_of(root: Any) -> Iterator[Any]:
-    """Like `Module.buffers`, in a quarter of its time: every buffer once, in the order of `Module.modules`."""
-    seen: dict[int, Any] = {}  # holds the objects: scripted modules make them anew, and an id must not come twice
-    stack = [root]
-    while stack:
-        module = stack.pop()
-        if module is None or id(module) in seen:
-            continue
-        seen[id(module)] = module
-        for buffer in module._buffers.values():
-            if buffer is not None and id(buffer) not in seen:
-                seen[id(buffer)] = buffer
-                yield buffer
-        if module._modules:
-            stack.extend(reversed(module._modules.values()))

@@ -27,6 +27,25 @@ no_functions: Any = torch._C.DisableTorchFunction
 _keys = _excluded()
 
 
+PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
+_strided = torch.strided
+ODD_DTYPES = frozenset((torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4))
+
+
+def is_plain(tensor: Any) -> bool:
+    """True for nearly every tensor: its elements are plain memory of this machine.
+
+    Reads attributes, so that a mode of the program's would see it: `no_functions` has to be entered.
+    """
+    return (
+        tensor.is_cpu
+        and type(tensor) in PLAIN_TYPES
+        and tensor.layout is _strided
+        and tensor.dtype not in ODD_DTYPES
+        and not tensor.is_nested
+    )
+
+
 class Undisturbed:
     """A guard for torch operators of our own.
 
@@ -65,10 +84,7 @@ _SYMBOLIC_MODULES = frozenset(("torch._subclasses.fake_tensor", "torch._subclass
 
 def as_plain(tensor: Any) -> Any:
     """A tensor of a subclass without a dispatch of its own as a plain one: what it overrides is not called."""
-    if type(tensor) in _PLAIN:
+    if type(tensor) in PLAIN_TYPES:
         return tensor
     with Undisturbed():
         return torch.Tensor.as_subclass(tensor, torch.Tensor)
-
-
-_PLAIN = (torch.Tensor, torch.nn.Parameter)

@@ -9,7 +9,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from samerun.record import digest as d
 from samerun.record.double import waits
 from samerun.record.double.finding import OUTSIDE, RACE
-from samerun.record.operator_mode import is_plain
+from samerun.record.undisturbed import is_plain
 
 
 def weak_reference(storage: Any) -> Any:
