@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any
 
 from samerun.check.line_search import parsed
+from samerun.check.source import last_name
 
 READ = {
     "time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time",
@@ -286,11 +287,6 @@ class Uses:
             if isinstance(node, ast.ClassDef):
                 return True
         return False
-
-
-def last_name(node: ast.AST) -> str:
-    """The last name of an expression such as `time.time`; "" where it has none."""
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def parts_of(target: ast.AST, value: ast.AST) -> list[ast.expr]:

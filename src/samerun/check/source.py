@@ -105,8 +105,8 @@ def fixed_seed(source: Source) -> list[Edit]:
     return []
 
 
-def last_name(node: ast.expr) -> str:
-    """`c` of `a.b.c`."""
+def last_name(node: ast.AST) -> str:
+    """`c` of `a.b.c`; "" where an expression has no name."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
