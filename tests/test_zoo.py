@@ -14,7 +14,7 @@ import pytest
 from checking import check
 
 ZOO = sorted((Path(__file__).parent / "zoo").glob("*.py"))
-QUICK = {"01", "03", "05", "17", "23", "27", "65", "71", "73", "91", "c1", "c5"}
+QUICK = {"01", "03", "05", "17", "23", "27", "65", "71", "73", "91", "c1", "c5", "d6"}
 NAMES = {"PYTHONHASHSEED": "hash_seed", "listing-order": "listing_order", "cpu-capability": "cpu_capability"}
 """Conditions of the headers that are called otherwise on the command line."""
 NEAR = 2

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import ModuleType
 
+from samerun.base import user_code
 from samerun.base.after_import import AfterImport
 from samerun.base.unwatched import hide_by
 from samerun.base.versions import unsupported
 from samerun.record import pins, sites, tracebacks
-from samerun.record.config import MARK, WatchConfig, config_of_environment
+from samerun.record.config import MARK, VARIABLE, WatchConfig, config_of_environment
 from samerun.record.interceptor import Interceptor
 from samerun.record.interceptors.table import INTERCEPTORS
 from samerun.record.lines import LineFollower
@@ -34,6 +35,8 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
     hide_by(partial(_hidden, recorder))
     _leave_mark(config.folder)
     tracebacks.install()
+    with suppress(OSError):
+        user_code.treat_as_generated_since(os.stat(os.environ.get(VARIABLE) or config.folder).st_mtime_ns)
     if config.user_folder:
         sites.treat_as_user(os.path.realpath(config.user_folder))
     after = AfterImport()
