@@ -117,7 +117,7 @@ SEED := 0
 fuzz-portable: $(STAMP) $(ASAN)/.built
 	LD_PRELOAD="`gcc -print-file-name=libasan.so` libstdc++.so.6" ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0:allocator_may_return_null=1 OMP_NUM_THREADS=1 \
 		$(PYTHON) tests/fuzz/fuzz_portable.py --samples --wrong --cases $(CASES) --seed $(SEED) \
-		--library `ls $(ASAN)/samerun/numerics/_portable*.so`
+		--library `ls $(ASAN)/samerun/numerics/kernels/_portable*.so`
 
 $(ASAN)/.built: setup.py $(wildcard native/*.c native/*.h native/*.inc native/functions/*.h)
 	SAMERUN_SANITIZE=1 $(PYTHON) setup.py -q build_ext --build-lib $(ASAN) --build-temp $(ASAN)/objects

@@ -44,14 +44,14 @@ setup(
     cmdclass={"build_py": WithCudaSources},
     ext_modules=[
         Extension(
-            "samerun.record._digest",
+            "samerun.record.digests._digest",
             ["native/digest.c"],
             extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra"],
             optional=True,
         ),
         # Preloaded into runs by `samerun check`, to hold the system's random bytes still.
         Extension(
-            "samerun.record._entropy",
+            "samerun.record.watching._entropy",
             ["native/entropy.c"],
             extra_compile_args=["-O2", "-std=gnu11", "-Wall", "-Wextra"],
             libraries=["dl"],
@@ -76,7 +76,7 @@ setup(
             optional=True,
         ),
         Extension(
-            "samerun.record._watch",
+            "samerun.record.watching._watch",
             sorted(glob("native/watch/*.c")),
             depends=["native/watch/watch.h"],
             extra_compile_args=["-O2", "-std=c11", "-Wall", "-Wextra", "-Wno-missing-field-initializers"],
@@ -84,7 +84,7 @@ setup(
         ),
         # The bits are specified: no contraction of a*b + c. Neither of the last two flags changes a bit.
         Extension(
-            "samerun.numerics._portable",
+            "samerun.numerics.kernels._portable",
             sorted(set(glob("native/*.c")) - ALONE),
             depends=[*glob("native/*.h"), *glob("native/*.inc"), *glob("native/functions/*.h")],
             extra_compile_args=[

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from samerun.record import format as f
-from samerun.record.compare import first_difference
-from samerun.record.reader import EVENT_DTYPE
-from samerun.record.run import RunTraces
-from samerun.record.writer import TraceWriter
+from samerun.record.comparison.compare import first_difference
+from samerun.record.trace import format as f
+from samerun.record.trace.reader import EVENT_DTYPE
+from samerun.record.trace.run import RunTraces
+from samerun.record.trace.writer import TraceWriter
 
 BLOCK_EVENTS = 256
 """As many as the recorder writes at once."""

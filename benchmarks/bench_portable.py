@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as nnf
 from memory import keep_memory
 
-from samerun.numerics import (
+from samerun.numerics.kernels import (
     activations,
     functions,
     implicit,

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from memory import keep_memory
 
-from samerun.numerics import products
+from samerun.numerics.kernels import products
 
 SECONDS = 0.7
 Work = tuple[str, Callable[[], object], Callable[[], object]]

@@ -50,7 +50,7 @@ def work(name: str, way: str, threads: int, device: str) -> None:
     """Run in a child: on every line read, train so many steps and answer with the seconds they took, and the
     seconds of processor time."""
     if way == "python":
-        sys.modules["samerun.record._watch"] = None  # type: ignore[assignment]
+        sys.modules["samerun.record.watching._watch"] = None  # type: ignore[assignment]
     import torch
 
     sys.path.insert(0, str(HERE))

@@ -21,8 +21,9 @@ from unittest import mock
 import pytest
 import torch
 
-from samerun.numerics import library, mode
 from samerun.numerics.cuda import elementwise, launch, products, rows, segments, source, sums
+from samerun.numerics.dispatch import mode
+from samerun.numerics.kernels import library
 from samerun.numerics.operators.table import resolve
 
 HERE = Path(__file__).with_name("cuda")

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from samerun.base.target import resolve
+from samerun.check.execution.runner import Run, Runner
 from samerun.check.plan import Plan
-from samerun.check.runner import Run, Runner
 from samerun.check.variations.table import choose
 from samerun.record.config import WatchConfig
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from samerun.record import format as f
-from samerun.record.reader import EVENT_DTYPE
+from samerun.record.trace import format as f
+from samerun.record.trace.reader import EVENT_DTYPE
 
 Array = np.ndarray[Any, Any]
 STRINGS = ("train.py", "aten.a", "aten.b")

@@ -207,7 +207,7 @@ def large() -> list[Case]:
 
 def main(threads: int) -> None:
     import samerun
-    from samerun.numerics.conformance import digest
+    from samerun.numerics.verification.conformance import digest
 
     torch.set_num_threads(threads)
     for name, function, inputs in CASES + large():

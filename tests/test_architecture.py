@@ -30,14 +30,14 @@ BELOW = {
     "adapters": {"check", "record", "control", "base"},
 }
 COMMANDS = {
-    "samerun.check.command",
-    "samerun.check.cost_command",
-    "samerun.control.run_command",
-    "samerun.control.doctor_command",
-    "samerun.record.diff_command",
-    "samerun.record.verify_command",
-    "samerun.record.log_command",
-    "samerun.record.receipt_block",
+    "samerun.commands.check",
+    "samerun.commands.cost",
+    "samerun.commands.run",
+    "samerun.commands.doctor",
+    "samerun.commands.diff",
+    "samerun.commands.verify",
+    "samerun.commands.log",
+    "samerun.receipt_block",
 }
 """Faces that lie inside a room: each is a command of the command line, or a public name that brings rooms together."""
 FACES = {"samerun", "samerun.cli", "samerun.__main__", *COMMANDS}
@@ -164,7 +164,7 @@ def test_importing_samerun_imports_neither_torch_nor_numpy() -> None:
 def test_nor_do_the_seeds_the_base_and_the_command_line() -> None:
     program = "import samerun\n" + "\n".join(f"samerun.{name}" for name in public_names())
     base = [name for name in MODULES if name.startswith("samerun.base")]
-    loaded = fresh(f"{program}\nimport samerun.cli, samerun.check.command, {', '.join(base)}")
+    loaded = fresh(f"{program}\nimport samerun.cli, samerun.commands.check, {', '.join(base)}")
     assert not HEAVY & set(loaded)
 
 
@@ -175,5 +175,5 @@ def public_names() -> list[str]:
 
 
 def test_starting_to_watch_imports_neither() -> None:
-    loaded = fresh("import samerun.record.start")
+    loaded = fresh("import samerun.record.watching.start")
     assert not HEAVY & set(loaded)

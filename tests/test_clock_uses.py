@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from checking import check
 
-from samerun.check.clock_uses import may_decide
+from samerun.check.evidence.clock_uses import may_decide
 
 BEGIN = "import time, logging\nfrom time import perf_counter as clock\n"
 SHOWN = {

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from samerun.record import format as f
-from samerun.record import reader
-from samerun.record.compare import Difference, first_difference
-from samerun.record.evidence import clues
-from samerun.record.run import RunTraces
-from samerun.record.writer import TraceWriter
+from samerun.record.comparison.compare import Difference, first_difference
+from samerun.record.comparison.evidence import clues
+from samerun.record.trace import format as f
+from samerun.record.trace import reader
+from samerun.record.trace.run import RunTraces
+from samerun.record.trace.writer import TraceWriter
 
 
 @dataclass(frozen=True)

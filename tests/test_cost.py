@@ -19,7 +19,7 @@ from test_report_html import EVIL, Page
 
 from samerun.base.cost_records import Amount, CostReport, OperatorCost, Setting
 from samerun.base.machine import machine
-from samerun.check.cost import Measured, amount, operators_of
+from samerun.check.execution.cost import Measured, amount, operators_of
 from samerun.report.cost import cell, quantity, whole_rows
 from samerun.report.cost_html import to_html
 

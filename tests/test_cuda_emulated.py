@@ -18,8 +18,10 @@ from torch import Tensor
 from torch.utils import _python_dispatch
 
 import samerun
-from samerun.numerics import conformance, mode, norms, ordered, products, softmax, sums
+from samerun.numerics.dispatch import mode
+from samerun.numerics.kernels import norms, ordered, products, softmax, sums
 from samerun.numerics.operators.table import EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA
+from samerun.numerics.verification import conformance
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import samerun
 from samerun.base.errors import NotPortableError
-from samerun.numerics import conformance
+from samerun.numerics.verification import conformance
 
 pytestmark = pytest.mark.cuda
 BENCHMARKS = str(Path(__file__).parents[1] / "benchmarks")

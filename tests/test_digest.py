@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_128_digest
 
-from samerun.record import digest as d
-from samerun.record.digest import device_digest, digest, is_readable, shape_seed
+from samerun.record.digests import digest as d
+from samerun.record.digests.digest import device_digest, digest, is_readable, shape_seed
 
 
 def can_be_copied(dtype: torch.dtype) -> bool:

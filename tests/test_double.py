@@ -250,7 +250,7 @@ def test_generators_of_the_program_do_not_move() -> None:
     import torch
 
     from samerun.record.double.execution import ZERO, Draws, execute
-    from samerun.record.thread_state import ThreadState
+    from samerun.record.watching.thread_state import ThreadState
 
     own = torch.Generator().manual_seed(3)
     for func, args, kwargs in (

@@ -9,7 +9,7 @@ import pytest
 from checking import check
 
 from samerun.base.records import CheckReport, FirstDifference
-from samerun.check.eager import hint
+from samerun.check.search.eager import hint
 
 PROGRAM = """
 import random

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from samerun.check import confirmation
+from samerun.check.attribution import confirmation
+from samerun.check.evidence.situation import Suspect
 from samerun.check.plan import Plan
-from samerun.check.situation import Suspect
 from samerun.record.config import WatchConfig
 
 PARTED = SimpleNamespace(role="main", thread="main", ordinal=1)

@@ -20,10 +20,10 @@ from checking import check
 from forking import held_plan, inside, runner, was_forked
 
 from samerun.base.launch import with_bootstrap
-from samerun.check.preloaded import Forked, Preloaded
-from samerun.check.runner import Run, Runner
+from samerun.check.execution.preloaded import Forked, Preloaded
+from samerun.check.execution.runner import Run, Runner
 from samerun.record import pins
-from samerun.record.compare import first_difference
+from samerun.record.comparison.compare import first_difference
 from samerun.record.config import VARIABLE, WatchConfig
 
 HERE = Path(__file__).parent

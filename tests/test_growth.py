@@ -11,9 +11,9 @@ import torch
 from checking import check
 
 from samerun.base.records import Growth, Spread
-from samerun.check.growth import MOST_POINTS, growth, steps_to_keep
-from samerun.record import keep
-from samerun.record.step_values import file_of
+from samerun.check.evidence.growth import MOST_POINTS, growth, steps_to_keep
+from samerun.record.watching import keep
+from samerun.record.watching.step_values import file_of
 from samerun.report.growth_plot import plot
 from samerun.report.terminal import grown
 

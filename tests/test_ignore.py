@@ -10,7 +10,7 @@ from checking import check, samerun
 
 from samerun.base.errors import SamerunError
 from samerun.base.records import FoundCause
-from samerun.check.ignoring import Ignore, parse
+from samerun.check.search.ignoring import Ignore, parse
 
 TWO_GENERATORS = """
 import numpy as np

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from checking import check
 
-from samerun.record.native_entropy import library, preloaded, write_stream
+from samerun.record.watching.native_entropy import library, preloaded, write_stream
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the library to preload was not built here")
 

@@ -12,7 +12,7 @@ import torch.nn.functional as nnf
 from portable import NATIVE, assert_same_bits, at_level, values
 
 from samerun.base.errors import SamerunError
-from samerun.numerics import activations, norms, softmax
+from samerun.numerics.kernels import activations, norms, softmax
 
 
 def check(compute: Callable[[], Any], hint: object = "") -> Any:

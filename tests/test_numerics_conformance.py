@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from portable import at_level
 
-from samerun.numerics import conformance, library
+from samerun.numerics.kernels import library
+from samerun.numerics.verification import conformance
 
 ROOT = Path(__file__).resolve().parents[1]
 SANITIZERS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from mpmath import mp, mpf
 
-from samerun.numerics import library
+from samerun.numerics.kernels import library
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 import exhaustive

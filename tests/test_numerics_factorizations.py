@@ -11,7 +11,7 @@ from portable import assert_same_bits, at_level, values
 from torch import Tensor
 
 import samerun
-from samerun.numerics import factorizations, library
+from samerun.numerics.kernels import factorizations, library
 from samerun.numerics.reference import factorizations as reference
 
 SHAPES = [(7, 4), (4, 7), (5, 5), (1, 3), (3, 1), (0, 3), (3, 0), (2, 2), (40, 5)]

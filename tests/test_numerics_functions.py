@@ -13,7 +13,7 @@ import torch
 from portable import NATIVE, assert_same_bits, at_level, bits
 
 from samerun.base.errors import SamerunError
-from samerun.numerics import functions, library
+from samerun.numerics.kernels import functions, library
 from samerun.numerics.reference import functions as reference
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from samerun.base.errors import SamerunError
-from samerun.numerics import library
+from samerun.numerics.kernels import library
 from samerun.numerics.reference import philox
 
 needs_library = pytest.mark.skipif(not library.available(), reason="the C library was not built")
@@ -50,7 +50,7 @@ def test_the_environment_chooses_a_level(name: str) -> None:
 
 
 def test_loading_the_library_imports_neither_torch_nor_numpy() -> None:
-    program = "import sys, samerun.numerics.library; print({'torch', 'numpy'} & set(sys.modules))"
+    program = "import sys, samerun.numerics.kernels.library; print({'torch', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -13,7 +13,7 @@ from mpmath import mp, mpf
 from portable import NATIVE, SPECIAL, assert_same_bits, at_level, bits
 
 from samerun.base.errors import SamerunError
-from samerun.numerics import functions
+from samerun.numerics.kernels import functions
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 import exhaustive

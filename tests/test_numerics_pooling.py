@@ -10,7 +10,7 @@ import torch.nn.functional as nnf
 from portable import NATIVE, assert_same_bits, at_level, values
 
 import samerun
-from samerun.numerics import pooling, sums
+from samerun.numerics.kernels import pooling, sums
 
 SETTINGS = [((2, 2), (2, 2), (0, 0)), ((3, 2), (2, 1), (1, 1)), ((5, 3), (1, 4), (2, 0)), ((7, 9), (1, 1), (3, 4))]
 

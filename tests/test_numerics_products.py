@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from samerun.numerics import library, products
+from samerun.numerics.kernels import library, products
 from samerun.numerics.reference import products as reference
 
 LEVELS = [name for name in library.levels() if name != "reference"]

@@ -8,7 +8,7 @@ import torch
 from portable import NATIVE, assert_same_bits, at_level
 
 from samerun.base.errors import SamerunError
-from samerun.numerics import random
+from samerun.numerics.kernels import random
 from samerun.numerics.reference import philox
 
 

@@ -11,7 +11,7 @@ import torch
 from mpmath import mp
 from portable import assert_same_bits, at_level
 
-from samerun.numerics import implicit, library, random, rejection, wide
+from samerun.numerics.kernels import implicit, library, random, rejection, wide
 from samerun.numerics.reference import implicit as implicit_reference
 from samerun.numerics.reference import rejection as reference
 from samerun.numerics.reference import wide as wide_reference

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import samerun
-from samerun.numerics import library
+from samerun.numerics.kernels import library
 
 PROGRAM = Path(__file__).parent / "programs" / "exact_digests.py"
 

@@ -14,7 +14,7 @@ from portable import assert_same_bits, at_level
 
 import samerun
 from samerun.base.errors import SamerunError
-from samerun.numerics import functions, library, roots
+from samerun.numerics.kernels import functions, library, roots
 
 VALUES = np.random.default_rng(0).uniform(0, 4, 40_000) * 10.0 ** np.random.default_rng(1).integers(-30, 30, 40_000)
 SPECIAL = [0.0, -0.0, float("inf"), -1.0, float("nan"), 1e-45, 3.4028235e38, 5e-324]

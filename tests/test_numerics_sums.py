@@ -11,7 +11,7 @@ import torch
 from portable import NATIVE, assert_same_bits, at_level, values
 
 from samerun.base.errors import SamerunError
-from samerun.numerics import library, softmax, sums
+from samerun.numerics.kernels import library, softmax, sums
 from samerun.numerics.reference import sums as reference
 
 SIZES = [0, 1, 2, 31, 32, 33, 255, 256, 257, 4095, 4096, 4097, 8192, 12289, 40961]

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from samerun.numerics import library
+from samerun.numerics.kernels import library
 
 PROGRAM = """
 import json, os, threading, torch, samerun

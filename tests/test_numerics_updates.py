@@ -12,7 +12,7 @@ from portable import NATIVE, SPECIAL, assert_same_bits, at_level, values
 from torch import Tensor
 
 import samerun
-from samerun.numerics import updates
+from samerun.numerics.kernels import updates
 from samerun.numerics.reference import updates as reference
 
 IN_PLACE: dict[str, Callable[..., Tensor]] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from watching import run
 
-from samerun.record import format as f
+from samerun.record.trace import format as f
 
 PROGRAM = """
 import numpy as np

@@ -16,9 +16,9 @@ from checking import check, samerun
 
 from samerun.base.errors import SamerunError
 from samerun.base.records import CheckReport, Fix, FoundCause, Hazard
-from samerun.check import mending
 from samerun.check.causes.table import CAUSES, cause
-from samerun.check.source import diff
+from samerun.check.evidence.source import diff
+from samerun.check.search import mending
 
 CHANGES = [
     ("unseeded-numpy-generator", "rng = np.random.default_rng()", "rng = np.random.default_rng(0)"),

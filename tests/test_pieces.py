@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_128_digest
 
-from samerun.record import pieces
-from samerun.record.digest import digest
-from samerun.record.pieces import LARGE, PIECE, Running, digest_of_pieces, slow_digests_of_pieces
+from samerun.record.digests import pieces
+from samerun.record.digests.digest import digest
+from samerun.record.digests.pieces import LARGE, PIECE, Running, digest_of_pieces, slow_digests_of_pieces
 
 SIZES = [LARGE, LARGE + 1, LARGE + 63, 3 * PIECE - 1, 3 * PIECE, 7 * PIECE + 12345, 64 * PIECE + 1]
 SEEDS = [0, 1, 12345678901234567890, 2**64 - 1]
@@ -104,7 +104,7 @@ def test_a_forked_child_computes_alone() -> None:
     program = """
 import faulthandler, os, torch
 faulthandler.dump_traceback_later(200, exit=True)
-from samerun.record.digest import digest
+from samerun.record.digests.digest import digest
 tensor = torch.ones(1 << 20)
 torch.set_num_threads(2)
 expected = digest(tensor * 1)
@@ -117,7 +117,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_large_views_stream_to_the_same_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("samerun.record.digest._CHUNK_BYTES", 1 << 16)
+    monkeypatch.setattr("samerun.record.digests.digest._CHUNK_BYTES", 1 << 16)
     base = torch.randn(300, 400, 2)
     for view in (base.transpose(0, 1), base[:, ::2], base.permute(2, 0, 1)):
         assert view.nbytes >= LARGE

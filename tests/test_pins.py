@@ -9,10 +9,10 @@ import pytest
 from checking import check
 from watching import run
 
-from samerun.check.confirmation import trials
-from samerun.check.endings import with_patience
-from samerun.check.runner import Runner
-from samerun.check.situation import Suspect
+from samerun.check.attribution.confirmation import trials
+from samerun.check.evidence.situation import Suspect
+from samerun.check.execution.runner import Runner
+from samerun.check.search.run_status import with_patience
 from samerun.record import pins
 from samerun.report.progress import Progress
 

@@ -17,10 +17,10 @@ from portable_models import NAMES, make
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
-from samerun.numerics import library
-from samerun.numerics.contract import ELSE, nearest
+from samerun.numerics.dispatch.contract import ELSE, nearest
+from samerun.numerics.dispatch.portable import in_force
+from samerun.numerics.kernels import library
 from samerun.numerics.operators.table import _refuse, names, resolve
-from samerun.numerics.portable import in_force
 
 HERE = Path(__file__).resolve().parent
 
@@ -270,7 +270,7 @@ def test_the_position_survives_a_long_stream() -> None:
         copy = torch.Generator()
         copy.set_state(generator.get_state())
         assert torch.equal(torch.rand(4, generator=copy), torch.rand(4, generator=generator))
-    from samerun.numerics.stream import draw
+    from samerun.numerics.dispatch.stream import draw
 
     assert draw(generator) == (5, 1401)
 

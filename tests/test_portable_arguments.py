@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 import samerun
-from samerun.numerics import library
+from samerun.numerics.kernels import library
 
 sys.path.insert(0, str(Path(__file__).with_name("fuzz")))
 

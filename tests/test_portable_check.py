@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from watching import run
 
 import samerun
-from samerun.record import format as f
+from samerun.record.trace import format as f
 
 TRAIN = """
 import torch, torch.nn as nn, torch.nn.functional as F

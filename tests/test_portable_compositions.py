@@ -22,7 +22,7 @@ from portable_cases import BAGS, CASES, GRID, INDICES, run, whole
 from torch import Tensor
 
 import samerun
-from samerun.numerics import functions, library, sums
+from samerun.numerics.kernels import functions, library, sums
 from samerun.numerics.operators import distances, reductions
 
 HERE = Path(__file__).resolve().parent

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import samerun
-from samerun.numerics.known import KNOWN, known
-from samerun.numerics.parts import on_a_part, shorter_dimension
+from samerun.numerics.dispatch.known import KNOWN, known
+from samerun.numerics.verification.parts import on_a_part, shorter_dimension
 
 needs_other_instructions = pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="torch has no other instructions here"
@@ -80,7 +80,7 @@ def test_the_shorter_dimension() -> None:
 
 def test_an_operator_that_looks_at_the_batch_is_caught() -> None:
     """A softmax over the batch gives other rows for a part of it, one over rows does not."""
-    from samerun.numerics.calls import note
+    from samerun.numerics.dispatch.calls import note
 
     x = torch.linspace(-1, 1, 80).view(8, 10)
     for dim, said in ((0, "changes"), (1, "same")):

@@ -8,9 +8,9 @@ import pytest
 import torch
 from watching import Outcome, run
 
-from samerun.record import format as f
-from samerun.record import quick_mode
-from samerun.record.digest import digest
+from samerun.record.digests.digest import digest
+from samerun.record.trace import format as f
+from samerun.record.watching import quick_mode
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
@@ -23,10 +23,10 @@ random.seed(0)
 numpy.random.seed(0)
 way, sys.argv = sys.argv[1], sys.argv[2:]
 if way == "slow":
-    sys.modules["samerun.record._watch"] = None
+    sys.modules["samerun.record.watching._watch"] = None
 runpy.run_path(sys.argv[0], run_name="__main__")
 from samerun.record import quick_mode
-from samerun.record.digest import digest
+from samerun.record.digests.digest import digest
 assert (quick_mode.quick_mode() is not None) == (way == "quick")
 """
 """Runs a program with or without the C library, whose absence looks like this to Python."""

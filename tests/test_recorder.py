@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from watching import Outcome, run
 
-from samerun.record import format as f
-from samerun.record.run import Event
+from samerun.record.trace import format as f
+from samerun.record.trace.run import Event
 
 # --- operators -----------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from checking import samerun
 
 from samerun.base.machine import machine
 from samerun.base.records import CheckReport, FirstDifference, Fix, FoundCause, Growth, Outcome, RunRecord, Spread
-from samerun.check.spread import ranges
+from samerun.check.evidence.spread import ranges
 from samerun.report.html import cells, to_html
 from samerun.report.terminal import told
 

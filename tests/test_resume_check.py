@@ -9,7 +9,7 @@ import pytest
 from checking import check, samerun
 
 from samerun.base.errors import SamerunError
-from samerun.check.interruption import Interruption, Settings, interruptions
+from samerun.check.execution.interruption import Interruption, Settings, interruptions
 
 PROGRAM = str(Path(__file__).parent / "programs" / "resuming.py")
 SAVED, LOOP = (

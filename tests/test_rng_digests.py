@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from samerun.record.rng_digests import (
+from samerun.record.digests.rng_digests import (
     numpy_state_digest,
     numpy_state_reader,
     python_state_digest,

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from checking import samerun, wait_for
 
-from samerun.record.reader import Trace
 from samerun.record.receipt import canonical, index, receipt_file
 from samerun.record.receipt.assemble import sealed
 from samerun.record.receipt.diff import side_from
+from samerun.record.trace.reader import Trace
 
 TRAIN = """
 import sys

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from samerun.control.state import isolate_rng
-from samerun.record.replay import tensors_in, with_tensors
-from samerun.record.states import PARTS, Held
+from samerun.record.watching.replay import tensors_in, with_tensors
+from samerun.record.watching.states import PARTS, Held
 
 GENERATORS: dict[str, Any] = {
     "python": lambda: random.Random(3),

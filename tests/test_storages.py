@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from watching import Outcome, run
 
-from samerun.record import format as f
+from samerun.record.trace import format as f
 
 PLAY = Path(__file__).parent / "programs" / "storage_play.py"
 

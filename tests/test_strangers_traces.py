@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hostile_traces import STRINGS, block, head, operators, starting_threads, strings, with_insertions, write
 
-from samerun.record import format as f
+from samerun.record.trace import format as f
 
 SAMERUN = str(Path(sys.executable).with_name("samerun"))
 MOST_SECONDS, MOST_KIB = 10, 1 << 20

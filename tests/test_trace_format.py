@@ -12,10 +12,10 @@ import pytest
 import torch
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
-from samerun.record import format as f
-from samerun.record.digest import device_digest, digest, shape_seed
-from samerun.record.reader import Trace, TraceError
-from samerun.record.writer import TraceWriter
+from samerun.record.digests.digest import device_digest, digest, shape_seed
+from samerun.record.trace import format as f
+from samerun.record.trace.reader import Trace, TraceError
+from samerun.record.trace.writer import TraceWriter
 
 # --- a reader that knows the page and nothing else -------------------------------------------------------
 
@@ -259,7 +259,7 @@ def test_digest_on_a_device(tensor: torch.Tensor) -> None:
 
 
 def test_inputs_that_are_not_contiguous() -> None:
-    from samerun.record.storages import Storages
+    from samerun.record.digests.storages import Storages
 
     storages = Storages()
     made = torch.arange(6, dtype=torch.float32).reshape(2, 3)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from samerun.record.tracebacks import leave_out, without_ours
-from samerun.record.unseen import MARK, unseen
+from samerun.record.watching.tracebacks import leave_out, without_ours
+from samerun.record.watching.unseen import MARK, unseen
 
 
 def handing_on(function: object, name: str) -> object:
@@ -27,7 +27,7 @@ def names(error: BaseException) -> list[str]:
     return found
 
 
-OURS = str(Path(sys.modules["samerun.record.tracebacks"].__file__ or "").with_name("any.py"))
+OURS = str(Path(sys.modules["samerun.record.watching.tracebacks"].__file__ or "").with_name("any.py"))
 
 
 def fails() -> None:

@@ -61,7 +61,7 @@ def receipts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("shown", ["", "1"])
 def test_an_error_that_nobody_expected_is_trouble_and_says_how_to_see_more(shown: str, tmp_path: Path) -> None:
     broken = (
-        "import samerun.record.diff_command as room, samerun.cli as cli\n"
+        "import samerun.commands.diff as room, samerun.cli as cli\n"
         "def fail(*_): raise KeyError('\\x1b[2J' + 'x' * 10**6)\n"
         "room.compared = fail\n"
         "import sys; sys.argv = ['samerun', 'diff', 'a', 'b']; cli.main()\n"
@@ -247,8 +247,8 @@ def test_a_full_or_read_only_disk_is_trouble_and_nothing_is_half_written(receipt
     ("change", "hint"),
     [
         ("import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))", "Free some space"),
-        ("from samerun.record.start import current; current.stop('samerun could not do it: KeyError(1)')", "bug"),
-        ("from samerun.record.start import current; current.stop('torch 2.1 is not supported')", "not supported"),
+        ("from samerun.record.watching.start import current; current.stop('samerun could not do it: KeyError(1)')", "bug"),
+        ("from samerun.record.watching.start import current; current.stop('torch 2.1 is not supported')", "not supported"),
     ],
 )
 def test_what_to_do_where_a_run_could_not_be_recorded(change: str, hint: str, tmp_path: Path) -> None:

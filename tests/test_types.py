@@ -17,8 +17,8 @@ import pytest
 from watching import run
 
 from samerun.base import wrapping
-from samerun.record import format as f
 from samerun.record import pins
+from samerun.record.trace import format as f
 
 READS_CLOCKS = """
     import datetime, time, warnings

@@ -14,9 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samerun.check import values as checked
-from samerun.check.values import Elements, compare_bytes
-from samerun.record.keep import write
+from samerun.check.evidence import values as checked
+from samerun.check.evidence.values import Elements, compare_bytes
+from samerun.record.watching.keep import write
 
 WIDTHS = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 SHAPES = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from checking import check, samerun
 
-from samerun.check import surroundings
+from samerun.check.execution import surroundings
 from samerun.check.plan import Plan
 from samerun.check.variations import world_size
 from samerun.check.variations.table import GROUPS, VARIATIONS, choose
 from samerun.record.config import WatchConfig
-from samerun.record.scope import CHILDREN, RANKS, WORKERS, compared
+from samerun.record.trace.scope import CHILDREN, RANKS, WORKERS, compared
 
 BEGIN = "import os, torch\nx = torch.ones(8, 4)\n"
 END = "print(float(torch.nn.functional.relu(x).sum()) > 0)\n"

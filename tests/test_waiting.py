@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from checking import check
 
-from samerun.check.waiting import BUSY, MachineLoad, own_seconds, passive_waiting
+from samerun.check.execution.waiting import BUSY, MachineLoad, own_seconds, passive_waiting
 
 PROGRAM = """
 import hashlib, os, torch

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.launch import bootstrap_folder
-from samerun.record import format as f
 from samerun.record.config import ROLE_VARIABLE, VARIABLE, WatchConfig
-from samerun.record.run import Event, RunTraces, events_of
+from samerun.record.trace import format as f
+from samerun.record.trace.run import Event, RunTraces, events_of
 
 TIME_LIMIT = 120
 

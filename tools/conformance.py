@@ -1,6 +1,6 @@
 """Write the conformance vectors from the slow reference, or run them elsewhere.
 
-    python tools/conformance.py             write src/samerun/numerics/vectors.txt
+    python tools/conformance.py             write src/samerun/numerics/verification/vectors.txt
     python tools/conformance.py --check     exit 1 when the reference gives others
     python tools/conformance.py --compiler gcc "--flags=-O3 -fsanitize=address,undefined"
     python tools/conformance.py --compiler aarch64-linux-gnu-gcc --flags=-static --emulator qemu-aarch64
@@ -26,7 +26,8 @@ FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fno-trap
 
 
 def by_reference() -> str:
-    from samerun.numerics import conformance, library
+    from samerun.numerics.kernels import library
+    from samerun.numerics.verification import conformance
 
     library.force_level(library.REFERENCE)
     return "".join(f"{row}\n" for row in conformance.rows())
@@ -62,7 +63,7 @@ def main() -> int:
             return 2
     wanted, got = set(VECTORS.read_text(encoding="utf-8").splitlines()), set(text.splitlines())
     if given.compiler is not None:
-        from samerun.numerics.conformance import IN_TENSORS
+        from samerun.numerics.verification.conformance import IN_TENSORS
 
         wanted = {row for row in wanted if row.split(" ")[0] not in IN_TENSORS}
     for row in sorted(got - wanted):

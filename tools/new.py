@@ -92,7 +92,7 @@ CAUSE = '''"""THE CAUSE, in one line."""
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.situation import Situation, Suspect
+from samerun.check.evidence.situation import Situation, Suspect
 
 
 def find(situation: Situation) -> list[Suspect]:
@@ -133,12 +133,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from samerun.record.interceptor import Interceptor
-from samerun.record.recorder import Recorder
+from samerun.record.watching.interceptor import Interceptor
+from samerun.record.watching.recorder import Recorder
 
 
 def install(recorder: Recorder, module: Any) -> None:
-    """Wrap what is to be seen; `replace` of samerun.record.interceptor keeps names and documentation."""
+    """Wrap what is to be seen; `replace` of samerun.record.watching.interceptor keeps names and documentation."""
 
 
 # The second argument is the module whose loading brings the source; it is never imported for this.
@@ -149,8 +149,8 @@ INTERCEPTOR_TEST = '''"""What the interceptor `PUBLIC` must prove."""
 
 import pytest
 
-from samerun.record.interceptors.NAME import INTERCEPTOR
-from samerun.record.interceptors.table import INTERCEPTORS
+from samerun.record.watching.interceptors.NAME import INTERCEPTOR
+from samerun.record.watching.interceptors.table import INTERCEPTORS
 
 
 def test_it_stands_in_the_table() -> None:

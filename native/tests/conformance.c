@@ -1,7 +1,7 @@
 /* Prints the conformance vectors as this machine computes them: conformance [LEVEL]
  *
  * No Python, no torch: for other architectures, emulators and sanitizers. The lines must be those of
- * src/samerun/numerics/vectors.txt, which tools/conformance.py wrote and explains.
+ * src/samerun/numerics/verification/vectors.txt, which tools/conformance.py wrote and explains.
  */
 #include <stdio.h>
 #include <stdlib.h>

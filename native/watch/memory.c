@@ -1,4 +1,4 @@
-/* What is known of a tensor's memory: the usual cases of `record/storages.py`, which says why. */
+/* What is known of a tensor's memory: the usual cases of `record/digests/storages.py`, which says why. */
 #include "watch.h"
 
 /* The record of some memory that is new. */

@@ -1,4 +1,4 @@
-/* The module `samerun.record._watch`: setup, and the base type of a mode whose `dispatch` is the quick way. */
+/* The module `samerun.record.watching._watch`: setup, and the base type of a mode whose `dispatch` is the quick way. */
 #include "watch.h"
 
 #include <structmember.h>
@@ -147,7 +147,7 @@ static PyType_Slot watcher_slots[] = {
 };
 
 static PyType_Spec watcher_spec = {
-    .name = "samerun.record._watch.Watcher",
+    .name = "samerun.record.watching._watch.Watcher",
     .basicsize = sizeof(watcher_t),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
     .slots = watcher_slots,
@@ -155,7 +155,7 @@ static PyType_Spec watcher_spec = {
 
 static PyMethodDef methods[] = {
     {"setup", setup, METH_O, "Take what the quick way needs to know; once."},
-    {"digest", digest, METH_O, "The digest of a tensor, as `samerun.record.digest.digest` gives it."},
+    {"digest", digest, METH_O, "The digest of a tensor, as `samerun.record.digests.digest.digest` gives it."},
     {"digest_all", digest_all, METH_VARARGS,
      "digest_all(values, otherwise): the digest of their digests; `otherwise` gives that of what is not a tensor."},
     {"no_rules", no_rules, METH_VARARGS, "no_rules(kind, otherwise): what `rule` answers."},

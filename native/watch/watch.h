@@ -1,4 +1,4 @@
-/* The quick way of `samerun.record.operator_mode`: the same work for the usual operator, on the same Python
+/* The quick way of `samerun.record.watching.operator_mode`: the same work for the usual operator, on the same Python
  * objects, so that both ways may take turns within one run. Nothing of torch's C++ is used: tensors are read
  * through the descriptors of their Python type, which any torch has.
  *

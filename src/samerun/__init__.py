@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from samerun.control.state_dict import load_state_dict, state_dict
     from samerun.control.stream import stream
     from samerun.data.checkpoint import checkpoint
-    from samerun.numerics.portable import portable
-    from samerun.numerics.portable_equal import portable_equal
-    from samerun.record.mark import mark
-    from samerun.record.receipt_block import receipt
+    from samerun.numerics.dispatch.portable import portable
+    from samerun.numerics.verification.portable_equal import portable_equal
+    from samerun.receipt_block import receipt
+    from samerun.record.watching.mark import mark
 
 _WHERE = {
     "CheckpointError": "samerun.base.errors",
@@ -64,10 +64,10 @@ _WHERE = {
     "get_rng_state": "samerun.control.state",
     "isolate_rng": "samerun.control.state",
     "load_state_dict": "samerun.control.state_dict",
-    "mark": "samerun.record.mark",
-    "portable": "samerun.numerics.portable",
-    "portable_equal": "samerun.numerics.portable_equal",
-    "receipt": "samerun.record.receipt_block",
+    "mark": "samerun.record.watching.mark",
+    "portable": "samerun.numerics.dispatch.portable",
+    "portable_equal": "samerun.numerics.verification.portable_equal",
+    "receipt": "samerun.receipt_block",
     "register_rng": "samerun.control.state",
     "seed_everything": "samerun.control.state",
     "set_rng_state": "samerun.control.state",

@@ -19,13 +19,13 @@ from samerun.base.text import say, shown
 TRACEBACK = "SAMERUN_TRACEBACK"
 
 COMMANDS = {
-    "check": "samerun.check.command",
-    "run": "samerun.control.run_command",
-    "diff": "samerun.record.diff_command",
-    "verify": "samerun.record.verify_command",
-    "log": "samerun.record.log_command",
-    "doctor": "samerun.control.doctor_command",
-    "cost": "samerun.check.cost_command",
+    "check": "samerun.commands.check",
+    "run": "samerun.commands.run",
+    "diff": "samerun.commands.diff",
+    "verify": "samerun.commands.verify",
+    "log": "samerun.commands.log",
+    "doctor": "samerun.commands.doctor",
+    "cost": "samerun.commands.cost",
 }
 """Where each command stands, in the order of the help."""
 

@@ -24,10 +24,10 @@ from hostile_traces import block, head, places, strings
 from rich.console import Console
 
 from samerun.base.errors import SamerunError
-from samerun.record import format as f
-from samerun.record.reader import EVENT_DTYPE, Trace
 from samerun.record.receipt.diff import diff, in_words, side_from
 from samerun.record.receipt.process_section import section_of
+from samerun.record.trace import format as f
+from samerun.record.trace.reader import EVENT_DTYPE, Trace
 from samerun.report import diff as shown_diff
 
 QUIET = open(os.devnull, "w")  # noqa: SIM115

@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.utils import _pytree
 
 import samerun
-from samerun.numerics import calls
-from samerun.numerics.calls import Call
+from samerun.numerics.dispatch import calls
+from samerun.numerics.dispatch.calls import Call
 from samerun.numerics.operators.table import COMPOSED, MEMBERS
 
 MOST_OF_ONE = 30

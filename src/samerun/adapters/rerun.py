@@ -18,16 +18,16 @@ from _pytest.runner import runtestprotocol
 import samerun
 from samerun.base.errors import SamerunError
 from samerun.check.causes.table import cause, suspects
+from samerun.check.evidence.situation import Situation
+from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
-from samerun.check.runner import Run
-from samerun.check.situation import Situation
 from samerun.control.seeds.derive import checked
-from samerun.record import format as f
-from samerun.record import start
-from samerun.record.compare import Difference, first_difference
+from samerun.record.comparison.compare import Difference, first_difference
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
 from samerun.record.receipt.process_section import relative
-from samerun.record.run import RunTraces, count_of
+from samerun.record.trace import format as f
+from samerun.record.trace.run import RunTraces, count_of
+from samerun.record.watching import start
 
 RESULTS = (f.OPERATOR, f.MARK, f.STEP, f.SAVE)
 NOTHING = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sysconfig
 
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+SAMERUN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def _library_folders() -> tuple[str, ...]:
@@ -32,7 +32,7 @@ _began: int | None = None
 
 def is_library_file(name: str) -> bool:
     """True for files of Python, of installed packages, of samerun, and for code with no file, or generated code."""
-    if name.startswith(("<", _HERE)) or "torchinductor_" in name or _was_generated(name):  # torch.compile's own code
+    if name.startswith(("<", SAMERUN_FOLDER)) or "torchinductor_" in name or _was_generated(name):  # torch.compile's own code
         return True
     user = max((len(folder) for folder in _user_folders if name.startswith(folder)), default=0)
     library = max((len(folder) for folder in _LIBRARIES if name.startswith(folder)), default=0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from samerun.record.config import WatchConfig
-from samerun.record.run import RunTraces
+from samerun.record.trace.run import RunTraces
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Plan:
     other_home: bool = False
     """Another home directory, which holds links to what is in the real one."""
     scope: tuple[str, ...] = ()
-    """What is left out of a comparison with this run: see samerun.record.compare."""
+    """What is left out of a comparison with this run: see samerun.record.comparison.compare."""
     own_checkpoints: bool = False
     """Give each run an empty folder in SAMERUN_CHECKPOINTS, unless the environment names one."""
 

@@ -115,7 +115,7 @@ def _new_display() -> Display:
 
 
 class Progress(_Line):
-    """The run that is going on. Called by the runner; see samerun.check.runner.Progress."""
+    """The run that is going on. Called by the runner; see samerun.check.execution.runner.Progress."""
 
     def __init__(self, quiet: bool) -> None:
         super().__init__(quiet)

@@ -6,12 +6,12 @@ import sys
 
 _SAMERUN_STARTS = (
     ("SAMERUN_PRELOAD", "samerun.record.preloaded.serve"),
-    ("SAMERUN_WATCH", "samerun.record.start"),
+    ("SAMERUN_WATCH", "samerun.record.watching.start"),
     ("SAMERUN_HOLD", "samerun.control.start"),
     ("SAMERUN_SURVEY", "samerun.control.survey_inside"),
     ("SAMERUN_FACTS", "samerun.control.facts_inside"),
-    ("SAMERUN_PORTABLE", "samerun.numerics.start"),
-    ("SAMERUN_COST", "samerun.record.cost_inside"),
+    ("SAMERUN_PORTABLE", "samerun.numerics.dispatch.start"),
+    ("SAMERUN_COST", "samerun.record.watching.cost_inside"),
 )
 """Where the variable is set, the module's `start()` is called."""
 _SAMERUN_ABSENT = ("samerun", "samerun.record", "samerun.control", "samerun.numerics", "xxhash")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.situation import Situation, Suspect, nearness
-from samerun.record import format as f
+from samerun.check.evidence.situation import Situation, Suspect, nearness
 from samerun.record import pins
-from samerun.record.run import events_of
+from samerun.record.trace import format as f
+from samerun.record.trace.run import events_of
 
 TAKEN_IN_ORDER = (
     "as_completed", "imap_unordered", "concurrent.futures.wait", "asyncio.as_completed", "asyncio.wait",

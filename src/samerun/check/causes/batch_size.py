@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.situation import Situation, Suspect
-from samerun.record import format as f
+from samerun.check.evidence.situation import Situation, Suspect
+from samerun.record.trace import format as f
 
 
 def find(situation: Situation) -> list[Suspect]:

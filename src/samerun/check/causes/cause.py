@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from samerun.check.situation import Situation, Suspect
-from samerun.check.source import Patch, no_patch
+from samerun.check.evidence.situation import Situation, Suspect
+from samerun.check.evidence.source import Patch, no_patch
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.situation import Situation, Suspect, nearness
-from samerun.record import format as f
+from samerun.check.evidence.situation import Situation, Suspect, nearness
 from samerun.record import pins
+from samerun.record.trace import format as f
 
 
 def find(situation: Situation) -> list[Suspect]:

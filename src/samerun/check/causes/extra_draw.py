@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from samerun.check.causes.cause import Cause
-from samerun.check.situation import Situation, Suspect
-from samerun.record import format as f
+from samerun.check.evidence.situation import Situation, Suspect
 from samerun.record import pins
-from samerun.record.reader import Trace
-from samerun.record.run import Event, events_of
+from samerun.record.trace import format as f
+from samerun.record.trace.reader import Trace
+from samerun.record.trace.run import Event, events_of
 
 
 def find(situation: Situation) -> list[Suspect]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from samerun.check.causes.cause import Cause
-from samerun.check.situation import Situation, Suspect, nearness
-from samerun.check.source import Edit, Source, last_name
-from samerun.record import format as f
+from samerun.check.evidence.situation import Situation, Suspect, nearness
+from samerun.check.evidence.source import Edit, Source, last_name
+from samerun.record.trace import format as f
 
 
 def find(situation: Situation) -> list[Suspect]:

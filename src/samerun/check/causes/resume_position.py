@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.line_search import loop_over
-from samerun.check.resumption import RNG_LEAVES, Parting
-from samerun.check.situation import Situation, Suspect
-from samerun.record import format as f
-from samerun.record import states
-from samerun.record.run import Event
+from samerun.check.evidence.line_search import loop_over
+from samerun.check.evidence.resumption import RNG_LEAVES, Parting
+from samerun.check.evidence.situation import Situation, Suspect
+from samerun.record.trace import format as f
+from samerun.record.trace.run import Event
+from samerun.record.watching import states
 
 SHOWN = {
     "params": "the parameters", "grads": "the gradients", "buffers": "the buffers",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.resumption import GLOBAL, Parting
-from samerun.check.situation import Situation, Suspect
-from samerun.record import format as f
-from samerun.record import states
-from samerun.record.run import Event, RunTraces, events_of
+from samerun.check.evidence.resumption import GLOBAL, Parting
+from samerun.check.evidence.situation import Situation, Suspect
+from samerun.record.trace import format as f
+from samerun.record.trace.run import Event, RunTraces, events_of
+from samerun.record.watching import states
 
 OF_LEAF = {"rng": states.TORCH, "rng.numpy": states.NUMPY, "rng.python": states.PYTHON}
 SHOWN = {states.TORCH: "torch's", states.NUMPY: "NumPy's", states.PYTHON: "Python's"}

@@ -33,7 +33,7 @@ from samerun.check.causes import (
     world_size,
 )
 from samerun.check.causes.cause import Cause
-from samerun.check.situation import Situation, Suspect
+from samerun.check.evidence.situation import Situation, Suspect
 
 CAUSES: tuple[Cause, ...] = (
     unseeded_python.CAUSE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.situation import Situation, Suspect
+from samerun.check.evidence.situation import Situation, Suspect
 
 
 def find(situation: Situation) -> list[Suspect]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.situation import Situation, Suspect
-from samerun.check.steady import is_write
-from samerun.record import format as f
+from samerun.check.evidence.situation import Situation, Suspect
+from samerun.check.evidence.steady import is_write
 from samerun.record import pins
-from samerun.record.run import events_of
+from samerun.record.trace import format as f
+from samerun.record.trace.run import events_of
 
 GLOBAL = {"torch": "torch's", "numpy": "NumPy's", "python": "Python's"}
 

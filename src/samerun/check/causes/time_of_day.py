@@ -9,11 +9,11 @@ from collections import defaultdict
 from itertools import pairwise
 
 from samerun.check.causes.cause import Cause
-from samerun.check.situation import Situation, Suspect, nearness, same_line
-from samerun.check.source import Edit, Source, fixed_seed
-from samerun.record import format as f
+from samerun.check.evidence.situation import Situation, Suspect, nearness, same_line
+from samerun.check.evidence.source import Edit, Source, fixed_seed
 from samerun.record import pins
-from samerun.record.run import Event
+from samerun.record.trace import format as f
+from samerun.record.trace.run import Event
 
 ALL_NOTED = 64
 """Of so many readings at a line every one is recorded; see `Recorder.due`."""

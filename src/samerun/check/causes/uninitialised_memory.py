@@ -6,11 +6,11 @@ import ast
 import os
 
 from samerun.check.causes.cause import Cause
-from samerun.check.situation import Situation, Suspect
-from samerun.check.source import Edit, Source, span
-from samerun.record import format as f
+from samerun.check.evidence.situation import Situation, Suspect
+from samerun.check.evidence.source import Edit, Source, span
 from samerun.record import pins
-from samerun.record.run import Event
+from samerun.record.trace import format as f
+from samerun.record.trace.run import Event
 
 MOST_PLACES = 3
 """So many places at which memory was made are suspected; the experiments tell which."""

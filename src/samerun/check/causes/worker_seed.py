@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.situation import Situation, Suspect
-from samerun.check.worker_draws import GLOBAL, worker_draws
-from samerun.record import format as f
-from samerun.record.run import events_of
+from samerun.check.evidence.situation import Situation, Suspect
+from samerun.check.evidence.worker_draws import GLOBAL, worker_draws
+from samerun.record.trace import format as f
+from samerun.record.trace.run import events_of
 
 
 def find(situation: Situation) -> list[Suspect]:

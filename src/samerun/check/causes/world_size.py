@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.situation import Situation, Suspect
-from samerun.record import format as f
-from samerun.record.run import events_of
+from samerun.check.evidence.situation import Situation, Suspect
+from samerun.record.trace import format as f
+from samerun.record.trace.run import events_of
 
 
 def find(situation: Situation) -> list[Suspect]:

@@ -1,9 +1,9 @@
 """The size of the batches in which samples are evaluated."""
 
 from samerun.check.plan import Plan, Variation
-from samerun.record import format as f
-from samerun.record.run import RunTraces, count_of
-from samerun.record.scope import ROWS
+from samerun.record.trace import format as f
+from samerun.record.trace.run import RunTraces, count_of
+from samerun.record.trace.scope import ROWS
 
 
 def batch_split(plan: Plan, vary: bool) -> Plan:

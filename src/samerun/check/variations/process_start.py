@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 
 from samerun.check.plan import Plan, Variation
-from samerun.record.run import RunTraces
+from samerun.record.trace.run import RunTraces
 
 
 def process_start(plan: Plan, vary: bool) -> Plan:

@@ -1,8 +1,8 @@
 """The number of DataLoader workers."""
 
 from samerun.check.plan import Plan, Variation
-from samerun.record import format as f
-from samerun.record.run import RunTraces, count_of
+from samerun.record.trace import format as f
+from samerun.record.trace.run import RunTraces, count_of
 
 
 def workers(plan: Plan, vary: bool) -> Plan:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from samerun.numerics import ordered
-from samerun.numerics.functions import exp, log
+from samerun.numerics.kernels import ordered
+from samerun.numerics.kernels.functions import exp, log
 from samerun.numerics.operators.declare import Members, widened
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.kernels.updates import update
 from samerun.numerics.operators.declare import Members, divided, widened
-from samerun.numerics.updates import update
 
 
 def times(x: Any, by: Any) -> Any:

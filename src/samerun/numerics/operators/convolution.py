@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from samerun.numerics import products, sums
+from samerun.numerics.kernels import products, sums
 from samerun.numerics.operators.declare import Members, NotInTable
 
 

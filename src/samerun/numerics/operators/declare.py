@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import library
+from samerun.numerics.kernels import library
 
 Handler = Callable[..., Any]
 """Takes what the operator's functional overload takes; sees plain tensors, with no mode in force."""

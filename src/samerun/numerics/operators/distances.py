@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from samerun.numerics import functions, sums
+from samerun.numerics.kernels import functions, sums
 from samerun.numerics.operators.declare import Members, widened
 
 AT_ONCE = 1 << 18

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import implicit, rejection, sums
-from samerun.numerics import random as draws
-from samerun.numerics.functions import exp, log1p, tan
+from samerun.numerics.kernels import implicit, rejection, sums
+from samerun.numerics.kernels import random as draws
+from samerun.numerics.kernels.functions import exp, log1p, tan
 from samerun.numerics.operators.declare import Members, divided, widened
 from samerun.numerics.operators.drawing import Generator, between, drawn, into, moved
 

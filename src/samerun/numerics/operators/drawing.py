@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.dispatch.stream import draw
 from samerun.numerics.operators.declare import NotInTable
-from samerun.numerics.stream import draw
 
 Generator = torch.Generator | None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from samerun.numerics import library, ordered, sums
+from samerun.numerics.kernels import library, ordered, sums
 from samerun.numerics.operators.declare import Members, NotInTable, widened
 
 SUM, MEAN, MAX = 0, 1, 2

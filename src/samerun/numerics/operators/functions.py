@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import activations, remainders
-from samerun.numerics import functions as kernels
-from samerun.numerics.functions import NAMES, exp, expm1, log, log1p, sigmoid, sin, tanh, unary
+from samerun.numerics.kernels import activations, remainders
+from samerun.numerics.kernels import functions as kernels
+from samerun.numerics.kernels.functions import NAMES, exp, expm1, log, log1p, sigmoid, sin, tanh, unary
+from samerun.numerics.kernels.roots import sqrt
+from samerun.numerics.kernels.tensors import dimensions
 from samerun.numerics.operators.declare import Members, NotInTable, divided, floating, widened
-from samerun.numerics.roots import sqrt
-from samerun.numerics.tensors import dimensions
 
 
 def _of(name: str) -> Callable[[Tensor], Tensor]:

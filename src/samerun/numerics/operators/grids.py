@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from samerun.numerics import cubic, ordered, sums
+from samerun.numerics.kernels import cubic, ordered, sums
+from samerun.numerics.kernels.remainders import fmod, remainder
 from samerun.numerics.operators.declare import Members, widened
-from samerun.numerics.remainders import fmod, remainder
 
 LINEAR, NEAREST, CUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2
@@ -141,7 +141,7 @@ def grid_sample(x: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -
     """The sum of value * weight over the neighbours of a place, in row-major order, one addition after the other.
 
     Linear: f and f + 1, f = floor(coordinate), with 1 - t and t, t = coordinate - f; a weight is the product over the
-    dimensions, in their order. Nearest: ties to even. Cubic: four neighbours a dimension (`numerics/cubic.py`).
+    dimensions, in their order. Nearest: ties to even. Cubic: four neighbours a dimension (`numerics/kernels/cubic.py`).
     """
     _checked(x, grid, mode, padding, align)
     sampling, out = _Sampling(x, grid, mode, padding, align), None

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import library, ordered
+from samerun.numerics.kernels import library, ordered
 from samerun.numerics.operators.declare import Members, NotInTable, widened
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from samerun.numerics import ordered
+from samerun.numerics.kernels import ordered
 from samerun.numerics.operators.declare import Members, widened
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from samerun.numerics import library, sums
-from samerun.numerics.functions import exp, log, log1p
+from samerun.numerics.kernels import library, sums
+from samerun.numerics.kernels.functions import exp, log, log1p
 from samerun.numerics.operators.declare import Members, divided, widened
 from samerun.numerics.operators.reducing import MEAN, SUM, reduced, spread
 

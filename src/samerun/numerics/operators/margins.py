@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import library, sums
-from samerun.numerics.functions import exp, log1p, sigmoid
+from samerun.numerics.kernels import library, sums
+from samerun.numerics.kernels.functions import exp, log1p, sigmoid
 from samerun.numerics.operators.declare import Members, divided, widened
 from samerun.numerics.operators.reducing import MEAN, reduced, spread
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.kernels.products import multiply
 from samerun.numerics.operators.declare import Members, NotInTable, widened
-from samerun.numerics.products import multiply
 
 
 def _checked(name: str, *tensors: Tensor) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import norms as kernels
-from samerun.numerics import sums
+from samerun.numerics.kernels import norms as kernels
+from samerun.numerics.kernels import sums
+from samerun.numerics.kernels.roots import sqrt
 from samerun.numerics.operators.declare import NARROW, Members, widened
-from samerun.numerics.roots import sqrt
 
 Some = tuple[Tensor | None, ...]
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import library, norms, ordered
-from samerun.numerics.moves import numbered, of_padding, to_places
+from samerun.numerics.kernels import library, norms, ordered
+from samerun.numerics.kernels.moves import numbered, of_padding, to_places
 from samerun.numerics.operators.declare import NARROW, Handler, Members, NotInTable, divided, widened
 
 aten = torch.ops.aten

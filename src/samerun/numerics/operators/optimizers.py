@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.kernels.roots import sqrt
 from samerun.numerics.operators.declare import Members, divided
-from samerun.numerics.roots import sqrt
 
 
 def _stepping(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from samerun.numerics.moves import of_padding
+from samerun.numerics.kernels.moves import of_padding
 from samerun.numerics.operators.declare import Members, widened
 
 aten = torch.ops.aten

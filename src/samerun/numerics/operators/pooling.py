@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from samerun.numerics import library, ordered
-from samerun.numerics import pooling as kernels
+from samerun.numerics.kernels import library, ordered
+from samerun.numerics.kernels import pooling as kernels
 from samerun.numerics.operators.declare import Members
 
 Sizes = Sequence[int]

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import library, sums
-from samerun.numerics import random as draws
-from samerun.numerics.functions import log1p
+from samerun.numerics.kernels import library, sums
+from samerun.numerics.kernels import random as draws
+from samerun.numerics.kernels.functions import log1p
 from samerun.numerics.operators.declare import Members, divided
 from samerun.numerics.operators.drawing import Generator, between, drawn, into, moved, settings
 

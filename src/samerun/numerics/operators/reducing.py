@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from samerun.numerics import sums
+from samerun.numerics.kernels import sums
 
 MEAN, SUM = 1, 2
 

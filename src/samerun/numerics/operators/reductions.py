@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import ordered, sums
+from samerun.numerics.kernels import ordered, sums
 from samerun.numerics.operators.declare import Members, floating, widened
 
 AT_ONCE = 1 << 18

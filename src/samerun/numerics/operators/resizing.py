@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from samerun.numerics import cubic, ordered
+from samerun.numerics.kernels import cubic, ordered
 from samerun.numerics.operators.declare import Members, NotInTable, widened
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.extremes import amax, amin
+from samerun.numerics.kernels.extremes import amax, amin
 from samerun.numerics.operators.declare import Members
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from samerun.numerics import softmax as kernels
+from samerun.numerics.kernels import softmax as kernels
 from samerun.numerics.operators.declare import Members, floating
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.checks import Run, checked, raise_as_torch
+from samerun.numerics.dispatch.checks import Run, checked, raise_as_torch
 from samerun.numerics.operators import (
     alignment,
     arithmetic,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics import functions
+from samerun.numerics.kernels import functions
 from samerun.numerics.operators.declare import Members, NotInTable
 
 

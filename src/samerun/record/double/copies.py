@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from samerun.record import digest as d
+from samerun.record.digests import digest as d
 
 ALIGNMENT = 64
 """Kernels may go another way where memory lies otherwise: copies lie on the same address modulo this."""

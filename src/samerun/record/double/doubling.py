@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from samerun.record import format as f
-from samerun.record.digest import is_readable
+from samerun.record.digests.digest import is_readable
 from samerun.record.double.execution import silence_warnings, why_not
 from samerun.record.double.finding import UNSEEN, Finding, Findings
 from samerun.record.double.looks import Looks
 from samerun.record.double.twins import Twins
 from samerun.record.double.witness import Witness
-from samerun.record.operator import UNORDERED, Operator
-from samerun.record.recorder import Recorder
-from samerun.record.thread_state import ThreadState
+from samerun.record.trace import format as f
+from samerun.record.watching.operator import UNORDERED, Operator
+from samerun.record.watching.recorder import Recorder
+from samerun.record.watching.thread_state import ThreadState
 
 MOST_PAUSES = 200
 PAUSES_AT_A_PLACE = 6

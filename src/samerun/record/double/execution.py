@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from samerun.record.double.copies import substituted
-from samerun.record.operator import Operator
-from samerun.record.operator_generator import generator_of
-from samerun.record.thread_state import ThreadState
+from samerun.record.watching.operator import Operator
+from samerun.record.watching.operator_generator import generator_of
+from samerun.record.watching.thread_state import ThreadState
 
 ZERO, OTHER = 0x00, 0x03
 """What memory that an operator allocates for itself holds: in the program's own execution, and in the other one."""

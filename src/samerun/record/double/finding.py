@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from samerun.record import format as f
-from samerun.record import keep
 from samerun.record.config import Capture
-from samerun.record.recorder import Recorder
+from samerun.record.trace import format as f
+from samerun.record.watching import keep
+from samerun.record.watching.recorder import Recorder
 
 KERNEL = "kernel"
 """Other bits from the same inputs."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from samerun.record import digest as d
+from samerun.record.digests import digest as d
 from samerun.record.double import execution
 from samerun.record.double import finding as found
 from samerun.record.double.call import Call, digests
 from samerun.record.double.doubling import Doubling
 from samerun.record.double.finding import Finding
 from samerun.record.double.twins import Origin, still_fresh, unwritten_used
-from samerun.record.thread_state import ThreadState
+from samerun.record.watching.thread_state import ThreadState
 
 MORE = 3
 """So many further executions tell an operator that varies from one that another thread came in between of."""

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from samerun.record import digest as d
+from samerun.record.digests import digest as d
+from samerun.record.digests.undisturbed import is_plain
 from samerun.record.double import waits
 from samerun.record.double.finding import OUTSIDE, RACE
-from samerun.record.undisturbed import is_plain
 
 
 def weak_reference(storage: Any) -> Any:

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from samerun.record import digest as d
-from samerun.record import format as f
+from samerun.record.digests import digest as d
 from samerun.record.double import finding as found
 from samerun.record.double import waits
 from samerun.record.double.call import NO_VALUES, Call, digests
@@ -16,8 +15,9 @@ from samerun.record.double.doubling import Doubling
 from samerun.record.double.finding import Finding
 from samerun.record.double.judge import Judge, unwritten
 from samerun.record.double.twins import view_of
-from samerun.record.operator import Operator
-from samerun.record.operator_mode import OperatorMode, OperatorTable
+from samerun.record.trace import format as f
+from samerun.record.watching.operator import Operator
+from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
 
 PAUSE_SECONDS = 0.002
 """How long is waited for another thread that has written to an operand before: does it again?"""

@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
-from samerun.record import digest as d
-from samerun.record import format as f
+from samerun.record.digests import digest as d
 from samerun.record.double import execution
 from samerun.record.double import finding as found
 from samerun.record.double.call import digests, ordinary, tensors_in
 from samerun.record.double.copies import copied, substituted
 from samerun.record.double.doubling import Doubling
 from samerun.record.double.finding import Finding
-from samerun.record.thread_state import ThreadState
+from samerun.record.trace import format as f
+from samerun.record.watching.thread_state import ThreadState
 
 NAME = "compiled graph"
 

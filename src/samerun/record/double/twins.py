@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from xxhash import xxh3_64_intdigest
 
-from samerun.record import digest as d
-from samerun.record import fresh
+from samerun.record.digests import digest as d
 from samerun.record.double.copies import placed, raw
 from samerun.record.double.looks import weak_reference
+from samerun.record.watching import fresh
 
 OTHER_BYTE = 3
 LARGE = 1 << 20

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from samerun.record import digest as d
+from samerun.record.digests import digest as d
 from samerun.record.double.copies import raw
 from samerun.record.double.looks import Known
 

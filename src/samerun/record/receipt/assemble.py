@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.record.reader import Trace
 from samerun.record.receipt import side_file
 from samerun.record.receipt.canonical import SCHEMA, digest_of
 from samerun.record.receipt.drift import ranks_of
 from samerun.record.receipt.process_section import Section, section_of
 from samerun.record.receipt.redact import key_name, redact_circumstances, redact_values, redact_words
 from samerun.record.receipt.step_table import Table
+from samerun.record.trace.reader import Trace
 
 KIND = "samerun receipt"
 OUTSIDE_DIGEST = ("digest", "circumstances", "signature")

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.record.compare import Difference, first_difference
+from samerun.record.comparison.compare import Difference, first_difference
 from samerun.record.receipt.assemble import Assembled
 from samerun.record.receipt.compare_receipts import Compared, FirstStep, Tables, compare, holds_results
 from samerun.record.receipt.process_section import relative
 from samerun.record.receipt.receipt_file import read, traces_of
 from samerun.record.receipt.side_file import in_order, read_tables
 from samerun.record.receipt.surroundings import differences, start_differences
-from samerun.record.run import Event, RunTraces
+from samerun.record.trace.run import Event, RunTraces
 
 SAME, DIFFERENT, TROUBLE = "same", "different", "trouble"
 ONLY_ENDINGS = (

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from samerun.base.user_code import relative_path
-from samerun.record import format as f
-from samerun.record.reader import Trace
 from samerun.record.receipt.redact import key_digest
 from samerun.record.receipt.step_table import Table, tables_of
-from samerun.record.run import Event, events_of
+from samerun.record.trace import format as f
+from samerun.record.trace.reader import Trace
+from samerun.record.trace.run import Event, events_of
 
 MOST = 1000
 """So many entries of each list are told; the receipt says how many there were."""

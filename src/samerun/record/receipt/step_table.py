@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from samerun.base.errors import SamerunError
-from samerun.record import format as f
-from samerun.record.reader import Trace
+from samerun.record.comparison.streams import SOFT_LEAVES
 from samerun.record.receipt import merkle
-from samerun.record.streams import SOFT_LEAVES
+from samerun.record.trace import format as f
+from samerun.record.trace.reader import Trace
 
 Array = np.ndarray[Any, Any]
 CELL = 16

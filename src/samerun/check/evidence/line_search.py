@@ -1,0 +1,146 @@
+"""Find the line where two runs part before any operator does, from traces of the program's own lines."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from samerun.check.execution.runner import Run
+from samerun.record.trace import format as f
+from samerun.record.trace.reader import Trace
+from samerun.record.trace.run import Event, events_of
+from samerun.record.watching.lines import NATIVE_DRAW
+
+
+@dataclass(frozen=True)
+class PartingLine:
+    """A line after which a variable has another value, or at which a function returns another one (`name()`)."""
+
+    file: str
+    line: int
+    variable: str
+
+    @property
+    def evidence(self) -> str:
+        if self.variable.endswith("()"):
+            return f"`{self.variable}` is the first to return another value, at line {self.line}"
+        return f"`{self.variable}` is the first variable that differs, after line {self.line}"
+
+
+def parting_line(a: Run, b: Run) -> PartingLine | None:
+    """The first variable of the user's that differs, and the line that gave it its value."""
+    one, other = a.traces.main, b.traces.main
+    if one is None or other is None:
+        return None
+    for x, y in zip_longest(variables(one), variables(other)):
+        event = x or y
+        assert event is not None
+        if x is None or y is None or (x.name, x.file, x.line, x.outputs) != (y.name, y.file, y.line, y.outputs):
+            return PartingLine(event.file, event.line, event.name)
+    return None
+
+
+def variables(trace: Trace) -> list[Event]:
+    """Values of variables, in order. Draws of native code are none: importing a library may make some more."""
+    return [event for event in events_of(trace, (f.LINE,)) if event.name != NATIVE_DRAW]
+
+
+def statement_at(file: str, line: int) -> str:
+    """The source of the innermost statement at a line, "" where it cannot be read."""
+    try:
+        with open(file, encoding="utf-8") as source:
+            text = source.read()
+        tree = ast.parse(text)
+    except (OSError, ValueError, SyntaxError):
+        return ""
+    best: ast.stmt | None = None
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.stmt) or not node.lineno <= line <= (node.end_lineno or node.lineno):
+            continue
+        if best is None or node.lineno >= best.lineno:
+            best = node
+    if best is None:
+        return ""
+    if isinstance(best, (ast.For, ast.While, ast.If, ast.With, ast.FunctionDef, ast.ClassDef)):
+        return text.splitlines()[line - 1]
+    return ast.get_source_segment(text, best) or ""
+
+
+def first_loop(file: str, line: int) -> int:
+    """The first line of the first loop in the function that begins at a line; 0 where there is none."""
+    for node in ast.walk(parsed(file)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and begins_at(node) <= line <= node.lineno:
+            loops = [n.lineno for n in ast.walk(node) if isinstance(n, (ast.For, ast.AsyncFor, ast.While))]
+            return min(loops, default=0)
+    return 0
+
+
+def loop_around(file: str, line: int) -> int:
+    """The first line of the innermost loop around a line; 0 where there is none."""
+    around = [
+        node.lineno for node in ast.walk(parsed(file))
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.lineno < line <= (node.end_lineno or 0)
+    ]  # fmt: skip
+    return max(around, default=0)
+
+
+def loop_over(file: str, line: int) -> int:
+    """The loop that takes its items at a line, or around it; that of its caller where the function has none."""
+    if any(isinstance(n, (ast.For, ast.AsyncFor)) and n.lineno == line for n in ast.walk(parsed(file))):
+        return line
+    return loop_around(file, line) or loop_of_calls(file, line) or line
+
+
+def loop_of_calls(file: str, line: int) -> int:
+    """The loop around the only call of the function that a line stands in; 0 where there is none."""
+    tree = parsed(file)
+    functions = [
+        node for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.lineno < line <= (node.end_lineno or 0)
+    ]  # fmt: skip
+    if not functions:
+        return 0
+    name = max(functions, key=lambda node: node.lineno).name
+    calls = [
+        node.lineno for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and (
+            (isinstance(node.func, ast.Name) and node.func.id == name)
+            or (isinstance(node.func, ast.Attribute) and node.func.attr == name)
+        )
+    ]  # fmt: skip
+    return loop_around(file, calls[0]) if len(calls) == 1 else 0
+
+
+def begins_at(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """A function's first line, decorators included."""
+    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
+
+
+def parsed(file: str) -> ast.Module:
+    """The program's source; empty where it cannot be read."""
+    try:
+        with open(file, encoding="utf-8") as source:
+            return ast.parse(source.read())
+    except (OSError, ValueError, SyntaxError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+def first_use_of_id(file: str) -> int:
+    """The first line that calls `id`, or passes it on; 0 where none does."""
+    uses = [node.lineno for node in ast.walk(parsed(file)) if isinstance(node, ast.Name) and node.id == "id"]
+    return min(uses, default=0)
+
+
+def speaks_of_addresses(source: str) -> bool:
+    """Does a statement use `id()` or a set, so that object addresses may order something?"""
+    try:
+        tree = ast.parse(source.strip())
+    except SyntaxError:
+        return "id(" in source or "set(" in source
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Set, ast.SetComp)):
+            return True
+        if isinstance(node, ast.Name) and node.id in ("id", "set", "frozenset"):
+            return True
+    return False

@@ -1,0 +1,192 @@
+"""Compare a run that was taken up again with the same steps of a run in one go."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from samerun.record.comparison.compare import Difference
+from samerun.record.comparison.difference import kind_of_difference
+from samerun.record.comparison.streams import SOFT_LEAVES
+from samerun.record.trace import format as f
+from samerun.record.trace.reader import Trace
+from samerun.record.trace.run import Event, RunTraces, events_of
+from samerun.record.trace.steps import Step, final_digests, steps_of
+
+RNG_LEAVES = ("rng", "rng.numpy", "rng.python")
+"""They count only where the whole run draws behind the interruption: else their states may be any."""
+GLOBAL = ("torch", "numpy", "python")
+"""Names of the global generators in draws; all others are the program's own."""
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Where the two go apart.
+
+    shift: so many steps of the whole run lie before the first one of the other. step, its: the first step that
+    differs, in the whole run and in the other; None where every step is the same and the end is not. head: the first
+    step behind the interruption in both, and first: whether that is the one that differs. lost: leaves of random
+    generators that stand elsewhere after that first step. lost_own: a draw in it from a generator of the program's
+    own that stands elsewhere.
+    """
+
+    difference: Difference
+    shift: int
+    step: Step | None = None
+    its: Step | None = None
+    head: tuple[Step, Step] | None = None
+    first: bool = False
+    lost: tuple[str, ...] = ()
+    lost_own: Event | None = None
+
+    def differing(self) -> list[str]:
+        """The leaves that differ there, values before evidence."""
+        if self.step is None or self.its is None:
+            return []
+        return sorted(self.step.differing(self.its), key=lambda name: name in SOFT_LEAVES)
+
+    def equal(self) -> list[str]:
+        return [] if self.step is None else [name for name in self.step.leaves if name not in self.differing()]
+
+
+def stepping_roles(traces: RunTraces) -> list[str]:
+    """The processes that make optimizer steps, the main one first."""
+    roles = [role for role, trace in traces.traces.items() if steps_of(trace)]
+    return sorted(roles, key=lambda role: (role != "main", role))
+
+
+def parting(whole: RunTraces, stopped: RunTraces, resumed: RunTraces, cut: bool = False) -> Parting | None:
+    """Where the resumed run differs from the whole one; None where it does not. The main process comes first.
+
+    The last steps of both are the same steps. Where they differ, the steps are counted from the checkpoint instead,
+    if the traces tell when it was saved: a run that lost its place may make more steps, or fewer. cut: the runs did
+    not go to their end, so that steps can be counted from the checkpoint alone.
+    """
+    for role in stepping_roles(whole):
+        if role not in resumed.traces:
+            continue
+        one, other = steps_of(whole.traces[role]), steps_of(resumed.traces[role])
+        made = len(steps_of(stopped.traces[role])) if role in stopped.traces else len(one)
+        if cut:
+            found = _of_process(one, other, taken_up_after(stopped, resumed, role), cut)
+            if found is not None:
+                return found
+            continue
+        shift = len(one) - len(other)
+        found = _of_process(one, other, shift if 0 <= shift <= made else made)
+        if found is not None and role in stopped.traces:
+            saved = saved_after(stopped.traces[role], resumed.traces[role])
+            if saved is not None and saved != shift:
+                found = _of_process(one, other, saved) or found
+        if found is not None:
+            return found
+        found = _of_ends(whole.traces[role], resumed.traces[role], shift)
+        if found is not None:
+            return found
+    return None
+
+
+def taken_up_after(stopped: RunTraces, resumed: RunTraces, role: str) -> int:
+    """The steps before the checkpoint that is loaded; where the traces do not tell, all that the stopped run made."""
+    if role not in stopped.traces:
+        return 0
+    saved = saved_after(stopped.traces[role], resumed.traces[role])
+    return len(steps_of(stopped.traces[role])) if saved is None else saved
+
+
+def saved_after(stopped: Trace, resumed: Trace) -> int | None:
+    """After how many steps the checkpoint was saved that is loaded; None where the traces do not tell."""
+    saves = {}
+    steps = 0
+    for event in events_of(stopped, (f.SAVE, f.STEP)):
+        steps += event.kind == f.STEP
+        if event.kind == f.SAVE:
+            saves[event.outputs] = steps
+    loaded = None
+    for event in events_of(resumed, (f.LOAD, f.STEP)):
+        if event.kind == f.STEP:
+            break
+        loaded = saves.get(event.outputs, loaded)
+    return loaded
+
+
+def _of_process(one: list[Step], other: list[Step], shift: int, cut: bool = False) -> Parting | None:
+    behind = one[shift:]
+    for step, its in zip(behind, other, strict=False):
+        if not set(step.differing(its)) - SOFT_LEAVES:
+            continue
+        head = behind[0].differing(other[0])
+        lost = tuple(name for name in head if name in RNG_LEAVES and _moves(name, behind))
+        difference = _inside(step, its) or _of_leaf(step, its)
+        own = _own_generator_lost(behind[0], other[0])
+        return Parting(difference, shift, step, its, (behind[0], other[0]), step is behind[0], lost, own)
+    if cut or len(behind) == len(other):
+        return None
+    ends = [steps[-1].events(f.STEP)[-1] if steps else None for steps in (one, other)]
+    more = "a" if len(behind) > len(other) else "b"
+    role = one[0].trace.role
+    return Parting(Difference("operator", role, "main", ends[0], ends[1], len(one), 0, more), shift)
+
+
+def _of_ends(whole: Trace, resumed: Trace, shift: int) -> Parting | None:
+    """What the models hold in the end, for those that both runs hold."""
+    one, other = final_digests(whole), final_digests(resumed)
+    for name, digests in one.items():
+        if len(digests) == len(other.get(name, ())) and digests != other[name]:
+            event = next(e for e in events_of(whole, (f.FINAL,)) if e.name == name)
+            return Parting(Difference("final", whole.role, "main", event, None, len(steps_of(whole)), 0), shift)
+    return None
+
+
+def _inside(step: Step, its: Step) -> Difference | None:
+    """The first operator, or draw of torch's, that differs in a step.
+
+    A resumed process sets up before its first step, so the steps are laid end to end: as far back as they do the
+    same, they are compared. None where operators were not recorded.
+    """
+    one, other = _computed(step), _computed(its)
+    count = 0
+    for a, b in zip(reversed(one), reversed(other), strict=False):
+        if (a.kind, a.name, a.file, a.line) != (b.kind, b.name, b.file, b.line):
+            break
+        count += 1
+    for a, b in zip(one[len(one) - count :], other[len(other) - count :], strict=True):
+        scalars = a.aux != b.aux and a.kind == f.OPERATOR  # of a draw it is the number of a string in its own trace
+        if scalars or (a.inputs, a.outputs) != (b.inputs, b.outputs):
+            what = kind_of_difference(a, b)
+            return Difference(what, step.trace.role, "main", a, b, step.number, 0)
+    return None
+
+
+def _computed(step: Step) -> list[Event]:
+    """Operators and draws from torch's generators in the main thread."""
+    return [
+        event for event in step.events(f.OPERATOR, f.DRAW)
+        if event.thread == 0 and (event.kind == f.OPERATOR or event.name.startswith("torch"))
+    ]  # fmt: skip
+
+
+def _of_leaf(step: Step, its: Step) -> Difference:
+    name = next(name for name in step.differing(its) if name not in SOFT_LEAVES)
+    return Difference("leaf", step.trace.role, "main", step.leaf(name), its.leaf(name), step.number, 0)
+
+
+def _own_generator_lost(step: Step, its: Step) -> Event | None:
+    """The first draw from a generator of the program's own that stands elsewhere in the other run.
+
+    The draws at one line are laid end to end: a resumed process may draw there while it sets up.
+    """
+    draws = [defaultdict(list), defaultdict(list)]  # type: list[defaultdict[tuple[object, ...], list[Event]]]
+    for found, events in zip(draws, (step.events(f.DRAW), its.events(f.DRAW)), strict=True):
+        for event in events:
+            if event.name not in GLOBAL:
+                found[(event.name, event.text, event.file, event.line)].append(event)
+    lost = []
+    for key, mine in draws[0].items():
+        pairs = list(zip(reversed(mine), reversed(draws[1].get(key, [])), strict=False))
+        lost += [a for a, b in pairs if a.outputs != b.outputs]
+    return min(lost, key=lambda event: event.index, default=None)
+
+
+def _moves(name: str, steps: list[Step]) -> bool:
+    return len({step.leaves[name] for step in steps if name in step.leaves}) > 1

@@ -1,0 +1,106 @@
+"""What is known about a difference: the two runs, where they part, and which host events differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from samerun.check.evidence.resumption import Parting
+from samerun.check.execution.runner import Run
+from samerun.record.comparison.compare import Difference
+from samerun.record.comparison.evidence import Clue, all_host_events, clues
+from samerun.record.pins import TICK
+from samerun.record.trace import format as f
+from samerun.record.trace.run import Event, events_of
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A possible cause: where the hazard stands, why it is suspected, and what would confirm it.
+
+    `rank`: smaller is tried first. `pins`: sources to hold still; when the difference then goes (or
+    comes later), the suspect is the cause. `certain`: confirmed by an experiment.
+    """
+
+    kind: str
+    file: str
+    line: int
+    evidence: tuple[str, ...]
+    rank: float
+    pins: tuple[str, ...] = ()
+    certain: bool = False
+    without: tuple[str, ...] = ()
+    """With the pin `folder`: files that the copied working directory lacks."""
+    parts: tuple[str, ...] = ()
+    """Of a resumed run: what is put back after the checkpoint was loaded; see samerun.record.watching.states."""
+    tick: float = TICK
+    """With the pin `clock`: seconds from one reading to the next."""
+    replay: tuple[str, int, str] | bool = False
+    """Of a resumed run: the data it is given from the run in one go. True: a DataLoader's batches."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A difference between a control run and another run, under one variation."""
+
+    variation: str
+    a: Run
+    b: Run
+    difference: Difference
+    interrupted: Run | None = None
+    """With the variation `resume`: the run that `b` goes on from."""
+    parting: Parting | None = None
+    """With the variation `resume`: the steps in which the two part."""
+
+    def checkpoint_line(self) -> tuple[str, int]:
+        """Where the checkpoint was last saved, else where it is loaded; ("", 0) if torch does neither."""
+        role = self.difference.role
+        stopped = self.interrupted.traces.traces.get(role) if self.interrupted is not None else None
+        resumed = self.b.traces.traces.get(role)
+        saves = events_of(stopped, (f.SAVE,)) if stopped is not None else []
+        loads = events_of(resumed, (f.LOAD,)) if resumed is not None else []
+        return next(((e.file, e.line) for e in (*saves[-1:], *loads[:1]) if e.line), ("", 0))
+
+    # cached_property writes to the instance's dictionary, which a frozen dataclass allows
+    @cached_property
+    def clues(self) -> list[Clue]:
+        """Host events that differ, up to the first difference in its process, anywhere in the others."""
+        before, before_b = (e.index if e is not None else None for e in (self.difference.a, self.difference.b))
+        return clues(self.a.traces, self.b.traces, self.difference.role, before, before_b)
+
+    @cached_property
+    def host_events(self) -> list[Event]:
+        """All host events of the differing process up to the first difference."""
+        event = self.difference.a
+        return all_host_events(self.a.traces, self.difference.role, event.index if event else None)
+
+    def clues_of(self, *kinds: int) -> list[Clue]:
+        return [clue for clue in self.clues if clue.kind in kinds]
+
+    def is_seeded(self, generator: str, role: str, before: int) -> bool:
+        """Was a generator seeded with a given value before event `before` of a process?"""
+        return any(
+            e.kind == f.SEED and e.name == generator and not e.unseeded
+            for e in all_host_events(self.a.traces, role, before)
+        )
+
+
+def nearness(situation: Situation, clue: Clue) -> float:
+    """0 for a clue right before the difference, towards 1 for one far before it."""
+    event = situation.difference.a
+    if event is None or clue.role != situation.difference.role:
+        return 0.5
+    return min(0.99, max(0.0, (event.index - clue.a.index) / (event.index + 1.0)))
+
+
+def same_line(situation: Situation, seed: Clue, kinds: tuple[int, ...]) -> Clue | None:
+    """The differing host event that a seed's value was made of: on its line, or the nearest before it."""
+    before = [
+        c for c in situation.clues
+        if c.kind in kinds and c.role == seed.role and c.a.index < seed.a.index and c is not seed
+    ]  # fmt: skip
+    here = [c for c in before if c.place == seed.place]
+    if here:
+        return here[-1]
+    direct = [c for c in before if c.a.direct]
+    return direct[-1] if direct else None

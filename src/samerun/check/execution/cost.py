@@ -1,0 +1,157 @@
+"""The same program under several settings, in turns: what it takes as a whole, and operator by operator."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from samerun.base.cost_records import MEASURED, STOPPED, Amount, CostReport, OperatorCost, Setting
+from samerun.base.errors import SamerunError
+from samerun.base.launch import with_bootstrap
+from samerun.base.target import Target, ask_to_run_alone
+from samerun.check.execution import processes
+from samerun.record.watching.cost_inside import VARIABLE
+
+PLAIN = "plain"
+Progress = Callable[[str, float, str], None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run. `failure` is "" where it ended well."""
+
+    wall: float
+    parts: tuple[dict[str, Any], ...]
+    failure: str
+
+    @property
+    def steps(self) -> int:
+        return max((max(part["steps"], 0) for part in self.parts), default=0)
+
+    def whole(self, name: str) -> float:
+        """Of the process that has waited for the others, which counts them in."""
+        return float(max((part[name] for part in self.parts), default=0))
+
+    def between_steps(self, which: int) -> float | None:
+        """Seconds of a step, by the wall clock (0) or of the processor (1); None with fewer than two steps."""
+        found = [(p["ends"][1][which] - p["ends"][0][which]) / (p["steps"] - 1) for p in self.parts if p["steps"] > 1]
+        return max(found) if found else None
+
+
+@dataclass
+class Measurement:
+    """`settings`: names, each with the variables that put it in force; the first one is the program as it is."""
+
+    target: Target
+    folder: Path
+    settings: Mapping[str, Mapping[str, str]]
+    repeat: int
+    max_steps: int | None
+    time_limit: float | None
+    progress: Progress
+    whole: dict[str, list[Measured]] = field(default_factory=dict)
+    by_operator: dict[str, list[Measured]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def measure(self) -> CostReport:
+        """Runs without a look at the operators first, then runs with it: the one does not slow the other.
+
+        Raises SamerunError when the program does not end well as it is.
+        """
+        for kept, operators in ((self.whole, False), (self.by_operator, True)):
+            for number in range(1, self.repeat + 1):
+                for name in self.settings:
+                    if name in self.failed:
+                        continue
+                    run = self._run(name, operators, f"{name}-{'operators-' if operators else ''}{number}")
+                    if run.failure and name == PLAIN:
+                        raise SamerunError(
+                            f"The program as it is {run.failure}.",
+                            hint=ask_to_run_alone(self.target.command, self.target.shown),
+                        )
+                    if run.failure:
+                        self.failed[name] = run.failure
+                    kept.setdefault(name, []).append(run)
+        return CostReport(
+            self.target.shown, self.repeat, tuple(self._setting(name) for name in self.settings), self._operators()
+        )
+
+    def _run(self, name: str, operators: bool, label: str) -> Measured:
+        folder = self.folder / label
+        folder.mkdir()
+        asked = folder / "asked.json"
+        asked.write_text(json.dumps({"operators": operators, "max_steps": self.max_steps}), encoding="utf-8")
+        environment = with_bootstrap({**os.environ, **self.settings[name], VARIABLE: str(asked)})
+        begin = time.monotonic()
+        timed_out = False
+        with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
+            process = processes.start(self.target.command, environment, out, err, os.getcwd())
+            try:
+                timed_out = processes.wait(process, self.time_limit, lambda now: self.progress(label, now, "running"))
+                wall = time.monotonic() - begin
+            finally:
+                processes.kill_all(process, str(asked), VARIABLE)
+        self.progress(label, wall, "done")
+        parts = tuple(json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.cost")))
+        failure = ""
+        if timed_out:
+            failure = f"was still running after {wall:.0f} s (--time-limit) and was ended"
+        elif process.returncode:
+            said = next((part["stopped"] for part in parts if part["stopped"]), "") or last_line(folder / "stderr")
+            failure = f"ended with exit code {process.returncode}" + (f": {said}" if said else "")
+        elif not parts:
+            failure = "ran, but not in a Python that has samerun"
+        return Measured(wall, parts, failure)
+
+    def _setting(self, name: str) -> Setting:
+        if name in self.failed:
+            return Setting(name, STOPPED, self.failed[name])
+        runs = self.whole[name]
+        return Setting(
+            name, MEASURED, "", runs[0].steps,
+            wall=amount([run.wall for run in runs]),
+            cpu=amount([run.whole("cpu_seconds") for run in runs]),
+            step=amount([s for run in runs if (s := run.between_steps(0)) is not None]),
+            step_cpu=amount([s for run in runs if (s := run.between_steps(1)) is not None]),
+            peak=amount([run.whole("peak_bytes") for run in runs]),
+            device_peak=amount([n for run in runs if (n := run.whole("device_peak_bytes"))]),
+        )  # fmt: skip
+
+    def _operators(self) -> tuple[tuple[str, tuple[OperatorCost | None, ...]], ...]:
+        """Those that take most under any setting come first; equal ones by name."""
+        columns = [operators_of(self.by_operator.get(name, ())) for name in self.settings]
+        rows = [(name, tuple(column.get(name) for column in columns)) for name in sorted(set().union(*columns))]
+        rows.sort(key=lambda row: (-max(cost.seconds for cost in row[1] if cost is not None), row[0]))
+        return tuple(rows)
+
+
+def operators_of(runs: Sequence[Measured]) -> dict[str, OperatorCost]:
+    """Medians of the runs; what several processes of a run did is added up."""
+    found: dict[str, list[list[float]]] = {}
+    for run in runs:
+        total: dict[str, list[float]] = {}
+        for part in run.parts:
+            for name, numbers in part["operators"].items():
+                total[name] = [a + b for a, b in zip(total.get(name, (0, 0, 0)), numbers, strict=True)]
+        for name, numbers in total.items():
+            found.setdefault(name, []).append(numbers)
+    return {
+        name: OperatorCost(int(median(n[0] for n in each)), median(n[1] for n in each), median(n[2] for n in each))
+        for name, each in found.items()
+    }
+
+
+def amount(values: Sequence[float]) -> Amount | None:
+    return Amount(median(values), min(values), max(values)) if values else None
+
+
+def last_line(path: Path) -> str:
+    """The last line that says something of what a program wrote."""
+    lines = processes.tail(path).split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

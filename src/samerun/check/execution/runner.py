@@ -1,0 +1,185 @@
+"""Run a plan in a fresh process and collect what it did."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from samerun.base.errors import SamerunError
+from samerun.base.launch import with_bootstrap
+from samerun.check.execution import processes
+from samerun.check.execution.forks import Forks
+from samerun.check.execution.interruption import CHECKPOINTS
+from samerun.check.execution.surroundings import copy_folder, link_neighbours, make_home, place_of_copy
+from samerun.check.execution.unrecorded import hint_for
+from samerun.check.execution.waiting import MachineLoad, passive_waiting
+from samerun.check.plan import Plan
+from samerun.record.comparison.skipped import skipped_notes
+from samerun.record.config import ROLE_VARIABLE, VARIABLE
+from samerun.record.trace.run import RunTraces
+
+Progress = Callable[[str, float, str], None]
+"""Called with the run's name, seconds so far and a state: "running" or "done"."""
+
+
+@dataclass
+class Run:
+    """One run that was made."""
+
+    name: str
+    vary: tuple[str, ...]
+    exit_code: int
+    seconds: float
+    folder: Path
+    plan: Plan
+    timed_out: bool = False
+    traces: RunTraces = field(init=False)
+    steps: int = field(init=False)
+    events: int = field(init=False)
+    operators: int = field(init=False)
+    skipped: list[str] = field(init=False)
+    """What could not be compared, for the notes of the report."""
+
+    def __post_init__(self) -> None:
+        self.traces = RunTraces(self.folder)
+        self.steps, self.events = self.traces.steps(), self.traces.events()
+        self.operators = self.traces.operators()
+        self.skipped = skipped_notes(self.traces)
+
+    def discard(self) -> None:
+        """Delete the traces: they were compared and found the same, and can be large."""
+        for trace in self.traces.traces.values():
+            trace.path.unlink(missing_ok=True)
+        self.traces.traces.clear()
+
+    @property
+    def failed(self) -> bool:
+        return self.timed_out or self.exit_code != 0
+
+    def output(self, name: str) -> str:
+        """The end of what the program wrote to "stdout" or "stderr"."""
+        return processes.tail(self.folder / name)
+
+
+class RunFailed(SamerunError):
+    """The user's program did not end well, so there is nothing to compare."""
+
+    def __init__(self, message: str, run: Run, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.run = run
+        self.said = run.output("stderr").rstrip()
+        """The end of the program's standard error: its folder may be gone when this is shown."""
+
+
+class Runner:
+    """Runs plans one after the other, each with a folder of its own under `folder`."""
+
+    def __init__(self, folder: Path, time_limit: float | None, progress: Progress) -> None:
+        self.folder = folder
+        self.time_limit = time_limit
+        self.progress = progress
+        self.forks = Forks(folder)
+        self.load = MachineLoad()
+        self._made = 0
+
+    def close(self) -> None:
+        """End the processes that runs were forked from."""
+        self.forks.close()
+        shutil.rmtree(self.folder / "now", ignore_errors=True)
+
+    def _alike(self, folder: Path) -> Path:
+        """Another path to a run's folder, as long as that of every other run; the folder itself without links.
+
+        The program is told where to record. A longer path there moves objects in memory, and with them the order of
+        whatever the program hashes by address: runs would differ by their names.
+        """
+        self._made += 1
+        link = self.folder / "now" / f"{self._made:06d}"
+        try:
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(os.path.relpath(folder, link.parent), target_is_directory=True)
+        except (OSError, NotImplementedError):
+            return folder
+        return link
+
+    def run(self, plan: Plan, name: str, vary: tuple[str, ...] = (), among_forks: bool = False) -> Run:
+        """Run to the end, to the time limit or to Ctrl-C; leaves no process of the run behind in any case.
+
+        among_forks: it is compared only with runs for which this was said too, so that it may be forked from a
+        preloaded process. Where that cannot be, or went wrong, it is run from nothing.
+        """
+        if among_forks and self.forks.possible(plan):
+            run = self._run(plan, name, vary, True)
+            if run is not None:
+                return run
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        run = self._run(plan, name, vary, False)
+        assert run is not None
+        return run
+
+    def _run(self, plan: Plan, name: str, vary: tuple[str, ...], fork: bool) -> Run | None:
+        """None: it was to be forked, and cannot be."""
+        folder, here = self.folder / name, Path.cwd()
+        try:
+            folder.mkdir(parents=True)
+            shown = self._alike(folder)
+            where = place_of_copy(here, folder / "copy") if plan.copied else here
+            moved = (str(where), str(here)) if plan.copied else None
+            plan = plan.with_watch(folder=str(shown), moved=moved, imports=not fork and self.forks.wants_note(plan))
+            if plan.copied:
+                copy_folder(here, where, (*plan.without, str(self.folder)))
+                link_neighbours(here, where)
+                plan = plan.with_environment(PWD=str(where))
+            if plan.other_home:
+                make_home(folder / "home" / "other")
+                plan = plan.with_environment(HOME=str(folder / "home" / "other"))
+            config = shown / "watch.json"
+            config.write_text(plan.watch.to_json(), encoding="utf-8")
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)  # nothing half written stays
+            raise SamerunError(
+                f"The folder for the traces cannot be written: {folder}: {error.strerror}.",
+                hint=hint_for(f"the trace could not be made: {error.strerror}"),
+            ) from error
+        inherited = {**os.environ, **passive_waiting(os.environ)}
+        environment = with_bootstrap({**inherited, **plan.environment, **plan.held, VARIABLE: str(config)})
+        environment.pop(ROLE_VARIABLE, None)
+        if plan.own_checkpoints and CHECKPOINTS not in plan.environment:
+            environment[CHECKPOINTS] = str(folder / "checkpoints")
+            (folder / "checkpoints").mkdir()
+        label = f"{name} ({', '.join(vary)})" if vary and name != f"varied-{vary[0]}" else name
+        begin, begun = time.monotonic(), self.load.begin()
+        timed_out = False
+        with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
+            process: processes.Process
+            if fork:
+                forked = self.forks.fork(plan, environment, out, err)
+                if forked is None:
+                    return None
+                process, kill_all = forked[1], partial(forked[0].kill_all, forked[1])
+            else:
+                process = processes.start(plan.command, environment, out, err, str(where), plan.umask, plan.prefix)
+                kill_all = partial(processes.kill_all, process)
+            try:
+                timed_out = processes.wait(process, self.time_limit, lambda now: self.progress(label, now, "running"))
+            finally:
+                kill_all(str(config))
+                for given in ("copy", "home"):
+                    shutil.rmtree(folder / given, ignore_errors=True)
+                if shown != folder:
+                    shown.unlink(missing_ok=True)
+        seconds = time.monotonic() - begin
+        if not fork:  # what forks take is known only when the process they come from has ended
+            self.load.end(begun)
+        code = -9 if process.returncode is None else process.returncode  # what cannot be killed is waited for no longer
+        if fork and self.forks.misfit(folder, timed_out or code != 0):
+            return None
+        if plan.watch.imports:
+            self.forks.learn(folder)
+        self.progress(label, seconds, "done")
+        return Run(name, vary, code, seconds, folder, plan, timed_out)

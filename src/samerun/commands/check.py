@@ -1,0 +1,253 @@
+"""`samerun check`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from samerun import __version__
+from samerun.base.errors import SamerunError
+from samerun.base.guard import guarded
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, end_on_sigterm
+from samerun.base.result_file import check_writable, write_result
+from samerun.base.target import resolve
+from samerun.base.text import say
+from samerun.base.work_folder import work_folder
+from samerun.control.seeds.derive import LARGEST
+
+
+@click.command(
+    "check",
+    cls=ProgramCommand,
+    options_metavar="[OPTIONS] SCRIPT [ARGS...]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option("--vary", default="rerun,environment", show_default=True, metavar="LIST",
+              help="Names of variations or groups; all; none.")  # fmt: skip
+@click.option("--repeat", default=2, show_default=True, type=click.IntRange(2, 1000), metavar="N",
+              help="Number of baseline runs; raise it to catch rare differences.")  # fmt: skip
+@click.option("--max-steps", type=click.IntRange(1), metavar="N", help="End each run after N optimizer steps.")
+@click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds a run may take.")
+@click.option("--trace", type=click.Choice(["auto", "ops", "steps"]), default="auto", show_default=True,
+              help="auto: operators first, only steps when a run is long; steps: only them. The first step that differs"
+              " is then run by operator.")  # fmt: skip
+@click.option("--vary-env", multiple=True, metavar="NAME=A,B[,C]", help="Vary an environment variable of your own.")
+@click.option("--interrupt", metavar='"NAME=VALUE ... [ARGS]"', help="Settings with which the program stops early.")
+@click.option("--resume", metavar='"NAME=VALUE ... [ARGS]"',
+              help="Settings with which it then goes on: compared with one run through.")  # fmt: skip
+@click.option("--kill", metavar="STEP[:SIGNAL]", help="For --vary resume: end the run at this step, by TERM or KILL.")
+@click.option("--ignore", multiple=True, metavar="KIND[:FILE[:LINE]]",
+              help="Do not count findings of this kind; go on behind them.")  # fmt: skip
+@click.option("--fix", type=click.Choice(["off", "on"]), default="off", show_default=True,
+              help="on: name every hazard, and say what samerun run alone mends.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0, LARGEST), metavar="N",
+              help="With --fix on: seed of what the program does not seed itself. Default: 0.")  # fmt: skip
+@click.option("--double", is_flag=True,
+              help="One run, in which every operator is executed twice (--repeat N: N times).")  # fmt: skip
+@click.option("--eager", is_flag=True, help="With compilation off, to look inside what torch.compile makes one.")
+@click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Keep the traces and outputs of every run.")  # fmt: skip
+@click.option("--json", "json_to", metavar="FILE", help="Write the report as JSON; - for standard output.")
+@click.option("--html", "html_to", metavar="FILE", help="Write the report as one HTML file.")
+@click.option("--patch", "patch_to", metavar="FILE", help="Write the fixes as a patch for git apply or patch -p1.")
+@click.option("--apply", is_flag=True, help="Make the changes of confirmed causes in the program's files.")
+@click.option("--quiet", is_flag=True, help="No progress, no human-readable report.")
+@click.pass_context
+def command(ctx: click.Context, /, **options: Any) -> None:
+    """Run a program again under controlled changes: same, or the first operation that differs, and why.
+
+    The program is run a few times in fresh processes, unchanged. Its output goes to files, its standard
+    input is empty. Exit code 0: same. 1: different. 2: trouble (bad input, the program failed).
+
+    \b
+    Examples:
+      samerun check train.py
+      samerun check --max-steps 50 train.py --epochs 3
+      samerun check --vary rerun,hash_seed --json report.json train.py
+      samerun check -m package.train --config small.yaml
+      samerun check --vary none --interrupt "STOP_AT=3 CKPT=a.pt" --resume "RESUME=a.pt" train.py
+      samerun check -- torchrun --nproc-per-node 2 train.py
+      samerun check --vary resume train.py
+      samerun check --fix on train.py        every hazard, and what samerun run alone mends
+      samerun check --eager train.py         inside compiled regions, and whether it is compilation that differs
+      samerun check --patch fix.patch train.py
+      samerun check --ignore time:train.py:12 --ignore thread-race train.py
+      samerun check --double --max-steps 20 train.py
+
+    \b
+    Variations: rerun;
+      environment: hash_seed, listing_order, memory, clock, locale, timezone, address_layout,
+                   allocator, environment_noise, working_directory, home, umask
+      shape:       threads, workers, batch_split, process_start, world_size, resume
+      machine:     cpu_capability
+    """
+    end_on_sigterm()
+    try:
+        if options["double"]:
+            _nothing_varied(ctx, options)
+        code = check(ctx.meta[FORM], ctx.meta[WORDS], **options)
+    except SamerunError as error:
+        _trouble(error, options.get("json_to"), ctx.meta[WORDS])
+    sys.exit(code)
+
+
+def check(
+    form: str,
+    words: list[str],
+    *,
+    json_to: str | None,
+    html_to: str | None,
+    patch_to: str | None,
+    apply: bool,
+    quiet: bool,
+    save: Path | None,
+    **options: Any,
+) -> int:
+    """Do it; returns the exit code."""
+    from samerun.check.execution.runner import Runner
+    from samerun.check.search import double, eager
+    from samerun.check.search.findings import answer
+    from samerun.check.search.ignoring import parse
+    from samerun.check.search.search import Search
+    from samerun.report.json import to_json
+    from samerun.report.progress import Progress
+
+    check_writable("--json", json_to)
+    check_writable("--html", html_to)
+    check_writable("--patch", patch_to)
+    begin = time.time()
+    ignored = [parse(text) for text in options["ignore"]]
+    if options["seed"] is not None and options["fix"] == "off":
+        raise SamerunError(
+            f"--seed {options['seed']}: a seed is only given with --fix on; the program is checked as it is.",
+            hint="Add --fix on, or leave --seed out.",
+        )
+    target = resolve(form, words)
+    plan, variations, environment = _plan(target, options)
+    mend = _mend(plan, options["seed"] or 0) if options["fix"] == "on" else None
+    asked = _interruptions(options) if any(v.name == "resume" for v in variations) else ()
+    with ExitStack() as stack:
+        folder = _folder(save, stack)
+        progress = stack.enter_context(Progress(quiet))
+        runner = stack.enter_context(closing(Runner(folder, options["time_limit"], progress)))
+        search = Search(
+            runner, plan, variations, environment, options["repeat"], saved=save is not None,
+            interruptions=asked,
+        )  # fmt: skip
+        if options["double"]:
+            if options["eager"]:
+                search.plan = eager.eager(search.plan)
+            report = double.check(search, options["repeat"], ignored)
+        elif options["eager"]:
+            held = replace(mend, held=eager.eager(mend.held)) if mend is not None else None
+            report = eager.both(search, lambda s: answer(s, ignored, held), lambda s: answer(s, ignored, None))
+        else:
+            report = eager.hint(answer(search, ignored, mend))
+        progress.clear()
+        if not quiet and "-" not in (json_to, patch_to):
+            from samerun.report.console import Console
+            from samerun.report.terminal import show
+
+            show(report, Console())
+        if json_to is not None:
+            write_result("--json", json_to, to_json(report, __version__))
+        if html_to is not None:
+            from samerun.base.machine import machine
+            from samerun.report.html import to_html
+
+            write_result("--html", html_to, to_html(report, __version__, machine()))
+        if patch_to is not None or apply:
+            from samerun.check.search.mending import put_to_use
+
+            for line in put_to_use(report, patch_to, apply, begin):
+                if not quiet:
+                    say(f"samerun: {line}", err=True)
+    return report.exit_code
+
+
+def _plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
+    from samerun.check.plan import Plan
+    from samerun.check.variations.environment_variable import parse
+    from samerun.check.variations.table import VARIATIONS, choose
+    from samerun.record.config import WatchConfig
+
+    watch = WatchConfig(
+        folder="", depth=options["trace"], max_steps=options["max_steps"], user_folder=target.user_folder
+    )
+    if options["double"]:
+        from samerun.check.search.double import variation
+
+        return Plan(target.command, target.shown, watch), (variation(options["repeat"]),), ()
+    variations = (*choose(options["vary"]), *(v for text in options["vary_env"] for v in parse(text)))
+    if any(options[name] is not None for name in ("interrupt", "resume", "kill")):
+        variations = tuple(dict.fromkeys((*variations, *choose("resume"))))
+    environment = tuple(v for v in VARIATIONS if v.group == "environment")
+    return Plan(target.command, target.shown, watch), variations, environment
+
+
+def _mend(plan: Any, seed: int) -> Any:
+    from samerun.check.search.findings import Mend
+    from samerun.control.held import as_run_does
+
+    return Mend(replace(plan, held=as_run_does(seed)), seed)
+
+
+def _nothing_varied(ctx: click.Context, options: dict[str, Any]) -> None:
+    """`--double` is one run: options that ask for others, or for less, do not go with it."""
+    named = {"vary": "--vary", "vary_env": "--vary-env", "interrupt": "--interrupt", "resume": "--resume",
+             "kill": "--kill", "fix": "--fix"}  # fmt: skip
+    given = [word for name, word in named.items()
+             if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]  # fmt: skip
+    if given:
+        raise SamerunError(
+            f"{' and '.join(given)} cannot go with --double: it is one run, with nothing varied.",
+            hint="Check twice: once with --double, once with what is to be varied.",
+        )
+    if options["trace"] == "steps":
+        raise SamerunError("--trace steps cannot go with --double, which looks at operators.", hint="Leave it out.")
+
+
+def _interruptions(options: dict[str, Any]) -> Any:
+    from samerun.check.execution.interruption import interruptions
+
+    return interruptions(options["interrupt"], options["resume"], options["kill"])
+
+
+def _folder(save: Path | None, stack: ExitStack) -> Path:
+    """Where the runs' folders go. A folder that holds something already is never written into."""
+    if save is None:
+        folder = stack.enter_context(work_folder())
+        stack.enter_context(guarded(folder, temporary=True))
+        return folder
+    try:
+        save.mkdir(parents=True, exist_ok=True)
+        if any(save.iterdir()):
+            raise SamerunError(f"--save {save}: the folder is not empty.", hint="Name a new one, or empty it.")
+    except OSError as error:
+        raise SamerunError(f"--save {save}: {error.strerror}.", hint="Name a folder that can be written.") from error
+    folder = save.resolve()
+    stack.enter_context(guarded(folder, temporary=False))
+    return folder
+
+
+def _trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:
+    from samerun.base.records import TROUBLE, CheckReport
+    from samerun.check.execution.runner import RunFailed
+    from samerun.report.json import to_json
+
+    if isinstance(error, RunFailed) and error.said:
+        say(f"--- the program's standard error ({error.run.name}) ---\n{error.said}\n---", err=True)
+    say(f"samerun: {error}", err=True)
+    if json_to is not None:
+        report = CheckReport(TROUBLE, tuple(words), notes=(str(error),))
+        try:
+            write_result("--json", json_to, to_json(report, __version__))
+        except SamerunError:
+            pass
+    sys.exit(2)

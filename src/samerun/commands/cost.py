@@ -1,0 +1,84 @@
+"""`samerun cost`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from samerun import __version__
+from samerun.base.errors import SamerunError
+from samerun.base.guard import guarded
+from samerun.base.program_command import ProgramCommand, end_on_sigterm, target_of
+from samerun.base.result_file import check_writable, write_result
+from samerun.base.text import say
+from samerun.base.work_folder import work_folder
+
+
+@click.command(
+    "cost",
+    cls=ProgramCommand,
+    options_metavar="[OPTIONS] SCRIPT [ARGS...]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option("--repeat", default=3, show_default=True, type=click.IntRange(1, 1000), metavar="N",
+              help="Runs of each kind; medians are told.")  # fmt: skip
+@click.option("--max-steps", type=click.IntRange(1), metavar="N", help="End each run after N optimizer steps.")
+@click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds a run may take.")
+@click.option("--top", default=15, show_default=True, type=click.IntRange(1), metavar="N",
+              help="How many operators the table shows; the JSON has all.")  # fmt: skip
+@click.option("--json", "json_to", metavar="FILE", help="Write the numbers as JSON; - for standard output.")
+@click.option("--html", "html_to", metavar="FILE", help="Write the numbers as one HTML file.")
+@click.option("--quiet", is_flag=True, help="No progress, no human-readable table.")
+@click.pass_context
+def command(ctx: click.Context, /, **options: Any) -> None:
+    """What determinism costs this program: as it is, as samerun run runs it, and inside portable().
+
+    The three take turns in fresh processes, N times each. Then they do so N times more with a clock around every
+    operator, which takes time itself: those runs tell the operators apart and count for nothing else. Exit code
+    0: all three were measured. 1: the program does not run under one of them. 2: trouble.
+
+    \b
+    Examples:
+      samerun cost train.py
+      samerun cost --max-steps 20 train.py --epochs 1
+      samerun cost --repeat 5 --json cost.json --html cost.html -m package.train
+    """
+    end_on_sigterm()
+    try:
+        code = cost(ctx, **options)
+    except SamerunError as error:
+        say(f"samerun: {error}", err=True)
+        sys.exit(2)
+    sys.exit(code)
+
+
+def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet: bool, top: int, **options: Any) -> int:
+    """Do it; returns the exit code."""
+    from samerun.base.machine import machine
+    from samerun.check.execution.cost import PLAIN, Measurement
+    from samerun.control.held import as_run_does
+    from samerun.numerics.dispatch.start import VARIABLE
+    from samerun.report.progress import Progress
+
+    check_writable("--json", json_to)
+    check_writable("--html", html_to)
+    target = target_of(ctx)
+    settings = {PLAIN: {}, "deterministic": as_run_does(0), "portable": {VARIABLE: "1"}}
+    with work_folder() as folder, guarded(folder, temporary=True), Progress(quiet) as progress:
+        report = Measurement(target, folder, settings, progress=progress, **options).measure()
+    if not quiet and json_to != "-":
+        from samerun.report.console import Console
+        from samerun.report.cost import show
+
+        show(report, Console(), top)
+    if json_to is not None:
+        record = report.to_dict(__version__, machine())
+        write_result("--json", json_to, json.dumps(record, indent=2, allow_nan=False) + "\n")
+    if html_to is not None:
+        from samerun.report.cost_html import to_html
+
+        write_result("--html", html_to, to_html(report, __version__, machine(), top))
+    return report.exit_code

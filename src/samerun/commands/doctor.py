@@ -1,0 +1,209 @@
+"""`samerun doctor`. A face: brings the survey of the switches and its report together."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from samerun import __version__
+from samerun.base.errors import SamerunError
+from samerun.base.guard import guarded
+from samerun.base.launch import with_bootstrap
+from samerun.base.program_command import FORM, ProgramCommand, end_on_sigterm, target_of
+from samerun.base.result_file import check_writable
+from samerun.base.text import say
+from samerun.base.work_folder import work_folder
+from samerun.control.hold_options import hold_options
+from samerun.control.survey_inside import AT_END, VARIABLE
+
+FINDINGS = ("differs", "too late")
+
+
+@click.command(
+    "doctor",
+    cls=ProgramCommand,
+    options_metavar="[OPTIONS] [SCRIPT [ARGS...]]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@hold_options
+@click.option("--all", "everything", is_flag=True, help="Show the switches that are only recorded, too.")
+@click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S",
+              help="Seconds the program may take to its first optimizer step.")  # fmt: skip
+@click.option("--snippet", is_flag=True, help="Print the lines to put into a program, and nothing else.")
+@click.option("--numerics", is_flag=True, help="Compute the conformance vectors of portable() on this machine instead.")
+@click.option("--json", "json_to", metavar="FILE", help="Write the findings as JSON; - for standard output.")
+@click.option("--quiet", is_flag=True, help="No human-readable table.")
+@click.pass_context
+def command(ctx: click.Context, /, **options: Any) -> None:
+    """Every setting on which bits depend: wanted, in force, when it can be set, who set it.
+
+    Without a program: for Python as it starts in this shell. With one: the program runs up to the end of its
+    first optimizer step, the settings are read there, inside it, and it is ended. Exit code 0: everything is
+    as it should be. 1: findings. 2: trouble.
+
+    With --numerics: whether the kernels behind samerun.portable() give the specified bits on this machine.
+
+    \b
+    Examples:
+      samerun doctor
+      samerun doctor train.py --epochs 1
+      samerun doctor --json - -- torchrun --nproc-per-node 2 train.py
+      samerun doctor --snippet
+      samerun doctor --numerics
+    """
+    if options["snippet"]:
+        say(SNIPPET, nl=False)
+        return
+    end_on_sigterm()
+    try:
+        numerics = options.pop("numerics")
+        code = look_at_numerics(ctx, options["json_to"], options["quiet"]) if numerics else doctor(ctx, **options)
+    except SamerunError as error:
+        say(f"samerun: {error}", err=True)
+        sys.exit(2)
+    sys.exit(code)
+
+
+def doctor(
+    ctx: click.Context,
+    *,
+    everything: bool,
+    time_limit: float | None,
+    snippet: bool,
+    json_to: str | None,
+    quiet: bool,
+    **policy: Any,
+) -> int:
+    """Do it; returns the exit code."""
+    check_writable("--json", json_to)
+    if ctx.meta[FORM]:
+        target = target_of(ctx)
+        seen = inside(list(target.command), policy, time_limit)
+        seen["program"] = list(target.shown)
+    else:
+        seen = here(policy)
+        seen["program"] = None
+    findings = [one for one in seen["switches"] if one["verdict"] in FINDINGS]
+    record = {"schema": 1, "samerun": __version__, "verdict": "findings" if findings else "clean", **seen}
+    from samerun.report.answer import answer
+    from samerun.report.switches import show
+
+    answer(record, lambda told, console: show(told, console, everything), json_to, quiet)
+    return 1 if findings else 0
+
+
+def look_at_numerics(ctx: click.Context, json_to: str | None, quiet: bool) -> int:
+    """The conformance vectors, computed here. Returns the exit code; raises SamerunError without torch."""
+    if ctx.meta[FORM]:
+        raise SamerunError(
+            "--numerics looks at this machine, and runs no program.",
+            hint="Leave the program away; `samerun check PROGRAM --vary all` is for programs.",
+        )
+    check_writable("--json", json_to)
+    if importlib.util.find_spec("torch") is None:
+        raise SamerunError("--numerics: torch is not installed.", hint="pip install torch")
+    from samerun.numerics.verification.survey import survey
+    from samerun.report.progress import Counter
+
+    with Counter("conformance vectors", quiet) as counter:
+        seen = survey(counter)
+    wrong = seen["different"] or any(device["different"] for device in seen["cuda"])
+    verdict = "findings" if wrong else "clean"
+    record = {"schema": 1, "samerun": __version__, "verdict": verdict, "numerics": seen}
+    from samerun.report.answer import answer
+    from samerun.report.numerics import show_numerics
+
+    answer(record, show_numerics, json_to, quiet)
+    return 1 if wrong else 0
+
+
+def here(policy: dict[str, Any]) -> dict[str, Any]:
+    """The settings of this very process, with torch loaded where it is installed."""
+    if importlib.util.find_spec("torch") is not None:
+        importlib.import_module("torch")
+    from samerun.base.machine import machine
+    from samerun.control.survey import survey
+
+    return {"read_at": "start", "switches": [asdict(one) for one in survey(**policy)], "machine": machine()}
+
+
+def inside(command: list[str], policy: dict[str, Any], time_limit: float | None) -> dict[str, Any]:
+    """The settings inside a program, at its first optimizer step or, without one, at its end.
+
+    Raises SamerunError if the program fails before that, or takes longer than `time_limit` seconds.
+    """
+    with work_folder() as folder, guarded(folder, temporary=True):
+        answer, said = folder / "answer.json", folder / "stderr"
+        asked = json.dumps({"answer": str(answer), "policy": policy})
+        environment = with_bootstrap({**os.environ, VARIABLE: asked})
+        with open(said, "wb") as errors:
+            try:
+                process = subprocess.Popen(
+                    command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
+                    start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                raise SamerunError(f"{command[0]} cannot be started: {error.strerror}.") from error
+            code = _wait(process, answer, time_limit)
+        if code == 0 and not answer.exists():
+            answer = answer.with_suffix(AT_END)
+        if answer.exists():
+            seen: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+            return seen
+        text = said.read_text(encoding="utf-8", errors="replace").rstrip()
+    if text:
+        say(f"--- the program's standard error ---\n{text}\n---", err=True)
+    if code is None:
+        raise SamerunError(
+            f"The program took longer than {time_limit:g} s and made no optimizer step.",
+            hint="Give it more with --time-limit.",
+        )
+    raise SamerunError(
+        f"The program ended with exit code {code} before its settings could be read.",
+        hint="Does it run by itself? And is samerun installed for the Python that runs it?",
+    )
+
+
+def _wait(process: subprocess.Popen[bytes], answer: Path, time_limit: float | None) -> int | None:
+    """Until there is an answer or the program has ended; leaves no process behind.
+
+    The exit code; None if it was ended. Of several ranks the others may wait for the one that has answered.
+    """
+    end = None if time_limit is None else time.monotonic() + time_limit
+    try:
+        while process.poll() is None and not answer.exists():
+            if end is not None and time.monotonic() > end:
+                return None
+            time.sleep(0.02)
+        return process.poll()
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        process.wait()
+
+
+SNIPPET = """\
+# At the top of the program, before anything draws random numbers:
+import samerun
+
+samerun.deterministic(0)  # seeds every generator; deterministic algorithms; float32 in float32
+
+# Generators of your own take a seed each; samerun.stream(name) has them ready and apart from each other:
+#   rng = samerun.stream("augment").numpy
+
+# Start it with `samerun run train.py`, or with what has to be set before Python starts:
+#   PYTHONHASHSEED=0 CUBLAS_WORKSPACE_CONFIG=:4096:8 python train.py
+# See that it holds: samerun check train.py
+"""

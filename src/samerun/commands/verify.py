@@ -1,0 +1,204 @@
+"""`samerun verify`. A face: brings receipts, the facts about this machine, and the report together."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from samerun import __version__
+from samerun.base.errors import SamerunError
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, end_on_sigterm
+from samerun.base.records import EXIT_CODES
+from samerun.base.result_file import check_writable
+from samerun.base.target import Target, resolve
+from samerun.base.text import say, shown
+from samerun.base.work_folder import work_folder
+
+
+@click.command(
+    "verify",
+    cls=ProgramCommand,
+    options_metavar="[OPTIONS] RECEIPT [-- COMMAND...]",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option("--command", "ask", is_flag=True, help="Show the recorded command, ask, and run it.")
+@click.option("--yes", is_flag=True, help="Run the recorded command without asking: you trust the receipt.")
+@click.option("--signed-by", metavar="KEY", help="Refuse the receipt unless it is signed by this public key (hex).")
+@click.option("--ignore-output", multiple=True, metavar="GLOB", help="Output files that do not count: logs with times.")
+@click.option("--json", "json_to", metavar="FILE", help="Write the answer as JSON; - for standard output.")
+@click.option("--quiet", is_flag=True, help="No human-readable report.")
+@click.pass_context
+def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: Any) -> None:
+    """Run again from a receipt, here and now, and compare what is computed.
+
+    Nothing is checked out or downloaded. What of the recorded circumstances cannot be met here is said first. A
+    receipt is data: its command runs only with --command (asks) or --yes; or name the command yourself behind
+    --. The program's output goes to standard error. Exit code 0: same. 1: different. 2: trouble, or nothing was
+    run.
+
+    \b
+    Examples:
+      samerun verify run.json
+      samerun verify --command run.json
+      samerun verify --yes --json - run.json
+      samerun verify run.json -- python train.py --epochs 3
+      samerun verify --command s3://bucket/runs/run.json
+    """
+    from samerun.record.receipt.remote_file import at_hand
+    from samerun.report.answer import answer
+    from samerun.report.verify import show
+
+    end_on_sigterm()
+    try:
+        text, own = _receipt_and_target(ctx)
+        with at_hand(text) as path:
+            record = verify(path, text, own, json_to=json_to, quiet=quiet, **options)
+        answer(record, show, json_to, quiet)
+    except SamerunError as error:
+        say(f"samerun: {error}", err=True)
+        sys.exit(2)
+    sys.exit(EXIT_CODES[record["verdict"]])
+
+
+def _receipt_and_target(ctx: click.Context) -> tuple[str, Target | None]:
+    """The receipt stands where other commands have the script; behind -- there may be a command."""
+    form, words = ctx.meta[FORM], ctx.meta[WORDS]
+    if form != "script":
+        raise SamerunError("No receipt is named.", hint="Try: samerun verify run.json")
+    if len(words) == 1:
+        return words[0], None
+    if words[1] != "--":
+        raise SamerunError(
+            f"Behind the receipt stands {shown(words[1])}.", hint="Options stand before it; a command behind --."
+        )
+    return words[0], resolve("command", words[2:])
+
+
+def verify(
+    path: Path,
+    name: str,
+    own: Target | None,
+    *,
+    ask: bool,
+    yes: bool,
+    signed_by: str | None,
+    ignore_output: tuple[str, ...],
+    json_to: str | None,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Do it; returns the record of what came of it. `path`: where the receipt is at hand; `name`: what it is called."""
+    from samerun.control.facts import outside
+    from samerun.record.receipt import recorded_command, signing
+    from samerun.record.receipt.diff import side_from
+    from samerun.record.receipt.side_file import check_rows
+    from samerun.record.receipt.unmet import unmet
+
+    check_writable("--json", json_to)
+    if os.path.isdir(path):
+        raise SamerunError(f"{name} is a folder.", hint="Name a receipt: a file.")
+    recorded = side_from(path, name)
+    assert recorded.receipt is not None
+    check_rows(recorded.tables)
+    receipt, now = recorded.receipt, outside()
+    shown_command = recorded_command.in_words(receipt["command"])
+    record: dict[str, Any] = {
+        "schema": 1,
+        "samerun": __version__,
+        "verdict": "trouble",
+        "receipt": name,
+        "command": shown_command,
+        "signed_by": signing.check(receipt, signed_by),
+        "unmet": unmet(receipt, now),
+        "ran": False,
+        "tier": None,
+        "notes": [],
+    }
+    if own is None:
+        if not (yes or ask):
+            record["notes"].append("Nothing was run. --command shows the recorded command and asks; --yes runs it.")
+            return record
+        own = recorded_command.target_of(receipt["command"])
+        if not yes and not _confirmed(shown_command):
+            record["notes"].append("Nothing was run.")
+            return record
+    elif receipt["command"]["form"] == "code":
+        own = replace(own, shown=tuple(receipt["command"]["words"]))
+    return {**record, **again(path, recorded, own, now, ignore_output), "ran": True}
+
+
+def _confirmed(command: str) -> bool:
+    """Raises SamerunError where nobody is there to be asked."""
+    if not sys.stdin.isatty():
+        raise SamerunError(
+            f"--command asks before it runs {command}, and standard input is no terminal.",
+            hint="--yes runs it without asking: say so if you trust the receipt. Or name the command behind --.",
+        )
+    return click.confirm(f"The receipt's command is: {command}\nRun it?", err=True)
+
+
+def again(path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore: tuple[str, ...]) -> dict[str, Any]:
+    """Run, as the recorded run was held still, and compare."""
+    from samerun.control.held import held_environment
+    from samerun.control.too_late import environment_wanted
+    from samerun.receipt_block import FOLDER_VARIABLE
+    from samerun.record.receipt.diff import diff, side_from, side_of
+    from samerun.record.receipt.recorded_command import safe_variables
+    from samerun.record.receipt.surroundings import Differing
+    from samerun.record.receipt.tiers import TIERS, tier_of
+    from samerun.record.receipt.watched_run import Request, run
+
+    receipt = recorded.receipt
+    in_code = receipt["command"]["form"] == "code"
+    environment = {**os.environ, **safe_variables(receipt["variables"])}
+    if receipt["held"] is not None:
+        wanted = environment_wanted(receipt["held"]["threads"])
+        environment = held_environment(environment, {n: v for n, v in wanted.items() if n not in environment},
+                                       receipt["held"])  # fmt: skip
+    with work_folder() as folder:
+        if in_code:
+            environment[FOLDER_VARIABLE] = str(folder)
+        request = Request(
+            target, receipt["command"]["form"], __version__, receipt["held"], environment, now, stdout=sys.stderr
+        )
+        ended, made = run(request, None)
+        expected = receipt["ended"]
+        if ended.exit_code != expected["exit_code"] and not (in_code and (ended.exit_code == 0 or _failed(expected))):
+            how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
+            raise SamerunError(f"The program ended with {how}; recorded is {_ending(expected)}.",
+                               hint="Does it run here by itself?")  # fmt: skip
+        if in_code:
+            side = replace(side_from(_made_by(folder, path.name)), name="this run")
+        else:
+            # How the user wrote the command is no difference of the program.
+            side = side_of("this run", replace(made, receipt={**made.receipt, "command": receipt["command"]}))
+        told = diff(recorded, side, ignore)
+    told.pop("a"), told.pop("b")
+    tier = tier_of([Differing(**each) for each in told["surroundings"]])
+    return {**told, "tier": {"name": tier, "what": TIERS[tier]}}
+
+
+def _failed(expected: dict[str, Any]) -> bool:
+    return expected.get("exception") is not None
+
+
+def _ending(expected: dict[str, Any]) -> str:
+    if expected["signal"] is not None:
+        return f"signal {expected['signal']}"
+    return f"exit code {expected['exit_code'] if expected['exit_code'] is not None else 0}"
+
+
+def _made_by(folder: Path, name: str) -> Path:
+    """The receipt that the program itself has written again."""
+    found = sorted(folder.glob("*.json"))
+    for each in found:
+        if each.name == name or len(found) == 1:
+            return each
+    raise SamerunError(
+        f"The program wrote no receipt named {name}, but {', '.join(p.name for p in found) or 'none at all'}.",
+        hint="Verify it under the name that the program gave it.",
+    )

@@ -1,0 +1,178 @@
+"""Operators of a program, taken down with what they got, to be run again under other circumstances."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from samerun.base.errors import NotPortableError
+from samerun.numerics.dispatch.portable import portable
+from samerun.numerics.dispatch.user_line import user_line
+from samerun.numerics.kernels.tensors import copy_arguments
+from samerun.numerics.operators.exact import MOVES
+
+_MOVES = frozenset(f"aten::{name}" for name in MOVES)
+_NAMES = (torch.dtype, torch.layout, torch.device, torch.memory_format)
+
+
+@dataclass
+class Call:
+    """The first call of an operator with arguments of these shapes and types. `times`: how many such there were."""
+
+    operator: str
+    line: str
+    args: Any
+    kwargs: Any
+    times: int = 1
+    number: int = 0
+    """Of all calls that compute, in order."""
+    result: str = field(default="", repr=False)
+
+
+class Noting(TorchDispatchMode):
+    """Takes down every call that computes."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: dict[str, Call] = {}
+        self.shapes: list[tuple[str, str]] = []
+        """Operator and signature of every call, in order."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True would import torch._dynamo at the first operator
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        schema = getattr(func, "_schema", None)
+        if schema is None or getattr(func, "is_view", False) or schema.name in _MOVES or not _dense((args, kwargs)):
+            return func(*args, **kwargs)
+        key = f"{func} {_signature((args, kwargs))}"
+        if key in self.calls:
+            self.calls[key].times += 1
+        else:
+            own, named = copy_arguments((args, kwargs))
+            self.calls[key] = Call(str(func), user_line(), own, named, number=len(self.shapes))
+        self.shapes.append((str(func), key))
+        return func(*args, **kwargs)
+
+
+def _dense(given: Any) -> bool:
+    """Whether a call can be taken down: dense CPU tensors, and no generator of the program's own."""
+    leaves = _pytree.tree_leaves(given)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return not any(isinstance(leaf, torch.Generator) for leaf in leaves) and all(
+        each.is_cpu and each.layout is torch.strided and type(each) in (torch.Tensor, torch.nn.Parameter)
+        for each in tensors
+    )
+
+
+def _signature(given: Any) -> str:
+    return repr(
+        [
+            (tuple(leaf.shape), leaf.stride(), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else leaf
+            for leaf in _pytree.tree_leaves(given)
+        ]
+    )
+
+
+def operator_of(name: str) -> Any:
+    """The operator of a name like "aten.mm.default"."""
+    space, packet, overload = name.split(".")
+    return getattr(getattr(getattr(torch.ops, space), packet), overload)
+
+
+def run(call: Call, inside_portable: bool = False) -> list[torch.Tensor]:
+    """Run the call again: what it gives, then what it wrote into. Random numbers are drawn from seed 0.
+
+    Raises what the operator raises; NotPortableError inside portable() where there is no portable kernel.
+    """
+    args, kwargs = copy_arguments((call.args, call.kwargs))
+    func = operator_of(call.operator)
+    with torch.no_grad(), portable() if inside_portable else nullcontext():
+        torch.manual_seed(0)
+        found = func(*args, **kwargs)
+    written = [
+        args[at] if at < len(args) else kwargs.get(argument.name)
+        for at, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    leaves = _pytree.tree_leaves((found, written))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def fingerprint(results: list[torch.Tensor]) -> str:
+    """SHA-256 of shapes, types and bits; every NaN counts as the same one."""
+    found = hashlib.sha256()
+    for each in results:
+        found.update(f"{each.dtype} {tuple(each.shape)}".encode())
+        value = torch.view_as_real(each) if each.is_complex() else each
+        if value.is_floating_point():
+            value = torch.where(value.isnan(), torch.full((), float("nan"), dtype=value.dtype), value)
+        found.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+    return found.hexdigest()
+
+
+def outcome(call: Call, inside_portable: bool) -> str:
+    """The fingerprint of what the call gives, or the words of its error."""
+    try:
+        return fingerprint(run(call, inside_portable))
+    except NotPortableError:
+        return NO_KERNEL
+    except Exception as error:  # whatever an operator says; the same words count as the same
+        return f"{ERROR} {error}"
+
+
+NO_KERNEL, ERROR = "no portable kernel", "error:"
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Compute with `number` threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def encoded(calls: list[Call]) -> list[Any]:
+    """What torch.save writes and torch.load reads without unpickling anything but tensors and plain values."""
+
+    def one(leaf: Any) -> Any:
+        return {"torch": str(leaf).removeprefix("torch.")} if isinstance(leaf, _NAMES) else leaf
+
+    return [[call.operator, _pytree.tree_map(one, [list(call.args), dict(call.kwargs)])] for call in calls]
+
+
+def decoded(saved: list[Any]) -> list[Call]:
+    def is_name(value: Any) -> bool:
+        return isinstance(value, dict) and set(value) == {"torch"}
+
+    def one(value: Any) -> Any:
+        if not is_name(value):
+            return value
+        found = getattr(torch, value["torch"], None)  # torch.cpu is a module
+        return found if isinstance(found, _NAMES) else torch.device(value["torch"])
+
+    found = []
+    for operator, given in saved:
+        args, kwargs = _pytree.tree_map(one, given, is_leaf=is_name)
+        found.append(Call(operator, "", args, kwargs))
+    return found
+
+
+def note(work: Callable[[], object]) -> Noting:
+    """The calls of `work`."""
+    noting = Noting()
+    with noting:
+        work()
+    return noting

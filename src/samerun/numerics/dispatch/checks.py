@@ -1,0 +1,144 @@
+"""What torch refuses, a portable kernel refuses with torch's own error, before it reads or writes any memory.
+
+Before an operator runs with shapes and types that it has not seen, torch's own meta function looks at them, once for
+each signature. Values (indices, targets, probabilities), and shapes that a meta function lets pass, are checked by the
+operator's family. Whatever error that gives, the one that reaches the program is the one of torch's own kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from samerun.base.errors import SamerunError
+from samerun.numerics.kernels.tensors import copy_arguments
+from samerun.numerics.operators.declare import NotInTable
+
+Run = Callable[[Any, Any, Any, Any], Any]
+"""(mode, operator, args, kwargs) -> what the operator gives."""
+
+MOST_SIGNATURES = 4096
+"""Of one operator. A program whose shapes never come again must not gather them all."""
+
+CRASHING = (
+    *("_fused_", "native_batch_norm", "_native_batch_norm", "_weight_norm_interface", "_embedding_bag"),
+    *("rrelu_with_noise",),
+)
+"""Beginnings of names of operators whose own kernels in torch read wild memory where arguments do not fit. Gradients
+do too: torch calls them itself, with what the forward pass left. None of these is asked for its words.
+"""
+
+
+def signature(values: Iterable[Any]) -> tuple[Any, ...]:
+    """All that a meta function looks at, but for strides."""
+    key: list[Any] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            key.append(value.shape)
+            key.append(value.dtype)
+        elif type(value) is list or type(value) is tuple:
+            key.append(signature(value))
+        else:
+            key.append(value)
+    return tuple(key)
+
+
+class AcceptedSignatures:
+    """The signatures of one operator that torch has accepted."""
+
+    def __init__(self) -> None:
+        self._keys: set[tuple[Any, ...]] = set()
+
+    def require(self, func: Any, args: Any, kwargs: Any) -> None:
+        """Raise torch's error if it refuses these arguments; ask it only for a signature that is new."""
+        key = signature(args)
+        if kwargs:
+            key = (*key, *kwargs, signature(kwargs.values()))
+        if key not in self._keys:
+            with _disable_current_modes():  # none of them must see what is only asked
+                require_accepted(func, args, kwargs)
+            if len(self._keys) >= MOST_SIGNATURES:
+                self._keys.clear()
+            self._keys.add(key)
+
+
+def checked(run: Run) -> Run:
+    """`run`, with every new signature shown to torch's meta function first."""
+    accepted = AcceptedSignatures()
+
+    def run_checked(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        accepted.require(func, args, kwargs)
+        return run(mode, func, args, kwargs)
+
+    return run_checked
+
+
+def require_accepted(func: Any, args: Any, kwargs: Any) -> None:
+    """Raise torch's error where its meta function refuses these shapes and types, and its kernel too."""
+    try:
+        func(*_as_meta(args), **_as_meta({**kwargs, "device": "meta"} if "device" in kwargs else kwargs))
+    except NotImplementedError:
+        return  # it has none, or it needs values
+    except TypeError as error:
+        if not _raised_by_call(error):
+            raise_as_torch(func, args, kwargs, error)
+    except Exception as error:
+        raise_as_torch(func, args, kwargs, error)
+
+
+def _raised_by_call(error: TypeError) -> bool:
+    """Whether a meta function was never entered: some of torch's do not take all that their operators take."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_filename == torch._ops.__file__
+
+
+def raise_as_torch(func: Any, args: Any, kwargs: Any, error: Exception) -> None:
+    """Raise what torch's own kernel raises, in place of an `error` that a check or a handler raised.
+
+    Returns where torch accepts the arguments. The program's tensors and generators stay as they are.
+    """
+    if isinstance(error, (SamerunError, NotInTable, Warning, MemoryError, torch.OutOfMemoryError)):
+        raise error
+    name = func._schema.name
+    if not name.startswith("aten::") or may_crash(name.removeprefix("aten::")):
+        raise error
+    args, kwargs = copy_arguments((args, kwargs)) if func._schema.is_mutable else (args, kwargs)
+    with _disable_current_modes(), _generators_kept(func, args, kwargs) as (args, kwargs), torch.no_grad():
+        try:
+            func(*args, **kwargs)
+        except Exception as theirs:
+            raise theirs from None
+
+
+def may_crash(name: str) -> bool:
+    """Whether torch's own kernel may read wild memory where it should refuse."""
+    return name.startswith(CRASHING) or "_backward" in name
+
+
+def _as_meta(values: Any) -> Any:
+    def one(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+
+    return _pytree.tree_map(one, values)
+
+
+@contextmanager
+def _generators_kept(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+    """The arguments with generators copied; torch's own generators stand afterwards where they stood."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        yield args, kwargs
+        return
+    leaves = _pytree.tree_leaves((args, kwargs))
+    devices = {leaf.device.index for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_cuda}
+    with torch.random.fork_rng(devices=sorted(devices)):
+        yield _pytree.tree_map_only(torch.Generator, torch.Generator.clone_state, (args, kwargs))

@@ -1,0 +1,76 @@
+"""Kernels for operators that torch takes apart before a dispatch mode sees them, and takes apart in several ways.
+
+Which way it goes depends on the machine and on what libraries torch was built with. Each kernel looks whether its
+thread is inside `portable()`; outside it calls what torch would have called.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from samerun.numerics.dispatch.checks import AcceptedSignatures, raise_as_torch
+from samerun.numerics.operators import recurrent
+from samerun.numerics.operators.attention import attention
+from samerun.numerics.operators.norms import rms_norm
+
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_aten = torch.ops.aten
+
+
+def _overload(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(_aten, packet), overload or "default")
+
+
+_OURS: dict[str, Callable[..., Any]] = {
+    "scaled_dot_product_attention": attention,
+    "rms_norm": rms_norm,
+    **{name.removeprefix("aten::"): ours for name, ours in recurrent.COMPOSED.items()},
+}
+
+
+def dropout(x: Tensor, p: float, train: bool) -> Tensor:
+    """The steps that torch takes on the CPU. (On CUDA it fuses them, with another last one.)"""
+    if not train or p == 0 or x.numel() == 0:
+        return x
+    noise = torch.empty_like(x).bernoulli_(1 - p) if p < 1 else torch.zeros_like(x)
+    return x * (noise.div_(1 - p) if p < 1 else noise)
+
+
+_lock = threading.Lock()
+_installed: list[torch.library.Library] = []
+
+
+def install(current: Callable[[], Any]) -> None:
+    """Once in a process. `current()` is None outside `portable()`."""
+    with _lock:
+        if _installed:
+            return
+        library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+        for name, ours in _OURS.items():
+            for key in ("AutogradCPU", "AutogradCUDA"):
+                library.impl(name, _choosing(_overload(name), ours, current), key)  # type: ignore[no-untyped-call]
+        plain = _aten.dropout.default
+        library.impl("dropout", _choosing(plain, dropout, current), "AutogradCUDA")  # type: ignore[no-untyped-call]
+        _installed.append(library)
+
+
+def _choosing(plain: Any, ours: Callable[..., Any], current: Callable[[], Any]) -> Callable[..., Any]:
+    accepted = AcceptedSignatures()
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if current() is None:
+            return plain._op_dk(_COMPOSITE, *args, **kwargs)
+        accepted.require(plain, args, kwargs)
+        try:
+            return ours(*args, **kwargs)
+        except Exception as error:
+            raise_as_torch(plain, args, kwargs, error)
+            raise
+
+    return kernel

@@ -1,0 +1,173 @@
+"""The dispatch mode behind `portable()`: every operator goes through the table, or is refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils import _python_dispatch
+
+from samerun.base.errors import NotPortableError, NotPortableWarning, SamerunError
+from samerun.numerics.dispatch import composites
+from samerun.numerics.dispatch.checks import raise_as_torch
+from samerun.numerics.dispatch.contract import refuse_tensor, refused
+from samerun.numerics.dispatch.user_line import user_line
+from samerun.numerics.operators.declare import NotInTable
+from samerun.numerics.operators.table import resolve
+
+_Tensor = torch.Tensor
+_strided = torch.strided
+_types = frozenset(
+    (
+        torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.bool, torch.uint8, torch.int8, torch.int16,
+        torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
+    )
+)  # fmt: skip
+_resolved: dict[int, tuple[Any, Any]] = {}
+"""Address of an operator -> its handler, or None where torch's own kernel gives the specified bits; and the operator,
+which so keeps its address. (An operator hashes its name anew each time, in Python.)"""
+_resolved_on_cuda: dict[int, tuple[Any, Any]] = {}
+"""The same for tensors of a CUDA device."""
+
+
+def _on_cuda(tensor: Any) -> bool:
+    """Whether a tensor that is none of the CPU's usual ones is on a CUDA device. Raises NotInTable for all else."""
+    if tensor.is_cuda and tensor.dtype in _types and tensor.layout is _strided and torch.version.cuda:
+        return True
+    refuse_tensor(tensor)
+    return False
+
+
+def _any_meta(args: Any) -> bool:
+    return any(isinstance(value, _Tensor) and value.is_meta for value in args)
+
+
+def _handler_on_cuda(func: Any) -> Any:
+    known = _resolved_on_cuda.get(id(func))
+    if known is None:
+        known = _resolved_on_cuda[id(func)] = (resolve(func, cuda=True), func)
+    return known[0]
+
+
+class PortableMode(_python_dispatch.TorchDispatchMode):
+    """One for each thread that is inside. `settings`: what each nested `portable()` says of the unsupported."""
+
+    def __init__(self, unsupported: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.settings = [unsupported]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True would import torch._dynamo at the first operator
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            handler = _resolved[id(func)][0]
+        except KeyError:
+            handler = resolve(func)
+            _resolved[id(func)] = handler, func
+        for kind in types:
+            if kind is not _Tensor and kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
+                return NotImplemented  # it unwraps itself, and what it holds comes back here
+        cuda = unusual = False
+        try:
+            for given in args:
+                if isinstance(given, _Tensor):
+                    if not (given.is_cpu and given.dtype in _types and given.layout is _strided):
+                        unusual = True
+                        cuda = _on_cuda(given) or cuda
+                elif type(given) is list or type(given) is tuple:
+                    for item in given:
+                        if isinstance(item, _Tensor) and not (
+                            item.is_cpu and item.dtype in _types and item.layout is _strided
+                        ):
+                            cuda = _on_cuda(item) or cuda
+            if cuda:
+                handler = _handler_on_cuda(func)
+            elif unusual and _any_meta(args):
+                handler = None  # without values there are no bits
+            if handler is None:
+                out = func(*args, **kwargs) if kwargs else func(*args)
+                if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _types):
+                    _on_cuda(out)
+                return out
+            return self._run(handler, func, args, kwargs or {})
+        except NotInTable as reason:
+            return self._unsupported(reason, func, args, kwargs or {})
+        except NotPortableError:
+            raise
+        except SamerunError as error:  # a kernel refuses a type or a setting
+            return self._unsupported(NotInTable(error.message, error.hint), func, args, kwargs or {})
+
+    def _run(self, handler: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            return handler(self, func, args, kwargs)
+        except Exception as error:
+            raise_as_torch(func, args, kwargs, error)
+            raise NotInTable(f"what it got, which torch takes: {error}") from error
+
+    def _unsupported(self, reason: NotInTable, func: Any, args: Any, kwargs: Any) -> Any:
+        message, hint = refused(func, reason, user_line())
+        if self.settings[-1] == "error":
+            raise NotPortableError(message, hint) from None
+        warnings.warn(NotPortableWarning(message), stacklevel=2)
+        return func(*args, **kwargs)
+
+
+def current() -> PortableMode | None:
+    """The mode that the dispatcher has for this thread, or None."""
+    for mode in reversed(_python_dispatch._get_current_dispatch_mode_stack()):
+        if isinstance(mode, PortableMode):
+            return mode
+    return None
+
+
+def enter(unsupported: str) -> Callable[[], None]:
+    """Put the mode in force in this thread; what is returned takes it out again."""
+    mode = current()
+    if mode is not None:
+        mode.settings.append(unsupported)
+        return partial(_forget, mode.settings)
+    composites.install(current)
+    mode = PortableMode(unsupported)
+    with _others_lifted():
+        if not float(torch.tensor(1e-40) * torch.tensor(1.0)):
+            raise SamerunError(
+                "portable(): subnormal numbers are flushed to zero in this thread, but the specification keeps them.",
+                "Take out torch.set_flush_denormal(True), or call torch.set_flush_denormal(False) first.",
+            )
+        mode.__enter__()  # type: ignore[no-untyped-call]
+    return partial(_leave, mode)
+
+
+@contextmanager
+def _others_lifted() -> Iterator[None]:
+    """Take the modes of this thread off, and put them back on top.
+
+    So the portable mode lies below all others, whenever they were entered: they see the operators that the program
+    calls, with their results, and not what a kernel does in their place (memory asked for, filled through ctypes).
+    """
+    lifted = []
+    while stack := _python_dispatch._get_current_dispatch_mode_stack():
+        if isinstance(stack[-1], PortableMode):
+            break
+        lifted.append(stack[-1])
+        _python_dispatch._pop_mode(getattr(stack[-1], "_mode_key", None))
+    try:
+        yield
+    finally:
+        for mode in reversed(lifted):
+            _python_dispatch._push_mode(mode)
+
+
+def _leave(mode: PortableMode) -> None:
+    with _others_lifted():
+        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+
+def _forget(settings: list[str]) -> None:
+    settings.pop()

@@ -1,0 +1,92 @@
+"""`samerun.portable()`: plain torch code whose results have the same bits on any machine, or an error."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ContextDecorator
+from types import TracebackType
+from typing import Any, TypeVar
+
+from samerun.base.errors import SamerunError
+
+F = TypeVar("F", bound=Callable[..., Any])
+UNSUPPORTED = ("error", "warn")
+
+
+class portable(ContextDecorator):
+    """Inside, every torch operator of this thread gives the bits of the numerical specification, or raises.
+
+        with samerun.portable():
+            loss = model(x).sum()
+            loss.backward()
+            optimizer.step()
+
+    or `@samerun.portable()` over a function. The backward pass must run inside too. May be nested and used from
+    several threads; a thread that is started inside enters for itself. Forked DataLoader workers are inside if
+    the loop over the loader is; workers that are spawned enter in `worker_init_fn`.
+
+    Args:
+        unsupported: what happens at an operator, type or device without a portable kernel. "error" raises
+            NotPortableError; "warn" lets torch's own kernel run and gives a NotPortableWarning for each line,
+            which is weaker: the results are then those of this machine.
+
+    Raises:
+        SamerunError: for another value of `unsupported`; on entering where torch is not installed, or where
+            subnormal numbers are flushed to zero in this thread (`torch.set_flush_denormal(True)`).
+    """
+
+    def __init__(self, *, unsupported: str = "error") -> None:
+        if unsupported not in UNSUPPORTED:
+            raise SamerunError(
+                f"portable(unsupported={unsupported!r}): it is one of {', '.join(map(repr, UNSUPPORTED))}."
+            )
+        self._unsupported = unsupported
+        self._entered = threading.local()
+
+    def __enter__(self) -> portable:
+        try:
+            from samerun.numerics.dispatch import mode
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise SamerunError("portable(): torch is not installed.", "pip install torch") from None
+        leave = mode.enter(self._unsupported)
+        self._stack().append(leave)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack().pop()()
+
+    def __call__(self, func: F) -> F:
+        for is_kind, what in (
+            (inspect.isgeneratorfunction, "a generator"),
+            (inspect.iscoroutinefunction, "a coroutine"),
+            (inspect.isasyncgenfunction, "an asynchronous generator"),
+        ):
+            if is_kind(func):
+                raise SamerunError(
+                    f"@portable(): {func.__qualname__} is {what}, whose body runs after the call has returned.",
+                    "Write `with samerun.portable():` inside it.",
+                )
+        return super().__call__(func)
+
+    def _stack(self) -> list[Callable[[], None]]:
+        try:
+            found: list[Callable[[], None]] = self._entered.stack
+        except AttributeError:
+            found = self._entered.stack = []
+        return found
+
+
+def in_force() -> bool:
+    """Whether this thread is inside `portable()`, as torch's dispatcher has it. Imports nothing."""
+    if "torch" not in sys.modules:
+        return False
+    from samerun.numerics.dispatch import mode
+
+    return mode.current() is not None

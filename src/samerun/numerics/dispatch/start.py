@@ -1,0 +1,31 @@
+"""Put `portable()` in force before the program's first line. Called by the bootstrap `sitecustomize`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import ModuleType
+
+from samerun.base.after_import import AfterImport
+from samerun.base.errors import SamerunError
+
+VARIABLE = "SAMERUN_PORTABLE"
+"""Set: every Python process of the program is inside `portable()` from the end of its import of torch on."""
+
+_later = AfterImport()
+
+
+def start() -> None:
+    _later.add("torch", _enter)
+    _later.install()
+
+
+def _enter(torch: ModuleType) -> None:
+    from samerun.numerics.dispatch.portable import portable
+
+    try:
+        portable().__enter__()
+    except SamerunError as error:
+        sys.stderr.write(f"samerun: {error}\n")
+        sys.stderr.flush()
+        os._exit(2)

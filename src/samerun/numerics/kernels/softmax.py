@@ -1,0 +1,82 @@
+"""The softmax family over one dimension, in float32. One rounding a step: `reference/softmax.py`."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from samerun.numerics.kernels import library
+from samerun.numerics.kernels.tensors import by_reference, compute_type, dense, dimensions
+from samerun.numerics.reference import softmax as reference
+
+NAMES = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
+
+_NUMBERS = {name: number for number, name in enumerate(NAMES)}
+_rows = library.function("samerun_rows", "vipppll")
+
+
+def rows(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
+    """One of `NAMES` on contiguous float32 [..., n]; logsumexp makes [...]."""
+    shape = x.shape
+    count, n = math.prod(shape[:-1]), shape[-1]
+    if not library.computes(x):
+        function = getattr(reference, name)
+        flat = [each.reshape(count, n) for each in (x, grad) if each is not None]
+        result: torch.Tensor = by_reference(function, *flat)
+        return result.reshape(shape[:-1] if name == "logsumexp" else shape)
+    out = x.new_empty(shape[:-1]) if name == "logsumexp" else torch.empty_like(x)
+    where = 0 if grad is None else grad.data_ptr()
+    _rows.on(x)(_NUMBERS[name], x.data_ptr(), where, out.data_ptr(), count, n)
+    return out
+
+
+def _along(name: str, x: torch.Tensor, dim: int, grad: torch.Tensor | None = None) -> torch.Tensor:
+    """A function of rows on x [..., n, ...], with n along `dim`."""
+    given = [x] if grad is None else [x, grad]
+    dtype = compute_type(name, *given, types=(torch.float32,))
+    over = (dimensions(dim, x.ndim) or [0])[0]
+    if grad is not None and grad.shape != x.shape:
+        raise RuntimeError(f"{name}: grad has shape {list(grad.shape)}, output {list(x.shape)}")
+    if x.ndim == 0:
+        given = [each.reshape(1) for each in given]
+    moved = over < x.ndim - 1
+    last = [dense(each.movedim(over, -1) if moved else each, dtype) for each in given]
+    out = rows(name, last[0], None if grad is None else last[1])
+    if name != "logsumexp" and moved:
+        out = out.movedim(-1, over)
+    if x.ndim == 0:
+        out = out.reshape(())
+    return out if out.dtype == x.dtype else out.to(x.dtype)
+
+
+def softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """m = max, e = exp(x - m), e / sum(e)."""
+    return _along("softmax", x, dim)
+
+
+def log_softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """(x - m) - log(sum(exp(x - m)))."""
+    return _along("log_softmax", x, dim)
+
+
+def softmax_backward(grad: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
+    """(grad - sum(grad * output)) * output, of what `softmax` gave."""
+    return _along("softmax_backward", output, dim, grad)
+
+
+def log_softmax_backward(grad: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
+    """grad - exp(output) * sum(grad), of what `log_softmax` gave."""
+    return _along("log_softmax_backward", output, dim, grad)
+
+
+def logsumexp(x: torch.Tensor, dims: int | list[int], keepdim: bool = False) -> torch.Tensor:
+    """m + log(sum(exp(x - m))) over `dims`; an infinite m is taken as 0."""
+    over = dimensions(dims, x.ndim)
+    kept = [dim for dim in range(x.ndim) if dim not in over]
+    shape = [x.shape[dim] for dim in kept]
+    flat = x.permute([*kept, *over]).reshape(*shape, math.prod(x.shape[dim] for dim in over))
+    result = _along("logsumexp", flat, -1)
+    if keepdim:
+        result = result.reshape([1 if dim in over else size for dim, size in enumerate(x.shape)])
+    return result

@@ -1,0 +1,225 @@
+"""`samerun.receipt`. A face: brings the recording of this process and the facts about it together."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from samerun.base.errors import SamerunError
+from samerun.base.unwatched import unwatched
+from samerun.base.user_code import relative_path
+from samerun.control.isolation import isolate_rng
+from samerun.record.config import ROLE_VARIABLE, WatchConfig
+from samerun.record.watching import start
+from samerun.record.watching.recorder import Recorder
+
+FOLDER_VARIABLE = "SAMERUN_RECEIPT_FOLDER"
+"""Where receipts of this process go instead: samerun verify must not overwrite the one it verifies."""
+
+
+@contextmanager
+def receipt(
+    path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None, redact: Sequence[str] = ()
+) -> Iterator[None]:
+    """Record what this process does inside the block, and write its receipt to `path` at the end.
+
+    The receipt is written also when the block ends with an exception, and says so. It replaces an earlier one
+    as a whole; a process that is killed leaves the earlier one. Of several ranks (RANK in the environment) rank
+    0 writes to `path` and each other one beside it, `run.rank1.json`: one receipt of the whole job is made by
+    `samerun run --receipt FILE -- torchrun ...`.
+
+    path: a file, or an address that fsspec knows ("s3://bucket/run.json"): the receipt is then sent there when
+    the block has ended. What cannot be sent is kept on this machine, and the error says where.
+    key: a file with an Ed25519 private key (PEM) that signs it. Raises SamerunError if it cannot be written.
+    redact: patterns of names of variables and options whose values are left out, beside those that look secret;
+    also "host" and "folder".
+
+        with samerun.receipt("run.json"):
+            train()
+    """
+    if isinstance(redact, str):
+        raise SamerunError(f"receipt(redact={redact!r}): a list of patterns is wanted.", hint=f"Try [{redact!r}].")
+    with unwatched():
+        to = _place(path)
+    from samerun.record.receipt.code_version import code_version
+
+    with unwatched():
+        code = code_version(Path(sys.argv[0] if sys.argv and sys.argv[0] else ".").resolve().parent)
+    begin, pid = time.time(), os.getpid()
+    with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
+        taken = _begin(folder)
+        with unwatched():
+            from samerun.record.watching.at_start import held_at_start
+
+            held = held_at_start(taken.recorder)
+        failed: BaseException | None = None
+        try:
+            yield
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            if os.getpid() == pid:  # a forked child leaves the block too
+                sections, wrong = taken.end()
+                with unwatched():
+                    signer = Path(key) if key is not None else None
+                    _write(to, sections, wrong, code, begin, held, failed, signer, tuple(redact))
+
+
+class _Whole:
+    """The recorder works for this block alone."""
+
+    def __init__(self, folder: str, recorder: Recorder | None) -> None:
+        self.folder = folder
+        self.role = os.environ.pop(ROLE_VARIABLE, None)
+        config = WatchConfig(folder=folder, depth="steps", receipt=True)
+        if recorder is None:
+            started = start.start(config)
+            assert started is not None
+            self.recorder = started
+        else:
+            self.recorder = recorder
+            recorder.begin_again(config)
+
+    def end(self) -> tuple[list[Any], list[str]]:
+        from samerun.record.receipt.assemble import sections_of
+
+        self.recorder.finish()
+        os.environ.pop(ROLE_VARIABLE, None)
+        if self.role is not None:
+            os.environ[ROLE_VARIABLE] = self.role
+        return sections_of(Path(self.folder))
+
+
+class _Slice:
+    """The process is being recorded already: the block is a part of its trace.
+
+    What the process met before, models and files, is put aside for as long as the block lasts: its receipt is that
+    of a block that is recorded by itself.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.first = self._events()
+        self.earlier = [dict(one) for one in recorder.seen]
+        for one in recorder.seen:
+            one.clear()
+
+    def _events(self) -> int:
+        writer = self.recorder.writer or self.recorder.open()
+        if writer is None:
+            return 0
+        writer.flush()
+        return writer.count
+
+    def end(self) -> tuple[list[Any], list[str]]:
+        from dataclasses import replace
+
+        from samerun.record.receipt.process_section import section_of
+        from samerun.record.trace.reader import Trace
+
+        for call in list(self.recorder.at_end):
+            call()
+        for one, earlier in zip(self.recorder.seen, self.earlier, strict=False):  # torch came later: none were earlier
+            both = {**earlier, **one}
+            one.clear()
+            one.update(both)
+        last, writer = self._events(), self.recorder.writer
+        if writer is None:
+            return [], [f"the recording had stopped: {self.recorder.failure}"]
+        section = section_of(Trace(Path(writer.path)), self.first, last)
+        return [replace(section, whole=True)], []
+
+
+def _begin(folder: str) -> _Whole | _Slice:
+    recorder = start.current
+    if recorder is not None and not recorder.stopped:
+        return _Slice(recorder)
+    return _Whole(folder, recorder)
+
+
+def _place(path: str | os.PathLike[str]) -> Path | str:
+    """The file, or the address, that the receipt goes to. Raises SamerunError now, where it could not be written
+    later."""
+    from samerun.record.receipt import remote_file
+    from samerun.record.receipt.remote import is_address
+
+    text, other = os.fspath(path), os.environ.get(FOLDER_VARIABLE)
+    if not is_address(text):
+        return _file(Path(text) if not other else Path(other) / Path(text).name)
+    if other:
+        return _file(Path(other) / posixpath.basename(text))
+    with isolate_rng():  # whatever the packages draw
+        if not posixpath.basename(text) or remote_file.is_folder(text):
+            raise SamerunError(f"receipt({text!r}): that is a folder.", hint="Name a file, such as run.json.")
+    return posixpath.join(posixpath.dirname(text), _of_rank(posixpath.basename(text)))
+
+
+def _of_rank(name: str) -> str:
+    rank = os.environ.get("RANK", "0")
+    stem, suffix = posixpath.splitext(name)
+    return name if rank in ("", "0") else f"{stem}.rank{rank}{suffix}"
+
+
+def _file(path: Path) -> Path:
+    from samerun.base.atomic_file import refuse_special
+    from samerun.base.result_file import check_writable
+
+    path = path.with_name(_of_rank(path.name)) if path.name else path
+    if path.is_dir():
+        raise SamerunError(f"receipt({str(path)!r}): that is a folder.", hint="Name a file, such as run.json.")
+    refuse_special(path)
+    check_writable("receipt:", str(path))
+    return path.absolute()
+
+
+def _write(
+    to: Path | str, sections: list[Any], wrong: list[str], code: dict[str, Any], begin: float,
+    held: dict[str, Any], failed: BaseException | None, key: Path | None, redact: tuple[str, ...],
+) -> None:  # fmt: skip
+    from samerun.control.facts import facts
+    from samerun.record.receipt import receipt_file, remote_file, signing
+    from samerun.record.receipt.assemble import assemble
+    from samerun.record.receipt.watched_run import circumstances
+
+    now = facts("end of samerun.receipt")
+    ended: dict[str, Any] = {"exit_code": None, "signal": None}
+    ended["exception"] = None if failed is None else type(failed).__name__
+    script = relative_path(sys.argv[0]) if sys.argv and sys.argv[0] else "-"
+    made = assemble(
+        version=sys.modules["samerun"].__version__,  # an import would be a circle: samerun names us
+        command={"form": "code", "words": [script, *sys.argv[1:]]},
+        held=_held(),
+        ended=ended,
+        code=code,
+        sections=sections,
+        wrong=wrong,
+        facts={os.getpid(): now},
+        outside=now,
+        circumstances={**circumstances(begin), "start": held},
+        redact=redact,
+    )
+    if key is not None:
+        made.receipt["signature"] = signing.sign(made.receipt["digest"], key)
+    if isinstance(to, Path):
+        receipt_file.write(to, made)
+        return
+    with isolate_rng(), remote_file.sent(to) as file:
+        receipt_file.write(file, made)
+
+
+def _held() -> dict[str, Any] | None:
+    """How `samerun run` held this process still; None if it did not."""
+    try:
+        asked = json.loads(os.environ["SAMERUN_HOLD"])
+    except (KeyError, ValueError):
+        return None
+    return asked if isinstance(asked, dict) else None

@@ -1,0 +1,61 @@
+"""Find the tensors in whatever a program hands around."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xxhash import xxh3_128_digest
+
+from samerun.record.digests.digest import digest
+from samerun.record.digests.models import items_of
+
+MAX_DEPTH = 12
+LARGE_BYTES = 1 << 26
+
+
+def tree_digest(value: Any, tensor_type: type, depth: int = 0) -> bytes:
+    """Digest of the tensors, arrays and numbers in lists, tuples, dicts (in their order) and dataclasses.
+
+    Other objects count by their type alone: their representation may hold an address.
+    """
+    kind = type(value)  # not `isinstance`, which asks the value for its class
+    if issubclass(kind, tensor_type):
+        return digest(value)
+    if value is None or issubclass(kind, (bool, int, float, complex, str)):
+        return xxh3_128_digest(_repr(value).encode("utf-8", "surrogatepass"))
+    if issubclass(kind, (bytes, bytearray)):
+        return xxh3_128_digest(bytes(value))
+    if depth >= MAX_DEPTH:
+        return xxh3_128_digest(b"deep")
+    if issubclass(kind, dict):
+        parts = [
+            tree_digest(k, tensor_type, depth + 1) + tree_digest(v, tensor_type, depth + 1) for k, v in items_of(value)
+        ]
+        return xxh3_128_digest(b"dict" + b"".join(parts))
+    if issubclass(kind, (list, tuple)):
+        items = list.__iter__(value) if issubclass(kind, list) else tuple.__iter__(value)
+        return xxh3_128_digest(b"list" + b"".join(tree_digest(v, tensor_type, depth + 1) for v in items))
+    if kind.__module__ == "numpy" and hasattr(kind, "tobytes"):
+        if value.dtype.hasobject:
+            return xxh3_128_digest(b"objects")
+        if value.nbytes > LARGE_BYTES and 0 in value.strides:  # broadcast: it may be larger than all memory
+            held = value[tuple(slice(1) if stride == 0 else slice(None) for stride in value.strides)]
+            return xxh3_128_digest(f"{value.dtype}{value.shape}{held.shape}".encode() + held.tobytes())
+        return xxh3_128_digest(f"{value.dtype}{value.shape}".encode() + value.tobytes())
+    fields = getattr(kind, "__dataclass_fields__", None)
+    if fields is not None:
+        return tree_digest([_field(value, name) for name in fields], tensor_type, depth + 1)
+    return xxh3_128_digest(kind.__qualname__.encode())
+
+
+def _repr(value: Any) -> str:
+    """`repr` of a number or text as its plain type writes it: a class of the program's may write anything."""
+    kinds: tuple[Any, ...] = (bool, int, float, complex, str, type(None))
+    return str(next(kind for kind in kinds if issubclass(type(value), kind)).__repr__(value))
+
+
+def _field(value: Any, name: str) -> Any:
+    try:
+        return object.__getattribute__(value, name)
+    except AttributeError:
+        return None

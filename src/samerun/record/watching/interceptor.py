@@ -1,0 +1,54 @@
+"""The record that every file in `interceptors/` exposes, and how attributes are replaced."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from samerun.base.wrapping import replace_in_type, wrap_like
+from samerun.record.watching.recorder import Recorder
+from samerun.record.watching.unseen import unseen
+
+
+@dataclass(frozen=True)
+class Interceptor:
+    """One source of events.
+
+    `module`: the module whose loading makes the source available; `install(recorder, module)` is called
+    once, right after it was loaded (at once when it is loaded already). It is never imported for this.
+    """
+
+    name: str
+    module: str
+    install: Callable[[Recorder, Any], None]
+
+
+def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """Replace `owner.name` by `make(original)`, as an object of the original's type. Absent: nothing.
+
+    Warnings issued below it name the same line of the program as without it.
+    """
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+    replacement = wrap_like(original, unseen(make(original)))
+    home = sys.modules.get(getattr(original, "__module__", None) or "")
+    if isinstance(owner, ModuleType) and home is not owner and getattr(home, name, None) is original:
+        try:
+            replacement.__module__ = owner.__name__  # pickle looks for it there: `os.getpid` is at home in `posix`
+        except AttributeError:  # a bound method, which is pickled by what it is bound to
+            pass
+    setattr(owner, name, replacement)
+
+
+def replace_method(kind: type, name: str, make: Callable[[Any], Any]) -> None:
+    """Replace a method of a type written in C, in the type itself, by `make(original)`. Absent: nothing.
+
+    `original` is what stands in the type: a method takes `self`, a class method is bound by its `__get__`.
+    """
+    original = next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), None)
+    if original is not None:
+        replace_in_type(kind, name, unseen(make(original)))

@@ -1,0 +1,118 @@
+"""The clocks of `time`. They can be shifted (variation) or made to tick by count (pin).
+
+Where only some lines get such a clock, all others read one that began at the same moment and goes on as it does: what
+is read at one line is compared with what was read at another, in a loop that runs for so many seconds, say.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from samerun.record import pins
+from samerun.record.trace import format as f
+from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.recorder import NOTHING, Recorder
+
+SECONDS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+
+
+class Clock:
+    """What every clock of the process shows."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.shift = recorder.config.clock_shift
+        self.pinned = recorder.holds(pins.CLOCK)
+        self.tick = recorder.config.clock_tick
+        self.ticks = 0
+        self.changed = bool(self.pinned or self.shift)
+        self.began: dict[str, float] = {}
+        """What each clock showed when watching began, in whole seconds."""
+        self.real_time: Callable[[], float] = lambda: 0.0
+
+    def seconds(self, real: float, name: str = "time") -> float:
+        """What the clock `name` is to show where it really shows `real`."""
+        if self.pinned:
+            if self.recorder.pinned(pins.CLOCK):
+                self.ticks += 1
+                return pins.clock_reading(self.ticks, self.tick)
+            real += pins.EPOCH_START - self.began.get(name, 0.0)
+        if self.shift and not self.recorder.applies("clock"):
+            return real
+        return real + self.shift
+
+    def time(self) -> float:
+        """What `time.time()` is to show now."""
+        real = self.real_time()
+        return self.seconds(real) if self.changed and not self.recorder.thread.inside else real
+
+    def note(self, name: str, value: float) -> None:
+        bits = struct.pack("<d", value) + NOTHING[:8]
+        self.recorder.host(f.CLOCK, name, outputs=bits, thin=True, user_only=True)
+
+
+def install(recorder: Recorder, time: Any) -> None:
+    clock = Clock(recorder)
+    clock.real_time = time.time
+    clock.began = {name: float(int(getattr(time, name)())) for name in SECONDS if hasattr(time, name)}
+
+    def in_seconds(name: str) -> Any:
+        def make(original: Any) -> Any:
+            def reading() -> float:
+                value: float = original()
+                if clock.changed and not recorder.thread.inside:
+                    value = clock.seconds(value, name)
+                clock.note(f"time.{name}", value)
+                return value
+
+            return reading
+
+        return make
+
+    def in_nanoseconds(name: str) -> Any:
+        def make(original: Any) -> Any:
+            def reading() -> int:
+                value: int = original()
+                if clock.changed and not recorder.thread.inside:
+                    moved, ticks = value / 1e9, clock.ticks
+                    now = clock.seconds(moved, name)
+                    value = int(now * 1e9) if clock.ticks != ticks else value + round(now - moved) * 10**9
+                clock.note(f"time.{name}_ns", float(value))
+                return value
+
+            return reading
+
+        return make
+
+    for name in SECONDS:
+        replace(time, name, in_seconds(name))
+        replace(time, f"{name}_ns", in_nanoseconds(name))
+
+    def of_now(original: Any) -> Any:
+        """`localtime()` and its like without an argument mean now."""
+
+        def converting(*args: Any) -> Any:
+            if args not in ((), (None,)):
+                return original(*args)
+            now = clock.time()
+            clock.note(f"time.{original.__name__}", now)
+            return original(now)
+
+        return converting
+
+    for name in ("localtime", "gmtime", "ctime"):
+        replace(time, name, of_now)
+
+    def strftime_now(original: Any) -> Any:
+        def strftime(format: str, *args: Any) -> str:
+            return str(original(format, *args) if args else original(format, time.localtime()))
+
+        return strftime
+
+    replace(time, "strftime", strftime_now)
+    recorder.clock = clock
+
+
+INTERCEPTOR = Interceptor("clock", "time", install)

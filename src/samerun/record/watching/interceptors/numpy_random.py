@@ -1,0 +1,212 @@
+"""NumPy's random numbers: the global generator, and `Generator` objects with or without a seed."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
+
+from samerun.record import pins
+from samerun.record.digests.rng_digests import global_generator, numpy_state_digest
+from samerun.record.trace import format as f
+from samerun.record.watching import owners, sites
+from samerun.record.watching.interceptor import Interceptor, replace, replace_method
+from samerun.record.watching.recorder import Recorder
+
+LEGACY_DRAWS = (
+    "beta", "binomial", "bytes", "chisquare", "choice", "dirichlet", "exponential", "f", "gamma",
+    "geometric", "gumbel", "hypergeometric", "laplace", "logistic", "lognormal", "logseries",
+    "multinomial", "multivariate_normal", "negative_binomial", "noncentral_chisquare", "noncentral_f",
+    "normal", "pareto", "permutation", "poisson", "power", "rand", "randint", "randn", "random",
+    "random_integers", "random_sample", "ranf", "rayleigh", "sample", "shuffle", "standard_cauchy",
+    "standard_exponential", "standard_gamma", "standard_normal", "standard_t", "triangular", "uniform",
+    "vonmises", "wald", "weibull", "zipf",
+)  # fmt: skip
+GENERATOR_DRAWS = (
+    "beta", "binomial", "bytes", "chisquare", "choice", "dirichlet", "exponential", "gamma", "geometric",
+    "gumbel", "integers", "laplace", "logistic", "lognormal", "multinomial", "multivariate_normal",
+    "normal", "pareto", "permutation", "permuted", "poisson", "power", "random", "rayleigh", "shuffle",
+    "standard_cauchy", "standard_exponential", "standard_gamma", "standard_normal", "standard_t",
+    "triangular", "uniform", "vonmises", "wald", "weibull", "zipf",
+)  # fmt: skip
+
+
+def seed_bits(value: Any) -> int:
+    entropy = getattr(value, "entropy", None)  # a SeedSequence
+    if entropy is not None:
+        value = (entropy, getattr(value, "spawn_key", ()))
+    return xxh3_64_intdigest(repr(value).encode("utf-8", "surrogatepass"))
+
+
+def install(recorder: Recorder, numpy_random: Any) -> None:
+    """Watch the global generator, seeds from the system, and generators that `default_rng` makes."""
+    if pins.NUMPY_GLOBAL in recorder.config.pins:
+        numpy_random.seed(pins.fixed_seed("numpy"))
+    watch_draws(recorder, numpy_random)
+    watch_seeding(recorder, numpy_random)
+    watch_system_seeds(recorder)
+    watch_generators(recorder, numpy_random)
+    watch_random_states(recorder, numpy_random)
+
+
+def watch_draws(recorder: Recorder, numpy_random: Any) -> None:
+    """Wrap the module's functions, which draw from the global generator."""
+    get_state = numpy_random.get_state
+
+    def state() -> bytes:
+        return numpy_state_digest(get_state(legacy=False))
+
+    def draw(original: Any) -> Any:
+        name = original.__name__
+
+        def drawing(*args: Any, **kwargs: Any) -> Any:
+            if not recorder.thread.inside and not recorder.stopped:
+                recorder.draw("numpy", name, state)
+            return original(*args, **kwargs)
+
+        drawing.__module__, drawing.__qualname__ = "numpy.random", name
+        return drawing
+
+    for name in LEGACY_DRAWS:
+        replace(numpy_random, name, draw)
+
+
+def watch_seeding(recorder: Recorder, numpy_random: Any) -> None:
+    """Wrap `seed` and `set_state` of the global generator."""
+
+    def seeding(original: Any) -> Any:
+        def seed(*args: Any, **kwargs: Any) -> None:
+            value = args[0] if args else kwargs.get("seed")
+            if value is None:
+                recorder.host(f.SEED, "numpy", flags=f.UNSEEDED)
+                if pins.NUMPY_GLOBAL in recorder.config.pins:
+                    args, kwargs = (pins.fixed_seed("numpy"),), {}
+            else:
+                recorder.host(f.SEED, "numpy", inputs=seed_bits(value))
+            recorder.thread.inside += 1
+            try:
+                original(*args, **kwargs)
+            finally:
+                recorder.thread.inside -= 1
+
+        return seed
+
+    def restoring(original: Any) -> Any:
+        def set_state(state: Any) -> None:
+            recorder.host(f.SEED, "numpy", inputs=seed_bits(state))
+            original(state)
+
+        return set_state
+
+    replace(numpy_random, "seed", seeding)
+    replace(numpy_random, "set_state", restoring)
+
+
+def watch_system_seeds(recorder: Recorder) -> None:
+    """Every generator made without a seed asks `bit_generator.randbits` for one."""
+    stream = pins.byte_stream("numpy-generator")
+
+    def from_system(original: Any) -> Any:
+        def randbits(bits: int) -> int:
+            placed = sites.host_site(through_imports=True)  # a library may make one when it is imported
+            recorder.host(f.CREATE, "numpy.Generator", flags=f.UNSEEDED, placed=placed, user_only=True)
+            owner = owners.place_of_owner()
+            if owner is not None:
+                recorder.host(f.CREATE, "numpy.Generator", aux="owner", flags=f.UNSEEDED, placed=owner)
+            if recorder.pinned(pins.NUMPY_GENERATOR):
+                return int.from_bytes(stream((bits + 7) // 8), "little") >> (-bits % 8)
+            recorder.thread.inside += 1  # it reads os.urandom, which is not the program's own doing
+            try:
+                return int(original(bits))
+            finally:
+                recorder.thread.inside -= 1
+
+        return randbits
+
+    bit_generator = sys.modules.get("numpy.random.bit_generator")
+    if bit_generator is not None:
+        replace(bit_generator, "randbits", from_system)
+
+
+def watch_generators(recorder: Recorder, numpy_random: Any) -> None:
+    """Watch the draws of `Generator`, and seeds given to `default_rng`."""
+    plain = numpy_random.Generator
+
+    def draw(original: Any) -> Any:
+        name = original.__name__
+
+        def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not recorder.thread.inside and not recorder.stopped:
+                recorder.draw("numpy.Generator", name, lambda: state_digest(self))
+            return original(self, *args, **kwargs)
+
+        return drawing
+
+    for name in GENERATOR_DRAWS:
+        replace_method(plain, name, draw)
+
+    def making(original: Any) -> Any:
+        def default_rng(*args: Any, **kwargs: Any) -> Any:
+            seed = args[0] if args else kwargs.get("seed")
+            if seed is not None and not isinstance(seed, (plain, numpy_random.BitGenerator)):
+                recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
+            made = original(*args, **kwargs)
+            if made is not seed:
+                recorder.note_generator(made)
+            return made
+
+        return default_rng
+
+    replace(numpy_random, "default_rng", making)
+
+
+def watch_random_states(recorder: Recorder, numpy_random: Any) -> None:
+    """Watch seeds and draws of `RandomState`.
+
+    `RandomState(3)` first makes a generator without a seed, then seeds it: only the seed counts. The global generator
+    is one too: it is watched by the functions of `numpy.random`.
+    """
+    shared = global_generator()
+
+    def draw(original: Any) -> Any:
+        name = original.__name__
+
+        def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if self is not shared and not recorder.thread.inside and not recorder.stopped:
+                recorder.draw("numpy.Generator", name, lambda: numpy_state_digest(self.get_state(legacy=False)))
+            return original(self, *args, **kwargs)
+
+        return drawing
+
+    for name in LEGACY_DRAWS:
+        replace_method(numpy_random.RandomState, name, draw)
+
+    def making(original: Any) -> Any:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            seed = args[0] if args else kwargs.get("seed")
+            if seed is None or isinstance(seed, numpy_random.BitGenerator):
+                original(self, *args, **kwargs)
+            else:
+                recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
+                recorder.thread.inside += 1
+                try:
+                    original(self, *args, **kwargs)
+                finally:
+                    recorder.thread.inside -= 1
+            recorder.note_generator(self)
+
+        return __init__
+
+    replace_method(numpy_random.RandomState, "__init__", making)
+
+
+def state_digest(generator: Any) -> bytes:
+    held = generator.bit_generator.state.get("state")
+    if not isinstance(held, dict):  # a bit generator of another library
+        return xxh3_128_digest(repr(generator.bit_generator.state).encode())
+    parts = [v.tobytes() if hasattr(v, "tobytes") else repr(v).encode() for v in held.values()]
+    return xxh3_128_digest(b"".join(parts))
+
+
+INTERCEPTOR = Interceptor("numpy-random", "numpy.random", install)

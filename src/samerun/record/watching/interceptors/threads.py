@@ -1,0 +1,72 @@
+"""Threads: each gets a role that is the same from run to run, and the operator mode, which is per thread."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from samerun.record import pins
+from samerun.record.trace import format as f
+from samerun.record.watching import sites
+from samerun.record.watching.interceptor import Interceptor
+from samerun.record.watching.recorder import Recorder
+
+SERIAL_SECONDS = 3.0
+"""With the pin `serial`, a thread is waited for so long when it is started."""
+
+
+def install(recorder: Recorder, threading: Any) -> None:
+    """Wrap the starting of threads."""
+    start, bootstrap = threading.Thread.start, threading.Thread._bootstrap_inner
+
+    serial = pins.SERIAL in recorder.config.pins
+
+    def watched_start(self: Any) -> None:
+        self._samerun_role = recorder.name_child_thread(role_name(self))
+        start(self)
+        if serial and sites.called_by_user():
+            self.join(SERIAL_SECONDS)  # one that waits for others goes on beside them after this
+
+    def watched_bootstrap(self: Any) -> None:
+        role = getattr(self, "_samerun_role", "")
+        if role:
+            try:
+                recorder.enter_thread(role)
+                if recorder.enter_operators is not None and recorder.recording:
+                    recorder.enter_operators()
+            except Exception as error:
+                recorder.stop(f"samerun's recorder failed in a new thread: {error!r}")
+        try:
+            bootstrap(self)
+        finally:
+            leave_operators()
+
+    def leave_operators() -> None:
+        """Leave the mode while the interpreter is still there.
+
+        Torch would drop it when the system's thread ends, and would need the interpreter for that: where
+        the program ends just then, the process is aborted.
+        """
+        mode, recorder.thread.mode = recorder.thread.mode, None
+        if mode is not None:
+            try:
+                mode.__exit__(None, None, None)
+            except Exception as error:
+                recorder.stop(f"samerun's recorder failed in a thread that ends: {error!r}")
+
+    watched_start.__doc__ = start.__doc__
+    threading.Thread.start = watched_start
+    threading.Thread._bootstrap_inner = watched_bootstrap
+
+
+def role_name(thread: Any) -> str:
+    """A thread's own name without the counters that Python adds; pool threads share one name."""
+    name = re.sub(r"^Thread-\d+( \((.*)\))?$", r"\2", thread.name) or "thread"
+    work = getattr(thread, "_target", None)
+    pool = getattr(work, "__module__", "") == "concurrent.futures.thread" or re.match(r"^Thread-Pool.*_\d+$", name)
+    if pool or type(thread).__name__ == "DummyProcess" or name == "worker":
+        return f.POOL_THREAD
+    return name
+
+
+INTERCEPTOR = Interceptor("threads", "threading", install)

@@ -1,0 +1,139 @@
+"""The quick way of `OperatorMode`, in C (`native/watch`), where it was built and this torch allows it.
+
+It handles the usual operator (plain tensors of this machine, nothing random, nothing uninitialised) on the same
+objects as the mode's own methods, and gives all others to them. Imports torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from xxhash import xxh3_64_intdigest, xxh3_128_digest
+
+from samerun.record.digests import digest as d
+from samerun.record.digests import pieces
+from samerun.record.digests.storages import SMALL_BYTES, Storage, Storages
+from samerun.record.digests.undisturbed import ODD_DTYPES
+from samerun.record.trace import format as f
+from samerun.record.trace.writer import FLUSH_EVENTS, TraceWriter
+from samerun.record.watching import sites
+from samerun.record.watching.nodes import NODE_RING
+from samerun.record.watching.operator import Operator, flatten
+from samerun.record.watching.operator_mode import OperatorMode, OperatorTable, isolating
+from samerun.record.watching.recorder import Recorder
+from samerun.record.watching.thread_state import ThreadState
+from samerun.record.watching.uncompiled import leave_alone
+
+_watch: Any
+try:
+    from samerun.record.watching import _watch  # type: ignore[attr-defined, no-redef]
+except ImportError:  # it was not built, or for another Python
+    _watch = None
+
+
+def digest_function() -> Callable[[Any], bytes]:
+    """`digest.digest`, or what gives the same faster where the library is there."""
+    faster: Callable[[Any], bytes] = d.digest if quick_mode() is None else _watch.digest
+    return faster
+
+
+def join_digests_function() -> Callable[[list[Any], Callable[[Any], bytes]], bytes]:
+    """`digest.join_digests`, or what gives the same faster where the library is there."""
+    faster: Callable[[list[Any], Callable[[Any], bytes]], bytes]
+    faster = d.join_digests if quick_mode() is None else _watch.digest_all
+    return faster
+
+
+@functools.cache
+def quick_mode() -> type[OperatorMode] | None:
+    """The kind of mode that goes the quick way; None where there is none."""
+    if _watch is None:
+        return None
+    try:
+        _watch.setup(host())
+    except (AttributeError, TypeError):  # another torch than it knows
+        return None
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_watch.alone)
+
+    leave_alone(
+        OperatorMode._after, OperatorMode._failed, Storages.of, Storages.value, Storages.made, Storages.written,
+        Storages.purge, flatten, sites.kind_of, d.shape_seed, d.digest, Recorder.open, TraceWriter.place,
+        TraceWriter.string, TraceWriter.append,
+    )  # fmt: skip
+
+    class QuickMode(_watch.Watcher, OperatorMode):  # type: ignore[misc, no-untyped-call]
+        def __init__(self, table: OperatorTable) -> None:
+            OperatorMode.__init__(self, table)
+            storages, slow = table.storages, OperatorMode.__torch_dispatch__.__get__(self)
+            self.attach(table.recorder, self.state, storages, storages.entries, table.by_id, table.places, slow)
+
+        __torch_dispatch__ = _watch.Watcher.dispatch
+
+    registry: Any = sys.modules.get("torch._library.simple_registry")
+    find_rule = getattr(registry, "find_torch_dispatch_rule", None)
+    if find_rule is not None:  # torch looks it up once, when the first mode is called
+        _watch.no_rules(QuickMode, find_rule)
+        registry.find_torch_dispatch_rule = _watch.rule
+    return QuickMode
+
+
+def mode_of(table: OperatorTable) -> OperatorMode:
+    """A mode for the present thread. What is done on purpose to the run is done the slow way alone."""
+    config = table.recorder.config
+    slow = config.capture is not None or config.replay is not None or config.rows or isolating(config)
+    quick = None if slow else quick_mode()
+    return OperatorMode(table) if quick is None else quick(table)
+
+
+def host() -> SimpleNamespace:
+    """What the library works with."""
+    digest_pieces, team = pieces.addresses()
+    return SimpleNamespace(
+        Tensor=torch.Tensor,
+        Parameter=torch.nn.Parameter,
+        strided=torch.strided,
+        odd_dtypes=ODD_DTYPES,
+        flatten=flatten,
+        Storage=Storage,
+        UntypedStorage=torch.UntypedStorage,
+        Operator=Operator,
+        ThreadState=ThreadState,
+        xxh3_128_digest=xxh3_128_digest,
+        xxh3_64_intdigest=xxh3_64_intdigest,
+        shape_seed=d.shape_seed,
+        seeds=d._seeds,
+        dense_digest=d.dense_digest,
+        digest=d.digest,
+        graph_task=torch._C._current_graph_task_id,
+        next_sequence=torch._C._autograd._get_sequence_nr,
+        current_node=torch._C._current_autograd_node,
+        grad_enabled=torch.is_grad_enabled,
+        get_num_threads=torch.get_num_threads,
+        function_mode=torch._C._is_torch_function_mode_enabled,
+        kinds=sites._kinds,
+        kind_of=sites.kind_of,
+        user_kind=sites.USER,
+        node_ring=NODE_RING,
+        phase_forward=f.FORWARD,
+        phase_backward=f.BACKWARD,
+        phase_optimizer=f.OPTIMIZER,
+        phase_between=f.BETWEEN,
+        event_operator=f.OPERATOR,
+        flag_foreign_write=f.FOREIGN_WRITE,
+        flag_no_inputs=f.NO_INPUTS,
+        large=pieces.LARGE,
+        piece=pieces.PIECE,
+        small=SMALL_BYTES,
+        flush_events=FLUSH_EVENTS,
+        digest_pieces=digest_pieces,
+        team=team,
+        main_thread=threading.main_thread().ident,
+    )

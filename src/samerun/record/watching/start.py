@@ -1,0 +1,85 @@
+"""Begin watching this process. Called by the bootstrap `sitecustomize`, before the program's first line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import ModuleType
+
+from samerun.base import user_code
+from samerun.base.after_import import AfterImport
+from samerun.base.unwatched import hide_by
+from samerun.base.versions import unsupported
+from samerun.record import pins
+from samerun.record.config import MARK, VARIABLE, WatchConfig, config_of_environment
+from samerun.record.watching import sites, tracebacks
+from samerun.record.watching.interceptor import Interceptor
+from samerun.record.watching.interceptors.table import INTERCEPTORS
+from samerun.record.watching.lines import LineFollower
+from samerun.record.watching.recorder import Recorder
+
+current: Recorder | None = None
+
+
+def start(config: WatchConfig | None = None) -> Recorder | None:
+    """Install every interceptor for this process; once. None when there is nothing to watch for."""
+    global current
+    if current is not None:
+        return current
+    config = config or config_of_environment()
+    if config is None:
+        return None
+    pins.choose_value(config.pin_value)
+    recorder = current = Recorder(config)
+    hide_by(partial(_hidden, recorder))
+    _leave_mark(config.folder)
+    tracebacks.install()
+    with suppress(OSError):
+        user_code.treat_as_generated_since(os.stat(os.environ.get(VARIABLE) or config.folder).st_mtime_ns)
+    if config.user_folder:
+        sites.treat_as_user(os.path.realpath(config.user_folder))
+    after = AfterImport()
+    for interceptor in INTERCEPTORS:
+        after.add(interceptor.module, _installer(recorder, interceptor))
+    after.install()
+    if config.imports:
+        from samerun.record.preloaded.noted import Noted
+
+        Noted(config.folder).install()
+    if config.lines:
+        LineFollower(recorder).start()
+    return recorder
+
+
+@contextmanager
+def _hidden(recorder: Recorder) -> Iterator[None]:
+    """A block in which this thread does nothing that is recorded."""
+    state = recorder.thread
+    state.inside += 1
+    try:
+        yield
+    finally:
+        state.inside -= 1
+
+
+def _leave_mark(folder: str) -> None:
+    try:
+        os.close(os.open(os.path.join(folder, MARK), os.O_WRONLY | os.O_CREAT, 0o644))
+    except OSError:  # the trace will say what is wrong with the folder
+        pass
+
+
+def _installer(recorder: Recorder, interceptor: Interceptor) -> Callable[[ModuleType], None]:
+    def install(module: ModuleType) -> None:
+        why = unsupported(module.__name__, str(getattr(module, "__version__", "")))
+        if why is not None:
+            recorder.stop(why)
+            return
+        try:
+            interceptor.install(recorder, module)
+        except Exception as error:
+            recorder.stop(f"samerun could not watch {interceptor.name}: {error!r}")
+
+    return install

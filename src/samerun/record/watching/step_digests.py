@@ -1,0 +1,88 @@
+"""What a training holds after an optimizer step, as a few digests. Imports torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from xxhash import xxh3_128_digest
+
+from samerun.record.digests.digest import dense_digest
+from samerun.record.digests.models import named_buffers
+from samerun.record.digests.rng_digests import numpy_state_reader, python_state_reader
+from samerun.record.watching.quick_mode import digest_function, join_digests_function
+from samerun.record.watching.recorder import NOTHING, Recorder
+
+Leaf = tuple[str, bytes]
+SCALARS = frozenset((type(None), bool, int, float, str))
+PLAIN = (type(None), bool, int, float, str, tuple)
+SCALARS_KEPT = 4096
+
+
+class StepDigester:
+    """Digests one recorder's steps. It keeps what a small model's step has no time to look up again."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.digest = digest_function()
+        self.join_digests = join_digests_function()
+        self.scalar_digests: dict[tuple[type, Any], bytes] = {}
+        self.python_state: tuple[Any, Callable[[], bytes]] = None, bytes
+        self.numpy_state: tuple[Any, Callable[[], bytes]] = None, bytes
+
+    def leaves_of(self, optimizer: Any) -> list[Leaf]:
+        """(name, digest) of every leaf of a step, in a fixed order."""
+        join = self.join_digests
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        states = [value for p in parameters for value in (optimizer.state.get(p) or {}).values()]
+        settings = [value for group in optimizer.param_groups for key, value in group.items() if key != "params"]
+        return [
+            ("params", join(parameters, self.digest)),
+            ("grads", join([p.grad for p in parameters], self.digest_gradient)),
+            ("buffers", join(self.buffers(), self.digest)),
+            ("optimizer", join(states + settings, self.digest_setting)),
+            ("loss", self.recorder.last_loss),
+            ("batch", self.recorder.last_batch),
+            *self.rng_leaves(),
+        ]
+
+    def buffers(self) -> list[Any]:
+        """The buffers of every model that was called and is still alive."""
+        roots = [reference() for reference in list(self.recorder.roots.values())]
+        return [buffer for root in roots if root is not None for _, buffer in named_buffers(root)]
+
+    def digest_gradient(self, gradient: Any) -> bytes:
+        return NOTHING if gradient is None else self.digest(gradient)
+
+    def digest_setting(self, value: Any) -> bytes:
+        """Digest of a tensor, a number, a text or a tuple; other objects do not count: they may print an address."""
+        kind = type(value)
+        if kind not in SCALARS or value == 0:  # 0.0 equals -0.0, which prints otherwise
+            if isinstance(value, torch.Tensor):
+                return self.digest(value)
+            return xxh3_128_digest(repr(value).encode()) if isinstance(value, PLAIN) else NOTHING
+        known = self.scalar_digests.get((kind, value))
+        if known is None:
+            if len(self.scalar_digests) >= SCALARS_KEPT:  # a learning rate that changes with every step
+                self.scalar_digests.clear()
+            known = self.scalar_digests[kind, value] = xxh3_128_digest(repr(value).encode())
+        return known
+
+    def rng_leaves(self) -> Iterator[Leaf]:
+        """The states of torch's generators, NumPy's and Python's: a leaf each."""
+        states = [dense_digest(torch.get_rng_state(), 0)]
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            states += [dense_digest(value, 0) for value in torch.cuda.get_rng_state_all()]
+        yield "rng", xxh3_128_digest(b"".join(states))
+        numpy_random: Any = sys.modules.get("numpy.random")
+        if numpy_random is not None:
+            if self.numpy_state[0] is not numpy_random:
+                self.numpy_state = numpy_random, numpy_state_reader(numpy_random)
+            yield "rng.numpy", self.numpy_state[1]()
+        python: Any = sys.modules.get("random")
+        if python is not None:
+            if self.python_state[0] is not python:
+                self.python_state = python, python_state_reader(python)
+            yield "rng.python", self.python_state[1]()
