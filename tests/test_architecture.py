@@ -29,20 +29,17 @@ BELOW = {
     # Adapters go by the public names, as their users do.
     "adapters": {"check", "record", "control", "base"},
 }
-COMMANDS = {
-    "samerun.commands.check",
-    "samerun.commands.cost",
-    "samerun.commands.run",
-    "samerun.commands.doctor",
-    "samerun.commands.diff",
-    "samerun.commands.verify",
-    "samerun.commands.log",
-    "samerun.receipt_block",
+FACES = {"samerun", "samerun.cli", "samerun.__main__", "samerun.receipt_block"}
+COMMANDS = "commands"
+"""The room of the faces that bring other rooms together: each a command of the command line."""
+FLOORS = {
+    "check": ("search", "attribution", "causes", "evidence", "execution", "variations"),
+    "record": ("receipt", "watching", "comparison", "digests", "trace"),
+    "numerics": ("verification", "dispatch", "operators", "kernels", "cuda", "reference"),
 }
-"""Faces that lie inside a room: each is a command of the command line, or a public name that brings rooms together."""
-FACES = {"samerun", "samerun.cli", "samerun.__main__", *COMMANDS}
+"""The rooms inside a room, the uppermost first: each may import those below it, and all what lies beside them."""
 TABLES = (
-    "check/variations", "check/causes", "record/interceptors", "control/seeds", "control/switches",
+    "check/variations", "check/causes", "record/watching/interceptors", "control/seeds", "control/switches",
     "control/operators", "numerics/operators",
 )  # fmt: skip
 
@@ -77,6 +74,12 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else ""
 
 
+def floor_of(module: str) -> int:
+    """Number of a module's room inside its room, from the top; the lowest for what lies beside those rooms."""
+    parts, floors = module.split("."), FLOORS[room_of(module)]
+    return floors.index(parts[2]) if len(parts) > 3 else len(floors)
+
+
 def members(room: str) -> set[str]:
     """What a room's table imports from its own folder, without the record's file and the like."""
     package = "samerun." + room.replace("/", ".")
@@ -90,17 +93,25 @@ def members(room: str) -> set[str]:
 
 def test_every_room_has_its_rule() -> None:
     rooms = {path.name for path in (SRC / "samerun").iterdir() if (path / "__init__.py").exists()}
-    assert rooms == set(BELOW)
-    faces = {name for name in MODULES if name.count(".") < 2 and room_of(name) not in BELOW}
-    assert faces == FACES - COMMANDS
+    assert rooms == {*BELOW, COMMANDS}
+    faces = {name for name in MODULES if name.count(".") < 2 and room_of(name) not in rooms}
+    assert faces == FACES
 
 
-@pytest.mark.parametrize("module", sorted(set(MODULES) - FACES))
+@pytest.mark.parametrize("room", sorted(FLOORS))
+def test_rooms_in_a_room_lie_on_floors(room: str) -> None:
+    folders = {path.parent.name for path in (SRC / "samerun" / room).glob("*/__init__.py")}
+    assert folders == set(FLOORS[room])
+
+
+@pytest.mark.parametrize("module", sorted(name for name in MODULES if name not in FACES and room_of(name) != COMMANDS))
 def test_imports_point_down(module: str) -> None:
     room = room_of(module)
     for imported in IMPORTS[module] - ({"samerun"} if room == "adapters" else set()):
         assert imported not in FACES, f"{module} imports the face {imported}"
         assert room_of(imported) in {room, *BELOW[room]}, f"{module} imports {imported}"
+        if room_of(imported) == room and room in FLOORS and floor_of(module) != floor_of(imported):
+            assert floor_of(module) < floor_of(imported), f"{module} imports {imported}, which lies above it"
 
 
 def test_imports_name_modules_that_exist() -> None:

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import samerun
 from samerun.base.errors import SamerunError
 from samerun.numerics.cuda import elementwise, launch, products, rows, segments, sums
-from samerun.numerics.dispatch import stream
+from samerun.numerics.kernels import stream
 from samerun.numerics.kernels.tensors import STORAGE
 from samerun.numerics.operators import drawing
 from samerun.numerics.operators.table import resolve

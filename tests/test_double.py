@@ -215,7 +215,7 @@ dist.destroy_process_group()
 def test_copies_of_views_are_views_of_one_copy() -> None:
     import torch
 
-    from samerun.record.double.copies import ALIGNMENT, copied, placed
+    from samerun.record.watching.double.copies import ALIGNMENT, copied, placed
 
     base = torch.arange(40.0)
     complexes = torch.randn(3, 2, dtype=torch.complex64)
@@ -237,7 +237,7 @@ def test_copies_of_views_are_views_of_one_copy() -> None:
 def test_only_moving_operators_carry_on_what_was_never_written() -> None:
     import torch
 
-    from samerun.record.double.twins import moves
+    from samerun.record.watching.double.twins import moves
 
     ops = torch.ops.aten
     assert moves(ops.cat.default, ([],), {}) and moves(ops.copy_.default, (), {})
@@ -249,7 +249,7 @@ def test_only_moving_operators_carry_on_what_was_never_written() -> None:
 def test_generators_of_the_program_do_not_move() -> None:
     import torch
 
-    from samerun.record.double.execution import ZERO, Draws, execute
+    from samerun.record.watching.double.execution import ZERO, Draws, execute
     from samerun.record.watching.thread_state import ThreadState
 
     own = torch.Generator().manual_seed(3)

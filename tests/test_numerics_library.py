@@ -43,7 +43,7 @@ def test_a_level_that_cannot_run_is_refused_with_those_that_can() -> None:
 def test_the_environment_chooses_a_level(name: str) -> None:
     if name not in library.levels():
         pytest.skip(f"this machine does not run {name}")
-    program = "from samerun.numerics import library; print(library.level())"
+    program = "from samerun.numerics.kernels import library; print(library.level())"
     environment = {**os.environ, "SAMERUN_NUMERICS_LEVEL": name}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == name

@@ -13,7 +13,7 @@ from samerun.numerics.kernels import library
 
 PROGRAM = """
 import json, os, threading, torch, samerun
-from samerun.numerics import library
+from samerun.numerics.kernels import library
 
 torch.set_num_threads(2)
 a, b = torch.randn(512, 512).exp(), torch.randn(512, 512)

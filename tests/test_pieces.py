@@ -126,7 +126,7 @@ def test_large_views_stream_to_the_same_digest(monkeypatch: pytest.MonkeyPatch) 
 
 def test_large_memory_is_digested_where_torch_is_not_loaded() -> None:
     program = (
-        "import ctypes, sys; from samerun.record import pieces; n = 4 * pieces.PIECE; "
+        "import ctypes, sys; from samerun.record.digests import pieces; n = 4 * pieces.PIECE; "
         "memory = ctypes.create_string_buffer(n); given = ctypes.addressof(memory), n; "
         "assert pieces.digests_of_pieces(*given) == pieces.slow_digests_of_pieces(*given); "
         "assert 'torch' not in sys.modules"

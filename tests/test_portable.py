@@ -270,7 +270,7 @@ def test_the_position_survives_a_long_stream() -> None:
         copy = torch.Generator()
         copy.set_state(generator.get_state())
         assert torch.equal(torch.rand(4, generator=copy), torch.rand(4, generator=generator))
-    from samerun.numerics.dispatch.stream import draw
+    from samerun.numerics.kernels.stream import draw
 
     assert draw(generator) == (5, 1401)
 

@@ -25,7 +25,7 @@ way, sys.argv = sys.argv[1], sys.argv[2:]
 if way == "slow":
     sys.modules["samerun.record.watching._watch"] = None
 runpy.run_path(sys.argv[0], run_name="__main__")
-from samerun.record import quick_mode
+from samerun.record.watching import quick_mode
 from samerun.record.digests.digest import digest
 assert (quick_mode.quick_mode() is not None) == (way == "quick")
 """

@@ -243,12 +243,15 @@ def test_a_full_or_read_only_disk_is_trouble_and_nothing_is_half_written(receipt
     try_all("Read-only file system")
 
 
+CURRENT = "from samerun.record.watching.start import current"
+
+
 @pytest.mark.parametrize(
     ("change", "hint"),
     [
         ("import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))", "Free some space"),
-        ("from samerun.record.watching.start import current; current.stop('samerun could not do it: KeyError(1)')", "bug"),
-        ("from samerun.record.watching.start import current; current.stop('torch 2.1 is not supported')", "not supported"),
+        (f"{CURRENT}; current.stop('samerun could not do it: KeyError(1)')", "bug"),
+        (f"{CURRENT}; current.stop('torch 2.1 is not supported')", "not supported"),
     ],
 )
 def test_what_to_do_where_a_run_could_not_be_recorded(change: str, hint: str, tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from checking import check, samerun
 
-from samerun.check.execution import surroundings
 from samerun.check.plan import Plan
-from samerun.check.variations import world_size
+from samerun.check.variations import surroundings, world_size
 from samerun.check.variations.table import GROUPS, VARIATIONS, choose
 from samerun.record.config import WatchConfig
 from samerun.record.trace.scope import CHILDREN, RANKS, WORKERS, compared

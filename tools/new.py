@@ -328,7 +328,7 @@ KINDS = {
     "variation": Kind("check/variations", "VARIATIONS", "VARIATION", "Variation", VARIATION, VARIATION_TEST,
                       "add it to the help of `samerun check`, run python tools/docs.py"),
     "cause": Kind("check/causes", "CAUSES", "CAUSE", "Cause", CAUSE, CAUSE_TEST, "run python tools/docs.py"),
-    "interceptor": Kind("record/interceptors", "INTERCEPTORS", "INTERCEPTOR", "Interceptor", INTERCEPTOR,
+    "interceptor": Kind("record/watching/interceptors", "INTERCEPTORS", "INTERCEPTOR", "Interceptor", INTERCEPTOR,
                         INTERCEPTOR_TEST, "say in docs/reference/trace-format.md what its events mean"),
     "seed": Kind("control/seeds", "SOURCES", "SOURCE", "Source", SEED, SEED_TEST,
                  "give tests/test_seeds.py a way to draw from it"),

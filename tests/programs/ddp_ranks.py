@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 import samerun
-from samerun.record.digest import digest
+from samerun.record.digests.digest import digest
 
 MICROBATCHES, SIZE, STEPS = 4, 8, 6
 torch.set_num_threads(1)

@@ -10,14 +10,14 @@ import sys
 import warnings
 
 if sys.argv[3:] == ["slow"]:
-    sys.modules["samerun.record._watch"] = None
+    sys.modules["samerun.record.watching._watch"] = None
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from samerun.record import digest as d
-from samerun.record.storages import Storages
+from samerun.record.digests import digest as d
+from samerun.record.digests.storages import Storages
 
 warnings.simplefilter("ignore")
 moves, values, checks = [], {}, 0
@@ -166,7 +166,7 @@ def game(seed):
 first, games = map(int, sys.argv[1:3])
 for seed in range(first, first + games):
     game(seed)
-from samerun.record.start import current  # noqa: E402
+from samerun.record.watching.start import current  # noqa: E402
 
 assert current is not None and not current.stopped, current and current.failure
 assert checks > 20 * games or sys.argv[3:] != ["slow"], checks

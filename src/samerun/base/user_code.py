@@ -32,7 +32,8 @@ _began: int | None = None
 
 def is_library_file(name: str) -> bool:
     """True for files of Python, of installed packages, of samerun, and for code with no file, or generated code."""
-    if name.startswith(("<", SAMERUN_FOLDER)) or "torchinductor_" in name or _was_generated(name):  # torch.compile's own code
+    generated_by_torch_compile = "torchinductor_" in name
+    if name.startswith(("<", SAMERUN_FOLDER)) or generated_by_torch_compile or _was_generated(name):
         return True
     user = max((len(folder) for folder in _user_folders if name.startswith(folder)), default=0)
     library = max((len(folder) for folder in _LIBRARIES if name.startswith(folder)), default=0)

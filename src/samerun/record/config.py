@@ -27,7 +27,7 @@ class Capture:
 
 @dataclass(frozen=True)
 class Kept:
-    """Where the states of a training are kept, and which parts of them are put back: see samerun.record.watching.states."""
+    """Where the states of a training are kept, and which parts are put back: see samerun.record.watching.states."""
 
     folder: str
     parts: tuple[str, ...]

@@ -5,7 +5,7 @@ import os
 import sys
 
 _SAMERUN_STARTS = (
-    ("SAMERUN_PRELOAD", "samerun.record.preloaded.serve"),
+    ("SAMERUN_PRELOAD", "samerun.record.watching.preloaded.serve"),
     ("SAMERUN_WATCH", "samerun.record.watching.start"),
     ("SAMERUN_HOLD", "samerun.control.start"),
     ("SAMERUN_SURVEY", "samerun.control.survey_inside"),

@@ -19,9 +19,9 @@ from samerun.check.execution.preloaded import Forked, Preloaded
 from samerun.check.plan import Plan
 from samerun.check.variations.address_layout import fixed_layout
 from samerun.record.config import VARIABLE
-from samerun.record.preloaded.noted import FILE
-from samerun.record.preloaded.serve import REFUSED
 from samerun.record.watching.native_entropy import PRELOAD as LIBRARIES
+from samerun.record.watching.preloaded.noted import FILE
+from samerun.record.watching.preloaded.serve import REFUSED
 
 SWITCH = "SAMERUN_FORKS"
 """Set to "off", every run starts from nothing."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from samerun.check.execution import processes
-from samerun.record.preloaded.serve import MESSAGE_BYTES, PRELOAD
+from samerun.record.watching.preloaded.serve import MESSAGE_BYTES, PRELOAD
 
 HIGH = 200
 """Descriptors from here on are in no program's way."""

@@ -15,10 +15,10 @@ from samerun.base.launch import with_bootstrap
 from samerun.check.execution import processes
 from samerun.check.execution.forks import Forks
 from samerun.check.execution.interruption import CHECKPOINTS
-from samerun.check.execution.surroundings import copy_folder, link_neighbours, make_home, place_of_copy
 from samerun.check.execution.unrecorded import hint_for
 from samerun.check.execution.waiting import MachineLoad, passive_waiting
 from samerun.check.plan import Plan
+from samerun.check.variations.surroundings import copy_folder, link_neighbours, make_home, place_of_copy
 from samerun.record.comparison.skipped import skipped_notes
 from samerun.record.config import ROLE_VARIABLE, VARIABLE
 from samerun.record.trace.run import RunTraces

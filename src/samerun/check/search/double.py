@@ -21,10 +21,10 @@ from samerun.check.search.places import relative_path
 from samerun.check.search.run_status import must_end_well
 from samerun.check.search.search import Search
 from samerun.check.variations.memory import memory
-from samerun.record.double import finding as found
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, events_of
+from samerun.record.watching.double import finding as found
 
 KINDS = {
     found.KERNEL: "nondeterministic-operator",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from samerun.check.execution.surroundings import why_not_copied
 from samerun.check.plan import Plan, Variation
+from samerun.check.variations.surroundings import why_not_copied
 
 
 def working_directory(plan: Plan, vary: bool) -> Plan:

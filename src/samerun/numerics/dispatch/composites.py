@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.dispatch.checks import AcceptedSignatures, raise_as_torch
 from samerun.numerics.operators import recurrent
 from samerun.numerics.operators.attention import attention
+from samerun.numerics.operators.checks import AcceptedSignatures, raise_as_torch
 from samerun.numerics.operators.norms import rms_norm
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd

@@ -13,9 +13,9 @@ from torch.utils import _python_dispatch
 
 from samerun.base.errors import NotPortableError, NotPortableWarning, SamerunError
 from samerun.numerics.dispatch import composites
-from samerun.numerics.dispatch.checks import raise_as_torch
 from samerun.numerics.dispatch.contract import refuse_tensor, refused
 from samerun.numerics.dispatch.user_line import user_line
+from samerun.numerics.operators.checks import raise_as_torch
 from samerun.numerics.operators.declare import NotInTable
 from samerun.numerics.operators.table import resolve
 

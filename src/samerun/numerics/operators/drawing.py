@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.dispatch.stream import draw
+from samerun.numerics.kernels.stream import draw
 from samerun.numerics.operators.declare import NotInTable
 
 Generator = torch.Generator | None

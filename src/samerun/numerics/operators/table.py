@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.dispatch.checks import Run, checked, raise_as_torch
 from samerun.numerics.operators import (
     alignment,
     arithmetic,
@@ -40,6 +39,7 @@ from samerun.numerics.operators import (
     softmax,
     windows,
 )
+from samerun.numerics.operators.checks import Run, checked, raise_as_torch
 from samerun.numerics.operators.declare import Handler, Members, NotInTable
 from samerun.numerics.operators.exact import EXACT, EXACT_OVERLOADS
 from samerun.numerics.operators.exact import ON_CUDA as ONLY_ON_CUDA

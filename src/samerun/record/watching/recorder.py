@@ -57,7 +57,7 @@ class Recorder:
         self.replayer: Any = None
         """What gives the program another run's data, where that is asked for."""
         self.doubling: Any = None
-        """Where operators are executed twice: samerun.record.double.doubling.Doubling."""
+        """Where operators are executed twice: samerun.record.watching.double.doubling.Doubling."""
         self.skipped: dict[str, list[Any]] = {}
         """Operators that could not be digested: how often, and why the first time."""
         self.last_loss = NOTHING

@@ -45,7 +45,7 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
         after.add(interceptor.module, _installer(recorder, interceptor))
     after.install()
     if config.imports:
-        from samerun.record.preloaded.noted import Noted
+        from samerun.record.watching.preloaded.noted import Noted
 
         Noted(config.folder).install()
     if config.lines:

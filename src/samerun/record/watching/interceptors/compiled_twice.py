@@ -12,7 +12,7 @@ def install(recorder: Recorder, output_code: Any) -> None:
     """Wrap the call of a compiled graph, around what records it."""
     if recorder.doubling is None:
         return
-    from samerun.record.double.region import Region
+    from samerun.record.watching.double.region import Region
 
     doubling = recorder.doubling
 

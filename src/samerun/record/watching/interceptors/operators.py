@@ -27,8 +27,8 @@ def install(recorder: Recorder, torch: Any) -> None:
         return DoubleMode(table, recorder.doubling)
 
     if recorder.config.double:
-        from samerun.record.double.doubling import Doubling
-        from samerun.record.double.mode import DoubleMode
+        from samerun.record.watching.double.doubling import Doubling
+        from samerun.record.watching.double.mode import DoubleMode
 
         leave_alone(DoubleMode.__torch_dispatch__)
         recorder.doubling = Doubling(recorder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from samerun.record.double import waits
+from samerun.record.watching.double import waits
 from samerun.record.watching.interceptor import Interceptor, replace
 from samerun.record.watching.recorder import Recorder
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from types import FunctionType, ModuleType
 from typing import Any
 
-from samerun.record.preloaded.modules import Preloaded
 from samerun.record.watching.interceptors.table import INTERCEPTORS
+from samerun.record.watching.preloaded.modules import Preloaded
 
 Source = tuple[str, str, frozenset[str]]
 """A module that is intercepted, a name in it, and the modules that were loaded before it was."""

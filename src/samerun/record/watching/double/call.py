@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from samerun.record.digests import digest as d
-from samerun.record.double import execution
-from samerun.record.double.copies import copied
-from samerun.record.double.doubling import Doubling
-from samerun.record.double.looks import Looks
-from samerun.record.double.twins import Twin, may_vary, moves, view_of
+from samerun.record.watching.double import execution
+from samerun.record.watching.double.copies import copied
+from samerun.record.watching.double.doubling import Doubling
+from samerun.record.watching.double.looks import Looks
+from samerun.record.watching.double.twins import Twin, may_vary, moves, view_of
 from samerun.record.watching.operator import Operator, flatten
 from samerun.record.watching.thread_state import ThreadState
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from samerun.record.digests.digest import is_readable
-from samerun.record.double.execution import silence_warnings, why_not
-from samerun.record.double.finding import UNSEEN, Finding, Findings
-from samerun.record.double.looks import Looks
-from samerun.record.double.twins import Twins
-from samerun.record.double.witness import Witness
 from samerun.record.trace import format as f
+from samerun.record.watching.double.execution import silence_warnings, why_not
+from samerun.record.watching.double.finding import UNSEEN, Finding, Findings
+from samerun.record.watching.double.looks import Looks
+from samerun.record.watching.double.twins import Twins
+from samerun.record.watching.double.witness import Witness
 from samerun.record.watching.operator import UNORDERED, Operator
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.thread_state import ThreadState

@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 from samerun.record.config import ROLE_VARIABLE
-from samerun.record.preloaded import early
+from samerun.record.watching.preloaded import early
 
 FILE = "imports.json"
 ORDERED = ("numpy", "torch")

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from samerun.record.double.copies import substituted
+from samerun.record.watching.double.copies import substituted
 from samerun.record.watching.operator import Operator
 from samerun.record.watching.operator_generator import generator_of
 from samerun.record.watching.thread_state import ThreadState

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 
 from samerun.record.digests import digest as d
-from samerun.record.double import finding as found
-from samerun.record.double import waits
-from samerun.record.double.call import NO_VALUES, Call, digests
-from samerun.record.double.copies import raw
-from samerun.record.double.doubling import Doubling
-from samerun.record.double.finding import Finding
-from samerun.record.double.judge import Judge, unwritten
-from samerun.record.double.twins import view_of
 from samerun.record.trace import format as f
+from samerun.record.watching.double import finding as found
+from samerun.record.watching.double import waits
+from samerun.record.watching.double.call import NO_VALUES, Call, digests
+from samerun.record.watching.double.copies import raw
+from samerun.record.watching.double.doubling import Doubling
+from samerun.record.watching.double.finding import Finding
+from samerun.record.watching.double.judge import Judge, unwritten
+from samerun.record.watching.double.twins import view_of
 from samerun.record.watching.operator import Operator
 from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
 

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from samerun.record.digests import digest as d
-from samerun.record.double import execution
-from samerun.record.double import finding as found
-from samerun.record.double.call import digests, ordinary, tensors_in
-from samerun.record.double.copies import copied, substituted
-from samerun.record.double.doubling import Doubling
-from samerun.record.double.finding import Finding
 from samerun.record.trace import format as f
+from samerun.record.watching.double import execution
+from samerun.record.watching.double import finding as found
+from samerun.record.watching.double.call import digests, ordinary, tensors_in
+from samerun.record.watching.double.copies import copied, substituted
+from samerun.record.watching.double.doubling import Doubling
+from samerun.record.watching.double.finding import Finding
 from samerun.record.watching.thread_state import ThreadState
 
 NAME = "compiled graph"

@@ -19,9 +19,9 @@ from typing import Any
 
 from samerun.base import first_at_exit
 from samerun.record.config import VARIABLE
-from samerun.record.preloaded import captured, early
-from samerun.record.preloaded.modules import Given, Preloaded
 from samerun.record.watching import start as watching
+from samerun.record.watching.preloaded import captured, early
+from samerun.record.watching.preloaded.modules import Given, Preloaded
 
 PRELOAD = "SAMERUN_PRELOAD"
 """Number of the socket's descriptor, the modules, and a folder that marks this process: "201:numpy,torch:/tmp/a"."""

@@ -8,8 +8,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from samerun.record.digests import digest as d
 from samerun.record.digests.undisturbed import is_plain
-from samerun.record.double import waits
-from samerun.record.double.finding import OUTSIDE, RACE
+from samerun.record.watching.double import waits
+from samerun.record.watching.double.finding import OUTSIDE, RACE
 
 
 def weak_reference(storage: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from samerun.record.digests import digest as d
-from samerun.record.double.copies import raw
-from samerun.record.double.looks import Known
+from samerun.record.watching.double.copies import raw
+from samerun.record.watching.double.looks import Known
 
 MOST_BYTES = 1 << 20
 MOST = 8

@@ -17,9 +17,9 @@ from types import ModuleType
 from typing import Any, cast
 
 from samerun.base.after_import import AfterImport
-from samerun.record.preloaded import early
-from samerun.record.preloaded.noted import ORDERED
 from samerun.record.watching.interceptors.table import INTERCEPTORS
+from samerun.record.watching.preloaded import early
+from samerun.record.watching.preloaded.noted import ORDERED
 
 Refuse = Callable[[str], Any]
 """Called with the reason why the program cannot be given a module; it does not return."""

@@ -6,12 +6,12 @@ import threading
 from typing import Any
 
 from samerun.record.digests import digest as d
-from samerun.record.double import execution
-from samerun.record.double import finding as found
-from samerun.record.double.call import Call, digests
-from samerun.record.double.doubling import Doubling
-from samerun.record.double.finding import Finding
-from samerun.record.double.twins import Origin, still_fresh, unwritten_used
+from samerun.record.watching.double import execution
+from samerun.record.watching.double import finding as found
+from samerun.record.watching.double.call import Call, digests
+from samerun.record.watching.double.doubling import Doubling
+from samerun.record.watching.double.finding import Finding
+from samerun.record.watching.double.twins import Origin, still_fresh, unwritten_used
 from samerun.record.watching.thread_state import ThreadState
 
 MORE = 3

@@ -15,9 +15,9 @@ import torch
 from xxhash import xxh3_64_intdigest
 
 from samerun.record.digests import digest as d
-from samerun.record.double.copies import placed, raw
-from samerun.record.double.looks import weak_reference
 from samerun.record.watching import fresh
+from samerun.record.watching.double.copies import placed, raw
+from samerun.record.watching.double.looks import weak_reference
 
 OTHER_BYTE = 3
 LARGE = 1 << 20
