@@ -27,7 +27,7 @@ class Capture:
 
 @dataclass(frozen=True)
 class Kept:
-    """Where the states of a training are kept, and which parts are put back: see samerun.record.watching.states."""
+    """Where the states of a training are kept, and which parts are put back: see record.watching.training_states."""
 
     folder: str
     parts: tuple[str, ...]
@@ -35,7 +35,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Replay:
-    """Data that are kept (`keep`) or given: see samerun.record.watching.replay.
+    """Data that are kept (`keep`) or given: see record.watching.replay.
 
     shift: so many of this run's steps lie before the first one whose data count. place: None for the batches of
     DataLoaders, else an operator (file, line, name). skip: so often data pass by in the first step before they
@@ -78,7 +78,7 @@ class WatchConfig:
     spared: tuple[tuple[str, str, int], ...] = ()
     """(what, file, line): lines at which that variation does not act."""
     rows: bool = False
-    """Hash what becomes of each sample in passes that train nothing: see samerun.record.watching.rows."""
+    """Hash what becomes of each sample in passes that train nothing: see record.watching.sample_rows."""
     split: bool = False
     """Hand out batches of half the size in such passes."""
     workers: bool = False
@@ -101,7 +101,7 @@ class WatchConfig:
     double: int = 0
     """Execute every operator so often in one run, and compare; 0: once, as the program does."""
     snapshots: tuple[int, ...] = ()
-    """After these steps the values of the parameters and the loss are kept: see samerun.record.watching.step_values."""
+    """After these steps the values of the parameters and the loss are kept: see record.watching.kept_tensors."""
     user_folder: str | None = None
     receipt: bool = False
     """There will be a receipt: digest at the end the files that the program wrote, and write steps out at once."""

@@ -56,7 +56,7 @@ OUTPUT = 22  # name: open; aux: path; a file opened for writing, as it is at the
 MARK = 23  # name: what samerun.mark was called with; inputs: steps so far; outputs: digest of the tensors
 ROWS = 24  # name: operator; over a pass that trains nothing. inputs: number of the pass; outputs: digest of the rows
 SKIPPED = 25  # name: operator; at the end; inputs: how often it was not recorded; aux: why (string)
-DOUBLE = 32  # executed twice; name: operator; aux: what was found, as JSON (see samerun.record.watching.double.finding)
+DOUBLE = 32  # executed twice; name: operator; aux: what was found, as JSON (see record.watching.double.double_findings)
 
 KIND_NAMES = {
     OPERATOR: "operator", DRAW: "draw", SEED: "seed", CREATE: "create", ENTROPY: "entropy", CLOCK: "clock",

@@ -9,7 +9,7 @@ from typing import Any
 
 from xxhash import xxh3_128_hexdigest
 
-from samerun.record.digests.models import items_of, named_modules
+from samerun.record.digests.trees import items_of, named_modules
 from samerun.record.watching.recorder import Recorder
 
 MOST = 1000

@@ -15,7 +15,7 @@ PARTS = (TORCH, NUMPY, PYTHON, OWN, OPTIMIZER, SCHEDULER, SCALER)
 """The global generators, the program's own ones, and what goes on from step to step."""
 
 
-class Held:
+class TrainingObjects:
     """The objects of a program whose states are kept, each kind in the order in which they were made."""
 
     def __init__(self, torch: Any, generators: list[Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from samerun.record.config import Capture
 from samerun.record.trace import format as f
-from samerun.record.watching import keep
+from samerun.record.watching import kept_tensors
 from samerun.record.watching.recorder import Recorder
 
 KERNEL = "kernel"
@@ -31,7 +31,7 @@ MOST_KEPT = 32
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoubleFinding:
     """One finding. `made` and `written`: numbers of places, 0 for none.
 
     `how`: what made the memory, or gave it to others. `runs`: executions; `different`: how many gave other bits
@@ -51,7 +51,7 @@ class Finding:
     kept: str = ""
 
 
-class Findings:
+class DoubleFindingLog:
     """The findings of one process: the first of each kind and place, then how often it came again."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -63,7 +63,7 @@ class Findings:
         self._times.clear()
         self._kept = 0
 
-    def add(self, finding: Finding, operator: str, place: int, phase: int, pair: Sequence[Any] = ()) -> None:
+    def add(self, finding: DoubleFinding, operator: str, place: int, phase: int, pair: Sequence[Any] = ()) -> None:
         """Write an event, or count. `pair`: the result as the program has it, and the other one."""
         key = (finding.what, operator, place, finding.made, finding.written, finding.how, finding.unsure)
         times = self._times[key] = self._times.get(key, 0) + 1
@@ -80,6 +80,6 @@ class Findings:
             text["kept"] = os.path.basename(kept)
             for name, tensor in zip(("a", "b"), pair, strict=True):
                 capture = Capture(self.recorder.own_role(), 0, 0, f"{kept}.{name}")
-                keep.keep(capture, self.recorder, [tensor], operator, place)
+                kept_tensors.keep_operator_tensors(capture, self.recorder, [tensor], operator, place)
         said = json.dumps({name: value for name, value in text.items() if value}, sort_keys=True)
         self.recorder.emit(f.DOUBLE, name=operator, place=place, aux=writer.string(said), phase=phase)

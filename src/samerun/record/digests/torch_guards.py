@@ -22,7 +22,7 @@ def _excluded() -> Any:
     return functools.reduce(operator.or_, sets)
 
 
-no_functions: Any = torch._C.DisableTorchFunction
+no_torch_function: Any = torch._C.DisableTorchFunction
 """A guard: `__torch_function__` of modes and subclasses is not called when an attribute of a tensor is read."""
 _keys = _excluded()
 
@@ -35,7 +35,7 @@ ODD_DTYPES = frozenset((torch.quint8, torch.qint8, torch.qint32, torch.quint4x2,
 def is_plain(tensor: Any) -> bool:
     """True for nearly every tensor: its elements are plain memory of this machine.
 
-    Reads attributes, so that a mode of the program's would see it: `no_functions` has to be entered.
+    Reads attributes, so that a mode of the program's would see it: `no_torch_function` has to be entered.
     """
     return (
         tensor.is_cpu
@@ -46,7 +46,7 @@ def is_plain(tensor: Any) -> bool:
     )
 
 
-class Undisturbed:
+class HiddenFromProgram:
     """A guard for torch operators of our own.
 
     They reach no dispatch mode, subclass, tracer or transform: a graph that the program traces would hold them, and a
@@ -56,7 +56,7 @@ class Undisturbed:
     __slots__ = ("_functions", "_kernels")
 
     def __enter__(self) -> None:
-        functions: Any = no_functions()
+        functions: Any = no_torch_function()
         kernels: Any = torch._C._ExcludeDispatchKeyGuard(_keys)
         self._functions, self._kernels = functions, kernels
         functions.__enter__()
@@ -72,7 +72,7 @@ def has_values(tensor: Any) -> bool:
     kind = type(tensor)
     if kind.__module__ in _SYMBOLIC_MODULES:
         return False
-    with no_functions():
+    with no_torch_function():
         if _get_device(tensor).type == "meta":
             return False
     return not (torch._is_functional_tensor(tensor) or torch._C._functorch.is_functorch_wrapped_tensor(tensor))
@@ -86,5 +86,5 @@ def as_plain(tensor: Any) -> Any:
     """A tensor of a subclass without a dispatch of its own as a plain one: what it overrides is not called."""
     if type(tensor) in PLAIN_TYPES:
         return tensor
-    with Undisturbed():
+    with HiddenFromProgram():
         return torch.Tensor.as_subclass(tensor, torch.Tensor)

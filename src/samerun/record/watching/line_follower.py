@@ -15,7 +15,7 @@ from typing import Any
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import digest
-from samerun.record.digests.models import items_of
+from samerun.record.digests.trees import items_of
 from samerun.record.trace import format as f
 from samerun.record.watching import native_entropy, sites
 from samerun.record.watching.recorder import Recorder

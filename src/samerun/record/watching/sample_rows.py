@@ -23,7 +23,7 @@ Key = tuple[int, str, int]
 """A place, the operator there, and how many of its results with that place came before in the batch."""
 
 
-class Stream:
+class RowStream:
     """The rows of one result, batch after batch."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Stream:
             self.hasher.update(d.memory(dense.data_ptr(), dense.nbytes))
 
 
-class Rows:
+class SampleRows:
     """Follows one pass at a time, in the main thread."""
 
     def __init__(self, recorder: Recorder, kinds: tuple[type, ...]) -> None:
@@ -58,7 +58,7 @@ class Rows:
         self.rows = -1
         """Samples of the batch at hand; -1 outside a pass."""
         self.batches = 0
-        self.streams: dict[Key, Stream] = {}
+        self.streams: dict[Key, RowStream] = {}
         self.counts: dict[tuple[int, str], int] = {}
 
     def is_of(self, iterator: Any) -> bool:
@@ -91,7 +91,7 @@ class Rows:
     def add(self, place: int, name: str, tensors: list[Any]) -> None:
         for tensor in tensors:
             number = self.counts[place, name] = self.counts.get((place, name), 0) + 1
-            self.streams.setdefault((place, name, number), Stream()).add(tensor, self.rows)
+            self.streams.setdefault((place, name, number), RowStream()).add(tensor, self.rows)
 
     def end(self) -> None:
         """The pass went to its end: one event for every result that had a row for each sample in every batch."""

@@ -13,15 +13,15 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from samerun.record.watching.interceptors.table import INTERCEPTORS
-from samerun.record.watching.preloaded.modules import Preloaded
+from samerun.record.watching.preloaded.hidden_modules import Preloaded
 
 Source = tuple[str, str, frozenset[str]]
 """A module that is intercepted, a name in it, and the modules that were loaded before it was."""
-Place = tuple[Any, str | int, Any, list[Source]]
+CapturedFunction = tuple[Any, str | int, Any, list[Source]]
 """Who holds it, under which name or at which position, what, and where it may have come from."""
 
 
-def places(preloaded: Preloaded, baseline: Iterable[str]) -> list[Place]:
+def find_captured(preloaded: Preloaded, baseline: Iterable[str]) -> list[CapturedFunction]:
     """All places in modules that were loaded after `baseline`, as they are before anything is intercepted."""
     finished = dict(preloaded.completed)
     sources: dict[int, list[Source]] = {}
@@ -33,7 +33,7 @@ def places(preloaded: Preloaded, baseline: Iterable[str]) -> list[Place]:
             if callable(value) and not name.startswith("__"):
                 sources.setdefault(id(value), []).append((owner, name, finished.get(owner, frozenset())))
     known = set(baseline)
-    found: list[Place] = []
+    found: list[CapturedFunction] = []
 
     def look(holder: Any, key: str | int, value: Any, module: str) -> None:
         possible = [source for source in sources.get(id(value), ()) if module not in source[2]]
@@ -55,7 +55,7 @@ def places(preloaded: Preloaded, baseline: Iterable[str]) -> list[Place]:
     return found
 
 
-def replace(found: list[Place]) -> None:
+def replace_captured(found: list[CapturedFunction]) -> None:
     """Put what interceptors have put in place of each."""
     for holder, key, value, sources in found:
         put = (getattr(sys.modules[owner], name, value) for owner, name, _ in sources)

@@ -18,8 +18,8 @@ from typing import Any, cast
 
 from samerun.base.after_import import AfterImport
 from samerun.record.watching.interceptors.table import INTERCEPTORS
-from samerun.record.watching.preloaded import early
-from samerun.record.watching.preloaded.noted import ORDERED
+from samerun.record.watching.preloaded import import_conditions
+from samerun.record.watching.preloaded.import_conditions import ORDERED
 
 Refuse = Callable[[str], Any]
 """Called with the reason why the program cannot be given a module; it does not return."""
@@ -139,7 +139,7 @@ class Given:
         self.refuse = refuse
         self.hidden = {name: stage for stage in preloaded.stages for name in stage.modules}
         self.order = [name for name, _ in preloaded.completed]
-        self.before: early.Surroundings | None = None
+        self.before: import_conditions.ImportConditions | None = None
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         stage = self.hidden.get(name)
@@ -158,7 +158,7 @@ class Given:
     def _look(self) -> None:
         """Would the import find, and do, the same now?"""
         assert self.before is not None
-        reason = early.change(self.before, early.surroundings())
+        reason = import_conditions.describe_change(self.before, import_conditions.read_import_conditions())
         for top, origin in self.preloaded.origins.items():
             if reason:
                 break

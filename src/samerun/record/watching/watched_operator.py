@@ -42,7 +42,7 @@ _PLAIN = (int, float, bool, str, complex, type(None))
 _STABLE = frozenset(("dtype", "device", "layout", "memory_format", "Size"))
 
 
-class Operator:
+class WatchedOperator:
     """One overload of an operator.
 
     `silent`: computes no value (views, metadata, reading a number). `overwrites`: what the written

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
+import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from samerun.record.digests import digest as d
-from samerun.record.digests.undisturbed import is_plain
-from samerun.record.watching.double import waits
-from samerun.record.watching.double.finding import OUTSIDE, RACE
+from samerun.record.digests.torch_guards import is_plain
+from samerun.record.watching.double import wait_counter
+from samerun.record.watching.double.argument_copies import raw_bytes
+from samerun.record.watching.double.double_findings import OUTSIDE, RACE
 
 
 def weak_reference(storage: Any) -> Any:
@@ -17,7 +20,7 @@ def weak_reference(storage: Any) -> Any:
     return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
 
-class Known:
+class MemoryRecord:
     """One piece of memory.
 
     `made` and `shared` are numbers of places; `how` says what gave the memory to others. `write`: stands for the
@@ -44,18 +47,18 @@ class Known:
         self.waits: dict[int, int] = {}
 
 
-class Looks:
+class MemoryRegistry:
     """All memory that operators have used and that is still alive."""
 
     def __init__(self) -> None:
-        self.known: dict[int, Known] = {}
+        self.known: dict[int, MemoryRecord] = {}
         self._purge_at = 256
 
-    def of(self, storage: Any, made: int = 0) -> Known:
+    def of(self, storage: Any, made: int = 0) -> MemoryRecord:
         """What is known of some memory; noted as made at the place `made` if it is new."""
         known = self.known.get(storage._cdata)
         if known is None or known.address != storage.data_ptr():  # another address: it was resized
-            known = self.known[storage._cdata] = Known(storage)
+            known = self.known[storage._cdata] = MemoryRecord(storage)
             known.made = made
             if len(self.known) > self._purge_at:
                 self.purge()
@@ -88,8 +91,8 @@ class Looks:
         key = _geometry(tensor)
         write, before = known.write, known.digests.get(key)
         now = d.digest(tensor)
-        waited = known.waits.get(thread) != waits.count()
-        known.waits[thread] = waits.count()
+        waited = known.waits.get(thread) != wait_counter.count()
+        known.waits[thread] = wait_counter.count()
         if known.write is not write or known.digests.get(key) is not before:
             return now, ""  # an operator of another thread has begun or ended to write meanwhile
         known.digests[key] = now
@@ -134,3 +137,47 @@ class Looks:
 
 def _geometry(tensor: Any) -> Any:
     return tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg()
+
+
+MOST_BYTES = 1 << 20
+MOST_WATCHED = 8
+"""So much memory is watched, the one that was shared last."""
+
+SharedSnapshot = list[tuple[MemoryRecord, Any, bytes]]
+
+
+class SharedMemoryMonitor:
+    def __init__(self) -> None:
+        self._shared: dict[int, MemoryRecord] = {}
+
+    def watch(self, known: MemoryRecord) -> None:
+        """Memory that others can write from now on."""
+        self._shared.pop(id(known), None)
+        self._shared[id(known)] = known
+        for key in [key for key, each in list(self._shared.items()) if each.weak.expired()]:
+            self._shared.pop(key, None)
+        while len(self._shared) > MOST_WATCHED:
+            self._shared.pop(next(iter(self._shared)), None)
+
+    def clear(self) -> None:
+        self._shared.clear()
+
+    def begin(self) -> SharedSnapshot:
+        """What shared memory holds before an operator. Nothing without other threads."""
+        if not self._shared or threading.active_count() < 2:
+            return []
+        held = ((known, value_of(known)) for known in list(self._shared.values()))
+        return [(known, known.write, value) for known, value in held if value is not None]
+
+    def end(self, seen: SharedSnapshot) -> None:
+        """After the operator: what has changed, and not by an operator, was written by another thread."""
+        for known, write, value in seen:
+            if known.write is write and value_of(known) not in (value, None):
+                known.foreign = True
+
+
+def value_of(known: MemoryRecord) -> bytes | None:
+    storage = torch.UntypedStorage._new_with_weak_ptr(known.weak.cdata)
+    if storage is None or not 0 < storage.nbytes() <= MOST_BYTES or storage.device.type != "cpu":
+        return None
+    return d.digest(raw_bytes(storage, 0, storage.nbytes()))

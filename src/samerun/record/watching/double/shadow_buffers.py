@@ -15,9 +15,9 @@ import torch
 from xxhash import xxh3_64_intdigest
 
 from samerun.record.digests import digest as d
-from samerun.record.watching import fresh
-from samerun.record.watching.double.copies import placed, raw
-from samerun.record.watching.double.looks import weak_reference
+from samerun.record.watching import memory_fill
+from samerun.record.watching.double.argument_copies import raw_bytes, tensor_at
+from samerun.record.watching.double.memory_registry import weak_reference
 
 OTHER_BYTE = 3
 LARGE = 1 << 20
@@ -38,7 +38,7 @@ _MOVING = frozenset(_NAMES.split())
 """Operators whose results are made of elements of their inputs."""
 
 
-def moves(func: Any, args: Any, kwargs: Any) -> bool:
+def only_moves_elements(func: Any, args: Any, kwargs: Any) -> bool:
     """Does an operator only move elements? (Adding them where they are put is more than that.)"""
     name = func._schema.name.split("::", 1)[1]
     if name not in _MOVING or kwargs.get("reduce") is not None or "reduce" in func._schema.overload_name:
@@ -48,7 +48,7 @@ def moves(func: Any, args: Any, kwargs: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Origin:
+class UnwrittenOrigin:
     """Which operator left memory unwritten, and at which place. `inside`: in a result that it should have written."""
 
     made: int
@@ -56,21 +56,21 @@ class Origin:
     inside: bool = False
 
 
-class Twin:
+class ShadowBuffer:
     __slots__ = ("origin", "seen", "storage", "touched", "weak")
 
-    def __init__(self, storage: Any, other: Any, origin: Origin) -> None:
+    def __init__(self, storage: Any, other: Any, origin: UnwrittenOrigin) -> None:
         self.weak, self.storage, self.origin = weak_reference(storage), other, origin
         self.touched = 0
         self.seen = 0
         """Digest of the program's own memory when an operator had last touched it."""
 
 
-class Twins:
+class ShadowBuffers:
     """The twins of all fresh memory that is not wholly written."""
 
     def __init__(self) -> None:
-        self.twins: dict[int, Twin] = {}
+        self.twins: dict[int, ShadowBuffer] = {}
         self._purge_at = 64
 
     def fresh(self, tensor: Any, made: int, how: str, kept: int = 0) -> None:
@@ -80,24 +80,24 @@ class Twins:
         if not size or not d.is_readable(tensor) or not may_vary(tensor):
             return
         other = torch.UntypedStorage(size, device=storage.device)  # type: ignore[no-untyped-call]
-        raw(other, 0, size).fill_(OTHER_BYTE)
+        raw_bytes(other, 0, size).fill_(OTHER_BYTE)
         width = tensor.element_size()
         whole = torch.empty(0, dtype=tensor.dtype, device=storage.device).set_(other, 0, (size // width,), (1,))
-        fresh.fill(whole, "pattern")
+        memory_fill.fill(whole, "pattern")
         if kept:
-            raw(other, 0, kept).copy_(raw(storage, 0, kept))
-        self.add(storage, other, Origin(made, how))
+            raw_bytes(other, 0, kept).copy_(raw_bytes(storage, 0, kept))
+        self.add(storage, other, UnwrittenOrigin(made, how))
 
-    def add(self, storage: Any, other: Any, origin: Origin) -> None:
+    def add(self, storage: Any, other: Any, origin: UnwrittenOrigin) -> None:
         if len(self.twins) > self._purge_at:
             for key, each in list(self.twins.items()):
                 if each.weak.expired():
                     self.twins.pop(key, None)
             self._purge_at = max(64, 2 * len(self.twins))
-        twin = self.twins[storage._cdata] = Twin(storage, other, origin)
+        twin = self.twins[storage._cdata] = ShadowBuffer(storage, other, origin)
         twin.seen = _digest(storage)
 
-    def of(self, tensor: Any) -> Twin | None:
+    def of(self, tensor: Any) -> ShadowBuffer | None:
         """The twin of a tensor's memory. Dropped where another than torch has written to the memory."""
         if not self.twins or not d.is_readable(tensor):
             return None
@@ -116,7 +116,7 @@ class Twins:
     def drop(self, storage: Any) -> None:
         self.twins.pop(storage._cdata, None)
 
-    def touched(self, tensor: Any, twin: Twin) -> None:
+    def touched(self, tensor: Any, twin: ShadowBuffer) -> None:
         """After an operator: is anything left that was not written?"""
         storage = tensor.untyped_storage()
         twin.touched += 1
@@ -126,7 +126,7 @@ class Twins:
         if twin.seen == _digest(twin.storage):
             self.twins.pop(storage._cdata, None)
 
-    def moved(self, result: Any, other: Any, origin: Origin) -> None:
+    def moved(self, result: Any, other: Any, origin: UnwrittenOrigin) -> None:
         """A result holds elements that were never written: `other`, of the other execution, becomes its twin."""
         mine, others = result.untyped_storage(), other.untyped_storage()
         if mine._cdata not in self.twins and mine.nbytes() == others.nbytes():
@@ -138,7 +138,7 @@ def may_vary(tensor: Any) -> bool:
     return bool(tensor.is_cpu or tensor.is_floating_point() or tensor.is_complex())
 
 
-def still_fresh(tensor: Any, twin: Twin) -> bool:
+def still_fresh(tensor: Any, twin: ShadowBuffer) -> bool:
     """Is what differs from the twin what fresh memory was filled with? Else others than operators wrote it."""
     if twin.origin.inside:
         return True
@@ -146,16 +146,16 @@ def still_fresh(tensor: Any, twin: Twin) -> bool:
     return not bool(((mine != other) & (mine != 0)).any())
 
 
-def view_of(tensor: Any, twin: Twin) -> Any:
-    return placed(tensor, twin.storage)
+def view_of(tensor: Any, twin: ShadowBuffer) -> Any:
+    return tensor_at(tensor, twin.storage)
 
 
-def _due(twin: Twin, size: int) -> bool:
+def _due(twin: ShadowBuffer, size: int) -> bool:
     return size <= LARGE or not twin.touched & (twin.touched - 1)
 
 
 def _digest(storage: Any) -> int:
-    return xxh3_64_intdigest(d.digest(raw(storage, 0, storage.nbytes())))
+    return xxh3_64_intdigest(d.digest(raw_bytes(storage, 0, storage.nbytes())))
 
 
 def unwritten_used(before: Any, after: Any, other: Any) -> bool:
