@@ -127,7 +127,9 @@ def test_names_that_are_none(tree: Path, kind: str, name: str, capsys: pytest.Ca
         ("interceptor", "entropy_uuid", "the name 'entropy-uuid' is taken"),
         ("seed", "numpy", "there already"),
         ("seed", "source", "there already"),
-        ("switch", "threads", "there already"),
+        ("switch", "hash_seed", "there already"),
+        ("switch", "threads", "the name 'threads' is taken"),  # in cpu.py
+        ("switch", "cudnn_benchmark", "the name 'cudnn_benchmark' is taken"),  # made by flag_switch
         ("switch", "switch", "there already"),
     ],
 )
