@@ -36,7 +36,7 @@ def install_rows(recorder: Recorder, iterators: Any) -> None:
     if recorder.config.rows:
         from samerun.record.watching.rows import Rows
 
-        recorder.rows = Rows(recorder, (iterators.Single, iterators.Multi))
+        recorder.rows = Rows(recorder, (iterators.SingleProcessIterator, iterators.MultiProcessIterator))
 
 
 INTERCEPTOR = Interceptor("passes", "samerun.data.loader", install)
