@@ -10,7 +10,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record import pins
-from samerun.record.comparison.skipped import NO_VALUES
 from samerun.record.config import WatchConfig
 from samerun.record.digests import digest as d
 from samerun.record.digests.storages import COLLECTIVE, UNDEFINED, Storages
@@ -87,7 +86,7 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.table = table
         self.recorder = table.recorder
-        self.memory = table.recorder.config.memory
+        self.memory = table.recorder.config.fresh_memory
         self.isolating = isolating(table.recorder.config)
         self.capture = table.recorder.config.capture
         self.replayer = table.recorder.replayer
@@ -146,7 +145,7 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
 
     def _failed(self, operator: Operator, error: Exception) -> None:
         """What is computed on tensors without values, or cannot be read, is left out; the program goes on."""
-        reason = NO_VALUES if isinstance(error, NoValues) else repr(error)
+        reason = f.NO_VALUES if isinstance(error, NoValues) else repr(error)
         self.recorder.skip(operator.name, reason)
 
     def _isolated(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -174,7 +173,7 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
                 place = self.table.places.get(key)
                 if place is None:
                     writer = self.recorder.writer or self.recorder.open()
-                    place = writer.place(code.co_filename, frame.f_lineno, module) if writer else 0
+                    place = writer.intern_location(code.co_filename, frame.f_lineno, module) if writer else 0
                     self.table.places[key] = place
                 return place
             frame = frame.f_back
@@ -295,7 +294,10 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         seed = used.initial_seed() & 0xFFFFFFFFFFFFFFFF
         value = d.dense_digest(used.get_state(), 0)
         writer.append(
-            _pack(f.DRAW, phase, state.number, writer.string(name), place, writer.string(operator.name), seed, value)
+            _pack(
+                f.DRAW, phase, state.number, writer.intern_string(name), place, writer.intern_string(operator.name),
+                seed, value,
+            )
         )
 
     def _after(self, operator: Operator, args: Any, kwargs: Any, out: Any, state: ThreadState, before: Before) -> None:
@@ -377,7 +379,7 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
     ) -> None:
         flags, place, inputs, scalars = event
         if operator.number < 0:
-            operator.number = writer.string(operator.name)
+            operator.number = writer.intern_string(operator.name)
         state.ordinal += 1
         capture = self.capture
         if capture is not None and state.ordinal == capture.ordinal and state.number == capture.thread:

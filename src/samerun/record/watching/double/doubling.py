@@ -27,7 +27,7 @@ class Doubling:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.executions = recorder.config.double
+        self.executions = recorder.config.executions
         self.looks = Looks()
         self.twins = Twins()
         self.witness = Witness()

@@ -31,7 +31,7 @@ def install(recorder: Recorder, path: Any) -> None:
         def ask(*args: Any, **kwargs: Any) -> Any:
             value = original(*args, **kwargs)
             if pinned and name in TIMES:
-                value = pins.EPOCH_START
+                value = pins.PINNED_CLOCK_START
             note(recorder, f"os.path.{name}", args[0] if args else None, value)
             return value
 
@@ -58,9 +58,9 @@ def install_stat(recorder: Recorder, os: Any) -> None:
             return found
         if pinned:
             kept = list(found)
-            kept[7:10] = [int(pins.EPOCH_START)] * 3
-            times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), pins.EPOCH_START)
-            times.update({f"{name}_ns": int(pins.EPOCH_START) * 10**9 for name in list(times)})
+            kept[7:10] = [int(pins.PINNED_CLOCK_START)] * 3
+            times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), pins.PINNED_CLOCK_START)
+            times.update({f"{name}_ns": int(pins.PINNED_CLOCK_START) * 10**9 for name in list(times)})
             found = os.stat_result(kept, {**{k: getattr(found, k) for k in EXTRA if hasattr(found, k)}, **times})
         note(recorder, "os.stat", path, (found.st_mode, found.st_size, found.st_mtime_ns))
         return found

@@ -94,7 +94,7 @@ def record_outputs(recorder: Recorder) -> None:
             except OSError:
                 continue
             if value != NOTHING and (writer := recorder.writer or recorder.open()):
-                recorder.emit(f.OUTPUT, name="open", aux=writer.string(name), inputs=size, outputs=value)
+                recorder.emit(f.OUTPUT, name="open", aux=writer.intern_string(name), inputs=size, outputs=value)
     finally:
         recorder.thread.inside -= 1
 

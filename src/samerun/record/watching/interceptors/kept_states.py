@@ -68,7 +68,7 @@ class Keeper:
 
 
 def install(recorder: Recorder, torch: Any) -> None:
-    kept = recorder.config.kept
+    kept = recorder.config.kept_states
     if kept is None:
         return
     keeper = Keeper(recorder, torch, kept.folder, kept.parts)

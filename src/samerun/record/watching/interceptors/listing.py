@@ -35,7 +35,7 @@ class Entries:
 
 
 def install(recorder: Recorder, os: Any) -> None:
-    order = recorder.config.listing
+    order = recorder.config.listing_order
 
     def arrange(items: list[Any], key: Any) -> list[Any]:
         if order is not None:

@@ -84,7 +84,7 @@ def making(recorder: Recorder, original: Any) -> Any:
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         recorder.host(f.LOADER, "DataLoader", aux="made", inputs=int(kwargs.get("in_order", True)))
-        if recorder.config.workers:
+        if recorder.config.extra_workers:
             given = parameters.bind(self, *args, **kwargs)
             count = int(given.arguments.get("num_workers") or 0)
             given.arguments["num_workers"] = count + 1 if count else 2

@@ -18,7 +18,7 @@ def install(recorder: Recorder, torch: Any) -> None:
     from samerun.record.watching.uncompiled import leave_alone
 
     table = OperatorTable(recorder)
-    memory = recorder.config.memory
+    memory = recorder.config.fresh_memory
     leave_alone(OperatorMode.__torch_dispatch__)
 
     def make() -> OperatorMode:
@@ -26,7 +26,7 @@ def install(recorder: Recorder, torch: Any) -> None:
             return mode_of(table)
         return DoubleMode(table, recorder.doubling)
 
-    if recorder.config.double:
+    if recorder.config.executions:
         from samerun.record.watching.double.doubling import Doubling
         from samerun.record.watching.double.mode import DoubleMode
 

@@ -10,7 +10,7 @@ from samerun.record.watching.recorder import Recorder
 
 def install(recorder: Recorder, loader: Any) -> None:
     """Let an iteration without gradients hand out batches of half the size."""
-    if not recorder.config.split:
+    if not recorder.config.split_batches:
         return
     import torch
 
@@ -33,7 +33,7 @@ def install(recorder: Recorder, loader: Any) -> None:
 
 
 def install_rows(recorder: Recorder, iterators: Any) -> None:
-    if recorder.config.rows:
+    if recorder.config.hash_rows:
         from samerun.record.watching.rows import Rows
 
         recorder.rows = Rows(recorder, (iterators.Single, iterators.Multi))

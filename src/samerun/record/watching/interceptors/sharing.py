@@ -29,7 +29,8 @@ def install(recorder: Recorder, torch: Any) -> None:
             site = sites.host_site()
             writer = recorder.writer or recorder.open()
             if writer is not None and isinstance(tensor, tensor_type):
-                doubling.share(tensor, how, writer.place(site[0], site[1], recorder.thread.module) if site[1] else 0)
+                place = writer.intern_location(site[0], site[1], recorder.thread.module) if site[1] else 0
+                doubling.share(tensor, how, place)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed at {how}: {error!r}")
         finally:

@@ -12,7 +12,7 @@ from samerun.record.watching.recorder import Recorder
 
 def install(recorder: Recorder, threading: Any) -> None:
     """Queues, futures, events, semaphores and barriers are made of conditions."""
-    if recorder.config.double:
+    if recorder.config.executions:
         replace(threading.Condition, "__enter__", waiting)
         replace(threading.Event, "is_set", waiting)
         replace(threading.Thread, "join", waiting)
@@ -20,7 +20,7 @@ def install(recorder: Recorder, threading: Any) -> None:
 
 def install_time(recorder: Recorder, time: Any) -> None:
     """A program that polls sleeps in between."""
-    if recorder.config.double:
+    if recorder.config.executions:
         replace(time, "sleep", waiting)
 
 
