@@ -18,7 +18,7 @@ static const struct {
     uint64_t *address;
 } wanted[] = {
     OBJECT(Tensor), OBJECT(Parameter), OBJECT(strided), OBJECT(odd_dtypes), OBJECT(flatten),
-    OBJECT(Storage), OBJECT(UntypedStorage), OBJECT(Operator), OBJECT(ThreadState),
+    OBJECT(Storage), OBJECT(UntypedStorage), OBJECT(WatchedOperator), OBJECT(ThreadState),
     OBJECT(xxh3_128_digest), OBJECT(xxh3_64_intdigest), OBJECT(shape_seed), OBJECT(seeds), OBJECT(dense_digest), OBJECT(digest),
     OBJECT(graph_task), OBJECT(next_sequence), OBJECT(current_node), OBJECT(grad_enabled), OBJECT(get_num_threads), OBJECT(function_mode),
     OBJECT(kinds), OBJECT(kind_of), OBJECT(user_kind),

@@ -21,7 +21,7 @@ from samerun.check.causes.table import cause, suspects
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
-from samerun.control.seeds.derive import checked
+from samerun.control.seed_derivation import checked
 from samerun.record.comparison.compare import Difference, find_first_difference
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
 from samerun.record.receipt.process_section import relative

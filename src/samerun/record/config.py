@@ -27,7 +27,7 @@ class TensorCapture:
 
 @dataclass(frozen=True)
 class KeptStates:
-    """Where training states are saved, and which parts are restored: see samerun.record.watching.states."""
+    """Where training states are saved, and which parts are restored: see samerun.record.watching.training_states."""
 
     folder: str
     parts: tuple[str, ...]
@@ -78,7 +78,7 @@ class WatchConfig:
     unvaried_lines: tuple[tuple[str, str, int], ...] = ()
     """(variation, file, line): lines at which that variation does not act."""
     hash_rows: bool = False
-    """Hash the results for each sample in passes without training: see samerun.record.watching.rows."""
+    """Hash the results for each sample in passes without training: see samerun.record.watching.sample_rows."""
     split_batches: bool = False
     """Yield batches of half the size in such passes."""
     extra_workers: bool = False
@@ -101,7 +101,7 @@ class WatchConfig:
     executions: int = 0
     """Execute every operator this many times in one run and compare the results; 0: once, as the program does."""
     snapshot_steps: tuple[int, ...] = ()
-    """Save parameter values and loss after these steps: see samerun.record.watching.step_values."""
+    """Save parameter values and loss after these steps: see samerun.record.watching.kept_tensors."""
     user_folder: str | None = None
     receipt: bool = False
     """The run gets a receipt: digest the files that the program wrote at its end, and flush steps immediately."""

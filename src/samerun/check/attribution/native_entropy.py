@@ -11,7 +11,7 @@ from samerun.check.plan import Plan
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
-from samerun.record.watching.lines import NATIVE_DRAW
+from samerun.record.watching.line_follower import NATIVE_DRAW
 from samerun.record.watching.native_entropy import library, preloaded, write_stream
 
 

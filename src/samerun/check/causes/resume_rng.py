@@ -7,7 +7,7 @@ from samerun.check.evidence.resumption import GLOBAL, Parting
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event, RunTraces, select_events
-from samerun.record.watching import states
+from samerun.record.watching import training_states as states
 
 OF_LEAF = {"rng": states.TORCH, "rng.numpy": states.NUMPY, "rng.python": states.PYTHON}
 SHOWN = {states.TORCH: "torch's", states.NUMPY: "NumPy's", states.PYTHON: "Python's"}

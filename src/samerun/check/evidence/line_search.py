@@ -10,7 +10,7 @@ from samerun.check.execution.runner import Run
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, select_events
-from samerun.record.watching.lines import NATIVE_DRAW
+from samerun.record.watching.line_follower import NATIVE_DRAW
 
 
 @dataclass(frozen=True)

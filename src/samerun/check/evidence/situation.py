@@ -32,7 +32,7 @@ class Suspect:
     without: tuple[str, ...] = ()
     """With the pin `folder`: files that the copied working directory lacks."""
     parts: tuple[str, ...] = ()
-    """Of a resumed run: what is put back after the checkpoint was loaded; see samerun.record.watching.states."""
+    """Of a resumed run: what is put back after the checkpoint was loaded; see record.watching.training_states."""
     tick: float = CLOCK_TICK_SECONDS
     """With the pin `clock`: seconds from one reading to the next."""
     replay: tuple[str, int, str] | bool = False

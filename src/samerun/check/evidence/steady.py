@@ -11,7 +11,7 @@ from samerun.check.evidence.line_search import first_use_of_id
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, RunTraces, select_events
-from samerun.record.watching.operator import UNORDERED
+from samerun.record.watching.watched_operator import UNORDERED
 
 QUEUES = ("queue.get", "multiprocessing.Queue.get")
 

@@ -20,7 +20,7 @@ from samerun.check.plan import Plan
 from samerun.check.variations.address_layout import fixed_layout
 from samerun.record.config import CONFIG_VARIABLE
 from samerun.record.watching.native_entropy import PRELOAD as LIBRARIES
-from samerun.record.watching.preloaded.noted import FILE
+from samerun.record.watching.preloaded.import_conditions import ORDER_FILE
 from samerun.record.watching.preloaded.serve import REFUSED
 
 SWITCH = "SAMERUN_FORKS"
@@ -59,7 +59,7 @@ class Forks:
         if self._order is not None or self.reason:
             return
         try:
-            noted = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            noted = json.loads((folder / ORDER_FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return
         self._order, self.reason = list(noted["order"]), str(noted["reason"])

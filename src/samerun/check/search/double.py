@@ -24,7 +24,7 @@ from samerun.check.variations.memory import memory
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, select_events
-from samerun.record.watching.double import finding as found
+from samerun.record.watching.double import double_findings as found
 
 KINDS = {
     found.KERNEL: "nondeterministic-operator",

@@ -22,8 +22,8 @@ from samerun.record.config import DataReplay, KeptStates
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event, count_events, select_events
 from samerun.record.trace.steps import Step
-from samerun.record.watching import states
-from samerun.record.watching.interceptors.kept_states import PUT_BACK
+from samerun.record.watching import training_states as states
+from samerun.record.watching.interceptors.checkpoints import PUT_BACK
 
 SHOWN = {
     states.TORCH: "torch's generator", states.NUMPY: "NumPy's generator", states.PYTHON: "Python's generator",

@@ -13,7 +13,7 @@ import torch
 
 from samerun.record.config import DataReplay
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.states import NUMPY, PYTHON, TORCH, Held
+from samerun.record.watching.training_states import NUMPY, PYTHON, TORCH, TrainingObjects
 
 LIMIT_BYTES = 1 << 30
 """More is not kept. The experiment is then not made."""
@@ -26,7 +26,7 @@ class Replayer:
 
     def __init__(self, recorder: Recorder, config: DataReplay) -> None:
         self.recorder, self.config = recorder, config
-        self.held = Held(torch, [])
+        self.held = TrainingObjects(torch, [])
         self.now: list[Any] = []
         self.count = self.bytes = 0
         self.places: dict[int, bool] = {}

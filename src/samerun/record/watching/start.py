@@ -14,10 +14,10 @@ from samerun.base.unwatched import hide_by
 from samerun.base.versions import unsupported
 from samerun.record import pins
 from samerun.record.config import CONFIG_VARIABLE, STARTED_FILE, WatchConfig, load_watch_config
-from samerun.record.watching import sites, tracebacks
+from samerun.record.watching import hidden_frames, sites
 from samerun.record.watching.interceptor import Interceptor
 from samerun.record.watching.interceptors.table import INTERCEPTORS
-from samerun.record.watching.lines import LineFollower
+from samerun.record.watching.line_follower import LineFollower
 from samerun.record.watching.recorder import Recorder
 
 current: Recorder | None = None
@@ -35,7 +35,7 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
     recorder = current = Recorder(config)
     hide_by(partial(_hidden, recorder))
     _leave_mark(config.folder)
-    tracebacks.install()
+    hidden_frames.install_excepthook()
     with suppress(OSError):
         user_code.treat_as_generated_since(os.stat(os.environ.get(CONFIG_VARIABLE) or config.folder).st_mtime_ns)
     if config.user_folder:
@@ -45,9 +45,9 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
         after.add(interceptor.module, _installer(recorder, interceptor))
     after.install()
     if config.check_imports:
-        from samerun.record.watching.preloaded.noted import Noted
+        from samerun.record.watching.preloaded.import_conditions import ImportOrderFinder
 
-        Noted(config.folder).install()
+        ImportOrderFinder(config.folder).install()
     if config.trace_lines:
         LineFollower(recorder).start()
     return recorder

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.record.trace import format as f
-from samerun.record.watching.fresh import PATTERN_FLOAT, PATTERN_INT
 from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.memory_fill import PATTERN_FLOAT, PATTERN_INT
 from samerun.record.watching.recorder import Recorder
 
 

@@ -17,9 +17,9 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
     """Hook every optimizer's step, and `Tensor.backward` for the loss."""
     import torch
 
-    from samerun.record.digests.undisturbed import no_functions
+    from samerun.record.digests.torch_guards import no_torch_function
+    from samerun.record.watching.kept_tensors import keep_step
     from samerun.record.watching.step_digests import StepDigester
-    from samerun.record.watching.step_values import keep_step
 
     digester: StepDigester | None = None
 
@@ -38,7 +38,7 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
             return
         state.inside += 1
         try:
-            with no_functions():
+            with no_torch_function():
                 digester = digester or StepDigester(recorder)
                 leaves = digester.leaves_of(optimizer)
                 on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
@@ -59,7 +59,7 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
 
 def note_losses(recorder: Recorder, torch: Any) -> None:
     """The value `backward` is called on is the step's loss."""
-    from samerun.record.digests.undisturbed import Undisturbed, no_functions
+    from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function
     from samerun.record.watching.quick_mode import digest_function
 
     digest: Callable[[Any], bytes] | None = None
@@ -72,12 +72,12 @@ def note_losses(recorder: Recorder, torch: Any) -> None:
         state.inside += 1
         try:
             digest = digest or digest_function()  # torch must be whole before it is asked for
-            with no_functions():
+            with no_torch_function():
                 recorder.last_loss = digest(tensor)
             if recorder.config.snapshot_steps:
-                with no_functions():
+                with no_torch_function():
                     single = tensor.numel() == 1 and tensor.is_floating_point()
-                with Undisturbed():
+                with HiddenFromProgram():
                     recorder.loss = float(tensor.detach()) if single else None
         except Exception:
             recorder.last_loss = NOTHING
