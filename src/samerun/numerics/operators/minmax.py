@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels.extremes import amax, amin
+from samerun.numerics.kernels.minmax import amax, amin
 from samerun.numerics.operators.declare import Members
 
 
@@ -48,7 +48,7 @@ def fmin(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(torch.isnan(a), b, torch.where(torch.isnan(b), a, minimum(a, b)))
 
 
-def _bound(x: Tensor, bound: Any, lower: bool) -> Tensor:
+def _clamp_one_side(x: Tensor, bound: Any, lower: bool) -> Tensor:
     if isinstance(bound, Tensor):
         return maximum(x, bound) if lower else minimum(x, bound)
     if not x.is_floating_point() or bound != 0:  # no zero can meet another
@@ -63,25 +63,25 @@ def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
     if min is None and max is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
     if min is not None:
-        x = _bound(x, min, True)
-    return x if max is None else _bound(x, max, False)
+        x = _clamp_one_side(x, min, True)
+    return x if max is None else _clamp_one_side(x, max, False)
 
 
 def clamp_max(x: Tensor, max: Any) -> Tensor:
-    return _bound(x, max, False)
+    return _clamp_one_side(x, max, False)
 
 
 def hardtanh(x: Tensor, min_val: Any = -1, max_val: Any = 1) -> Tensor:
     return clamp(x, min_val, max_val)
 
 
-def maximum_of_all(x: Tensor) -> Tensor:
+def max_of_all(x: Tensor) -> Tensor:
     if x.numel() == 0:
         return torch.max(x)  # torch's own error
     return amax(x)
 
 
-def minimum_of_all(x: Tensor) -> Tensor:
+def min_of_all(x: Tensor) -> Tensor:
     if x.numel() == 0:
         return torch.min(x)
     return amin(x)
@@ -105,7 +105,7 @@ MEMBERS: Members = {
     "aten::hardtanh": hardtanh,
     "aten::amax": amax,
     "aten::amin": amin,
-    "aten::max.default": maximum_of_all,
-    "aten::min.default": minimum_of_all,
+    "aten::max.default": max_of_all,
+    "aten::min.default": min_of_all,
     "aten::aminmax": aminmax,
 }

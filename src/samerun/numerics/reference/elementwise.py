@@ -1,4 +1,4 @@
-"""Activations on float32 arrays: one rounding an operation, left to right."""
+"""Activations and steps of optimizers on float32 arrays: one rounding an operation, left to right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT_OF_TWO_OVER_PI = F(0.79788456080286536)
 CUBIC = F(0.044715)
 
 
-def _quietly(function: Callable[..., Any]) -> Callable[..., Any]:
+def _ignore_float_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     def quiet(*given: Any) -> Any:
         with np.errstate(all="ignore"):
             return function(*given)
@@ -26,12 +26,12 @@ def _quietly(function: Callable[..., Any]) -> Callable[..., Any]:
     return quiet
 
 
-@_quietly
+@_ignore_float_errors
 def gelu(x: Any) -> Any:
     return (HALF * x) * (ONE + unary("erf", x * ROOT_OF_HALF))
 
 
-@_quietly
+@_ignore_float_errors
 def gelu_backward(x: Any, grad: Any) -> Any:
     below = HALF * (ONE + unary("erf", x * ROOT_OF_HALF))
     density = unary("exp", (x * x) * F(-0.5)) * DENSITY
@@ -43,12 +43,12 @@ def _tanh_of(x: Any) -> Any:
     return unary("tanh", ROOT_OF_TWO_OVER_PI * (x + CUBIC * cube))
 
 
-@_quietly
+@_ignore_float_errors
 def gelu_tanh(x: Any) -> Any:
     return (HALF * x) * (ONE + _tanh_of(x))
 
 
-@_quietly
+@_ignore_float_errors
 def gelu_tanh_backward(x: Any, grad: Any) -> Any:
     t = _tanh_of(x)
     left = HALF * (ONE + t)
@@ -58,12 +58,12 @@ def gelu_tanh_backward(x: Any, grad: Any) -> Any:
     return grad * (left + right)
 
 
-@_quietly
+@_ignore_float_errors
 def silu(x: Any) -> Any:
     return x * unary("sigmoid", x)
 
 
-@_quietly
+@_ignore_float_errors
 def silu_backward(x: Any, grad: Any) -> Any:
     s = unary("sigmoid", x)
     return grad * (s * (ONE + x * (ONE - s)))
@@ -71,3 +71,12 @@ def silu_backward(x: Any, grad: Any) -> Any:
 
 FORWARD = {"gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}
 BACKWARD = {"gelu": gelu_backward, "gelu_tanh": gelu_tanh_backward, "silu": silu_backward}
+
+
+def update(name: str, x: Any, y: Any, z: Any, value: float) -> Any:
+    """lerp: x + (y - x) * value; addcmul: x + (y * value) * z; addcdiv: x + (y * value) / z."""
+    by = np.float32(value)
+    with np.errstate(all="ignore"):
+        if name == "lerp":
+            return x + (y - x) * by
+        return x + (y * by) * z if name == "addcmul" else x + (y * by) / z

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from samerun.numerics.reference.wide import digamma, exp, expm1, log, log_of
+from samerun.numerics.reference.float64_math import digamma, exp, expm1, log, log_of
 
 CUT = 36.0
 INVERSE_E = 0.36787944117144233
@@ -44,12 +44,12 @@ WEIGHTS = tuple(weight * (3 * (point * point)) for point, weight in _POINTS)
 Function = Callable[[float], float]
 
 
-def _quadratic(slope: float, curvature: float) -> float:
+def _first_endpoint(slope: float, curvature: float) -> float:
     """Where slope y + curvature y^2 / 2 is CUT."""
     return (2 * CUT) / (slope + math.sqrt(slope * slope + (2 * CUT) * curvature))
 
 
-def _integral(end: float, fall: Function, slope: Function, integrand: Function) -> float:
+def _integrate_to_endpoint(end: float, fall: Function, slope: Function, integrand: Function) -> float:
     """Of integrand * exp(-fall), from 0 to `end`, which three steps of Newton's method first bring to fall = CUT."""
     for _ in range(3):
         end = end - (fall(end) - CUT) / slope(end)
@@ -60,7 +60,7 @@ def _integral(end: float, fall: Function, slope: Function, integrand: Function) 
     return end * total
 
 
-def gamma(a: float, x: float) -> float:
+def gamma_gradient(a: float, x: float) -> float:
     """dx/da of a gamma number x of shape a; 0 where x is 0."""
     if x == 0:
         return 0.0
@@ -69,9 +69,9 @@ def gamma(a: float, x: float) -> float:
     above = x >= a
     sign = 1.0 if above else -1.0
     shift = digamma(a) - log(x)
-    near = _quadratic(abs(x - a), x if above else x / 1.5)
+    near = _first_endpoint(abs(x - a), x if above else x / 1.5)
     end = min(near, log(4 + 4 * CUT / x)) if above else near if near <= 1 else (CUT + x) / a
-    total = _integral(
+    total = _integrate_to_endpoint(
         end,
         lambda y: x * expm1(sign * y) - a * (sign * y),
         lambda y: sign * (x * exp(sign * y) - a),
@@ -80,7 +80,7 @@ def gamma(a: float, x: float) -> float:
     return x * total
 
 
-def beta(x: float, a: float, total: float) -> float:
+def beta_gradient(x: float, a: float, total: float) -> float:
     """dx/da / (1 - x) of a beta number x of parameters a and total - a; 0 where x is 0."""
     if x == 0:
         return 0.0
@@ -99,9 +99,9 @@ def beta(x: float, a: float, total: float) -> float:
         part = rest * exp(-y)
         return rate - (total * part) / (here + part)
 
-    near = _quadratic(abs(total * x - a), ((total * x) * (1 - x)) * INVERSE_E)
+    near = _first_endpoint(abs(total * x - a), ((total * x) * (1 - x)) * INVERSE_E)
     end = near if near <= 1 else (CUT - total * log(here)) / rate
-    found = _integral(
+    found = _integrate_to_endpoint(
         end,
         lambda y: rate * y + total * level(y),
         slope,

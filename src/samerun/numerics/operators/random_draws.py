@@ -7,28 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels.stream import draw
+from samerun.numerics.kernels.generator_stream import advance_generator
 from samerun.numerics.operators.declare import NotInTable
 
 Generator = torch.Generator | None
 
 
-def drawn(generator: Generator, where: torch.device | str | None) -> tuple[int, int, torch.device]:
+def next_draw(generator: Generator, where: torch.device | str | None) -> tuple[int, int, torch.device]:
     """Seed, position and device of a draw: what the makers of numbers take behind a shape."""
     device = torch.device(where or "cpu")
     if generator is not None and generator.device.type not in ("cpu", "cuda"):
         raise NotInTable(f"a generator on {generator.device}.", "Use a CPU generator.")
     if device.type == "cuda" and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         raise NotInTable("a CUDA graph: its draws would all be the same.", "Draw outside, and copy into the graph.")
-    return *draw(generator), device
+    return *advance_generator(generator), device
 
 
-def into(x: Tensor, values: Tensor) -> Tensor:
+def copy_rounded(x: Tensor, values: Tensor) -> Tensor:
     """x with these values, which are rounded to its type."""
     return x.copy_(values.reshape(x.shape))
 
 
-def settings(kwargs: dict[str, Any]) -> torch.dtype:
+def requested_dtype(kwargs: dict[str, Any]) -> torch.dtype:
     """The type that is asked for. Raises NotInTable for complex ones and for devices without kernels."""
     device = torch.device(kwargs.get("device") or "cpu")
     if device.type not in ("cpu", "cuda"):
@@ -39,12 +39,12 @@ def settings(kwargs: dict[str, Any]) -> torch.dtype:
     return dtype
 
 
-def between(u: Tensor, low: float, high: float) -> Tensor:
+def scale_uniform(u: Tensor, low: float, high: float) -> Tensor:
     """low + u * (high - low)."""
     return u if (low, high) == (0.0, 1.0) else torch.add(torch.mul(u, high - low), low)
 
 
-def moved(z: Tensor, mean: Any, std: Any) -> Tensor:
+def scale_normal(z: Tensor, mean: Any, std: Any) -> Tensor:
     """mean + z * std."""
     if isinstance(mean, float | int) and isinstance(std, float | int) and (mean, std) == (0.0, 1.0):
         return z

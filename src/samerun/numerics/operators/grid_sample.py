@@ -10,19 +10,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import cubic, ordered, sums
-from samerun.numerics.kernels.remainders import fmod, remainder
-from samerun.numerics.operators.declare import Members, widened
+from samerun.numerics.kernels import cubic_interpolation, ordered_scatter, sums
+from samerun.numerics.kernels.elementwise import fmod, remainder
+from samerun.numerics.operators.declare import Members, widen_half_inputs
 
 LINEAR, NEAREST, CUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2
-_FAR = float(1 << 30)
+_LARGEST_COORDINATE = float(1 << 30)
 
 
-class _Tap(NamedTuple):
+class _Neighbour(NamedTuple):
     """One neighbour along one dimension, for every place: [n, places]."""
 
-    place: Tensor
+    position: Tensor
     inside: Tensor
     weight: Tensor | None
     """None: 1."""
@@ -30,17 +30,17 @@ class _Tap(NamedTuple):
     """How the weight grows with the coordinate. None: not at all."""
 
 
-def _coordinate(x: Tensor, size: int, padding: int, align: bool) -> Tensor:
+def _unnormalize(x: Tensor, size: int, padding: int, align: bool) -> Tensor:
     """((x + 1) * 0.5) * (size - 1), or ((x + 1) * size - 1) * 0.5. A NaN is 0, or outside where outside is zero."""
     if align:
         found = torch.mul(torch.mul(torch.add(x, 1), 0.5), size - 1)
     else:
         found = torch.mul(torch.sub(torch.mul(torch.add(x, 1), size), 1), 0.5)
     found = torch.where(torch.isnan(found), -100.0 if padding == ZEROS else 0.0, found)
-    return torch.clamp(found, -_FAR, _FAR)
+    return torch.clamp(found, -_LARGEST_COORDINATE, _LARGEST_COORDINATE)
 
 
-def _reflected(x: Tensor, size: int, align: bool) -> tuple[Tensor, Tensor]:
+def _reflect(x: Tensor, size: int, align: bool) -> tuple[Tensor, Tensor]:
     """x thrown back at 0 and size - 1 (at -0.5 and size - 0.5 without align), and its derivative, 1 or -1.
 
     y = |x - low|, e = y mod span, e + low after an even number of spans, else (span - e) + low.
@@ -56,53 +56,57 @@ def _reflected(x: Tensor, size: int, align: bool) -> tuple[Tensor, Tensor]:
     return torch.add(torch.where(odd, torch.rsub(e, span), e), low), sign
 
 
-def _padded(x: Tensor, size: int, padding: int, align: bool) -> tuple[Tensor, Tensor | None]:
+def _pad_coordinate(x: Tensor, size: int, padding: int, align: bool) -> tuple[Tensor, Tensor | None]:
     """The coordinate after padding, and the factor of its gradient: 1 inside, 0 at and beyond the border."""
     if padding == ZEROS:
         return x, None
     sign: Tensor | None = None
     if padding == REFLECTION:
-        x, sign = _reflected(x, size, align)
+        x, sign = _reflect(x, size, align)
     within = ((x > 0) & (x < size - 1)).to(x.dtype)
     return torch.clamp(x, 0, max(size - 1, 0)), within if sign is None else torch.mul(sign, within)
 
 
-def _index(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
+def _clamp_index(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
     inside = (x >= 0) & (x <= size - 1)
     return torch.clamp(x, 0, max(size - 1, 0)).to(torch.int64), inside
 
 
-def _taps(x: Tensor, size: int, mode: int, padding: int, align: bool) -> tuple[list[_Tap], Tensor | None]:
+def _neighbours(x: Tensor, size: int, mode: int, padding: int, align: bool) -> tuple[list[_Neighbour], Tensor | None]:
     """The neighbours of normalised places [n, places], and the factor of the gradient of the coordinate."""
-    x = _coordinate(x, size, padding, align)
+    x = _unnormalize(x, size, padding, align)
     if mode == CUBIC:  # the border is where a neighbour is looked for
         first = torch.floor(x)
         t = torch.sub(x, first)
-        given = zip((-1, 0, 1, 2), cubic.weights(t, -0.75), cubic.slopes(t, -0.75), strict=True)
+        given = zip(
+            (-1, 0, 1, 2), cubic_interpolation.weights(t, -0.75), cubic_interpolation.slopes(t, -0.75), strict=True
+        )
         return [
-            _Tap(*_index(_padded(torch.add(first, at), size, padding, align)[0].round(), size), weight, slope)
+            _Neighbour(*_clamp_index(
+                _pad_coordinate(torch.add(first, at), size, padding, align)[0].round(), size
+            ), weight, slope)
             for at, weight, slope in given
         ], None
-    x, factor = _padded(x, size, padding, align)
+    x, factor = _pad_coordinate(x, size, padding, align)
     if mode == NEAREST:
-        return [_Tap(*_index(torch.round(x), size), None, None)], factor
+        return [_Neighbour(*_clamp_index(torch.round(x), size), None, None)], factor
     first = torch.floor(x)
     upper = torch.sub(x, first)
     one = torch.ones_like(upper)
     return [
-        _Tap(*_index(first, size), torch.rsub(upper, 1), torch.neg(one)),
-        _Tap(*_index(torch.add(first, 1), size), upper, one),
+        _Neighbour(*_clamp_index(first, size), torch.rsub(upper, 1), torch.neg(one)),
+        _Neighbour(*_clamp_index(torch.add(first, 1), size), upper, one),
     ], factor
 
 
-def _product(factors: Sequence[Tensor | None]) -> Tensor | None:
+def _multiply_present(factors: Sequence[Tensor | None]) -> Tensor | None:
     out: Tensor | None = None
     for factor in factors:
         out = factor if out is None or factor is None else torch.mul(out, factor)
     return out
 
 
-class _Sampling:
+class _GridSampler:
     """The neighbours of every place of a grid in x: for each a flat index, [n, places]. Behind x stands a zero, which
     is what lies outside.
     """
@@ -113,22 +117,22 @@ class _Sampling:
         self.x = torch.cat([x.reshape(*x.shape[:2], self.volume), x.new_zeros(*x.shape[:2], 1)], 2)
         dims = len(self.sizes)
         flat = grid.reshape(grid.shape[0], math.prod(self.shape), dims)
-        found = [_taps(flat[..., dims - 1 - d], self.sizes[d], mode, padding, align) for d in range(dims)]
+        found = [_neighbours(flat[..., dims - 1 - d], self.sizes[d], mode, padding, align) for d in range(dims)]
         self.taps, self.factors = [each[0] for each in found], [each[1] for each in found]
 
-    def __iter__(self) -> Iterator[tuple[tuple[_Tap, ...], Tensor]]:
+    def __iter__(self) -> Iterator[tuple[tuple[_Neighbour, ...], Tensor]]:
         for corner in itertools.product(*self.taps):
-            index, inside = corner[0].place, corner[0].inside
+            index, inside = corner[0].position, corner[0].inside
             for tap, size in zip(corner[1:], self.sizes[1:], strict=True):
-                index, inside = torch.add(torch.mul(index, size), tap.place), inside & tap.inside
+                index, inside = torch.add(torch.mul(index, size), tap.position), inside & tap.inside
             yield corner, torch.where(inside, index, self.volume)
 
-    def values(self, index: Tensor) -> Tensor:
+    def gather_values(self, index: Tensor) -> Tensor:
         """x at such places: [n, channels, places]."""
         return self.x.gather(2, index[:, None].expand(*self.x.shape[:2], index.shape[1]))
 
 
-def _checked(x: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> None:
+def _require_fitting_grid(x: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> None:
     dims = x.dim() - 2
     fits = grid.dim() == x.dim() and grid.shape[0] == x.shape[0] and grid.shape[-1] == dims and x.dtype is grid.dtype
     if dims not in (2, 3) or not fits or 0 in x.shape[2:] or (mode == CUBIC and dims == 3) or mode not in (0, 1, 2):
@@ -136,24 +140,25 @@ def _checked(x: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> N
         raise RuntimeError(f"grid_sample: {tuple(grid.shape)} is no grid for {tuple(x.shape)}")
 
 
-@widened
+@widen_half_inputs
 def grid_sample(x: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> Tensor:
     """The sum of value * weight over the neighbours of a place, in row-major order, one addition after the other.
 
     Linear: f and f + 1, f = floor(coordinate), with 1 - t and t, t = coordinate - f; a weight is the product over the
-    dimensions, in their order. Nearest: ties to even. Cubic: four neighbours a dimension (`numerics/kernels/cubic.py`).
+    dimensions, in their order. Nearest: ties to even. Cubic: four neighbours a dimension
+    (`numerics/kernels/cubic_interpolation.py`).
     """
-    _checked(x, grid, mode, padding, align)
-    sampling, out = _Sampling(x, grid, mode, padding, align), None
+    _require_fitting_grid(x, grid, mode, padding, align)
+    sampling, out = _GridSampler(x, grid, mode, padding, align), None
     for corner, index in sampling:
-        term, weight = sampling.values(index), _product([tap.weight for tap in corner])
+        term, weight = sampling.gather_values(index), _multiply_present([tap.weight for tap in corner])
         term = term if weight is None else torch.mul(term, weight[:, None])
         out = term if out is None else torch.add(out, term)
     assert out is not None
     return out.reshape(*x.shape[:2], *sampling.shape)
 
 
-@widened
+@widen_half_inputs
 def grid_sample_backward(
     g: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, align: bool, mask: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
@@ -163,7 +168,7 @@ def grid_sample_backward(
     dimensions * slope) over the neighbours in row-major order, times the factor of the padding, times size / 2 or
     (size - 1) / 2.
     """
-    sampling = _Sampling(x, grid, mode, padding, align)
+    sampling = _GridSampler(x, grid, mode, padding, align)
     n, channels, dims = *x.shape[:2], x.dim() - 2
     g = g.reshape(n, channels, math.prod(sampling.shape))
     planes = torch.arange(n * channels, device=x.device).reshape(n, channels, 1) * (sampling.volume + 1)
@@ -171,14 +176,14 @@ def grid_sample_backward(
     slopes: list[Tensor | None] = [None] * dims
     for corner, index in sampling:
         if of_x is not None:
-            weight = _product([tap.weight for tap in corner])
+            weight = _multiply_present([tap.weight for tap in corner])
             term = g if weight is None else torch.mul(g, weight[:, None])
-            ordered.add_(of_x, 0, torch.add(index[:, None], planes).reshape(-1), term.reshape(-1))
+            ordered_scatter.index_add_(of_x, 0, torch.add(index[:, None], planes).reshape(-1), term.reshape(-1))
         if not mask[1] or mode == NEAREST:
             continue
-        q = sums.sum(torch.mul(g, sampling.values(index)), [1])
+        q = sums.sum(torch.mul(g, sampling.gather_values(index)), [1])
         for d, before in enumerate(slopes):
-            weight = _product([tap.slope if d == at else tap.weight for at, tap in enumerate(corner)])
+            weight = _multiply_present([tap.slope if d == at else tap.weight for at, tap in enumerate(corner)])
             assert weight is not None
             term = torch.mul(q, weight)
             slopes[d] = term if before is None else torch.add(before, term)

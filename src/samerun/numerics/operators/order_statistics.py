@@ -8,41 +8,41 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels.extremes import amax, amin
+from samerun.numerics.kernels.minmax import amax, amin
 from samerun.numerics.operators.declare import Members
 
 
-def _same(x: Tensor, value: Tensor) -> Tensor:
+def _equal_or_both_nan(x: Tensor, value: Tensor) -> Tensor:
     """Where x has the value; a NaN is the same as another."""
     found = x == value
     return found | (torch.isnan(x) & torch.isnan(value)) if x.is_floating_point() else found
 
 
-def _first(x: Tensor, value: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+def _first_occurrence(x: Tensor, value: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
     """The first place along dim where x has the value [.., 1, ..], and what stands there."""
-    place = torch.argmax(_same(x, value).to(torch.uint8), dim, True)
+    place = torch.argmax(_equal_or_both_nan(x, value).to(torch.uint8), dim, True)
     found = x.gather(dim, place)
     return (found, place) if keepdim else (found.squeeze(dim), place.squeeze(dim))
 
 
-def _flat(x: Tensor, dim: int) -> tuple[Tensor, int]:
+def _at_least_1d(x: Tensor, dim: int) -> tuple[Tensor, int]:
     return (x.reshape(1), 0) if x.dim() == 0 else (x, dim % x.dim())
 
 
-def _shaped(found: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+def _restore_0d(found: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
     """As they were, for a tensor of no dimension."""
     return (found[0].reshape(()), found[1].reshape(())) if x.dim() == 0 else found
 
 
-def _median(ignores_nan: bool, plain: Any) -> Any:
+def _make_median(ignores_nan: bool, plain: Any) -> Any:
     def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         """The lower of the two in the middle, of the numbers; `median` is NaN where there is one."""
         if x.numel() == 0 or x.dtype is torch.bool:
             return plain(x) if dim is None else plain(x, dim, keepdim)
         if dim is None:
             return median(x.reshape(-1), 0)[0]
-        _in_range(x, dim)
-        line, over = _flat(x, dim)
+        _require_dim(x, dim)
+        line, over = _at_least_1d(x, dim)
         ordered = torch.sort(line, dim=over, stable=True)[0]
         n, place = line.shape[over], (line.shape[over] - 1) // 2
         value = ordered.narrow(over, place, 1)
@@ -52,12 +52,12 @@ def _median(ignores_nan: bool, plain: Any) -> Any:
         elif x.is_floating_point():
             last = ordered.narrow(over, n - 1, 1)
             value = torch.where(torch.isnan(last), last, value)
-        return _shaped(_first(line, value, over, keepdim), x)
+        return _restore_0d(_first_occurrence(line, value, over, keepdim), x)
 
     return median
 
 
-def _in_range(x: Tensor, dim: int) -> None:
+def _require_dim(x: Tensor, dim: int) -> None:
     """torch's own IndexError."""
     most = max(x.dim(), 1)
     if not -most <= dim < most:
@@ -66,22 +66,22 @@ def _in_range(x: Tensor, dim: int) -> None:
 
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The k-th smallest; a NaN is larger than every number."""
-    _in_range(x, dim)
-    line, over = _flat(x, dim)
+    _require_dim(x, dim)
+    line, over = _at_least_1d(x, dim)
     if x.numel() == 0 or x.dtype is torch.bool or not 1 <= k <= line.shape[over]:
         values, places = torch.kthvalue(x, k, dim, keepdim)
         return values, places
     value = torch.sort(line, dim=over, stable=True)[0].narrow(over, k - 1, 1)
-    return _shaped(_first(line, value, over, keepdim), x)
+    return _restore_0d(_first_occurrence(line, value, over, keepdim), x)
 
 
 def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """What occurs most often, of several the smallest. A NaN is no other's equal."""
-    _in_range(x, dim)
+    _require_dim(x, dim)
     if x.numel() == 0:
         values, places = torch.mode(x, dim, keepdim)
         return values, places
-    line, over = _flat(x, dim)
+    line, over = _at_least_1d(x, dim)
     ordered = torch.sort(line, dim=over, stable=True)[0].movedim(over, -1)
     n = ordered.shape[-1]
     place = torch.arange(n, device=x.device).expand(ordered.shape)
@@ -89,7 +89,7 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tenso
     starts[..., 1:] = torch.where(ordered[..., 1:] == ordered[..., :-1], 0, place[..., 1:])
     run = torch.sub(place, torch.cummax(starts, -1)[0])
     value = ordered.gather(-1, torch.argmax(run, -1, True)).movedim(-1, over)
-    return _shaped(_first(line, value, over, keepdim), x)
+    return _restore_0d(_first_occurrence(line, value, over, keepdim), x)
 
 
 def histc(x: Tensor, bins: int = 100, low: Any = 0, high: Any = 0) -> Tensor:
@@ -122,8 +122,8 @@ def allclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal
 
 
 MEMBERS: Members = {
-    "aten::median": _median(False, torch.median),
-    "aten::nanmedian": _median(True, torch.nanmedian),
+    "aten::median": _make_median(False, torch.median),
+    "aten::nanmedian": _make_median(True, torch.nanmedian),
     "aten::kthvalue": kthvalue,
     "aten::mode": mode,
     "aten::histc": histc,

@@ -1,9 +1,9 @@
-"""Gamma, Poisson and binomial numbers, one at a time, in float64 (`wide`).
+"""Gamma, Poisson and binomial numbers, one at a time, in float64 (`float64_math`).
 
 Value i of a draw has the Philox blocks i + a 2^56, a the attempt, of two 64-bit words each. Of a word x,
-`below_one` is (x >> 11) 2^-53, `above_zero` is ((x >> 11) + 1) 2^-53, and `normal` the float32 that `random.normal`
-makes of its halves, the low one first (the cosine). Attempts count from 0; the first that is accepted counts. One in
-255 always is, but for a chance below 1e-100; then the value is the last candidate.
+`uniform_below_one` is (x >> 11) 2^-53, `uniform_above_zero` is ((x >> 11) + 1) 2^-53, and `normal_of_word` the
+float32 that `random.normal` makes of its halves, the low one first (the cosine). Attempts count from 0, and the first
+accepted one counts. All 255 are rejected with a chance below 1e-100; the value is then the last candidate.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from samerun.numerics.reference.float64_math import HALF_LOG_TURN, correction, exp, log, log1p
 from samerun.numerics.reference.functions import unary
-from samerun.numerics.reference.philox import blocks
-from samerun.numerics.reference.random import STEP, TURN, F
-from samerun.numerics.reference.wide import HALF_LOG_TURN, correction, exp, log, log1p
+from samerun.numerics.reference.random import STEP, TURN, F, philox_blocks
 
 ATTEMPTS = 255
 BOOST = 255
 """The attempt whose block a gamma number of a shape below 1 is scaled with."""
-FEW = 10.0
+REJECTION_FROM = 10.0
 """Of smaller means Poisson and binomial numbers are counted up; of others, drawn by rejection."""
 MOST_COUNTED = 127
 
@@ -29,30 +28,30 @@ Words = Callable[[int], tuple[int, int]]
 """The two words of an attempt."""
 
 
-def words_of(seed: int, position: int, i: int) -> Words:
+def attempt_words(seed: int, position: int, i: int) -> Words:
     def words(attempt: int) -> tuple[int, int]:
-        four = [int(word) for word in blocks(seed, position, np.array([i | attempt << 56], np.uint64))[0]]
+        four = [int(word) for word in philox_blocks(seed, position, np.array([i | attempt << 56], np.uint64))[0]]
         return four[0] | four[1] << 32, four[2] | four[3] << 32
 
     return words
 
 
-def below_one(word: int) -> float:
+def uniform_below_one(word: int) -> float:
     return (word >> 11) * 2.0**-53
 
 
-def above_zero(word: int) -> float:
+def uniform_above_zero(word: int) -> float:
     return ((word >> 11) + 1) * 2.0**-53
 
 
-def normal(word: int) -> float:
+def normal_of_word(word: int) -> float:
     u = F(((word & 0xFFFFFFFF) >> 8) + 1) * STEP
     v = F(word >> 40) * STEP
     log_u, turned = unary("log", np.array([u])), unary("cos", np.array([TURN * v]))
     return float((np.sqrt(F(-2) * log_u) * turned)[0])
 
 
-def gamma(shape: float, words: Words) -> float:
+def sample_gamma(shape: float, words: Words) -> float:
     """Marsaglia and Tsang (2000), "A simple method for generating gamma variables". NaN where shape is below 0."""
     if not 0 < shape < math.inf:
         return shape if shape in (0, math.inf) else math.nan
@@ -61,25 +60,25 @@ def gamma(shape: float, words: Words) -> float:
     candidate = math.nan
     for attempt in range(ATTEMPTS):
         first, second = words(attempt)
-        x, u = normal(first), above_zero(second)
+        x, u = normal_of_word(first), uniform_above_zero(second)
         t = c * x
         above = t * (3 + t * (3 + t))  # (1 + t)^3 - 1
         candidate = d * (above + 1)
         if t > -1 and log(u) < (0.5 * x) * x + d * (3 * log1p(t) - above):
             break
     if shape < 1:
-        candidate = candidate * exp(log(above_zero(words(BOOST)[0])) / shape)
+        candidate = candidate * exp(log(uniform_above_zero(words(BOOST)[0])) / shape)
     return candidate
 
 
-def poisson(rate: float, words: Words) -> float:
-    """Counted up to the first number whose distribution function exceeds a uniform number; from `FEW` on, Hörmann
-    (1993), "The transformed rejection method for generating Poisson random variables" (PTRS).
+def sample_poisson(rate: float, words: Words) -> float:
+    """Counted up to the first number whose distribution function exceeds a uniform number; from `REJECTION_FROM` on,
+    Hörmann (1993), "The transformed rejection method for generating Poisson random variables" (PTRS).
     """
     if rate == math.inf:
         return rate
-    if rate < FEW:
-        u, p, k = below_one(words(0)[0]), exp(-rate), 0
+    if rate < REJECTION_FROM:
+        u, p, k = uniform_below_one(words(0)[0]), exp(-rate), 0
         total = p
         while u >= total and k < MOST_COUNTED:
             k += 1
@@ -92,7 +91,7 @@ def poisson(rate: float, words: Words) -> float:
     k = math.floor(rate)
     for attempt in range(ATTEMPTS):
         first, second = words(attempt)
-        u, v = below_one(first) - 0.5, above_zero(second)
+        u, v = uniform_below_one(first) - 0.5, uniform_above_zero(second)
         room = 0.5 - abs(u)
         if room == 0:
             continue
@@ -108,7 +107,7 @@ def poisson(rate: float, words: Words) -> float:
     return float(max(k, 0))
 
 
-def binomial(count: float, probability: float, words: Words) -> float:
+def sample_binomial(count: float, probability: float, words: Words) -> float:
     """Counted up, or by Hörmann (1993), "The generation of binomial random variates" (BTRS). Above 1/2, failures are
     counted; a count that is not whole has the trials of its whole part. NaN where either is NaN.
     """
@@ -122,12 +121,12 @@ def binomial(count: float, probability: float, words: Words) -> float:
         return math.nan
     n = float(math.floor(count))
     q = probability if probability <= 0.5 else 1 - probability
-    k = _binomial_counted(n, q, words) if n * q < FEW else _binomial_by_rejection(n, q, words)
+    k = _binomial_counted(n, q, words) if n * q < REJECTION_FROM else _binomial_by_rejection(n, q, words)
     return k if probability <= 0.5 else count - k
 
 
 def _binomial_counted(n: float, q: float, words: Words) -> float:
-    u, p, k = below_one(words(0)[0]), exp(n * log1p(-q)), 0
+    u, p, k = uniform_below_one(words(0)[0]), exp(n * log1p(-q)), 0
     odds, total = q / (1 - q), p
     while u >= total and k < MOST_COUNTED:
         k += 1
@@ -148,7 +147,7 @@ def _binomial_by_rejection(n: float, q: float, words: Words) -> float:
     k = mode
     for attempt in range(ATTEMPTS):
         first, second = words(attempt)
-        u, v = below_one(first) - 0.5, above_zero(second)
+        u, v = uniform_below_one(first) - 0.5, uniform_above_zero(second)
         room = 0.5 - abs(u)
         if room == 0:
             continue

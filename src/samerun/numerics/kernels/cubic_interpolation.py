@@ -9,24 +9,24 @@ import torch
 from torch import Tensor
 
 
-def near(x: Tensor, a: float) -> Tensor:
+def inner_weight(x: Tensor, a: float) -> Tensor:
     """((a + 2) * x - (a + 3)) * x * x + 1, for distances up to 1."""
     inner = torch.mul(torch.sub(torch.mul(x, a + 2), a + 3), x)
     return torch.add(torch.mul(inner, x), 1)
 
 
-def far(x: Tensor, a: float) -> Tensor:
+def outer_weight(x: Tensor, a: float) -> Tensor:
     """((a * x - 5a) * x + 8a) * x - 4a, for distances from 1 to 2."""
     inner = torch.add(torch.mul(torch.sub(torch.mul(x, a), 5 * a), x), 8 * a)
     return torch.sub(torch.mul(inner, x), 4 * a)
 
 
-def _near_slope(x: Tensor, a: float) -> Tensor:
+def _inner_slope(x: Tensor, a: float) -> Tensor:
     """(3(a + 2) * x - 2(a + 3)) * x."""
     return torch.mul(torch.sub(torch.mul(x, 3 * (a + 2)), 2 * (a + 3)), x)
 
 
-def _far_slope(x: Tensor, a: float) -> Tensor:
+def _outer_slope(x: Tensor, a: float) -> Tensor:
     """(3a * x - 10a) * x + 8a."""
     return torch.add(torch.mul(torch.sub(torch.mul(x, 3 * a), 10 * a), x), 8 * a)
 
@@ -34,13 +34,15 @@ def _far_slope(x: Tensor, a: float) -> Tensor:
 def weights(t: Tensor, a: float) -> list[Tensor]:
     """Of the neighbours at -1, 0, 1 and 2, for a place t in [0, 1)."""
     other = torch.rsub(t, 1)
-    return [far(torch.add(t, 1), a), near(t, a), near(other, a), far(torch.add(other, 1), a)]
+    return [outer_weight(
+        torch.add(t, 1), a
+    ), inner_weight(t, a), inner_weight(other, a), outer_weight(torch.add(other, 1), a)]
 
 
 def slopes(t: Tensor, a: float) -> list[Tensor]:
     """The derivatives of the weights by t."""
     other = torch.rsub(t, 1)
     return [
-        _far_slope(torch.add(t, 1), a), _near_slope(t, a),
-        torch.neg(_near_slope(other, a)), torch.neg(_far_slope(torch.add(other, 1), a)),
+        _outer_slope(torch.add(t, 1), a), _inner_slope(t, a),
+        torch.neg(_inner_slope(other, a)), torch.neg(_outer_slope(torch.add(other, 1), a)),
     ]  # fmt: skip

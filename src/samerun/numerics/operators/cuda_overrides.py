@@ -13,25 +13,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import library, norms, ordered
-from samerun.numerics.kernels.moves import numbered, of_padding, to_places
-from samerun.numerics.operators.declare import NARROW, Handler, Members, NotInTable, divided, widened
+from samerun.numerics.kernels import library, norms, ordered_scatter
+from samerun.numerics.kernels.ordered_scatter import make_padding_backward, number_elements, scatter_add_flat
+from samerun.numerics.operators.declare import HALF_TYPES, Handler, Members, NotInTable, divide, widen_half_inputs
 
 aten = torch.ops.aten
 
 
-@widened
-def _divided(x: Tensor, by: Any) -> Tensor:
-    return divided(x, by)
+@widen_half_inputs
+def _divide_widened(x: Tensor, by: Any) -> Tensor:
+    return divide(x, by)
 
 
 def div(x: Any, by: Any, *, rounding_mode: str | None = None) -> Tensor:
     """x / by, by a tensor of the device also where `by` is a number."""
     number = by.item() if isinstance(by, Tensor) and by.is_cpu and by.dim() == 0 else by
-    if not isinstance(x, Tensor) or not library.elsewhere(x) or isinstance(number, Tensor):
+    if not isinstance(x, Tensor) or not library.is_off_cpu(x) or isinstance(number, Tensor):
         return torch.div(x, by, rounding_mode=rounding_mode)
     if rounding_mode is None:
-        out: Tensor = _divided(x, number)
+        out: Tensor = _divide_widened(x, number)
         return out
     if not x.is_floating_point() and isinstance(number, int):
         return torch.div(x, number, rounding_mode=rounding_mode)
@@ -50,7 +50,9 @@ def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
         return torch.scatter(x, dim, index, source)
     source = source[tuple(slice(size) for size in index.shape)]
     out = x.contiguous().clone().reshape(-1)
-    return ordered.put_last(out, ordered.places(x, dim, index).reshape(-1), source).reshape(x.shape)
+    return ordered_scatter.put_last(
+        out, ordered_scatter.flat_places(x, dim, index).reshape(-1), source
+    ).reshape(x.shape)
 
 
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
@@ -61,7 +63,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return scatter(x, dim, lines, source)
 
 
-def _max_pool_backward(n: int) -> Handler:
+def _make_max_pool_backward(n: int) -> Handler:
     """The gradient of maximum pooling over the last n dimensions; indices are places in such a volume."""
 
     def backward(g: Tensor, x: Tensor, *settings: Any) -> Tensor:
@@ -69,22 +71,22 @@ def _max_pool_backward(n: int) -> Handler:
         volume = x[(0,) * (x.dim() - n)].numel() if x.numel() else 0
         planes = torch.arange(g.numel() // max(1, g[(0,) * (g.dim() - n)].numel()) if g.numel() else 0, device=g.device)
         first = (planes * volume).reshape(*g.shape[: g.dim() - n], *[1] * n)
-        return to_places(g, indices + first, x.shape)
+        return scatter_add_flat(g, indices + first, x.shape)
 
     return backward
 
 
-def _of_nearest(forward: Callable[..., Tensor]) -> Handler:
+def _make_nearest_backward(forward: Callable[..., Tensor]) -> Handler:
     def backward(g: Tensor, size: Sequence[int], shape: Sequence[int], *scales: float | None) -> Tensor:
-        return to_places(g, forward(numbered(shape, g.device), size, *scales).to(torch.int64), shape)
+        return scatter_add_flat(g, forward(number_elements(shape, g.device), size, *scales).to(torch.int64), shape)
 
     return backward
 
 
-def _fractional_max_pool(forward: Callable[..., Any]) -> Handler:
+def _make_fractional_max_pool(forward: Callable[..., Any]) -> Handler:
     def pool(x: Tensor, *settings: Any) -> Any:
         """torch places the windows in the type of x on the CPU, in float32 on CUDA."""
-        if x.dtype in NARROW:
+        if x.dtype in HALF_TYPES:
             raise NotInTable(f"{x.dtype} on CUDA.", "Convert it to float32 first: tensor.float().")
         return forward(x, *settings)
 
@@ -115,20 +117,20 @@ MEMBERS: Members = {
     "aten::floor_divide": floor_divide,
     "aten::scatter.src": scatter,
     "aten::index_copy": index_copy,
-    "aten::max_pool2d_with_indices_backward": widened(_max_pool_backward(2)),
-    "aten::max_pool3d_with_indices_backward": widened(_max_pool_backward(3)),
-    "aten::fractional_max_pool2d": _fractional_max_pool(aten.fractional_max_pool2d.default),
-    "aten::fractional_max_pool3d": _fractional_max_pool(aten.fractional_max_pool3d.default),
-    "aten::fractional_max_pool2d_backward": widened(_max_pool_backward(2)),
-    "aten::fractional_max_pool3d_backward": widened(_max_pool_backward(3)),
-    "aten::adaptive_max_pool2d_backward": widened(_max_pool_backward(2)),
-    "aten::reflection_pad1d_backward": widened(of_padding(aten.reflection_pad1d.default)),
-    "aten::reflection_pad2d_backward": widened(of_padding(aten.reflection_pad2d.default)),
-    "aten::replication_pad1d_backward": widened(of_padding(aten.replication_pad1d.default)),
-    "aten::replication_pad2d_backward": widened(of_padding(aten.replication_pad2d.default)),
-    "aten::upsample_nearest1d_backward": widened(_of_nearest(aten.upsample_nearest1d.default)),
-    "aten::upsample_nearest2d_backward": widened(_of_nearest(aten.upsample_nearest2d.default)),
-    "aten::upsample_nearest3d_backward": widened(_of_nearest(aten.upsample_nearest3d.default)),
+    "aten::max_pool2d_with_indices_backward": widen_half_inputs(_make_max_pool_backward(2)),
+    "aten::max_pool3d_with_indices_backward": widen_half_inputs(_make_max_pool_backward(3)),
+    "aten::fractional_max_pool2d": _make_fractional_max_pool(aten.fractional_max_pool2d.default),
+    "aten::fractional_max_pool3d": _make_fractional_max_pool(aten.fractional_max_pool3d.default),
+    "aten::fractional_max_pool2d_backward": widen_half_inputs(_make_max_pool_backward(2)),
+    "aten::fractional_max_pool3d_backward": widen_half_inputs(_make_max_pool_backward(3)),
+    "aten::adaptive_max_pool2d_backward": widen_half_inputs(_make_max_pool_backward(2)),
+    "aten::reflection_pad1d_backward": widen_half_inputs(make_padding_backward(aten.reflection_pad1d.default)),
+    "aten::reflection_pad2d_backward": widen_half_inputs(make_padding_backward(aten.reflection_pad2d.default)),
+    "aten::replication_pad1d_backward": widen_half_inputs(make_padding_backward(aten.replication_pad1d.default)),
+    "aten::replication_pad2d_backward": widen_half_inputs(make_padding_backward(aten.replication_pad2d.default)),
+    "aten::upsample_nearest1d_backward": widen_half_inputs(_make_nearest_backward(aten.upsample_nearest1d.default)),
+    "aten::upsample_nearest2d_backward": widen_half_inputs(_make_nearest_backward(aten.upsample_nearest2d.default)),
+    "aten::upsample_nearest3d_backward": widen_half_inputs(_make_nearest_backward(aten.upsample_nearest3d.default)),
     "aten::cudnn_batch_norm": cudnn_batch_norm,
     "aten::cudnn_batch_norm_backward": cudnn_batch_norm_backward,
 }

@@ -10,14 +10,14 @@ from samerun.numerics.kernels import sums
 MEAN, SUM = 1, 2
 
 
-def reduced(terms: Tensor, reduction: int) -> Tensor:
+def reduce_terms(terms: Tensor, reduction: int) -> Tensor:
     """The mean or the sum of all terms, by class S, or the terms themselves."""
     if reduction == MEAN:
         return sums.mean(terms)
     return sums.sum(terms) if reduction == SUM else terms
 
 
-def spread(g: Tensor, terms: Tensor, reduction: int) -> Tensor:
+def spread_gradient(g: Tensor, terms: Tensor, reduction: int) -> Tensor:
     """The gradient of each term: g / n for the mean, else g."""
     if reduction == MEAN:
         return torch.div(g, torch.full((), float(terms.numel()), dtype=g.dtype, device=g.device))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from samerun.numerics.reference import wide as reference
+from samerun.numerics.reference import float64_math as reference
 
 _FRACTION, _ONE = (1 << 52) - 1, 1023 << 52
 

@@ -13,35 +13,35 @@ from math import isqrt
 
 import numpy as np
 
-P = 600
-ONE = 1 << P
+FRACTION_BITS = 600
+ONE = 1 << FRACTION_BITS
 
 
-def fraction(x: float) -> Fraction:
+def to_fraction(x: float) -> Fraction:
     return Fraction(x)
 
 
-def fixed(x: Fraction) -> int:
-    return (x.numerator << P) // x.denominator
+def to_fixed(x: Fraction) -> int:
+    return (x.numerator << FRACTION_BITS) // x.denominator
 
 
-def real(v: int) -> Fraction:
+def from_fixed(v: int) -> Fraction:
     return Fraction(v, ONE)
 
 
-def times(a: int, b: int) -> int:
-    return a * b >> P
+def multiply(a: int, b: int) -> int:
+    return a * b >> FRACTION_BITS
 
 
-def over(a: int, b: int) -> int:
-    return (a << P) // b
+def divide(a: int, b: int) -> int:
+    return (a << FRACTION_BITS) // b
 
 
-def root(a: int) -> int:
-    return isqrt(a << P)
+def square_root(a: int) -> int:
+    return isqrt(a << FRACTION_BITS)
 
 
-def series(first: int, ratio: Callable[[int, int], int]) -> int:
+def sum_series(first: int, ratio: Callable[[int, int], int]) -> int:
     """The sum of terms until they vanish; term n is ratio(term n-1, n)."""
     total, term, n = first, first, 0
     while abs(term) > 1:
@@ -51,62 +51,62 @@ def series(first: int, ratio: Callable[[int, int], int]) -> int:
     return total
 
 
-def atanh_small(s: int) -> int:
+def atanh_series(s: int) -> int:
     """|s| <= 1/3: s + s^3/3 + s^5/5 + ..."""
-    square, power, total, n = times(s, s), s, s, 1
+    square, power, total, n = multiply(s, s), s, s, 1
     while abs(power) > 1:
-        power, n = times(power, square), n + 2
+        power, n = multiply(power, square), n + 2
         total += power // n
     return total
 
 
 @cache
 def ln2() -> int:
-    return 2 * atanh_small(ONE // 3)
+    return 2 * atanh_series(ONE // 3)
 
 
 @cache
 def pi() -> int:
     def inverse(k: int) -> int:
-        return series_of_atan(ONE // k)
+        return atan_series(ONE // k)
 
     return 16 * inverse(5) - 4 * inverse(239)
 
 
-def series_of_atan(t: int) -> int:
-    square, power, total, n, sign = times(t, t), t, t, 1, 1
+def atan_series(t: int) -> int:
+    square, power, total, n, sign = multiply(t, t), t, t, 1, 1
     while abs(power) > 1:
-        power, n, sign = times(power, square), n + 2, -sign
+        power, n, sign = multiply(power, square), n + 2, -sign
         total += sign * power // n
     return total
 
 
 def exp(x: Fraction) -> int:
-    k = fixed(x) // ln2()
-    r = fixed(x) - k * ln2()
-    y = series(ONE, lambda term, n: times(term, r) // n)
+    k = to_fixed(x) // ln2()
+    r = to_fixed(x) - k * ln2()
+    y = sum_series(ONE, lambda term, n: multiply(term, r) // n)
     return y << k if k >= 0 else y >> -k
 
 
 def exp2(x: Fraction) -> int:
     k = x.numerator // x.denominator
-    r = times(fixed(x - k), ln2())
-    y = series(ONE, lambda term, n: times(term, r) // n)
+    r = multiply(to_fixed(x - k), ln2())
+    y = sum_series(ONE, lambda term, n: multiply(term, r) // n)
     return y << k if k >= 0 else y >> -k
 
 
 def log(x: Fraction) -> int:
     k = x.numerator.bit_length() - x.denominator.bit_length()
     m = x / Fraction(2) ** k
-    return k * ln2() + 2 * atanh_small(fixed((m - 1) / (m + 1))) if m != 1 else k * ln2()
+    return k * ln2() + 2 * atanh_series(to_fixed((m - 1) / (m + 1))) if m != 1 else k * ln2()
 
 
 def sin_cos(x: Fraction) -> tuple[int, int]:
-    quadrant = fixed(x) // (pi() // 2)
-    r = fixed(x) - quadrant * pi() // 2
-    square = times(r, r)
-    sine = series(r, lambda term, n: -times(term, square) // (2 * n * (2 * n + 1)))
-    cosine = series(ONE, lambda term, n: -times(term, square) // (2 * n * (2 * n - 1)))
+    quadrant = to_fixed(x) // (pi() // 2)
+    r = to_fixed(x) - quadrant * pi() // 2
+    square = multiply(r, r)
+    sine = sum_series(r, lambda term, n: -multiply(term, square) // (2 * n * (2 * n + 1)))
+    cosine = sum_series(ONE, lambda term, n: -multiply(term, square) // (2 * n * (2 * n - 1)))
     for _ in range(quadrant % 4):
         sine, cosine = cosine, -sine
     return sine, cosine
@@ -114,29 +114,29 @@ def sin_cos(x: Fraction) -> tuple[int, int]:
 
 def atan_fixed(t: int) -> int:
     for _ in range(4):
-        t = over(t, ONE + root(ONE + times(t, t)))
-    return series_of_atan(t) << 4
+        t = divide(t, ONE + square_root(ONE + multiply(t, t)))
+    return atan_series(t) << 4
 
 
 def asin(x: Fraction) -> int:
     if abs(x) == 1:
         return pi() // 2 * (1 if x > 0 else -1)
-    return atan_fixed(over(fixed(x), root(fixed(1 - x * x))))
+    return atan_fixed(divide(to_fixed(x), square_root(to_fixed(1 - x * x))))
 
 
 def erf(x: Fraction) -> int:
-    square = fixed(x * x)
-    power = total = fixed(x)
+    square = to_fixed(x * x)
+    power = total = to_fixed(x)
     n = 0
     while abs(power) > 1:
         n += 1
-        power = -times(power, square) // n
+        power = -multiply(power, square) // n
         total += power // (2 * n + 1)
-    return over(2 * total, root(pi()))
+    return divide(2 * total, square_root(pi()))
 
 
 def cbrt(x: Fraction) -> int:
-    wanted = abs(fixed(x)) << 2 * P
+    wanted = abs(to_fixed(x)) << 2 * FRACTION_BITS
     y = 1 << (wanted.bit_length() // 3 + 1)
     while (better := (2 * y + wanted // (y * y)) // 3) < y:
         y = better
@@ -153,7 +153,7 @@ def cosh(x: Fraction) -> int:
 
 def asinh(x: Fraction) -> int:
     size = abs(x)
-    y = log(size + real(root(fixed(size * size + 1))))
+    y = log(size + from_fixed(square_root(to_fixed(size * size + 1))))
     return y if x > 0 else -y
 
 
@@ -163,32 +163,32 @@ FUNCTIONS: dict[str, Callable[[Fraction], int]] = {
     "expm1": lambda x: exp(x) - ONE,
     "sinh": sinh,
     "cosh": cosh,
-    "tanh": lambda x: over(sinh(x), cosh(x)),
-    "sigmoid": lambda x: over(ONE, ONE + exp(-x)),
+    "tanh": lambda x: divide(sinh(x), cosh(x)),
+    "sigmoid": lambda x: divide(ONE, ONE + exp(-x)),
     "log": log,
-    "log2": lambda x: over(log(x), ln2()),
-    "log10": lambda x: over(log(x), log(Fraction(10))),
+    "log2": lambda x: divide(log(x), ln2()),
+    "log10": lambda x: divide(log(x), log(Fraction(10))),
     "log1p": lambda x: log(1 + x),
     "asinh": asinh,
-    "acosh": lambda x: log(x + real(root(fixed(x * x - 1)))),
+    "acosh": lambda x: log(x + from_fixed(square_root(to_fixed(x * x - 1)))),
     "atanh": lambda x: log((1 + x) / (1 - x)) // 2,
     "sin": lambda x: sin_cos(x)[0],
     "cos": lambda x: sin_cos(x)[1],
-    "tan": lambda x: over(*sin_cos(x)),
+    "tan": lambda x: divide(*sin_cos(x)),
     "asin": asin,
     "acos": lambda x: pi() // 2 - asin(x),
-    "atan": lambda x: atan_fixed(fixed(x)),
+    "atan": lambda x: atan_fixed(to_fixed(x)),
     "erf": erf,
     "erfc": lambda x: ONE - erf(x),
-    "rsqrt": lambda x: over(ONE, root(fixed(x))),
-    "reciprocal": lambda x: fixed(1 / x),
+    "rsqrt": lambda x: divide(ONE, square_root(to_fixed(x))),
+    "reciprocal": lambda x: to_fixed(1 / x),
     "cbrt": cbrt,
 }
 
 
 def power(x: Fraction, y: Fraction) -> int:
     """x^y; what is a float or the middle of two up to 2^-200 of itself is exactly that."""
-    size = exp(real(log(abs(x))) * y)
+    size = exp(from_fixed(log(abs(x))) * y)
     low = max(size.bit_length() - 60, 0)
     whole = (size + (1 << low >> 1)) >> low << low
     if abs(size - whole) < size >> 200:
@@ -198,7 +198,7 @@ def power(x: Fraction, y: Fraction) -> int:
 
 def angle(y: Fraction, x: Fraction) -> int:
     """atan2: the angle of the point (x, y), neither 0."""
-    flat, steep = abs(y) <= abs(x), fixed(min(abs(x), abs(y)) / max(abs(x), abs(y)))
+    flat, steep = abs(y) <= abs(x), to_fixed(min(abs(x), abs(y)) / max(abs(x), abs(y)))
     size = atan_fixed(steep) if flat else pi() // 2 - atan_fixed(steep)
     if x < 0:
         size = pi() - size
@@ -208,17 +208,17 @@ def angle(y: Fraction, x: Fraction) -> int:
 PAIR_FUNCTIONS: dict[str, Callable[[Fraction, Fraction], int]] = {
     "pow": power,
     "atan2": angle,
-    "hypot": lambda x, y: root(fixed(x * x + y * y)),
+    "hypot": lambda x, y: square_root(to_fixed(x * x + y * y)),
 }
 
 
 def nearest_float(v: int) -> np.float32:
     """The float32 nearest to a fixed number; ties to even."""
     size = abs(v)
-    low = max(size.bit_length() - 24, P - 149)
+    low = max(size.bit_length() - 24, FRACTION_BITS - 149)
     whole, rest = size >> low, size & ((1 << low) - 1)
     half = 1 << (low - 1)
     if rest > half or (rest == half and whole & 1):
         whole += 1
-    value = np.float32(np.ldexp(np.float64(whole), low - P))
+    value = np.float32(np.ldexp(np.float64(whole), low - FRACTION_BITS))
     return -value if v < 0 else value
