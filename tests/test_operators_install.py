@@ -19,7 +19,7 @@ from samerun.base.errors import SamerunError
 from samerun.control.operators import install
 from samerun.control.operators.table import OPERATORS
 from samerun.control.switches import hash_seed
-from samerun.control.switches.deterministic_operators import SWITCH
+from samerun.control.switches.deterministic_mode import OPERATORS as SWITCH
 
 EVERY = [(overload, key) for overload, key, _ in install.kernels()]
 INDEX, VALUES = torch.tensor([1, 1]), torch.tensor([1.0, 2.0])

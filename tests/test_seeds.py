@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 
 import samerun
 from samerun.base.errors import SamerunError, SeedError
+from samerun.control.seed_derivation import LARGEST, sub_seed
 from samerun.control.seeds import torch_custom, torch_mps
-from samerun.control.seeds.derive import LARGEST, sub_seed
 from samerun.control.seeds.source import Source
 from samerun.control.seeds.table import SOURCES
 from samerun.control.seeds.torch_device import device_source, queued_seed

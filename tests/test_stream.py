@@ -19,7 +19,7 @@ from fresh import fresh, fresh_file
 import samerun
 from samerun.base.errors import SeedError
 from samerun.control import named_stream, process_seed
-from samerun.control.seeds.derive import LARGEST
+from samerun.control.seed_derivation import LARGEST
 
 PROGRAMS = Path(__file__).parent / "programs"
 

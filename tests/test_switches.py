@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +22,6 @@ from samerun.control.switches import fp32_precision, hash_seed
 from samerun.control.switches.switch import Policy, Switch
 from samerun.control.switches.table import SWITCHES
 
-SHARED = {"__init__", "switch", "table", "started", "libraries", "preferred", "flag", "inductor_config"}
 C: Any = torch._C
 POLICIES = [
     Policy(),
@@ -86,7 +86,7 @@ OWN: dict[str, list[Callable[[], Any]]] = {
     "eager_choices": [lambda: torch.backends.mha.set_fastpath_enabled(False)],
 }
 IDS = [switch.name for switch in SWITCHES]
-HERE = [switch for switch in SWITCHES if switch.can_be_put_back()]
+HERE = [switch for switch in SWITCHES if switch.can_be_restored()]
 EVERY_OWN = [(name, number) for name, ways in OWN.items() for number in range(len(ways))]
 
 
@@ -94,7 +94,7 @@ def everything() -> dict[str, Any]:
     """Every flag as torch tells it, what lies behind the flags, every variable, every random stream."""
     flags = {switch.name: copy.deepcopy(switch.read()) for switch in SWITCHES if switch.available()}
     overrides = {name: inductor._config[name].user_override.get() for name in ("deterministic", "max_autotune")}
-    stored = fp32_precision.SWITCH.saved()
+    stored = fp32_precision.SWITCH.take_snapshot()
     streams = repr(sorted((name, repr(state)) for name, state in get_rng_state().items() if name != "torch"))
     return {
         "flags": flags,
@@ -119,21 +119,22 @@ def _hash_seed_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _flags_put_back() -> Iterator[None]:
-    saved = [(switch, switch.saved()) for switch in HERE]
+    saved = [(switch, switch.take_snapshot()) for switch in HERE]
     yield
     for switch, value in reversed(saved):
-        switch.put_back(value)
+        switch.restore_snapshot(value)
 
 
 # The table.
 
 
-def test_every_file_of_the_folder_is_in_the_table() -> None:
+def test_every_switch_of_the_folder_is_in_the_table() -> None:
     import samerun.control.switches.table as table
 
-    files = {path.stem for path in Path(table.__file__).parent.glob("*.py")} - SHARED
-    listed = {name for name in files if getattr(table, name).SWITCH in SWITCHES}
-    assert files == listed and len(files) == len(SWITCHES)
+    names = [path.stem for path in Path(table.__file__).parent.glob("*.py")]
+    modules = [importlib.import_module(f"samerun.control.switches.{name}") for name in names]
+    defined = [value for module in modules for value in vars(module).values() if isinstance(value, Switch)]
+    assert len(defined) == len(SWITCHES) and all(any(one is other for other in SWITCHES) for one in defined)
     assert len(set(IDS)) == len(IDS)
 
 
@@ -148,7 +149,7 @@ def test_looking_at_it_changes_and_imports_nothing(switch: Switch) -> None:
     before, modules = everything(), set(sys.modules)
     if switch.available():
         switch.read()
-        switch.saved()
+        switch.take_snapshot()
     assert everything() == before and set(sys.modules) == modules
 
 
@@ -161,7 +162,7 @@ def test_every_switch_that_can_be_set_is_tried() -> None:
 def test_it_is_in_force_inside_and_gone_outside(switch: Switch, policy: Policy) -> None:
     before = everything()
     with samerun.deterministic(0, **arguments(policy)):
-        if switch.holds(policy):
+        if switch.sets_value(policy):
             assert switch.agrees(switch.read(), switch.wanted(policy))
         else:
             assert switch.read() == before["flags"][switch.name]
@@ -180,7 +181,7 @@ def test_what_the_program_sets_is_given_back(name: str, number: int, inside: boo
     with pytest.raises(KeyError), samerun.deterministic(0, level=level):
         if inside:
             own()
-        elif switch.holds(Policy(level=level)):
+        elif switch.sets_value(Policy(level=level)):
             assert switch.agrees(switch.read(), switch.wanted(Policy(level=level)))
         torch.rand(3)
         raise KeyError(name)
@@ -196,7 +197,7 @@ def test_nested(name: str, number: int) -> None:
         outer = everything()
         with samerun.deterministic(2, level="warn", precision="keep"):
             with samerun.deterministic(3, fill_uninitialized_memory=False):
-                if switch.holds(Policy(fill_uninitialized_memory=False)):
+                if switch.sets_value(Policy(fill_uninitialized_memory=False)):
                     assert switch.agrees(switch.read(), switch.wanted(Policy(fill_uninitialized_memory=False)))
             OWN[name][0]()
         assert everything() == outer

@@ -18,7 +18,7 @@ from samerun.check.variations.locale import other_locale
 from samerun.check.variations.table import GROUPS, VARIATIONS
 from samerun.control.operators.declare import Operator
 from samerun.control.operators.table import OPERATORS
-from samerun.control.switches.switch import Switch, Variable, only_recorded
+from samerun.control.switches.switch import Switch, Variable, want_nothing
 from samerun.control.switches.table import SWITCHES
 
 MOMENTS = {
@@ -115,16 +115,16 @@ def switches() -> str:
 
 
 def switch(each: Switch) -> str:
-    recorded = each.wanted is only_recorded and all(one.wanted is only_recorded for one in each.variables)
+    recorded = each.wanted is want_nothing and all(one.wanted is want_nothing for one in each.variables)
     lead = f"{each.what} {'Only recorded.' if recorded else MOMENTS[each.when]}"
     variables = "\n".join(variable(one) for one in each.variables)
     return "\n\n".join(part for part in (f"## {each.name}", wrapped(lead), variables, wrapped(each.why)) if part)
 
 
 def variable(each: Variable) -> str:
-    if each.values == "anything":
+    if each.valid_values == "anything":
         return f"- `{each.name}`"
-    return wrapped(f"- `{each.name}`, valid: {each.values}")
+    return wrapped(f"- `{each.name}`, valid: {each.valid_values}")
 
 
 def operators() -> str:

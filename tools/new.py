@@ -173,24 +173,24 @@ SEED = '''"""THE GENERATOR, in one line."""
 
 from __future__ import annotations
 
-from samerun.control.seeds.loaded import loaded, present
+from samerun.control.imported import find_imported, imported
 from samerun.control.seeds.source import Source, State
 
 
 def _available() -> bool:
-    return loaded("NAME", "seed", "get_state", "set_state") is not None
+    return find_imported("NAME", "seed", "get_state", "set_state") is not None
 
 
 def _seed(seed: int) -> None:
-    present("NAME").seed(seed)
+    imported("NAME").seed(seed)
 
 
 def _get_state() -> State:
-    return present("NAME").get_state()
+    return imported("NAME").get_state()
 
 
 def _set_state(state: State) -> None:
-    present("NAME").set_state(state)
+    imported("NAME").set_state(state)
 
 
 SOURCE = Source("NAME", "NAME", _available, _seed, _get_state, _set_state)
@@ -228,7 +228,7 @@ SWITCH = '''"""THE SETTING, in one line."""
 
 from __future__ import annotations
 
-from samerun.control.switches.flag import flag_switch, on
+from samerun.control.switches.torch_flags import flag_switch, want_on
 
 # A flag of torch's C module. Anything else fills in a `Switch` of its own (switch.py).
 SWITCH = flag_switch(
@@ -236,7 +236,7 @@ SWITCH = flag_switch(
     "WHAT IT DOES, IN ONE SENTENCE.",
     "WHY THIS VALUE, AND WHAT IS KNOWN ABOUT IT.",
     ("_get_NAME", "_set_NAME"),
-    on,
+    want_on,
 )
 '''
 
@@ -372,15 +372,19 @@ def begin(root: Path, word: str, name: str) -> list[Path]:
 
 
 def names_in_use(room: Path, record: str) -> set[str]:
-    """The names that records in a room carry, which need not be those of their files."""
-    found = set()
+    """The names of the records in a room, which need not be those of their files."""
+    names = set()
     for path in sorted(room.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == record and node.args:
-                first = node.args[0]
-                if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                    found.add(first.value)
-    return found
+            call = node.value if isinstance(node, ast.Assign) else node
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or not call.args:
+                continue
+            # A record, or what a helper makes of one: `CUDNN = flag_switch("cudnn", ...)`.
+            makes_record = call.func.id == record or (isinstance(node, ast.Assign) and node.col_offset == 0)
+            first = call.args[0]
+            if makes_record and isinstance(first, ast.Constant) and isinstance(first.value, str):
+                names.add(first.value)
+    return names
 
 
 def enter(text: str, kind: Kind, name: str) -> str:

@@ -18,7 +18,7 @@ static const struct {
     uint64_t *address;
 } wanted[] = {
     OBJECT(Tensor), OBJECT(Parameter), OBJECT(strided), OBJECT(odd_dtypes), OBJECT(flatten),
-    OBJECT(Storage), OBJECT(UntypedStorage), OBJECT(Operator), OBJECT(ThreadState),
+    OBJECT(Storage), OBJECT(UntypedStorage), OBJECT(WatchedOperator), OBJECT(ThreadState),
     OBJECT(xxh3_128_digest), OBJECT(xxh3_64_intdigest), OBJECT(shape_seed), OBJECT(seeds), OBJECT(dense_digest), OBJECT(digest),
     OBJECT(graph_task), OBJECT(next_sequence), OBJECT(current_node), OBJECT(grad_enabled), OBJECT(get_num_threads), OBJECT(function_mode),
     OBJECT(kinds), OBJECT(kind_of), OBJECT(user_kind),
@@ -35,8 +35,8 @@ static const struct {
     {"stopped", &names.stopped}, {"recording", &names.recording}, {"writer", &names.writer}, {"open", &names.open},
     {"of", &names.of}, {"value", &names.value}, {"made", &names.made}, {"written", &names.written},
     {"purge", &names.purge}, {"_purge_at", &names.purge_at}, {"append", &names.append},
-    {"_pending", &names.pending}, {"string", &names.string},
-    {"place", &names.place}, {"_sequence_nr", &names.sequence_nr}, {"_after", &names.after}, {"entry", &names.entry},
+    {"_pending", &names.pending}, {"intern_string", &names.intern_string},
+    {"intern_location", &names.intern_location}, {"_sequence_nr", &names.sequence_nr}, {"_after", &names.after}, {"entry", &names.entry},
     {"co_filename", &names.co_filename}, {"_failed", &names.failed},
 };
 

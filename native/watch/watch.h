@@ -16,7 +16,7 @@
 /* --- what the Python side hands over once (module.c) ------------------------------------------------ */
 typedef struct {
     PyObject *Tensor, *Parameter, *strided, *odd_dtypes, *flatten;
-    PyObject *Storage, *UntypedStorage, *Operator, *ThreadState;
+    PyObject *Storage, *UntypedStorage, *WatchedOperator, *ThreadState;
     PyObject *xxh3_128_digest, *xxh3_64_intdigest, *shape_seed, *seeds, *dense_digest, *digest;
     PyObject *graph_task, *next_sequence, *current_node, *grad_enabled, *get_num_threads, *function_mode;
     PyObject *kinds, *kind_of, *user_kind;
@@ -29,7 +29,7 @@ extern host_t host;
 /* Interned names of attributes and methods. */
 typedef struct {
     PyObject *stopped, *recording, *writer, *open, *of, *value, *made, *written, *purge, *purge_at;
-    PyObject *append, *pending, *string, *place, *sequence_nr, *after, *entry, *co_filename, *failed;
+    PyObject *append, *pending, *intern_string, *intern_location, *sequence_nr, *after, *entry, *co_filename, *failed;
 } names_t;
 extern names_t names;
 

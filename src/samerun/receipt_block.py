@@ -57,7 +57,7 @@ def receipt(
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
         taken = _begin(folder)
         with unwatched():
-            from samerun.record.watching.at_start import held_at_start
+            from samerun.record.watching.initial_state import held_at_start
 
             held = held_at_start(taken.recorder)
         failed: BaseException | None = None

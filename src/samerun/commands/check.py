@@ -19,7 +19,7 @@ from samerun.base.result_file import check_writable, write_result
 from samerun.base.target import resolve
 from samerun.base.text import say
 from samerun.base.work_folder import work_folder
-from samerun.control.seeds.derive import LARGEST
+from samerun.control.seed_derivation import LARGEST
 
 
 @click.command(

@@ -22,7 +22,7 @@ from samerun.base.target import Target
 from samerun.base.text import say
 from samerun.control.held import held_environment
 from samerun.control.hold_options import hold_options
-from samerun.control.seeds.derive import LARGEST
+from samerun.control.seed_derivation import LARGEST
 from samerun.control.too_late import environment_wanted
 
 

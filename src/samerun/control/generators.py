@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from samerun.control.seeds.loaded import loaded
+from samerun.control.imported import find_imported
 from samerun.control.travelling import travelling
 
 
@@ -72,7 +72,7 @@ NUMPY = Kind(
     start=_start_numpy,
     get_state=lambda generator: generator.bit_generator.state,
     set_state=_set_numpy,
-    usable=lambda: loaded("numpy", "random") is not None,
+    usable=lambda: find_imported("numpy", "random") is not None,
 )
 
 
@@ -89,7 +89,7 @@ def torch_kind(device: str) -> Kind:
         return travelling(torch.Generator)(device).manual_seed(seed)
 
     def usable() -> bool:
-        torch = loaded("torch", "Generator")
+        torch = find_imported("torch", "Generator")
         module = getattr(torch, backend, None)
         return torch is not None and (backend == "cpu" or bool(getattr(module, "is_initialized", lambda: False)()))
 

@@ -61,7 +61,7 @@ class Hold:
         while self._saved:
             switch, saved = self._saved.pop()
             try:
-                switch.put_back(saved)
+                switch.restore_snapshot(saved)
             except Exception as error:
                 failed = failed or error
         for name, value in self._environment.items():
@@ -75,16 +75,16 @@ class Hold:
     def _set_variables(self, switch: Switch) -> None:
         for variable in switch.variables:
             value = variable.wanted(self.policy)
-            if value is None or not variable.inside or variable.name in os.environ or variable.started():
+            if value is None or not variable.settable_inside or variable.name in os.environ or variable.already_read():
                 continue
             os.environ[variable.name] = value
             self.written.add(variable.name)
 
     def _set(self, switch: Switch) -> None:
-        if not switch.can_be_put_back() or any(switch is one for one, _ in self._saved):
+        if not switch.can_be_restored() or any(switch is one for one, _ in self._saved):
             return
-        self._saved.append((switch, switch.saved()))
-        if switch.write is None or not switch.holds(self.policy):
+        self._saved.append((switch, switch.take_snapshot()))
+        if switch.write is None or not switch.sets_value(self.policy):
             return
         wanted = switch.wanted(self.policy)
         if not switch.agrees(switch.read(), wanted):

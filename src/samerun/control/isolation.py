@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import ParamSpec, TypeVar, overload
 
 from samerun.control.moment import Moment, put_back, take
-from samerun.control.seeds.derive import checked
+from samerun.control.seed_derivation import checked
 from samerun.control.sources import present_sources, put_in_force, seed_sources
 from samerun.control.turns import in_turns
 

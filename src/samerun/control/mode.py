@@ -11,7 +11,7 @@ from samerun.base.errors import SwitchError
 from samerun.control import explain
 from samerun.control.holding import Hold
 from samerun.control.moment import Moment, put_back, take
-from samerun.control.seeds.derive import checked
+from samerun.control.seed_derivation import checked
 from samerun.control.state import seed_everything
 from samerun.control.switches.switch import Policy
 from samerun.control.turns import in_turns

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from samerun.base.errors import SeedError
 from samerun.control import place, process_seed
 from samerun.control.generators import NUMPY, PYTHON, Kind, kind_named, torch_kind
-from samerun.control.seeds.derive import sub_seed
+from samerun.control.seed_derivation import sub_seed
 from samerun.control.travelling import spawning
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 
 from samerun.base.errors import SeedError
-from samerun.control.seeds.loaded import loaded
+from samerun.control.imported import find_imported
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def seeded_here() -> Origin:
 
 def worker_seed() -> int | None:
     """The seed of this DataLoader worker, another one for every worker and epoch; None outside of workers."""
-    data = loaded("torch.utils.data", "get_worker_info")
+    data = find_imported("torch.utils.data", "get_worker_info")
     info = None if data is None else data.get_worker_info()
     return None if info is None else int(info.seed)
 
@@ -67,7 +67,7 @@ def known_rank() -> int | None:
 
     Raises SeedError if RANK is no whole number from 0.
     """
-    distributed = loaded("torch.distributed", "is_available", "is_initialized", "get_rank")
+    distributed = find_imported("torch.distributed", "is_available", "is_initialized", "get_rank")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank())
     rank = os.environ.get("RANK", "")

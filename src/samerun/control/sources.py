@@ -8,7 +8,7 @@ from typing import Any
 
 from samerun.base.after_import import AfterImport
 from samerun.base.errors import SeedError
-from samerun.control.seeds.derive import sub_seed
+from samerun.control.seed_derivation import sub_seed
 from samerun.control.seeds.source import Source
 from samerun.control.seeds.table import SOURCES
 

@@ -7,7 +7,7 @@ import os
 
 from samerun.base.errors import SeedError
 from samerun.control.isolation import Isolation, isolate_rng
-from samerun.control.seeds.derive import checked
+from samerun.control.seed_derivation import checked
 from samerun.control.snapshot import RNGState, get_rng_state, set_rng_state
 from samerun.control.sources import present_sources, put_in_force, register_rng, seed_sources, unregister_rng
 

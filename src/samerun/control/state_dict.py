@@ -9,7 +9,7 @@ from typing import Any
 from samerun.base.errors import SeedError
 from samerun.control.moment import put_back, take
 from samerun.control.place import known_rank
-from samerun.control.seeds.derive import checked
+from samerun.control.seed_derivation import checked
 from samerun.control.seeds.source import OtherDevices
 from samerun.control.snapshot import WHY_REFUSED, how_to_get, set_states, states_of
 from samerun.control.sources import present_sources, put_in_force, seed_in_force

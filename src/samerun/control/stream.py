@@ -5,7 +5,7 @@ from __future__ import annotations
 from samerun.base.errors import SeedError
 from samerun.control import process_seed
 from samerun.control.named_stream import Rank, Stream, stream_with, unseeded
-from samerun.control.seeds.derive import checked
+from samerun.control.seed_derivation import checked
 
 
 def stream(name: str, *, seed: int | None = None, rank: Rank = "same") -> Stream:

@@ -76,7 +76,7 @@ def _finding(switch: Switch, policy: Policy) -> Finding:
         return found(wanted, in_force, *_told(problems))
     for one in switch.variables:
         now = os.environ.get(one.name)
-        if not one.inside and now != in_force:
+        if not one.settable_inside and now != in_force:
             why = f"This process goes by {in_force}, but those that it starts will go by {now}."
             return found(wanted, in_force, "differs", why, f'os.environ["{one.name}"] = "{in_force}"')
     if wanted is None:
@@ -84,7 +84,7 @@ def _finding(switch: Switch, policy: Policy) -> Finding:
     if switch.write is not None and switch.wanted(policy) is not None and not switch.agrees(in_force, wanted):
         return found(wanted, in_force, "differs", switch.why, "samerun.deterministic() sets it.")
     missing = [one for one in switch.variables if switch.write is None and _is_missing(one, policy)]
-    late = [one for one in missing if one.started()]
+    late = [one for one in missing if one.already_read()]
     if late:
         out = "; ".join(f"export {one.name}={one.wanted(policy)}" for one in late)
         return found(wanted, in_force, "too late", switch.why, f"Start with `samerun run`, or: {out}")

@@ -36,9 +36,9 @@ class Problem:
     def text(self) -> str:
         name = self.variable.name
         if not self.late:
-            return f"{name}={self.found} in the environment will not do: valid is {self.variable.values}"
+            return f"{name}={self.found} in the environment will not do: valid is {self.variable.valid_values}"
         found = "was not set" if self.found is None else f"was {self.found!r}"
-        text = f"{name} {found} when {_MOMENT[self.switch.when]} started, and has to be {self.variable.values}"
+        text = f"{name} {found} when {_MOMENT[self.switch.when]} started, and has to be {self.variable.valid_values}"
         now = os.environ.get(name)
         if now is not None and now != self.found:
             text += f" ({name}={now}, set later, changes nothing)"
@@ -52,8 +52,8 @@ class Problem:
 
 def problem_of(switch: Switch, variable: Variable, policy: Policy) -> Problem | None:
     """What is wrong with one variable; None if nothing is, or if it can still be set."""
-    wanted, found, started = variable.wanted(policy), variable.read(), variable.started()
-    wrong = not variable.valid(found, policy) if found is not None else started and wanted is not None
+    wanted, found, started = variable.wanted(policy), variable.read(), variable.already_read()
+    wrong = not variable.is_valid(found, policy) if found is not None else started and wanted is not None
     if not wrong or not variable.required:
         return None
     return Problem(switch, variable, found, wanted, late=started)
@@ -123,7 +123,7 @@ def environment_wanted(threads: int | None = None, *, environment: Mapping[str, 
     for switch in SWITCHES:
         for variable in switch.variables:
             value, own = variable.wanted(policy), here.get(variable.name)
-            if own is not None and not variable.valid(own, policy):
+            if own is not None and not variable.is_valid(own, policy):
                 raise _error([Problem(switch, variable, own, value, late=False)])
             if value is not None:
                 wanted[variable.name] = value if own is None else own

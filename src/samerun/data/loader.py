@@ -12,7 +12,7 @@ import torch.utils.data
 from torch.utils.data import IterableDataset
 
 from samerun.base.errors import DataError
-from samerun.control.seeds.derive import checked
+from samerun.control.seed_derivation import checked
 from samerun.control.sources import seed_in_force
 from samerun.data.batch_tasks import (
     BatchTask,

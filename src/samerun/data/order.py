@@ -11,7 +11,7 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from samerun.base.errors import DataError
-from samerun.control.seeds.derive import checked
+from samerun.control.seed_derivation import checked
 from samerun.control.sources import seed_in_force
 from samerun.data.permutation import invert_permutation, permute_positions
 

@@ -14,7 +14,7 @@ import torch
 from samerun.control import process_seed
 from samerun.control.named_stream import streams
 from samerun.control.place import Origin
-from samerun.control.seeds.derive import sub_seed
+from samerun.control.seed_derivation import sub_seed
 from samerun.control.seeds.source import Source
 from samerun.control.sources import every_source, present_sources
 from samerun.data import generator_seeding

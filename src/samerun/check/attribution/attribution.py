@@ -29,7 +29,7 @@ from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan, Variation
 from samerun.check.variations.address_layout import why_not
 from samerun.record import pins
-from samerun.record.config import Capture
+from samerun.record.config import TensorCapture
 from samerun.record.trace import format as f
 
 MOST_EXPERIMENTS = 5
@@ -218,7 +218,7 @@ def alone(search: Runs, situation: Situation, varied: Plan, listed: Sequence[Sus
     """The suspects whose line makes a difference when only it is varied, the first one first."""
     hits = []
     for number, suspect in enumerate(listed, 1):
-        run = search.run(varied.with_watch(only=(what, suspect.file, suspect.line)), f"only-{number}", (what,))
+        run = search.run(varied.with_watch(varied_line=(what, suspect.file, suspect.line)), f"only-{number}", (what,))
         if search.difference(situation.a, run) is not None:
             hits.append(suspect)
     return hits
@@ -240,11 +240,13 @@ def values(search: Runs, situation: Situation, a: Plan, b: Plan) -> Elements | N
     kept = []
     at_b = difference.ordinal_b or difference.ordinal
     for name, plan, ordinal in (("kept-a", a, difference.ordinal), ("kept-b", b, at_b)):
-        plan = plan.with_watch(snapshots=steps) if one else plan.with_watch(snapshots=steps, depth="steps", window=None)
+        plan = plan.with_watch(snapshot_steps=steps)
+        if not one:
+            plan = plan.with_watch(depth="steps", operator_window=None)
         if one and event is not None:
             path = situation.a.folder.parent / f"{name}.bin"
             path.unlink(missing_ok=True)  # of another search of this check
-            plan = plan.with_watch(capture=Capture(difference.role, event.thread, ordinal, str(path)))
+            plan = plan.with_watch(capture=TensorCapture(difference.role, event.thread, ordinal, str(path)))
         kept.append(search.run(plan, name, ("values",), alike(a, b)))
     search.keep_growth(steps, kept[0], kept[1])
     if not one or event is None:
@@ -255,15 +257,15 @@ def values(search: Runs, situation: Situation, a: Plan, b: Plan) -> Elements | N
 
 def alike(a: Plan, b: Plan) -> bool:
     """Can two plans be run as forks of one process?"""
-    return (a.environment, a.prefix, a.watch.memory, a.watch.start_method, a.copied, a.other_home) == (
-        b.environment, b.prefix, b.watch.memory, b.watch.start_method, b.copied, b.other_home,
+    return (a.environment, a.prefix, a.watch.fresh_memory, a.watch.start_method, a.copied, a.other_home) == (
+        b.environment, b.prefix, b.watch.fresh_memory, b.watch.start_method, b.copied, b.other_home,
     )  # fmt: skip
 
 
 def follow_lines(search: Runs, a: Plan, b: Plan, name: str) -> tuple[PartingLine | None, Run]:
     """Both plans again, followed line by line: where they part, and the second run."""
     one, other = (
-        search.run(plan.with_watch(lines=True, depth="steps"), f"{name}-{letter}", ("lines",), alike(a, b))
+        search.run(plan.with_watch(trace_lines=True, depth="steps"), f"{name}-{letter}", ("lines",), alike(a, b))
         for letter, plan in (("a", a), ("b", b))
     )
     return parting_line(one, other), other

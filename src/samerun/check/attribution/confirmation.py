@@ -123,7 +123,7 @@ class Experiment:
         kinds = {name.partition("@")[0] for name in self.names}
         if pins.MEMORY in kinds:
             line = "memory", self.suspect.file, self.suspect.line
-            return self._parts(self.first, self.run(memory(self.held, True).with_watch(only=line), "-other"))
+            return self._parts(self.first, self.run(memory(self.held, True).with_watch(varied_line=line), "-other"))
         if not kinds <= set(WITH_VALUES):
             return True
         for value in range(1, OTHER_VALUES + 1):

@@ -24,7 +24,7 @@ class Elements:
 
 
 def read_kept(path: Path) -> list[tuple[str, list[int], bytes]]:
-    """(dtype, shape, bytes) of every tensor in a file written by `samerun.record.watching.keep`."""
+    """(dtype, shape, bytes) of every tensor in a file written by `samerun.record.watching.kept_tensors`."""
     with open(path, "rb") as file:
         head = json.loads(file.readline())
         return [(t["dtype"], t["shape"], file.read(t["bytes"])) for t in head["tensors"]]

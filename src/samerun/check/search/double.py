@@ -23,8 +23,8 @@ from samerun.check.search.search import Search
 from samerun.check.variations.memory import memory
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
-from samerun.record.trace.run import Event, events_of
-from samerun.record.watching.double import finding as found
+from samerun.record.trace.run import Event, select_events
+from samerun.record.watching.double import double_findings as found
 
 KINDS = {
     found.KERNEL: "nondeterministic-operator",
@@ -41,7 +41,7 @@ OTHER_OPERATOR = (
 
 def doubled(plan: Plan, executions: int) -> Plan:
     """Execute every operator so often; fresh memory holds zeros in the program's own execution."""
-    return memory(plan, False).with_watch(double=executions, depth="ops")
+    return memory(plan, False).with_watch(executions=executions, depth="ops")
 
 
 @dataclass
@@ -136,7 +136,7 @@ def look(run: Run) -> tuple[list[Hazard], list[str]]:
     roles = sorted(run.traces.traces, key=lambda role: (role != "main", role))
     for trace in (run.traces.traces[role] for role in roles):
         step = 1
-        for event in events_of(trace, (f.DOUBLE, f.STEP)):
+        for event in select_events(trace, (f.DOUBLE, f.STEP)):
             if event.kind == f.STEP:
                 step += 1
                 continue
@@ -175,7 +175,7 @@ def add(hazards: dict[tuple[Any, ...], Hazard], trace: Trace, event: Event, said
         elements = compare_kept(pair[0], pair[1], event.line)
         if elements is None and what == found.KERNEL and same_but_nan(pair):
             return
-    made, written = (trace.place(said.get(name, 0))[:2] for name in ("made", "written"))
+    made, written = (trace.location(said.get(name, 0))[:2] for name in ("made", "written"))
     file, line = event.file, event.line
     if what in (found.UNWRITTEN, found.INSIDE) and made[1]:
         file, line = made
@@ -229,7 +229,7 @@ def ways(said: dict[str, Any], made: tuple[str, int], written: tuple[str, int]) 
 
 def outside(trace: Trace, event: Event, said: dict[str, Any]) -> str:
     """Memory that a program fills by itself, between operators."""
-    made, written = (trace.place(said.get(name, 0))[:2] for name in ("made", "written"))
+    made, written = (trace.location(said.get(name, 0))[:2] for name in ("made", "written"))
     return (
         f"{shown(event.file, event.line)} ({event.name}) reads memory that was changed since torch last used it, and"
         f" not by torch: {ways(said, made, written)}. That is in order where your program fills it between batches;"

@@ -14,7 +14,7 @@ from samerun.check.execution.interruption import SIGNALS, Interruption
 from samerun.check.execution.runner import Run, RunFailed, Runner
 from samerun.check.plan import Plan
 from samerun.record.trace import format as f
-from samerun.record.trace.run import count_of
+from samerun.record.trace.run import count_events
 
 
 class Runs(Protocol):
@@ -47,7 +47,7 @@ class Resumed:
         """It took up nothing: it made all steps."""
         if not self.cut:
             return self.run.steps >= self.whole.steps
-        return not any(count_of(trace, f.LOAD) for trace in self.run.traces.traces.values())
+        return not any(count_events(trace, f.LOAD) for trace in self.run.traces.traces.values())
 
     @property
     def behind(self) -> int:
@@ -117,7 +117,7 @@ def interrupted(
     folder.mkdir(parents=True, exist_ok=True)
     cut = interruption.first.put_on(first, str(folder))
     if interruption.signal is not None:
-        cut = cut.with_watch(end_at=(step, int(SIGNALS[interruption.signal])))
+        cut = cut.with_watch(kill_after=(step, int(SIGNALS[interruption.signal])))
     kind = (f"pin:{label}",) if label else ("resume",)
     stopped = runs.run(cut, f"interrupted{tail}", kind)
     runs.look_at(stopped)

@@ -18,12 +18,12 @@ from samerun.check.causes.table import suspects
 from samerun.check.evidence.resumption import Parting
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.search.resume import Resumed, Runs, interrupted
-from samerun.record.config import Kept, Replay
+from samerun.record.config import DataReplay, KeptStates
 from samerun.record.trace import format as f
-from samerun.record.trace.run import Event, count_of, events_of
+from samerun.record.trace.run import Event, count_events, select_events
 from samerun.record.trace.steps import Step
-from samerun.record.watching import states
-from samerun.record.watching.interceptors.kept_states import PUT_BACK
+from samerun.record.watching import training_states as states
+from samerun.record.watching.interceptors.checkpoints import PUT_BACK
 
 SHOWN = {
     states.TORCH: "torch's generator", states.NUMPY: "NumPy's generator", states.PYTHON: "Python's generator",
@@ -95,7 +95,7 @@ class Experiments:
         """
         trace = self.resumed.whole.traces.main
         # What a library makes for itself, samerun's own data loader too, is not meant.
-        made = [e for e in events_of(trace, (f.CREATE, f.SEED)) if e.direct] if trace is not None else []
+        made = [e for e in select_events(trace, (f.CREATE, f.SEED)) if e.direct] if trace is not None else []
         places = {(e.file, e.line) for e in made}
         lines = [s.line for s in listed if states.OWN in s.parts and (s.file, s.line) in places]
         # The draws of Python's are not seen.
@@ -105,7 +105,7 @@ class Experiments:
     def saves_and_loads(self) -> bool:
         """Does the program save and load with torch? Else there is no moment at which something could be put back."""
         both = ((self.resumed.stopped, f.SAVE), (self.resumed.run, f.LOAD))
-        return all(any(count_of(trace, kind) for trace in run.traces.traces.values()) for run, kind in both)
+        return all(any(count_events(trace, kind) for trace in run.traces.traces.values()) for run, kind in both)
 
     # --- states put back -----------------------------------------------------------------------------
     def put_back(self, parts: Sequence[str]) -> Tried:
@@ -118,8 +118,8 @@ class Experiments:
 
     def _put_back(self, parts: tuple[str, ...], folder: Path) -> Tried:
         plan = self.resumed.whole.plan
-        keeping = plan.with_watch(kept=Kept(str(folder), ()))
-        giving = plan.with_watch(kept=Kept(str(folder), parts))
+        keeping = plan.with_watch(kept_states=KeptStates(str(folder), ()))
+        giving = plan.with_watch(kept_states=KeptStates(str(folder), parts))
         try:
             again = interrupted(
                 self.runs, self.resumed.whole, self.resumed.interruption, keeping, giving, f"put-back-{folder.name}"
@@ -159,7 +159,7 @@ class Experiments:
     def _replayed(self, suspect: Suspect, streams: bool, folder: Path) -> Tried:
         whole = self.resumed.whole
         place = None if suspect.replay is True else suspect.replay or None
-        keep = Replay(str(folder), keep=True, shift=self.parting.shift, place=place)
+        keep = DataReplay(str(folder), keep=True, shift=self.parting.shift, source=place)
         label = f"replay-{folder.name}"
         kept = self.runs.run(whole.plan.with_watch(replay=keep), f"whole-{label}", (f"pin:{label}",))
         if kept.failed or (folder / "too-large").exists() or self.parting.head is None:

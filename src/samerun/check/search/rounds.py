@@ -91,9 +91,10 @@ def past_variation(search: Search, names: str, found: Found, reason: str) -> tup
     """The variation spares the line of the finding where it can; else it is not varied any more."""
     what, plan = AT_A_LINE.get(names), search.plan
     line = (what or "", found.suspect.file if found.suspect is not None else "", found.cause.line)
-    if what and found.cause.file and line not in plan.watch.spared:
-        spared = (*plan.watch.spared, line)
-        return again(search, plan.with_watch(spared=spared), search.put_aside), f"{names} is not varied at this line"
+    if what and found.cause.file and line not in plan.watch.unvaried_lines:
+        spared = (*plan.watch.unvaried_lines, line)
+        plan = plan.with_watch(unvaried_lines=spared)
+        return again(search, plan, search.put_aside), f"{names} is not varied at this line"
     each = [name for name in names.split("+") if name not in search.put_aside]
     if not each:
         return None

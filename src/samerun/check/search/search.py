@@ -34,8 +34,8 @@ from samerun.check.search.places import place, relative
 from samerun.check.search.resume_experiments import Experiments
 from samerun.check.search.run_status import cut_short, failure_of, must_end_in_time, must_end_well, with_patience
 from samerun.check.search.whole import Whole, likeliest
-from samerun.record.comparison.compare import Difference, first_difference
-from samerun.record.config import MARK
+from samerun.record.comparison.compare import Difference, find_first_difference
+from samerun.record.config import STARTED_FILE
 
 CHANGING = ("address_layout", "hash_seed", "memory")
 """Variations of what is another in every process, without anybody's doing."""
@@ -290,7 +290,7 @@ class Search:
     def difference(self, a: Run, b: Run) -> Difference | None:
         """The first difference of two runs; None when they are the same."""
         self.look_at(b)
-        found = first_difference(a.traces, b.traces, (*a.plan.scope, *b.plan.scope))
+        found = find_first_difference(a.traces, b.traces, (*a.plan.scope, *b.plan.scope))
         if found is None and a.exit_code != b.exit_code:
             found = Difference("process", "main", "main", None, None, 0, 0)
         return found
@@ -315,7 +315,9 @@ class Search:
             return situation
         window = (difference.step, difference.step)
         a, b = (
-            self.run(run.plan.with_watch(depth="ops", window=window), f"{run.name}-step{difference.step}", run.vary)
+            self.run(
+                run.plan.with_watch(depth="ops", operator_window=window), f"{run.name}-step{difference.step}", run.vary
+            )
             for run in (situation.a, situation.b)
         )
         found = self.difference(a, b)
@@ -331,7 +333,7 @@ class Search:
             where = where_traces_are(reason, run.folder.parent)
             raise RunFailed(f"Run {run.name} could not be recorded{where}: {reason}.", run, hint=hint_for(reason))
         if not run.traces.traces and not run.failed:
-            if (run.folder / MARK).exists():
+            if (run.folder / STARTED_FILE).exists():
                 raise RunFailed(
                     f"Run {run.name} left nothing to compare: {' '.join(self.plan.shown)} ended without computing"
                     " anything with torch.",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from samerun.control.seeds.loaded import loaded, present
+from samerun.control.imported import find_imported, imported
 from samerun.control.seeds.source import seed_only
 
 
 def _available() -> bool:
-    cupy = loaded("cupy", "random", "is_available")
+    cupy = find_imported("cupy", "random", "is_available")
     return cupy is not None and bool(cupy.is_available())
 
 
 def _seed(seed: int) -> None:
-    present("cupy").random.seed(seed)
+    imported("cupy").random.seed(seed)
 
 
 NOTE = "CuPy seeds its generator, but cuRAND does not give its state"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from samerun.control.seeds.loaded import loaded, present
+from samerun.control.imported import find_imported, imported
 from samerun.control.seeds.source import Source, State
 
 NEEDS = ("rnd_seed", "rnd_get_state", "rnd_get_np_state_ptr", "rnd_get_py_state_ptr")
@@ -27,17 +27,17 @@ class _Generator(ctypes.Structure):
 
 
 def _available() -> bool:
-    return loaded("numba") is not None and loaded("numba._helperlib", *NEEDS) is not None
+    return find_imported("numba") is not None and find_imported("numba._helperlib", *NEEDS) is not None
 
 
 def _pointers() -> tuple[int, int]:
-    helper = present("numba._helperlib")
+    helper = imported("numba._helperlib")
     return helper.rnd_get_np_state_ptr(), helper.rnd_get_py_state_ptr()
 
 
 def _seed(seed: int) -> None:
     for pointer, half in zip(_pointers(), (seed & 0xFFFFFFFF, seed >> 32), strict=True):
-        present("numba._helperlib").rnd_seed(pointer, half)
+        imported("numba._helperlib").rnd_seed(pointer, half)
 
 
 def _get_state() -> State:
@@ -59,7 +59,7 @@ def _read(pointer: int) -> list[Any]:
 
 
 def _layout_is_known() -> bool:
-    declared = getattr(loaded("numba.cpython.randomimpl"), "rnd_state_t", None)
+    declared = getattr(find_imported("numba.cpython.randomimpl"), "rnd_state_t", None)
     return declared is None or str(declared) == "{i32, [624 x i32], i32, double, i32}"
 
 

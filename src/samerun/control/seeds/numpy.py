@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from samerun.control.seeds.loaded import loaded, present
+from samerun.control.imported import find_imported, imported
 from samerun.control.seeds.source import Source, State
 
 
 def _available() -> bool:
     # NumPy 2 loads its numpy.random only when asked for, as here.
-    return loaded("numpy", "random") is not None
+    return find_imported("numpy", "random") is not None
 
 
 def _seed(seed: int) -> None:
-    random = present("numpy").random
+    random = imported("numpy").random
     kind = type(random.get_bit_generator())
     if kind.__name__ == "MT19937":
         random.seed([seed & 0xFFFFFFFF, seed >> 32])
@@ -26,14 +26,14 @@ def _seed(seed: int) -> None:
 
 
 def _get_state() -> State:
-    return _plain(present("numpy").random.get_state(legacy=False))
+    return _plain(imported("numpy").random.get_state(legacy=False))
 
 
 def _set_state(state: State) -> None:
     position = state["state"].get("pos")
     if position is not None and not 0 <= position <= 624:  # NumPy would read what lies behind its state
         raise ValueError(f"its position is {position!r}, which is not from 0 to 624")
-    present("numpy").random.set_state(state)
+    imported("numpy").random.set_state(state)
 
 
 def _plain(value: Any) -> Any:

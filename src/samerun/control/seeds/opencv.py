@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from samerun.control.seeds.loaded import loaded, present
+from samerun.control.imported import find_imported, imported
 from samerun.control.seeds.source import seed_only
 
 
 def _available() -> bool:
-    return loaded("cv2", "setRNGSeed") is not None
+    return find_imported("cv2", "setRNGSeed") is not None
 
 
 def _seed(seed: int) -> None:
-    present("cv2").setRNGSeed(seed & 0x7FFFFFFF)  # a C int
+    imported("cv2").setRNGSeed(seed & 0x7FFFFFFF)  # a C int
 
 
 NOTE = "OpenCV seeds its generator, but does not give its state"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from samerun.control.seeds.loaded import loaded, present
+from samerun.control.imported import find_imported, imported
 from samerun.control.seeds.source import seed_only
 
 
 def _available() -> bool:
-    return loaded("polars", "set_random_seed") is not None
+    return find_imported("polars", "set_random_seed") is not None
 
 
 def _seed(seed: int) -> None:
-    present("polars").set_random_seed(seed)
+    imported("polars").set_random_seed(seed)
 
 
 NOTE = "Polars seeds its generator, but does not give its state"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from samerun.control.seeds.loaded import loaded, present
+from samerun.control.imported import find_imported, imported
 from samerun.control.seeds.source import seed_only
 
 
 def _available() -> bool:
-    return loaded("sentencepiece", "set_random_generator_seed") is not None
+    return find_imported("sentencepiece", "set_random_generator_seed") is not None
 
 
 def _seed(seed: int) -> None:
-    present("sentencepiece").set_random_generator_seed(seed & 0x7FFFFFFF)  # it ignores 2**32-1
+    imported("sentencepiece").set_random_generator_seed(seed & 0x7FFFFFFF)  # it ignores 2**32-1
 
 
 NOTE = "SentencePiece seeds its generator, but does not give its state"

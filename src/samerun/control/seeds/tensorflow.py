@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from samerun.control.seeds.loaded import loaded, present
+from samerun.control.imported import find_imported, imported
 from samerun.control.seeds.source import seed_only
 
 
 def _available() -> bool:
-    return hasattr(getattr(loaded("tensorflow", "random"), "random", None), "set_seed")
+    return hasattr(getattr(find_imported("tensorflow", "random"), "random", None), "set_seed")
 
 
 def _seed(seed: int) -> None:
-    present("tensorflow").random.set_seed(seed & 0x7FFFFFFF)  # TensorFlow takes it modulo 2**31-1
+    imported("tensorflow").random.set_seed(seed & 0x7FFFFFFF)  # TensorFlow takes it modulo 2**31-1
 
 
 NOTE = "TensorFlow takes a global seed, but gives no state: its streams live in its operators"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from samerun.control.seeds.loaded import loaded, present
+from samerun.control.imported import find_imported, imported
 from samerun.control.seeds.source import OtherDevices, Source, State
 
 RANDOM = ("manual_seed_all", "get_rng_state", "set_rng_state")
@@ -16,7 +16,7 @@ DEVICE = ("_is_in_bad_fork", "is_available", "device_count")
 
 
 def _device() -> Any | None:
-    torch = loaded("torch", "_C", "manual_seed")
+    torch = find_imported("torch", "_C", "manual_seed")
     name = getattr(getattr(torch, "_C", None), "_get_privateuse1_backend_name", lambda: "")()
     return getattr(torch, name, None) if name else None
 
@@ -29,7 +29,7 @@ def _available() -> bool:
 
 
 def _backend() -> Any:
-    return getattr(present("torch"), present("torch")._C._get_privateuse1_backend_name())
+    return getattr(imported("torch"), imported("torch")._C._get_privateuse1_backend_name())
 
 
 def _seed(seed: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from samerun.control.seeds.loaded import loaded, present
+from samerun.control.imported import find_imported, imported
 from samerun.control.seeds.source import OtherDevices, Source, State
 
 
@@ -17,10 +17,10 @@ def device_source(backend: str) -> Source:
     """The source of all devices of `torch.<backend>`. All get the same seed, as with `torch.manual_seed`."""
 
     def device() -> Any:
-        return getattr(present("torch"), backend)
+        return getattr(imported("torch"), backend)
 
     def available() -> bool:
-        torch = loaded("torch", backend, "manual_seed")
+        torch = find_imported("torch", backend, "manual_seed")
         module = getattr(torch, backend, None)
         if module is None or not hasattr(module, "manual_seed_all"):
             return False

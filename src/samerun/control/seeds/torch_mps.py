@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from samerun.control.seeds.loaded import loaded, present
+from samerun.control.imported import find_imported, imported
 from samerun.control.seeds.source import Source, State
 
 
 def _available() -> bool:
-    torch = loaded("torch", "mps", "backends", "manual_seed")
+    torch = find_imported("torch", "mps", "backends", "manual_seed")
     return torch is not None and bool(torch.backends.mps.is_available() and not torch.mps._is_in_bad_fork())
 
 
 def _seed(seed: int) -> None:
-    present("torch").mps.manual_seed(seed)
+    imported("torch").mps.manual_seed(seed)
 
 
 def _get_state() -> State:
-    return present("torch").mps.get_rng_state()
+    return imported("torch").mps.get_rng_state()
 
 
 def _set_state(state: State) -> None:
-    present("torch").mps.set_rng_state(state.cpu())
+    imported("torch").mps.set_rng_state(state.cpu())
 
 
 SOURCE = Source("torch_mps", "torch", _available, _seed, _get_state, _set_state)

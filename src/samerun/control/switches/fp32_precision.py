@@ -1,21 +1,21 @@
 """float32 is computed in float32, not in TensorFloat-32 or bfloat16.
 
-Torch keeps this three times over: a tree of settings (generic, then a backend, then an operator; a part that
-is not set follows its parent), and two older flags beside it. Setting only one of them makes the getters of
-the others raise, `torch.backends.cudnn.flags()` among them. So all are set, and all are given back.
+Torch keeps this three times over: a tree of settings (generic, then a backend, then an operator; a node that
+is not set follows its parent), and two legacy flags beside it. Setting only one of them makes the getters of
+the others raise, `torch.backends.cudnn.flags()` among them. So all are set, and all are restored.
 
 `torch.backends.mkldnn.fp32_precision = x` writes the root of the tree; only torch's C function writes oneDNN.
-One thing cannot be given back: convolutions and RNNs start as "TF32 until their parent is set", and torch has
-no way to say so again. Afterwards they are set to TF32, which computes the same.
+One thing cannot be restored: convolutions and RNNs start as "TF32 until their parent is set", and torch has
+no way to set that again. Afterwards they are set to TF32, which computes the same.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from samerun.control.seeds.loaded import present
-from samerun.control.switches.started import torch_c, torch_has, torch_started
+from samerun.control.imported import imported
 from samerun.control.switches.switch import Policy, Switch, Value, Variable
+from samerun.control.switches.torch_flags import torch_c_has, torch_c_module, torch_is_imported
 
 Key = tuple[str, str]
 ROOT: Key = ("generic", "all")
@@ -29,17 +29,17 @@ KEYS = (ROOT, *BACKENDS, *OPERATORS)
 
 
 def _available() -> bool:
-    return torch_has(
+    return torch_c_has(
         "_get_fp32_precision_getter", "_set_fp32_precision_setter", "_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"
     )
 
 
 def _get(key: Key) -> str:
-    return str(torch_c()._get_fp32_precision_getter(*key))
+    return str(torch_c_module()._get_fp32_precision_getter(*key))
 
 
 def _set(key: Key, value: str) -> None:
-    torch_c()._set_fp32_precision_setter(*key, value)
+    torch_c_module()._set_fp32_precision_setter(*key, value)
 
 
 def _parent(key: Key) -> Key:
@@ -48,7 +48,7 @@ def _parent(key: Key) -> Key:
 
 def _read() -> dict[str, Value]:
     found: dict[str, Value] = {f"{backend}.{part}": _get((backend, part)) for backend, part in KEYS}
-    for name, read in (("matmul", _older_matmul), ("cudnn_allow_tf32", _older_cudnn)):
+    for name, read in (("matmul", _read_legacy_matmul), ("cudnn_allow_tf32", _read_legacy_cudnn)):
         try:
             found[name] = read()
         except RuntimeError:
@@ -56,23 +56,23 @@ def _read() -> dict[str, Value]:
     return found
 
 
-def _older_matmul() -> str:
-    return str(present("torch").get_float32_matmul_precision())
+def _read_legacy_matmul() -> str:
+    return str(imported("torch").get_float32_matmul_precision())
 
 
-def _older_cudnn() -> bool:
-    return bool(torch_c()._get_cudnn_allow_tf32())
+def _read_legacy_cudnn() -> bool:
+    return bool(torch_c_module()._get_cudnn_allow_tf32())
 
 
 def _write(wanted: str) -> None:
-    """Put "ieee" in force everywhere; a part that follows its parent is left to follow it."""
+    """Put "ieee" in force everywhere; a node that follows its parent is left to follow it."""
     for key in KEYS:
-        if _get(key) != wanted:
-            _set(key, wanted) if key not in CUDNN else None
-    if _hidden_matmul() != "highest":
-        present("torch").set_float32_matmul_precision("highest")
-    if _hidden_cudnn():
-        torch_c()._set_cudnn_allow_tf32(False)  # unsets convolutions and RNNs: they follow their parent
+        if key not in CUDNN and _get(key) != wanted:
+            _set(key, wanted)
+    if _probe_legacy_matmul() != "highest":
+        imported("torch").set_float32_matmul_precision("highest")
+    if _probe_legacy_cudnn():
+        torch_c_module()._set_cudnn_allow_tf32(False)  # unsets convolutions and RNNs: they follow their parent
     for key in CUDNN:
         if _get(key) != wanted:
             _set(key, wanted)
@@ -80,70 +80,73 @@ def _write(wanted: str) -> None:
 
 def _save() -> dict[str, Any]:
     seen = {key: _get(key) for key in KEYS}
-    own = {key: _own(key, seen) for key in KEYS}
-    cudnn = _hidden_cudnn()
-    for key in CUDNN:  # asking may have set them
-        _give_back(key, own, seen)
-    matmul = _hidden_matmul()
+    own = {key: _read_own_setting(key, seen) for key in KEYS}
+    cudnn = _probe_legacy_cudnn()
+    for key in CUDNN:  # probing may have set them
+        _restore_setting(key, own, seen)
+    matmul = _probe_legacy_matmul()
     for key in MATMUL:
-        _give_back(key, own, seen)
+        _restore_setting(key, own, seen)
     return {"seen": seen, "own": own, "matmul": matmul, "cudnn": cudnn}
 
 
 def _restore(saved: dict[str, Any]) -> None:
-    if _hidden_matmul() != saved["matmul"]:
-        present("torch").set_float32_matmul_precision(saved["matmul"])
-    if _hidden_cudnn() != saved["cudnn"]:
-        torch_c()._set_cudnn_allow_tf32(saved["cudnn"])
+    if _probe_legacy_matmul() != saved["matmul"]:
+        imported("torch").set_float32_matmul_precision(saved["matmul"])
+    if _probe_legacy_cudnn() != saved["cudnn"]:
+        torch_c_module()._set_cudnn_allow_tf32(saved["cudnn"])
     for key in KEYS:
-        _give_back(key, saved["own"], saved["seen"])
+        _restore_setting(key, saved["own"], saved["seen"])
 
 
-def _give_back(key: Key, own: dict[Key, str], seen: dict[Key, str]) -> None:
-    # Writing what is so already would end "TF32 until their parent is set" for no reason.
+def _restore_setting(key: Key, own: dict[Key, str], seen: dict[Key, str]) -> None:
+    # Writing the value that is in force already would end "TF32 until their parent is set" for no reason.
     if key not in CUDNN or _get(key) != seen[key]:
         _set(key, own[key])
 
 
-def _own(key: Key, seen: dict[Key, str]) -> str:
-    """What `key` itself is set to; "none" where it follows its parent. Torch tells only what is in force."""
+def _read_own_setting(key: Key, seen: dict[Key, str]) -> str:
+    """What `key` itself is set to; "none" where it follows its parent. Torch returns only the value in force."""
     if key == ROOT or seen[key] != seen[_parent(key)]:
         return seen[key]
-    return seen[key] if seen[key] == "none" or not _follows(key, seen) else "none"
+    return seen[key] if seen[key] == "none" or not _follows_parent(key, seen) else "none"
 
 
-def _follows(key: Key, seen: dict[Key, str]) -> bool:
-    """Found out by moving the parent, and putting it back: by the root, if the parent follows that itself."""
-    mover = _parent(key)
-    if mover != ROOT and _follows(mover, seen):
-        mover = ROOT
+def _follows_parent(key: Key, seen: dict[Key, str]) -> bool:
+    """Found out by changing the parent and restoring it: or the root, if the parent itself follows that.
+
+    Torch has no getter for "not set": a node that follows and one that is set to the same value read alike.
+    """
+    moved = _parent(key)
+    if moved != ROOT and _follows_parent(moved, seen):
+        moved = ROOT
     other = "tf32" if seen[key] == "ieee" else "ieee"
-    _set(mover, other)
+    _set(moved, other)
     try:
         return _get(key) == other
     finally:
-        _set(mover, seen[mover])
+        _set(moved, seen[moved])
 
 
-def _hidden_matmul() -> str:
-    """The older setting, also where torch refuses to tell it because the tree says otherwise."""
+def _probe_legacy_matmul() -> str:
+    """The legacy setting, also where torch refuses to return it because it contradicts the tree."""
     try:
-        return _older_matmul()
+        return _read_legacy_matmul()
     except RuntimeError:
         before = {key: _get(key) for key in MATMUL}
         for key in MATMUL:
             _set(key, "ieee")  # never a contradiction
         try:
-            return _older_matmul()
+            return _read_legacy_matmul()
         finally:
             for key, value in before.items():
                 _set(key, value)
 
 
-def _hidden_cudnn() -> bool:
-    """The older flag. Torch refuses to tell it when it contradicts the tree, which tells it as well."""
+def _probe_legacy_cudnn() -> bool:
+    """The legacy flag. Torch refuses to return it when it contradicts the tree; then it follows from the tree."""
     try:
-        return _older_cudnn()
+        return _read_legacy_cudnn()
     except RuntimeError:
         in_tree = [_get(key) == "tf32" for key in CUDNN]
         if in_tree[0] == in_tree[1]:
@@ -152,7 +155,7 @@ def _hidden_cudnn() -> bool:
         for key in CUDNN:
             _set(key, "ieee")
         try:
-            return _older_cudnn()
+            return _read_legacy_cudnn()
         except RuntimeError:
             return True
         finally:
@@ -165,8 +168,8 @@ def _wanted(policy: Policy) -> str | None:
 
 
 def _agrees(read: dict[str, Value], wanted: str) -> bool:
-    older = read["matmul"] == "highest" and read["cudnn_allow_tf32"] is False
-    return older and all(read[".".join(key)] == wanted for key in KEYS)
+    legacy = read["matmul"] == "highest" and read["cudnn_allow_tf32"] is False
+    return legacy and all(read[".".join(key)] == wanted for key in KEYS)
 
 
 SWITCH = Switch(
@@ -190,7 +193,7 @@ SWITCH = Switch(
         "cudnn_allow_tf32": True,
     },
     variables=(
-        Variable("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", started=torch_started),
+        Variable("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", already_read=torch_is_imported),
         Variable("NVIDIA_TF32_OVERRIDE"),
     ),
 )

@@ -1,4 +1,4 @@
-"""The records of this folder: what was asked for, an environment variable, and a switch (`SWITCH`)."""
+"""The records of this folder: what the user asked for, an environment variable, and a switch."""
 
 from __future__ import annotations
 
@@ -24,49 +24,49 @@ class Policy:
     threads: int | None = None
     cudnn_benchmark: str = "off"
     unset_hash_seed: str = "error"
-    """What to do where Python drew the seed of its hashes itself: it can be said, and no longer changed."""
+    """What to do where Python drew the seed of its hashes itself, which nothing can change any more."""
 
 
-def only_recorded(policy: Policy) -> None:
-    """No value is better than another: report it, touch nothing."""
+def want_nothing(policy: Policy) -> None:
+    """No value is better than another: record the one in force, set nothing."""
 
 
-def always() -> bool:
+def always_true() -> bool:
     return True
 
 
-def never() -> bool:
+def always_false() -> bool:
     return False
 
 
-def anything(value: str, policy: Policy) -> bool:
+def accept_any_value(value: str, policy: Policy) -> bool:
     return True
 
 
 @dataclass(frozen=True)
 class Variable:
-    """An environment variable that a switch goes by.
+    """An environment variable that decides about a switch.
 
-    wanted(policy): its value, or None: then it is only recorded (and, if set, checked by `valid`).
-    valid(value, policy): whether a value that the user chose will do; `values` says which, for people.
-    started(): whether the moment at which it is read has passed.
-    in_force(): after that moment, the value that was read (None: it was not set).
-    required: False where a run is held still without it; then being too late, or another value, is no error.
-    inside: False where setting it in a running process does harm.
+    wanted(policy): the value to set, or None: then it is only recorded (and, if set, checked by `is_valid`).
+    is_valid(value, policy): whether a value that the user chose is acceptable; `valid_values` names those for people.
+    already_read(): whether whoever reads the variable has read it, so that setting it now changes nothing.
+    in_force(): from then on, the value that was read (None: it was not set).
+    required: False where a run is deterministic without it; then being too late, or another value, is no error.
+    settable_inside: False where setting it in a running process does harm.
     """
 
     name: str
-    wanted: Callable[[Policy], str | None] = only_recorded
-    valid: Callable[[str, Policy], bool] = anything
-    values: str = "anything"
-    started: Callable[[], bool] = never
+    wanted: Callable[[Policy], str | None] = want_nothing
+    is_valid: Callable[[str, Policy], bool] = accept_any_value
+    valid_values: str = "anything"
+    already_read: Callable[[], bool] = always_false
     in_force: Callable[[], str | None] | None = None
     required: bool = True
-    inside: bool = True
+    settable_inside: bool = True
 
     def read(self) -> str | None:
-        """The value that counts: what was read when its moment had passed, else what will be read."""
-        if self.in_force is not None and self.started():
+        """The value that counts: the one that was read, or, if nobody has read it yet, the one in the environment."""
+        if self.in_force is not None and self.already_read():
             return self.in_force()
         return os.environ.get(self.name)
 
@@ -75,18 +75,18 @@ class Variable:
 class Switch:
     """One setting on which the bits of a run depend.
 
-    name: for people and for `survey()`; never changed once released.
+    name: shown to people and by `survey()`; never changed once released.
     what: one sentence. why: why this value, and what is known about it.
     when: the latest moment at which it can be set.
     module: the library whose import brings it; "" when it needs none.
-    available(): whether it is there, now. Looks only at what is imported, and never imports.
-    wanted(policy): the value to be in force, or None: nothing is set.
+    available(): whether the setting exists, now. Looks only at what is imported, and never imports.
+    wanted(policy): the value that is to be in force, or None: nothing is set.
     read(): the value in force, asked of torch (or the environment) itself; plain.
-    write(wanted): put it in force. None: it cannot be changed from inside, or has only variables.
+    write(wanted): put that value in force. None: it cannot be changed from inside, or has only variables.
     save(), restore(saved): everything that `write`, or the user, may change; default: `read` and `write`.
-    agrees(read, wanted): whether that is in force which is wanted.
+    agrees(read, wanted): whether the value in force is as good as the wanted one.
     default: what `read` gives in a fresh process (of a dict, the entries that are known); None: it depends.
-    variables: the environment variables that it goes by.
+    variables: the environment variables that decide about it.
     """
 
     name: str
@@ -95,39 +95,46 @@ class Switch:
     when: When
     read: Callable[[], Value]
     write: Callable[[Value], None] | None = None
-    wanted: Callable[[Policy], Value] = only_recorded
+    wanted: Callable[[Policy], Value] = want_nothing
     module: str = ""
-    available: Callable[[], bool] = always
+    available: Callable[[], bool] = always_true
     save: Callable[[], Any] | None = None
     restore: Callable[[Any], None] | None = None
     agrees: Callable[[Value, Value], bool] = operator.eq
     default: Value = None
     variables: tuple[Variable, ...] = ()
 
-    def saved(self) -> Any:
+    def take_snapshot(self) -> Any:
+        """What `restore_snapshot` needs to bring back the present setting."""
         return self.save() if self.save is not None else self.read()
 
-    def put_back(self, saved: Any) -> None:
+    def restore_snapshot(self, saved: Any) -> None:
         if self.restore is not None:
             self.restore(saved)
         elif self.write is not None and self.read() != saved:
             self.write(saved)
 
-    def can_be_put_back(self) -> bool:
+    def can_be_restored(self) -> bool:
         return self.available() and (self.write is not None or self.restore is not None)
 
-    def holds(self, policy: Policy) -> bool:
-        """Whether this switch has a value to put in force from inside, here and now."""
+    def sets_value(self, policy: Policy) -> bool:
+        """Whether there is a value to put in force from inside, here and now."""
         return self.write is not None and self.available() and self.wanted(policy) is not None
 
 
-def set_variables(variables: tuple[Variable, ...]) -> Callable[[], Value]:
-    """What `read` gives for a switch that is variables only: its value, or those that are set."""
+def variables_reader(variables: tuple[Variable, ...]) -> Callable[[], Value]:
+    """The `read` of a switch that has only variables: the value of its one variable, or those that are set."""
 
     def read() -> Value:
-        found = {each.name: each.read() for each in variables}
-        if len(found) == 1:
-            return next(iter(found.values()))
-        return {name: value for name, value in found.items() if value is not None}
+        values = {variable.name: variable.read() for variable in variables}
+        if len(values) == 1:
+            return next(iter(values.values()))
+        return {name: value for name, value in values.items() if value is not None}
 
     return read
+
+
+def recorded_variables(name: str, what: str, why: str, when: When, *names: str) -> Switch:
+    """A switch that only records the environment variables `names`, of which no value is better than another."""
+    variables = tuple(Variable(variable) for variable in names)
+    return Switch(name, what, why, when, variables_reader(variables), variables=variables)

@@ -9,8 +9,8 @@ from types import ModuleType
 from typing import Any
 
 from samerun.base.wrapping import replace_in_type, wrap_like
+from samerun.record.watching.hidden_frames import hide_frame
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.unseen import unseen
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     original = getattr(owner, name, None)
     if original is None:
         return
-    replacement = wrap_like(original, unseen(make(original)))
+    replacement = wrap_like(original, hide_frame(make(original)))
     home = sys.modules.get(getattr(original, "__module__", None) or "")
     if isinstance(owner, ModuleType) and home is not owner and getattr(home, name, None) is original:
         try:
@@ -51,4 +51,4 @@ def replace_method(kind: type, name: str, make: Callable[[Any], Any]) -> None:
     """
     original = next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), None)
     if original is not None:
-        replace_in_type(kind, name, unseen(make(original)))
+        replace_in_type(kind, name, hide_frame(make(original)))

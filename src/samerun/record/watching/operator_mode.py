@@ -10,20 +10,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record import pins
-from samerun.record.comparison.skipped import NO_VALUES
 from samerun.record.config import WatchConfig
 from samerun.record.digests import digest as d
 from samerun.record.digests.storages import COLLECTIVE, UNDEFINED, Storages
-from samerun.record.digests.undisturbed import PLAIN_TYPES, Undisturbed, as_plain, has_values, is_plain, no_functions
+from samerun.record.digests.torch_guards import (
+    PLAIN_TYPES,
+    HiddenFromProgram,
+    as_plain,
+    has_values,
+    is_plain,
+    no_torch_function,
+)
 from samerun.record.trace import format as f
-from samerun.record.watching import fresh, keep, sites
-from samerun.record.watching.nodes import note_nodes, place_of_node
-from samerun.record.watching.operator import Operator, flatten
-from samerun.record.watching.operator_generator import generator_of, makes_no_values
+from samerun.record.watching import kept_tensors, memory_fill, sites
 from samerun.record.watching.recorder import NOTHING, Recorder
 from samerun.record.watching.thread_state import ThreadState
-from samerun.record.watching.thread_streams import ThreadStreams
-from samerun.record.watching.uncompiled import Uncompiled
+from samerun.record.watching.torch_generators import ThreadStreams, makes_valueless_tensor, operator_generator
+from samerun.record.watching.torch_internals import UncompiledMode, place_of_running_node, remember_nodes
+from samerun.record.watching.watched_operator import WatchedOperator, flatten
 
 Before = tuple[int, int, int, int]
 """Phase and flags, place, digest of the inputs, digest of the scalars."""
@@ -56,8 +60,8 @@ class OperatorTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.operators: dict[Any, Operator] = {}
-        self.by_id: dict[int, Operator] = {}
+        self.operators: dict[Any, WatchedOperator] = {}
+        self.by_id: dict[int, WatchedOperator] = {}
         """The same by `id`: torch's operators are hashed by a function in Python."""
         self.storages = Storages()
         self.places: dict[tuple[int, int, str], int] = {}
@@ -70,15 +74,15 @@ class OperatorTable:
         for operator in self.operators.values():
             operator.number = -1
 
-    def operator(self, func: Any) -> Operator | None:
+    def operator(self, func: Any) -> WatchedOperator | None:
         """None for higher-order operators, which call others that are seen themselves."""
         if getattr(func, "_schema", None) is None:
             return None
-        found = self.operators[func] = self.by_id[id(func)] = Operator(func, _random_tag, _plain_call)
+        found = self.operators[func] = self.by_id[id(func)] = WatchedOperator(func, _random_tag, _plain_call)
         return found
 
 
-class OperatorMode(Uncompiled, TorchDispatchMode):
+class OperatorMode(UncompiledMode, TorchDispatchMode):
     """Records what passes and changes nothing of it. One for each thread."""
 
     supports_higher_order_operators = True
@@ -87,7 +91,7 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.table = table
         self.recorder = table.recorder
-        self.memory = table.recorder.config.memory
+        self.memory = table.recorder.config.fresh_memory
         self.isolating = isolating(table.recorder.config)
         self.capture = table.recorder.config.capture
         self.replayer = table.recorder.replayer
@@ -109,12 +113,12 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         call = operator.call  # `func`, but without a line of torch's own in tracebacks
         if operator.silent:
             if state.sequence != _next_sequence() and _graph_task() == -1:
-                note_nodes(state, self._place(state.module))
+                remember_nodes(state, self._place(state.module))
             return call(*args, **kwargs) if kwargs else call(*args)
         if operator.empty:
             out = call(*args, **kwargs) if kwargs else call(*args)
             try:
-                with no_functions():
+                with no_torch_function():
                     self._made_fresh(out, state)
             except Exception as error:
                 self._failed(operator, error)
@@ -122,21 +126,21 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         if operator.random and self.table.streams is not None and not self.in_turn:
             self.in_turn = True
             try:
-                with self.table.streams.turn(state):
+                with self.table.streams.switch_to(state):
                     return self.__torch_dispatch__(func, types, args, kwargs)
             finally:
                 self.in_turn = False
         if operator.random and self.isolating and recorder.pinned(pins.EXTRA):
             return self._isolated(call, args, kwargs)
         try:
-            with no_functions():
+            with no_torch_function():
                 before = self._before(operator, args, kwargs, state)
         except Exception as error:
             self._failed(operator, error)
             return call(*args, **kwargs) if kwargs else call(*args)
         out = call(*args, **kwargs) if kwargs else call(*args)
         try:
-            with no_functions():
+            with no_torch_function():
                 if self.replayer is not None and operator.simple:
                     out = self.replayer.operator(operator.name, before[1], out)
                 self._after(operator, args, kwargs, out, state, before)
@@ -144,16 +148,16 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
             self._failed(operator, error)
         return out
 
-    def _failed(self, operator: Operator, error: Exception) -> None:
+    def _failed(self, operator: WatchedOperator, error: Exception) -> None:
         """What is computed on tensors without values, or cannot be read, is left out; the program goes on."""
-        reason = NO_VALUES if isinstance(error, NoValues) else repr(error)
+        reason = f.NO_VALUES if isinstance(error, NoValues) else repr(error)
         self.recorder.skip(operator.name, reason)
 
     def _isolated(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Draw, and leave the generator as it was."""
         tensors: list[Any] = []
         flatten(args, _Tensor, tensors, [])
-        generator = generator_of(kwargs, tensors)
+        generator = operator_generator(kwargs, tensors)
         state = generator.get_state()
         try:
             return func(*args, **kwargs) if kwargs else func(*args)
@@ -174,7 +178,7 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
                 place = self.table.places.get(key)
                 if place is None:
                     writer = self.recorder.writer or self.recorder.open()
-                    place = writer.place(code.co_filename, frame.f_lineno, module) if writer else 0
+                    place = writer.intern_location(code.co_filename, frame.f_lineno, module) if writer else 0
                     self.table.places[key] = place
                 return place
             frame = frame.f_back
@@ -182,12 +186,12 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
 
     def _phase_and_place(self, state: ThreadState, tensors: list[Any]) -> tuple[int, int]:
         if _graph_task() != -1:
-            return f.BACKWARD, place_of_node(state) or self._place(state.module)
+            return f.BACKWARD, place_of_running_node(state) or self._place(state.module)
         if state.phase == f.OPTIMIZER and state.step_place and not _grad_enabled():
             return f.OPTIMIZER, state.step_place
         place = self._place(state.module)
         if state.sequence != _next_sequence():
-            note_nodes(state, place)
+            remember_nodes(state, place)
         if state.phase >= 0:
             return state.phase, place
         if state.modules or (_grad_enabled() and any(_requires_grad(tensor) for tensor in tensors)):
@@ -197,12 +201,12 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
     # --- what ----------------------------------------------------------------------------------------
     def _made_fresh(self, out: Any, state: ThreadState) -> None:
         """Memory that nothing was written to: fill it where that is asked for, remember where it was made."""
-        filled = fresh.filled_by_torch()
+        filled = memory_fill.filled_by_torch()
         if not d.is_readable(out):
             return
         if self.memory is not None and not filled:
-            with Undisturbed():
-                fresh.fill(out, self.memory if self.recorder.applies("memory") else "zeros")
+            with HiddenFromProgram():
+                memory_fill.fill(out, self.memory if self.recorder.applies("memory") else "zeros")
         if self.recorder.recording:
             entry = self.table.storages.of(out, True)
             entry.uninitialised = out.numel() > 0 and not filled
@@ -210,7 +214,7 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
             entry.known.clear()
             entry.place = self._place(state.module)
 
-    def _before(self, operator: Operator, args: Any, kwargs: Any, state: ThreadState) -> Before:
+    def _before(self, operator: WatchedOperator, args: Any, kwargs: Any, state: ThreadState) -> Before:
         """What is known of an event before its operator runs.
 
         Written out rather than taken apart: a step calls it hundreds of times, each with cold caches.
@@ -269,21 +273,21 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         if not parts:
             flags |= f.NO_INPUTS
         if operator.random:
-            if not tensors and makes_no_values(kwargs):
+            if not tensors and makes_valueless_tensor(kwargs):
                 raise NoValues
-            self._draw(operator, generator_of(kwargs, tensors), place, state, flags & f.PHASE_MASK)
+            self._draw(operator, operator_generator(kwargs, tensors), place, state, flags & f.PHASE_MASK)
         scalars = xxh3_64_intdigest(repr(others).encode()) & 0xFFFFFFFF if others else 0
         inputs = parts[0] if len(parts) == 1 else b"".join(parts)
         return flags, place, xxh3_64_intdigest(inputs), scalars
 
-    def _note_undefined(self, operator: Operator, entry: Any) -> None:
+    def _note_undefined(self, operator: WatchedOperator, entry: Any) -> None:
         if entry.writer == COLLECTIVE:
             return
         self.fresh_place = entry.place
         if self.recorder.due(("uninitialised", operator.name, entry.place)):
             self.recorder.emit(f.FRESH, name=operator.name, place=entry.place, phase=f.HOST)
 
-    def _draw(self, operator: Operator, used: Any, place: int, state: ThreadState, phase: int) -> None:
+    def _draw(self, operator: WatchedOperator, used: Any, place: int, state: ThreadState, phase: int) -> None:
         """The generator that an operator is about to draw from: its seed and its state."""
         writer = self.recorder.writer or self.recorder.open()
         if writer is None:
@@ -295,10 +299,15 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         seed = used.initial_seed() & 0xFFFFFFFFFFFFFFFF
         value = d.dense_digest(used.get_state(), 0)
         writer.append(
-            _pack(f.DRAW, phase, state.number, writer.string(name), place, writer.string(operator.name), seed, value)
+            _pack(
+                f.DRAW, phase, state.number, writer.intern_string(name), place, writer.intern_string(operator.name),
+                seed, value,
+            )
         )
 
-    def _after(self, operator: Operator, args: Any, kwargs: Any, out: Any, state: ThreadState, before: Before) -> None:
+    def _after(
+        self, operator: WatchedOperator, args: Any, kwargs: Any, out: Any, state: ThreadState, before: Before
+    ) -> None:
         """Digest what came out, written arguments first, and write the event."""
         writer = self.recorder.writer or self.recorder.open()
         if writer is None:
@@ -373,13 +382,13 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         self._write(writer, operator, state, (flags, place, inputs, scalars), digest, kept)
 
     def _write(
-        self, writer: Any, operator: Operator, state: ThreadState, event: Before, digest: bytes, kept: Any
+        self, writer: Any, operator: WatchedOperator, state: ThreadState, event: Before, digest: bytes, kept: Any
     ) -> None:
         flags, place, inputs, scalars = event
         if operator.number < 0:
-            operator.number = writer.string(operator.name)
+            operator.number = writer.intern_string(operator.name)
         state.ordinal += 1
         capture = self.capture
         if capture is not None and state.ordinal == capture.ordinal and state.number == capture.thread:
-            keep.keep(capture, self.recorder, list(kept), operator.name, place)
+            kept_tensors.keep_operator_tensors(capture, self.recorder, list(kept), operator.name, place)
         writer.append(_pack(f.OPERATOR, flags, state.number, operator.number, place, scalars, inputs, digest))

@@ -20,16 +20,15 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 from samerun.record.digests import digest as d
 from samerun.record.digests import pieces
 from samerun.record.digests.storages import SMALL_BYTES, Storage, Storages
-from samerun.record.digests.undisturbed import ODD_DTYPES
+from samerun.record.digests.torch_guards import ODD_DTYPES
 from samerun.record.trace import format as f
 from samerun.record.trace.writer import FLUSH_EVENTS, TraceWriter
 from samerun.record.watching import sites
-from samerun.record.watching.nodes import NODE_RING
-from samerun.record.watching.operator import Operator, flatten
 from samerun.record.watching.operator_mode import OperatorMode, OperatorTable, isolating
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.thread_state import ThreadState
-from samerun.record.watching.uncompiled import leave_alone
+from samerun.record.watching.torch_internals import NODE_RING, exclude_from_compilation
+from samerun.record.watching.watched_operator import WatchedOperator, flatten
 
 _watch: Any
 try:
@@ -63,10 +62,10 @@ def quick_mode() -> type[OperatorMode] | None:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_watch.alone)
 
-    leave_alone(
+    exclude_from_compilation(
         OperatorMode._after, OperatorMode._failed, Storages.of, Storages.value, Storages.made, Storages.written,
-        Storages.purge, flatten, sites.kind_of, d.shape_seed, d.digest, Recorder.open, TraceWriter.place,
-        TraceWriter.string, TraceWriter.append,
+        Storages.purge, flatten, sites.kind_of, d.shape_seed, d.digest, Recorder.open, TraceWriter.intern_location,
+        TraceWriter.intern_string, TraceWriter.append,
     )  # fmt: skip
 
     class QuickMode(_watch.Watcher, OperatorMode):  # type: ignore[misc, no-untyped-call]
@@ -88,7 +87,7 @@ def quick_mode() -> type[OperatorMode] | None:
 def mode_of(table: OperatorTable) -> OperatorMode:
     """A mode for the present thread. What is done on purpose to the run is done the slow way alone."""
     config = table.recorder.config
-    slow = config.capture is not None or config.replay is not None or config.rows or isolating(config)
+    slow = config.capture is not None or config.replay is not None or config.hash_rows or isolating(config)
     quick = None if slow else quick_mode()
     return OperatorMode(table) if quick is None else quick(table)
 
@@ -104,7 +103,7 @@ def host() -> SimpleNamespace:
         flatten=flatten,
         Storage=Storage,
         UntypedStorage=torch.UntypedStorage,
-        Operator=Operator,
+        WatchedOperator=WatchedOperator,
         ThreadState=ThreadState,
         xxh3_128_digest=xxh3_128_digest,
         xxh3_64_intdigest=xxh3_64_intdigest,

@@ -10,8 +10,8 @@ import torch
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import dense_digest
-from samerun.record.digests.models import named_buffers
 from samerun.record.digests.rng_digests import numpy_state_reader, python_state_reader
+from samerun.record.digests.trees import named_buffers
 from samerun.record.watching.quick_mode import digest_function, join_digests_function
 from samerun.record.watching.recorder import NOTHING, Recorder
 

@@ -9,14 +9,13 @@ from typing import Any
 
 from samerun.record.digests.digest import is_readable
 from samerun.record.trace import format as f
+from samerun.record.watching.double.double_findings import UNSEEN, DoubleFinding, DoubleFindingLog
 from samerun.record.watching.double.execution import silence_warnings, why_not
-from samerun.record.watching.double.finding import UNSEEN, Finding, Findings
-from samerun.record.watching.double.looks import Looks
-from samerun.record.watching.double.twins import Twins
-from samerun.record.watching.double.witness import Witness
-from samerun.record.watching.operator import UNORDERED, Operator
+from samerun.record.watching.double.memory_registry import MemoryRegistry, SharedMemoryMonitor
+from samerun.record.watching.double.shadow_buffers import ShadowBuffers
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.thread_state import ThreadState
+from samerun.record.watching.watched_operator import UNORDERED, WatchedOperator
 
 MOST_PAUSES = 200
 PAUSES_AT_A_PLACE = 6
@@ -27,11 +26,11 @@ class Doubling:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.executions = recorder.config.double
-        self.looks = Looks()
-        self.twins = Twins()
-        self.witness = Witness()
-        self.findings = Findings(recorder)
+        self.executions = recorder.config.executions
+        self.looks = MemoryRegistry()
+        self.twins = ShadowBuffers()
+        self.witness = SharedMemoryMonitor()
+        self.findings = DoubleFindingLog(recorder)
         self.local = threading.local()
         """`apart`: greater than 0 while this thread is in a compiled region."""
         self._reasons: dict[Any, str] = {}
@@ -47,13 +46,13 @@ class Doubling:
         """In a forked child: places are numbered anew, and the parent's findings are the parent's."""
         self.looks.clear()
         self.witness.clear()
-        self.twins = Twins()
+        self.twins = ShadowBuffers()
         self.findings.clear()
         self._unseen.clear()
         self._names.clear()
         self.recorder.at_end.append(self.tell_unseen)
 
-    def reason(self, func: Any, operator: Operator) -> str:
+    def reason(self, func: Any, operator: WatchedOperator) -> str:
         """Why an operator is not executed twice; "" where it is."""
         found = self._reasons.get(func)
         if found is None:
@@ -89,7 +88,7 @@ class Doubling:
         self.twins.drop(storage)  # what they write, its twin would never learn
         self.witness.watch(known)
 
-    def times(self, operator: Operator) -> int:
+    def times(self, operator: WatchedOperator) -> int:
         """How often an operator is executed in all: more often where sums may follow the order of threads."""
         return self.executions * (2 if any(part in operator.name for part in UNORDERED) else 1)
 
@@ -99,7 +98,7 @@ class Doubling:
     def tell_unseen(self) -> None:
         """At the end: what was not executed twice."""
         for reason, times in self._unseen.items():
-            self.findings.add(Finding(UNSEEN, how=reason, times=times), reason, 0, f.HOST)
+            self.findings.add(DoubleFinding(UNSEEN, how=reason, times=times), reason, 0, f.HOST)
         self._unseen.clear()
 
     def may_pause(self, place: int) -> bool:

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from samerun.record.watching.double.copies import substituted
-from samerun.record.watching.operator import Operator
-from samerun.record.watching.operator_generator import generator_of
+from samerun.record.watching.double.argument_copies import substitute_tensors
 from samerun.record.watching.thread_state import ThreadState
+from samerun.record.watching.torch_generators import operator_generator
+from samerun.record.watching.watched_operator import WatchedOperator
 
 ZERO, OTHER = 0x00, 0x03
 """What memory that an operator allocates for itself holds: in the program's own execution, and in the other one."""
@@ -25,7 +25,7 @@ NEVER = frozenset(("aten::from_file", "aten::record_stream", "aten::_print", "at
 _DEVICES = ("CPU", "CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 
-def why_not(func: Any, operator: Operator) -> str:
+def why_not(func: Any, operator: WatchedOperator) -> str:
     """Why an operator is never executed again; "" if it may be."""
     schema = func._schema
     if operator.asynchronous or schema.name in NEVER:
@@ -48,7 +48,7 @@ class Draws:
 
     def __init__(self, func: Any, args: Any, kwargs: Any, tensors: list[Any]) -> None:
         given = next((arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Generator)), None)
-        self.generator: Any = given if given is not None else generator_of(kwargs, tensors)
+        self.generator: Any = given if given is not None else operator_generator(kwargs, tensors)
         names = [argument.name for argument in func._schema.arguments]
         self.given = "generator" in names
         """The operator takes a generator: the other execution gets one of its own. Else this one is taken back for
@@ -79,7 +79,7 @@ def execute(
     func: Any, args: Any, kwargs: Any, others: Mapping[int, Any], draws: Draws | None, state: ThreadState, fill: int
 ) -> Any:
     """One more execution. Raises what the operator raises; `others` replaces tensors by their `id`."""
-    args, kwargs = substituted(args, others), substituted(kwargs, others)
+    args, kwargs = substitute_tensors(args, others), substitute_tensors(kwargs, others)
     restore: Callable[[], None] = _nothing
     if draws is not None:
         args, kwargs, restore = draws.again(func, args, kwargs)

@@ -6,26 +6,28 @@ import threading
 from typing import Any
 
 from samerun.record.digests import digest as d
+from samerun.record.watching.double import double_findings as found
 from samerun.record.watching.double import execution
-from samerun.record.watching.double import finding as found
-from samerun.record.watching.double.call import Call, digests
+from samerun.record.watching.double.double_findings import DoubleFinding
+from samerun.record.watching.double.doubled_calls import DoubledCall, digests
 from samerun.record.watching.double.doubling import Doubling
-from samerun.record.watching.double.finding import Finding
-from samerun.record.watching.double.twins import Origin, still_fresh, unwritten_used
+from samerun.record.watching.double.shadow_buffers import UnwrittenOrigin, still_fresh, unwritten_used
 from samerun.record.watching.thread_state import ThreadState
 
 MORE = 3
 """So many further executions tell an operator that varies from one that another thread came in between of."""
 
 
-def unwritten(origin: Origin) -> Finding:
-    return Finding(found.INSIDE if origin.inside else found.UNWRITTEN, made=origin.made, how=origin.how)
+def unwritten(origin: UnwrittenOrigin) -> DoubleFinding:
+    return DoubleFinding(found.INSIDE if origin.inside else found.UNWRITTEN, made=origin.made, how=origin.how)
 
 
 class Judge:
     """Looks at the results of one call."""
 
-    def __init__(self, doubling: Doubling, state: ThreadState, call: Call, firsts: list[Any], values: list[bytes]):
+    def __init__(
+        self, doubling: Doubling, state: ThreadState, call: DoubledCall, firsts: list[Any], values: list[bytes]
+    ) -> None:
         self.doubling, self.state, self.call = doubling, state, call
         self.firsts, self.values = firsts, values
 
@@ -50,7 +52,7 @@ class Judge:
         else:
             self._repeat()
 
-    def add(self, finding: Finding, at: int | None = None, other: Any = None) -> None:
+    def add(self, finding: DoubleFinding, at: int | None = None, other: Any = None) -> None:
         call = self.call
         pair = (self.firsts[at], other) if at is not None and d.is_readable(self.firsts[at]) else ()
         self.doubling.findings.add(finding, call.operator.name, call.place, call.phase, pair)
@@ -68,7 +70,7 @@ class Judge:
             if now == value or known.outside:
                 continue
             by_operator = known.write is not write or known.writing > 0 or (known.mixed and not known.how)
-            finding = Finding(
+            finding = DoubleFinding(
                 found.RACE, made=known.made, written=known.written_at if by_operator else known.shared,
                 how="operator" if by_operator else known.how,
                 thread=self.doubling.name(known.writer) if by_operator else "",
@@ -115,7 +117,7 @@ class Judge:
         third = call.execute(self.state, execution.ZERO, twinned=False)
         if d.digest(third[at]) == self.values[at]:
             return False
-        self.add(Finding(found.KERNEL, runs=2, different=1), at, third[at])
+        self.add(DoubleFinding(found.KERNEL, runs=2, different=1), at, third[at])
         return True
 
     # --- the operator itself -------------------------------------------------------------------------
@@ -135,21 +137,21 @@ class Judge:
             self._overwritten(at, second[at])
             return
         different = sum(other != self.values[at] for other in others)
-        self.add(Finding(found.KERNEL, runs=len(others) + 1, different=different), at, second[at])
+        self.add(DoubleFinding(found.KERNEL, runs=len(others) + 1, different=different), at, second[at])
 
     def _depends_on_memory(self, second: list[Any], differing: list[int]) -> None:
         """The operator leaves in its results what its own memory held: a fault when somebody computes with it."""
         call = self.call
         for at in differing:
             if at < len(call.written) or not d.is_readable(self.firsts[at]):
-                self.add(Finding(found.INSIDE, runs=4, different=2), at, second[at])
+                self.add(DoubleFinding(found.INSIDE, runs=4, different=2), at, second[at])
             else:
                 name = call.operator.name.split(".")[1]
-                self.doubling.twins.moved(self.firsts[at], second[at], Origin(call.place, name, inside=True))
+                self.doubling.twins.moved(self.firsts[at], second[at], UnwrittenOrigin(call.place, name, inside=True))
 
     def _overwritten(self, at: int, other: Any) -> None:
         known = self.doubling.looks.of(self.call.written[0].untyped_storage())
-        self.add(Finding(found.RACE, made=known.made, written=self.call.place, how="operator"), at, other)
+        self.add(DoubleFinding(found.RACE, made=known.made, written=self.call.place, how="operator"), at, other)
 
     def _repeat(self) -> None:
         """Further executions of what has been the same so far."""
@@ -159,7 +161,7 @@ class Judge:
             for at, tensor in enumerate(again):
                 if d.digest(tensor) != self.values[at]:
                     if not self._raced(again, [at]):
-                        self.add(Finding(found.KERNEL, runs=number, different=1), at, tensor)
+                        self.add(DoubleFinding(found.KERNEL, runs=number, different=1), at, tensor)
                     return
 
     def _failed(self, error: Exception) -> None:

@@ -8,16 +8,16 @@ import torch
 
 from samerun.record.digests import digest as d
 from samerun.record.trace import format as f
-from samerun.record.watching.double import finding as found
-from samerun.record.watching.double import waits
-from samerun.record.watching.double.call import NO_VALUES, Call, digests
-from samerun.record.watching.double.copies import raw
+from samerun.record.watching.double import double_findings as found
+from samerun.record.watching.double import wait_counter
+from samerun.record.watching.double.argument_copies import raw_bytes
+from samerun.record.watching.double.double_findings import DoubleFinding
+from samerun.record.watching.double.doubled_calls import NO_VALUES, DoubledCall, digests
 from samerun.record.watching.double.doubling import Doubling
-from samerun.record.watching.double.finding import Finding
 from samerun.record.watching.double.judge import Judge, unwritten
-from samerun.record.watching.double.twins import view_of
-from samerun.record.watching.operator import Operator
+from samerun.record.watching.double.shadow_buffers import view_of
 from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
+from samerun.record.watching.watched_operator import WatchedOperator
 
 PAUSE_SECONDS = 0.002
 """How long is waited for another thread that has written to an operand before: does it again?"""
@@ -48,14 +48,14 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         try:
             out = super().__torch_dispatch__(func, types, args, kwargs)
         except BaseException:
-            if isinstance(before, Call):
+            if isinstance(before, DoubledCall):
                 before.end_writes(self.doubling.looks)
             raise
         if recorder.stopped or (before is None and not operator.empty):
             return out
         state.inside += 1
         try:
-            if isinstance(before, Call):
+            if isinstance(before, DoubledCall):
                 self._compare(before, out)
             else:
                 self._made(operator, out, before or 0)
@@ -66,11 +66,11 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         return out
 
     # --- before --------------------------------------------------------------------------------------
-    def _begin(self, operator: Operator, func: Any, args: Any, kwargs: Any) -> Call | None:
+    def _begin(self, operator: WatchedOperator, func: Any, args: Any, kwargs: Any) -> DoubledCall | None:
         """Look at the operands and copy what will be written over; None where it is not executed twice."""
         state, doubling = self.state, self.doubling
         doubling.enter(state)
-        call = Call(func, operator, args, kwargs)
+        call = DoubledCall(func, operator, args, kwargs)
         flags, call.place = self._phase_and_place(state, call.tensors)
         call.phase = flags & f.PHASE_MASK
         reason = doubling.reason(func, operator) or call.why_not()
@@ -95,7 +95,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             return None
         return call
 
-    def _look(self, call: Call) -> None:
+    def _look(self, call: DoubledCall) -> None:
         """Is every operand what it was when an operator last saw it?"""
         doubling = self.doubling
         skipped = {id(tensor) for tensor in call.written} if call.operator.overwrites else ()
@@ -111,11 +111,11 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             foreign = foreign or bool(said) or known.writer not in (-1, self.state.number)
             if said:
                 unsure = said == found.RACE
-                finding = Finding(said, made=known.made, written=known.shared, how=known.how, unsure=unsure)
+                finding = DoubleFinding(said, made=known.made, written=known.shared, how=known.how, unsure=unsure)
                 doubling.findings.add(finding, call.operator.name, call.place, call.phase)
         call.pausing = foreign and doubling.may_pause(call.place)
 
-    def _special(self, operator: Operator, args: Any) -> int | None:
+    def _special(self, operator: WatchedOperator, args: Any) -> int | None:
         """Operators that compute nothing. Returns the size in bytes of memory that may be about to grow."""
         name = operator.name.split(".")[1] if "." in operator.name else ""
         if name == "resize_" and type(args[0]) is torch.Tensor and d.is_readable(args[0]):
@@ -124,7 +124,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             self._read_out(operator, args[0])
         return None
 
-    def _read_out(self, operator: Operator, tensor: Any) -> None:
+    def _read_out(self, operator: WatchedOperator, tensor: Any) -> None:
         """A value becomes a number of the program's."""
         doubling = self.doubling
         twin = doubling.twins.of(tensor)
@@ -136,19 +136,19 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             doubling.findings.add(unwritten(twin.origin), operator.name, place, flags & f.PHASE_MASK, (tensor, other))
 
     # --- after ---------------------------------------------------------------------------------------
-    def _made(self, operator: Operator, out: Any, kept: int) -> None:
+    def _made(self, operator: WatchedOperator, out: Any, kept: int) -> None:
         """Fresh memory, of which the first `kept` bytes are known."""
         if not d.is_readable(out):
             return
         storage = out.untyped_storage()
         if storage.nbytes() > kept:
             if kept:  # `empty` is filled with zeros already
-                raw(storage, kept, storage.nbytes() - kept).zero_()
+                raw_bytes(storage, kept, storage.nbytes() - kept).zero_()
             place = self._place(self.state.module)
             self.doubling.looks.of(storage, place)
             self.doubling.twins.fresh(out, place, operator.name.split(".")[1], kept)
 
-    def _compare(self, call: Call, out: Any) -> None:
+    def _compare(self, call: DoubledCall, out: Any) -> None:
         doubling, state = self.doubling, self.state
         firsts = call.results(out)
         values = digests(firsts)
@@ -161,6 +161,6 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             else:
                 doubling.looks.result(tensor, value, state.number, call.place)
         if call.pausing:
-            waits.sleep(PAUSE_SECONDS)
+            wait_counter.sleep(PAUSE_SECONDS)
         Judge(doubling, state, call, firsts, values).compare()
         doubling.witness.end(call.shared)

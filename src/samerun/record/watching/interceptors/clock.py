@@ -1,18 +1,20 @@
-"""The clocks of `time`. They can be shifted (variation) or made to tick by count (pin).
+"""The clocks of `time` and `datetime`. They can be shifted (variation) or made to tick by count (pin).
 
-Where only some lines get such a clock, all others read one that began at the same moment and goes on as it does: what
-is read at one line is compared with what was read at another, in a loop that runs for so many seconds, say.
+Where only some lines get such a clock, all others read one that began at the same moment and runs at the usual speed:
+what is read at one line is compared with what was read at another, in a loop that runs for so many seconds, say.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from samerun.record import pins
 from samerun.record.trace import format as f
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.interceptor import Interceptor, replace, replace_method
 from samerun.record.watching.recorder import NOTHING, Recorder
 
 SECONDS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
@@ -37,8 +39,8 @@ class Clock:
         if self.pinned:
             if self.recorder.pinned(pins.CLOCK):
                 self.ticks += 1
-                return pins.clock_reading(self.ticks, self.tick)
-            real += pins.EPOCH_START - self.began.get(name, 0.0)
+                return pins.pinned_clock_reading(self.ticks, self.tick)
+            real += pins.PINNED_CLOCK_START - self.began.get(name, 0.0)
         if self.shift and not self.recorder.applies("clock"):
             return real
         return real + self.shift
@@ -53,7 +55,7 @@ class Clock:
         self.recorder.host(f.CLOCK, name, outputs=bits, thin=True, user_only=True)
 
 
-def install(recorder: Recorder, time: Any) -> None:
+def install_time(recorder: Recorder, time: Any) -> None:
     clock = Clock(recorder)
     clock.real_time = time.time
     clock.began = {name: float(int(getattr(time, name)())) for name in SECONDS if hasattr(time, name)}
@@ -115,4 +117,65 @@ def install(recorder: Recorder, time: Any) -> None:
     recorder.clock = clock
 
 
-INTERCEPTOR = Interceptor("clock", "time", install)
+INTERCEPTOR = Interceptor("clock", "time", install_time)
+
+
+def install_datetime(recorder: Recorder, module: Any) -> None:
+    clock = recorder.clock
+    moment, day, utc = module.datetime, module.date, module.timezone.utc
+    from_timestamp = vars(moment)["fromtimestamp"]
+
+    def wrap_now(original: Any) -> Any:
+        def now(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            seconds = clock.time()
+            clock.note("datetime.now", seconds)
+            if not clock.changed:
+                return original.__get__(None, cls)(*args, **kwargs)
+            return from_timestamp.__get__(None, cls)(seconds, _timezone_argument(*args, **kwargs))
+
+        return now
+
+    def wrap_utcnow(original: Any) -> Any:
+        deprecation = _deprecation_message(original.__get__(None, moment))
+
+        def utcnow(cls: Any) -> Any:
+            if deprecation:  # issued here, because the original would name a line of this file
+                warnings.warn(deprecation, DeprecationWarning, stacklevel=2)
+            seconds = clock.time()
+            clock.note("datetime.utcnow", seconds)
+            now = from_timestamp.__get__(None, moment)(seconds, utc)
+            if cls is moment:
+                return now.replace(tzinfo=None)
+            return cls(now.year, now.month, now.day, now.hour, now.minute, now.second, now.microsecond, None)
+
+        return utcnow
+
+    def wrap_today(original: Any) -> Any:
+        def today(cls: Any) -> Any:
+            seconds = clock.time()
+            clock.note("datetime.today" if issubclass(cls, moment) else "date.today", seconds)
+            return cls.fromtimestamp(seconds)
+
+        return today
+
+    replace_method(moment, "now", wrap_now)
+    replace_method(moment, "utcnow", wrap_utcnow)
+    replace_method(day, "today", wrap_today)  # the one that `datetime` inherits
+
+
+def _timezone_argument(tz: Any = None) -> Any:
+    """The argument of `datetime.now`."""
+    return tz
+
+
+def _deprecation_message(call: Any) -> str:
+    """What Python 3.12 and later warn of where `call` is called."""
+    if sys.version_info < (3, 12):
+        return ""
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        call()
+    return str(issued[0].message) if issued else ""
+
+
+IN_DATETIME = Interceptor("clock-datetime", "datetime", install_datetime)

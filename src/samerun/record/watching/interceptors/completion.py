@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
-from samerun.record.watching.completions import InTurn, Numbers, note, note_done, takes_in_order
+from samerun.record.watching.completion_order import InTurn, Numbers, note, note_done, takes_in_order
 from samerun.record.watching.interceptor import Interceptor, replace
 from samerun.record.watching.recorder import Recorder
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.record.trace import format as f
-from samerun.record.watching.fresh import PATTERN_FLOAT, PATTERN_INT
 from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.memory_fill import PATTERN_FLOAT, PATTERN_INT
 from samerun.record.watching.recorder import Recorder
 
 
 def install(recorder: Recorder, numpy: Any) -> None:
     """Fill what `numpy.empty` and `numpy.empty_like` return."""
-    how = recorder.config.memory
+    how = recorder.config.fresh_memory
     if how is None:
         return
 

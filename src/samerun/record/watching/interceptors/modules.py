@@ -8,11 +8,11 @@ from typing import Any
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import digest
-from samerun.record.digests.models import named_buffers, named_modules, named_parameters
+from samerun.record.digests.trees import named_buffers, named_modules, named_parameters
 from samerun.record.trace import format as f
+from samerun.record.watching.hidden_frames import hide_frame
 from samerun.record.watching.interceptor import Interceptor
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.unseen import unseen
 
 
 def install(recorder: Recorder, torch: Any) -> None:
@@ -57,7 +57,7 @@ def install(recorder: Recorder, torch: Any) -> None:
             state.module = state.modules.pop()
 
     _call_impl.__qualname__ = original.__qualname__
-    torch.nn.Module._call_impl = unseen(_call_impl)
+    torch.nn.Module._call_impl = hide_frame(_call_impl)
     recorder.roots = roots
     recorder.after_fork.append(roots.clear)  # what a child does with its parent's model is in its events
     recorder.at_end.append(lambda: record_final(recorder))

@@ -1,4 +1,9 @@
-"""NumPy's random numbers: the global generator, and `Generator` objects with or without a seed."""
+"""NumPy's random numbers: the global generator, `Generator` and `RandomState`, and libraries that draw from them.
+
+scikit-learn and SciPy do not call the functions of `numpy.random`: they ask `check_random_state` for a generator.
+Where none is given, it returns the object behind `numpy.random`, and the library draws from it directly. What is
+recorded then is that the generator was taken.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 from samerun.record import pins
 from samerun.record.digests.rng_digests import global_generator, numpy_state_digest
 from samerun.record.trace import format as f
-from samerun.record.watching import owners, sites
+from samerun.record.watching import sites
 from samerun.record.watching.interceptor import Interceptor, replace, replace_method
 from samerun.record.watching.recorder import Recorder
 
@@ -42,7 +47,7 @@ def seed_bits(value: Any) -> int:
 def install(recorder: Recorder, numpy_random: Any) -> None:
     """Watch the global generator, seeds from the system, and generators that `default_rng` makes."""
     if pins.NUMPY_GLOBAL in recorder.config.pins:
-        numpy_random.seed(pins.fixed_seed("numpy"))
+        numpy_random.seed(pins.pinned_seed("numpy"))
     watch_draws(recorder, numpy_random)
     watch_seeding(recorder, numpy_random)
     watch_system_seeds(recorder)
@@ -81,7 +86,7 @@ def watch_seeding(recorder: Recorder, numpy_random: Any) -> None:
             if value is None:
                 recorder.host(f.SEED, "numpy", flags=f.UNSEEDED)
                 if pins.NUMPY_GLOBAL in recorder.config.pins:
-                    args, kwargs = (pins.fixed_seed("numpy"),), {}
+                    args, kwargs = (pins.pinned_seed("numpy"),), {}
             else:
                 recorder.host(f.SEED, "numpy", inputs=seed_bits(value))
             recorder.thread.inside += 1
@@ -105,13 +110,13 @@ def watch_seeding(recorder: Recorder, numpy_random: Any) -> None:
 
 def watch_system_seeds(recorder: Recorder) -> None:
     """Every generator made without a seed asks `bit_generator.randbits` for one."""
-    stream = pins.byte_stream("numpy-generator")
+    stream = pins.pinned_byte_stream("numpy-generator")
 
     def from_system(original: Any) -> Any:
         def randbits(bits: int) -> int:
             placed = sites.host_site(through_imports=True)  # a library may make one when it is imported
             recorder.host(f.CREATE, "numpy.Generator", flags=f.UNSEEDED, placed=placed, user_only=True)
-            owner = owners.place_of_owner()
+            owner = sites.unseeded_owner_site()
             if owner is not None:
                 recorder.host(f.CREATE, "numpy.Generator", aux="owner", flags=f.UNSEEDED, placed=owner)
             if recorder.pinned(pins.NUMPY_GENERATOR):
@@ -210,3 +215,49 @@ def state_digest(generator: Any) -> bytes:
 
 
 INTERCEPTOR = Interceptor("numpy-random", "numpy.random", install)
+
+
+CHECK_RANDOM_STATE = "check_random_state"
+
+
+def install_check_random_state(recorder: Recorder, module: Any) -> None:
+    """Watch a module's `check_random_state`."""
+    shared = global_generator()
+
+    def wrap_check(original: Any) -> Any:
+        def check_random_state(*args: Any, **kwargs: Any) -> Any:
+            given = original(*args, **kwargs)
+            if given is shared:
+                record_global_generator_use(recorder, shared)
+            return given
+
+        return check_random_state
+
+    if shared is not None:
+        replace(module, CHECK_RANDOM_STATE, wrap_check)
+
+
+def install_distributions(recorder: Recorder, module: Any) -> None:
+    """SciPy's distributions take the generator when they are made, and draw from it in `rvs`."""
+    shared = global_generator()
+
+    def wrap_rvs(original: Any) -> Any:
+        def rvs(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("random_state") is None and getattr(self, "_random_state", None) is shared:
+                record_global_generator_use(recorder, shared)
+            return original(self, *args, **kwargs)
+
+        return rvs
+
+    if shared is not None:
+        replace(module.rv_generic, "rvs", wrap_rvs)
+
+
+def record_global_generator_use(recorder: Recorder, generator: Any) -> None:
+    if not recorder.thread.inside and not recorder.stopped:
+        recorder.draw("numpy", CHECK_RANDOM_STATE, lambda: numpy_state_digest(generator.get_state(legacy=False)))
+
+
+IN_SCIKIT_LEARN = Interceptor("numpy-in-scikit-learn", "sklearn.utils.validation", install_check_random_state)
+IN_SCIPY = Interceptor("numpy-in-scipy", "scipy._lib._util", install_check_random_state)
+IN_DISTRIBUTIONS = Interceptor("numpy-in-distributions", "scipy.stats._distn_infrastructure", install_distributions)

@@ -17,9 +17,9 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
     """Hook every optimizer's step, and `Tensor.backward` for the loss."""
     import torch
 
-    from samerun.record.digests.undisturbed import no_functions
+    from samerun.record.digests.torch_guards import no_torch_function
+    from samerun.record.watching.kept_tensors import keep_step
     from samerun.record.watching.step_digests import StepDigester
-    from samerun.record.watching.step_values import keep_step
 
     digester: StepDigester | None = None
 
@@ -28,7 +28,7 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
         state.phase = f.OPTIMIZER
         file, line, _ = sites.host_site()
         writer = recorder.writer or recorder.open()
-        state.step_place = writer.place(file, line, state.module) if writer is not None and line else 0
+        state.step_place = writer.intern_location(file, line, state.module) if writer is not None and line else 0
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         nonlocal digester
@@ -38,11 +38,11 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
             return
         state.inside += 1
         try:
-            with no_functions():
+            with no_torch_function():
                 digester = digester or StepDigester(recorder)
                 leaves = digester.leaves_of(optimizer)
                 on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
-                if recorder.step + 1 in recorder.config.snapshots:
+                if recorder.step + 1 in recorder.config.snapshot_steps:
                     keep_step(recorder, optimizer, recorder.step + 1)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed after an optimizer step: {error!r}")
@@ -59,7 +59,7 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
 
 def note_losses(recorder: Recorder, torch: Any) -> None:
     """The value `backward` is called on is the step's loss."""
-    from samerun.record.digests.undisturbed import Undisturbed, no_functions
+    from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function
     from samerun.record.watching.quick_mode import digest_function
 
     digest: Callable[[Any], bytes] | None = None
@@ -72,12 +72,12 @@ def note_losses(recorder: Recorder, torch: Any) -> None:
         state.inside += 1
         try:
             digest = digest or digest_function()  # torch must be whole before it is asked for
-            with no_functions():
+            with no_torch_function():
                 recorder.last_loss = digest(tensor)
-            if recorder.config.snapshots:
-                with no_functions():
+            if recorder.config.snapshot_steps:
+                with no_torch_function():
                     single = tensor.numel() == 1 and tensor.is_floating_point()
-                with Undisturbed():
+                with HiddenFromProgram():
                     recorder.loss = float(tensor.detach()) if single else None
         except Exception:
             recorder.last_loss = NOTHING

@@ -1,28 +1,33 @@
-"""Threads: each gets a role that is the same from run to run, and the operator mode, which is per thread."""
+"""Threads: each gets a role that is the same from run to run, and the operator mode, which is per thread.
+
+For `samerun check --double` also the points where threads wait for each other: locks of a condition, `join`, `sleep`.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
-from samerun.record.watching.interceptor import Interceptor
+from samerun.record.watching.double import wait_counter
+from samerun.record.watching.interceptor import Interceptor, replace
 from samerun.record.watching.recorder import Recorder
 
 SERIAL_SECONDS = 3.0
 """With the pin `serial`, a thread is waited for so long when it is started."""
 
 
-def install(recorder: Recorder, threading: Any) -> None:
+def install_threads(recorder: Recorder, threading: Any) -> None:
     """Wrap the starting of threads."""
     start, bootstrap = threading.Thread.start, threading.Thread._bootstrap_inner
 
     serial = pins.SERIAL in recorder.config.pins
 
     def watched_start(self: Any) -> None:
-        self._samerun_role = recorder.name_child_thread(role_name(self))
+        self._samerun_role = recorder.name_child_thread(thread_role(self))
         start(self)
         if serial and sites.called_by_user():
             self.join(SERIAL_SECONDS)  # one that waits for others goes on beside them after this
@@ -59,7 +64,7 @@ def install(recorder: Recorder, threading: Any) -> None:
     threading.Thread._bootstrap_inner = watched_bootstrap
 
 
-def role_name(thread: Any) -> str:
+def thread_role(thread: Any) -> str:
     """A thread's own name without the counters that Python adds; pool threads share one name."""
     name = re.sub(r"^Thread-\d+( \((.*)\))?$", r"\2", thread.name) or "thread"
     work = getattr(thread, "_target", None)
@@ -69,4 +74,32 @@ def role_name(thread: Any) -> str:
     return name
 
 
-INTERCEPTOR = Interceptor("threads", "threading", install)
+INTERCEPTOR = Interceptor("threads", "threading", install_threads)
+
+
+def install_waits(recorder: Recorder, threading: Any) -> None:
+    """Queues, futures, events, semaphores and barriers are made of conditions."""
+    if recorder.config.executions:
+        replace(threading.Condition, "__enter__", wrap_wait)
+        replace(threading.Event, "is_set", wrap_wait)
+        replace(threading.Thread, "join", wrap_wait)
+
+
+def install_sleep(recorder: Recorder, time: Any) -> None:
+    """A program that polls sleeps in between."""
+    if recorder.config.executions:
+        replace(time, "sleep", wrap_wait)
+
+
+def wrap_wait(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        finally:
+            wait_counter.waited()
+
+    return wait
+
+
+WAITS = Interceptor("waits", "threading", install_waits)
+WAITS_IN_TIME = Interceptor("waits-time", "time", install_sleep)

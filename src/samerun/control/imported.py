@@ -1,0 +1,20 @@
+"""Look at a library without importing it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def find_imported(name: str, *attributes: str) -> Any | None:
+    """Module `name` if the program has imported it and it has every one of `attributes`; else None.
+
+    A half-imported or a stubbed library lacks the attributes, and counts as absent.
+    """
+    module = sys.modules.get(name)
+    return module if module is not None and all(hasattr(module, attribute) for attribute in attributes) else None
+
+
+def imported(name: str) -> Any:
+    """Module `name`, which the caller knows to be imported (its `available()` said so)."""
+    return sys.modules[name]

@@ -1,0 +1,143 @@
+"""cuBLAS and what chooses between its kernels: scratch memory, half precision sums, TunableOp."""
+
+from __future__ import annotations
+
+import os
+
+from samerun.control.switches.switch import Policy, Switch, Variable, recorded_variables
+from samerun.control.switches.torch_flags import (
+    cuda_is_initialized,
+    flag_switch,
+    torch_c_has,
+    torch_c_module,
+    want_off,
+    want_off_unless_kept,
+)
+
+# The scratch memory of cuBLAS, whose size decides between algorithms.
+
+WORKSPACE_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
+WORKSPACE_VALID = (":4096:8", ":16:8", ":4096:2")
+
+
+def _wanted_workspace(policy: Policy) -> str:
+    return WORKSPACE_VALID[0]
+
+
+def _is_valid_workspace(value: str, policy: Policy) -> bool:
+    return value in WORKSPACE_VALID
+
+
+def _read_workspace() -> str | None:
+    # Read as the first cuBLAS handle is made. A value that the program set is taken to have been there.
+    return os.environ.get(WORKSPACE_VARIABLE)
+
+
+WORKSPACE = Switch(
+    "cublas_workspace",
+    "cuBLAS has scratch memory of a fixed size.",
+    "The size is one of the things by which cuBLAS chooses an algorithm, and what NVIDIA asks for to make results"
+    " reproducible; cuDNN's RNNs and LSTMs ask for it too (:4096:2 or :16:8 are theirs, :4096:8 does as well)."
+    " torch 2.13 no longer checks it. Not needed without CUDA.",
+    "before CUDA",
+    _read_workspace,
+    variables=(
+        Variable(
+            WORKSPACE_VARIABLE, _wanted_workspace, _is_valid_workspace, ":4096:8, :16:8 or :4096:2",
+            cuda_is_initialized, _read_workspace,
+        ),
+    ),
+)
+
+
+# The scratch memory of cuBLASLt: recorded.
+
+LT_WORKSPACE = recorded_variables(
+    "cublaslt_workspace",
+    "How much scratch memory cuBLASLt has.",
+    "The size is one of the things by which it chooses an algorithm. Any size gives the same in every run, as"
+    " long as it stays.",
+    "before CUDA",
+    "CUBLASLT_WORKSPACE_SIZE",
+    "TORCH_CUBLASLT_UNIFIED_WORKSPACE",
+)
+
+
+# Matrix products in float16 are not summed in float16.
+
+FP16_ACCUMULATION = flag_switch(
+    "fp16_accumulation",
+    "Matrix products in float16 are summed in float32.",
+    'Summing in float16 loses bits in an order that depends on the algorithm. Left alone with precision="keep".',
+    ("_get_cublas_allow_fp16_accumulation", "_set_cublas_allow_fp16_accumulation"),
+    want_off_unless_kept,
+)
+
+
+# Matrix products of half precision keep their sums in float32.
+
+_HALF_TYPES = ("bf16", "fp16")
+_ON_CPU = "cpu_fp16"
+
+
+def _reductions_available() -> bool:
+    return torch_c_has(*(f"_{verb}_cublas_allow_{kind}_reduced_precision_reduction"
+                       for verb in ("get", "set") for kind in _HALF_TYPES))  # fmt: skip
+
+
+def _read_reductions() -> dict[str, list[bool]]:
+    """For each type: whether sums may be reduced, and whether products may be split along K."""
+    c_module = torch_c_module()
+    found = {
+        kind: [bool(flag) for flag in getattr(c_module, f"_get_cublas_allow_{kind}_reduced_precision_reduction")()]
+        for kind in _HALF_TYPES
+    }
+    if torch_c_has("_get_cpu_allow_fp16_reduced_precision_reduction"):
+        found[_ON_CPU] = [bool(c_module._get_cpu_allow_fp16_reduced_precision_reduction())]
+    return found
+
+
+def _write_reductions(value: dict[str, list[bool]]) -> None:
+    for kind, allowed in value.items():
+        if kind != _ON_CPU:
+            getattr(torch_c_module(), f"_set_cublas_allow_{kind}_reduced_precision_reduction")(*allowed)
+        elif _read_reductions().get(kind) != allowed:  # some builds refuse to set the value that is in force already
+            torch_c_module()._set_cpu_allow_fp16_reduced_precision_reduction(*allowed)
+
+
+def _wanted_reductions(policy: Policy) -> dict[str, list[bool]] | None:
+    if policy.precision == "keep":
+        return None
+    return {kind: [False] * len(allowed) for kind, allowed in _read_reductions().items()}
+
+
+REDUCED_PRECISION_REDUCTION = Switch(
+    "reduced_precision_reduction",
+    "Matrix products in bfloat16 and float16 are summed in float32, and not split along K.",
+    "Setting torch's attribute to False leaves split-K on; both halves are needed: (False, False)."
+    ' Left alone with precision="keep".',
+    "any time",
+    _read_reductions,
+    _write_reductions,
+    _wanted_reductions,
+    "torch",
+    _reductions_available,
+    default={"bf16": [True, True], "fp16": [True, True], _ON_CPU: [False]},
+)
+
+
+# Matrix products are not chosen by timing (TunableOp).
+
+
+def _is_valid_tunable_op(value: str, policy: Policy) -> bool:
+    return value == "0"
+
+
+TUNABLE_OP = flag_switch(
+    "tunable_op",
+    "Matrix products on CUDA are not chosen by timing them.",
+    "A timing comes out differently in the next process, and another kernel gives other bits.",
+    ("_cuda_tunableop_is_enabled", "_cuda_tunableop_enable"),
+    want_off,
+    variables=(Variable("PYTORCH_TUNABLEOP_ENABLED", is_valid=_is_valid_tunable_op, valid_values="0"),),
+)

@@ -1,0 +1,78 @@
+"""Libraries with kernels of their own that read one environment variable as they are imported."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+
+from samerun.control.switches.switch import Policy, Switch, Variable, variables_reader
+
+
+def installation_check(name: str) -> Callable[[], bool]:
+    """A predicate: library `name` is imported or could be. Does not import it."""
+
+    def is_installed() -> bool:
+        if name in sys.modules:
+            return sys.modules[name] is not None
+        try:
+            return importlib.util.find_spec(name) is not None
+        except (ImportError, ValueError):
+            return False
+
+    return is_installed
+
+
+def import_check(name: str) -> Callable[[], bool]:
+    return lambda: sys.modules.get(name) is not None
+
+
+def library_switch(name: str, what: str, why: str, module: str, variable: str, value: str) -> Switch:
+    """A switch that sets `variable` to `value` for the library `module`, where it is installed."""
+    is_installed = installation_check(module)
+
+    def wanted(policy: Policy) -> str | None:
+        return value if is_installed() else None
+
+    def is_valid(chosen: str, policy: Policy) -> bool:
+        return chosen == value
+
+    variables = (Variable(variable, wanted, is_valid, value, import_check(module)),)
+    read = variables_reader(variables)
+    return Switch(name, what, why, "before library", read, available=is_installed, variables=variables)
+
+
+# Transformer Engine chooses deterministic attention.
+
+TRANSFORMER_ENGINE = library_switch(
+    "transformer_engine",
+    "Transformer Engine takes only deterministic attention kernels.",
+    "Its default allows nondeterministic ones. Not tried on a device.",
+    "transformer_engine",
+    "NVTE_ALLOW_NONDETERMINISTIC_ALGO",
+    "0",
+)
+
+
+# Mamba's kernels in their deterministic mode.
+
+MAMBA = library_switch(
+    "mamba",
+    "Mamba's backward kernels add in a fixed order.",
+    "By default they need not. Not tried on a device.",
+    "mamba_ssm",
+    "MAMBA_DETERMINISTIC",
+    "1",
+)
+
+
+# The causal convolution of Mamba models in its deterministic mode.
+
+CAUSAL_CONV1D = library_switch(
+    "causal_conv1d",
+    "causal_conv1d's backward kernels add in a fixed order.",
+    "From its version 1.6.0 on. Not tried on a device.",
+    "causal_conv1d",
+    "CAUSAL_CONV1D_DETERMINISTIC",
+    "1",
+)
