@@ -22,11 +22,11 @@ from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
 from samerun.control.seed_derivation import checked
-from samerun.record.comparison.compare import Difference, first_difference
+from samerun.record.comparison.compare import Difference, find_first_difference
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
 from samerun.record.receipt.process_section import relative
 from samerun.record.trace import format as f
-from samerun.record.trace.run import RunTraces, count_of
+from samerun.record.trace.run import RunTraces, count_events
 from samerun.record.watching import start
 
 RESULTS = (f.OPERATOR, f.MARK, f.STEP, f.SAVE)
@@ -185,9 +185,9 @@ def compare(a: Path, b: Path, again: str, config: pytest.Config) -> str | None:
     failures = [each for side in sides for each in side.failures]
     if failures:
         raise CannotCheck(f"could not be recorded: {failures[0]}.")
-    if not any(count_of(trace, kind) for side in sides for trace in side.traces.values() for kind in RESULTS):
+    if not any(count_events(trace, kind) for side in sides for trace in side.traces.values() for kind in RESULTS):
         raise CannotCheck(NOTHING)
-    difference = first_difference(*sides)
+    difference = find_first_difference(*sides)
     if difference is None:
         return None
     lines = [f"  First difference: {_place(difference)}", *_suspect(a, b, difference)]

@@ -28,7 +28,7 @@ from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan, Variation
 from samerun.check.variations.address_layout import why_not
 from samerun.record import pins
-from samerun.record.config import Capture
+from samerun.record.config import TensorCapture
 from samerun.record.trace import format as f
 
 MOST_EXPERIMENTS = 5
@@ -245,7 +245,7 @@ def suspects_that_differ_alone(
     """The suspects whose line makes a difference when only it is varied, in the order given."""
     hits = []
     for number, suspect in enumerate(listed, 1):
-        run = search.run(varied.with_watch(only=(what, suspect.file, suspect.line)), f"only-{number}", (what,))
+        run = search.run(varied.with_watch(varied_line=(what, suspect.file, suspect.line)), f"only-{number}", (what,))
         if search.compare_runs(situation.a, run) is not None:
             hits.append(suspect)
     return hits
@@ -269,13 +269,13 @@ def measure_difference(search: AttributionSearch, situation: Situation, a: Plan,
     kept = []
     ordinal_b = difference.ordinal_b or difference.ordinal
     for name, plan, ordinal in (("kept-a", a, difference.ordinal), ("kept-b", b, ordinal_b)):
-        plan = plan.with_watch(snapshots=steps) if same_operator else plan.with_watch(
-            snapshots=steps, depth="steps", window=None
-        )
+        plan = plan.with_watch(snapshot_steps=steps)
+        if not same_operator:
+            plan = plan.with_watch(depth="steps", operator_window=None)
         if same_operator and event is not None:
             path = situation.a.folder.parent / f"{name}.bin"
             path.unlink(missing_ok=True)  # of another search of this check
-            plan = plan.with_watch(capture=Capture(difference.role, event.thread, ordinal, str(path)))
+            plan = plan.with_watch(capture=TensorCapture(difference.role, event.thread, ordinal, str(path)))
         kept.append(search.run(plan, name, ("values",), may_share_process(a, b)))
     search.measure_growth(steps, kept[0], kept[1])
     if not same_operator or event is None:
@@ -286,15 +286,17 @@ def measure_difference(search: AttributionSearch, situation: Situation, a: Plan,
 
 def may_share_process(a: Plan, b: Plan) -> bool:
     """Whether two plans can run as forks of one process: what a fork inherits must be the same in both."""
-    return (a.environment, a.prefix, a.watch.memory, a.watch.start_method, a.copied, a.other_home) == (
-        b.environment, b.prefix, b.watch.memory, b.watch.start_method, b.copied, b.other_home,
+    return (a.environment, a.prefix, a.watch.fresh_memory, a.watch.start_method, a.copied, a.other_home) == (
+        b.environment, b.prefix, b.watch.fresh_memory, b.watch.start_method, b.copied, b.other_home,
     )  # fmt: skip
 
 
 def compare_line_by_line(search: AttributionSearch, a: Plan, b: Plan, name: str) -> tuple[PartingLine | None, Run]:
     """Run both plans again with every line traced: where they part, and the second run."""
     run_a, run_b = (
-        search.run(plan.with_watch(lines=True, depth="steps"), f"{name}-{letter}", ("lines",), may_share_process(a, b))
+        search.run(
+            plan.with_watch(trace_lines=True, depth="steps"), f"{name}-{letter}", ("lines",), may_share_process(a, b)
+        )
         for letter, plan in (("a", a), ("b", b))
     )
     return parting_line(run_a, run_b), run_b

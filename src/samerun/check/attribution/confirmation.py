@@ -128,7 +128,7 @@ class Experiment:
         if pins.MEMORY in kinds:
             line = "memory", self.suspect.file, self.suspect.line
             return self._differ_early(
-                self.first, self.run(memory(self.pinned_plan, True).with_watch(only=line), "-other")
+                self.first, self.run(memory(self.pinned_plan, True).with_watch(varied_line=line), "-other")
             )
         if not kinds <= set(PINS_WITH_VALUES):
             return True

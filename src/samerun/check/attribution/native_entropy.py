@@ -10,7 +10,7 @@ from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
 from samerun.record import pins
 from samerun.record.trace import format as f
-from samerun.record.trace.run import events_of
+from samerun.record.trace.run import select_events
 from samerun.record.watching.line_follower import NATIVE_DRAW
 from samerun.record.watching.native_entropy import library, preloaded, write_stream
 
@@ -35,7 +35,7 @@ def find_suspect(followed: Run, parting: PartingLine | None) -> Suspect | None:
     """The last line that drew before the first variable differs; None if none of the user's lines drew."""
     drew: tuple[str, int] | None = None
     trace = followed.traces.main
-    for event in events_of(trace, (f.LINE,)) if trace is not None else ():
+    for event in select_events(trace, (f.LINE,)) if trace is not None else ():
         if event.name == NATIVE_DRAW:
             drew = (event.file, event.line)
         elif parting is not None and (event.file, event.line, event.name) == (

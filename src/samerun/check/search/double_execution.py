@@ -22,7 +22,7 @@ from samerun.check.search.search import Search
 from samerun.check.variations.memory import memory
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
-from samerun.record.trace.run import Event, events_of
+from samerun.record.trace.run import Event, select_events
 from samerun.record.watching.double import double_findings
 
 KINDS = {
@@ -40,7 +40,7 @@ OTHER_OPERATOR = (
 
 def with_repeated_operators(plan: Plan, executions: int) -> Plan:
     """The plan with every operator executed `executions` times; fresh memory holds zeros in the first execution."""
-    return memory(plan, False).with_watch(double=executions, depth="ops")
+    return memory(plan, False).with_watch(executions=executions, depth="ops")
 
 
 @dataclass
@@ -145,7 +145,7 @@ def read_hazards(run: Run) -> tuple[list[OperatorHazard], list[str]]:
     roles = sorted(run.traces.traces, key=lambda role: (role != "main", role))
     for trace in (run.traces.traces[role] for role in roles):
         step = 1
-        for event in events_of(trace, (f.DOUBLE, f.STEP)):
+        for event in select_events(trace, (f.DOUBLE, f.STEP)):
             if event.kind == f.STEP:
                 step += 1
                 continue
@@ -187,7 +187,7 @@ def add_finding(
         elements = compare_kept(pair[0], pair[1], event.line)
         if elements is None and what == double_findings.KERNEL and were_kept(pair):
             return
-    made, written = (trace.place(finding.get(name, 0))[:2] for name in ("made", "written"))
+    made, written = (trace.location(finding.get(name, 0))[:2] for name in ("made", "written"))
     file, line = event.file, event.line
     if what in (double_findings.UNWRITTEN, double_findings.INSIDE) and made[1]:
         file, line = made
@@ -247,7 +247,7 @@ def describe_memory_source(finding: dict[str, Any], made: tuple[str, int], writt
 
 def outside_change_note(trace: Trace, event: Event, finding: dict[str, Any]) -> str:
     """A note about memory that the program changes outside torch, between operators."""
-    made, written = (trace.place(finding.get(name, 0))[:2] for name in ("made", "written"))
+    made, written = (trace.location(finding.get(name, 0))[:2] for name in ("made", "written"))
     return (
         f"{source_location(event.file, event.line)} ({event.name}) reads memory that was changed since torch last used"
         " it, and"

@@ -13,7 +13,7 @@ from samerun.check.search.report_records import relative_to_working_directory
 from samerun.check.search.search import Search
 from samerun.record import pins
 from samerun.record.trace import format as f
-from samerun.record.trace.run import events_of
+from samerun.record.trace.run import select_events
 
 MakeReport = Callable[[Search], CheckReport]
 REGION = "compiled graph"
@@ -88,7 +88,7 @@ def compile_call_sites(run: Run) -> tuple[tuple[str, int], ...]:
     found = [
         (relative_to_working_directory(event.file), event.line)
         for _, trace in sorted(run.traces.traces.items())
-        for event in events_of(trace, (f.FACT,))
+        for event in select_events(trace, (f.FACT,))
         if event.name == "torch.compile"
     ]
     return tuple(dict.fromkeys(found))

@@ -107,11 +107,10 @@ def search_behind_variation(
     """A search whose variation leaves out the line of the finding if it can, and is not varied otherwise."""
     what, plan = SPARED_AT_LINE.get(names), search.plan
     line = (what or "", found.suspect.file if found.suspect is not None else "", found.cause.line)
-    if what and found.cause.file and line not in plan.watch.spared:
-        spared = (*plan.watch.spared, line)
-        return restart_search(
-            search, plan.with_watch(spared=spared), search.not_varied
-        ), f"{names} is not varied at this line"
+    if what and found.cause.file and line not in plan.watch.unvaried_lines:
+        spared = (*plan.watch.unvaried_lines, line)
+        plan = plan.with_watch(unvaried_lines=spared)
+        return restart_search(search, plan, search.not_varied), f"{names} is not varied at this line"
     each = [name for name in names.split("+") if name not in search.not_varied]
     if not each:
         return None

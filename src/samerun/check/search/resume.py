@@ -15,7 +15,7 @@ from samerun.check.execution.runner import Run, RunFailed, Runner
 from samerun.check.plan import Plan
 from samerun.check.search.run_status import require_comparable
 from samerun.record.trace import format as f
-from samerun.record.trace.run import count_of
+from samerun.record.trace.run import count_events
 
 
 class ResumeRunner(Protocol):
@@ -47,7 +47,7 @@ class ResumedProgram:
         """Whether it resumed nothing and made all steps again."""
         if not self.limited_by_max_steps:
             return self.run.steps >= self.uninterrupted.steps
-        return not any(count_of(trace, f.LOAD) for trace in self.run.traces.traces.values())
+        return not any(count_events(trace, f.LOAD) for trace in self.run.traces.traces.values())
 
     @property
     def steps_before_resume(self) -> int:
@@ -121,7 +121,7 @@ def interrupt_and_resume(
     folder.mkdir(parents=True, exist_ok=True)
     cut = interruption.first.put_on(first, str(folder))
     if interruption.signal is not None:
-        cut = cut.with_watch(end_at=(step, int(SIGNALS[interruption.signal])))
+        cut = cut.with_watch(kill_after=(step, int(SIGNALS[interruption.signal])))
     kind = (f"pin:{label}",) if label else ("resume",)
     stopped = runs.run(cut, f"interrupted{tail}", kind)
     require_comparable(stopped)

@@ -18,9 +18,9 @@ from samerun.check.causes.table import find_suspects
 from samerun.check.evidence.resumption import Parting
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.search.resume import ResumedProgram, ResumeRunner, interrupt_and_resume
-from samerun.record.config import Kept, Replay
+from samerun.record.config import DataReplay, KeptStates
 from samerun.record.trace import format as f
-from samerun.record.trace.run import Event, count_of, events_of
+from samerun.record.trace.run import Event, count_events, select_events
 from samerun.record.trace.steps import Step
 from samerun.record.watching import training_states as states
 from samerun.record.watching.interceptors.checkpoints import PUT_BACK
@@ -97,7 +97,7 @@ class ResumeExperiments:
         """
         trace = self.resumed.uninterrupted.traces.main
         # Only generators that the program makes itself: not those of libraries, samerun's data loader included.
-        made = [e for e in events_of(trace, (f.CREATE, f.SEED)) if e.direct] if trace is not None else []
+        made = [e for e in select_events(trace, (f.CREATE, f.SEED)) if e.direct] if trace is not None else []
         places = {(e.file, e.line) for e in made}
         lines = [s.line for s in listed if states.OWN in s.parts and (s.file, s.line) in places]
         # Draws from Python's generators are not recorded.
@@ -107,7 +107,7 @@ class ResumeExperiments:
     def saves_and_loads(self) -> bool:
         """Whether the program saves and loads with torch; if not, there is no moment at which to restore anything."""
         both = ((self.resumed.stopped, f.SAVE), (self.resumed.run, f.LOAD))
-        return all(any(count_of(trace, kind) for trace in run.traces.traces.values()) for run, kind in both)
+        return all(any(count_events(trace, kind) for trace in run.traces.traces.values()) for run, kind in both)
 
     # --- states restored -----------------------------------------------------------------------------
     def restore_parts(self, parts: Sequence[str]) -> ExperimentResult:
@@ -120,8 +120,8 @@ class ResumeExperiments:
 
     def _restore_parts(self, parts: tuple[str, ...], folder: Path) -> ExperimentResult:
         plan = self.resumed.uninterrupted.plan
-        keeping = plan.with_watch(kept=Kept(str(folder), ()))
-        giving = plan.with_watch(kept=Kept(str(folder), parts))
+        keeping = plan.with_watch(kept_states=KeptStates(str(folder), ()))
+        giving = plan.with_watch(kept_states=KeptStates(str(folder), parts))
         try:
             again = interrupt_and_resume(
                 self.runs, self.resumed.uninterrupted, self.resumed.interruption, keeping, giving,
@@ -162,7 +162,7 @@ class ResumeExperiments:
     def _replay_data(self, suspect: Suspect, streams: bool, folder: Path) -> ExperimentResult:
         uninterrupted = self.resumed.uninterrupted
         data_source = None if suspect.replay is True else suspect.replay or None
-        keep = Replay(str(folder), keep=True, shift=self.parting.shift, place=data_source)
+        keep = DataReplay(str(folder), keep=True, shift=self.parting.shift, source=data_source)
         label = f"replay-{folder.name}"
         kept = self.runs.run(uninterrupted.plan.with_watch(replay=keep), f"whole-{label}", (f"pin:{label}",))
         if kept.failed or (folder / "too-large").exists() or self.parting.head is None:

@@ -12,7 +12,7 @@ from samerun.base.target import ask_to_run_alone
 from samerun.check.execution.runner import Run, RunFailed, Runner
 from samerun.check.execution.unrecorded import hint_for, where_traces_are
 from samerun.record.comparison.compare import Difference
-from samerun.record.config import MARK
+from samerun.record.config import STARTED_FILE
 from samerun.record.watching.sites import RECORD
 
 PATIENCE, PATIENCE_BY_LINES, PATIENCE_SECONDS = 10, 50, 60.0
@@ -29,7 +29,7 @@ def require_comparable(run: Run) -> None:
         where = where_traces_are(reason, run.folder.parent)
         raise RunFailed(f"Run {run.name} could not be recorded{where}: {reason}.", run, hint=hint_for(reason))
     if not run.traces.traces and not run.failed:
-        if (run.folder / MARK).exists():
+        if (run.folder / STARTED_FILE).exists():
             raise RunFailed(
                 f"Run {run.name} left nothing to compare: {' '.join(run.plan.shown)} ended without computing"
                 " anything with torch.",

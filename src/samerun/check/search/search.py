@@ -36,7 +36,7 @@ from samerun.check.search.run_status import (
     runner_with_time_limit,
     timed_out_before_difference,
 )
-from samerun.record.comparison.compare import Difference, first_difference
+from samerun.record.comparison.compare import Difference, find_first_difference
 
 DIFFERENT_IN_EVERY_PROCESS = ("address_layout", "hash_seed", "memory")
 """Variations of what differs in every process by itself."""
@@ -302,7 +302,7 @@ class Search:
     def compare_runs(self, a: Run, b: Run) -> Difference | None:
         """The first difference of two runs; None if they are the same."""
         require_comparable(b)
-        found = first_difference(a.traces, b.traces, (*a.plan.scope, *b.plan.scope))
+        found = find_first_difference(a.traces, b.traces, (*a.plan.scope, *b.plan.scope))
         if found is None and a.exit_code != b.exit_code:
             found = Difference("process", "main", "main", None, None, 0, 0)
         return found
@@ -327,7 +327,9 @@ class Search:
             return situation
         window = (difference.step, difference.step)
         a, b = (
-            self.run(run.plan.with_watch(depth="ops", window=window), f"{run.name}-step{difference.step}", run.vary)
+            self.run(
+                run.plan.with_watch(depth="ops", operator_window=window), f"{run.name}-step{difference.step}", run.vary
+            )
             for run in (situation.a, situation.b)
         )
         found = self.compare_runs(a, b)
