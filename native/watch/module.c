@@ -35,8 +35,8 @@ static const struct {
     {"stopped", &names.stopped}, {"recording", &names.recording}, {"writer", &names.writer}, {"open", &names.open},
     {"of", &names.of}, {"value", &names.value}, {"made", &names.made}, {"written", &names.written},
     {"purge", &names.purge}, {"_purge_at", &names.purge_at}, {"append", &names.append},
-    {"_pending", &names.pending}, {"string", &names.string},
-    {"place", &names.place}, {"_sequence_nr", &names.sequence_nr}, {"_after", &names.after}, {"entry", &names.entry},
+    {"_pending", &names.pending}, {"intern_string", &names.intern_string},
+    {"intern_location", &names.intern_location}, {"_sequence_nr", &names.sequence_nr}, {"_after", &names.after}, {"entry", &names.entry},
     {"co_filename", &names.co_filename}, {"_failed", &names.failed},
 };
 

@@ -150,7 +150,7 @@ static int write_event(watcher_t *w, PyObject *writer, PyObject *operator, event
     long name = number(operator, operator_at.number), thread = number(w->state, state_at.number);
     if (thread < 0 || thread > 0xFFFF) return PyErr_SetString(PyExc_ValueError, "a thread without a number"), -1;
     if (name < 0) {
-        PyObject *found = PyObject_CallMethodOneArg(writer, names.string, get(operator, operator_at.name));
+        PyObject *found = PyObject_CallMethodOneArg(writer, names.intern_string, get(operator, operator_at.name));
         if (!found) return -1;
         put(operator, operator_at.number, found);
         name = PyLong_AsLong(found);

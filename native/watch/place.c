@@ -42,7 +42,7 @@ static PyObject *new_place(watcher_t *w, PyObject *code, PyObject *line, PyObjec
         return PyLong_FromLong(0);
     }
     if ((file = PyObject_GetAttr(code, names.co_filename)))
-        found = PyObject_CallMethodObjArgs(writer, names.place, file, line, module, NULL);
+        found = PyObject_CallMethodObjArgs(writer, names.intern_location, file, line, module, NULL);
     Py_XDECREF(file);
     Py_DECREF(writer);
     return found;

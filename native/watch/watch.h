@@ -29,7 +29,7 @@ extern host_t host;
 /* Interned names of attributes and methods. */
 typedef struct {
     PyObject *stopped, *recording, *writer, *open, *of, *value, *made, *written, *purge, *purge_at;
-    PyObject *append, *pending, *string, *place, *sequence_nr, *after, *entry, *co_filename, *failed;
+    PyObject *append, *pending, *intern_string, *intern_location, *sequence_nr, *after, *entry, *co_filename, *failed;
 } names_t;
 extern names_t names;
 

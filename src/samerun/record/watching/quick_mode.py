@@ -64,8 +64,8 @@ def quick_mode() -> type[OperatorMode] | None:
 
     exclude_from_compilation(
         OperatorMode._after, OperatorMode._failed, Storages.of, Storages.value, Storages.made, Storages.written,
-        Storages.purge, flatten, sites.kind_of, d.shape_seed, d.digest, Recorder.open, TraceWriter.place,
-        TraceWriter.string, TraceWriter.append,
+        Storages.purge, flatten, sites.kind_of, d.shape_seed, d.digest, Recorder.open, TraceWriter.intern_location,
+        TraceWriter.intern_string, TraceWriter.append,
     )  # fmt: skip
 
     class QuickMode(_watch.Watcher, OperatorMode):  # type: ignore[misc, no-untyped-call]
@@ -87,7 +87,7 @@ def quick_mode() -> type[OperatorMode] | None:
 def mode_of(table: OperatorTable) -> OperatorMode:
     """A mode for the present thread. What is done on purpose to the run is done the slow way alone."""
     config = table.recorder.config
-    slow = config.capture is not None or config.replay is not None or config.rows or isolating(config)
+    slow = config.capture is not None or config.replay is not None or config.hash_rows or isolating(config)
     quick = None if slow else quick_mode()
     return OperatorMode(table) if quick is None else quick(table)
 

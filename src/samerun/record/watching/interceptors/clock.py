@@ -39,8 +39,8 @@ class Clock:
         if self.pinned:
             if self.recorder.pinned(pins.CLOCK):
                 self.ticks += 1
-                return pins.clock_reading(self.ticks, self.tick)
-            real += pins.EPOCH_START - self.began.get(name, 0.0)
+                return pins.pinned_clock_reading(self.ticks, self.tick)
+            real += pins.PINNED_CLOCK_START - self.began.get(name, 0.0)
         if self.shift and not self.recorder.applies("clock"):
             return real
         return real + self.shift

@@ -27,7 +27,7 @@ def watch(recorder: Recorder, name: str) -> Any:
 
 def install(recorder: Recorder, os: Any) -> None:
     if recorder.holds(pins.ENTROPY):
-        stream = pins.byte_stream("urandom")
+        stream = pins.pinned_byte_stream("urandom")
 
         def held(original: Any) -> Any:
             def read(size: int, *flags: Any) -> bytes:

@@ -12,7 +12,7 @@ from samerun.record.watching.recorder import Recorder
 
 def install(recorder: Recorder, numpy: Any) -> None:
     """Fill what `numpy.empty` and `numpy.empty_like` return."""
-    how = recorder.config.memory
+    how = recorder.config.fresh_memory
     if how is None:
         return
 

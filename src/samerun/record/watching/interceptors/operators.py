@@ -37,7 +37,7 @@ def install_operators(recorder: Recorder, torch: Any) -> None:
     from samerun.record.watching.torch_internals import exclude_from_compilation
 
     table = OperatorTable(recorder)
-    memory = recorder.config.memory
+    memory = recorder.config.fresh_memory
     exclude_from_compilation(OperatorMode.__torch_dispatch__)
 
     def make() -> OperatorMode:
@@ -45,7 +45,7 @@ def install_operators(recorder: Recorder, torch: Any) -> None:
             return mode_of(table)
         return DoubleMode(table, recorder.doubling)
 
-    if recorder.config.double:
+    if recorder.config.executions:
         from samerun.record.watching.double.doubling import Doubling
         from samerun.record.watching.double.mode import DoubleMode
 
@@ -135,7 +135,8 @@ def install_sharing(recorder: Recorder, torch: Any) -> None:
             site = sites.host_site()
             writer = recorder.writer or recorder.open()
             if writer is not None and isinstance(tensor, tensor_type):
-                doubling.share(tensor, how, writer.place(site[0], site[1], recorder.thread.module) if site[1] else 0)
+                place = writer.intern_location(site[0], site[1], recorder.thread.module) if site[1] else 0
+                doubling.share(tensor, how, place)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed at {how}: {error!r}")
         finally:

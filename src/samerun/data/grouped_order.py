@@ -1,4 +1,4 @@
-"""Samples of like length together, so that batches need little padding; shuffled all the same."""
+"""An order that groups samples of similar length, so that batches need little padding, and still shuffles."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 
 from samerun.base.errors import DataError
 from samerun.data.order import Order
-from samerun.data.permutation import permuted
+from samerun.data.permutation import permute_positions
 
 
 class GroupedByLength(Order):
-    """A shuffle, cut into windows; within a window the longest come first.
+    """A shuffle cut into windows; within a window the longest samples come first.
 
         DataLoader(dataset, batch_size=32, sampler=samerun.data.GroupedByLength(lengths, window=32 * 50, seed=1))
 
-    lengths: one whole number per sample. window: how many samples are sorted together, from 1; 50 batches
-    are usual (batch size times ranks times 50). It is part of the order, the batch size is not: with the same
-    window, every batch size and every number of ranks sees the same order. Samples of one length keep their
-    shuffled order.
+    lengths: one integer per sample. window: how many samples are sorted together, at least 1; 50 batches are
+    usual (batch size times ranks times 50). The window is part of the order, the batch size is not: with the
+    same window, every batch size and every number of ranks sees the same order. Samples of equal length keep
+    their shuffled order.
 
-    Memory: 8 bytes a sample. A position costs the sorting of its window.
+    Memory: 8 bytes per sample. Computing one position sorts its window.
 
-    Raises DataError for lengths or a window that are none.
+    Raises DataError unless lengths is a list of integers and window is a positive integer.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class GroupedByLength(Order):
         try:
             self.lengths = np.array(lengths, dtype=np.int64)
         except (TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"GroupedByLength(): the lengths are no list of whole numbers: {error}.") from error
+            raise DataError(f"GroupedByLength(): the lengths are not a list of integers: {error}.") from error
         if self.lengths.ndim != 1:
             shape = self.lengths.shape
             raise DataError(f"GroupedByLength(): the lengths are one number per sample; their shape is {shape}.")
@@ -45,17 +45,18 @@ class GroupedByLength(Order):
 
     def at(self, positions: Any, *, epoch: int, seed: int) -> Any:
         key = self.key(epoch, seed)
+        # A window is a range of positions of the plain shuffle, so it can be computed without the windows before it.
         windows = positions // np.uint64(self.window)
         out = np.empty_like(positions)
         for number in np.unique(windows).tolist():
             here = windows == np.uint64(number)
             begin = number * self.window
             inside = np.arange(begin, min(begin + self.window, self.length), dtype=np.uint64)
-            members = permuted(inside, self.length, key)
+            members = permute_positions(inside, self.length, key)
             ordered = members[np.argsort(-self.lengths[members.astype(np.int64)], kind="stable")]
             out[here] = ordered[(positions[here] - np.uint64(begin)).astype(np.int64)]
         return out
 
     def describe(self) -> str:
         digest = hashlib.blake2b(self.lengths.tobytes(), digest_size=8).hexdigest()
-        return f"GroupedByLength({self.length}, window={self.window}, lengths {digest}{self.own_seed()})"
+        return f"GroupedByLength({self.length}, window={self.window}, lengths {digest}{self.describe_seed()})"

@@ -1,4 +1,4 @@
-"""Whether the states in a checkpoint fit the parts that are to take them, seen before anything is changed."""
+"""Check that the states in a checkpoint fit the objects that are to load them, before anything is changed."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import torch
 from samerun.base.errors import CheckpointError
 from samerun.base.text import shown
 
-_NUMBERS = (bool, int, float)
+_NUMBER_TYPES = (bool, int, float)
 
 
-def check_parts(parts: Mapping[str, Any], held: Mapping[str, Any], target: str) -> None:
-    """Raises CheckpointError, with the path to it, for the first state of another kind than its part's own."""
+def check_states_fit(parts: Mapping[str, Any], held: Mapping[str, Any], target: str) -> None:
+    """Raises CheckpointError, with its path, for the first state whose type differs from that of the part."""
     for name, part in parts.items():
-        said = _misfit(part, held[name], name)
-        if said:
+        misfit = _find_misfit(part, held[name], name)
+        if misfit:
             raise CheckpointError(
-                f"checkpoint.load({target!r}): {said}", "Make it as it was made in the run that saved it."
+                f"checkpoint.load({target!r}): {misfit}", "Make it as it was made in the run that saved it."
             )
 
 
-def _misfit(part: Any, state: Any, name: str) -> str:
+def _find_misfit(part: Any, state: Any, name: str) -> str:
     if not hasattr(part, "load_state_dict"):
-        return _misfit_inside(part, state, name)
+        return _find_container_misfit(part, state, name)
     if not isinstance(state, Mapping):
         return f"{name} ({type(part).__name__}) did not take its state: it is a {type(state).__name__}, not a dict."
     if isinstance(part, torch.nn.Module):
-        said = _misfit_of_module(part, state)
+        misfit = _find_module_misfit(part, state)
     elif isinstance(part, torch.optim.Optimizer):
-        said = _misfit_of_optimizer(part, state)
+        misfit = _find_optimizer_misfit(part, state)
     else:
-        said = _other_kind(part.state_dict(), state) if hasattr(part, "state_dict") else ""
-    return f"{name} ({type(part).__name__}) did not take its state: {said}." if said else ""
+        misfit = _find_type_mismatch(part.state_dict(), state) if hasattr(part, "state_dict") else ""
+    return f"{name} ({type(part).__name__}) did not take its state: {misfit}." if misfit else ""
 
 
-def _misfit_inside(part: Any, state: Any, name: str) -> str:
-    """Of a dict or list of parts."""
+def _find_container_misfit(part: Any, state: Any, name: str) -> str:
+    """Return the misfit of a dict or list of parts."""
     if not isinstance(state, Mapping if isinstance(part, Mapping) else list):
         return f"{name} has {len(part)} parts, and the checkpoint holds a {type(state).__name__} for them."
     keys = list(part) if isinstance(part, Mapping) else list(range(len(part)))
@@ -47,11 +47,11 @@ def _misfit_inside(part: Any, state: Any, name: str) -> str:
         return f"{name} has {keys}, and the checkpoint has {shown(there)}."
     states = [state[str(key)] for key in keys] if isinstance(state, Mapping) else list(state)
     inner = zip(keys, states, strict=True)
-    return next((said for key, one in inner if (said := _misfit(part[key], one, f"{name}[{key!r}]"))), "")
+    return next((misfit for key, one in inner if (misfit := _find_misfit(part[key], one, f"{name}[{key!r}]"))), "")
 
 
-def _misfit_of_module(part: torch.nn.Module, state: Mapping[str, Any]) -> str:
-    """Of a model as torch makes it: tensors by name. What a module's own hooks make of it, they answer for."""
+def _find_module_misfit(part: torch.nn.Module, state: Mapping[str, Any]) -> str:
+    """Return the misfit of a module: tensors by name. What a module's own hooks do with the state is up to them."""
     metadata = getattr(state, "_metadata", None)
     if metadata is not None and not (
         isinstance(metadata, dict) and all(isinstance(inner, dict) for inner in metadata.values())
@@ -66,40 +66,42 @@ def _misfit_of_module(part: torch.nn.Module, state: Mapping[str, Any]) -> str:
             if value.is_complex() and not here.is_complex():
                 return f"{shown(key)} is complex"
         elif not isinstance(key, str):
-            return f"{shown(key)} is no name"
+            return f"{shown(key)} is not a name"
     return ""
 
 
-def _misfit_of_optimizer(part: torch.optim.Optimizer, state: Mapping[str, Any]) -> str:
+def _find_optimizer_misfit(part: torch.optim.Optimizer, state: Mapping[str, Any]) -> str:
     groups, states = state.get("param_groups"), state.get("state")
     if not isinstance(groups, list) or not isinstance(states, Mapping):
         return "it holds no groups of parameters"
     for own, group in zip(part.param_groups, groups, strict=False):
         if not isinstance(group, Mapping) or not isinstance(group.get("params"), list):
             return "a group of it holds no parameters"
-        said = _other_kind({k: v for k, v in own.items() if k != "params"}, group)
-        if said:
-            return said
+        misfit = _find_type_mismatch({k: v for k, v in own.items() if k != "params"}, group)
+        if misfit:
+            return misfit
     for number, held in states.items():
         if not isinstance(held, Mapping):
             return f"the state of parameter {shown(number)} is a {type(held).__name__}, not a dict"
     return ""
 
 
-def _other_kind(own: Any, state: Any, path: str = "", depth: int = 0) -> str:
-    """The first entry of a state that is of another kind than the part's own; entries that only one has are let be."""
+def _find_type_mismatch(own: Any, state: Any, path: str = "", depth: int = 0) -> str:
+    """Return the first entry of a state whose type differs from the part's; entries that only one has are ignored."""
     if own is None or state is None or depth > 20:
         return ""
-    for kinds in (_NUMBERS, (str,), (list, tuple), (Mapping,), (torch.Tensor,)):
-        # a number may have been made a tensor, as learning rates are
-        others = (
-            (*kinds, torch.Tensor) if kinds is _NUMBERS else (*kinds, *_NUMBERS) if torch.Tensor in kinds else kinds
-        )
+    for kinds in (_NUMBER_TYPES, (str,), (list, tuple), (Mapping,), (torch.Tensor,)):
+        # a number may have become a tensor and back, as learning rates do
+        accepted: tuple[Any, ...] = kinds
+        if kinds is _NUMBER_TYPES:
+            accepted = (*kinds, torch.Tensor)
+        elif torch.Tensor in kinds:
+            accepted = (*kinds, *_NUMBER_TYPES)
         if isinstance(own, kinds):
-            if not isinstance(state, others):
+            if not isinstance(state, accepted):
                 return f"{path or 'it'} is a {type(state).__name__}, not a {type(own).__name__}"
             break
     if isinstance(own, Mapping):
         both = ((f"{path}[{key!r}]", own[key], state[key]) for key in own if key in state)
-        return next((said for where, a, b in both if (said := _other_kind(a, b, where, depth + 1))), "")
+        return next((misfit for where, a, b in both if (misfit := _find_type_mismatch(a, b, where, depth + 1))), "")
     return ""
