@@ -18,7 +18,7 @@ static const struct {
     uint64_t *address;
 } wanted[] = {
     OBJECT(Tensor), OBJECT(Parameter), OBJECT(strided), OBJECT(odd_dtypes), OBJECT(flatten),
-    OBJECT(Storage), OBJECT(UntypedStorage), OBJECT(WatchedOperator), OBJECT(ThreadState),
+    OBJECT(StorageRecord), OBJECT(UntypedStorage), OBJECT(WatchedOperator), OBJECT(ThreadState),
     OBJECT(xxh3_128_digest), OBJECT(xxh3_64_intdigest), OBJECT(shape_seed), OBJECT(seeds), OBJECT(dense_digest), OBJECT(digest),
     OBJECT(graph_task), OBJECT(next_sequence), OBJECT(current_node), OBJECT(grad_enabled), OBJECT(get_num_threads), OBJECT(function_mode),
     OBJECT(kinds), OBJECT(kind_of), OBJECT(user_kind),
@@ -32,11 +32,11 @@ static const struct {
     const char *text;
     PyObject **name;
 } texts[] = {
-    {"stopped", &names.stopped}, {"recording", &names.recording}, {"writer", &names.writer}, {"open", &names.open},
-    {"of", &names.of}, {"value", &names.value}, {"made", &names.made}, {"written", &names.written},
-    {"purge", &names.purge}, {"_purge_at", &names.purge_at}, {"append", &names.append},
+    {"stopped", &names.stopped}, {"recording", &names.recording}, {"writer", &names.writer}, {"open_writer", &names.open_writer},
+    {"record_of", &names.record_of}, {"digest_input", &names.digest_input}, {"digest_new_memory", &names.digest_new_memory}, {"digest_written", &names.digest_written},
+    {"drop_expired", &names.drop_expired}, {"_drop_above", &names.drop_above}, {"append", &names.append},
     {"_pending", &names.pending}, {"string", &names.string},
-    {"place", &names.place}, {"_sequence_nr", &names.sequence_nr}, {"_after", &names.after}, {"entry", &names.entry},
+    {"place", &names.place}, {"_sequence_nr", &names.sequence_nr}, {"_after", &names.after}, {"written_record", &names.written_record},
     {"co_filename", &names.co_filename}, {"_failed", &names.failed},
 };
 
@@ -57,7 +57,7 @@ static PyObject *setup(PyObject *module, PyObject *given) {
         Py_DECREF(found);
         if (PyErr_Occurred()) return NULL;
     }
-    if (!PyType_Check(host.Storage) || !PyAnySet_Check(host.odd_dtypes) || !PyDict_Check(host.seeds) ||
+    if (!PyType_Check(host.StorageRecord) || !PyAnySet_Check(host.odd_dtypes) || !PyDict_Check(host.seeds) ||
         !PyDict_Check(host.kinds))
         return PyErr_SetString(PyExc_TypeError, "setup: of another type"), NULL;
     if (find_slots() || find_descriptors()) return NULL;
@@ -95,14 +95,14 @@ static PyObject *alone(PyObject *module, PyObject *none) {
 
 /* --- Watcher ----------------------------------------------------------------------------------------- */
 #define FIELDS(do_it) \
-    do_it(recorder) do_it(state) do_it(storages) do_it(entries) do_it(operators) do_it(places) do_it(slow)
+    do_it(recorder) do_it(state) do_it(storages) do_it(records) do_it(operators) do_it(places) do_it(slow)
 #define KEPT(do_it) FIELDS(do_it) do_it(writer) do_it(pending) do_it(push)
 
 static PyObject *attach(PyObject *self, PyObject *args) {
     watcher_t *w = (watcher_t *)self;
-    PyObject *recorder, *state, *storages, *entries, *operators, *places, *slow;
+    PyObject *recorder, *state, *storages, *records, *operators, *places, *slow;
     if (!host.Tensor) return PyErr_SetString(PyExc_RuntimeError, "setup comes first"), NULL;
-    if (!PyArg_ParseTuple(args, "OO!OO!O!O!O", &recorder, host.ThreadState, &state, &storages, &PyDict_Type, &entries,
+    if (!PyArg_ParseTuple(args, "OO!OO!O!O!O", &recorder, host.ThreadState, &state, &storages, &PyDict_Type, &records,
                           &PyDict_Type, &operators, &PyDict_Type, &places, &slow))
         return NULL;
 #define SET(name) \
@@ -136,7 +136,7 @@ static void watcher_dealloc(PyObject *self) {
 }
 
 static PyMethodDef watcher_methods[] = {
-    {"attach", attach, METH_VARARGS, "attach(recorder, state, storages, entries, operators, places, slow)"},
+    {"attach", attach, METH_VARARGS, "attach(recorder, state, storages, records, operators, places, slow)"},
     {"dispatch", (PyCFunction)(void (*)(void))dispatch, METH_FASTCALL, "The quick way of __torch_dispatch__."},
     {NULL, NULL, 0, NULL},
 };

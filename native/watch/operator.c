@@ -7,10 +7,10 @@ enum { MOST_TENSORS = 128 };
 /* Operators of more tensors take the slow way, as do all unusual ones. */
 
 typedef struct {
-    PyObject *tensors[MOST_TENSORS], *entries[MOST_TENSORS]; /* borrowed; owned */
+    PyObject *tensors[MOST_TENSORS], *records[MOST_TENSORS]; /* borrowed; owned */
     Py_ssize_t count;
     scalars_t others;
-    PyObject *written; /* the record of the memory that is written into, borrowed from `entries` */
+    PyObject *written; /* the record of the memory that is written into, borrowed from `records` */
     long flags, place;
     uint64_t inputs;
     uint32_t scalars;
@@ -19,7 +19,7 @@ typedef struct {
 enum { FAILED = -1, DONE = 0, UNUSUAL = 1 };
 
 static void clear(event_t *event) {
-    for (Py_ssize_t i = 0; i < event->count; i++) Py_XDECREF(event->entries[i]);
+    for (Py_ssize_t i = 0; i < event->count; i++) Py_XDECREF(event->records[i]);
     event->count = 0;
 }
 
@@ -30,7 +30,7 @@ static int as_result(int added) { return added < 0 ? FAILED : added ? DONE : UNU
 static int flatten(event_t *event, PyObject *item) {
     if (is_tensor(item)) {
         if (event->count == MOST_TENSORS) return UNUSUAL;
-        event->entries[event->count] = NULL;
+        event->records[event->count] = NULL;
         event->tensors[event->count++] = item;
         return DONE;
     }
@@ -65,8 +65,8 @@ static int look(watcher_t *w, event_t *event, PyObject *args, PyObject *kwargs) 
     for (Py_ssize_t i = 0; i < event->count && !result; i++) {
         int plain = is_plain(event->tensors[i]);
         if (plain <= 0) return plain < 0 ? FAILED : UNUSUAL;
-        if (!(event->entries[i] = entry_of(w, event->tensors[i]))) return FAILED;
-        if (yes(event->entries[i], storage_at.uninitialised)) return UNUSUAL;
+        if (!(event->records[i] = record_of(w, event->tensors[i]))) return FAILED;
+        if (yes(event->records[i], storage_at.uninitialised)) return UNUSUAL;
     }
     return result;
 }
@@ -95,11 +95,11 @@ static int before(watcher_t *w, PyObject *operator, event_t *event, PyObject *ar
     PyObject *written = yes(operator, operator_at.in_place) ? PyTuple_GET_ITEM(args, 0) : NULL;
     if (!joined) return FAILED;
     for (Py_ssize_t i = 0; i < event->count; i++) {
-        PyObject *entry = event->entries[i];
-        if (event->tensors[i] == written) event->written = entry;
-        long writer = number(entry, storage_at.writer);
+        PyObject *record = event->records[i];
+        if (event->tensors[i] == written) event->written = record;
+        long writer = number(record, storage_at.last_writer);
         if (writer != thread && writer >= 0) event->flags |= host.flag_foreign_write;
-        PyObject *value = value_of(w, event->tensors[i], entry);
+        PyObject *value = digest_input(w, event->tensors[i], record);
         if (!value || !PyBytes_CheckExact(value) || PyBytes_GET_SIZE(value) != 16) {
             if (value) PyErr_SetString(PyExc_TypeError, "a digest is 16 bytes");
             Py_XDECREF(value);
@@ -147,16 +147,16 @@ static int append(watcher_t *w, PyObject *writer, PyObject *packed) {
 
 /* Write the event as `format.EVENT` packs it. */
 static int write_event(watcher_t *w, PyObject *writer, PyObject *operator, event_t *event, PyObject *digest) {
-    long name = number(operator, operator_at.number), thread = number(w->state, state_at.number);
+    long name = number(operator, operator_at.name_id), thread = number(w->state, state_at.number);
     if (thread < 0 || thread > 0xFFFF) return PyErr_SetString(PyExc_ValueError, "a thread without a number"), -1;
     if (name < 0) {
         PyObject *found = PyObject_CallMethodOneArg(writer, names.string, get(operator, operator_at.name));
         if (!found) return -1;
-        put(operator, operator_at.number, found);
+        put(operator, operator_at.name_id, found);
         name = PyLong_AsLong(found);
         Py_DECREF(found);
     }
-    if (put_number(w->state, state_at.ordinal, number(w->state, state_at.ordinal) + 1)) return -1;
+    if (put_number(w->state, state_at.operator_count, number(w->state, state_at.operator_count) + 1)) return -1;
     PyObject *packed = PyBytes_FromStringAndSize(NULL, 40);
     if (!packed) return -1;
     unsigned char *out = (unsigned char *)PyBytes_AS_STRING(packed);
@@ -191,7 +191,7 @@ static PyObject *digest_of_several(watcher_t *w, PyObject *out) {
     for (Py_ssize_t i = 0; i < length; i++) {
         PyObject *item = PySequence_Fast_GET_ITEM(out, i);
         if (item == Py_None) continue;
-        PyObject *value = result_of(w, item);
+        PyObject *value = digest_output(w, item);
         if (!value) goto done;
         memcpy(parts + 16 * filled++, PyBytes_AS_STRING(value), 16);
         Py_DECREF(value);
@@ -214,8 +214,8 @@ static int after_slowly(watcher_t *w, PyObject *operator, event_t *event, PyObje
                         PyObject *out) {
     PyObject *known = Py_BuildValue("(llKI)", event->flags, event->place, (unsigned long long)event->inputs,
                                     (unsigned)event->scalars);
-    PyObject *entry = event->written ? event->written : Py_None, *done = NULL;
-    if (known && !PyObject_SetAttr((PyObject *)w, names.entry, entry))
+    PyObject *record = event->written ? event->written : Py_None, *done = NULL;
+    if (known && !PyObject_SetAttr((PyObject *)w, names.written_record, record))
         done = PyObject_CallMethodObjArgs((PyObject *)w, names.after, operator, args, kwargs ? kwargs : Py_None, out, w->state,
                                           known, NULL);
     Py_XDECREF(known);
@@ -226,17 +226,17 @@ static int after_slowly(watcher_t *w, PyObject *operator, event_t *event, PyObje
 /* Digest what came out, and write the event. */
 static int after(watcher_t *w, PyObject *operator, event_t *event, PyObject *args, PyObject *kwargs, PyObject *out) {
     PyObject *digest = NULL;
-    if (yes(operator, operator_at.simple)) {
+    if (yes(operator, operator_at.writes_nothing)) {
         if ((PyObject *)Py_TYPE(out) == host.Tensor) {
             int plain = is_plain(out);
             if (plain < 0) return -1;
-            if (plain && !(digest = result_of(w, out))) return -1;
+            if (plain && !(digest = digest_output(w, out))) return -1;
         } else if (PyTuple_CheckExact(out) || PyList_CheckExact(out)) {
             digest = digest_of_several(w, out);
             if (!digest && PyErr_Occurred()) return -1;
         }
     } else if (yes(operator, operator_at.in_place) && out == PyTuple_GET_ITEM(args, 0) && event->written) {
-        if (!(digest = written_to(w, out, event->written))) return -1;
+        if (!(digest = digest_written(w, out, event->written))) return -1;
     }
     if (!digest) return after_slowly(w, operator, event, args, kwargs, out);
     PyObject *writer = writer_of(w);
@@ -273,9 +273,9 @@ static PyObject *usual_operator(watcher_t *w, PyObject *func) {
     PyObject *key = PyLong_FromVoidPtr(func), *found = NULL;
     if (key) found = PyDict_GetItemWithError(w->operators, key);
     Py_XDECREF(key);
-    if (!found || yes(found, operator_at.empty) || yes(found, operator_at.overwrites) || yes(found, operator_at.random))
+    if (!found || yes(found, operator_at.allocates) || yes(found, operator_at.overwrites) || yes(found, operator_at.random))
         return NULL;
-    if (number(w->state, state_at.inside)) return NULL;
+    if (number(w->state, state_at.inside_samerun)) return NULL;
     PyObject *watched = PyObject_CallNoArgs(host.function_mode); /* a mode that would see us read attributes */
     Py_XDECREF(watched);                                         /* True and False are never freed */
     return watched == Py_False ? found : NULL;

@@ -30,7 +30,7 @@ PyObject *writer_of(watcher_t *w) {
     PyObject *writer = PyObject_GetAttr(w->recorder, names.writer);
     if (writer != Py_None) return writer;
     Py_DECREF(writer);
-    return PyObject_CallMethodNoArgs(w->recorder, names.open);
+    return PyObject_CallMethodNoArgs(w->recorder, names.open_writer);
 }
 
 /* The number of a line that is not in `places` yet. */
@@ -88,8 +88,8 @@ static int present_place(watcher_t *w, long *place) {
 
 /* Remember which line made the autograd nodes that are new: their backward belongs to it. */
 static int note_nodes(watcher_t *w, long now, long place) {
-    PyObject *nodes = get(w->state, state_at.nodes), *value = PyLong_FromLong(place);
-    long from = number(w->state, state_at.sequence);
+    PyObject *nodes = get(w->state, state_at.node_places), *value = PyLong_FromLong(place);
+    long from = number(w->state, state_at.last_sequence);
     if (!value) return -1;
     for (long at = from > now - 64 ? from : now - 64; at < now; at++) {
         PyObject *key = PyLong_FromLong(at & host.node_ring);
@@ -101,13 +101,13 @@ static int note_nodes(watcher_t *w, long now, long place) {
         }
     }
     Py_DECREF(value);
-    return put_number(w->state, state_at.sequence, now);
+    return put_number(w->state, state_at.last_sequence, now);
 }
 
 int note_silent(watcher_t *w) {
     long now, task, place;
     if (ask(host.next_sequence, &now)) return -1;
-    if (now == number(w->state, state_at.sequence)) return 0;
+    if (now == number(w->state, state_at.last_sequence)) return 0;
     if (ask(host.graph_task, &task)) return -1;
     if (task != -1) return 0;
     return present_place(w, &place) ? -1 : note_nodes(w, now, place);
@@ -120,7 +120,7 @@ static int place_of_node(watcher_t *w, long *place) {
     if (!node) return -1;
     if (node != Py_None && (count = PyObject_CallMethodNoArgs(node, names.sequence_nr)) &&
         (key = PyLong_FromLong((long)(PyLong_AsUnsignedLongLongMask(count) & (unsigned long long)host.node_ring))) &&
-        (found = PyDict_GetItemWithError(get(w->state, state_at.nodes), key)))
+        (found = PyDict_GetItemWithError(get(w->state, state_at.node_places), key)))
         *place = PyLong_AsLong(found);
     Py_XDECREF(key);
     Py_XDECREF(count);
@@ -150,11 +150,11 @@ int phase_and_place(watcher_t *w, PyObject **tensors, Py_ssize_t count, long *ph
         if (!enabled) return 0;
     }
     if (present_place(w, place) || ask(host.next_sequence, &now)) return -1;
-    if (now != number(w->state, state_at.sequence) && note_nodes(w, now, *place)) return -1;
+    if (now != number(w->state, state_at.last_sequence) && note_nodes(w, now, *place)) return -1;
     *phase = known;
     if (known >= 0) return 0;
     *phase = host.phase_between;
-    if (PyList_GET_SIZE(get(w->state, state_at.modules))) {
+    if (PyList_GET_SIZE(get(w->state, state_at.outer_modules))) {
         *phase = host.phase_forward;
         return 0;
     }

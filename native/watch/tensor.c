@@ -213,7 +213,7 @@ static PyObject *digest_large(unsigned long long address, long long size, PyObje
     return found;
 }
 
-static PyObject *dense_of(PyObject *tensor, PyObject *dtype, PyObject *shape, PyObject *known) {
+static PyObject *digest_dense_shape(PyObject *tensor, PyObject *dtype, PyObject *shape, PyObject *known) {
     PyObject *found = NULL, *seed = seed_of(dtype, shape);
     if (!seed) return NULL;
     long long size = number_of(&of.nbytes, tensor), address = size == -1 ? -1 : number_of(&of.data_ptr, tensor);
@@ -238,13 +238,13 @@ done:
     return found;
 }
 
-PyObject *dense(PyObject *tensor, PyObject *key, PyObject *known) {
-    return dense_of(tensor, PyTuple_GET_ITEM(key, 2), PyTuple_GET_ITEM(key, 1), known);
+PyObject *digest_dense(PyObject *tensor, PyObject *key, PyObject *known) {
+    return digest_dense_shape(tensor, PyTuple_GET_ITEM(key, 2), PyTuple_GET_ITEM(key, 1), known);
 }
 
-PyObject *read_dense(PyObject *tensor) {
+PyObject *digest_dense_unknown(PyObject *tensor) {
     PyObject *dtype = read_off(&of.dtype, tensor), *shape = dtype ? read_off(&of.shape, tensor) : NULL;
-    PyObject *found = shape ? dense_of(tensor, dtype, shape, NULL) : NULL;
+    PyObject *found = shape ? digest_dense_shape(tensor, dtype, shape, NULL) : NULL;
     Py_XDECREF(dtype);
     Py_XDECREF(shape);
     return found;
@@ -255,7 +255,7 @@ PyObject *digest(PyObject *module, PyObject *tensor) {
     int usual = is_tensor(tensor) ? is_plain(tensor) : 0;
     if (usual > 0) usual = is_dense(tensor);
     if (usual < 0) return NULL;
-    return usual ? read_dense(tensor) : PyObject_CallOneArg(host.digest, tensor);
+    return usual ? digest_dense_unknown(tensor) : PyObject_CallOneArg(host.digest, tensor);
 }
 
 /* A digest is 16 bytes. */

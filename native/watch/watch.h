@@ -16,7 +16,7 @@
 /* --- what the Python side hands over once (module.c) ------------------------------------------------ */
 typedef struct {
     PyObject *Tensor, *Parameter, *strided, *odd_dtypes, *flatten;
-    PyObject *Storage, *UntypedStorage, *WatchedOperator, *ThreadState;
+    PyObject *StorageRecord, *UntypedStorage, *WatchedOperator, *ThreadState;
     PyObject *xxh3_128_digest, *xxh3_64_intdigest, *shape_seed, *seeds, *dense_digest, *digest;
     PyObject *graph_task, *next_sequence, *current_node, *grad_enabled, *get_num_threads, *function_mode;
     PyObject *kinds, *kind_of, *user_kind;
@@ -28,21 +28,22 @@ extern host_t host;
 
 /* Interned names of attributes and methods. */
 typedef struct {
-    PyObject *stopped, *recording, *writer, *open, *of, *value, *made, *written, *purge, *purge_at;
-    PyObject *append, *pending, *string, *place, *sequence_nr, *after, *entry, *co_filename, *failed;
+    PyObject *stopped, *recording, *writer, *open_writer, *record_of, *digest_input, *digest_new_memory, *digest_written;
+    PyObject *drop_expired, *drop_above;
+    PyObject *append, *pending, *string, *place, *sequence_nr, *after, *written_record, *co_filename, *failed;
 } names_t;
 extern names_t names;
 
 /* --- slots of Python objects (slots.c) --------------------------------------------------------------- */
 /* Offsets of `__slots__`: reading one is reading a pointer. */
 typedef struct {
-    Py_ssize_t inside, phase, module, modules, nodes, sequence, number, ordinal, step_place; /* ThreadState */
+    Py_ssize_t inside_samerun, phase, module, outer_modules, node_places, last_sequence, number, operator_count, step_place; /* ThreadState */
 } state_slots_t;
 typedef struct {
-    Py_ssize_t silent, empty, random, overwrites, simple, in_place, number, name, call;
+    Py_ssize_t silent, allocates, random, overwrites, writes_nothing, in_place, name_id, name, call;
 } operator_slots_t;
 typedef struct {
-    Py_ssize_t weak, cpu, known, content, ours, uninitialised, place, writer, read_at;
+    Py_ssize_t weak_ref, on_cpu, view_digests, content_digest, trusted, uninitialised, made_at, last_writer, read_epoch;
 } storage_slots_t;
 extern state_slots_t state_at;
 extern operator_slots_t operator_at;
@@ -73,8 +74,8 @@ PyObject *strided_geometry(PyObject *tensor); /* (offset, shape, stride, dtype) 
 int fills(PyObject *tensor, PyObject *storage); /* is it all of its memory? */
 int is_small(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
 /* 16 bytes: the digest of a dense tensor on the CPU. `known`, or NULL, keeps those of the pieces of a large one. */
-PyObject *dense(PyObject *tensor, PyObject *geometry, PyObject *known);
-PyObject *read_dense(PyObject *tensor); /* the same, with nothing known */
+PyObject *digest_dense(PyObject *tensor, PyObject *geometry, PyObject *known);
+PyObject *digest_dense_unknown(PyObject *tensor); /* the same, with nothing known */
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
 PyObject *digest_all(PyObject *module, PyObject *args); /* (list, otherwise): one digest of all their digests */
 void digest_alone(void); /* from now on (in a forked child) no threads are borrowed */
@@ -82,14 +83,14 @@ void digest_alone(void); /* from now on (in a forked child) no threads are borro
 /* --- memory (memory.c): `storages.py` says what it means --------------------------------------------- */
 typedef struct {
     PyObject_HEAD
-    PyObject *recorder, *state, *storages, *entries, *operators, *places;
+    PyObject *recorder, *state, *storages, *records, *operators, *places;
     PyObject *slow; /* `OperatorMode.__torch_dispatch__`, bound: does everything */
     PyObject *writer, *pending, *push; /* the writer that events went to last, its deque, and `append` of that */
 } watcher_t;
-PyObject *entry_of(watcher_t *w, PyObject *tensor);
-PyObject *value_of(watcher_t *w, PyObject *tensor, PyObject *entry);
-PyObject *result_of(watcher_t *w, PyObject *tensor);
-PyObject *written_to(watcher_t *w, PyObject *tensor, PyObject *entry);
+PyObject *record_of(watcher_t *w, PyObject *tensor);
+PyObject *digest_input(watcher_t *w, PyObject *tensor, PyObject *record);
+PyObject *digest_output(watcher_t *w, PyObject *tensor);
+PyObject *digest_written(watcher_t *w, PyObject *tensor, PyObject *record);
 
 /* --- scalars (scalars.c) ----------------------------------------------------------------------------- */
 typedef struct {

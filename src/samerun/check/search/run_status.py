@@ -8,7 +8,7 @@ from copy import copy
 from samerun.base.target import ask_to_run_alone
 from samerun.check.execution.runner import Run, RunFailed, Runner
 from samerun.record.comparison.compare import Difference
-from samerun.record.watching.sites import RECORD
+from samerun.record.watching.sites import RECORD_FOLDER
 
 PATIENCE, PATIENCE_BY_LINES, PATIENCE_SECONDS = 10, 50, 60.0
 """An experiment may take so many times as long as the program itself, and so many seconds more."""
@@ -28,7 +28,7 @@ def hint_of_failure(run: Run) -> str:
     said = run.output("stderr")
     raised_in = re.findall(r'^ *File "(.+?)", line \d+', said, re.MULTILINE)
     # A traceback that ends where a call is handed on to the program's own has no frame of ours: see tracebacks.
-    ours = [said.rstrip().splitlines()[-1]] if raised_in and raised_in[-1].startswith(RECORD) else []
+    ours = [said.rstrip().splitlines()[-1]] if raised_in and raised_in[-1].startswith(RECORD_FOLDER) else []
     ours += run.traces.failures
     return f"{alone}\n  This may be samerun's own error: {ours[0]}" if ours else alone
 

@@ -47,19 +47,19 @@ def takes_in_order(recorder: Recorder) -> bool:
 
 def note_done(recorder: Recorder, name: str, numbers: Any) -> None:
     """Which are done, in the order in which a set of them is gone through."""
-    recorder.host(f.COMPLETION, name, value=",".join(map(str, numbers)).encode(), user_only=True)
+    recorder.emit_host_event(f.COMPLETION, name, value=",".join(map(str, numbers)).encode(), user_only=True)
 
 
 def note(recorder: Recorder, name: str, item: Any) -> None:
-    recorder.thread.inside += 1
+    recorder.thread.inside_samerun += 1
     try:
         torch = sys.modules.get("torch")
         value = tree_digest(item, torch.Tensor if torch is not None and hasattr(torch, "Tensor") else NoTensor)
     except Exception:
         value = b"\0" * 16
     finally:
-        recorder.thread.inside -= 1
-    recorder.host(f.COMPLETION, name, outputs=value, user_only=True)
+        recorder.thread.inside_samerun -= 1
+    recorder.emit_host_event(f.COMPLETION, name, outputs=value, user_only=True)
 
 
 class NoTensor:

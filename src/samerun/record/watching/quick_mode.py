@@ -19,7 +19,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record.digests import digest as d
 from samerun.record.digests import pieces
-from samerun.record.digests.storages import SMALL_BYTES, Storage, Storages
+from samerun.record.digests.storages import SMALL_BYTES, StorageDigests, StorageRecord
 from samerun.record.digests.torch_guards import ODD_DTYPES
 from samerun.record.trace import format as f
 from samerun.record.trace.writer import FLUSH_EVENTS, TraceWriter
@@ -63,16 +63,17 @@ def quick_mode() -> type[OperatorMode] | None:
         os.register_at_fork(after_in_child=_watch.alone)
 
     exclude_from_compilation(
-        OperatorMode._after, OperatorMode._failed, Storages.of, Storages.value, Storages.made, Storages.written,
-        Storages.purge, flatten, sites.kind_of, d.shape_seed, d.digest, Recorder.open, TraceWriter.place,
-        TraceWriter.string, TraceWriter.append,
+        OperatorMode._after, OperatorMode._failed, StorageDigests.record_of, StorageDigests.digest_input,
+        StorageDigests.digest_new_memory, StorageDigests.digest_written, StorageDigests.drop_expired, flatten,
+        sites.code_kind, d.shape_seed, d.digest, Recorder.open_writer, TraceWriter.place, TraceWriter.string,
+        TraceWriter.append,
     )  # fmt: skip
 
     class QuickMode(_watch.Watcher, OperatorMode):  # type: ignore[misc, no-untyped-call]
         def __init__(self, table: OperatorTable) -> None:
             OperatorMode.__init__(self, table)
             storages, slow = table.storages, OperatorMode.__torch_dispatch__.__get__(self)
-            self.attach(table.recorder, self.state, storages, storages.entries, table.by_id, table.places, slow)
+            self.attach(table.recorder, self.state, storages, storages.records, table.by_id, table.places, slow)
 
         __torch_dispatch__ = _watch.Watcher.dispatch
 
@@ -101,7 +102,7 @@ def host() -> SimpleNamespace:
         strided=torch.strided,
         odd_dtypes=ODD_DTYPES,
         flatten=flatten,
-        Storage=Storage,
+        StorageRecord=StorageRecord,
         UntypedStorage=torch.UntypedStorage,
         WatchedOperator=WatchedOperator,
         ThreadState=ThreadState,
@@ -117,8 +118,8 @@ def host() -> SimpleNamespace:
         grad_enabled=torch.is_grad_enabled,
         get_num_threads=torch.get_num_threads,
         function_mode=torch._C._is_torch_function_mode_enabled,
-        kinds=sites._kinds,
-        kind_of=sites.kind_of,
+        kinds=sites._code_kinds,
+        kind_of=sites.code_kind,
         user_kind=sites.USER,
         node_ring=NODE_RING,
         phase_forward=f.FORWARD,

@@ -113,7 +113,7 @@ class DoubledCall:
         outs = tensors_in(out)
         done = {id(tensor) for tensor in self.written}
         self._positions = [
-            at for at, tensor in enumerate(outs) if id(tensor) not in done and at != self.operator.opaque
+            at for at, tensor in enumerate(outs) if id(tensor) not in done and at != self.operator.scratch_output
         ]
         return [*self.written, *(outs[at] for at in self._positions)]
 

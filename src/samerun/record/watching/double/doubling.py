@@ -38,8 +38,8 @@ class Doubling:
         self._pauses: dict[int, int] = {}
         self._names: dict[int, str] = {}
         self._roles: dict[int, str] = {}
-        recorder.after_fork.append(self.forget)
-        recorder.at_end.append(self.tell_unseen)
+        recorder.fork_callbacks.append(self.forget)
+        recorder.end_callbacks.append(self.tell_unseen)
         silence_warnings()
 
     def forget(self) -> None:
@@ -50,7 +50,7 @@ class Doubling:
         self.findings.clear()
         self._unseen.clear()
         self._names.clear()
-        self.recorder.at_end.append(self.tell_unseen)
+        self.recorder.end_callbacks.append(self.tell_unseen)
 
     def reason(self, func: Any, operator: WatchedOperator) -> str:
         """Why an operator is not executed twice; "" where it is."""

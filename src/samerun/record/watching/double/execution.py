@@ -83,12 +83,12 @@ def execute(
     restore: Callable[[], None] = _nothing
     if draws is not None:
         args, kwargs, restore = draws.again(func, args, kwargs)
-    state.inside += 1
+    state.inside_samerun += 1
     try:
         with fresh_memory(fill), quiet():
             return func(*args, **kwargs)
     finally:
-        state.inside -= 1
+        state.inside_samerun -= 1
         restore()
 
 

@@ -33,27 +33,28 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         recorder, state = self.recorder, self.state
         operator = self.table.operators.get(func) or self.table.operator(func)
-        if state.inside or recorder.stopped or not recorder.recording or operator is None or self.doubling.apart():
+        watching = recorder.recording and not recorder.stopped and not state.inside_samerun
+        if not watching or operator is None or self.doubling.apart():
             return super().__torch_dispatch__(func, types, args, kwargs)
         before: Any = None
-        state.inside += 1
+        state.inside_samerun += 1
         try:
             before = self._special(operator, args) if operator.silent else None
-            if not operator.silent and not operator.empty:
+            if not operator.silent and not operator.allocates:
                 before = self._begin(operator, func, args, kwargs or {})
         except Exception as error:
             recorder.stop(f"samerun could not look into {operator.name}: {error!r}")
         finally:
-            state.inside -= 1
+            state.inside_samerun -= 1
         try:
             out = super().__torch_dispatch__(func, types, args, kwargs)
         except BaseException:
             if isinstance(before, DoubledCall):
                 before.end_writes(self.doubling.looks)
             raise
-        if recorder.stopped or (before is None and not operator.empty):
+        if recorder.stopped or (before is None and not operator.allocates):
             return out
-        state.inside += 1
+        state.inside_samerun += 1
         try:
             if isinstance(before, DoubledCall):
                 self._compare(before, out)
@@ -62,7 +63,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         except Exception as error:
             recorder.stop(f"samerun could not execute {operator.name} twice: {error!r}")
         finally:
-            state.inside -= 1
+            state.inside_samerun -= 1
         return out
 
     # --- before --------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
 from samerun.record.watching.completion_order import InTurn, Numbers, note, note_done, takes_in_order
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
@@ -48,22 +48,22 @@ def install(recorder: Recorder, asyncio: Any) -> None:
 
     def calling(original: Any) -> Any:
         def run_in_executor(loop: Any, *args: Any, **kwargs: Any) -> Any:
-            placed = sites.host_site()
+            placed = sites.find_user_line()
             found = original(loop, *args, **kwargs)
             if placed[1]:
                 number = str(next(calls)).encode()
                 found.add_done_callback(
-                    lambda done: recorder.host(f.COMPLETION, "run_in_executor", value=number, placed=placed)
+                    lambda done: recorder.emit_host_event(f.COMPLETION, "run_in_executor", value=number, placed=placed)
                 )
             return found
 
         return run_in_executor
 
     calls = itertools.count()
-    replace(asyncio.base_events.BaseEventLoop, "run_in_executor", calling)
+    wrap_attribute(asyncio.base_events.BaseEventLoop, "run_in_executor", calling)
     for name, make in (("as_completed", completing), ("wait", waiting)):
         for module in (asyncio.tasks, asyncio):
-            replace(module, name, make)
+            wrap_attribute(module, name, make)
 
 
 def made(task: Any) -> tuple[int, str]:

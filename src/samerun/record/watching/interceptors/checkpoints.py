@@ -14,26 +14,27 @@ from typing import Any
 
 from samerun.record.digests.trees import tree_digest
 from samerun.record.trace import format as f
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.training_states import PARTS, TrainingObjects
 
 
 def install_checkpoints(recorder: Recorder, torch: Any) -> None:
     def note(kind: int, name: str, value: Any, target: Any) -> None:
-        if recorder.stopped or recorder.thread.inside:
+        if recorder.stopped or recorder.thread.inside_samerun:
             return
-        recorder.thread.inside += 1
+        recorder.thread.inside_samerun += 1
         try:
             outputs = tree_digest(value, torch.Tensor)
         except Exception:
             outputs = b"\0" * 16
         finally:
-            recorder.thread.inside -= 1
+            recorder.thread.inside_samerun -= 1
         if kind == f.SAVE and recorder.config.receipt and isinstance(target, (str, os.PathLike)):
-            recorder.outputs[os.path.abspath(os.fsdecode(target))] = None  # torch's own writer is not seen opening it
+            # torch's own writer is not seen opening it
+            recorder.output_files[os.path.abspath(os.fsdecode(target))] = None
         path = os.path.basename(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else ""
-        recorder.host(kind, name, aux=str(path), outputs=outputs, user_only=True)
+        recorder.emit_host_event(kind, name, aux=str(path), outputs=outputs, user_only=True)
 
     def wrap_save(original: Any) -> Any:
         def save(obj: Any, f_: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -54,8 +55,8 @@ def install_checkpoints(recorder: Recorder, torch: Any) -> None:
 
         return load
 
-    replace(torch, "save", wrap_save)
-    replace(torch, "load", wrap_load)
+    wrap_attribute(torch, "save", wrap_save)
+    wrap_attribute(torch, "load", wrap_load)
 
 
 CHECKPOINTS = Interceptor("checkpoints", "torch", install_checkpoints)
@@ -76,7 +77,7 @@ class StateKeeper:
         self.busy = False
 
     def file_of(self, value: Any) -> str:
-        role = self.recorder.own_role().replace("/", ".")
+        role = self.recorder.process_role().replace("/", ".")
         return os.path.join(self.folder, f"{role}-{tree_digest(value, self.torch.Tensor).hex()}")
 
     def saved(self, value: Any) -> None:
@@ -99,16 +100,16 @@ class StateKeeper:
 
     def quietly(self, call: Any, *args: Any) -> None:
         """What is done here is not the program's doing, and no error of it is the program's."""
-        if self.busy or self.recorder.thread.inside or self.recorder.stopped:
+        if self.busy or self.recorder.thread.inside_samerun or self.recorder.stopped:
             return
         self.busy = True
-        self.recorder.thread.inside += 1
+        self.recorder.thread.inside_samerun += 1
         try:
             call(*args)
         except Exception as error:
             self.recorder.stop(f"samerun could not keep the states of a training: {error!r}")
         finally:
-            self.recorder.thread.inside -= 1
+            self.recorder.thread.inside_samerun -= 1
             self.busy = False
 
 
@@ -154,8 +155,8 @@ def install_kept_states(recorder: Recorder, torch: Any) -> None:
 
         return wrap
 
-    replace(torch, "save", wrap_save)
-    replace(torch, "load", wrap_load)
+    wrap_attribute(torch, "save", wrap_save)
+    wrap_attribute(torch, "load", wrap_load)
     schedulers = [
         kind for kind in vars(torch.optim.lr_scheduler).values()
         if isinstance(kind, type) and issubclass(kind, torch.optim.lr_scheduler.LRScheduler)
@@ -167,10 +168,10 @@ def install_kept_states(recorder: Recorder, torch: Any) -> None:
     ]
     for kind, objects in watched:
         if "__init__" in vars(kind):
-            replace(kind, "__init__", wrap_init(objects))
+            wrap_attribute(kind, "__init__", wrap_init(objects))
         if "load_state_dict" in vars(kind):
-            replace(kind, "load_state_dict", wrap_load_state_dict)
-    replace(torch.nn.Module, "load_state_dict", wrap_load_state_dict)
+            wrap_attribute(kind, "load_state_dict", wrap_load_state_dict)
+    wrap_attribute(torch.nn.Module, "load_state_dict", wrap_load_state_dict)
 
 
 KEPT_STATES = Interceptor("kept-states", "torch", install_kept_states)

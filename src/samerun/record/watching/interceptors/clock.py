@@ -14,7 +14,7 @@ from typing import Any
 
 from samerun.record import pins
 from samerun.record.trace import format as f
-from samerun.record.watching.interceptor import Interceptor, replace, replace_method
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute, wrap_builtin_method
 from samerun.record.watching.recorder import NOTHING, Recorder
 
 SECONDS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
@@ -26,7 +26,7 @@ class Clock:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.shift = recorder.config.clock_shift
-        self.pinned = recorder.holds(pins.CLOCK)
+        self.pinned = recorder.has_pin(pins.CLOCK)
         self.tick = recorder.config.clock_tick
         self.ticks = 0
         self.changed = bool(self.pinned or self.shift)
@@ -37,22 +37,22 @@ class Clock:
     def seconds(self, real: float, name: str = "time") -> float:
         """What the clock `name` is to show where it really shows `real`."""
         if self.pinned:
-            if self.recorder.pinned(pins.CLOCK):
+            if self.recorder.is_pinned_here(pins.CLOCK):
                 self.ticks += 1
                 return pins.clock_reading(self.ticks, self.tick)
             real += pins.EPOCH_START - self.began.get(name, 0.0)
-        if self.shift and not self.recorder.applies("clock"):
+        if self.shift and not self.recorder.variation_applies("clock"):
             return real
         return real + self.shift
 
     def time(self) -> float:
         """What `time.time()` is to show now."""
         real = self.real_time()
-        return self.seconds(real) if self.changed and not self.recorder.thread.inside else real
+        return self.seconds(real) if self.changed and not self.recorder.thread.inside_samerun else real
 
     def note(self, name: str, value: float) -> None:
         bits = struct.pack("<d", value) + NOTHING[:8]
-        self.recorder.host(f.CLOCK, name, outputs=bits, thin=True, user_only=True)
+        self.recorder.emit_host_event(f.CLOCK, name, outputs=bits, thin=True, user_only=True)
 
 
 def install_time(recorder: Recorder, time: Any) -> None:
@@ -64,7 +64,7 @@ def install_time(recorder: Recorder, time: Any) -> None:
         def make(original: Any) -> Any:
             def reading() -> float:
                 value: float = original()
-                if clock.changed and not recorder.thread.inside:
+                if clock.changed and not recorder.thread.inside_samerun:
                     value = clock.seconds(value, name)
                 clock.note(f"time.{name}", value)
                 return value
@@ -77,7 +77,7 @@ def install_time(recorder: Recorder, time: Any) -> None:
         def make(original: Any) -> Any:
             def reading() -> int:
                 value: int = original()
-                if clock.changed and not recorder.thread.inside:
+                if clock.changed and not recorder.thread.inside_samerun:
                     moved, ticks = value / 1e9, clock.ticks
                     now = clock.seconds(moved, name)
                     value = int(now * 1e9) if clock.ticks != ticks else value + round(now - moved) * 10**9
@@ -89,8 +89,8 @@ def install_time(recorder: Recorder, time: Any) -> None:
         return make
 
     for name in SECONDS:
-        replace(time, name, in_seconds(name))
-        replace(time, f"{name}_ns", in_nanoseconds(name))
+        wrap_attribute(time, name, in_seconds(name))
+        wrap_attribute(time, f"{name}_ns", in_nanoseconds(name))
 
     def of_now(original: Any) -> Any:
         """`localtime()` and its like without an argument mean now."""
@@ -105,7 +105,7 @@ def install_time(recorder: Recorder, time: Any) -> None:
         return converting
 
     for name in ("localtime", "gmtime", "ctime"):
-        replace(time, name, of_now)
+        wrap_attribute(time, name, of_now)
 
     def strftime_now(original: Any) -> Any:
         def strftime(format: str, *args: Any) -> str:
@@ -113,7 +113,7 @@ def install_time(recorder: Recorder, time: Any) -> None:
 
         return strftime
 
-    replace(time, "strftime", strftime_now)
+    wrap_attribute(time, "strftime", strftime_now)
     recorder.clock = clock
 
 
@@ -158,9 +158,9 @@ def install_datetime(recorder: Recorder, module: Any) -> None:
 
         return today
 
-    replace_method(moment, "now", wrap_now)
-    replace_method(moment, "utcnow", wrap_utcnow)
-    replace_method(day, "today", wrap_today)  # the one that `datetime` inherits
+    wrap_builtin_method(moment, "now", wrap_now)
+    wrap_builtin_method(moment, "utcnow", wrap_utcnow)
+    wrap_builtin_method(day, "today", wrap_today)  # the one that `datetime` inherits
 
 
 def _timezone_argument(tz: Any = None) -> Any:

@@ -16,17 +16,17 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
 from samerun.record.watching.completion_order import InTurn, Numbers, note, note_done, takes_in_order
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
 def install_queue(recorder: Recorder, queue: Any) -> None:
     """`queue.Queue.get` called by the program itself."""
-    replace(queue.Queue, "get", lambda original: getting(recorder, original, "queue.get"))
+    wrap_attribute(queue.Queue, "get", lambda original: getting(recorder, original, "queue.get"))
     if pins.SERIAL in recorder.config.pins:
         steps = InStep()
-        replace(queue.Queue, "put", steps.putting)
-        replace(queue.Queue, "get", steps.getting)
+        wrap_attribute(queue.Queue, "put", steps.putting)
+        wrap_attribute(queue.Queue, "get", steps.getting)
 
 
 class InStep:
@@ -66,13 +66,13 @@ class InStep:
 def install_process_queue(recorder: Recorder, queues: Any) -> None:
     """`multiprocessing.Queue.get` and `SimpleQueue.get`."""
     for kind in (queues.Queue, queues.SimpleQueue):
-        replace(kind, "get", lambda original: getting(recorder, original, "multiprocessing.Queue.get"))
+        wrap_attribute(kind, "get", lambda original: getting(recorder, original, "multiprocessing.Queue.get"))
 
 
 def getting(recorder: Recorder, original: Any, name: str) -> Any:
     def get(self: Any, *args: Any, **kwargs: Any) -> Any:
         item = original(self, *args, **kwargs)
-        if not recorder.thread.inside and not recorder.stopped:
+        if not recorder.thread.inside_samerun and not recorder.stopped:
             note(recorder, name, item)
         return item
 
@@ -110,7 +110,8 @@ def install_futures(recorder: Recorder, futures: Any) -> None:
             given = list(fs)
             at = {id(future): number for number, future in enumerate(given)}
             for future in in_order(given, timeout) if in_turn else original(given, timeout):
-                recorder.host(f.COMPLETION, "as_completed", value=str(at.get(id(future))).encode(), user_only=True)
+                position = str(at.get(id(future))).encode()
+                recorder.emit_host_event(f.COMPLETION, "as_completed", value=position, user_only=True)
                 yield future
 
         return as_completed
@@ -120,9 +121,9 @@ def install_futures(recorder: Recorder, futures: Any) -> None:
             future.exception(timeout)
             yield future
 
-    replace(futures, "as_completed", completing)
-    replace(futures, "wait", waiting)
-    replace(futures._base.Future, "__init__", making)
+    wrap_attribute(futures, "as_completed", completing)
+    wrap_attribute(futures, "wait", waiting)
+    wrap_attribute(futures._base.Future, "__init__", making)
 
 
 def install_executor(recorder: Recorder, thread: Any) -> None:
@@ -141,7 +142,7 @@ def install_executor(recorder: Recorder, thread: Any) -> None:
 
         return submit
 
-    replace(thread.ThreadPoolExecutor, "submit", submitting)
+    wrap_attribute(thread.ThreadPoolExecutor, "submit", submitting)
 
 
 def install_pool(recorder: Recorder, pool: Any) -> None:
@@ -156,7 +157,7 @@ def install_pool(recorder: Recorder, pool: Any) -> None:
 
         return imap_unordered
 
-    replace(pool.Pool, "imap_unordered", unordered)
+    wrap_attribute(pool.Pool, "imap_unordered", unordered)
 
 
 SERIAL_SECONDS, POLL_SECONDS = 3.0, 0.002

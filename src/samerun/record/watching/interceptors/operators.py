@@ -12,7 +12,7 @@ from typing import Any
 from samerun.record import pins
 from samerun.record.digests.digest import is_readable
 from samerun.record.watching import sites
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
@@ -78,11 +78,11 @@ def install_operators(recorder: Recorder, torch: Any) -> None:
         from samerun.record.watching.replay import Replayer
 
         recorder.replayer = Replayer(recorder, recorder.config.replay)
-    recorder.on_step.append(step_ended)
+    recorder.step_callbacks.append(step_ended)
     recorder.enter_operators, recorder.leave_operators = enter, leave
     if recorder.recording or memory is not None:
         enter()
-    recorder.forget_values = table.storages.forget
+    recorder.forget_values = table.storages.forget_values
     for name in ("numpy", "__dlpack__"):
         end_trust_when_shared(recorder, table, torch.Tensor, name)
     for name in ("_share_fd_cpu_", "_share_filename_cpu_"):  # `share_memory_`, and what goes to other processes
@@ -99,12 +99,12 @@ def end_trust_when_shared(recorder: Recorder, table: Any, owner: Any, name: str)
     original = getattr(owner, name)
 
     def sharing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not recorder.thread.inside and not recorder.stopped:
+        if not recorder.thread.inside_samerun and not recorder.stopped:
             try:
                 if not hasattr(self, "untyped_storage"):
-                    table.storages.changed(self)
+                    table.storages.distrust_and_forget(self)
                 elif is_readable(self):
-                    table.storages.shared(self.untyped_storage())
+                    table.storages.distrust(self.untyped_storage())
             except Exception as error:
                 recorder.stop(f"samerun's recorder failed at {owner.__name__}.{name}: {error!r}")
         return original(self, *args, **kwargs)
@@ -128,24 +128,24 @@ def install_sharing(recorder: Recorder, torch: Any) -> None:
     doubling, tensor_type = recorder.doubling, torch.Tensor
 
     def note(tensor: Any, how: str) -> None:
-        if recorder.thread.inside or recorder.stopped or torch.compiler.is_compiling():
+        if recorder.thread.inside_samerun or recorder.stopped or torch.compiler.is_compiling():
             return
-        recorder.thread.inside += 1
+        recorder.thread.inside_samerun += 1
         try:
-            site = sites.host_site()
-            writer = recorder.writer or recorder.open()
+            site = sites.find_user_line()
+            writer = recorder.writer or recorder.open_writer()
             if writer is not None and isinstance(tensor, tensor_type):
                 doubling.share(tensor, how, writer.place(site[0], site[1], recorder.thread.module) if site[1] else 0)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed at {how}: {error!r}")
         finally:
-            recorder.thread.inside -= 1
+            recorder.thread.inside_samerun -= 1
 
     def wrap_giving(name: str) -> Callable[[Any], Any]:
         def make(original: Any) -> Any:
             def give(self: Any, *args: Any, **kwargs: Any) -> Any:
                 # Libraries, and samerun itself, ask for addresses all the time, and only to read.
-                if name != "data_ptr" or sites.kind_of(sys._getframe(1).f_code) == sites.USER:
+                if name != "data_ptr" or sites.code_kind(sys._getframe(1).f_code) == sites.USER:
                     note(self, f"Tensor.{name}()")
                 return original(self, *args, **kwargs)
 
@@ -166,9 +166,9 @@ def install_sharing(recorder: Recorder, torch: Any) -> None:
         return make
 
     for name in MEMORY_GIVING_METHODS:
-        replace(tensor_type, name, wrap_giving(name))
+        wrap_attribute(tensor_type, name, wrap_giving(name))
     for name in MEMORY_TAKING_FUNCTIONS:
-        replace(torch, name, wrap_taking(name))
+        wrap_attribute(torch, name, wrap_taking(name))
 
 
 SHARING = Interceptor("sharing", "torch", install_sharing)

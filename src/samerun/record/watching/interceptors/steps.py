@@ -26,17 +26,17 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
         state = recorder.thread
         state.phase = f.OPTIMIZER
-        file, line, _ = sites.host_site()
-        writer = recorder.writer or recorder.open()
+        file, line, _ = sites.find_user_line()
+        writer = recorder.writer or recorder.open_writer()
         state.step_place = writer.place(file, line, state.module) if writer is not None and line else 0
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
         nonlocal digester
         state = recorder.thread
         state.phase = -1
-        if recorder.stopped or state.inside:
+        if recorder.stopped or state.inside_samerun:
             return
-        state.inside += 1
+        state.inside_samerun += 1
         try:
             with no_torch_function():
                 digester = digester or StepDigester(recorder)
@@ -48,9 +48,9 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
             recorder.stop(f"samerun's recorder failed after an optimizer step: {error!r}")
             return
         finally:
-            state.inside -= 1
-        recorder.emit_leaves(leaves, f.ON_DEVICE if on_device else 0)
-        recorder.step_done(xxh3_128_digest(b"".join(value for _, value in leaves)))
+            state.inside_samerun -= 1
+        recorder.emit_step_leaves(leaves, f.ON_DEVICE if on_device else 0)
+        recorder.end_step(xxh3_128_digest(b"".join(value for _, value in leaves)))
 
     optimizer_module.register_optimizer_step_pre_hook(before)
     optimizer_module.register_optimizer_step_post_hook(after)
@@ -67,9 +67,9 @@ def note_losses(recorder: Recorder, torch: Any) -> None:
     def note(tensor: Any) -> None:
         nonlocal digest
         state = recorder.thread
-        if state.inside or recorder.stopped or torch.compiler.is_compiling():
+        if state.inside_samerun or recorder.stopped or torch.compiler.is_compiling():
             return
-        state.inside += 1
+        state.inside_samerun += 1
         try:
             digest = digest or digest_function()  # torch must be whole before it is asked for
             with no_torch_function():
@@ -78,11 +78,11 @@ def note_losses(recorder: Recorder, torch: Any) -> None:
                 with no_torch_function():
                     single = tensor.numel() == 1 and tensor.is_floating_point()
                 with HiddenFromProgram():
-                    recorder.loss = float(tensor.detach()) if single else None
+                    recorder.last_loss_value = float(tensor.detach()) if single else None
         except Exception:
             recorder.last_loss = NOTHING
         finally:
-            state.inside -= 1
+            state.inside_samerun -= 1
 
     torch.Tensor.backward = _Noting(torch.Tensor.backward, note)
 

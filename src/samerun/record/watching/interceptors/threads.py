@@ -13,7 +13,7 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
 from samerun.record.watching.double import wait_counter
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 SERIAL_SECONDS = 3.0
@@ -27,7 +27,7 @@ def install_threads(recorder: Recorder, threading: Any) -> None:
     serial = pins.SERIAL in recorder.config.pins
 
     def watched_start(self: Any) -> None:
-        self._samerun_role = recorder.name_child_thread(thread_role(self))
+        self._samerun_role = recorder.child_thread_role(thread_role(self))
         start(self)
         if serial and sites.called_by_user():
             self.join(SERIAL_SECONDS)  # one that waits for others goes on beside them after this
@@ -80,15 +80,15 @@ INTERCEPTOR = Interceptor("threads", "threading", install_threads)
 def install_waits(recorder: Recorder, threading: Any) -> None:
     """Queues, futures, events, semaphores and barriers are made of conditions."""
     if recorder.config.double:
-        replace(threading.Condition, "__enter__", wrap_wait)
-        replace(threading.Event, "is_set", wrap_wait)
-        replace(threading.Thread, "join", wrap_wait)
+        wrap_attribute(threading.Condition, "__enter__", wrap_wait)
+        wrap_attribute(threading.Event, "is_set", wrap_wait)
+        wrap_attribute(threading.Thread, "join", wrap_wait)
 
 
 def install_sleep(recorder: Recorder, time: Any) -> None:
     """A program that polls sleeps in between."""
     if recorder.config.double:
-        replace(time, "sleep", wrap_wait)
+        wrap_attribute(time, "sleep", wrap_wait)
 
 
 def wrap_wait(original: Callable[..., Any]) -> Callable[..., Any]:
