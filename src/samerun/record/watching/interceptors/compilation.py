@@ -94,7 +94,7 @@ def install_doubled_graphs(recorder: Recorder, output_code: Any) -> None:
         def call(self: Any, inputs: Any) -> Any:
             state = recorder.thread
             watching = recorder.recording and not recorder.stopped and not state.inside_samerun
-            if not watching or state.mode is None or doubling.apart():
+            if not watching or state.mode is None or doubling.in_compiled_region():
                 return original(self, inputs)
             region: Any = None
             state.inside_samerun += 1
@@ -104,7 +104,8 @@ def install_doubled_graphs(recorder: Recorder, output_code: Any) -> None:
                 recorder.stop(f"samerun could not look into a compiled region: {error!r}")
             finally:
                 state.inside_samerun -= 1
-            with doubling.kept_apart():  # kernels write between the operators of a region where nobody sees it
+            # Kernels write between the operators of a region, where no operator mode sees it.
+            with doubling.enter_compiled_region():
                 out = original(self, inputs)
             if region is not None and not recorder.stopped:
                 state.inside_samerun += 1

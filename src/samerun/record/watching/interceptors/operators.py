@@ -135,7 +135,8 @@ def install_sharing(recorder: Recorder, torch: Any) -> None:
             site = sites.find_user_line()
             writer = recorder.writer or recorder.open_writer()
             if writer is not None and isinstance(tensor, tensor_type):
-                doubling.share(tensor, how, writer.place(site[0], site[1], recorder.thread.module) if site[1] else 0)
+                place = writer.place(site[0], site[1], recorder.thread.module) if site[1] else 0
+                doubling.note_shared(tensor, how, place)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed at {how}: {error!r}")
         finally:
