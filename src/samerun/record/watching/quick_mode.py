@@ -85,7 +85,7 @@ def quick_mode() -> type[OperatorMode] | None:
     return QuickMode
 
 
-def mode_of(table: OperatorTable) -> OperatorMode:
+def make_operator_mode(table: OperatorTable) -> OperatorMode:
     """A mode for the present thread. What is done on purpose to the run is done the slow way alone."""
     config = table.recorder.config
     slow = config.capture is not None or config.replay is not None or config.rows or isolating(config)

@@ -24,12 +24,12 @@ def install_variables(recorder: Recorder, os: Any) -> None:
         try:
             value = original(self, key)
         except KeyError:
-            note(key, b"")
+            record_read(key, b"")
             raise
-        note(key, repr(value).encode("utf-8", "surrogatepass"))
+        record_read(key, repr(value).encode("utf-8", "surrogatepass"))
         return value
 
-    def note(key: Any, value: bytes) -> None:
+    def record_read(key: Any, value: bytes) -> None:
         if recorder.stopped or recorder.thread.inside_samerun or not isinstance(key, str) or key.startswith("SAMERUN_"):
             return
         placed = sites.find_user_line()
@@ -50,7 +50,7 @@ PROCESSORS = ("cpu_count", "process_cpu_count", "sched_getaffinity", "getloadavg
 def install_identity(recorder: Recorder, os: Any) -> None:
     """Watch the functions where the program itself calls them; the standard library needs the true numbers."""
 
-    def wrap_question(original: Any) -> Any:
+    def wrap_query(original: Any) -> Any:
         name = original.__name__
 
         def ask(*args: Any, **kwargs: Any) -> Any:
@@ -68,7 +68,7 @@ def install_identity(recorder: Recorder, os: Any) -> None:
         return ask
 
     for name in (*PROCESS_NUMBERS, *PROCESSORS):
-        wrap_attribute(os, name, wrap_question)
+        wrap_attribute(os, name, wrap_query)
 
 
 def install_temporary_names(recorder: Recorder, tempfile: Any) -> None:

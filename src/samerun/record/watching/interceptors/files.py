@@ -55,7 +55,7 @@ def install_listing(recorder: Recorder, os_module: Any) -> None:
                 pass
         return items
 
-    def note(name: str, path: Any, names: list[Any]) -> None:
+    def record_listing(name: str, path: Any, names: list[Any]) -> None:
         if recorder.stopped or recorder.thread.inside_samerun:
             return
         shown = "." if path is None else path if isinstance(path, (str, int)) else os.fsdecode(path)
@@ -68,7 +68,7 @@ def install_listing(recorder: Recorder, os_module: Any) -> None:
     def wrap_listdir(original: Any) -> Any:
         def listdir(path: Any = None) -> list[Any]:
             names: list[Any] = sort_entries(original(path), None)
-            note("os.listdir", path, names)
+            record_listing("os.listdir", path, names)
             return names
 
         return listdir
@@ -77,14 +77,14 @@ def install_listing(recorder: Recorder, os_module: Any) -> None:
         def scandir(path: Any = None) -> Any:
             with original(path) as found:
                 entries = sort_entries(list(found), lambda entry: entry.name)
-            note("os.scandir", path, [entry.name for entry in entries])
+            record_listing("os.scandir", path, [entry.name for entry in entries])
             return ScandirIterator(entries)
 
         return scandir
 
-    for name, make in (("listdir", wrap_listdir), ("scandir", wrap_scandir)):
+    for name, make_wrapper in (("listdir", wrap_listdir), ("scandir", wrap_scandir)):
         takes_descriptors = getattr(os_module, name) in os_module.supports_fd
-        wrap_attribute(os_module, name, make)
+        wrap_attribute(os_module, name, make_wrapper)
         if takes_descriptors:
             os_module.supports_fd.add(getattr(os_module, name))
 
@@ -190,7 +190,7 @@ def install_path_facts(recorder: Recorder, path: Any) -> None:
     """The functions of `os.path`."""
     pinned = pins.STAT in recorder.config.pins
 
-    def wrap_question(original: Any) -> Any:
+    def wrap_query(original: Any) -> Any:
         name = original.__name__
 
         def ask(*args: Any, **kwargs: Any) -> Any:
@@ -203,7 +203,7 @@ def install_path_facts(recorder: Recorder, path: Any) -> None:
         return ask
 
     for name in (*EXISTENCE_FUNCTIONS, *TIME_FUNCTIONS):
-        wrap_attribute(path, name, wrap_question)
+        wrap_attribute(path, name, wrap_query)
 
 
 def install_stat_facts(recorder: Recorder, os_module: Any) -> None:

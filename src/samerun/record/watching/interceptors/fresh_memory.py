@@ -1,4 +1,4 @@
-"""Fill fresh NumPy arrays, so that what nobody wrote is the same, or differs, on purpose."""
+"""Fill fresh NumPy arrays, so that elements which the program never wrote are equal, or differ, on purpose."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from samerun.record.watching.recorder import Recorder
 
 def install(recorder: Recorder, numpy: Any) -> None:
     """Fill what `numpy.empty` and `numpy.empty_like` return."""
-    how = recorder.config.memory
-    if how is None:
+    fill = recorder.config.memory
+    if fill is None:
         return
 
-    def filled(original: Any) -> Any:
+    def wrap_empty(original: Any) -> Any:
         def empty(*args: Any, **kwargs: Any) -> Any:
             array = original(*args, **kwargs)
             if array.dtype.kind in "biufc":
-                varied = how == "pattern" and recorder.variation_applies("memory")
+                varied = fill == "pattern" and recorder.variation_applies("memory")
                 value = 0 if not varied else PATTERN_FLOAT if array.dtype.kind in "fc" else PATTERN_INT
                 try:
                     array[...] = value
@@ -32,7 +32,7 @@ def install(recorder: Recorder, numpy: Any) -> None:
         return empty
 
     for name in ("empty", "empty_like"):
-        wrap_attribute(numpy, name, filled)
+        wrap_attribute(numpy, name, wrap_empty)
 
 
 INTERCEPTOR = Interceptor("fresh-memory", "numpy", install)

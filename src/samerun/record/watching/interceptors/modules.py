@@ -25,7 +25,7 @@ def install(recorder: Recorder, torch: Any) -> None:
     roots: dict[int, Any] = {}
     is_compiling = torch.compiler.is_compiling
 
-    def learn(root: Any) -> None:
+    def learn_names(root: Any) -> None:
         if id(root) not in roots:
             roots[id(root)] = weakref.ref(root)
         try:
@@ -39,7 +39,7 @@ def install(recorder: Recorder, torch: Any) -> None:
         if known is None or known[0]() is not module:
             if not outermost:
                 return type(module).__name__
-            learn(module)
+            learn_names(module)
             known = names[id(module)]
         return known[1]
 
@@ -60,11 +60,11 @@ def install(recorder: Recorder, torch: Any) -> None:
     torch.nn.Module._call_impl = hide_frame(_call_impl)
     recorder.root_models = roots
     recorder.fork_callbacks.append(roots.clear)  # what a child does with its parent's model is in its events
-    recorder.end_callbacks.append(lambda: record_final(recorder))
+    recorder.end_callbacks.append(lambda: record_final_models(recorder))
     recorder.cleared_on_restart += [roots, names]  # the models of this trace are those that are called in it
 
 
-def record_final(recorder: Recorder) -> None:
+def record_final_models(recorder: Recorder) -> None:
     """At the end: what every model that was called holds, however it was written."""
     recorder.thread.inside_samerun += 1
     for reference in list(recorder.root_models.values()):

@@ -37,7 +37,7 @@ GENERATOR_DRAWS = (
 )  # fmt: skip
 
 
-def seed_bits(value: Any) -> int:
+def seed_digest(value: Any) -> int:
     entropy = getattr(value, "entropy", None)  # a SeedSequence
     if entropy is not None:
         value = (entropy, getattr(value, "spawn_key", ()))
@@ -59,28 +59,28 @@ def watch_draws(recorder: Recorder, numpy_random: Any) -> None:
     """Wrap the module's functions, which draw from the global generator."""
     get_state = numpy_random.get_state
 
-    def state() -> bytes:
+    def global_state() -> bytes:
         return numpy_state_digest(get_state(legacy=False))
 
-    def draw(original: Any) -> Any:
+    def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(*args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside_samerun and not recorder.stopped:
-                recorder.record_draw("numpy", name, state)
+                recorder.record_draw("numpy", name, global_state)
             return original(*args, **kwargs)
 
         drawing.__module__, drawing.__qualname__ = "numpy.random", name
         return drawing
 
     for name in LEGACY_DRAWS:
-        wrap_attribute(numpy_random, name, draw)
+        wrap_attribute(numpy_random, name, wrap_draw)
 
 
 def watch_seeding(recorder: Recorder, numpy_random: Any) -> None:
     """Wrap `seed` and `set_state` of the global generator."""
 
-    def seeding(original: Any) -> Any:
+    def wrap_seed(original: Any) -> Any:
         def seed(*args: Any, **kwargs: Any) -> None:
             value = args[0] if args else kwargs.get("seed")
             if value is None:
@@ -88,7 +88,7 @@ def watch_seeding(recorder: Recorder, numpy_random: Any) -> None:
                 if pins.NUMPY_GLOBAL in recorder.config.pins:
                     args, kwargs = (pins.fixed_seed("numpy"),), {}
             else:
-                recorder.emit_host_event(f.SEED, "numpy", inputs=seed_bits(value))
+                recorder.emit_host_event(f.SEED, "numpy", inputs=seed_digest(value))
             recorder.thread.inside_samerun += 1
             try:
                 original(*args, **kwargs)
@@ -97,22 +97,22 @@ def watch_seeding(recorder: Recorder, numpy_random: Any) -> None:
 
         return seed
 
-    def restoring(original: Any) -> Any:
+    def wrap_set_state(original: Any) -> Any:
         def set_state(state: Any) -> None:
-            recorder.emit_host_event(f.SEED, "numpy", inputs=seed_bits(state))
+            recorder.emit_host_event(f.SEED, "numpy", inputs=seed_digest(state))
             original(state)
 
         return set_state
 
-    wrap_attribute(numpy_random, "seed", seeding)
-    wrap_attribute(numpy_random, "set_state", restoring)
+    wrap_attribute(numpy_random, "seed", wrap_seed)
+    wrap_attribute(numpy_random, "set_state", wrap_set_state)
 
 
 def watch_system_seeds(recorder: Recorder) -> None:
     """Every generator made without a seed asks `bit_generator.randbits` for one."""
     stream = pins.byte_stream("numpy-generator")
 
-    def from_system(original: Any) -> Any:
+    def wrap_system_seed(original: Any) -> Any:
         def randbits(bits: int) -> int:
             placed = sites.find_user_line(through_imports=True)  # a library may make one when it is imported
             recorder.emit_host_event(f.CREATE, "numpy.Generator", flags=f.UNSEEDED, placed=placed, user_only=True)
@@ -131,31 +131,31 @@ def watch_system_seeds(recorder: Recorder) -> None:
 
     bit_generator = sys.modules.get("numpy.random.bit_generator")
     if bit_generator is not None:
-        wrap_attribute(bit_generator, "randbits", from_system)
+        wrap_attribute(bit_generator, "randbits", wrap_system_seed)
 
 
 def watch_generators(recorder: Recorder, numpy_random: Any) -> None:
     """Watch the draws of `Generator`, and seeds given to `default_rng`."""
     plain = numpy_random.Generator
 
-    def draw(original: Any) -> Any:
+    def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside_samerun and not recorder.stopped:
-                recorder.record_draw("numpy.Generator", name, lambda: state_digest(self))
+                recorder.record_draw("numpy.Generator", name, lambda: generator_state_digest(self))
             return original(self, *args, **kwargs)
 
         return drawing
 
     for name in GENERATOR_DRAWS:
-        wrap_builtin_method(plain, name, draw)
+        wrap_builtin_method(plain, name, wrap_draw)
 
-    def making(original: Any) -> Any:
+    def wrap_making(original: Any) -> Any:
         def default_rng(*args: Any, **kwargs: Any) -> Any:
             seed = args[0] if args else kwargs.get("seed")
             if seed is not None and not isinstance(seed, (plain, numpy_random.BitGenerator)):
-                recorder.emit_host_event(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
+                recorder.emit_host_event(f.CREATE, "numpy.Generator", inputs=seed_digest(seed), user_only=True)
             made = original(*args, **kwargs)
             if made is not seed:
                 recorder.keep_generator(made)
@@ -163,7 +163,7 @@ def watch_generators(recorder: Recorder, numpy_random: Any) -> None:
 
         return default_rng
 
-    wrap_attribute(numpy_random, "default_rng", making)
+    wrap_attribute(numpy_random, "default_rng", wrap_making)
 
 
 def watch_random_states(recorder: Recorder, numpy_random: Any) -> None:
@@ -174,7 +174,7 @@ def watch_random_states(recorder: Recorder, numpy_random: Any) -> None:
     """
     shared = global_generator()
 
-    def draw(original: Any) -> Any:
+    def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -185,15 +185,15 @@ def watch_random_states(recorder: Recorder, numpy_random: Any) -> None:
         return drawing
 
     for name in LEGACY_DRAWS:
-        wrap_builtin_method(numpy_random.RandomState, name, draw)
+        wrap_builtin_method(numpy_random.RandomState, name, wrap_draw)
 
-    def making(original: Any) -> Any:
+    def wrap_making(original: Any) -> Any:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             seed = args[0] if args else kwargs.get("seed")
             if seed is None or isinstance(seed, numpy_random.BitGenerator):
                 original(self, *args, **kwargs)
             else:
-                recorder.emit_host_event(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
+                recorder.emit_host_event(f.CREATE, "numpy.Generator", inputs=seed_digest(seed), user_only=True)
                 recorder.thread.inside_samerun += 1
                 try:
                     original(self, *args, **kwargs)
@@ -203,10 +203,10 @@ def watch_random_states(recorder: Recorder, numpy_random: Any) -> None:
 
         return __init__
 
-    wrap_builtin_method(numpy_random.RandomState, "__init__", making)
+    wrap_builtin_method(numpy_random.RandomState, "__init__", wrap_making)
 
 
-def state_digest(generator: Any) -> bytes:
+def generator_state_digest(generator: Any) -> bytes:
     held = generator.bit_generator.state.get("state")
     if not isinstance(held, dict):  # a bit generator of another library
         return xxh3_128_digest(repr(generator.bit_generator.state).encode())

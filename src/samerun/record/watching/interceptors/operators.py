@@ -33,16 +33,16 @@ def install_operators(recorder: Recorder, torch: Any) -> None:
     import torch.utils._python_dispatch as dispatch
 
     from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
-    from samerun.record.watching.quick_mode import mode_of
+    from samerun.record.watching.quick_mode import make_operator_mode
     from samerun.record.watching.torch_internals import exclude_from_compilation
 
     table = OperatorTable(recorder)
     memory = recorder.config.memory
     exclude_from_compilation(OperatorMode.__torch_dispatch__)
 
-    def make() -> OperatorMode:
+    def make_mode() -> OperatorMode:
         if recorder.doubling is None:
-            return mode_of(table)
+            return make_operator_mode(table)
         return DoubleMode(table, recorder.doubling)
 
     if recorder.config.double:
@@ -55,7 +55,7 @@ def install_operators(recorder: Recorder, torch: Any) -> None:
     def enter() -> None:
         """Enter the mode in this thread, once."""
         if recorder.thread.mode is None:
-            mode: Any = make()
+            mode: Any = make_mode()
             recorder.thread.mode = mode
             mode.__enter__()
 
@@ -98,7 +98,7 @@ def end_trust_when_shared(recorder: Recorder, table: Any, owner: Any, name: str)
     """
     original = getattr(owner, name)
 
-    def sharing(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_and_distrust(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not recorder.thread.inside_samerun and not recorder.stopped:
             try:
                 if not hasattr(self, "untyped_storage"):
@@ -109,8 +109,9 @@ def end_trust_when_shared(recorder: Recorder, table: Any, owner: Any, name: str)
                 recorder.stop(f"samerun's recorder failed at {owner.__name__}.{name}: {error!r}")
         return original(self, *args, **kwargs)
 
-    sharing.__name__, sharing.__qualname__, sharing.__doc__ = name, f"{owner.__name__}.{name}", original.__doc__
-    setattr(owner, name, sharing)
+    call_and_distrust.__name__, call_and_distrust.__qualname__ = name, f"{owner.__name__}.{name}"
+    call_and_distrust.__doc__ = original.__doc__
+    setattr(owner, name, call_and_distrust)
 
 
 OPERATORS = Interceptor("operators", "torch", install_operators)
@@ -127,15 +128,15 @@ def install_sharing(recorder: Recorder, torch: Any) -> None:
         return
     doubling, tensor_type = recorder.doubling, torch.Tensor
 
-    def note(tensor: Any, how: str) -> None:
+    def record_sharing(tensor: Any, how: str) -> None:
         if recorder.thread.inside_samerun or recorder.stopped or torch.compiler.is_compiling():
             return
         recorder.thread.inside_samerun += 1
         try:
-            site = sites.find_user_line()
+            placed = sites.find_user_line()
             writer = recorder.writer or recorder.open_writer()
             if writer is not None and isinstance(tensor, tensor_type):
-                place = writer.place(site[0], site[1], recorder.thread.module) if site[1] else 0
+                place = writer.place(placed[0], placed[1], recorder.thread.module) if placed[1] else 0
                 doubling.note_shared(tensor, how, place)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed at {how}: {error!r}")
@@ -143,28 +144,28 @@ def install_sharing(recorder: Recorder, torch: Any) -> None:
             recorder.thread.inside_samerun -= 1
 
     def wrap_giving(name: str) -> Callable[[Any], Any]:
-        def make(original: Any) -> Any:
+        def wrap(original: Any) -> Any:
             def give(self: Any, *args: Any, **kwargs: Any) -> Any:
                 # Libraries, and samerun itself, ask for addresses all the time, and only to read.
                 if name != "data_ptr" or sites.code_kind(sys._getframe(1).f_code) == sites.USER:
-                    note(self, f"Tensor.{name}()")
+                    record_sharing(self, f"Tensor.{name}()")
                 return original(self, *args, **kwargs)
 
             return give
 
-        return make
+        return wrap
 
     def wrap_taking(name: str) -> Callable[[Any], Any]:
-        def make(original: Any) -> Any:
+        def wrap(original: Any) -> Any:
             def take(*args: Any, **kwargs: Any) -> Any:
                 made = original(*args, **kwargs)
                 if args and not isinstance(args[0], (tensor_type, list, tuple, int, float)):
-                    note(made, f"torch.{name}()")
+                    record_sharing(made, f"torch.{name}()")
                 return made
 
             return take
 
-        return make
+        return wrap
 
     for name in MEMORY_GIVING_METHODS:
         wrap_attribute(tensor_type, name, wrap_giving(name))
