@@ -21,9 +21,9 @@ static Py_ssize_t offset_of(PyObject *type, const char *name) {
 }
 
 #define FIND(of, type, name) \
-    if ((of.name = offset_of(type, #name)) < 0) return -1
+    if ((of.name = offset_of(type, #name)) < 0) return STATUS_ERROR
 
-int find_slots(void) {
+watch_status find_slots(void) {
     FIND(state_at, host.ThreadState, inside_samerun);
     FIND(state_at, host.ThreadState, phase);
     FIND(state_at, host.ThreadState, module);
@@ -51,20 +51,20 @@ int find_slots(void) {
     FIND(storage_at, host.StorageRecord, made_at);
     FIND(storage_at, host.StorageRecord, last_writer);
     FIND(storage_at, host.StorageRecord, read_epoch);
-    return 0;
+    return STATUS_DONE;
 }
 
-void put(PyObject *object, Py_ssize_t at, PyObject *value) {
-    PyObject *old = get(object, at);
+void set_slot(PyObject *object, Py_ssize_t at, PyObject *value) {
+    PyObject *old = slot_value(object, at);
     Py_INCREF(value);
-    *slot(object, at) = value;
+    *slot_address(object, at) = value;
     Py_XDECREF(old);
 }
 
-int put_number(PyObject *object, Py_ssize_t at, long value) {
+watch_status set_slot_number(PyObject *object, Py_ssize_t at, long value) {
     PyObject *made = PyLong_FromLong(value);
-    if (!made) return -1;
-    put(object, at, made);
+    if (!made) return STATUS_ERROR;
+    set_slot(object, at, made);
     Py_DECREF(made);
-    return 0;
+    return STATUS_DONE;
 }

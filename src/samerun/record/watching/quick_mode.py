@@ -56,11 +56,11 @@ def quick_mode() -> type[OperatorMode] | None:
     if _watch is None:
         return None
     try:
-        _watch.setup(host())
+        _watch.setup(host_objects())
     except (AttributeError, TypeError):  # another torch than it knows
         return None
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_watch.alone)
+        os.register_at_fork(after_in_child=_watch.borrow_no_threads)
 
     exclude_from_compilation(
         OperatorMode._after, OperatorMode._failed, StorageDigests.record_of, StorageDigests.digest_input,
@@ -80,8 +80,8 @@ def quick_mode() -> type[OperatorMode] | None:
     registry: Any = sys.modules.get("torch._library.simple_registry")
     find_rule = getattr(registry, "find_torch_dispatch_rule", None)
     if find_rule is not None:  # torch looks it up once, when the first mode is called
-        _watch.no_rules(QuickMode, find_rule)
-        registry.find_torch_dispatch_rule = _watch.rule
+        _watch.skip_rules_for(QuickMode, find_rule)
+        registry.find_torch_dispatch_rule = _watch.find_rule
     return QuickMode
 
 
@@ -93,9 +93,9 @@ def make_operator_mode(table: OperatorTable) -> OperatorMode:
     return OperatorMode(table) if quick is None else quick(table)
 
 
-def host() -> SimpleNamespace:
+def host_objects() -> SimpleNamespace:
     """What the library works with."""
-    digest_pieces, team = pieces.addresses()
+    digest_pieces, openmp_parallel = pieces.addresses()
     return SimpleNamespace(
         Tensor=torch.Tensor,
         Parameter=torch.nn.Parameter,
@@ -109,7 +109,7 @@ def host() -> SimpleNamespace:
         xxh3_128_digest=xxh3_128_digest,
         xxh3_64_intdigest=xxh3_64_intdigest,
         shape_seed=d.shape_seed,
-        seeds=d._seeds,
+        shape_seeds=d._shape_seeds,
         dense_digest=d.dense_digest,
         digest=d.digest,
         graph_task=torch._C._current_graph_task_id,
@@ -118,8 +118,8 @@ def host() -> SimpleNamespace:
         grad_enabled=torch.is_grad_enabled,
         get_num_threads=torch.get_num_threads,
         function_mode=torch._C._is_torch_function_mode_enabled,
-        kinds=sites._code_kinds,
-        kind_of=sites.code_kind,
+        code_kinds=sites._code_kinds,
+        code_kind=sites.code_kind,
         user_kind=sites.USER,
         node_ring=NODE_RING,
         phase_forward=f.FORWARD,
@@ -129,11 +129,11 @@ def host() -> SimpleNamespace:
         event_operator=f.OPERATOR,
         flag_foreign_write=f.FOREIGN_WRITE,
         flag_no_inputs=f.NO_INPUTS,
-        large=pieces.LARGE,
-        piece=pieces.PIECE,
-        small=SMALL_BYTES,
+        large_bytes=pieces.LARGE,
+        piece_bytes=pieces.PIECE,
+        small_bytes=SMALL_BYTES,
         flush_events=FLUSH_EVENTS,
         digest_pieces=digest_pieces,
-        team=team,
+        openmp_parallel=openmp_parallel,
         main_thread=threading.main_thread().ident,
     )
