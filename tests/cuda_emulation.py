@@ -24,7 +24,7 @@ import torch
 from samerun.numerics.cuda import elementwise, launch, products, rows, segments, source, sums
 from samerun.numerics.dispatch import mode
 from samerun.numerics.kernels import library
-from samerun.numerics.operators.table import resolve
+from samerun.numerics.operators.table import resolve_operator
 
 HERE = Path(__file__).with_name("cuda")
 PROCESSORS = 4
@@ -73,7 +73,7 @@ class Emulator:
         self.launched.append(kernel)
         places = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
         x, y = (*threads, 1)[:2]
-        done = built(file, source.whole(file), self.folder).emulated_launch(
+        done = built(file, source.read_source(file), self.folder).emulated_launch(
             kernel.encode(), ctypes.c_long(blocks), x, y, places, len(self.launched) % 2
         )
         assert done, kernel
@@ -96,7 +96,7 @@ def emulated(folder: Path) -> Iterator[Emulator]:
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, getattr(emulator, name)))
         stack.enter_context(mock.patch.object(products, "processors", lambda device: PROCESSORS))
-        stack.enter_context(mock.patch.object(library, "elsewhere", lambda x: True))
+        stack.enter_context(mock.patch.object(library, "is_off_cpu", lambda x: True))
         stack.enter_context(mock.patch.object(mode, "_resolved", {}))
-        stack.enter_context(mock.patch.object(mode, "resolve", partial(resolve, cuda=True)))
+        stack.enter_context(mock.patch.object(mode, "resolve", partial(resolve_operator, cuda=True)))
         yield emulator

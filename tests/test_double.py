@@ -96,7 +96,7 @@ def nothing_changes(folder: Path, *arguments: str) -> None:
     plain = run(program, folder / "plain", *arguments, watched=False, environment=environment, code=3)
     twice = run(
         program, folder / "double", *arguments, environment={**environment, "MALLOC_PERTURB_": "255"}, code=3,
-        double=3, depth="ops", memory="zeros",
+        executions=3, depth="ops", fresh_memory="zeros",
     )  # fmt: skip
     assert twice.traces.failures == []
     assert twice.stdout == plain.stdout

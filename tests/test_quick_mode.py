@@ -66,7 +66,7 @@ def both(program: str | Path, folder: Path, *arguments: str) -> dict[str, Outcom
     hiding = folder / "hiding.py"
     hiding.write_text(HIDE, encoding="utf-8")
     return {
-        way: run(hiding, folder / way, way, str(path), *arguments, environment=ONE_THREAD, memory="zeros")
+        way: run(hiding, folder / way, way, str(path), *arguments, environment=ONE_THREAD, fresh_memory="zeros")
         for way in ("slow", "quick")
     }
 

@@ -25,8 +25,8 @@ static const struct {
     OBJECT(get_num_threads), OBJECT(function_mode),
     OBJECT(code_kinds), OBJECT(code_kind), OBJECT(user_kind),
     NUMBER(node_ring), NUMBER(phase_forward), NUMBER(phase_backward), NUMBER(phase_optimizer), NUMBER(phase_between),
-    NUMBER(event_operator), NUMBER(flag_foreign_write), NUMBER(flag_no_inputs), NUMBER(large_bytes), NUMBER(piece_bytes),
-    NUMBER(small_bytes), NUMBER(flush_events),
+    NUMBER(event_operator), NUMBER(flag_foreign_write), NUMBER(flag_no_inputs), NUMBER(large_bytes),
+    NUMBER(piece_bytes), NUMBER(small_bytes), NUMBER(flush_events),
     ADDRESS(digest_pieces), ADDRESS(openmp_parallel), ADDRESS(main_thread),
 };
 
@@ -38,7 +38,8 @@ static const struct {
 } attribute_names[] = {
     SAME(stopped), SAME(recording), SAME(writer), SAME(open_writer), SAME(record_of), SAME(digest_input),
     SAME(digest_new_memory), SAME(digest_written), SAME(drop_expired), {"_drop_above", &names.drop_above},
-    SAME(append), {"_pending", &names.pending}, SAME(string), SAME(place), {"_sequence_nr", &names.sequence_nr},
+    SAME(append), {"_pending", &names.pending}, SAME(intern_string), SAME(intern_location),
+    {"_sequence_nr", &names.sequence_nr},
     {"_after", &names.after}, SAME(written_record), SAME(co_filename), {"_failed", &names.failed},
 };
 

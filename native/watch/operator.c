@@ -153,7 +153,8 @@ static watch_status write_event(watcher_t *watcher, PyObject *writer, PyObject *
     if (thread < 0 || thread > 0xFFFF)
         return PyErr_SetString(PyExc_ValueError, "a thread without a number"), STATUS_ERROR;
     if (name_id < 0) {
-        PyObject *found = PyObject_CallMethodOneArg(writer, names.string, slot_value(operator, operator_at.name));
+        PyObject *name = slot_value(operator, operator_at.name);
+        PyObject *found = PyObject_CallMethodOneArg(writer, names.intern_string, name);
         if (!found) return STATUS_ERROR;
         set_slot(operator, operator_at.name_id, found);
         name_id = PyLong_AsLong(found);

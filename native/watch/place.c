@@ -43,7 +43,7 @@ static PyObject *intern_place(watcher_t *watcher, PyObject *code, PyObject *line
         return PyLong_FromLong(0);
     }
     if ((file = PyObject_GetAttr(code, names.co_filename)))
-        found = PyObject_CallMethodObjArgs(writer, names.place, file, line, module, NULL);
+        found = PyObject_CallMethodObjArgs(writer, names.intern_location, file, line, module, NULL);
     Py_XDECREF(file);
     Py_DECREF(writer);
     return found;

@@ -33,7 +33,8 @@ typedef struct {
     PyObject *code_kinds, *code_kind, *user_kind;
     long node_ring, phase_forward, phase_backward, phase_optimizer, phase_between, event_operator;
     long flag_foreign_write, flag_no_inputs, large_bytes, piece_bytes, small_bytes, flush_events;
-    uint64_t digest_pieces, openmp_parallel, main_thread; /* addresses of C functions, 0 where there are none; a number */
+    uint64_t digest_pieces, openmp_parallel; /* addresses of C functions, 0 where there are none */
+    uint64_t main_thread;                    /* its identifier */
 } host_t;
 extern host_t host;
 
@@ -41,7 +42,8 @@ extern host_t host;
 typedef struct {
     PyObject *stopped, *recording, *writer, *open_writer;
     PyObject *record_of, *digest_input, *digest_new_memory, *digest_written, *drop_expired, *drop_above;
-    PyObject *append, *pending, *string, *place, *sequence_nr, *after, *written_record, *co_filename, *failed;
+    PyObject *append, *pending, *intern_string, *intern_location, *sequence_nr;
+    PyObject *after, *written_record, *co_filename, *failed;
 } names_t;
 extern names_t names;
 

@@ -6,19 +6,21 @@ import json
 import os
 from typing import Any
 
-from samerun.record.config import Capture
+from samerun.record.config import TensorCapture
 from samerun.record.digests.digest import is_readable, lies_in_storage, memory
 from samerun.record.watching.recorder import Recorder
 
 LIMIT_BYTES = 1 << 28
 
 
-def keep_operator_tensors(capture: Capture, recorder: Recorder, tensors: list[Any], operator: str, place: int) -> None:
+def keep_operator_tensors(
+    capture: TensorCapture, recorder: Recorder, tensors: list[Any], operator: str, place: int
+) -> None:
     """Write the tensors of the operator that is asked for."""
     if recorder.process_role() != capture.role:
         return
     writer = recorder.writer
-    line = writer.line_of(place) if writer is not None else 0
+    line = writer.line_of_location(place) if writer is not None else 0
     write_tensors(capture.path, tensors, {"operator": operator, "line": line})
 
 

@@ -118,7 +118,7 @@ class LineFollower:
         writer = recorder.writer or recorder.open_writer()
         if writer is None:
             return
-        place = writer.place(frame.f_code.co_filename, line, "")
+        place = writer.intern_location(frame.f_code.co_filename, line, "")
         if drew:
             recorder.emit(f.LINE, name=NATIVE_DRAW, place=place, phase=f.HOST)
         for name, found in changed:
@@ -142,7 +142,7 @@ class LineFollower:
             recorder.thread.inside_samerun -= 1
         writer = recorder.writer or recorder.open_writer()
         if writer is not None:
-            place = writer.place(frame.f_code.co_filename, line, "")
+            place = writer.intern_location(frame.f_code.co_filename, line, "")
             name = f"{frame.f_code.co_name}()"
             recorder.emit(f.LINE, name=name, place=place, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
 

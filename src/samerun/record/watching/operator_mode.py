@@ -10,7 +10,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record import pins
-from samerun.record.comparison.skipped import NO_VALUES
 from samerun.record.config import WatchConfig
 from samerun.record.digests import digest as d
 from samerun.record.digests.storages import COLLECTIVE, UNDEFINED, StorageDigests
@@ -92,7 +91,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.table = table
         self.recorder = table.recorder
-        self.memory = table.recorder.config.memory
+        self.memory = table.recorder.config.fresh_memory
         self.isolating = isolating(table.recorder.config)
         self.capture = table.recorder.config.capture
         self.replayer = table.recorder.replayer
@@ -151,7 +150,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
 
     def _failed(self, operator: WatchedOperator, error: Exception) -> None:
         """What is computed on tensors without values, or cannot be read, is left out; the program goes on."""
-        reason = NO_VALUES if isinstance(error, NoValues) else repr(error)
+        reason = f.NO_VALUES if isinstance(error, NoValues) else repr(error)
         self.recorder.count_skipped(operator.name, reason)
 
     def _isolated(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -179,7 +178,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
                 place = self.table.places.get(key)
                 if place is None:
                     writer = self.recorder.writer or self.recorder.open_writer()
-                    place = writer.place(code.co_filename, frame.f_lineno, module) if writer else 0
+                    place = writer.intern_location(code.co_filename, frame.f_lineno, module) if writer else 0
                     self.table.places[key] = place
                 return place
             frame = frame.f_back
@@ -299,9 +298,8 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             name = "torch.Generator" if used.device.type == "cpu" else f"torch.{used.device}"
         seed = used.initial_seed() & 0xFFFFFFFFFFFFFFFF
         value = d.dense_digest(used.get_state(), 0)
-        writer.append(
-            _pack(f.DRAW, phase, state.number, writer.string(name), place, writer.string(operator.name), seed, value)
-        )
+        name_id, function = writer.intern_string(name), writer.intern_string(operator.name)
+        writer.append(_pack(f.DRAW, phase, state.number, name_id, place, function, seed, value))
 
     def _after(
         self, operator: WatchedOperator, args: Any, kwargs: Any, out: Any, state: ThreadState, before: Before
@@ -385,7 +383,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
     ) -> None:
         flags, place, inputs, scalars = event
         if operator.name_id < 0:
-            operator.name_id = writer.string(operator.name)
+            operator.name_id = writer.intern_string(operator.name)
         state.operator_count += 1
         capture = self.capture
         if capture is not None and state.operator_count == capture.ordinal and state.number == capture.thread:

@@ -65,8 +65,8 @@ def quick_mode() -> type[OperatorMode] | None:
     exclude_from_compilation(
         OperatorMode._after, OperatorMode._failed, StorageDigests.record_of, StorageDigests.digest_input,
         StorageDigests.digest_new_memory, StorageDigests.digest_written, StorageDigests.drop_expired, flatten,
-        sites.code_kind, d.shape_seed, d.digest, Recorder.open_writer, TraceWriter.place, TraceWriter.string,
-        TraceWriter.append,
+        sites.code_kind, d.shape_seed, d.digest, Recorder.open_writer, TraceWriter.intern_location,
+        TraceWriter.intern_string, TraceWriter.append,
     )  # fmt: skip
 
     class QuickMode(_watch.Watcher, OperatorMode):  # type: ignore[misc, no-untyped-call]
@@ -88,7 +88,7 @@ def quick_mode() -> type[OperatorMode] | None:
 def make_operator_mode(table: OperatorTable) -> OperatorMode:
     """A mode for the present thread. What is done on purpose to the run is done the slow way alone."""
     config = table.recorder.config
-    slow = config.capture is not None or config.replay is not None or config.rows or isolating(config)
+    slow = config.capture is not None or config.replay is not None or config.hash_rows or isolating(config)
     quick = None if slow else quick_mode()
     return OperatorMode(table) if quick is None else quick(table)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from xxhash import xxh3_128_digest
 
-from samerun.record.config import ROLE_VARIABLE, WatchConfig, as_named
+from samerun.record.config import ROLE_VARIABLE, WatchConfig, to_original_path
 from samerun.record.trace import format as f
 from samerun.record.trace.writer import TraceWriter
 from samerun.record.watching import sites
@@ -43,14 +43,14 @@ class Recorder:
         self.writer: TraceWriter | None = None
         self.stopped = False
         self.failure = ""
-        self.recording = config.depth != "steps" and not (config.window and config.window[0] > 1)
+        self.recording = config.depth != "steps" and not (config.operator_window and config.operator_window[0] > 1)
         self.enter_operators: Callable[[], None] | None = None
         self.leave_operators: Callable[[], None] | None = None
         self.root_models: dict[int, Any] = {}
         self.forget_values: Callable[[list[Any]], None] = lambda tensors: None
         self.clock: Any = None
         self.loader_count = 0
-        self.own_generators: list[Any] | None = None if config.kept is None else []
+        self.own_generators: list[Any] | None = None if config.kept_states is None else []
         """Where states are kept: the generators that the program made, in their order."""
         self.sample_rows: Any = None
         """What follows each sample through the operators, where that is asked for."""
@@ -168,7 +168,7 @@ class Recorder:
             name = f"{stem}.trace" if number == 0 else f"{stem}~{number}.trace"
             shown = role if number == 0 else f"{role}~{number}"
             try:
-                self.writer = TraceWriter(os.path.join(self.config.folder, name), shown, self.config.moved)
+                self.writer = TraceWriter(os.path.join(self.config.folder, name), shown, self.config.copied_folder)
                 break
             except FileExistsError:
                 continue
@@ -203,7 +203,7 @@ class Recorder:
             phase = state.phase if state.phase >= 0 else f.HOST
         writer.append(
             f.EVENT.pack(
-                kind, phase | flags, state.number, writer.string(name), place, aux & 0xFFFFFFFF,
+                kind, phase | flags, state.number, writer.intern_string(name), place, aux & 0xFFFFFFFF,
                 inputs & _MASK64, outputs,
             )
         )  # fmt: skip
@@ -213,7 +213,7 @@ class Recorder:
         writer = self.writer or self.open_writer()
         if writer is None:
             return
-        state, pack, string = self.thread, f.EVENT.pack, writer.string
+        state, pack, string = self.thread, f.EVENT.pack, writer.intern_string
         if state.number < 0:
             state.number, state.role = 0, "main"
         for name, value in leaves:
@@ -251,8 +251,8 @@ class Recorder:
         self.emit(
             kind,
             name=name,
-            place=writer.place(file, line, self.thread.module) if line else 0,
-            aux=writer.string(aux),
+            place=writer.intern_location(file, line, self.thread.module) if line else 0,
+            aux=writer.intern_string(aux),
             inputs=inputs,
             outputs=outputs if value is None else xxh3_128_digest(value),
             flags=flags | (f.DIRECT if direct else 0),
@@ -260,7 +260,7 @@ class Recorder:
 
     def variation_applies(self, what: str) -> bool:
         """Does a variation act at the user's present line? Only asked where it is set to vary."""
-        only, spared = self.config.only, self.config.spared
+        only, spared = self.config.varied_line, self.config.unvaried_lines
         if only is None and not spared:
             return True
         if only is not None and only[0] != what:
@@ -287,7 +287,7 @@ class Recorder:
     def _user_line(self) -> tuple[str, int]:
         """The user's present line, as the trace names it."""
         file, line, _ = sites.find_user_line()
-        return as_named(file, self.config.moved), line
+        return to_original_path(file, self.config.copied_folder), line
 
     def record_draw(self, generator: str, function: str, state: Callable[[], bytes]) -> None:
         """A draw from a generator in the program's own hands; `state` digests it as it is before."""
@@ -316,7 +316,7 @@ class Recorder:
         """An optimizer step ended; `root` is the digest of its leaves."""
         self.step += 1
         self.emit(f.STEP, inputs=self.step, outputs=root, phase=f.BETWEEN)
-        window, config = self.config.window, self.config
+        window, config = self.config.operator_window, self.config
         if window is not None:
             self.recording = window[0] <= self.step + 1 <= window[1]
         elif config.depth == "auto" and self.recording:
@@ -329,10 +329,10 @@ class Recorder:
         if config.max_steps is not None and self.step >= config.max_steps and self.thread.number == 0:
             sys.stdout.flush()
             os._exit(0)
-        if config.end_at is not None and self.step == config.end_at[0] and self.thread.number == 0:
+        if config.kill_after is not None and self.step == config.kill_after[0] and self.thread.number == 0:
             if self.writer is not None:
                 self.writer.flush()  # SIGKILL leaves no time for it
-            os.kill(os.getpid(), config.end_at[1])
+            os.kill(os.getpid(), config.kill_after[1])
 
     # --- the end -------------------------------------------------------------------------------------
     def stop(self, reason: str) -> None:
@@ -357,7 +357,7 @@ class Recorder:
                 self.stop(f"samerun could not finish the trace: {error!r}")
         for name, (count, reason) in list(self.skipped_operators.items()):
             if writer := self.open_writer():
-                self.emit(f.SKIPPED, name=name, aux=writer.string(reason), inputs=count, phase=f.HOST)
+                self.emit(f.SKIPPED, name=name, aux=writer.intern_string(reason), inputs=count, phase=f.HOST)
         if self.writer is not None:
             self.writer.close()
             self.writer = None
@@ -372,7 +372,7 @@ class Recorder:
         # Forks, threads and loaders are named by their number: it starts again with the record.
         self.loader_count, self._threads = 0, itertools.count(1)
         self.thread.number, self.thread.role, self.thread.operator_count = 0, "main", 0
-        self.recording = config.depth != "steps" and not (config.window and config.window[0] > 1)
+        self.recording = config.depth != "steps" and not (config.operator_window and config.operator_window[0] > 1)
         if self.recording and self.enter_operators is not None:
             self.enter_operators()
         for call in self.fork_callbacks:  # another trace, here too: it numbers its strings anew

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from samerun.record.config import Replay
+from samerun.record.config import DataReplay
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.training_states import NUMPY, PYTHON, TORCH, TrainingObjects
 
@@ -24,7 +24,7 @@ TOO_LARGE, GIVEN = "too-large", "given"
 class Replayer:
     """Keeps what passes by, or puts what was kept into its place."""
 
-    def __init__(self, recorder: Recorder, config: Replay) -> None:
+    def __init__(self, recorder: Recorder, config: DataReplay) -> None:
         self.recorder, self.config = recorder, config
         self.held = TrainingObjects(torch, [])
         self.now: list[Any] = []
@@ -45,17 +45,17 @@ class Replayer:
     # --- what passes by ------------------------------------------------------------------------------
     def batch(self, value: Any) -> Any:
         """A batch that a DataLoader hands over."""
-        return with_tensors(value, self.pass_by(tensors_in(value))) if self.config.place is None else value
+        return with_tensors(value, self.pass_by(tensors_in(value))) if self.config.source is None else value
 
     def operator(self, name: str, place: int, out: Any) -> Any:
         """What an operator gave. Only single tensors that are not written in place are replaced."""
-        wanted = self.config.place
+        wanted = self.config.source
         if wanted is None or name != wanted[2] or type(out) is not torch.Tensor:
             return out
         here = self.places.get(place)
         if here is None:
             writer = self.recorder.writer
-            here = self.places[place] = writer is not None and writer.is_at(place, *wanted[:2])
+            here = self.places[place] = writer is not None and writer.location_is_at(place, *wanted[:2])
         if not here:
             return out
         self.recorder.thread.inside_samerun += 1

@@ -81,7 +81,7 @@ class SampleRows:
         file, line, _ = sites.find_user_line()
         writer = self.recorder.writer or self.recorder.open_writer()
         if writer is not None and line:
-            self.add(writer.place(file, line, ""), "DataLoader", tensors)
+            self.add(writer.intern_location(file, line, ""), "DataLoader", tensors)
 
     def operator(self, place: int, name: str, tensors: list[Any]) -> None:
         """What an operator gave."""

@@ -13,7 +13,7 @@ from samerun.base.after_import import AfterImport
 from samerun.base.unwatched import hide_by
 from samerun.base.versions import unsupported
 from samerun.record import pins
-from samerun.record.config import MARK, VARIABLE, WatchConfig, config_of_environment
+from samerun.record.config import CONFIG_VARIABLE, STARTED_FILE, WatchConfig, load_watch_config
 from samerun.record.watching import hidden_frames, sites
 from samerun.record.watching.interceptor import Interceptor
 from samerun.record.watching.interceptors.table import INTERCEPTORS
@@ -28,27 +28,27 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
     global current
     if current is not None:
         return current
-    config = config or config_of_environment()
+    config = config or load_watch_config()
     if config is None:
         return None
-    pins.choose_value(config.pin_value)
+    pins.choose_pin_value(config.pin_value)
     recorder = current = Recorder(config)
     hide_by(partial(_hidden, recorder))
     _leave_mark(config.folder)
     hidden_frames.install_excepthook()
     with suppress(OSError):
-        user_code.treat_as_generated_since(os.stat(os.environ.get(VARIABLE) or config.folder).st_mtime_ns)
+        user_code.treat_as_generated_since(os.stat(os.environ.get(CONFIG_VARIABLE) or config.folder).st_mtime_ns)
     if config.user_folder:
         sites.treat_as_user(os.path.realpath(config.user_folder))
     after = AfterImport()
     for interceptor in INTERCEPTORS:
         after.add(interceptor.module, _installer(recorder, interceptor))
     after.install()
-    if config.imports:
+    if config.check_imports:
         from samerun.record.watching.preloaded.import_conditions import ImportOrderFinder
 
         ImportOrderFinder(config.folder).install()
-    if config.lines:
+    if config.trace_lines:
         LineFollower(recorder).start()
     return recorder
 
@@ -66,7 +66,7 @@ def _hidden(recorder: Recorder) -> Iterator[None]:
 
 def _leave_mark(folder: str) -> None:
     try:
-        os.close(os.open(os.path.join(folder, MARK), os.O_WRONLY | os.O_CREAT, 0o644))
+        os.close(os.open(os.path.join(folder, STARTED_FILE), os.O_WRONLY | os.O_CREAT, 0o644))
     except OSError:  # the trace will say what is wrong with the folder
         pass
 

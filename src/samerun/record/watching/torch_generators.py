@@ -56,7 +56,7 @@ class ThreadStreams:
             kept = generator.get_state()
             state = self.states.get(thread.role)
             if state is None:
-                generator.manual_seed(pins.fixed_seed(f"thread {thread.role}"))
+                generator.manual_seed(pins.pinned_seed(f"thread {thread.role}"))
             else:
                 generator.set_state(state)
             try:

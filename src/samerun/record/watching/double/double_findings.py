@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from samerun.record.config import Capture
+from samerun.record.config import TensorCapture
 from samerun.record.trace import format as f
 from samerun.record.watching import kept_tensors
 from samerun.record.watching.recorder import Recorder
@@ -79,7 +79,7 @@ class DoubleFindingLog:
             kept = f"{writer.path}.{self._kept}"
             text["kept"] = os.path.basename(kept)
             for name, tensor in zip(("a", "b"), pair, strict=True):
-                capture = Capture(self.recorder.process_role(), 0, 0, f"{kept}.{name}")
+                capture = TensorCapture(self.recorder.process_role(), 0, 0, f"{kept}.{name}")
                 kept_tensors.keep_operator_tensors(capture, self.recorder, [tensor], operator, place)
         said = json.dumps({name: value for name, value in text.items() if value}, sort_keys=True)
-        self.recorder.emit(f.DOUBLE, name=operator, place=place, aux=writer.string(said), phase=phase)
+        self.recorder.emit(f.DOUBLE, name=operator, place=place, aux=writer.intern_string(said), phase=phase)

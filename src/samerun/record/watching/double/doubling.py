@@ -26,7 +26,7 @@ class Doubling:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.executions = recorder.config.double
+        self.executions = recorder.config.executions
         self.memory = MemoryRegistry()
         self.shadows = ShadowBuffers()
         self.shared_memory = SharedMemoryMonitor()

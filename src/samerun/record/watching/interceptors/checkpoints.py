@@ -114,7 +114,7 @@ class StateKeeper:
 
 
 def install_kept_states(recorder: Recorder, torch: Any) -> None:
-    kept = recorder.config.kept
+    kept = recorder.config.kept_states
     if kept is None:
         return
     keeper = StateKeeper(recorder, torch, kept.folder, kept.parts)

@@ -39,8 +39,8 @@ class Clock:
         if self.pinned:
             if self.recorder.is_pinned_here(pins.CLOCK):
                 self.ticks += 1
-                return pins.clock_reading(self.ticks, self.tick)
-            real += pins.EPOCH_START - self.start_readings.get(name, 0.0)
+                return pins.pinned_clock_reading(self.ticks, self.tick)
+            real += pins.PINNED_CLOCK_START - self.start_readings.get(name, 0.0)
         if self.shift and not self.recorder.variation_applies("clock"):
             return real
         return real + self.shift

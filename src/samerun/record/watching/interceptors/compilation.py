@@ -71,7 +71,7 @@ def install_compiled_graphs(recorder: Recorder, output_code: Any) -> None:
         if not place:
             file, line, _ = sites.find_user_line()
             writer = recorder.writer or recorder.open_writer()
-            place = writer.place(file, line, state.module) if writer is not None and line else 0
+            place = writer.intern_location(file, line, state.module) if writer is not None and line else 0
         phase = f.FORWARD if torch._C._current_autograd_node() is None else f.BACKWARD
         recorder.emit(f.OPERATOR, name="compiled graph", place=place, inputs=before, outputs=after, phase=phase)
         return out

@@ -27,7 +27,7 @@ def wrap_recorded(recorder: Recorder, name: str) -> Any:
 
 def install(recorder: Recorder, os: Any) -> None:
     if recorder.has_pin(pins.ENTROPY):
-        stream = pins.byte_stream("urandom")
+        stream = pins.pinned_byte_stream("urandom")
 
         def wrap_pinned(original: Any) -> Any:
             def read(size: int, *flags: Any) -> bytes:

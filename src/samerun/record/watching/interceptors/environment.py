@@ -61,7 +61,7 @@ def install_identity(recorder: Recorder, os: Any) -> None:
             if not placed[2] or not sites.called_by_user():
                 return value
             if name in PROCESS_NUMBERS and recorder.is_pinned_here(pins.ENTROPY):
-                value = pins.fixed_seed(f"os.{name}", 22)  # no larger than Linux has them
+                value = pins.pinned_seed(f"os.{name}", 22)  # no larger than Linux has them
             recorder.emit_host_event(f.FACT, f"os.{name}", value=repr(value).encode(), thin=True, placed=placed)
             return value
 
@@ -79,7 +79,7 @@ def install_temporary_names(recorder: Recorder, tempfile: Any) -> None:
 
     def __next__(self: Any) -> str:
         pinned = recorder.is_pinned_here(pins.ENTROPY)
-        name: str = f"{pins.fixed_seed(f'temporary name {next(numbers)}'):08x}" if pinned else original_next(self)
+        name: str = f"{pins.pinned_seed(f'temporary name {next(numbers)}'):08x}" if pinned else original_next(self)
         recorder.emit_host_event(f.ENTROPY, "tempfile", value=name.encode(), user_only=True, thin=True)
         return name
 

@@ -45,7 +45,7 @@ class ScandirIterator:
 
 
 def install_listing(recorder: Recorder, os_module: Any) -> None:
-    order = recorder.config.listing
+    order = recorder.config.listing_order
 
     def sort_entries(items: list[Any], key: Any) -> list[Any]:
         if order is not None:
@@ -173,7 +173,7 @@ def record_outputs(recorder: Recorder) -> None:
             except OSError:
                 continue
             if value != NOTHING and (writer := recorder.writer or recorder.open_writer()):
-                recorder.emit(f.OUTPUT, name="open", aux=writer.string(name), inputs=size, outputs=value)
+                recorder.emit(f.OUTPUT, name="open", aux=writer.intern_string(name), inputs=size, outputs=value)
     finally:
         recorder.thread.inside_samerun -= 1
 
@@ -196,7 +196,7 @@ def install_path_facts(recorder: Recorder, path: Any) -> None:
         def ask(*args: Any, **kwargs: Any) -> Any:
             value = original(*args, **kwargs)
             if pinned and name in TIME_FUNCTIONS:
-                value = pins.EPOCH_START
+                value = pins.PINNED_CLOCK_START
             record_file_fact(recorder, f"os.path.{name}", args[0] if args else None, value)
             return value
 
@@ -223,9 +223,9 @@ def install_stat_facts(recorder: Recorder, os_module: Any) -> None:
             return found
         if pinned:
             kept = list(found)
-            kept[7:10] = [int(pins.EPOCH_START)] * 3
-            times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), pins.EPOCH_START)
-            times.update({f"{name}_ns": int(pins.EPOCH_START) * 10**9 for name in list(times)})
+            kept[7:10] = [int(pins.PINNED_CLOCK_START)] * 3
+            times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), pins.PINNED_CLOCK_START)
+            times.update({f"{name}_ns": int(pins.PINNED_CLOCK_START) * 10**9 for name in list(times)})
             extras = {field: getattr(found, field) for field in EXTRA_STAT_FIELDS if hasattr(found, field)}
             found = os_module.stat_result(kept, {**extras, **times})
         record_file_fact(recorder, "os.stat", path, (found.st_mode, found.st_size, found.st_mtime_ns))

@@ -12,7 +12,7 @@ from samerun.record.watching.recorder import Recorder
 
 def install(recorder: Recorder, numpy: Any) -> None:
     """Fill what `numpy.empty` and `numpy.empty_like` return."""
-    fill = recorder.config.memory
+    fill = recorder.config.fresh_memory
     if fill is None:
         return
 

@@ -89,7 +89,7 @@ def wrap_dataloader_init(recorder: Recorder, original: Any) -> Any:
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         recorder.emit_host_event(f.LOADER, "DataLoader", aux="made", inputs=int(kwargs.get("in_order", True)))
-        if recorder.config.workers:
+        if recorder.config.extra_workers:
             given = parameters.bind(self, *args, **kwargs)
             count = int(given.arguments.get("num_workers") or 0)
             given.arguments["num_workers"] = count + 1 if count else 2
@@ -139,7 +139,7 @@ IN_WORKER = Interceptor("loader-worker", "torch.utils.data._utils.worker", insta
 
 def install_split_passes(recorder: Recorder, loader: Any) -> None:
     """Let an iteration without gradients hand out batches of half the size."""
-    if not recorder.config.split:
+    if not recorder.config.split_batches:
         return
     import torch
 
@@ -162,10 +162,10 @@ def install_split_passes(recorder: Recorder, loader: Any) -> None:
 
 
 def install_sample_rows(recorder: Recorder, iterators: Any) -> None:
-    if recorder.config.rows:
+    if recorder.config.hash_rows:
         from samerun.record.watching.sample_rows import SampleRows
 
-        recorder.sample_rows = SampleRows(recorder, (iterators.Single, iterators.Multi))
+        recorder.sample_rows = SampleRows(recorder, (iterators.SingleProcessIterator, iterators.MultiProcessIterator))
 
 
 SPLIT_PASSES = Interceptor("passes", "samerun.data.loader", install_split_passes)

@@ -47,7 +47,7 @@ def seed_digest(value: Any) -> int:
 def install(recorder: Recorder, numpy_random: Any) -> None:
     """Watch the global generator, seeds from the system, and generators that `default_rng` makes."""
     if pins.NUMPY_GLOBAL in recorder.config.pins:
-        numpy_random.seed(pins.fixed_seed("numpy"))
+        numpy_random.seed(pins.pinned_seed("numpy"))
     watch_draws(recorder, numpy_random)
     watch_seeding(recorder, numpy_random)
     watch_system_seeds(recorder)
@@ -86,7 +86,7 @@ def watch_seeding(recorder: Recorder, numpy_random: Any) -> None:
             if value is None:
                 recorder.emit_host_event(f.SEED, "numpy", flags=f.UNSEEDED)
                 if pins.NUMPY_GLOBAL in recorder.config.pins:
-                    args, kwargs = (pins.fixed_seed("numpy"),), {}
+                    args, kwargs = (pins.pinned_seed("numpy"),), {}
             else:
                 recorder.emit_host_event(f.SEED, "numpy", inputs=seed_digest(value))
             recorder.thread.inside_samerun += 1
@@ -110,7 +110,7 @@ def watch_seeding(recorder: Recorder, numpy_random: Any) -> None:
 
 def watch_system_seeds(recorder: Recorder) -> None:
     """Every generator made without a seed asks `bit_generator.randbits` for one."""
-    stream = pins.byte_stream("numpy-generator")
+    stream = pins.pinned_byte_stream("numpy-generator")
 
     def wrap_system_seed(original: Any) -> Any:
         def randbits(bits: int) -> int:

@@ -37,7 +37,7 @@ def install_operators(recorder: Recorder, torch: Any) -> None:
     from samerun.record.watching.torch_internals import exclude_from_compilation
 
     table = OperatorTable(recorder)
-    memory = recorder.config.memory
+    memory = recorder.config.fresh_memory
     exclude_from_compilation(OperatorMode.__torch_dispatch__)
 
     def make_mode() -> OperatorMode:
@@ -45,7 +45,7 @@ def install_operators(recorder: Recorder, torch: Any) -> None:
             return make_operator_mode(table)
         return DoubleMode(table, recorder.doubling)
 
-    if recorder.config.double:
+    if recorder.config.executions:
         from samerun.record.watching.double.doubling import Doubling
         from samerun.record.watching.double.mode import DoubleMode
 
@@ -136,7 +136,7 @@ def install_sharing(recorder: Recorder, torch: Any) -> None:
             placed = sites.find_user_line()
             writer = recorder.writer or recorder.open_writer()
             if writer is not None and isinstance(tensor, tensor_type):
-                place = writer.place(placed[0], placed[1], recorder.thread.module) if placed[1] else 0
+                place = writer.intern_location(placed[0], placed[1], recorder.thread.module) if placed[1] else 0
                 doubling.note_shared(tensor, how, place)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed at {how}: {error!r}")

@@ -28,7 +28,7 @@ def install(recorder: Recorder, random: Any) -> None:
     """Wrap the module's functions, and `Random.seed`, through which every instance is seeded."""
     get_state = random.getstate
     if pins.PYTHON in recorder.config.pins:
-        random.seed(pins.fixed_seed("python"))
+        random.seed(pins.pinned_seed("python"))
 
     def global_state() -> bytes:
         return python_state_digest(get_state())
@@ -51,7 +51,7 @@ def install(recorder: Recorder, random: Any) -> None:
             if a is None:
                 recorder.emit_host_event(f.SEED, "python", flags=f.UNSEEDED, user_only=True)
                 if pins.PYTHON in recorder.config.pins:
-                    a = pins.fixed_seed("python")
+                    a = pins.pinned_seed("python")
             else:
                 recorder.emit_host_event(f.SEED, "python", inputs=seed_digest(a))
             original(a, version)
@@ -65,7 +65,7 @@ def install(recorder: Recorder, random: Any) -> None:
             if a is None and not isinstance(self, random.SystemRandom):
                 recorder.emit_host_event(f.CREATE, "python.Random", flags=f.UNSEEDED, user_only=True)
                 if recorder.is_pinned_here(pins.PYTHON_GENERATOR):
-                    a = pins.fixed_seed("python.Random")
+                    a = pins.pinned_seed("python.Random")
             elif a is not None:
                 recorder.emit_host_event(f.CREATE, "python.Random", inputs=seed_digest(a), user_only=True)
             original(self, a, version)

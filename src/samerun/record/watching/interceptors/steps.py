@@ -28,7 +28,7 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
         state.phase = f.OPTIMIZER
         file, line, _ = sites.find_user_line()
         writer = recorder.writer or recorder.open_writer()
-        state.step_place = writer.place(file, line, state.module) if writer is not None and line else 0
+        state.step_place = writer.intern_location(file, line, state.module) if writer is not None and line else 0
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         nonlocal digester
@@ -42,7 +42,7 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
                 digester = digester or StepDigester(recorder)
                 leaves = digester.leaves_of(optimizer)
                 on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
-                if recorder.step + 1 in recorder.config.snapshots:
+                if recorder.step + 1 in recorder.config.snapshot_steps:
                     keep_step(recorder, optimizer, recorder.step + 1)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed after an optimizer step: {error!r}")
@@ -74,7 +74,7 @@ def record_losses(recorder: Recorder, torch: Any) -> None:
             digest = digest or digest_function()  # torch must be whole before it is asked for
             with no_torch_function():
                 recorder.last_loss = digest(tensor)
-            if recorder.config.snapshots:
+            if recorder.config.snapshot_steps:
                 with no_torch_function():
                     single = tensor.numel() == 1 and tensor.is_floating_point()
                 with HiddenFromProgram():

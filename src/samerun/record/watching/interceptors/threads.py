@@ -79,7 +79,7 @@ INTERCEPTOR = Interceptor("threads", "threading", install_threads)
 
 def install_waits(recorder: Recorder, threading: Any) -> None:
     """Queues, futures, events, semaphores and barriers are made of conditions."""
-    if recorder.config.double:
+    if recorder.config.executions:
         wrap_attribute(threading.Condition, "__enter__", wrap_wait)
         wrap_attribute(threading.Event, "is_set", wrap_wait)
         wrap_attribute(threading.Thread, "join", wrap_wait)
@@ -87,7 +87,7 @@ def install_waits(recorder: Recorder, threading: Any) -> None:
 
 def install_sleep(recorder: Recorder, time: Any) -> None:
     """A program that polls sleeps in between."""
-    if recorder.config.double:
+    if recorder.config.executions:
         wrap_attribute(time, "sleep", wrap_wait)
 
 

@@ -18,7 +18,7 @@ def install(recorder: Recorder, torch: Any) -> None:
     pinned = recorder.config.pins
     kinds = {pin.split("@")[0] for pin in pinned}
     if pins.TORCH in pinned:
-        torch.default_generator.manual_seed(pins.fixed_seed("torch"))
+        torch.default_generator.manual_seed(pins.pinned_seed("torch"))
 
     def wrap_manual_seed(original: Any) -> Any:
         def manual_seed(seed: Any) -> Any:
@@ -33,7 +33,7 @@ def install(recorder: Recorder, torch: Any) -> None:
         def seed() -> int:
             recorder.emit_host_event(f.SEED, "torch", flags=f.UNSEEDED)
             if pins.TORCH in pinned:
-                value = pins.fixed_seed("torch")
+                value = pins.pinned_seed("torch")
                 torch.default_generator.manual_seed(value)
                 return value
             return int(original())
@@ -91,7 +91,7 @@ def _watch_generators(recorder: Recorder, torch: Any) -> None:
                 return original(self)
             recorder.emit_host_event(f.SEED, "torch.Generator", flags=f.UNSEEDED)
             if recorder.is_pinned_here(pins.TORCH_GENERATOR):
-                manual_seed(self, pins.fixed_seed("torch-generator"))
+                manual_seed(self, pins.pinned_seed("torch-generator"))
                 return self.initial_seed()
             return original(self)
 

@@ -18,7 +18,7 @@ import sys
 from typing import Any
 
 from samerun.base import first_at_exit
-from samerun.record.config import VARIABLE
+from samerun.record.config import CONFIG_VARIABLE
 from samerun.record.watching import start as watching
 from samerun.record.watching.preloaded import captured_functions, import_conditions
 from samerun.record.watching.preloaded.captured_functions import CapturedFunction
@@ -79,7 +79,7 @@ def _become(
         os.umask(request["umask"])
     os.environ.update(request["environment"])
     _other_random_bytes()
-    folder = os.path.dirname(os.environ[VARIABLE])
+    folder = os.path.dirname(os.environ[CONFIG_VARIABLE])
 
     def refuse(reason: str) -> None:
         with open(os.path.join(folder, REFUSED), "w", encoding="utf-8") as file:
