@@ -44,14 +44,14 @@ def patched_files(report: CheckReport, certain_only: bool = False) -> list[Patch
     Raises SamerunError for a file that is no longer what the fixes were made for.
     """
     changes: dict[str, list[Change]] = {}
-    for file, patch, certain in _patches(report):
+    for file, patch, certain in _iterate_patches(report):
         if certain_only and not certain:
             continue
         changes.setdefault(file, []).extend(changes_of(patch))
-    return [_patched(file, each) for file, each in changes.items()]
+    return [_patch_file(file, each) for file, each in changes.items()]
 
 
-def _patches(report: CheckReport) -> Iterator[tuple[str, str, bool]]:
+def _iterate_patches(report: CheckReport) -> Iterator[tuple[str, str, bool]]:
     if report.cause is not None and report.fix is not None and report.fix.patch:
         yield report.cause.file, report.fix.patch, report.cause.certain
     for hazard in report.causes:
@@ -59,80 +59,84 @@ def _patches(report: CheckReport) -> Iterator[tuple[str, str, bool]]:
             yield hazard.file, hazard.fix.patch, hazard.certain
 
 
-def _patched(file: str, changes: list[Change]) -> PatchedFile:
+def _patch_file(file: str, changes: list[Change]) -> PatchedFile:
     try:
         read = read_source(file)
         made = apply_changes(read.whole, changes)
     except (OSError, SyntaxError, ValueError):
         made = None
     if made is None:
-        raise _has_changed(file)
+        raise _file_changed_error(file)
     return PatchedFile(file, read, *made)
 
 
 def apply_patches(files: list[PatchedFile], since: float) -> None:
-    """Replace each file by the patched one, atomically. `since`: when the check began, in seconds since 1970.
+    """Replace each file by its patched version, atomically. `since`: when the check began, in seconds since 1970.
 
     Raises SamerunError, before anything is written, for a file that was changed since, or lies outside of the working
     directory, or cannot be written.
     """
-    for one in files:
-        if not _lies_here(one.file):
+    for patched in files:
+        if not _is_in_working_directory(patched.file):
             raise SamerunError(
-                f"--apply: {one.file} lies outside of this folder; nothing was changed.",
+                f"--apply: {patched.file} lies outside of this folder; nothing was changed.",
                 hint="Write the patch to a file with --patch and apply it there.",
             )
-        state = os.stat(one.file)
+        state = os.stat(patched.file)
         # The line that was found is that of the program as it ran. ctime: editors and git can set mtime back.
-        if max(state.st_ctime, state.st_mtime) > since or read_source(one.file) != one.read:
-            raise _has_changed(one.file)
-        if not os.access(one.file, os.W_OK) or not os.access(os.path.dirname(os.path.realpath(one.file)), os.W_OK):
-            raise SamerunError(f"--apply: {one.file} cannot be written; nothing was changed.")
-    for one in files:
-        path = Path(os.path.realpath(one.file))
+        if max(state.st_ctime, state.st_mtime) > since or read_source(patched.file) != patched.read:
+            raise _file_changed_error(patched.file)
+        if not os.access(patched.file, os.W_OK) or not os.access(
+            os.path.dirname(os.path.realpath(patched.file)), os.W_OK
+        ):
+            raise SamerunError(f"--apply: {patched.file} cannot be written; nothing was changed.")
+    for patched in files:
+        path = Path(os.path.realpath(patched.file))
         mode = stat.S_IMODE(path.stat().st_mode)
         try:
-            write_atomically(path, one.after.encode(one.read.encoding))
+            write_atomically(path, patched.after.encode(patched.read.encoding))
             os.chmod(path, mode)
         except OSError as error:
-            raise SamerunError(f"--apply: {one.file}: {error.strerror}.") from error
+            raise SamerunError(f"--apply: {patched.file}: {error.strerror}.") from error
 
 
-def _lies_here(file: str) -> bool:
+def _is_in_working_directory(file: str) -> bool:
     return Path(os.path.realpath(file)).is_relative_to(os.path.realpath("."))
 
 
-def _has_changed(file: str) -> SamerunError:
+def _file_changed_error(file: str) -> SamerunError:
     return SamerunError(
         f"{file} was changed while the program was checked, so its patch may not fit; the file was left alone.",
         hint="Run the check again.",
     )
 
 
-def put_to_use(report: CheckReport, patch_to: str | None, apply: bool, since: float) -> list[str]:
+def write_or_apply_patches(report: CheckReport, patch_to: str | None, apply: bool, since: float) -> list[str]:
     """Do what `--patch FILE` and `--apply` ask for; returns what to tell people. Raises SamerunError."""
-    told = []
+    messages = []
     if patch_to is not None:
         files = patched_files(report)
-        write_result("--patch", patch_to, b"".join(one.patch for one in files))
+        write_result("--patch", patch_to, b"".join(patched.patch for patched in files))
         if not files:
-            told.append(f"--patch {patch_to}: no change that could be made mechanically; the patch is empty.")
-        told += _left_out(f"--patch {patch_to}", files)
+            messages.append(f"--patch {patch_to}: no change that could be made mechanically; the patch is empty.")
+        messages += _overlap_notes(f"--patch {patch_to}", files)
     if apply:
         files = patched_files(report, certain_only=True)
         apply_patches(files, since)
-        told += [f"--apply: changed {one.file}. Run the check again." for one in files]
-        told += _left_out("--apply", files)
+        messages += [f"--apply: changed {patched.file}. Run the check again." for patched in files]
+        messages += _overlap_notes("--apply", files)
         if not files and patched_files(report):
-            told.append("--apply: the cause is not confirmed by an experiment, so nothing was changed; see --patch.")
+            messages.append(
+                "--apply: the cause is not confirmed by an experiment, so nothing was changed; see --patch."
+            )
         elif not files:
-            told.append("--apply: no change that could be made mechanically; nothing was changed.")
-    return told
+            messages.append("--apply: no change that could be made mechanically; nothing was changed.")
+    return messages
 
 
-def _left_out(option: str, files: list[PatchedFile]) -> list[str]:
+def _overlap_notes(option: str, files: list[PatchedFile]) -> list[str]:
     return [
-        f"{option}: {one.left_out} of the changes of {one.file} overlap with others and were left out; "
+        f"{option}: {patched.left_out} of the changes of {patched.file} overlap with others and were left out; "
         "check again afterwards."
-        for one in files if one.left_out
+        for patched in files if patched.left_out
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Where a difference and its cause are, as the report says it."""
+"""How a difference and its cause become records of the report."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from samerun.check.evidence.situation import Situation
 from samerun.record.trace import format as f
 
 
-def place(situation: Situation, found: attribution.Found | None) -> FirstDifference:
-    """The JSON's `first_difference`."""
+def first_difference_record(situation: Situation, found: attribution.AttributedCause | None) -> FirstDifference:
+    """The report's `first_difference`."""
     difference = situation.difference
     event = difference.event
     if event is None:
@@ -20,7 +20,7 @@ def place(situation: Situation, found: attribution.Found | None) -> FirstDiffere
         return FirstDifference(situation.variation, 0, 0, "host", "", name, "", 0, "none")
     no_inputs = event.kind != f.OPERATOR or bool(event.flags & f.NO_INPUTS)
     inputs = "none" if no_inputs else "same" if difference.what == "outputs" else "different"
-    if inputs == "same" and event.flags & f.UNINITIALISED:  # not compared: what lies there is another thing in each run
+    if inputs == "same" and event.flags & f.UNINITIALISED:  # not compared: uninitialised memory differs in each run
         inputs = "different"
     if difference.what == "scalars" and difference.a and difference.b and difference.a.inputs == difference.b.inputs:
         inputs = "different"
@@ -28,18 +28,18 @@ def place(situation: Situation, found: attribution.Found | None) -> FirstDiffere
     elements = found.elements if found is not None else None
     return FirstDifference(
         situation.variation, event.index, difference.step, event.phase, event.module, operator,
-        relative_path(event.file), event.line, inputs,
+        relative_to_working_directory(event.file), event.line, inputs,
         elements.different if elements else None, elements.total if elements else None,
         elements.max_abs if elements else None, elements.max_ulp if elements else None,
     )  # fmt: skip
 
 
-def relative(cause: FoundCause) -> FoundCause:
-    return replace(cause, file=relative_path(cause.file))
+def with_relative_file(cause: FoundCause) -> FoundCause:
+    return replace(cause, file=relative_to_working_directory(cause.file))
 
 
-def relative_path(path: str) -> str:
-    """Relative to the working directory where the file lies below it."""
+def relative_to_working_directory(path: str) -> str:
+    """A path relative to the working directory if the file lies below it; else unchanged."""
     if not path:
         return ""
     try:

@@ -13,7 +13,7 @@ from samerun.check.causes.table import CAUSES
 
 
 @dataclass(frozen=True)
-class Ignore:
+class IgnoreRule:
     """`file` "": anywhere; `line` 0: at any line of the file. `text`: what the user wrote."""
 
     kind: str
@@ -28,17 +28,17 @@ class Ignore:
         return not self.file or (bool(cause.file) and os.path.realpath(cause.file) == os.path.realpath(self.file))
 
 
-def covered(rules: Sequence[Ignore], cause: FoundCause) -> bool:
+def is_ignored(rules: Sequence[IgnoreRule], cause: FoundCause) -> bool:
     return any(rule.covers(cause) for rule in rules)
 
 
-def unmet(rules: Sequence[Ignore], causes: Sequence[FoundCause]) -> list[Ignore]:
-    """The rules that cover none of these."""
+def unmatched_rules(rules: Sequence[IgnoreRule], causes: Sequence[FoundCause]) -> list[IgnoreRule]:
+    """The rules that match none of these causes."""
     return [rule for rule in rules if not any(rule.covers(cause) for cause in causes)]
 
 
-def parse(text: str) -> Ignore:
-    """Raises SamerunError for a kind that there is not, an empty file, or a line that is no number from 1."""
+def parse_ignore_rule(text: str) -> IgnoreRule:
+    """Raises SamerunError for an unknown kind, an empty file name, or a line that is not a number from 1."""
     kind, *rest = text.split(":", 1)
     kinds = [cause.kind for cause in CAUSES]
     if kind not in kinds:
@@ -48,11 +48,11 @@ def parse(text: str) -> Ignore:
             f"--ignore {text}: there is no kind of cause {kind!r}.", hint=f"{hint}There are: {', '.join(kinds)}."
         )
     if not rest:
-        return Ignore(kind, "", 0, text)
+        return IgnoreRule(kind, "", 0, text)
     file, colon, last = rest[0].rpartition(":")
     if not colon:
         file, last = rest[0], ""
     if not file or (colon and not (last.isdecimal() and int(last) > 0)):
         wrong = "no file is named behind the kind" if not file else f"{last!r} is no line: lines count from 1"
         raise SamerunError(f"--ignore {text}: {wrong}.", hint="Write --ignore KIND, KIND:FILE or KIND:FILE:LINE.")
-    return Ignore(kind, file, int(last) if last else 0, text)
+    return IgnoreRule(kind, file, int(last) if last else 0, text)
