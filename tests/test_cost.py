@@ -19,7 +19,7 @@ from test_report_html import EVIL, Page
 
 from samerun.base.cost_records import Amount, CostReport, OperatorCost, Setting
 from samerun.base.machine import machine
-from samerun.check.execution.cost import Measured, amount, operators_of
+from samerun.check.execution.cost import MeasuredRun, median_operator_costs, summarize_amounts
 from samerun.report.cost import cell, quantity, whole_rows
 from samerun.report.cost_html import to_html
 
@@ -46,11 +46,11 @@ def part(steps: int = 3, **operators: list[float]) -> dict[str, Any]:
 
 
 def test_processes_of_a_run_are_added_up_and_runs_give_the_median() -> None:
-    runs = [Measured(1.0, (part(mm=[2, n, 8]), part(mm=[1, n, 0], add=[1, 1.0, 0])), "") for n in (1.0, 5.0, 2.0)]
-    assert operators_of(runs) == {"mm": OperatorCost(3, 4.0, 8), "add": OperatorCost(1, 1.0, 0)}
-    assert runs[0].steps == 3 and runs[0].between_steps(0) == 0.5
-    assert Measured(1.0, (part(1),), "").between_steps(0) is None
-    assert amount([3.0, 1.0, 2.0]) == Amount(2.0, 1.0, 3.0) and amount([]) is None
+    runs = [MeasuredRun(1.0, (part(mm=[2, n, 8]), part(mm=[1, n, 0], add=[1, 1.0, 0])), "") for n in (1.0, 5.0, 2.0)]
+    assert median_operator_costs(runs) == {"mm": OperatorCost(3, 4.0, 8), "add": OperatorCost(1, 1.0, 0)}
+    assert runs[0].steps == 3 and runs[0].seconds_per_step(0) == 0.5
+    assert MeasuredRun(1.0, (part(1),), "").seconds_per_step(0) is None
+    assert summarize_amounts([3.0, 1.0, 2.0]) == Amount(2.0, 1.0, 3.0) and summarize_amounts([]) is None
 
 
 def test_quantities() -> None:

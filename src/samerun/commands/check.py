@@ -216,9 +216,9 @@ def _nothing_varied(ctx: click.Context, options: dict[str, Any]) -> None:
 
 
 def _interruptions(options: dict[str, Any]) -> Any:
-    from samerun.check.execution.interruption import interruptions
+    from samerun.check.execution.interruption import parse_interruptions
 
-    return interruptions(options["interrupt"], options["resume"], options["kill"])
+    return parse_interruptions(options["interrupt"], options["resume"], options["kill"])
 
 
 def _folder(save: Path | None, stack: ExitStack) -> Path:

@@ -58,7 +58,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet: bool, top: int, **options: Any) -> int:
     """Do it; returns the exit code."""
     from samerun.base.machine import machine
-    from samerun.check.execution.cost import PLAIN, Measurement
+    from samerun.check.execution.cost import PLAIN, CostMeasurement
     from samerun.control.held import as_run_does
     from samerun.numerics.dispatch.start import VARIABLE
     from samerun.report.progress import Progress
@@ -68,7 +68,7 @@ def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet:
     target = target_of(ctx)
     settings = {PLAIN: {}, "deterministic": as_run_does(0), "portable": {VARIABLE: "1"}}
     with work_folder() as folder, guarded(folder, temporary=True), Progress(quiet) as progress:
-        report = Measurement(target, folder, settings, progress=progress, **options).measure()
+        report = CostMeasurement(target, folder, settings, progress=progress, **options).measure()
     if not quiet and json_to != "-":
         from samerun.report.console import Console
         from samerun.report.cost import show
