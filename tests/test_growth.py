@@ -14,8 +14,8 @@ from samerun.base.records import Growth, Spread
 from samerun.check.evidence.growth import MOST_POINTS, measure_growth_points, steps_to_keep
 from samerun.record.watching import kept_tensors
 from samerun.record.watching.kept_tensors import step_file
-from samerun.report.growth_plot import plot
-from samerun.report.terminal import grown
+from samerun.report.html import plot_growth
+from samerun.report.terminal import describe_growth
 
 
 @pytest.mark.parametrize("different", [((1, 1),), ((3, 40),), ((1, 5), (9, 9)), ((7, 100_000),), ((99_999, 100_000),)])
@@ -63,23 +63,25 @@ def point(step: int, relative: float, different: int = 2, losses: tuple[float, f
 
 def test_in_words() -> None:
     spread = Spread(20, ((2, 20),), (), "different", (point(2, 1e-7), point(20, 1e-4, losses=(0.5, 0.501))))
-    assert grown(spread) == [
+    assert describe_growth(spread) == [
         "Parameters: after step 2, 2 of 4 differ, by up to 3 ulp, relative 1e-07;"
         " after step 20, 2 of 4 differ, by up to 3 ulp, relative 0.0001",
         "The difference grows by a factor of 1e+03 over 18 steps",
         "Loss at step 20: 0.5 and 0.501, 0.2 % apart",
     ]
     gone = Spread(20, ((2, 3),), (), "same", (point(2, 1e-7), point(20, 0.0, 0, (0.5, 0.5))))
-    assert grown(gone)[1:] == ["After step 20 the parameters are the same again", "Loss at step 20: 0.5 in both runs"]
+    assert describe_growth(gone)[1:] == [
+        "After step 20 the parameters are the same again", "Loss at step 20: 0.5 in both runs"
+    ]
 
 
 def test_the_plot_has_a_point_for_every_step_that_differs() -> None:
-    drawn = plot((point(1, 1e-8), point(3, 1e-4), point(9, 0.0, 0), point(11, 0.03)))
+    drawn = plot_growth((point(1, 1e-8), point(3, 1e-4), point(9, 0.0, 0), point(11, 0.03)))
     assert drawn is not None
     assert [mark.text.split(":")[0] for mark in drawn.points] == ["step 1", "step 3", "step 11"]
     heights = [mark.y for mark in drawn.points]
     assert heights == sorted(heights, reverse=True)
-    assert plot((point(1, 1e-8),)) is None
+    assert plot_growth((point(1, 1e-8),)) is None
 
 
 PROGRAM = """

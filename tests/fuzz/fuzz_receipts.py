@@ -35,8 +35,8 @@ with atheris.instrument_imports(include=["samerun", "json", "jsonschema"]) if at
     from samerun.record.receipt.diff import diff, in_words, side_from
     from samerun.record.receipt.entry import entry_from
     from samerun.record.receipt.unmet import unmet
-    from samerun.report import diff as shown_diff
     from samerun.report import log as shown_log
+    from samerun.report import receipts as shown_receipts
 
 GOOD = made(section(marks=[{"name": "m", "step": 2, "digest": "0" * 32}]), section("rank0"), section("rank1"))
 LONG = made(section(steps=side_file.INLINE_ROWS + 1))
@@ -51,7 +51,7 @@ def read_all(data: bytes, folder: Path) -> None:
     from rich.console import Console
 
     entry = entry_from("x.json", 0, data)
-    list(shown_log.lines([vars(entry)]))
+    list(shown_log.format_log([vars(entry)]))
     try:
         value = canonical.parse(data, "x.json")
     except SamerunError:
@@ -67,7 +67,7 @@ def read_all(data: bytes, folder: Path) -> None:
         side_file.check_rows(side.tables)
         for answer in (diff(side_from(folder / "good.json"), side), diff(side, side)):
             in_words(answer)
-            shown_diff.show(answer, Console(file=QUIET))
+            shown_receipts.show_diff(answer, Console(file=QUIET))
     except SamerunError:
         return
     for read in (
