@@ -106,7 +106,7 @@ def _floats(a: Any, b: Any, values_of: Any) -> Elements:
 
 
 def _ordered(bits: Any) -> Any:
-    """Whole numbers in the order of the floats, neighbours one apart; -0.0 and 0.0 are one apart too."""
+    """VariedRun numbers in the order of the floats, neighbours one apart; -0.0 and 0.0 are one apart too."""
     top = np.int64(np.iinfo(bits.dtype).min)
     wide = bits.astype(np.int64)
     return np.where(wide >= 0, wide, -(wide - top) - 1)

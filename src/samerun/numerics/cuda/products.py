@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from samerun.numerics.cuda.launch import THREADS, allocate, count_multiprocessors, launch, launch_per_value
+from samerun.numerics.status import DONE
 
 BLOCK = 256
 MOST_PARTS = 1 << 26
@@ -86,7 +87,7 @@ def matmul(device: Device, is_double: int, dims: Any, a: int, b: int, c: int, bi
         AxisStruct(None, c_column), a_batch, b_batch, c_batch, c_row, bias, *plus, a_k == 1, b_k == 1, 1, None,
     )  # fmt: skip
     _launch_product(device, torch.float64 if is_double else torch.float32, product)
-    return 0
+    return DONE
 
 
 class _Convolution:
@@ -186,4 +187,4 @@ def convolution(
     padded = shape.pad_image(image or 0, gradient or 0)
     left = weight if direction in (FORWARD, GRADIENT_OF_INPUT) else gradient
     _launch_product(device, dtype, shape.build_product(left or 0, padded, result, bias))
-    return 0
+    return DONE

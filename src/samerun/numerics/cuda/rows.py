@@ -10,6 +10,7 @@ import torch
 from samerun.numerics.cuda import sums
 from samerun.numerics.cuda.elementwise import fill
 from samerun.numerics.cuda.launch import THREADS, allocate, launch, launch_per_value
+from samerun.numerics.status import DONE
 
 NAMES = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
 Device = torch.device
@@ -50,14 +51,14 @@ def norm_backward_with_weight(
     if count == 0 or n == 0:
         for each in (of_weight, of_bias):
             fill(device, torch.float32, each, 0.0, n)
-        return 1
+        return DONE
     terms = allocate(device, count * n, torch.float32)
     norm_backward(device, rms, x, grad, weight, mean, rstd, out, terms.data_ptr(), count, n, 1, 1)
     layout = array.array("q", (count, n, n, 1))
     sizes = layout.buffer_info()[0]
     for source, to in ((terms.data_ptr(), of_weight), (grad, of_bias)):
         sums.sum32(device, 0, source, 0, to, 2, sizes, sizes + 16, 1)
-    return 1
+    return DONE
 
 
 def channels(
@@ -88,4 +89,4 @@ def channels_backward(
         )
     launch_per_value(device, "norms", "channel_gradient", images * count * inner, *given, c_void_p(found.data_ptr()),
          c_void_p(out), *sizes)  # fmt: skip
-    return 1
+    return DONE

@@ -10,6 +10,7 @@ import torch
 
 from samerun.numerics.cuda.elementwise import fill
 from samerun.numerics.cuda.launch import THREADS, allocate, launch, launch_per_value
+from samerun.numerics.status import DONE
 
 BLOCK, WARP, FEW_COLUMNS = 4096, 32, 8
 MOST_DIMENSIONS = 64
@@ -61,10 +62,10 @@ def _make_sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:
             merge_dimensions([sizes[d] for d in which], [strides[d] for d in which]) for which in (chosen, others)
         )
         if kept.total == 0:
-            return 1
+            return DONE
         if reduced.total == 0:
             fill(device, dtype, out, float(term == PRODUCT), kept.total)
-            return 1
+            return DONE
         blocks = -(-reduced.total // BLOCK)
         parts = allocate(device, kept.total * blocks if blocks > 1 else 0, dtype)
         to = parts.data_ptr() if blocks > 1 else out
@@ -79,7 +80,7 @@ def _make_sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:
             launch(device, "sums", f"sum_rows{bits}", -(-kept.total * blocks * WARP // THREADS), (THREADS,), *given)
         if blocks > 1:
             reduce_blocks(device, bits, term == PRODUCT, to, out, blocks, kept.total)
-        return 1
+        return DONE
 
     return sum
 

@@ -17,6 +17,7 @@ from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.tensors import compute_type, require_elements, to_dense
 from samerun.numerics.reference import norms as reference
+from samerun.numerics.status import DONE
 
 OptionalTensor = torch.Tensor | None
 
@@ -152,16 +153,16 @@ def _normalize_rows_backward_with_weight(
         return out.to(dtype), *_sum_over_rows(terms, grad, shape, dtype)
     out, of_weight, of_bias = torch.empty_like(x), x.new_empty(tuple(shape)), x.new_empty(tuple(shape))
     center = torch.zeros_like(rstd) if mean is None else mean
-    done = _norm_backward_with_weight.on(x)(
+    status = _norm_backward_with_weight.on(x)(
         mean is None, x.data_ptr(), grad.data_ptr(), _address(weight), center.data_ptr(), rstd.data_ptr(),
         out.data_ptr(), of_weight.data_ptr(), of_bias.data_ptr(), rstd.numel(), n,
     )  # fmt: skip
-    _require_memory(done, x)
+    _require_memory(status, x)
     return out.to(dtype), of_weight.to(dtype), of_bias.to(dtype)
 
 
-def _require_memory(done: int, x: torch.Tensor) -> None:
-    if not done:
+def _require_memory(status: int, x: torch.Tensor) -> None:
+    if status != DONE:
         raise MemoryError(f"no memory for the sums of a norm of {x.numel()} values")
 
 
@@ -302,9 +303,9 @@ def _batch_norm_backward_native(
         require_elements(name, values, channels)
     out, of_weight, of_bias = torch.empty_like(x), x.new_empty(channels), x.new_empty(channels)
     center, r = to_dense(mean, torch.float32), to_dense(rstd, torch.float32)
-    done = _channels_backward.on(x)(
+    status = _channels_backward.on(x)(
         training, x.data_ptr(), grad.data_ptr(), _address(weight), center.data_ptr(), r.data_ptr(), out.data_ptr(),
         of_weight.data_ptr(), of_bias.data_ptr(), images, channels, math.prod(x.shape[2:]),
     )  # fmt: skip
-    _require_memory(done, x)
+    _require_memory(status, x)
     return out.to(dtype), of_weight.to(dtype), of_bias.to(dtype)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from samerun.numerics.kernels import library
 from samerun.numerics.reference import products as reference
+from samerun.numerics.status import DONE
 
 _HALF_TYPES = (torch.bfloat16, torch.float16)
 _matmul = library.declare_function("samerun_matmul", "iippppp")
@@ -54,11 +55,11 @@ def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
         dims = (1, m, n, k, 0, *sa, 0, *sb, 0, n, 1, 0, *sc)
     where = None if bias is None else bias.data_ptr()
     numbers = dims if library.is_off_cpu(a) else pack("16q", *dims)
-    answer = _matmul.on(a)(
+    status = _matmul.on(a)(
         a.dtype is torch.float64, numbers, a.data_ptr(), b.data_ptr(), out.data_ptr(), where
     )
-    if answer:
-        _require_memory(answer)
+    if status != DONE:
+        _require_memory(status)
     return out
 
 
@@ -68,8 +69,8 @@ def _matmul_by_reference(out: Tensor, a: Tensor, b: Tensor, bias: Tensor | None)
     return out
 
 
-def _require_memory(answer: int) -> None:
-    if answer:
+def _require_memory(status: int) -> None:
+    if status != DONE:
         raise MemoryError("samerun: no memory for a product of matrices")
 
 

@@ -16,6 +16,7 @@ from samerun.numerics.kernels import functions, library
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.tensors import call_reference, compute_type, normalize_dims, split_around, to_dense
 from samerun.numerics.reference import sums as reference
+from samerun.numerics.status import DONE
 
 Dims = int | Sequence[int] | None
 
@@ -54,7 +55,7 @@ def tree_sum(
         shape = list(size)[:first]  # of a torch.Size it takes a third longer
         out = x.new_empty(shape)
         count, n = (math.prod(shape), math.prod(size[first:])) if shape else (1, x.numel())
-        done = _row_sums[x.dtype].on(x)(_TERMS[term], x.data_ptr(), where, out.data_ptr(), count, n, by)
+        status = _row_sums[x.dtype].on(x)(_TERMS[term], x.data_ptr(), where, out.data_ptr(), count, n, by)
         by = 1
     else:
         out = x.new_empty([each for dim, each in enumerate(size) if dim not in dims])
@@ -63,8 +64,8 @@ def tree_sum(
         for dim in dims:
             mask |= 1 << dim
         total = _sum[x.dtype].on(x)
-        done = total(_TERMS[term], x.data_ptr(), where, out.data_ptr(), x.ndim, at, at + 8 * x.ndim, mask)
-    if not done:
+        status = total(_TERMS[term], x.data_ptr(), where, out.data_ptr(), x.ndim, at, at + 8 * x.ndim, mask)
+    if status != DONE:
         raise MemoryError(f"no memory for the block sums of {x.numel()} values")
     return out if by == 1 else _divide(out, by)
 
@@ -116,7 +117,7 @@ def _sum_all_fast(x: torch.Tensor) -> torch.Tensor | None:
         return None
     total, scalar = found
     out = torch.empty_like(scalar)  # in two thirds of the time that a shape takes
-    if not total.here()(x.data_ptr(), out.data_ptr(), x.numel()):
+    if total.here()(x.data_ptr(), out.data_ptr(), x.numel()) != DONE:
         raise MemoryError(f"no memory for the block sums of {x.numel()} values")
     return out
 
@@ -133,7 +134,7 @@ def _sum_rows_fast(x: torch.Tensor, dims: Dims, mean: bool) -> torch.Tensor | No
         rows = out.numel()
     else:
         return None
-    if not _row_sums[x.dtype].on(x)(0, x.data_ptr(), 0, out.data_ptr(), rows, n, n if mean else 1):
+    if _row_sums[x.dtype].on(x)(0, x.data_ptr(), 0, out.data_ptr(), rows, n, n if mean else 1) != DONE:
         raise MemoryError(f"no memory for the block sums of {x.numel()} values")
     return out
 

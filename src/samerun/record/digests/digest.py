@@ -21,7 +21,7 @@ KIND_DEVICE = "weighted-sum-128"
 RELEASED = b"released"
 """Stands for the elements of a tensor whose storage no longer holds them."""
 
-_seeds: dict[tuple[Any, Any], int] = {}
+_shape_seeds: dict[tuple[Any, Any], int] = {}
 _CHUNK_BYTES = 1 << 26
 _CHUNK_WORDS = 1 << 22
 _REPEATED_BYTES = 1 << 26
@@ -30,11 +30,11 @@ _REPEATED_BYTES = 1 << 26
 
 def shape_seed(dtype: Any, shape: Any) -> int:
     """64-bit seed that stands for a dtype and a shape."""
-    seed = _seeds.get((dtype, shape))
+    seed = _shape_seeds.get((dtype, shape))
     if seed is None:
-        if len(_seeds) > 1 << 16:  # programs whose every batch has another shape
-            _seeds.clear()
-        seed = _seeds[(dtype, shape)] = xxh3_64_intdigest(f"{dtype}{tuple(shape)}".encode())
+        if len(_shape_seeds) > 1 << 16:  # programs whose every batch has another shape
+            _shape_seeds.clear()
+        seed = _shape_seeds[(dtype, shape)] = xxh3_64_intdigest(f"{dtype}{tuple(shape)}".encode())
     return seed
 
 

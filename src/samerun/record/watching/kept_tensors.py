@@ -17,7 +17,7 @@ def keep_operator_tensors(
     capture: TensorCapture, recorder: Recorder, tensors: list[Any], operator: str, place: int
 ) -> None:
     """Write the tensors of the operator that is asked for."""
-    if recorder.own_role() != capture.role:
+    if recorder.process_role() != capture.role:
         return
     writer = recorder.writer
     line = writer.line_of_location(place) if writer is not None else 0
@@ -56,11 +56,11 @@ def step_file(folder: str, step: int) -> str:
 
 def keep_step(recorder: Recorder, optimizer: Any, step: int) -> None:
     """Write the optimizer's parameters, or a sample of them, and the loss, as they are after `step`."""
-    if recorder.own_role() not in ROLES:
+    if recorder.process_role() not in ROLES:
         return
     held = [p for group in optimizer.param_groups for p in group["params"] if is_readable(p)]
     total = sum(p.numel() for p in held)
     stride = -(-total // MOST_ELEMENTS)
     sample = [p.detach().reshape(-1)[::stride] for p in held] if stride else []
-    loss = recorder.loss.hex() if recorder.loss is not None else None
+    loss = recorder.last_loss_value.hex() if recorder.last_loss_value is not None else None
     write_tensors(step_file(recorder.config.folder, step), sample, {"line": 0, "loss": loss, "parameters": total})
