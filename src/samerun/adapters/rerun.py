@@ -165,15 +165,16 @@ def recorded(folder: Path, seed: int, config: pytest.Config) -> Iterator[None]:
         if recorder is None:
             recorder = start.start(watch)
         else:
-            recorder.begin_again(watch)
+            recorder.restart(watch)
         assert recorder is not None
         try:
             yield
         finally:
-            for one in recorder.seen:  # which models are still alive depends on fixtures that other tests share
+            # Which models are still alive depends on fixtures that other tests share.
+            for one in recorder.cleared_on_restart:
                 one.clear()
             recorder.finish()
-            recorder.rest()
+            recorder.pause()
             os.environ.pop(ROLE_VARIABLE, None)
             if role is not None:
                 os.environ[ROLE_VARIABLE] = role
