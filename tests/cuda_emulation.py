@@ -78,10 +78,10 @@ class Emulator:
         )
         assert done, kernel
 
-    def over(self, device: torch.device, file: str, kernel: str, n: int, *arguments: Any) -> None:
+    def launch_per_value(self, device: torch.device, file: str, kernel: str, n: int, *arguments: Any) -> None:
         self.launch(device, file, kernel, min(-(-n // launch.THREADS), 7), (launch.THREADS,), *arguments)
 
-    def empty(self, device: torch.device, n: int, dtype: torch.dtype) -> torch.Tensor:
+    def allocate(self, device: torch.device, n: int, dtype: torch.dtype) -> torch.Tensor:
         found = torch.empty(n, dtype=dtype)
         return found.fill_(float("nan")) if dtype.is_floating_point else found
 
@@ -92,11 +92,11 @@ def emulated(folder: Path) -> Iterator[Emulator]:
     emulator = Emulator(folder)
     with ExitStack() as stack:
         for module in (launch, elementwise, rows, segments, sums, products):
-            for name in ("launch", "over", "empty"):
+            for name in ("launch", "launch_per_value", "allocate"):
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, getattr(emulator, name)))
-        stack.enter_context(mock.patch.object(products, "processors", lambda device: PROCESSORS))
+        stack.enter_context(mock.patch.object(products, "count_multiprocessors", lambda device: PROCESSORS))
         stack.enter_context(mock.patch.object(library, "is_off_cpu", lambda x: True))
         stack.enter_context(mock.patch.object(mode, "_resolved", {}))
-        stack.enter_context(mock.patch.object(mode, "resolve", partial(resolve_operator, cuda=True)))
+        stack.enter_context(mock.patch.object(mode, "resolve_operator", partial(resolve_operator, cuda=True)))
         yield emulator

@@ -68,10 +68,10 @@ def _type(operator: str, *tensors: Tensor, types: Any = ()) -> torch.dtype:
 def _no_kernels() -> Iterator[None]:
     with ExitStack() as stack:
         for module in (launch, elementwise, rows, segments, sums, products):
-            for name in ("launch", "over"):
+            for name in ("launch", "launch_per_value"):
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, lambda *given: None))
-        stack.enter_context(mock.patch.object(products, "processors", lambda device: 132))
+        stack.enter_context(mock.patch.object(products, "count_multiprocessors", lambda device: 132))
         yield
 
 
@@ -172,7 +172,7 @@ class Driver:
 def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, compiled = Driver(), []
     monkeypatch.setattr(launch, "_driver", lambda: driver)
-    monkeypatch.setattr(launch, "compiled", lambda *given: compiled.append(given[2]) or b"code")
+    monkeypatch.setattr(launch, "compile_cached", lambda *given: compiled.append(given[2]) or b"code")
     monkeypatch.setattr(launch, "_functions", {})
     monkeypatch.setattr(launch, "_modules", {})
     monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())

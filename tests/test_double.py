@@ -250,7 +250,7 @@ def test_only_moving_operators_carry_on_what_was_never_written() -> None:
 def test_generators_of_the_program_do_not_move() -> None:
     import torch
 
-    from samerun.record.watching.double.execution import ZERO, Draws, execute
+    from samerun.record.watching.double.execution import ZERO, GeneratorSnapshot, execute_again
     from samerun.record.watching.thread_state import ThreadState
 
     own = torch.Generator().manual_seed(3)
@@ -259,10 +259,10 @@ def test_generators_of_the_program_do_not_move() -> None:
         (torch.ops.aten.uniform_.default, (torch.zeros(4),), {"generator": own}),
         (torch.ops.aten.poisson.default, (torch.ones(4), own), {}),
     ):
-        draws = Draws(func, args, kwargs, [])
+        draws = GeneratorSnapshot(func, args, kwargs, [])
         first = func(*args, **kwargs)
         states = torch.get_rng_state(), own.get_state()
         others = {id(arg): torch.zeros(4) for arg in args if func is torch.ops.aten.uniform_.default}
-        again = execute(func, args, kwargs, others, draws, ThreadState(), ZERO)
-        assert torch.equal(first, again) and draws.undisturbed()
+        again = execute_again(func, args, kwargs, others, draws, ThreadState(), ZERO)
+        assert torch.equal(first, again) and draws.only_operator_drew()
         assert all(map(torch.equal, states, (torch.get_rng_state(), own.get_state())))

@@ -317,7 +317,7 @@ def test_states_that_do_not_fit_are_refused(change: dict[str, Any], words: str) 
 
 @pytest.mark.parametrize("state", [None, {}, {"model": 1}, [1], {"samerun_loader": 1, "seed": 3}])
 def test_what_is_no_state_is_refused(state: Any) -> None:
-    with pytest.raises(DataError, match=r"load_state_dict\(\): (this is no state|the state lacks)"):
+    with pytest.raises(DataError, match=r"load_state_dict\(\): (this is not the state|the state lacks)"):
         loader_of().load_state_dict(state)
 
 

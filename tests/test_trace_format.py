@@ -259,22 +259,22 @@ def test_digest_on_a_device(tensor: torch.Tensor) -> None:
 
 
 def test_inputs_that_are_not_contiguous() -> None:
-    from samerun.record.digests.storages import Storages
+    from samerun.record.digests.storages import StorageDigests
 
-    storages = Storages()
+    storages = StorageDigests()
     made = torch.arange(6, dtype=torch.float32).reshape(2, 3)
-    entry = storages.of(made, True)
-    content = storages.made(made, entry, 0)
+    record = storages.record_of(made, True)
+    content = storages.digest_new_memory(made, record, 0)
     assert content == digest(made)
     geometry = b"(0, torch.Size([3, 2]), (1, 3), torch.float32)"
-    assert storages.value(made.t(), entry) == xxh3_128_digest(content + geometry)
+    assert storages.digest_input(made.t(), record) == xxh3_128_digest(content + geometry)
     part = made[0]
     part += 1
-    written = storages.written(part, entry, 0)
+    written = storages.digest_written(part, record, 0)
     content = xxh3_128_digest(content + b"(0, torch.Size([3]), torch.float32)" + digest(part))
     assert written == digest(part)
-    assert storages.value(made.t(), entry) == xxh3_128_digest(content + geometry)
-    assert storages.value(made, entry) == digest(made)
+    assert storages.digest_input(made.t(), record) == xxh3_128_digest(content + geometry)
+    assert storages.digest_input(made, record) == digest(made)
 
 
 def test_every_kind_and_phase_stands_in_the_page() -> None:

@@ -48,10 +48,10 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
 
 
 def compared(a: str, b: str, ignore: tuple[str, ...], json_to: str | None) -> dict[str, Any]:
-    from samerun.record.receipt.diff import diff, side_from
-    from samerun.record.receipt.remote_file import at_hand
+    from samerun.record.receipt.diff import diff_runs, load_run
+    from samerun.record.receipt.remote import local_copy
 
     check_writable("--json", json_to)
-    with at_hand(a) as one, at_hand(b) as other:
-        found = diff(side_from(one, a), side_from(other, b), ignore)
+    with local_copy(a) as one, local_copy(b) as other:
+        found = diff_runs(load_run(one, a), load_run(other, b), ignore)
     return {"schema": 1, "samerun": __version__, **found}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from samerun.control.checkpoint import checkpoint as checkpoint_activations
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing_extensions import Unpack
 
 
 class CheckpointParts(TypedDict, total=False):

@@ -12,7 +12,7 @@ from samerun.base.target import ask_to_run_alone
 from samerun.check.execution.runner import Run, RunFailed, Runner, describe_trace_folder, recording_failure_hint
 from samerun.record.comparison.compare import Difference
 from samerun.record.config import STARTED_FILE
-from samerun.record.watching.sites import RECORD
+from samerun.record.watching.sites import RECORD_FOLDER
 
 PATIENCE, PATIENCE_BY_LINES, PATIENCE_SECONDS = 10, 50, 60.0
 """Limits of an experiment: multiples of the program's own time (tracing lines is slower), plus seconds."""
@@ -58,7 +58,7 @@ def failure_hint(run: Run) -> str:
     said = run.output("stderr")
     raised_in = re.findall(r'^ *File "(.+?)", line \d+', said, re.MULTILINE)
     # A traceback that ends where a call is handed on to the program's own has no frame of ours: see tracebacks.
-    ours = [said.rstrip().splitlines()[-1]] if raised_in and raised_in[-1].startswith(RECORD) else []
+    ours = [said.rstrip().splitlines()[-1]] if raised_in and raised_in[-1].startswith(RECORD_FOLDER) else []
     ours += run.traces.failures
     return f"{alone}\n  This may be samerun's own error: {ours[0]}" if ours else alone
 

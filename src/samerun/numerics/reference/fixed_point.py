@@ -221,4 +221,5 @@ def nearest_float(v: int) -> np.float32:
     if rest > half or (rest == half and whole & 1):
         whole += 1
     value = np.float32(np.ldexp(np.float64(whole), low - FRACTION_BITS))
-    return -value if v < 0 else value
+    signed: np.float32 = -value if v < 0 else value
+    return signed

@@ -14,6 +14,13 @@ import numpy as np
 
 from samerun.numerics.reference.sums import sum
 
+ALL_PLANES = slice(None)
+
+
+def _plane_index(plane: Any, position: Any) -> tuple[Any, ...]:
+    """Index a position of one plane, or of all. (mypy takes a tuple with a star inside brackets for Python 3.11.)"""
+    return (plane, *position)
+
 
 def _flatten_planes(x: Any, dims: int) -> Any:
     """[planes, *pooled dimensions]."""
@@ -51,10 +58,10 @@ def avg_pool(
         window = np.full((len(planes), len(taps)), -0.0, x.dtype)
         for number, tap in enumerate(taps):
             if _is_inside(tap, size):
-                window[:, number] = planes[(slice(None), *tap)]
+                window[:, number] = planes[_plane_index(ALL_PLANES, tap)]
         by = x.dtype.type(_window_divisor(taps, size, padding, include_padding, divisor))
         with np.errstate(all="ignore"):
-            found[(slice(None), *at)] = sum(window) / by
+            found[_plane_index(ALL_PLANES, at)] = sum(window) / by
     return found.reshape(*x.shape[: x.ndim - len(kernel)], *outs)
 
 
@@ -68,7 +75,7 @@ def avg_pool_backward(
         with np.errstate(all="ignore"):
             for tap in taps:
                 if _is_inside(tap, size):
-                    found[(slice(None), *tap)] += given[(slice(None), *at)] / by
+                    found[_plane_index(ALL_PLANES, tap)] += given[_plane_index(ALL_PLANES, at)] / by
     return found.reshape(x.shape)
 
 
@@ -85,9 +92,9 @@ def adaptive_avg_pool(x: Any, outs: Any) -> Any:
     planes = _flatten_planes(x, len(outs))
     found = np.empty((len(planes), *outs), x.dtype)
     for at, taps in _adaptive_windows(x.shape[-len(outs) :], outs):
-        window = np.stack([planes[(slice(None), *tap)] for tap in taps], 1)
+        window = np.stack([planes[_plane_index(ALL_PLANES, tap)] for tap in taps], 1)
         with np.errstate(all="ignore"):
-            found[(slice(None), *at)] = sum(window) / x.dtype.type(len(taps))
+            found[_plane_index(ALL_PLANES, at)] = sum(window) / x.dtype.type(len(taps))
     return found.reshape(*x.shape[: x.ndim - len(outs)], *outs)
 
 
@@ -97,7 +104,7 @@ def adaptive_avg_pool_backward(g: Any, x: Any, dims: int) -> Any:
     for at, taps in _adaptive_windows(size, given.shape[1:]):
         with np.errstate(all="ignore"):
             for tap in taps:
-                found[(slice(None), *tap)] += given[(slice(None), *at)] / x.dtype.type(len(taps))
+                found[_plane_index(ALL_PLANES, tap)] += given[_plane_index(ALL_PLANES, at)] / x.dtype.type(len(taps))
     return found.reshape(x.shape)
 
 
@@ -109,10 +116,11 @@ def _first_largest(planes: Any, windows: Any, outs: Any) -> tuple[Any, Any]:
         for plane in range(len(planes)):
             best = inside[0]
             for tap in inside[1:]:
-                value = planes[(plane, *tap)]
-                if value > planes[(plane, *best)] or np.isnan(value):
+                value = planes[_plane_index(plane, tap)]
+                if value > planes[_plane_index(plane, best)] or np.isnan(value):
                     best = tap
-            values[(plane, *at)], places[(plane, *at)] = planes[(plane, *best)], np.ravel_multi_index(best, size)
+            values[_plane_index(plane, at)] = planes[_plane_index(plane, best)]
+            places[_plane_index(plane, at)] = np.ravel_multi_index(best, size)
     return values, places
 
 

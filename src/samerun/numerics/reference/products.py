@@ -64,6 +64,11 @@ def matmul(a: Any, b: Any) -> Any:
     return total
 
 
+def _image_index(position: Any) -> tuple[Any, ...]:
+    """Index a position in every channel of every image."""
+    return (slice(None), slice(None), *position)
+
+
 def unfold(x: Any, taps: Any, stride: Any, padding: Any, dilation: Any, out: Any) -> Any:
     """[n, c, *in] -> [n, c, *taps, *out]: the value under each tap of each output; zeros outside the image."""
     n, c, *size = x.shape
@@ -73,7 +78,7 @@ def unfold(x: Any, taps: Any, stride: Any, padding: Any, dilation: Any, out: Any
         tap, place = at[: len(size)], at[len(size) :]
         where = [p * s + t * d - pad for p, s, t, d, pad in zip(place, stride, tap, dilation, padding, strict=True)]
         if all(0 <= w < extent for w, extent in zip(where, size, strict=True)):
-            found[(slice(None), slice(None), *at)] = x[(slice(None), slice(None), *where)]
+            found[_image_index(at)] = x[_image_index(where)]
     return found
 
 
@@ -99,7 +104,7 @@ def gradient_of_input(g: Any, w: Any, stride: Any, padding: Any, dilation: Any, 
         tap, place = at[: len(out)], at[len(out) :]
         where = [p * s + t * d - pad for p, s, t, d, pad in zip(place, stride, tap, dilation, padding, strict=True)]
         if all(0 <= i < extent for i, extent in zip(where, size, strict=True)):
-            columns[(slice(None), slice(None), *tap, *where)] = g[(slice(None), slice(None), *place)]
+            columns[_image_index((*tap, *where))] = g[_image_index(place)]
     rows = w.reshape(groups, out_channels // groups, c, -1).transpose(0, 2, 1, 3).reshape(1, groups, c, -1)
     columns = columns.reshape(n, groups, rows.shape[-1], -1)
     return matmul(np.broadcast_to(rows, (n, *rows.shape[1:])), columns).reshape(n, groups * c, *size)

@@ -94,7 +94,7 @@ def _number_entries(a: Sequence[Any], b: Sequence[Any]) -> tuple[Array, Array]:
 
 
 def _renumber(chunk: Array, strings: Array, locations: Array) -> Array:
-    out = chunk.copy()
+    out: Array = chunk.copy()
     for field, numbers in (("name", strings), ("location", locations)):
         # Undefined ids read as 0, as in `Trace.string`.
         out[field] = numbers[np.where(chunk[field] < len(numbers), chunk[field], 0)]
@@ -122,7 +122,8 @@ def comparable_bytes(events: Array) -> bytes:
     masked["flags"] = 0
     masked["thread"] = 0
     masked["aux"][masked["kind"] != f.OPERATOR] = 0
-    return masked.tobytes()
+    content: bytes = masked.tobytes()
+    return content
 
 
 class ValueStream:

@@ -11,7 +11,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from samerun.record.watching.sites import RECORD
+from samerun.record.watching.sites import RECORD_FOLDER
 
 HIDDEN_SUFFIX = " (as importlib._bootstrap)"
 
@@ -75,7 +75,7 @@ def strip_recorder_frames(traceback: TracebackType | None) -> TracebackType | No
 
 
 def _is_recorder_frame(traceback: TracebackType) -> bool:
-    return traceback.tb_frame.f_code.co_filename.startswith(RECORD)
+    return traceback.tb_frame.f_code.co_filename.startswith(RECORD_FOLDER)
 
 
 def _hands_call_to_native_code(traceback: TracebackType) -> bool:

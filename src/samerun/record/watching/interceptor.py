@@ -26,7 +26,7 @@ class Interceptor:
     install: Callable[[Recorder, Any], None]
 
 
-def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+def wrap_attribute(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     """Replace `owner.name` by `make(original)`, as an object of the original's type. Absent: nothing.
 
     Warnings issued below it name the same line of the program as without it.
@@ -44,7 +44,7 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     setattr(owner, name, replacement)
 
 
-def replace_method(kind: type, name: str, make: Callable[[Any], Any]) -> None:
+def wrap_builtin_method(kind: type, name: str, make: Callable[[Any], Any]) -> None:
     """Replace a method of a type written in C, in the type itself, by `make(original)`. Absent: nothing.
 
     `original` is what stands in the type: a method takes `self`, a class method is bound by its `__get__`.

@@ -72,7 +72,7 @@ class LineFollower:
         sys.settrace(self.enter)
 
     def enter(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event != "call" or sites.kind_of(frame.f_code) != sites.USER:
+        if event != "call" or sites.code_kind(frame.f_code) != sites.USER:
             return None
         if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "sitecustomize":
             return None
@@ -93,14 +93,14 @@ class LineFollower:
     def look(self, frame: FrameType, line: int, known: dict[str, bytes]) -> None:
         """Note the variables whose value is new since the last look."""
         recorder = self.recorder
-        if recorder.stopped or recorder.thread.inside:
+        if recorder.stopped or recorder.thread.inside_samerun:
             return
         drew = self.drew()
         key = (id(frame.f_code), line)
         hits = self.hits[key] = self.hits.get(key, 0) + 1
         if hits > HITS:
             return
-        recorder.thread.inside += 1
+        recorder.thread.inside_samerun += 1
         changed: list[tuple[str, bytes]] = []
         try:
             for name, value in list(frame.f_locals.items()):
@@ -114,8 +114,8 @@ class LineFollower:
                     known[name] = found
                     changed.append((name, found))
         finally:
-            recorder.thread.inside -= 1
-        writer = recorder.writer or recorder.open()
+            recorder.thread.inside_samerun -= 1
+        writer = recorder.writer or recorder.open_writer()
         if writer is None:
             return
         place = writer.intern_location(frame.f_code.co_filename, line, "")
@@ -127,20 +127,20 @@ class LineFollower:
     def note_result(self, frame: FrameType, value: Any) -> None:
         """What a function returns or yields: a value that no variable of its own ever held."""
         recorder, line = self.recorder, frame.f_lineno
-        if value is None or recorder.stopped or recorder.thread.inside:
+        if value is None or recorder.stopped or recorder.thread.inside_samerun:
             return
         key = (id(frame.f_code), -line)
         hits = self.hits[key] = self.hits.get(key, 0) + 1
         if hits > HITS:
             return
-        recorder.thread.inside += 1
+        recorder.thread.inside_samerun += 1
         try:
             found = value_digest(value)
         except Exception:
             return
         finally:
-            recorder.thread.inside -= 1
-        writer = recorder.writer or recorder.open()
+            recorder.thread.inside_samerun -= 1
+        writer = recorder.writer or recorder.open_writer()
         if writer is not None:
             place = writer.intern_location(frame.f_code.co_filename, line, "")
             name = f"{frame.f_code.co_name}()"

@@ -32,7 +32,7 @@ class Replayer:
         self.places: dict[int, bool] = {}
         self.given: tuple[int, list[Any]] = -1, []
         self.save, self.load = torch.save, torch.load
-        recorder.on_step.append(self.step_ended)
+        recorder.step_callbacks.append(self.step_ended)
 
     @property
     def step(self) -> int:
@@ -58,11 +58,11 @@ class Replayer:
             here = self.places[place] = writer is not None and writer.location_is_at(place, *wanted[:2])
         if not here:
             return out
-        self.recorder.thread.inside += 1
+        self.recorder.thread.inside_samerun += 1
         try:
             return self.pass_by([out])[0]
         finally:
-            self.recorder.thread.inside -= 1
+            self.recorder.thread.inside_samerun -= 1
 
     def pass_by(self, tensors: list[Any]) -> list[Any]:
         if self.step < 0 or self.recorder.thread.number != 0:
@@ -98,11 +98,11 @@ class Replayer:
 
     def step_ended(self) -> None:
         if self.config.keep and self.step > 0:
-            self.recorder.thread.inside += 1
+            self.recorder.thread.inside_samerun += 1
             try:
                 self.save(self.now, self.path(str(self.step - 1)))
             finally:
-                self.recorder.thread.inside -= 1
+                self.recorder.thread.inside_samerun -= 1
         self.now, self.count = [], 0
 
 

@@ -44,7 +44,7 @@ class RowStream:
             self.hasher, self.seed = xxh3_128(seed=seed), seed
         self.whole = seed == self.seed
         if dense.nbytes:
-            self.hasher.update(d.memory(dense.data_ptr(), dense.nbytes))
+            self.hasher.update(d.memory_at(dense.data_ptr(), dense.nbytes))
 
 
 class SampleRows:
@@ -78,8 +78,8 @@ class SampleRows:
         self.rows = next((int(t.shape[0]) for t in tensors if t.dim()), -1)
         self.batches += 1
         self.counts.clear()
-        file, line, _ = sites.host_site()
-        writer = self.recorder.writer or self.recorder.open()
+        file, line, _ = sites.find_user_line()
+        writer = self.recorder.writer or self.recorder.open_writer()
         if writer is not None and line:
             self.add(writer.intern_location(file, line, ""), "DataLoader", tensors)
 

@@ -57,11 +57,11 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
 def _hidden(recorder: Recorder) -> Iterator[None]:
     """A block in which this thread does nothing that is recorded."""
     state = recorder.thread
-    state.inside += 1
+    state.inside_samerun += 1
     try:
         yield
     finally:
-        state.inside -= 1
+        state.inside_samerun -= 1
 
 
 def _leave_mark(folder: str) -> None:

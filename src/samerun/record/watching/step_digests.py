@@ -50,7 +50,7 @@ class StepDigester:
 
     def buffers(self) -> list[Any]:
         """The buffers of every model that was called and is still alive."""
-        roots = [reference() for reference in list(self.recorder.roots.values())]
+        roots = [reference() for reference in list(self.recorder.root_models.values())]
         return [buffer for root in roots if root is not None for _, buffer in named_buffers(root)]
 
     def digest_gradient(self, gradient: Any) -> bytes:

@@ -18,15 +18,15 @@ _next_sequence = torch._C._autograd._get_sequence_nr
 def remember_nodes(state: ThreadState, place: int) -> None:
     """Remember the line that made the nodes that are new."""
     now = _next_sequence()
-    for number in range(max(state.sequence, now - 64), now):
-        state.nodes[number & NODE_RING] = place
-    state.sequence = now
+    for number in range(max(state.last_sequence, now - 64), now):
+        state.node_places[number & NODE_RING] = place
+    state.last_sequence = now
 
 
 def place_of_running_node(state: ThreadState) -> int:
     """Number of the line that made the node that runs; 0 where none runs or it is not known."""
     node = _current_node()
-    return state.nodes.get(node._sequence_nr() & NODE_RING, 0) if node is not None else 0
+    return state.node_places.get(node._sequence_nr() & NODE_RING, 0) if node is not None else 0
 
 
 class UncompiledMode:

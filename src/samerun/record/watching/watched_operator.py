@@ -50,8 +50,8 @@ class WatchedOperator:
     """
 
     __slots__ = (
-        "async_at", "asynchronous", "call", "empty", "func", "in_place", "moves", "name", "number", "opaque",
-        "overwrites", "random", "silent", "simple", "written",
+        "allocates", "async_argument", "asynchronous", "call", "func", "in_place", "name", "name_id", "only_moves",
+        "overwrites", "random", "scratch_output", "silent", "writes_nothing", "written_arguments",
     )  # fmt: skip
 
     def __init__(self, func: Any, random_tag: Any, plain_call: Any) -> None:
@@ -62,28 +62,29 @@ class WatchedOperator:
         self.call = func._op if type(func).__call__ is plain_call else func
         """What to call: `func` without a Python function in between, where that does nothing else."""
         self.name = str(func)
-        self.number = -1
+        self.name_id = -1
         """Number of the name in the trace's string table; -1 when not known."""
-        self.written: list[tuple[int, str]] = [
+        self.written_arguments: list[tuple[int, str]] = [
             (i, argument.name)
             for i, argument in enumerate(schema.arguments)
             if (argument.alias_info is not None and argument.alias_info.is_write)
             or (argument.name in UNDECLARED and "backward" not in schema.name)
         ]
         self.random = random_tag in func.tags
-        self.overwrites = bool(self.written) and (
-            self.random or schema.name in OVERWRITING or any(name == "out" for _, name in self.written)
+        self.overwrites = bool(self.written_arguments) and (
+            self.random or schema.name in OVERWRITING or any(name == "out" for _, name in self.written_arguments)
         )
-        self.empty = schema.name in EMPTY
-        self.moves = schema.name in MOVING
-        self.async_at = -1
+        self.allocates = schema.name in EMPTY
+        self.only_moves = schema.name in MOVING
+        self.async_argument = -1
         """Position of a collective's argument that says whether somebody waits for it later."""
-        self.opaque = OPAQUE.get(schema.name, -1)
+        self.scratch_output = OPAQUE.get(schema.name, -1)
         self.silent = bool(getattr(func, "is_view", False)) or space in SILENT_SPACES or schema.name in SILENT
         self.asynchronous = space in ASYNCHRONOUS_SPACES
-        self.simple = not self.written and not self.asynchronous and self.opaque < 0
+        self.writes_nothing = not self.written_arguments and not self.asynchronous and self.scratch_output < 0
         """Writes to nothing that it was given."""
-        self.in_place = [at for at, _ in self.written] == [0] and not self.asynchronous and not self.overwrites
+        first_alone = [at for at, _ in self.written_arguments] == [0]
+        self.in_place = first_alone and not self.asynchronous and not self.overwrites
         """Writes to its first argument alone, and returns it."""
         if self.asynchronous:
             self._collective(schema)
@@ -93,18 +94,18 @@ class WatchedOperator:
         name = schema.name.split("::", 1)[1]
         arguments = [(i, argument.name) for i, argument in enumerate(schema.arguments)]
         outputs = [(i, text) for i, text in arguments if text.startswith("output")]
-        self.async_at = next((i for i, text in arguments if text in ("async_op", "asyncOp")), -1)
+        self.async_argument = next((i for i, text in arguments if text in ("async_op", "asyncOp")), -1)
         if name == "wait_tensor":  # before it the tensor may still be on its way; after it, it is there
-            self.written, self.overwrites, self.asynchronous = arguments[:1], True, False
+            self.written_arguments, self.overwrites, self.asynchronous = arguments[:1], True, False
         elif outputs:
-            self.written, self.overwrites = outputs, True
+            self.written_arguments, self.overwrites = outputs, True
         elif schema.name.startswith("c10d::") and name != "send":
-            self.written = [(i, text) for i, text in arguments if text in ("tensors", "tensor")]
+            self.written_arguments = [(i, text) for i, text in arguments if text in ("tensors", "tensor")]
             self.overwrites = name.startswith("recv") or name in BARRIERS
 
     def returns_early(self, args: Any, kwargs: Any) -> bool:
         """Whether a collective may return before its results are there. Without `async_op` torch waits at once."""
-        at = self.async_at
+        at = self.async_argument
         if at < 0:
             return self.asynchronous
         default = (kwargs or {}).get("async_op", (kwargs or {}).get("asyncOp", True))
@@ -113,7 +114,7 @@ class WatchedOperator:
     def written_tensors(self, args: Any, kwargs: Any) -> list[Any]:
         """The arguments it writes into, lists of tensors taken apart."""
         found: list[Any] = []
-        for at, name in self.written:
+        for at, name in self.written_arguments:
             value: Any = args[at] if at < len(args) else (kwargs or {}).get(name)
             while type(value) in (list, tuple) and value and type(value[0]) in (list, tuple):
                 value = [item for inner in value for item in inner]

@@ -69,7 +69,7 @@ class DoubleFindingLog:
         times = self._times[key] = self._times.get(key, 0) + 1
         if times & (times - 1):
             return
-        writer = self.recorder.writer or self.recorder.open()
+        writer = self.recorder.writer or self.recorder.open_writer()
         if writer is None:
             return
         text = asdict(finding)
@@ -79,7 +79,7 @@ class DoubleFindingLog:
             kept = f"{writer.path}.{self._kept}"
             text["kept"] = os.path.basename(kept)
             for name, tensor in zip(("a", "b"), pair, strict=True):
-                capture = TensorCapture(self.recorder.own_role(), 0, 0, f"{kept}.{name}")
+                capture = TensorCapture(self.recorder.process_role(), 0, 0, f"{kept}.{name}")
                 kept_tensors.keep_operator_tensors(capture, self.recorder, [tensor], operator, place)
         said = json.dumps({name: value for name, value in text.items() if value}, sort_keys=True)
         self.recorder.emit(f.DOUBLE, name=operator, place=place, aux=writer.intern_string(said), phase=phase)

@@ -15,7 +15,12 @@ from samerun.record.watching.double.argument_copies import copy_tensors, substit
 from samerun.record.watching.double.double_findings import DoubleFinding
 from samerun.record.watching.double.doubling import Doubling
 from samerun.record.watching.double.memory_registry import MemoryRegistry
-from samerun.record.watching.double.shadow_buffers import ShadowBuffer, may_vary, only_moves_elements, view_of
+from samerun.record.watching.double.shadow_buffers import (
+    ShadowBuffer,
+    may_hold_other_values,
+    only_moves_elements,
+    shadow_view,
+)
 from samerun.record.watching.thread_state import ThreadState
 from samerun.record.watching.watched_operator import WatchedOperator, flatten
 
@@ -28,8 +33,9 @@ _profiling = torch._C._autograd._profiler_enabled
 class DoubledCall:
     """An execution of an operator in the program.
 
-    `looked`: inputs with their digest before, and the write that was the last to them then. `tainted`: tensors
-    on memory that is not wholly written, with its twin. `written`: the arguments it writes into.
+    `inputs_seen`: each input with its digest before the call and the last write to it at that time. `with_shadow`:
+    tensors on memory that is not completely written, with their shadow buffers. `written`: the arguments that the
+    operator writes into.
     """
 
     def __init__(self, func: Any, operator: WatchedOperator, args: Any, kwargs: Any) -> None:
@@ -40,20 +46,20 @@ class DoubledCall:
         flatten(args, _Tensor, self.tensors, self.others)
         flatten(kwargs.values(), _Tensor, self.tensors, self.others)
         self.written = [t for t in operator.written_tensors(args, kwargs) if isinstance(t, _Tensor)]
-        self.looked: list[tuple[Any, bytes, Any]] = []
-        self.tainted: list[tuple[Any, ShadowBuffer]] = []
-        self.before: dict[int, Any] = {}
-        """What tensors with a twin that are written into held before."""
-        self.pristine: dict[int, Any] = {}
+        self.inputs_seen: list[tuple[Any, bytes, Any]] = []
+        self.with_shadow: list[tuple[Any, ShadowBuffer]] = []
+        self.held_before: dict[int, Any] = {}
+        """What tensors with a shadow that are written into held before."""
+        self.copies_before: dict[int, Any] = {}
         """Copies of what is written into, made before it was."""
-        self.draws: execution.Draws | None = None
-        self.pausing = False
-        self.shared: Any = []
-        """What memory that others can write held before: see Witness."""
-        self._positions: list[int] = []
+        self.draws: execution.GeneratorSnapshot | None = None
+        self.pauses = False
+        self.shared_snapshot: Any = []
+        """What memory that others can write held before: see SharedMemoryMonitor."""
+        self._output_positions: list[int] = []
 
-    def why_not(self) -> str:
-        """Why this call is not executed twice; "" where it may be."""
+    def exclusion_reason(self) -> str:
+        """Returns why this call is not executed twice, or "" if it is."""
         for tensor in self.tensors:
             if not runs_no_tensor_code(tensor):
                 return f"tensors of type {type(tensor).__name__}"
@@ -74,55 +80,57 @@ class DoubledCall:
         return only_moves_elements(self.func, self.args, self.kwargs)
 
     def prepare(self, doubling: Doubling) -> str:
-        """Copy what will be written over. Returns why the call cannot be executed twice, or ""."""
+        """Copy what the operator will overwrite. Returns why the call cannot be executed twice, or ""."""
         if self.operator.random:
-            self.draws = execution.Draws(self.func, self.args, self.kwargs, self.tensors)
-            if not (self.draws.given or doubling.alone()):
+            self.draws = execution.GeneratorSnapshot(self.func, self.args, self.kwargs, self.tensors)
+            if not (self.draws.given or doubling.is_only_thread()):
                 return "random operators while other threads run"
         for tensor in self.tensors:
-            twin = doubling.twins.of(tensor)
-            if twin is not None and not may_vary(tensor):
-                doubling.twins.drop(tensor.untyped_storage())
-            elif twin is not None:
-                self.tainted.append((tensor, twin))
-        twinned = {id(tensor) for tensor, _ in self.tainted}
-        if execution.own_memory(self.func):
+            shadow = doubling.shadows.shadow_of(tensor)
+            if shadow is not None and not may_hold_other_values(tensor):
+                doubling.shadows.drop(tensor.untyped_storage())
+            elif shadow is not None:
+                self.with_shadow.append((tensor, shadow))
+        shadowed = {id(tensor) for tensor, _ in self.with_shadow}
+        plain = [tensor for tensor in self.tensors if id(tensor) not in shadowed]
+        if execution.writes_only_as_declared(self.func):
             changing = {memory_of(tensor) for tensor in self.written}
-            self.pristine = copy_tensors(t for t in self.tensors if id(t) not in twinned and memory_of(t) in changing)
+            self.copies_before = copy_tensors(t for t in plain if memory_of(t) in changing)
         else:
-            self.pristine = copy_tensors(t for t in self.tensors if id(t) not in twinned)
-        if twinned and not self.operator.overwrites and not self.moves:
-            self.before = {id(t): t.clone() for t in self.written if id(t) in twinned}
+            self.copies_before = copy_tensors(plain)
+        if shadowed and not self.operator.overwrites and not self.moves:
+            self.held_before = {id(t): t.clone() for t in self.written if id(t) in shadowed}
         return ""
 
-    def end_writes(self, looks: MemoryRegistry) -> None:
-        """What it wrote, if it did, is not known."""
+    def end_writes(self, memory: MemoryRegistry) -> None:
+        """Forget the values of the arguments it writes into: how much it wrote before it failed is unknown."""
         for tensor in filter(d.is_readable, self.written):
-            looks.end_write(tensor, self, None)
+            memory.end_write(tensor, self, None)
 
-    def arguments(self, twinned: bool) -> dict[int, Any]:
+    def copy_arguments(self, shadowed: bool) -> dict[int, Any]:
         """Tensors for one more execution, by the `id` of those they stand for."""
-        again = copy_tensors(self.pristine.values())
-        others = {key: again[id(copy)] for key, copy in self.pristine.items()}
-        if twinned:
-            others.update({id(tensor): view_of(tensor, twin) for tensor, twin in self.tainted})
+        again = copy_tensors(self.copies_before.values())
+        others = {key: again[id(copy)] for key, copy in self.copies_before.items()}
+        if shadowed:
+            others.update({id(tensor): shadow_view(tensor, shadow) for tensor, shadow in self.with_shadow})
         return others
 
     def results(self, out: Any) -> list[Any]:
-        """What the program's execution gave: the written arguments, then the other tensors."""
+        """The results of the program's execution: the written arguments, then the other tensors."""
         outs = tensors_in(out)
         done = {id(tensor) for tensor in self.written}
-        self._positions = [
-            at for at, tensor in enumerate(outs) if id(tensor) not in done and at != self.operator.opaque
+        self._output_positions = [
+            at for at, tensor in enumerate(outs) if id(tensor) not in done and at != self.operator.scratch_output
         ]
-        return [*self.written, *(outs[at] for at in self._positions)]
+        return [*self.written, *(outs[at] for at in self._output_positions)]
 
-    def execute(self, state: ThreadState, fill: int, twinned: bool = True) -> list[Any]:
+    def execute(self, state: ThreadState, fill: int, shadowed: bool = True) -> list[Any]:
         """One more execution: the results in the order of `results`. Raises what the operator raises."""
-        others = self.arguments(twinned)
-        out = execution.execute(self.func, self.args, self.kwargs, others, self.draws, state, fill)
+        others = self.copy_arguments(shadowed)
+        out = execution.execute_again(self.func, self.args, self.kwargs, others, self.draws, state, fill)
         outs = tensors_in(out)
-        return [*(others.get(id(tensor), tensor) for tensor in self.written), *(outs[at] for at in self._positions)]
+        written = [others.get(id(tensor), tensor) for tensor in self.written]
+        return [*written, *(outs[at] for at in self._output_positions)]
 
 
 def tensors_in(out: Any) -> list[Any]:
@@ -141,7 +149,7 @@ def runs_no_tensor_code(tensor: Any) -> bool:
     return not d.has_own_dispatch(tensor) and not torch._is_functional_tensor(tensor)
 
 
-def digests(tensors: Iterable[Any]) -> list[bytes]:
+def digest_all(tensors: Iterable[Any]) -> list[bytes]:
     return [d.digest(tensor) for tensor in tensors]
 
 
@@ -154,36 +162,36 @@ class DoubledRegion:
     def __init__(self, doubling: Doubling, state: ThreadState, inputs: Any) -> None:
         self.doubling, self.state = doubling, state
         self.inputs = list(inputs)
-        self.given = [item for item in self.inputs if isinstance(item, torch.Tensor)]
+        self.tensors = [item for item in self.inputs if isinstance(item, torch.Tensor)]
         self.copies: dict[int, Any] | None = None
         self.draws = torch.get_rng_state()
-        if any(not runs_no_tensor_code(tensor) or not tensor.is_cpu for tensor in self.given):
-            doubling.unseen("compiled regions that do not run on the CPU alone")
-        elif not doubling.alone():
-            doubling.unseen("compiled regions while other threads run")
+        if any(not runs_no_tensor_code(tensor) or not tensor.is_cpu for tensor in self.tensors):
+            doubling.count_not_executed("compiled regions that do not run on the CPU alone")
+        elif not doubling.is_only_thread():
+            doubling.count_not_executed("compiled regions while other threads run")
         else:
-            self.copies = copy_tensors(self.given)
-        for tensor in filter(d.is_readable, self.given):  # it writes where no operator is seen
-            doubling.twins.drop(tensor.untyped_storage())
+            self.copies = copy_tensors(self.tensors)
+        for tensor in filter(d.is_readable, self.tensors):  # it writes where no operator is seen
+            doubling.shadows.drop(tensor.untyped_storage())
 
     def compare(self, compiled: Any, out: Any) -> None:
         """After the program's own execution: once more, with the copies."""
         doubling, state = self.doubling, self.state
-        for tensor in filter(d.is_readable, self.given):
-            doubling.looks.forget(tensor)
+        for tensor in filter(d.is_readable, self.tensors):
+            doubling.memory.forget(tensor)
         if self.copies is None:
             return
-        firsts = [*self.given, *tensors_in(out)]
-        values = digests(firsts)
+        firsts = [*self.tensors, *tensors_in(out)]
+        values = digest_all(firsts)
         again = substitute_tensors(self.inputs, self.copies)
-        copies = [self.copies[id(tensor)] for tensor in self.given]
+        copies = [self.copies[id(tensor)] for tensor in self.tensors]
         now = torch.get_rng_state()
         torch.set_rng_state(self.draws)
         try:
-            with execution.fresh_memory(execution.OTHER), execution.quiet():
+            with execution.malloc_filled_with(execution.OTHER), execution.without_warnings():
                 other = compiled.current_callable(again)
         except Exception:
-            doubling.unseen("compiled regions, which failed when executed again")
+            doubling.count_not_executed("compiled regions, which failed when executed again")
             return
         finally:
             torch.set_rng_state(now)

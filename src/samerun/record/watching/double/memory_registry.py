@@ -48,91 +48,91 @@ class MemoryRecord:
 
 
 class MemoryRegistry:
-    """All memory that operators have used and that is still alive."""
+    """The records of all memory that operators have used and that is still alive."""
 
     def __init__(self) -> None:
-        self.known: dict[int, MemoryRecord] = {}
-        self._purge_at = 256
+        self.records: dict[int, MemoryRecord] = {}
+        self._drop_above = 256
 
-    def of(self, storage: Any, made: int = 0) -> MemoryRecord:
-        """What is known of some memory; noted as made at the place `made` if it is new."""
-        known = self.known.get(storage._cdata)
-        if known is None or known.address != storage.data_ptr():  # another address: it was resized
-            known = self.known[storage._cdata] = MemoryRecord(storage)
-            known.made = made
-            if len(self.known) > self._purge_at:
-                self.purge()
-        return known
+    def record_of(self, storage: Any, made: int = 0) -> MemoryRecord:
+        """The record of some memory; noted as made at the place `made` if it is new."""
+        record = self.records.get(storage._cdata)
+        if record is None or record.address != storage.data_ptr():  # another address: it was resized
+            record = self.records[storage._cdata] = MemoryRecord(storage)
+            record.made = made
+            if len(self.records) > self._drop_above:
+                self.drop_expired()
+        return record
 
-    def purge(self) -> None:
+    def drop_expired(self) -> None:
         """Forget memory that is gone."""
-        for key, known in list(self.known.items()):
-            if known.weak.expired():
-                self.known.pop(key, None)
-        self._purge_at = max(256, 2 * len(self.known))
+        for key, record in list(self.records.items()):
+            if record.weak.expired():
+                self.records.pop(key, None)
+        self._drop_above = max(256, 2 * len(self.records))
 
     def clear(self) -> None:
-        self.known.clear()
+        self.records.clear()
 
-    def look(self, tensor: Any, thread: int) -> tuple[bytes | None, str]:
-        """(digest of a tensor as it is, what is to be said about it).
+    def check_tensor(self, tensor: Any, thread: int) -> tuple[bytes | None, str]:
+        """(digest of a tensor now, what to report about it).
 
-        Said is OUTSIDE where the digest is another one than when the tensor was last seen, and RACE where besides
-        another thread was seen to write, and this one has not waited for any since it last looked.
+        Reported is OUTSIDE if the digest differs from when the tensor was last used, and RACE if, besides, another
+        thread was seen to write and this one has not waited for any since it last checked.
 
-        No digest of what is not looked at: other devices, and views that would have to be copied for it, unless
-        the memory was shared.
+        None instead of a digest for what is not checked: other devices, and views that would have to be copied for
+        it, unless the memory was shared.
         """
         if not is_plain(tensor) or not tensor.numel():
             return None, ""
-        known = self.of(tensor.untyped_storage())
-        if known.outside or not (known.shared or tensor.is_contiguous()):
+        record = self.record_of(tensor.untyped_storage())
+        if record.outside or not (record.shared or tensor.is_contiguous()):
             return None, ""
         key = _geometry(tensor)
-        write, before = known.write, known.digests.get(key)
+        write, before = record.write, record.digests.get(key)
         now = d.digest(tensor)
-        waited = known.waits.get(thread) != wait_counter.count()
-        known.waits[thread] = wait_counter.count()
-        if known.write is not write or known.digests.get(key) is not before:
+        waited = record.waits.get(thread) != wait_counter.count()
+        record.waits[thread] = wait_counter.count()
+        if record.write is not write or record.digests.get(key) is not before:
             return now, ""  # an operator of another thread has begun or ended to write meanwhile
-        known.digests[key] = now
-        if before is None or before == now or (known.mixed and not known.how):
+        record.digests[key] = now
+        if before is None or before == now or (record.mixed and not record.how):
             return now, ""  # where operators of several threads write, what was last seen may be older than it seems
-        raced, known.foreign = known.foreign and not waited, False
+        raced, record.foreign = record.foreign and not waited, False
         return now, RACE if raced else OUTSIDE
 
     def begin_write(self, tensor: Any, write: Any, thread: int, place: int) -> None:
         """An operator is about to write to a tensor; `write` stands for this execution of it."""
-        known = self.of(tensor.untyped_storage())
-        known.mixed = known.mixed or known.writer not in (-1, thread)
-        known.write, known.writer, known.written_at = write, thread, place
-        known.contested = known.contested or known.writing > 0
-        known.writing += 1
-        known.digests.clear()
+        record = self.record_of(tensor.untyped_storage())
+        record.mixed = record.mixed or record.writer not in (-1, thread)
+        record.write, record.writer, record.written_at = write, thread, place
+        record.contested = record.contested or record.writing > 0
+        record.writing += 1
+        record.digests.clear()
 
     def end_write(self, tensor: Any, write: Any, value: bytes | None) -> None:
         """It has: `value` is the tensor's digest now, None if it failed. Worth nothing if another wrote meanwhile."""
-        known = self.of(tensor.untyped_storage())
-        known.writing = max(0, known.writing - 1)
-        known.digests.clear()
-        if value is not None and known.write is write and not known.contested and is_plain(tensor):
-            known.digests[_geometry(tensor)] = value
-        if not known.writing:
-            known.contested = False
+        record = self.record_of(tensor.untyped_storage())
+        record.writing = max(0, record.writing - 1)
+        record.digests.clear()
+        if value is not None and record.write is write and not record.contested and is_plain(tensor):
+            record.digests[_geometry(tensor)] = value
+        if not record.writing:
+            record.contested = False
 
-    def result(self, tensor: Any, value: bytes, thread: int, place: int) -> None:
+    def note_result(self, tensor: Any, value: bytes, thread: int, place: int) -> None:
         """An operator gave a tensor back; new memory was made at `place`."""
-        known = self.of(tensor.untyped_storage(), place)
-        if known.writer < 0:
-            known.writer, known.written_at = thread, place
+        record = self.record_of(tensor.untyped_storage(), place)
+        if record.writer < 0:
+            record.writer, record.written_at = thread, place
         if is_plain(tensor):
-            known.digests[_geometry(tensor)] = value
+            record.digests[_geometry(tensor)] = value
 
     def forget(self, tensor: Any, outside: bool = False) -> None:
         """Something that is no operator may have written to a tensor, or may do so at any time."""
-        known = self.of(tensor.untyped_storage())
-        known.digests.clear()
-        known.outside = known.outside or outside
+        record = self.record_of(tensor.untyped_storage())
+        record.digests.clear()
+        record.outside = record.outside or outside
 
 
 def _geometry(tensor: Any) -> Any:
@@ -141,20 +141,22 @@ def _geometry(tensor: Any) -> Any:
 
 MOST_BYTES = 1 << 20
 MOST_WATCHED = 8
-"""So much memory is watched, the one that was shared last."""
+"""How many pieces of memory are watched at most: those that were shared last."""
 
 SharedSnapshot = list[tuple[MemoryRecord, Any, bytes]]
 
 
 class SharedMemoryMonitor:
+    """Finds out whether shared memory changes while this thread executes an operator: then another thread wrote it."""
+
     def __init__(self) -> None:
         self._shared: dict[int, MemoryRecord] = {}
 
-    def watch(self, known: MemoryRecord) -> None:
+    def watch(self, record: MemoryRecord) -> None:
         """Memory that others can write from now on."""
-        self._shared.pop(id(known), None)
-        self._shared[id(known)] = known
-        for key in [key for key, each in list(self._shared.items()) if each.weak.expired()]:
+        self._shared.pop(id(record), None)
+        self._shared[id(record)] = record
+        for key in [key for key, record in list(self._shared.items()) if record.weak.expired()]:
             self._shared.pop(key, None)
         while len(self._shared) > MOST_WATCHED:
             self._shared.pop(next(iter(self._shared)), None)
@@ -162,22 +164,22 @@ class SharedMemoryMonitor:
     def clear(self) -> None:
         self._shared.clear()
 
-    def begin(self) -> SharedSnapshot:
-        """What shared memory holds before an operator. Nothing without other threads."""
+    def take_snapshot(self) -> SharedSnapshot:
+        """What shared memory holds before an operator; empty if there are no other threads."""
         if not self._shared or threading.active_count() < 2:
             return []
-        held = ((known, value_of(known)) for known in list(self._shared.values()))
-        return [(known, known.write, value) for known, value in held if value is not None]
+        digests = ((record, digest_record(record)) for record in list(self._shared.values()))
+        return [(record, record.write, value) for record, value in digests if value is not None]
 
-    def end(self, seen: SharedSnapshot) -> None:
+    def note_foreign_writes(self, snapshot: SharedSnapshot) -> None:
         """After the operator: what has changed, and not by an operator, was written by another thread."""
-        for known, write, value in seen:
-            if known.write is write and value_of(known) not in (value, None):
-                known.foreign = True
+        for record, write, value in snapshot:
+            if record.write is write and digest_record(record) not in (value, None):
+                record.foreign = True
 
 
-def value_of(known: MemoryRecord) -> bytes | None:
-    storage = torch.UntypedStorage._new_with_weak_ptr(known.weak.cdata)
+def digest_record(record: MemoryRecord) -> bytes | None:
+    storage = torch.UntypedStorage._new_with_weak_ptr(record.weak.cdata)
     if storage is None or not 0 < storage.nbytes() <= MOST_BYTES or storage.device.type != "cpu":
         return None
     return d.digest(raw_bytes(storage, 0, storage.nbytes()))

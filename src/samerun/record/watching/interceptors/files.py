@@ -18,7 +18,7 @@ from samerun.base.wrapping import wrap_like
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import NOTHING, Recorder
 
 
@@ -50,16 +50,16 @@ def install_listing(recorder: Recorder, os_module: Any) -> None:
     def sort_entries(items: list[Any], key: Any) -> list[Any]:
         if order is not None:
             try:
-                items.sort(key=key, reverse=order == "reversed" and recorder.applies("listing"))
+                items.sort(key=key, reverse=order == "reversed" and recorder.variation_applies("listing"))
             except TypeError:
                 pass
         return items
 
-    def note(name: str, path: Any, names: list[Any]) -> None:
-        if recorder.stopped or recorder.thread.inside:
+    def record_listing(name: str, path: Any, names: list[Any]) -> None:
+        if recorder.stopped or recorder.thread.inside_samerun:
             return
         shown = "." if path is None else path if isinstance(path, (str, int)) else os.fsdecode(path)
-        recorder.host(
+        recorder.emit_host_event(
             f.LISTING, name, aux=str(shown), value=repr(names).encode("utf-8", "surrogatepass"),
             inputs=xxh3_64_intdigest(repr(sorted(names, key=str)).encode("utf-8", "surrogatepass")),
             user_only=True,
@@ -68,7 +68,7 @@ def install_listing(recorder: Recorder, os_module: Any) -> None:
     def wrap_listdir(original: Any) -> Any:
         def listdir(path: Any = None) -> list[Any]:
             names: list[Any] = sort_entries(original(path), None)
-            note("os.listdir", path, names)
+            record_listing("os.listdir", path, names)
             return names
 
         return listdir
@@ -77,14 +77,14 @@ def install_listing(recorder: Recorder, os_module: Any) -> None:
         def scandir(path: Any = None) -> Any:
             with original(path) as found:
                 entries = sort_entries(list(found), lambda entry: entry.name)
-            note("os.scandir", path, [entry.name for entry in entries])
+            record_listing("os.scandir", path, [entry.name for entry in entries])
             return ScandirIterator(entries)
 
         return scandir
 
-    for name, make in (("listdir", wrap_listdir), ("scandir", wrap_scandir)):
+    for name, make_wrapper in (("listdir", wrap_listdir), ("scandir", wrap_scandir)):
         takes_descriptors = getattr(os_module, name) in os_module.supports_fd
-        replace(os_module, name, make)
+        wrap_attribute(os_module, name, make_wrapper)
         if takes_descriptors:
             os_module.supports_fd.add(getattr(os_module, name))
 
@@ -108,12 +108,12 @@ def install_opened_files(recorder: Recorder, module: Any) -> None:
     """One audit hook: it sees every way of opening a file from Python, whatever library opens it."""
 
     def hook(event: str, arguments: Any) -> None:
-        if event == "open" and not recorder.stopped and not recorder.thread.inside:
+        if event == "open" and not recorder.stopped and not recorder.thread.inside_samerun:
             record_opened(recorder, *arguments)
 
     sys.addaudithook(hook)
-    recorder.at_end.append(lambda: record_outputs(recorder))
-    recorder.after_fork.append(recorder.outputs.clear)
+    recorder.end_callbacks.append(lambda: record_outputs(recorder))
+    recorder.fork_callbacks.append(recorder.output_files.clear)
 
 
 def record_opened(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
@@ -127,21 +127,21 @@ def record_opened(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
         return
     writes = mode[:1] not in ("r", "") if mode is not None else isinstance(flags, int) and flags & 3 != os.O_RDONLY
     if writes or (mode is not None and "+" in mode):
-        if recorder.config.receipt and len(recorder.outputs) < MOST_OUTPUTS and sites.host_site()[1]:
-            recorder.outputs[os.path.abspath(name)] = None
+        if recorder.config.receipt and len(recorder.output_files) < MOST_OUTPUTS and sites.find_user_line()[1]:
+            recorder.output_files[os.path.abspath(name)] = None
         if writes:
             return
-    placed = sites.host_site()
-    if not placed[1] or not recorder.due(("file", name, placed[1])):
+    placed = sites.find_user_line()
+    if not placed[1] or not recorder.should_record(("file", name, placed[1])):
         return
-    recorder.thread.inside += 1
+    recorder.thread.inside_samerun += 1
     try:
         size, value = digest_file(name)
     except OSError:
         size, value = 0, NOTHING
     finally:
-        recorder.thread.inside -= 1
-    recorder.host(f.FILE, "open", aux=name, inputs=size, outputs=value, placed=placed)
+        recorder.thread.inside_samerun -= 1
+    recorder.emit_host_event(f.FILE, "open", aux=name, inputs=size, outputs=value, placed=placed)
 
 
 def digest_file(name: str) -> tuple[int, bytes]:
@@ -165,17 +165,17 @@ def digest_file(name: str) -> tuple[int, bytes]:
 
 def record_outputs(recorder: Recorder) -> None:
     """What was written, as it is now; what is gone again was no output."""
-    recorder.thread.inside += 1
+    recorder.thread.inside_samerun += 1
     try:
-        for name in recorder.outputs:
+        for name in recorder.output_files:
             try:
                 size, value = digest_file(name)
             except OSError:
                 continue
-            if value != NOTHING and (writer := recorder.writer or recorder.open()):
+            if value != NOTHING and (writer := recorder.writer or recorder.open_writer()):
                 recorder.emit(f.OUTPUT, name="open", aux=writer.intern_string(name), inputs=size, outputs=value)
     finally:
-        recorder.thread.inside -= 1
+        recorder.thread.inside_samerun -= 1
 
 
 OPENED_FILES = Interceptor("files", "os", install_opened_files)
@@ -190,7 +190,7 @@ def install_path_facts(recorder: Recorder, path: Any) -> None:
     """The functions of `os.path`."""
     pinned = pins.STAT in recorder.config.pins
 
-    def wrap_question(original: Any) -> Any:
+    def wrap_query(original: Any) -> Any:
         name = original.__name__
 
         def ask(*args: Any, **kwargs: Any) -> Any:
@@ -203,7 +203,7 @@ def install_path_facts(recorder: Recorder, path: Any) -> None:
         return ask
 
     for name in (*EXISTENCE_FUNCTIONS, *TIME_FUNCTIONS):
-        replace(path, name, wrap_question)
+        wrap_attribute(path, name, wrap_query)
 
 
 def install_stat_facts(recorder: Recorder, os_module: Any) -> None:
@@ -212,7 +212,7 @@ def install_stat_facts(recorder: Recorder, os_module: Any) -> None:
     original = os_module.stat
 
     def stat(path: Any, *args: Any, **kwargs: Any) -> Any:
-        if recorder.stopped or recorder.thread.inside:
+        if recorder.stopped or recorder.thread.inside_samerun:
             return original(path, *args, **kwargs)
         try:
             found = original(path, *args, **kwargs)
@@ -242,14 +242,14 @@ EXTRA_STAT_FIELDS = ("st_blksize", "st_blocks", "st_rdev")
 
 
 def record_file_fact(recorder: Recorder, name: str, path: Any, value: Any) -> None:
-    if recorder.stopped or recorder.thread.inside or not isinstance(path, (str, bytes, os.PathLike)):
+    if recorder.stopped or recorder.thread.inside_samerun or not isinstance(path, (str, bytes, os.PathLike)):
         return
     if not sites.called_by_user(("pathlib",)):
         return
     shown = os.fsdecode(path)
     if shown.startswith(SYSTEM_FOLDERS):
         return
-    recorder.host(f.FACT, name, aux=shown, value=repr(value).encode(), user_only=True, thin=True)
+    recorder.emit_host_event(f.FACT, name, aux=shown, value=repr(value).encode(), user_only=True, thin=True)
 
 
 STAT_FACTS = Interceptor("file-facts", "os", install_stat_facts)

@@ -14,7 +14,7 @@ from samerun.record.digests.trees import tree_digest
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
 from samerun.record.watching.completion_order import takes_in_order
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 LOADER_VARIABLE = "SAMERUN_LOADER"
@@ -29,8 +29,8 @@ def install_dataloader(recorder: Recorder, dataloader: Any) -> None:
 
     def start_iterator(self: Any, loader: Any) -> None:
         state = recorder.thread
-        recorder.loaders += 1
-        recorder.host(f.LOADER, "DataLoader", inputs=int(getattr(loader, "num_workers", 0) or 0))
+        recorder.loader_count += 1
+        recorder.emit_host_event(f.LOADER, "DataLoader", inputs=int(getattr(loader, "num_workers", 0) or 0))
         phase, state.phase = state.phase, f.DATA
         try:
             original_init(self, loader)
@@ -43,13 +43,13 @@ def install_dataloader(recorder: Recorder, dataloader: Any) -> None:
         try:
             batch = original_next(self)
         except StopIteration:
-            if recorder.rows is not None and recorder.rows.is_of(self):
-                recorder.rows.end()
+            if recorder.sample_rows is not None and recorder.sample_rows.is_of(self):
+                recorder.sample_rows.end()
             raise
         finally:
             state.phase = phase
-        if not recorder.stopped and not state.inside:
-            state.inside += 1
+        if not recorder.stopped and not state.inside_samerun:
+            state.inside_samerun += 1
             try:
                 if recorder.replayer is not None:
                     batch = recorder.replayer.batch(batch)
@@ -57,24 +57,24 @@ def install_dataloader(recorder: Recorder, dataloader: Any) -> None:
             except Exception:
                 value = b"\0" * 16
             finally:
-                state.inside -= 1
+                state.inside_samerun -= 1
             recorder.last_batch = value
-            if recorder.rows is not None:
-                recorder.rows.handed_over(self, batch)
-            recorder.host(f.BATCH, "DataLoader", outputs=value)
+            if recorder.sample_rows is not None:
+                recorder.sample_rows.handed_over(self, batch)
+            recorder.emit_host_event(f.BATCH, "DataLoader", outputs=value)
         return batch
 
     base.__init__, base.__next__ = start_iterator, next_batch
     workers = dataloader._MultiProcessingDataLoaderIter
-    replace(workers, "__init__", lambda original: wrap_worker_iterator_init(recorder, original))
-    replace(dataloader.DataLoader, "__init__", lambda original: wrap_dataloader_init(recorder, original))
+    wrap_attribute(workers, "__init__", lambda original: wrap_worker_iterator_init(recorder, original))
+    wrap_attribute(dataloader.DataLoader, "__init__", lambda original: wrap_dataloader_init(recorder, original))
 
 
 def wrap_worker_iterator_init(recorder: Recorder, original: Any) -> Any:
     """Tell workers that do not inherit memory which loader they belong to. They start in here."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        os.environ[LOADER_VARIABLE] = str(recorder.loaders + 1)
+        os.environ[LOADER_VARIABLE] = str(recorder.loader_count + 1)
         try:
             original(self, *args, **kwargs)
         finally:
@@ -88,7 +88,7 @@ def wrap_dataloader_init(recorder: Recorder, original: Any) -> Any:
     parameters = inspect.signature(original)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        recorder.host(f.LOADER, "DataLoader", aux="made", inputs=int(kwargs.get("in_order", True)))
+        recorder.emit_host_event(f.LOADER, "DataLoader", aux="made", inputs=int(kwargs.get("in_order", True)))
         if recorder.config.extra_workers:
             given = parameters.bind(self, *args, **kwargs)
             count = int(given.arguments.get("num_workers") or 0)
@@ -107,9 +107,9 @@ def record_iterable_dataset(recorder: Recorder, dataset: Any) -> None:
     if not any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__):
         return
     code = getattr(type(dataset).__iter__, "__code__", None)
-    if code is not None and sites.kind_of(code) == sites.USER:
+    if code is not None and sites.code_kind(code) == sites.USER:
         placed = (code.co_filename, code.co_firstlineno, True)
-        recorder.host(f.LOADER, "IterableDataset", aux="iterable", placed=placed)
+        recorder.emit_host_event(f.LOADER, "IterableDataset", aux="iterable", placed=placed)
 
 
 def install_worker(recorder: Recorder, worker: Any) -> None:
@@ -121,9 +121,9 @@ def install_worker(recorder: Recorder, worker: Any) -> None:
             # positions: index_queue, data_queue, done_event, auto_collation, collate_fn, drop_last,
             # base_seed, init_fn, worker_id, num_workers, ...
             number = args[8] if len(args) > 8 else kwargs.get("worker_id", 0)
-            parent = recorder.own_role().rsplit("/", 1)[0]
-            loader = recorder.loaders or int(os.environ.get(LOADER_VARIABLE, "0"))
-            recorder.rename(f"{parent}/loader{loader}.worker{number}")
+            parent = recorder.process_role().rsplit("/", 1)[0]
+            loader = recorder.loader_count or int(os.environ.get(LOADER_VARIABLE, "0"))
+            recorder.set_role(f"{parent}/loader{loader}.worker{number}")
             recorder.thread.phase = f.DATA
         except Exception as error:
             recorder.stop(f"samerun could not name a DataLoader worker: {error!r}")
@@ -158,14 +158,14 @@ def install_split_passes(recorder: Recorder, loader: Any) -> None:
 
         return __iter__
 
-    replace(loader.DataLoader, "__iter__", wrap_iter)
+    wrap_attribute(loader.DataLoader, "__iter__", wrap_iter)
 
 
 def install_sample_rows(recorder: Recorder, iterators: Any) -> None:
     if recorder.config.hash_rows:
         from samerun.record.watching.sample_rows import SampleRows
 
-        recorder.rows = SampleRows(recorder, (iterators.SingleProcessIterator, iterators.MultiProcessIterator))
+        recorder.sample_rows = SampleRows(recorder, (iterators.SingleProcessIterator, iterators.MultiProcessIterator))
 
 
 SPLIT_PASSES = Interceptor("passes", "samerun.data.loader", install_split_passes)

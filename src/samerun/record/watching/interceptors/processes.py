@@ -12,7 +12,7 @@ from samerun.base import first_at_exit
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
@@ -42,9 +42,9 @@ def install_exits(recorder: Recorder, os: Any) -> None:
 
         return _exit
 
-    replace(os, "_exit", wrap_exit)
+    wrap_attribute(os, "_exit", wrap_exit)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=recorder.before_fork, after_in_child=recorder.in_child)
+        os.register_at_fork(before=recorder.before_fork, after_in_child=recorder.after_fork_in_child)
 
     def wrap_exec(original: Any) -> Any:
         def execute(*args: Any, **kwargs: Any) -> Any:
@@ -55,7 +55,7 @@ def install_exits(recorder: Recorder, os: Any) -> None:
         return execute
 
     for name in ("execv", "execve"):
-        replace(os, name, wrap_exec)
+        wrap_attribute(os, name, wrap_exec)
 
 
 EXITS = Interceptor("exits", "os", install_exits)
@@ -84,14 +84,14 @@ def install_child_processes(recorder: Recorder, process: Any) -> None:
         def start(self: Any) -> None:
             by_user = sites.called_by_user()
             if by_user:
-                recorder.host(f.FACT, "Process.start", user_only=True, thin=True)
+                recorder.emit_host_event(f.FACT, "Process.start", user_only=True, thin=True)
             original(self)
             if serial and by_user:
                 self.join(SERIAL_SECONDS)
 
         return start
 
-    replace(process.BaseProcess, "start", wrap_start)
+    wrap_attribute(process.BaseProcess, "start", wrap_start)
 
 
 CHILD_PROCESSES = Interceptor("child-processes", "multiprocessing.process", install_child_processes)

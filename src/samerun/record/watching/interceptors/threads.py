@@ -13,7 +13,7 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
 from samerun.record.watching.double import wait_counter
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 SERIAL_SECONDS = 3.0
@@ -26,13 +26,13 @@ def install_threads(recorder: Recorder, threading: Any) -> None:
 
     serial = pins.SERIAL in recorder.config.pins
 
-    def watched_start(self: Any) -> None:
-        self._samerun_role = recorder.name_child_thread(thread_role(self))
+    def start_with_role(self: Any) -> None:
+        self._samerun_role = recorder.child_thread_role(thread_role(self))
         start(self)
         if serial and sites.called_by_user():
             self.join(SERIAL_SECONDS)  # one that waits for others goes on beside them after this
 
-    def watched_bootstrap(self: Any) -> None:
+    def run_with_role(self: Any) -> None:
         role = getattr(self, "_samerun_role", "")
         if role:
             try:
@@ -59,16 +59,16 @@ def install_threads(recorder: Recorder, threading: Any) -> None:
             except Exception as error:
                 recorder.stop(f"samerun's recorder failed in a thread that ends: {error!r}")
 
-    watched_start.__doc__ = start.__doc__
-    threading.Thread.start = watched_start
-    threading.Thread._bootstrap_inner = watched_bootstrap
+    start_with_role.__doc__ = start.__doc__
+    threading.Thread.start = start_with_role
+    threading.Thread._bootstrap_inner = run_with_role
 
 
 def thread_role(thread: Any) -> str:
     """A thread's own name without the counters that Python adds; pool threads share one name."""
     name = re.sub(r"^Thread-\d+( \((.*)\))?$", r"\2", thread.name) or "thread"
-    work = getattr(thread, "_target", None)
-    pool = getattr(work, "__module__", "") == "concurrent.futures.thread" or re.match(r"^Thread-Pool.*_\d+$", name)
+    target = getattr(thread, "_target", None)
+    pool = getattr(target, "__module__", "") == "concurrent.futures.thread" or re.match(r"^Thread-Pool.*_\d+$", name)
     if pool or type(thread).__name__ == "DummyProcess" or name == "worker":
         return f.POOL_THREAD
     return name
@@ -80,15 +80,15 @@ INTERCEPTOR = Interceptor("threads", "threading", install_threads)
 def install_waits(recorder: Recorder, threading: Any) -> None:
     """Queues, futures, events, semaphores and barriers are made of conditions."""
     if recorder.config.executions:
-        replace(threading.Condition, "__enter__", wrap_wait)
-        replace(threading.Event, "is_set", wrap_wait)
-        replace(threading.Thread, "join", wrap_wait)
+        wrap_attribute(threading.Condition, "__enter__", wrap_wait)
+        wrap_attribute(threading.Event, "is_set", wrap_wait)
+        wrap_attribute(threading.Thread, "join", wrap_wait)
 
 
 def install_sleep(recorder: Recorder, time: Any) -> None:
     """A program that polls sleeps in between."""
     if recorder.config.executions:
-        replace(time, "sleep", wrap_wait)
+        wrap_attribute(time, "sleep", wrap_wait)
 
 
 def wrap_wait(original: Callable[..., Any]) -> Callable[..., Any]:
