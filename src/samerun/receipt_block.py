@@ -57,9 +57,9 @@ def receipt(
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
         taken = _begin(folder)
         with unwatched():
-            from samerun.record.watching.initial_state import held_at_start
+            from samerun.record.watching.initial_state import read_initial_state
 
-            held = held_at_start(taken.recorder)
+            held = read_initial_state(taken.recorder)
         failed: BaseException | None = None
         try:
             yield
@@ -141,7 +141,7 @@ class _Slice:
 
 
 def _begin(folder: str) -> _Whole | _Slice:
-    recorder = start.current
+    recorder = start.current_recorder
     if recorder is not None and not recorder.stopped:
         return _Slice(recorder)
     return _Whole(folder, recorder)
