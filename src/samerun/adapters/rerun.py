@@ -24,7 +24,7 @@ from samerun.check.plan import Plan
 from samerun.control.seed_derivation import checked
 from samerun.record.comparison.compare import Difference, find_first_difference
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
-from samerun.record.receipt.process_section import relative
+from samerun.record.receipt.process_section import shown_path
 from samerun.record.trace import format as f
 from samerun.record.trace.run import RunTraces, count_events
 from samerun.record.watching import start
@@ -50,7 +50,8 @@ def checked_reports(
     cleared = pytest.CallInfo.from_call(lambda: item.session._setupstate.teardown_exact(None), "setup")
     if cleared.excinfo is not None:  # a fixture of the tests before could not be torn down
         return [item.ihook.pytest_runtest_makereport(item=item, call=cleared)]
-    if start.current is not None and not start.current.stopped:  # `samerun check -- pytest` compares by itself
+    # `samerun check -- pytest` compares by itself.
+    if start.current_recorder is not None and not start.current_recorder.stopped:
         return runtestprotocol(item, log=False, nextitem=nextitem)
     try:
         seed = seed_of(marker, item.config)
@@ -69,7 +70,7 @@ def checked_reports(
         item._report_sections.clear()
         with recorded(sides[1], seed, item.config):
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        again = "python -m pytest " + shlex.quote(relative(str(item.path)) + item.nodeid[item.nodeid.find("::") :])
+        again = "python -m pytest " + shlex.quote(shown_path(str(item.path)) + item.nodeid[item.nodeid.find("::") :])
         try:
             wrong = compare(sides[0], sides[1], again, item.config)
         except CannotCheck as why:
@@ -111,7 +112,7 @@ def _as_error(reports: list[pytest.TestReport], why: str) -> list[pytest.TestRep
 def call_twice(call: Callable[[], Any], seed: int, name: str, config: pytest.Config) -> Any:
     """What the second call returns. Fails the test where the two do not compute the same."""
     __tracebackhide__ = True
-    if start.current is not None and not start.current.stopped:
+    if start.current_recorder is not None and not start.current_recorder.stopped:
         return _call_twice_inside(call, seed, name)
     value = None
     with tempfile.TemporaryDirectory(prefix="samerun-") as folder:
@@ -131,7 +132,7 @@ def call_twice(call: Callable[[], Any], seed: int, name: str, config: pytest.Con
 
 def _call_twice_inside(call: Callable[[], Any], seed: int, name: str) -> Any:
     """The same by receipts, where the test itself is being recorded: parts of one trace are compared by steps."""
-    from samerun.record.receipt.diff import diff, in_words, side_from
+    from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
 
     __tracebackhide__ = True
     value = None
@@ -143,9 +144,9 @@ def _call_twice_inside(call: Callable[[], Any], seed: int, name: str) -> Any:
                 with samerun.receipt(file):
                     value = _awaited(call())
                     samerun.mark("return value", value)
-        record = diff(side_from(files[0]), side_from(files[1]), ignore=("*",))
+        record = diff_runs(load_run(files[0]), load_run(files[1]), ignore=("*",))
     if record["verdict"] != "same":
-        pytest.fail(f"samerun: {name} {DIFFERENT} {seed}.\n  {in_words(record)}", pytrace=False)
+        pytest.fail(f"samerun: {name} {DIFFERENT} {seed}.\n  {describe_first_difference(record)}", pytrace=False)
     return value
 
 
@@ -161,7 +162,7 @@ def recorded(folder: Path, seed: int, config: pytest.Config) -> Iterator[None]:
     watch = WatchConfig(folder=str(folder), depth="ops", user_folder=str(config.rootpath))
     with samerun.isolate_rng():
         samerun.seed_everything(seed)
-        recorder = start.current
+        recorder = start.current_recorder
         if recorder is None:
             recorder = start.start(watch)
         else:
@@ -206,7 +207,7 @@ def _place(difference: Difference) -> str:
     names = event.name
     if event.kind == f.LEAF:
         names = f"optimizer step {difference.step}: {event.name}"
-    where = f" at {relative(event.file)}:{event.line}" if event.line else ""
+    where = f" at {shown_path(event.file)}:{event.line}" if event.line else ""
     module = f" in {event.module}" if event.module else ""
     extra = ", which only one run has" if difference.what == "operator" else ""
     return f"{names}{module}{where}{extra}"
@@ -220,5 +221,5 @@ def _suspect(a: Path, b: Path, difference: Difference) -> Iterator[str]:
         yield "  What was made when the module was imported is shared by both runs: globals, parameters of parametrize."
         return
     best = listed[0]
-    yield f"  Suspect: {best.kind} at {relative(best.file)}:{best.line}: {'; '.join(best.evidence)}"
+    yield f"  Suspect: {best.kind} at {shown_path(best.file)}:{best.line}: {'; '.join(best.evidence)}"
     yield f"  Fix: {cause_of_kind(best.kind).fix}"

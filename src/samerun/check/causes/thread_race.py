@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
+from samerun.check.evidence.flakiness import is_write
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.evidence.steady import is_write
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
@@ -41,7 +41,8 @@ def shared_generator(situation: Situation) -> list[Suspect]:
             f"line {beside[0].line} draws from {GLOBAL[name]} generator in a thread, and line {other.line} in another",
             "the order in which threads come is not fixed",
         )
-        # One that waits for others cannot be run before them: what it draws from torch is kept apart first.
+        # The pin for separate streams comes before the pin that runs threads one after the other: a thread that waits
+        # for another cannot run before it, and running in turn would hide races of any kind, not this one alone.
         apart = [(1.4, pins.THREAD_STREAMS)] if name == "torch" else []
         for rank, pin in (*apart, (1.45, pins.SERIAL)):
             found.append(Suspect("thread-race", beside[0].file, beside[0].line, why, rank, (pin,)))

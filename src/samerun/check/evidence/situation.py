@@ -1,11 +1,11 @@
-"""What is known about a difference: the two runs, where they part, and which host events differ."""
+"""A difference between two runs with the evidence around it, and the suspects that evidence points to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 
-from samerun.check.evidence.resumption import Parting
+from samerun.check.evidence.resumption import ResumeDifference
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.compare import Difference
 from samerun.record.comparison.evidence import Clue, find_clues, host_events
@@ -49,7 +49,7 @@ class Situation:
     difference: Difference
     interrupted: Run | None = None
     """With the variation `resume`: the run that `b` goes on from."""
-    parting: Parting | None = None
+    resume_difference: ResumeDifference | None = None
     """With the variation `resume`: the steps in which the two part."""
 
     def checkpoint_line(self) -> tuple[str, int]:
@@ -78,7 +78,7 @@ class Situation:
         return [clue for clue in self.clues if clue.kind in kinds]
 
     def is_seeded(self, generator: str, role: str, before: int) -> bool:
-        """Was a generator seeded with a given value before event `before` of a process?"""
+        """Whether a generator was seeded with an explicit value before event `before` of a process."""
         return any(
             e.kind == f.SEED and e.name == generator and not e.unseeded
             for e in host_events(self.a.traces, role, before)
