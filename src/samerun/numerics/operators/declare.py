@@ -20,7 +20,7 @@ HALF_TYPES = (torch.bfloat16, torch.float16)
 
 
 def split_names(text: str) -> list[str]:
-    """Names apart by blanks."""
+    """The names in a text, which blanks and line ends separate."""
     return text.split()
 
 
@@ -46,6 +46,8 @@ def to_floating(x: Tensor) -> Tensor:
     return x if x.is_floating_point() else x.to(torch.get_default_dtype())
 
 
+# Half types are for storage: handlers are written once, for float32 and float64, and round to half once, at the end.
+# So a result in half precision is the float32 result rounded, whatever steps the handler takes.
 def widen_half_inputs(handler: Handler) -> Handler:
     """bfloat16 and float16 are storage types: the handler sees float32, and its results are rounded once."""
 
