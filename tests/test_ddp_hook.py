@@ -14,7 +14,7 @@ import torch
 
 import samerun
 from samerun.base.errors import SamerunError
-from samerun.control.ddp_hook import TreeState, tree_sum
+from samerun.control.ddp import TreeState, tree_sum
 
 PROGRAM = Path(__file__).parent / "programs/ddp_ranks.py"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from samerun.base.errors import CheckpointError
-from samerun.control.state import isolate_rng
+from samerun.control.rng.isolation import isolate_rng
 from samerun.data import stored
 
 sys.path.insert(0, str(Path(__file__).with_name("fuzz")))

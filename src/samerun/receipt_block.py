@@ -16,7 +16,7 @@ from typing import Any
 from samerun.base.errors import SamerunError
 from samerun.base.unwatched import unwatched
 from samerun.base.user_code import relative_path
-from samerun.control.isolation import isolate_rng
+from samerun.control.rng.isolation import isolate_rng
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
 from samerun.record.watching import start
 from samerun.record.watching.recorder import Recorder
@@ -185,12 +185,12 @@ def _write(
     to: Path | str, sections: list[Any], wrong: list[str], code: dict[str, Any], begin: float,
     held: dict[str, Any], failed: BaseException | None, key: Path | None, redact: tuple[str, ...],
 ) -> None:  # fmt: skip
-    from samerun.control.facts import facts
+    from samerun.control.determinism.process_facts import collect_facts
     from samerun.record.receipt import receipt_file, remote_file, signing
     from samerun.record.receipt.assemble import assemble
     from samerun.record.receipt.watched_run import circumstances
 
-    now = facts("end of samerun.receipt")
+    now = collect_facts("end of samerun.receipt")
     ended: dict[str, Any] = {"exit_code": None, "signal": None}
     ended["exception"] = None if failed is None else type(failed).__name__
     script = relative_path(sys.argv[0]) if sys.argv and sys.argv[0] else "-"

@@ -59,14 +59,14 @@ def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet:
     """Do it; returns the exit code."""
     from samerun.base.machine import machine
     from samerun.check.execution.cost import PLAIN, Measurement
-    from samerun.control.held import as_run_does
+    from samerun.control.startup.launch_environment import environment_of_run
     from samerun.numerics.dispatch.start import VARIABLE
     from samerun.report.progress import Progress
 
     check_writable("--json", json_to)
     check_writable("--html", html_to)
     target = target_of(ctx)
-    settings = {PLAIN: {}, "deterministic": as_run_does(0), "portable": {VARIABLE: "1"}}
+    settings = {PLAIN: {}, "deterministic": environment_of_run(0), "portable": {VARIABLE: "1"}}
     with work_folder() as folder, guarded(folder, temporary=True), Progress(quiet) as progress:
         report = Measurement(target, folder, settings, progress=progress, **options).measure()
     if not quiet and json_to != "-":

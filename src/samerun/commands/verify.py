@@ -92,7 +92,7 @@ def verify(
     quiet: bool,
 ) -> dict[str, Any]:
     """Do it; returns the record of what came of it. `path`: where the receipt is at hand; `name`: what it is called."""
-    from samerun.control.facts import outside
+    from samerun.control.determinism.process_facts import collect_facts_outside
     from samerun.record.receipt import recorded_command, signing
     from samerun.record.receipt.diff import side_from
     from samerun.record.receipt.side_file import check_rows
@@ -104,7 +104,7 @@ def verify(
     recorded = side_from(path, name)
     assert recorded.receipt is not None
     check_rows(recorded.tables)
-    receipt, now = recorded.receipt, outside()
+    receipt, now = recorded.receipt, collect_facts_outside()
     shown_command = recorded_command.in_words(receipt["command"])
     record: dict[str, Any] = {
         "schema": 1,
@@ -143,8 +143,8 @@ def _confirmed(command: str) -> bool:
 
 def again(path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore: tuple[str, ...]) -> dict[str, Any]:
     """Run, as the recorded run was held still, and compare."""
-    from samerun.control.held import held_environment
-    from samerun.control.too_late import environment_wanted
+    from samerun.control.determinism.preflight import required_environment
+    from samerun.control.startup.launch_environment import launch_environment
     from samerun.receipt_block import FOLDER_VARIABLE
     from samerun.record.receipt.diff import diff, side_from, side_of
     from samerun.record.receipt.recorded_command import safe_variables
@@ -156,8 +156,8 @@ def again(path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore
     in_code = receipt["command"]["form"] == "code"
     environment = {**os.environ, **safe_variables(receipt["variables"])}
     if receipt["held"] is not None:
-        wanted = environment_wanted(receipt["held"]["threads"])
-        environment = held_environment(environment, {n: v for n, v in wanted.items() if n not in environment},
+        wanted = required_environment(receipt["held"]["threads"])
+        environment = launch_environment(environment, {n: v for n, v in wanted.items() if n not in environment},
                                        receipt["held"])  # fmt: skip
     with work_folder() as folder:
         if in_code:

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from samerun.control import process_seed
-from samerun.control.named_stream import streams
-from samerun.control.place import Origin
-from samerun.control.seed_derivation import sub_seed
-from samerun.control.seeds.source import Source
-from samerun.control.sources import every_source, present_sources
+from samerun.control.rng.seeding import all_sources, available_sources
+from samerun.control.seed_derivation import derive_seed
+from samerun.control.seeds.source import RandomSource
+from samerun.control.streams import process_seed
+from samerun.control.streams.process_seed import ProcessOrigin
+from samerun.control.streams.stream import process_streams
 from samerun.data import seeded_states
 from samerun.data.holds import HOLDS
 from samerun.data.keys import Realm
@@ -27,10 +27,10 @@ KINDS = frozenset(HOLDS)
 """What is keyed by its name; `others` below is always keyed."""
 
 
-class _InSample(Origin):
+class _InSample(ProcessOrigin):
     """The place of named streams while a sample is being loaded: the sample, wherever it is loaded."""
 
-    def here(self) -> str:
+    def current_path(self) -> str:
         realm, number, repetition = _samples.realm, *_samples.present()
         return f"data/{realm.what}/{realm.name}/{realm.epoch}/{number}/{repetition}"
 
@@ -65,20 +65,20 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
-_others: tuple[tuple[int, int], list[Source]] | None = None
+_others: tuple[tuple[int, int], list[RandomSource]] | None = None
 
 
-def others() -> list[Source]:
+def others() -> list[RandomSource]:
     """Further generators that are here and in use: registered ones, devices', other libraries'."""
     global _others
-    known = (len(sys.modules), len(every_source()))
+    known = (len(sys.modules), len(all_sources()))
     if _others is None or _others[0] != known:
-        found = [one for one in present_sources() if one.name not in KINDS | {"streams"}]
+        found = [one for one in available_sources() if one.name not in KINDS | {"streams"}]
         _others = known, found
     return [one for one in _others[1] if _in_use(one)]
 
 
-def _in_use(source: Source) -> bool:
+def _in_use(source: RandomSource) -> bool:
     """Whether seeding it is cheap: a device that nobody has started keeps a queue, with a stack trace each."""
     if not source.name.startswith("torch_"):
         return True
@@ -101,7 +101,7 @@ class Section:
         global _depth
         _one_at_a_time.acquire()
         _depth += 1
-        self._seed, self._origin, self._outer = process_seed.seed(), process_seed.origin(), _samples
+        self._seed, self._origin, self._outer = process_seed.current_seed(), process_seed.current_origin(), _samples
         self._restore = self._restore or _depth > 1  # inside another sample, its streams must go on
         try:
             self._rows = _rows_here() if seeded_states.applies(self._kinds) else None
@@ -110,7 +110,7 @@ class Section:
         except BaseException:
             self._leave()
             raise
-        process_seed.put_origin(self._run_seed, _IN_SAMPLE)
+        process_seed.set_origin(self._run_seed, _IN_SAMPLE)
         return self
 
     def __exit__(
@@ -118,7 +118,7 @@ class Section:
     ) -> None:
         global _samples
         _samples = self._outer
-        process_seed.put_origin(self._seed, self._origin)
+        process_seed.set_origin(self._seed, self._origin)
         try:
             if self._restore:
                 self._put_back()
@@ -133,7 +133,7 @@ class Section:
     def _take(self) -> None:
         self._holds = [hold() for kind, hold in HOLDS.items() if kind in self._kinds]
         self._other_states = [(one, one.get_state()) for one in self.others]
-        self._stream_state = _streams_source().get_state() if streams else None
+        self._stream_state = _streams_source().get_state() if process_streams else None
 
     def _put_back(self) -> None:
         for hold in self._holds:
@@ -141,11 +141,11 @@ class Section:
         for one, state in self._other_states:
             if state is not None:
                 one.set_state(state)
-        if streams:
+        if process_streams:
             source = _streams_source()
             now: Any = source.get_state()
             source.set_state(self._stream_state or {**now, "streams": []})
-            process_seed.put_origin(self._seed, self._origin)
+            process_seed.set_origin(self._seed, self._origin)
 
     def load(
         self,
@@ -163,7 +163,7 @@ class Section:
         samples = self._loading(realm, numbers, repetitions, loaded)
         others = self.others
         for index, _ in zip(indices, self._started(realm, numbers, repetitions), strict=True):
-            if streams or others:
+            if process_streams or others:
                 self._start_others(realm.key64(*samples.present()))
             loaded.append(get(index))
 
@@ -171,7 +171,7 @@ class Section:
         """Start every generator for whatever `number` counts."""
         samples = self._loading(realm, [number], None, [])
         next(self._started(realm, [number], None))
-        if streams or self.others:
+        if process_streams or self.others:
             self._start_others(realm.key64(*samples.present()))
 
     def _loading(self, *what: Any) -> _Samples:
@@ -186,10 +186,10 @@ class Section:
         return seeded_one_by_one(realm.keys(numbers, repetitions, self._kinds), len(numbers))
 
     def _start_others(self, key: int) -> None:
-        for stream in streams.values():
+        for stream in process_streams.values():
             stream.restart()
         for source in self.others:
-            source.seed(sub_seed(key, source.name))
+            source.seed(derive_seed(key, source.name))
 
 
 def _rows_here() -> StateRows:
@@ -198,5 +198,5 @@ def _rows_here() -> StateRows:
     return _rows[_depth - 1]
 
 
-def _streams_source() -> Source:
-    return next(one for one in every_source() if one.name == "streams")
+def _streams_source() -> RandomSource:
+    return next(one for one in all_sources() if one.name == "streams")

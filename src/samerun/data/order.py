@@ -11,8 +11,8 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from samerun.base.errors import DataError
-from samerun.control.seed_derivation import checked
-from samerun.control.sources import seed_in_force
+from samerun.control.rng.seeding import seed_in_force
+from samerun.control.seed_derivation import validate_seed
 
 _CHUNK = 4096
 
@@ -32,7 +32,7 @@ class Order(Sampler[int]):
 
     def __init__(self, length: int, *, seed: int | None, name: str) -> None:
         self.length = _length(length, type(self).__name__)
-        self.seed = None if seed is None else checked(seed, type(self).__name__)
+        self.seed = None if seed is None else validate_seed(seed, type(self).__name__)
         self.name = name
         self.epoch = 0
         self.asked_for: int | None = None

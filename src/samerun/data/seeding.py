@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from samerun.control.sources import every_source
+from samerun.control.rng.seeding import all_sources
 from samerun.data.generator_memory import present_bit_generator
 from samerun.data.keys import Keys
 
@@ -60,5 +60,5 @@ def _numpy_seed() -> Callable[[int], None]:
     if type(present_bit_generator()) is np.random.MT19937:
         starter: Callable[[int], None] = np.random.seed
         return starter
-    source = next(one for one in every_source() if one.name == "numpy")
+    source = next(one for one in all_sources() if one.name == "numpy")
     return source.seed

@@ -12,10 +12,10 @@ import torch
 from samerun.base.atomic_file import replace_file
 from samerun.base.errors import CheckpointError, SamerunError, UnfitStateError
 from samerun.base.text import shown
-from samerun.control.ddp_buckets import warn_of_other_buckets
-from samerun.control.moment import put_back, take
-from samerun.control.place import known_rank
-from samerun.control.state_dict import load_state_dict, state_dict
+from samerun.control.ddp import warn_if_buckets_change
+from samerun.control.rng.snapshot import restore_snapshot, take_snapshot
+from samerun.control.rng.state_dict import load_state_dict, state_dict
+from samerun.control.streams.process_seed import find_rank
 from samerun.data import fit, plain, stored
 from samerun.data.signals import held_back
 
@@ -116,7 +116,7 @@ def load(path: str | os.PathLike[str], parts: Mapping[str, Any], rng: bool) -> A
     stored.copy_memory(held)
     for name, part in parts.items():
         _put_into(part, held[name], name, target)
-    warn_of_other_buckets(parts.get("model"))
+    warn_if_buckets_change(parts.get("model"))
     if rng:
         _put_back_generators(held["rng"], target)
     return held["extra"]
@@ -210,16 +210,16 @@ def _try_generators(of_ranks: Any, target: Path) -> None:
         raise CheckpointError(
             f"checkpoint.load({str(target)!r}): it holds no states of random generators.", "Load it with rng=False."
         )
-    before = take()
+    before = take_snapshot()
     try:
         _put_back_generators(of_ranks, target)
     finally:
-        put_back(before)
+        restore_snapshot(before)
 
 
 def _put_back_generators(of_ranks: list[Any], target: Path) -> None:
     """Those of this rank. A rank that the saved run had not got takes rank 0's, with its own distinct streams."""
-    rank = known_rank() or 0
+    rank = find_rank() or 0
     try:
         if rank < len(of_ranks):
             load_state_dict(of_ranks[rank])
