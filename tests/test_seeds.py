@@ -241,7 +241,8 @@ def test_same_seed_same_draws_in_fresh_processes() -> None:
 
 def test_nothing_is_imported() -> None:
     program = (
-        "import samerun.control.rng.seeding as s, sys, json; before = set(sys.modules); s.seed_everything(1);"
+        "import samerun as s, sys, json; s.seed_everything, s.set_rng_state, s.isolate_rng;"
+        "before = set(sys.modules); s.seed_everything(1);"
         "s.set_rng_state(s.get_rng_state()); s.isolate_rng(2)(lambda: 0)();"
         f"here = [name for name in {LIBRARIES_OF_TABLE} if name in sys.modules];"
         "print(json.dumps([here, sorted(set(sys.modules) - before)]))"
