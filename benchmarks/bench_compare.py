@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from samerun.record.comparison.compare import first_difference
+from samerun.record.comparison.compare import find_first_difference
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import EVENT_DTYPE
 from samerun.record.trace.run import RunTraces
@@ -32,8 +32,8 @@ def write(folder: Path, count: int, last: int) -> None:
     """A trace of `count` operators, every hundredth event a step; the last one's output is `last`."""
     folder.mkdir()
     writer = TraceWriter(str(folder / "main.trace"), "main")
-    names = [writer.string(f"aten.operator{i}") for i in range(100)]
-    places = [writer.place("train.py", line, f"layers.{line % 12}") for line in range(1, 200)]
+    names = [writer.intern_string(f"aten.operator{i}") for i in range(100)]
+    places = [writer.intern_location("train.py", line, f"layers.{line % 12}") for line in range(1, 200)]
     writer.flush()
     random = np.random.default_rng(0)
     for start in range(0, count, BLOCK_EVENTS):
@@ -41,7 +41,7 @@ def write(folder: Path, count: int, last: int) -> None:
         at = np.arange(start, start + len(events))
         events["kind"] = np.where(at % 100 == 99, f.STEP, f.OPERATOR)
         events["name"] = np.take(names, at % len(names))
-        events["place"] = np.take(places, at % len(places))
+        events["location"] = np.take(places, at % len(places))
         events["inputs"] = events["out0"] = random.integers(0, 1 << 63, len(events), dtype=np.uint64)
         if start + len(events) == count:
             events[-1]["kind"], events[-1]["out1"] = f.OPERATOR, last
@@ -53,7 +53,7 @@ def write(folder: Path, count: int, last: int) -> None:
 def measure(folder: Path, count: int) -> None:
     """Compare the two and print what it took; in a process of its own, for the peak to mean something."""
     begin = time.perf_counter()
-    difference = first_difference(RunTraces(folder / "a"), RunTraces(folder / "b"))
+    difference = find_first_difference(RunTraces(folder / "a"), RunTraces(folder / "b"))
     seconds = time.perf_counter() - begin
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
     assert difference is not None and difference.what == "outputs"

@@ -19,17 +19,17 @@ from memory import keep_memory
 
 from samerun.numerics.kernels import (
     activations,
+    elementwise,
     functions,
-    implicit,
+    implicit_gradients,
     library,
     norms,
     random,
-    rejection,
-    roots,
+    rejection_sampling,
     softmax,
     sums,
 )
-from samerun.numerics.operators import losses, reducing
+from samerun.numerics.operators import loss_reduction, losses
 from samerun.numerics.operators.factorizations import qr
 
 TURNS, SECONDS = 5, 0.25
@@ -79,35 +79,35 @@ def cases() -> Iterator[Pair]:
     yield "layer_norm fwd+bwd", lambda: our_layer_norm(tokens, w, b), lambda: their_layer_norm(tokens, w, b)
     yield "uniform", lambda: random.uniform([4_000_000], 0, 0), lambda: torch.rand(4_000_000)
     yield "normal", lambda: random.normal([4_000_000], 0, 0), lambda: torch.randn(4_000_000)
-    yield "sqrt", lambda: roots.sqrt(positive), lambda: torch.sqrt(positive)
+    yield "sqrt", lambda: elementwise.sqrt(positive), lambda: torch.sqrt(positive)
     yield from drawn_by_rejection(positive[:100_000])
     square = square[:256, :256].contiguous()
     yield "qr 256x256", lambda: qr(square), lambda: torch.linalg.qr(square)
 
 
 def drawn_by_rejection(x: torch.Tensor) -> Iterator[Pair]:
-    draw, wide, half = rejection.Draw(0, 0), x.double(), torch.full_like(x, 0.5)
-    yield "gamma", lambda: rejection.gamma(wide, draw), lambda: torch._standard_gamma(x)
-    yield "poisson 4", lambda: rejection.poisson(wide * 4, draw), lambda: torch.poisson(x * 4)
-    yield "poisson 100", lambda: rejection.poisson(wide * 100, draw), lambda: torch.poisson(x * 100)
+    draw, wide, half = rejection_sampling.RandomStream(0, 0), x.double(), torch.full_like(x, 0.5)
+    yield "gamma", lambda: rejection_sampling.sample_gamma(wide, draw), lambda: torch._standard_gamma(x)
+    yield "poisson 4", lambda: rejection_sampling.sample_poisson(wide * 4, draw), lambda: torch.poisson(x * 4)
+    yield "poisson 100", lambda: rejection_sampling.sample_poisson(wide * 100, draw), lambda: torch.poisson(x * 100)
     count = (x * 200).floor()
     yield (
         "binomial",
-        lambda: rejection.binomial(count.double(), half.double(), draw),
+        lambda: rejection_sampling.sample_binomial(count.double(), half.double(), draw),
         lambda: torch.binomial(count, half),
     )
     drawn, few = torch._standard_gamma(x), slice(0, 4096)
     yield (
         "gamma gradient 4096",
-        lambda: implicit.gamma(wide[few], drawn[few].double()),
+        lambda: implicit_gradients.gamma_gradient(wide[few], drawn[few].double()),
         lambda: torch._standard_gamma_grad(x[few], drawn[few]),
     )
 
 
 def our_cross_entropy(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     log_p = softmax.log_softmax(x, 1)
-    loss, total = losses.nll_loss(log_p, target, None, reducing.MEAN, -100)
-    grad = losses.nll_loss_backward(torch.ones_like(loss), log_p, target, None, reducing.MEAN, -100, total)
+    loss, total = losses.nll_loss(log_p, target, None, loss_reduction.MEAN, -100)
+    grad = losses.nll_loss_backward(torch.ones_like(loss), log_p, target, None, loss_reduction.MEAN, -100, total)
     return softmax.log_softmax_backward(grad, log_p, 1)
 
 
@@ -148,7 +148,7 @@ def main() -> None:
     keep_memory()
     torch.set_num_threads(threads)
     clock = time.process_time if threads == 1 else time.perf_counter
-    print(f"torch {torch.__version__}, level {library.level()}, {threads} thread(s); ms of a call")
+    print(f"torch {torch.__version__}, level {library.current_level()}, {threads} thread(s); ms of a call")
     for name, ours, theirs in cases():
         if options.names and not any(name.startswith(wanted) for wanted in options.names):
             continue

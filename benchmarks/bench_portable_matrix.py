@@ -26,21 +26,21 @@ def matrices() -> list[Work]:
     found: list[Work] = []
     for n in (256, 512, 1024, 2048):
         a, b = torch.randn(n, n), torch.randn(n, n)
-        found.append((f"mm {n}", lambda a=a, b=b: torch.mm(a, b), lambda a=a, b=b: products.multiply(a, b)))
+        found.append((f"mm {n}", lambda a=a, b=b: torch.mm(a, b), lambda a=a, b=b: products.matmul(a, b)))
     for rows, wide, out in ((32, 4096, 4096), (1, 4096, 4096), (1, 784, 256), (1024, 1024, 1024)):
         x, w, bias = torch.randn(rows, wide), torch.randn(out, wide), torch.randn(out)
         found.append(
             (
                 f"linear {rows}x{wide}->{out}",
                 lambda x=x, w=w, bias=bias: F.linear(x, w, bias),
-                lambda x=x, w=w, bias=bias: products.multiply(x, w.t(), bias),
+                lambda x=x, w=w, bias=bias: products.matmul(x, w.t(), bias),
             )
         )
     g, x, w = torch.randn(32, 4096), torch.randn(32, 4096), torch.randn(4096, 4096)
-    found.append(("linear 32x4096 grad_input", lambda: torch.mm(g, w), lambda: products.multiply(g, w)))
-    found.append(("linear 32x4096 grad_weight", lambda: torch.mm(g.t(), x), lambda: products.multiply(g.t(), x)))
+    found.append(("linear 32x4096 grad_input", lambda: torch.mm(g, w), lambda: products.matmul(g, w)))
+    found.append(("linear 32x4096 grad_weight", lambda: torch.mm(g.t(), x), lambda: products.matmul(g.t(), x)))
     q, k = torch.randn(32, 128, 64), torch.randn(32, 128, 64)
-    found.append(("bmm 32x128x64x128", lambda: torch.bmm(q, k.mT), lambda: products.multiply(q, k.mT)))
+    found.append(("bmm 32x128x64x128", lambda: torch.bmm(q, k.mT), lambda: products.matmul(q, k.mT)))
     return found
 
 

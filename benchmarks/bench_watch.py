@@ -101,17 +101,17 @@ def child(name: str, way: str, threads: int, folder: Path, device: str) -> subpr
     environment = dict(os.environ, OMP_NUM_THREADS=str(threads), PYTHONHASHSEED="1")
     if way in ("steps", "receipt", "ops", "python", "double"):
         from samerun.base.launch import bootstrap_folder
-        from samerun.record.config import VARIABLE, WatchConfig
+        from samerun.record.config import CONFIG_VARIABLE, WatchConfig
 
         traces = folder / f"{name}-{way}"
         traces.mkdir()
         depth = "steps" if way in ("steps", "receipt") else "ops"
         config = WatchConfig(folder=str(traces), depth=depth, receipt=way == "receipt")
         if way == "double":
-            config = replace(config, double=2, memory="zeros")
+            config = replace(config, executions=2, fresh_memory="zeros")
             environment["MALLOC_PERTURB_"] = "255"
         (traces / "watch.json").write_text(config.to_json())
-        environment[VARIABLE] = str(traces / "watch.json")
+        environment[CONFIG_VARIABLE] = str(traces / "watch.json")
         environment["PYTHONPATH"] = os.pathsep.join(
             p for p in (str(bootstrap_folder()), environment.get("PYTHONPATH")) if p
         )

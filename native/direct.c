@@ -47,9 +47,9 @@ typedef struct {
 } direct_t;
 
 /* Where tap t of position o of the result lies in dimension `dim` of the image: at *at. 0: between its values. */
-static int met_at(const direct_t *it, int dim, int64_t o, int64_t t, int64_t *at) {
-    const samerun_shape *s = it->s;
-    if (!it->turned) {
+static int image_position(const direct_t *job, int dim, int64_t o, int64_t t, int64_t *at) {
+    const samerun_shape *s = job->s;
+    if (!job->turned) {
         *at = o * s->stride[dim] - s->padding[dim] + t * s->dilation[dim];
         return 1;
     }
@@ -58,8 +58,8 @@ static int met_at(const direct_t *it, int dim, int64_t o, int64_t t, int64_t *at
     return reach % s->stride[dim] == 0;
 }
 
-static int inside(const direct_t *it, int dim, int64_t o, int64_t t, int64_t *at) {
-    return met_at(it, dim, o, t, at) && *at >= 0 && *at < it->from[dim];
+static int is_inside(const direct_t *job, int dim, int64_t o, int64_t t, int64_t *at) {
+    return image_position(job, dim, o, t, at) && *at >= 0 && *at < job->from[dim];
 }
 
 static int32_t met_by(int from, int to, int pixels) {
@@ -70,20 +70,21 @@ static int32_t met_by(int from, int to, int pixels) {
 }
 
 /* The taps that a tile from position o of its line on meets. */
-static int taps_of_tile(const direct_t *it, const int64_t *o, int pixels, samerun_direct_tap *met) {
-    const samerun_shape *s = it->s;
+static int taps_of_tile(const direct_t *job, const int64_t *o, int pixels, samerun_direct_tap *met) {
+    const samerun_shape *s = job->s;
     int count = 0;
     int64_t z, y, x;
     for (int64_t d = 0; d < s->taps[0]; d++)
         for (int64_t h = 0; h < s->taps[1]; h++)
             for (int64_t w = 0; w < s->taps[2]; w++) {
-                if (!inside(it, 0, o[0], d, &z) || !inside(it, 1, o[1], h, &y) || !met_at(it, 2, o[2], w, &x)) continue;
+                if (!is_inside(job, 0, o[0], d, &z) || !is_inside(job, 1, o[1], h, &y)) continue;
+                if (!image_position(job, 2, o[2], w, &x)) continue;
                 int from = 0, to = pixels;
-                while (from < to && x + from * it->step < 0) from++;
-                while (to > from && x + (to - 1) * it->step >= it->from[2]) to--;
+                while (from < to && x + from * job->step < 0) from++;
+                while (to > from && x + (to - 1) * job->step >= job->from[2]) to--;
                 if (from == to) continue;
                 samerun_direct_tap *tap = met + count++;
-                tap->image = (z * it->from[1] + y) * it->from[2] + x;
+                tap->image = (z * job->from[1] + y) * job->from[2] + x;
                 tap->number = (int32_t)((d * s->taps[1] + h) * s->taps[2] + w);
                 tap->from = from, tap->to = to, tap->met_by = met_by(from, to, pixels);
             }
@@ -91,23 +92,23 @@ static int taps_of_tile(const direct_t *it, const int64_t *o, int pixels, sameru
 }
 
 /* Each tile of each line. Taps are kept from the tile's place on, so that a line often has those of the line before. */
-static void tiles_of_lines(direct_t *it) {
-    samerun_direct_tap *free_taps = it->met;
+static void fill_tiles(direct_t *job) {
+    samerun_direct_tap *free_taps = job->met;
     int64_t n = 0, before = 0;
-    for (int64_t line = 0; line < it->lines; line++) {
-        it->first_tile[line] = n;
-        for (int64_t phase = 0; phase < least(it->apart, it->to[2]); phase++) {
-            const int64_t all = pieces_of(it->to[2] - phase, it->apart), tiles = pieces_of(all, PIXELS);
+    for (int64_t line = 0; line < job->lines; line++) {
+        job->first_tile[line] = n;
+        for (int64_t phase = 0; phase < least(job->apart, job->to[2]); phase++) {
+            const int64_t all = pieces_of(job->to[2] - phase, job->apart), tiles = pieces_of(all, PIXELS);
             for (int64_t number = 0; number < tiles; number++, n++) {
                 const int64_t first = all * number / tiles, last = all * (number + 1) / tiles;
-                const int64_t o[3] = {line / it->to[1], line % it->to[1], phase + first * it->apart};
-                tile_t *tile = it->tiles + n;
+                const int64_t o[3] = {line / job->to[1], line % job->to[1], phase + first * job->apart};
+                tile_t *tile = job->tiles + n;
                 tile->pixels = (int)(last - first);
-                tile->to = line * it->to[2] + o[2];
-                tile->count = taps_of_tile(it, o, tile->pixels, free_taps);
+                tile->to = line * job->to[2] + o[2];
+                tile->count = taps_of_tile(job, o, tile->pixels, free_taps);
                 tile->place = tile->count ? free_taps->image : 0;
                 for (int i = 0; i < tile->count; i++) free_taps[i].image -= tile->place;
-                const tile_t *like = line ? it->tiles + before + (n - it->first_tile[line]) : NULL;
+                const tile_t *like = line ? job->tiles + before + (n - job->first_tile[line]) : NULL;
                 if (like && like->count == tile->count &&
                     !memcmp(like->met, free_taps, (size_t)tile->count * sizeof *free_taps)) {
                     tile->met = like->met;
@@ -117,128 +118,130 @@ static void tiles_of_lines(direct_t *it) {
                 free_taps += tile->count;
             }
         }
-        before = it->first_tile[line];
+        before = job->first_tile[line];
     }
-    it->first_tile[it->lines] = n;
+    job->first_tile[job->lines] = n;
 }
 
 /* Weights of a block of channels as [k, channels]. */
-static void pack_blocks(void *given, int64_t from, int64_t to) {
-    direct_t *it = given;
-    const int64_t all = it->in * it->out * it->taps;
-    for (int64_t job = from; job < to; job++) {
-        const int64_t group = job / it->blocks, block = job % it->blocks, channel = block * WIDTH;
-        const int64_t width = samerun_direct_vectors(it->out, block) * LANES, channels = least(width, it->out - channel);
-        float *to_block = it->packed + ((group * it->blocks + block) * it->k) * WIDTH;
-        const float *weight = it->weight + group * all;
-        if (channels < width) memset(to_block, 0, (size_t)(it->k * width) * sizeof *to_block);
+static void pack_blocks_range(void *args, int64_t begin, int64_t end) {
+    direct_t *job = args;
+    const int64_t all = job->in * job->out * job->taps;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t group = item / job->blocks, block = item % job->blocks, channel = block * WIDTH;
+        const int64_t width = samerun_direct_vectors(job->out, block) * LANES;
+        const int64_t channels = least(width, job->out - channel);
+        float *to_block = job->packed + ((group * job->blocks + block) * job->k) * WIDTH;
+        const float *weight = job->weight + group * all;
+        if (channels < width) memset(to_block, 0, (size_t)(job->k * width) * sizeof *to_block);
         int finite = 1;
-        if (it->turned)
-            for (int64_t i = 0; i < it->in; i++) {
-                const float *part = weight + (i * it->out + channel) * it->taps;
-                samerun_direct_turn(to_block + i * it->taps * width, width, part, it->taps, channels, it->taps, NULL);
-                finite &= samerun_all_finite(part, channels * it->taps, 0);
+        if (job->turned)
+            for (int64_t i = 0; i < job->in; i++) {
+                const float *part = weight + (i * job->out + channel) * job->taps;
+                samerun_direct_turn(to_block + i * job->taps * width, width, part, job->taps, channels, job->taps, NULL);
+                finite &= samerun_all_finite(part, channels * job->taps, 0);
             }
         else {
-            samerun_direct_turn(to_block, width, weight + channel * it->k, it->k, channels, it->k, NULL);
-            finite = samerun_all_finite(weight + channel * it->k, channels * it->k, 0);
+            samerun_direct_turn(to_block, width, weight + channel * job->k, job->k, channels, job->k, NULL);
+            finite = samerun_all_finite(weight + channel * job->k, channels * job->k, 0);
         }
-        if (!finite) __atomic_store_n(&it->odd, 1, __ATOMIC_RELAXED);
+        if (!finite) __atomic_store_n(&job->odd, 1, __ATOMIC_RELAXED);
     }
 }
 
 /* A band of lines of an image by a block of channels. */
-static void band(direct_t *it, int64_t job, float *sums) {
-    const int64_t images = it->s->images, part = job % it->bands, image = job / it->bands % images;
-    const int64_t number = job / it->bands / images;
-    const int64_t group = number / it->blocks, block = number % it->blocks, channel = block * WIDTH;
-    const int vectors = samerun_direct_vectors(it->out, block);
-    const int64_t width = vectors * LANES, channels = least(width, it->out - channel);
-    const int64_t line = it->lines * part / it->bands, end = it->lines * (part + 1) / it->bands;
-    const int64_t start = line * it->to[2], pixels = (end - line) * it->to[2];
-    const float *from = it->image + (image * it->s->groups + group) * it->in * it->area;
-    const int64_t channel_of_all = group * it->out + channel;
-    samerun_direct_block one = {.weight = it->packed + number * it->k * WIDTH,
-                                .area = it->area,
-                                .taps = it->taps,
-                                .sums_step = width * it->apart};
-    for (one.k = 0; one.k < it->k; one.k = one.end) {
-        one.end = least(one.k + SAMERUN_BLOCK, it->k);
-        for (int64_t t = it->first_tile[line]; t < it->first_tile[end]; t++) {
-            const tile_t *tile = it->tiles + t;
-            one.image = from + tile->place, one.met = tile->met, one.count = tile->count;
-            one.sums = sums + (tile->to - start) * width;
-            samerun_direct_tile(&one, tile->pixels, vectors, it->step);
+static void compute_band(direct_t *job, int64_t item, float *sums) {
+    const int64_t images = job->s->images, part = item % job->bands, image = item / job->bands % images;
+    const int64_t number = item / job->bands / images;
+    const int64_t group = number / job->blocks, block = number % job->blocks, channel = block * WIDTH;
+    const int vectors = samerun_direct_vectors(job->out, block);
+    const int64_t width = vectors * LANES, channels = least(width, job->out - channel);
+    const int64_t line = job->lines * part / job->bands, end = job->lines * (part + 1) / job->bands;
+    const int64_t start = line * job->to[2], pixels = (end - line) * job->to[2];
+    const float *from = job->image + (image * job->s->groups + group) * job->in * job->area;
+    const int64_t channel_of_all = group * job->out + channel;
+    samerun_direct_block tile_args = {.weight = job->packed + number * job->k * WIDTH,
+                                .area = job->area,
+                                .taps = job->taps,
+                                .sums_step = width * job->apart};
+    for (tile_args.k = 0; tile_args.k < job->k; tile_args.k = tile_args.end) {
+        tile_args.end = least(tile_args.k + SAMERUN_BLOCK, job->k);
+        for (int64_t t = job->first_tile[line]; t < job->first_tile[end]; t++) {
+            const tile_t *tile = job->tiles + t;
+            tile_args.image = from + tile->place, tile_args.met = tile->met, tile_args.count = tile->count;
+            tile_args.sums = sums + (tile->to - start) * width;
+            samerun_direct_tile(&tile_args, tile->pixels, vectors, job->step);
         }
     }
-    float *to = it->result + (image * it->s->groups * it->out + channel_of_all) * it->pixels + start;
-    if (samerun_direct_turn(to, it->pixels, sums, width, pixels, channels, it->bias ? it->bias + channel_of_all : NULL))
-        __atomic_store_n(&it->odd, 1, __ATOMIC_RELAXED);
+    float *to = job->result + (image * job->s->groups * job->out + channel_of_all) * job->pixels + start;
+    if (samerun_direct_turn(to, job->pixels, sums, width, pixels, channels, job->bias ? job->bias + channel_of_all : NULL))
+        __atomic_store_n(&job->odd, 1, __ATOMIC_RELAXED);
 }
 
-static void some_bands(void *given, int64_t from, int64_t to) {
-    direct_t *it = given;
-    const int64_t pixels = pieces_of(it->lines, it->bands) * it->to[2];
+static void bands_range(void *args, int64_t begin, int64_t end) {
+    direct_t *job = args;
+    const int64_t pixels = pieces_of(job->lines, job->bands) * job->to[2];
     float *sums = samerun_scratch(SCRATCH_PANELS, (size_t)(pixels * WIDTH) * sizeof *sums);
     if (!sums) {
-        __atomic_store_n(&it->failed, 1, __ATOMIC_RELAXED);
+        __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
         return;
     }
-    for (int64_t job = from; job < to; job++) band(it, job, sums);
+    for (int64_t item = begin; item < end; item++) compute_band(job, item, sums);
     samerun_scratch_done(SCRATCH_PANELS, sums);
 }
 
 /* Whether the product is not faster: where its columns need no packing, tiles have a pixel or two, many sums are short, or
  * lanes would be idle. */
-static int suits(const direct_t *it) {
-    if (it->taps == 1 || (it->apart > 1 && it->to[2] < 3 * it->apart)) return 0;
-    const int64_t lanes = pieces_of(it->out, LANES) * LANES;
-    const int filled = (double)lanes * samerun_part_met(it->s, it->turned) <= 1.1 * (double)it->out;
-    if (it->k < SHORT) return filled && lanes == LANES;
-    return filled || (lanes == LANES && it->out >= LANES / 2);
+static int is_faster(const direct_t *job) {
+    if (job->taps == 1 || (job->apart > 1 && job->to[2] < 3 * job->apart)) return 0;
+    const int64_t lanes = pieces_of(job->out, LANES) * LANES;
+    const int filled = (double)lanes * samerun_part_met(job->s, job->turned) <= 1.1 * (double)job->out;
+    if (job->k < SHORT) return filled && lanes == LANES;
+    return filled || (lanes == LANES && job->out >= LANES / 2);
 }
 
-static int run(direct_t *it, int64_t tiles) {
-    const samerun_shape *s = it->s;
-    it->tiles = malloc((size_t)(tiles + 1) * sizeof *it->tiles);
-    it->first_tile = malloc((size_t)(it->lines + 1) * sizeof *it->first_tile);
-    it->met = malloc((size_t)(tiles * it->taps + 1) * sizeof *it->met);
-    it->packed = samerun_scratch(SCRATCH_WEIGHT, (size_t)(s->groups * it->blocks * WIDTH * it->k) * sizeof *it->packed);
-    it->failed = !it->tiles || !it->first_tile || !it->met || !it->packed;
-    if (!it->failed) {
-        tiles_of_lines(it);
-        samerun_parallel(s->groups * it->blocks, 1 + 65536 / (it->k * WIDTH + 1), pack_blocks, it);
-        if (!it->odd) {
-            const int64_t jobs = s->groups * it->blocks * s->images, threads = samerun_threads_here();
-            it->bands = pieces_of(it->pixels * WIDTH * (int64_t)sizeof(float), SUMS_AT_ONCE);
-            if (threads > 1 && jobs * it->bands < 4 * threads) it->bands = pieces_of(4 * threads, jobs);
-            it->bands = least(it->bands, it->lines);
-            const int64_t products = pieces_of(it->pixels, it->bands) * least(it->out, WIDTH) * it->k;
-            samerun_parallel(jobs * it->bands, 1 + WORTH_A_THREAD / products, some_bands, it);
+static samerun_status convolve_directly(direct_t *job, int64_t tiles) {
+    const samerun_shape *s = job->s;
+    job->tiles = malloc((size_t)(tiles + 1) * sizeof *job->tiles);
+    job->first_tile = malloc((size_t)(job->lines + 1) * sizeof *job->first_tile);
+    job->met = malloc((size_t)(tiles * job->taps + 1) * sizeof *job->met);
+    job->packed = samerun_scratch(SCRATCH_WEIGHT, (size_t)(s->groups * job->blocks * WIDTH * job->k) * sizeof *job->packed);
+    job->failed = !job->tiles || !job->first_tile || !job->met || !job->packed;
+    if (!job->failed) {
+        fill_tiles(job);
+        samerun_parallel(s->groups * job->blocks, 1 + 65536 / (job->k * WIDTH + 1), pack_blocks_range, job);
+        if (!job->odd) {
+            const int64_t jobs = s->groups * job->blocks * s->images, threads = samerun_threads_here();
+            job->bands = pieces_of(job->pixels * WIDTH * (int64_t)sizeof(float), SUMS_AT_ONCE);
+            if (threads > 1 && jobs * job->bands < 4 * threads) job->bands = pieces_of(4 * threads, jobs);
+            job->bands = least(job->bands, job->lines);
+            const int64_t products = pieces_of(job->pixels, job->bands) * least(job->out, WIDTH) * job->k;
+            samerun_parallel(jobs * job->bands, 1 + WORTH_A_THREAD / products, bands_range, job);
         }
     }
-    if (it->packed) samerun_scratch_done(SCRATCH_WEIGHT, it->packed);
-    free(it->met);
-    free(it->first_tile);
-    free(it->tiles);
-    return it->failed ? -1 : !it->odd;
+    if (job->packed) samerun_scratch_done(SCRATCH_WEIGHT, job->packed);
+    free(job->met);
+    free(job->first_tile);
+    free(job->tiles);
+    if (job->failed) return SAMERUN_NO_MEMORY;
+    return job->odd ? SAMERUN_DECLINED : SAMERUN_DONE;
 }
 
-int samerun_direct_convolution(const samerun_shape *s, int turned, const float *image, const float *weight,
-                               const float *bias, float *result) {
-    direct_t it = {.s = s, .turned = turned, .image = image, .weight = weight, .bias = bias};
-    if (samerun_level() != LEVEL_AVX512 || !s->groups) return 0;
-    it.result = result;
-    it.from = turned ? s->out : s->in, it.to = turned ? s->in : s->out;
-    it.step = turned ? 1 : s->stride[2], it.apart = turned ? s->stride[2] : 1;
-    it.in = (turned ? s->outputs : s->inputs) / s->groups, it.out = (turned ? s->inputs : s->outputs) / s->groups;
-    it.area = samerun_volume(it.from), it.pixels = samerun_volume(it.to), it.taps = samerun_volume(s->taps);
-    it.k = it.in * it.taps;
-    it.lines = it.to[0] * it.to[1], it.blocks = pieces_of(it.out, WIDTH);
-    if (!it.k || !it.out || !it.pixels || !s->images || !suits(&it)) return 0;
-    const int64_t tiles = it.lines * (it.apart + it.to[2] / PIXELS + 1);
-    if (tiles > MOST_TAPS / it.taps) return 0;
-    return run(&it, tiles);
+samerun_status samerun_direct_convolution(const samerun_shape *s, int turned, const float *image, const float *weight,
+                                          const float *bias, float *result) {
+    direct_t job = {.s = s, .turned = turned, .image = image, .weight = weight, .bias = bias};
+    if (samerun_level() != LEVEL_AVX512 || !s->groups) return SAMERUN_DECLINED;
+    job.result = result;
+    job.from = turned ? s->out : s->in, job.to = turned ? s->in : s->out;
+    job.step = turned ? 1 : s->stride[2], job.apart = turned ? s->stride[2] : 1;
+    job.in = (turned ? s->outputs : s->inputs) / s->groups, job.out = (turned ? s->inputs : s->outputs) / s->groups;
+    job.area = samerun_volume(job.from), job.pixels = samerun_volume(job.to), job.taps = samerun_volume(s->taps);
+    job.k = job.in * job.taps;
+    job.lines = job.to[0] * job.to[1], job.blocks = pieces_of(job.out, WIDTH);
+    if (!job.k || !job.out || !job.pixels || !s->images || !is_faster(&job)) return SAMERUN_DECLINED;
+    const int64_t tiles = job.lines * (job.apart + job.to[2] / PIXELS + 1);
+    if (tiles > MOST_TAPS / job.taps) return SAMERUN_DECLINED;
+    return convolve_directly(&job, tiles);
 }
 
 #endif

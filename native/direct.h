@@ -8,7 +8,8 @@
 
 #include <stdint.h>
 
-#include "convolution.h"
+#include "convolution_shape.h"
+#include "status.h"
 
 /* Lanes of a vector; vectors of channels and pixels in a tile, at most. */
 enum { SAMERUN_DIRECT_LANES = 16, SAMERUN_DIRECT_VECTORS = 2, SAMERUN_DIRECT_PIXELS = 14 };
@@ -64,28 +65,27 @@ int samerun_direct_turn(float *to, int64_t to_step, const float *from, int64_t f
                         const float *bias);
 
 /* Forward, or `turned` for the gradient of the input, from `image` (the input, or the gradient of the output), in
- * float32. 1 done; 0 better done in another way, or its bits might not be those of the product with all taps; -1 without
- * memory. */
+ * float32. Declines where another way is faster, or its bits might not be those of the product with all taps. */
 #if defined(__x86_64__)
-int samerun_direct_convolution(const samerun_shape *s, int turned, const float *image, const float *weight,
-                               const float *bias, float *result);
+samerun_status samerun_direct_convolution(const samerun_shape *s, int turned, const float *image, const float *weight,
+                                          const float *bias, float *result);
 
 /* Whether the gradient of the weight is faster read directly from the image, with its padding but not taken apart. */
 int samerun_direct_gradient_suits(const samerun_shape *s);
-/* The gradient of the weight in float32 from such an image of `size`. 0, or -1 without memory. */
-int samerun_direct_gradient(const samerun_shape *s, const int64_t *size, const float *image, const float *gradient,
-                            float *result);
+/* The gradient of the weight in float32 from such an image of `size`. Done, or no memory. */
+samerun_status samerun_direct_gradient(const samerun_shape *s, const int64_t *size, const float *image,
+                                       const float *gradient, float *result);
 #else
-static inline int samerun_direct_convolution(const samerun_shape *s, int turned, const float *image,
-                                             const float *weight, const float *bias, float *result) {
+static inline samerun_status samerun_direct_convolution(const samerun_shape *s, int turned, const float *image,
+                                                        const float *weight, const float *bias, float *result) {
     (void)s, (void)turned, (void)image, (void)weight, (void)bias, (void)result;
-    return 0;
+    return SAMERUN_DECLINED;
 }
 static inline int samerun_direct_gradient_suits(const samerun_shape *s) { return (void)s, 0; }
-static inline int samerun_direct_gradient(const samerun_shape *s, const int64_t *size, const float *image,
-                                          const float *gradient, float *result) {
+static inline samerun_status samerun_direct_gradient(const samerun_shape *s, const int64_t *size, const float *image,
+                                                     const float *gradient, float *result) {
     (void)s, (void)size, (void)image, (void)gradient, (void)result;
-    return -1;
+    return SAMERUN_DECLINED; /* not reached: it never suits */
 }
 #endif
 

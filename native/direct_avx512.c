@@ -19,19 +19,19 @@ enum { LANES = SAMERUN_DIRECT_LANES, VECTORS = SAMERUN_DIRECT_VECTORS, PIXELS = 
         UNROLLED for (int v = 0; v < vectors; v++)                                                       \
             sum[p][v] = _mm512_fmadd_ps(_mm512_set1_ps(x[p * step]), weight[v], sum[p][v])
 
-static inline __attribute__((always_inline)) WITH void block_of(const samerun_direct_block *it, const int pixels,
+static inline __attribute__((always_inline)) WITH void block_of(const samerun_direct_block *block, const int pixels,
                                                                 const int vectors, const int64_t step) {
     __m512 sum[PIXELS][VECTORS];
     UNROLLED for (int p = 0; p < pixels; p++)
         UNROLLED for (int v = 0; v < vectors; v++) sum[p][v] = _mm512_setzero_ps();
-    const int64_t taps = it->taps, width = vectors * LANES;
-    for (int64_t channel = it->k / taps, k = channel * taps; k < it->end; channel++, k += taps) {
-        const samerun_direct_tap *tap = it->met, *last = it->met + it->count;
-        if (k < it->k)
-            while (tap < last && k + tap->number < it->k) tap++;
-        if (k + taps > it->end)
-            while (tap < last && k + last[-1].number >= it->end) last--;
-        const float *const weights = it->weight + k * width, *const image = it->image + channel * it->area;
+    const int64_t taps = block->taps, width = vectors * LANES;
+    for (int64_t channel = block->k / taps, k = channel * taps; k < block->end; channel++, k += taps) {
+        const samerun_direct_tap *tap = block->met, *last = block->met + block->count;
+        if (k < block->k)
+            while (tap < last && k + tap->number < block->k) tap++;
+        if (k + taps > block->end)
+            while (tap < last && k + last[-1].number >= block->end) last--;
+        const float *const weights = block->weight + k * width, *const image = block->image + channel * block->area;
         for (; tap < last; tap++) {
             const float *const x = image + tap->image, *const w = weights + tap->number * width;
             __m512 weight[VECTORS];
@@ -53,8 +53,8 @@ static inline __attribute__((always_inline)) WITH void block_of(const samerun_di
     }
     UNROLLED for (int p = 0; p < pixels; p++)
         UNROLLED for (int v = 0; v < vectors; v++) {
-            float *const to = it->sums + p * it->sums_step + v * LANES;
-            _mm512_storeu_ps(to, it->k ? _mm512_add_ps(_mm512_loadu_ps(to), sum[p][v]) : sum[p][v]);
+            float *const to = block->sums + p * block->sums_step + v * LANES;
+            _mm512_storeu_ps(to, block->k ? _mm512_add_ps(_mm512_loadu_ps(to), sum[p][v]) : sum[p][v]);
         }
 }
 
@@ -64,35 +64,35 @@ static inline __attribute__((always_inline)) WITH void block_of(const samerun_di
 
 /* step 3: any, which then takes an address of each pixel. */
 #define SIZE(pixels, step)                                                                                          \
-    static __attribute__((noinline)) WITH void block_##pixels##_##step(const samerun_direct_block *it, int vectors, \
+    static __attribute__((noinline)) WITH void block_##pixels##_##step(const samerun_direct_block *block, int vectors, \
                                                                        int64_t apart) {                             \
-        if (vectors == 2) block_of(it, pixels, 2, step < 3 ? step : apart);                                         \
-        else block_of(it, pixels, 1, step < 3 ? step : apart);                                                      \
+        if (vectors == 2) block_of(block, pixels, 2, step < 3 ? step : apart);                                         \
+        else block_of(block, pixels, 1, step < 3 ? step : apart);                                                      \
     }
 EACH_SIZE(1)
 EACH_SIZE(2)
 EACH_SIZE(3)
 #undef SIZE
 
-typedef void sized(const samerun_direct_block *it, int vectors, int64_t apart);
+typedef void sized(const samerun_direct_block *block, int vectors, int64_t apart);
 #define SIZE(pixels, step) block_##pixels##_##step,
 static sized *const tiles[3][PIXELS] = {{EACH_SIZE(1)}, {EACH_SIZE(2)}, {EACH_SIZE(3)}};
 #undef SIZE
 
-void samerun_direct_tile(const samerun_direct_block *it, int pixels, int vectors, int64_t step) {
-    tiles[step < 3 ? step - 1 : 2][pixels - 1](it, vectors, step);
+void samerun_direct_tile(const samerun_direct_block *block, int pixels, int vectors, int64_t step) {
+    tiles[step < 3 ? step - 1 : 2][pixels - 1](block, vectors, step);
 }
 
-static inline __attribute__((always_inline)) WITH void columns_of(const samerun_direct_columns *it, const int columns,
+static inline __attribute__((always_inline)) WITH void columns_of(const samerun_direct_columns *block, const int columns,
                                                                   const int vectors) {
     __m512 sum[PIXELS][VECTORS], gradient[VECTORS];
-    const float *g = it->gradient;
-    const int64_t *const offset = it->offset, step = it->step;
+    const float *g = block->gradient;
+    const int64_t *const offset = block->offset, step = block->step;
     UNROLLED for (int c = 0; c < columns; c++)
         UNROLLED for (int v = 0; v < vectors; v++) sum[c][v] = _mm512_setzero_ps();
-    for (int64_t line = 0; line < it->lines; line++) {
-        const float *x = it->image + it->line[line].place;
-        for (const float *const end = g + it->line[line].pixels * vectors * LANES; g < end; x += step, g += vectors * LANES) {
+    for (int64_t line = 0; line < block->lines; line++) {
+        const float *x = block->image + block->line[line].place;
+        for (const float *const end = g + block->line[line].pixels * vectors * LANES; g < end; x += step, g += vectors * LANES) {
             UNROLLED for (int v = 0; v < vectors; v++) gradient[v] = _mm512_loadu_ps(g + v * LANES);
             UNROLLED for (int c = 0; c < columns; c++)
                 UNROLLED for (int v = 0; v < vectors; v++)
@@ -101,26 +101,26 @@ static inline __attribute__((always_inline)) WITH void columns_of(const samerun_
     }
     UNROLLED for (int c = 0; c < columns; c++)
         UNROLLED for (int v = 0; v < vectors; v++) {
-            float *const to = it->sums + (c * vectors + v) * LANES;
-            _mm512_storeu_ps(to, it->more ? _mm512_add_ps(_mm512_loadu_ps(to), sum[c][v]) : sum[c][v]);
+            float *const to = block->sums + (c * vectors + v) * LANES;
+            _mm512_storeu_ps(to, block->more ? _mm512_add_ps(_mm512_loadu_ps(to), sum[c][v]) : sum[c][v]);
         }
 }
 
 #define SIZE(columns, vectors)                                                                                         \
-    static __attribute__((noinline)) WITH void columns_##columns##_##vectors(const samerun_direct_columns *it) {       \
-        columns_of(it, columns, vectors);                                                                              \
+    static __attribute__((noinline)) WITH void columns_##columns##_##vectors(const samerun_direct_columns *block) {       \
+        columns_of(block, columns, vectors);                                                                              \
     }
 EACH_SIZE(1)
 EACH_SIZE(2)
 #undef SIZE
 
-typedef void sized_columns(const samerun_direct_columns *it);
+typedef void sized_columns(const samerun_direct_columns *block);
 #define SIZE(columns, vectors) columns_##columns##_##vectors,
 static sized_columns *const gradients[VECTORS][PIXELS] = {{EACH_SIZE(1)}, {EACH_SIZE(2)}};
 #undef SIZE
 
-void samerun_direct_gradient_tile(const samerun_direct_columns *it, int columns, int vectors) {
-    gradients[vectors - 1][columns - 1](it);
+void samerun_direct_gradient_tile(const samerun_direct_columns *block, int columns, int vectors) {
+    gradients[vectors - 1][columns - 1](block);
 }
 
 /* r[i] has column i of what were its rows. */

@@ -1,11 +1,11 @@
-/* The system's random bytes, held still: preloaded into a run (LD_PRELOAD) to see whether its results
- * hang on bytes that native code draws, where no Python function sees it.
+/* Fix the random bytes of the system. Preloaded into a run (LD_PRELOAD), this shows whether its results depend on
+ * bytes that native code draws, which no Python function sees.
  *
  * SAMERUN_ENTROPY=fixed: getrandom, getentropy, arc4random and the devices give the same bytes in every run.
  * SAMERUN_ENTROPY_VALUE: a small number; with another one they give other bytes.
  * SAMERUN_ENTROPY_FILE: what /dev/urandom and /dev/random are opened as, with `fixed`.
- * Otherwise everything is as it was; in both cases samerun_entropy_drawn() counts the draws. What the processor's
- * own instruction (rdrand) gives passes by.
+ * Without it nothing changes. In both cases samerun_entropy_drawn() counts the draws. The processor's own instruction
+ * (rdrand) is not seen.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,40 +24,40 @@ static _Atomic uint64_t draws, position;
 uint64_t samerun_entropy_drawn(void) { return atomic_load(&draws); }
 
 static int is_fixed(void) {
-    static _Atomic int known; /* 0: not looked yet; 1: as it was; 2: fixed */
-    int now = atomic_load(&known);
+    static _Atomic int cached; /* 0: not looked yet; 1: as it was; 2: fixed */
+    int now = atomic_load(&cached);
     if (now == 0) {
         const char *mode = getenv("SAMERUN_ENTROPY");
         now = mode != NULL && strcmp(mode, "fixed") == 0 ? 2 : 1;
-        atomic_store(&known, now);
+        atomic_store(&cached, now);
     }
     return now == 2;
 }
 
 /* Where the stream begins: far from where it begins for any other value. */
 static uint64_t stream_start(void) {
-    static _Atomic uint64_t known; /* 0: not looked yet; else one more than the start */
-    uint64_t now = atomic_load(&known);
+    static _Atomic uint64_t cached; /* 0: not looked yet; else one more than the start */
+    uint64_t now = atomic_load(&cached);
     if (now == 0) {
         const char *value = getenv("SAMERUN_ENTROPY_VALUE");
         now = ((value != NULL ? strtoull(value, NULL, 10) : 0) << 48) + 1;
-        atomic_store(&known, now);
+        atomic_store(&cached, now);
     }
     return now - 1;
 }
 
 /* SplitMix64 (Steele, Lea, Flood 2014): a stream that depends on the number of the word alone. */
-static uint64_t word(void) {
+static uint64_t next_word(void) {
     uint64_t z = (stream_start() + atomic_fetch_add(&position, 1) + 1) * 0x9E3779B97F4A7C15u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
 }
 
-static void fill(void *to, size_t size) {
-    unsigned char *next = to;
+static void fill_bytes(void *buffer, size_t size) {
+    unsigned char *next = buffer;
     while (size > 0) {
-        uint64_t bits = word();
+        uint64_t bits = next_word();
         size_t part = size < sizeof bits ? size : sizeof bits;
         memcpy(next, &bits, part);
         next += part;
@@ -66,47 +66,47 @@ static void fill(void *to, size_t size) {
 }
 
 /* The next definition of a function, behind this library. */
-#define BEHIND(type, name, ...)                          \
-    static type (*behind)(__VA_ARGS__);                  \
-    if (behind == NULL) {                                \
-        *(void **)&behind = dlsym(RTLD_NEXT, name);      \
+#define NEXT_DEFINITION(type, name, ...)                          \
+    static type (*next_definition)(__VA_ARGS__);                  \
+    if (next_definition == NULL) {                                \
+        *(void **)&next_definition = dlsym(RTLD_NEXT, name);      \
     }
 
-ssize_t getrandom(void *to, size_t size, unsigned flags) {
-    BEHIND(ssize_t, "getrandom", void *, size_t, unsigned)
+ssize_t getrandom(void *buffer, size_t size, unsigned flags) {
+    NEXT_DEFINITION(ssize_t, "getrandom", void *, size_t, unsigned)
     atomic_fetch_add(&draws, 1);
     if (is_fixed()) {
-        fill(to, size);
+        fill_bytes(buffer, size);
         return (ssize_t)size;
     }
-    if (behind == NULL) {
+    if (next_definition == NULL) {
         errno = ENOSYS;
         return -1;
     }
-    return behind(to, size, flags);
+    return next_definition(buffer, size, flags);
 }
 
-int getentropy(void *to, size_t size) {
-    BEHIND(int, "getentropy", void *, size_t)
+int getentropy(void *buffer, size_t size) {
+    NEXT_DEFINITION(int, "getentropy", void *, size_t)
     atomic_fetch_add(&draws, 1);
     if (is_fixed() && size <= 256) {
-        fill(to, size);
+        fill_bytes(buffer, size);
         return 0;
     }
-    if (behind == NULL) {
+    if (next_definition == NULL) {
         errno = ENOSYS;
         return -1;
     }
-    return behind(to, size);
+    return next_definition(buffer, size);
 }
 
-void arc4random_buf(void *to, size_t size) {
-    BEHIND(void, "arc4random_buf", void *, size_t)
+void arc4random_buf(void *buffer, size_t size) {
+    NEXT_DEFINITION(void, "arc4random_buf", void *, size_t)
     atomic_fetch_add(&draws, 1);
-    if (is_fixed() || behind == NULL) {
-        fill(to, size);
+    if (is_fixed() || next_definition == NULL) {
+        fill_bytes(buffer, size);
     } else {
-        behind(to, size);
+        next_definition(buffer, size);
     }
 }
 
@@ -117,7 +117,7 @@ uint32_t arc4random(void) {
 }
 
 /* The file to open in place of a path: another one only for the two devices. */
-static const char *instead_of(const char *path) {
+static const char *redirected_path(const char *path) {
     if (path == NULL || (strcmp(path, "/dev/urandom") != 0 && strcmp(path, "/dev/random") != 0)) {
         return path;
     }
@@ -137,31 +137,31 @@ static const char *instead_of(const char *path) {
 
 #define OPEN(name)                                   \
     int name(const char *path, int flags, ...) {     \
-        static int (*behind)(const char *, int, ...); \
-        if (behind == NULL) {                        \
-            *(void **)&behind = dlsym(RTLD_NEXT, #name); \
+        static int (*next_definition)(const char *, int, ...); \
+        if (next_definition == NULL) {                        \
+            *(void **)&next_definition = dlsym(RTLD_NEXT, #name); \
         }                                            \
         MODE_OF(flags)                               \
-        return behind(instead_of(path), flags, mode); \
+        return next_definition(redirected_path(path), flags, mode); \
     }
 
 #define OPENAT(name)                                               \
     int name(int folder, const char *path, int flags, ...) {       \
-        static int (*behind)(int, const char *, int, ...);         \
-        if (behind == NULL) {                                      \
-            *(void **)&behind = dlsym(RTLD_NEXT, #name);           \
+        static int (*next_definition)(int, const char *, int, ...);         \
+        if (next_definition == NULL) {                                      \
+            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);           \
         }                                                          \
         MODE_OF(flags)                                             \
-        return behind(folder, instead_of(path), flags, mode);      \
+        return next_definition(folder, redirected_path(path), flags, mode);      \
     }
 
 #define FOPEN(name)                                          \
-    FILE *name(const char *path, const char *how) {          \
-        static FILE *(*behind)(const char *, const char *);  \
-        if (behind == NULL) {                                \
-            *(void **)&behind = dlsym(RTLD_NEXT, #name);     \
+    FILE *name(const char *path, const char *mode) {          \
+        static FILE *(*next_definition)(const char *, const char *);  \
+        if (next_definition == NULL) {                                \
+            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);     \
         }                                                    \
-        return behind(instead_of(path), how);                \
+        return next_definition(redirected_path(path), mode);                \
     }
 
 OPEN(open)

@@ -10,15 +10,15 @@ typedef struct {
     float *y;
 } job_t;
 
-static void some(void *given, int64_t from, int64_t to) {
-    const job_t *job = given;
-    samerun_kernels()->function[job->function](job->x + from, job->y + from, to - from);
+static void function_range(void *args, int64_t begin, int64_t end) {
+    const job_t *job = args;
+    samerun_kernels()->function[job->function](job->x + begin, job->y + begin, end - begin);
 }
 
 /* y = function(x) for n floats next to each other; y may be x. */
 void samerun_function(int function, const float *x, float *y, int64_t n) {
     job_t job = {function, x, y};
-    if (function >= 0 && function < FUNCTIONS) samerun_parallel(n, 4096, some, &job);
+    if (function >= 0 && function < FUNCTIONS) samerun_parallel(n, 4096, function_range, &job);
 }
 
 /* The name of function number i, NULL beyond the last. */

@@ -3,6 +3,7 @@
 #define SAMERUN_MULTIPLY_H
 
 #include "product.h"
+#include "status.h"
 
 enum { SAMERUN_FEW_ROWS = 64 }; /* for which columns are not packed that lie in vectors */
 
@@ -24,19 +25,10 @@ typedef struct {
     int64_t bias_batch, bias_row, bias_column;
 } samerun_multiplication;
 
-int samerun_axis_new(samerun_axis *axis, int64_t size);
-/* Fill in the runs once the offsets stand. */
-void samerun_axis_runs(samerun_axis *axis);
-
-void samerun_axis_free(samerun_axis *axis);
-
-/* size entries 0, stride, 2 stride, ...; 0 without memory. */
-int samerun_steps(int64_t **to, int64_t size, int64_t stride);
-
 /* Columns of a vector. */
 int64_t samerun_lanes(int is_double);
 
-/* Multiply, if all the tables were `made`, and free them. 0, or -1 without memory. */
-int samerun_multiply_and_free(samerun_multiplication *it, int is_double, int made);
+/* Multiply, if all the tables were `made`, and free them. Done, or no memory. */
+samerun_status samerun_multiply_and_free(samerun_multiplication *product, int is_double, int made);
 
 #endif

@@ -5,6 +5,7 @@
 #include "kernels.h"
 #include "pool.h"
 #include "portable.h"
+#include "status.h"
 
 typedef struct {
     norm_t norm;
@@ -22,9 +23,9 @@ static norm_t of_row(const norm_job_t *job, int64_t i) {
     return norm;
 }
 
-static void some_norms(void *given, int64_t from, int64_t to) {
-    const norm_job_t *job = given;
-    for (int64_t i = from; i < to; i++) {
+static void norm_rows_range(void *args, int64_t begin, int64_t end) {
+    const norm_job_t *job = args;
+    for (int64_t i = begin; i < end; i++) {
         const norm_t norm = of_row(job, i);
         const int64_t at = i * norm.n;
         samerun_kernels()->norm_row(&norm, job->x + at, job->out + at, job->mean + i, job->rstd + i);
@@ -36,12 +37,12 @@ void samerun_norm(int rms, float eps, const float *x, const float *weight, const
                   float *rstd, int64_t rows, int64_t n, int64_t groups, int64_t inner) {
     norm_job_t job = {.norm = {rms, eps, n, inner, weight, bias}, .groups = groups, .x = x, .out = out,
                       .mean = mean, .rstd = rstd};
-    samerun_parallel(rows, 1 + 8192 / (n + 1), some_norms, &job);
+    samerun_parallel(rows, 1 + 8192 / (n + 1), norm_rows_range, &job);
 }
 
-static void some_norms_backward(void *given, int64_t from, int64_t to) {
-    const norm_job_t *job = given;
-    for (int64_t i = from; i < to; i++) {
+static void norm_rows_backward_range(void *args, int64_t begin, int64_t end) {
+    const norm_job_t *job = args;
+    for (int64_t i = begin; i < end; i++) {
         const norm_t norm = of_row(job, i);
         const int64_t at = i * norm.n;
         samerun_kernels()->norm_row_backward(&norm, job->x + at, job->grad + at, job->mean_given[i],
@@ -55,24 +56,24 @@ void samerun_norm_backward(int rms, const float *x, const float *grad, const flo
                            int64_t inner) {
     norm_job_t job = {.norm = {rms, 0, n, inner, weight, NULL}, .groups = groups, .x = x, .grad = grad,
                       .mean_given = mean, .rstd_given = rstd, .out = out, .terms = terms};
-    samerun_parallel(rows, 1 + 8192 / (n + 1), some_norms_backward, &job);
+    samerun_parallel(rows, 1 + 8192 / (n + 1), norm_rows_backward_range, &job);
 }
 
 enum { LANES_AT_HAND = 256 << 10 }; /* bytes of lanes that stay in the second cache */
 
 /* Item i: the rows of one lane of one block, whose terms are added in ascending order. Lanes go side by side, so that rows
  * are read one after the other. */
-static void some_lanes(void *given, int64_t from, int64_t to) {
-    const norm_job_t *job = given;
+static void lanes_range(void *args, int64_t begin, int64_t end) {
+    const norm_job_t *job = args;
     const int64_t n = job->norm.n, fitting = LANES_AT_HAND / (2 * n * (int64_t)sizeof *job->lanes);
-    for (int64_t i = from, end; i < to; i = end) {
+    for (int64_t i = begin, lane_end; i < end; i = lane_end) {
         const int64_t first = i / SUM_LANES * SUM_BLOCK, last = first + SUM_BLOCK < job->rows ? first + SUM_BLOCK : job->rows;
-        end = i + (fitting < 1 ? 1 : fitting);
-        if (end > (i / SUM_LANES + 1) * SUM_LANES) end = (i / SUM_LANES + 1) * SUM_LANES;
-        if (end > to) end = to;
-        for (int64_t j = i * 2 * n; j < end * 2 * n; j++) job->lanes[j] = ABSENT32;
+        lane_end = i + (fitting < 1 ? 1 : fitting);
+        if (lane_end > (i / SUM_LANES + 1) * SUM_LANES) lane_end = (i / SUM_LANES + 1) * SUM_LANES;
+        if (lane_end > end) lane_end = end;
+        for (int64_t j = i * 2 * n; j < lane_end * 2 * n; j++) job->lanes[j] = ABSENT32;
         for (int64_t turn = first; turn < last; turn += NORM_ROWS * SUM_LANES)
-            for (int64_t l = i; l < end && turn + l % SUM_LANES < last; l++) {
+            for (int64_t l = i; l < lane_end && turn + l % SUM_LANES < last; l++) {
                 const int64_t row = turn + l % SUM_LANES, left = (last - row + SUM_LANES - 1) / SUM_LANES;
                 float *lane = job->lanes + l * 2 * n;
                 samerun_kernels()->norm_rows_backward(&job->norm, job->x + row * n, job->grad + row * n,
@@ -87,10 +88,10 @@ static void add_run(float *restrict to, const float *restrict from, int64_t n) {
 }
 
 /* Item i: a column of the lanes. Those of each block to one, then the blocks, in the first. */
-static void some_columns(void *given, int64_t from, int64_t to) {
-    const norm_job_t *job = given;
-    const int64_t n = to - from, line = 2 * job->norm.n, blocks = (job->rows + SUM_BLOCK - 1) / SUM_BLOCK;
-    float *column = job->lanes + from;
+static void columns_range(void *args, int64_t begin, int64_t end) {
+    const norm_job_t *job = args;
+    const int64_t n = end - begin, line = 2 * job->norm.n, blocks = (job->rows + SUM_BLOCK - 1) / SUM_BLOCK;
+    float *column = job->lanes + begin;
     for (int64_t block = 0; block < blocks; block++) {
         float *first = column + block * SUM_LANES * line;
         for (int half = SUM_LANES / 2; half; half /= 2)
@@ -106,29 +107,29 @@ static void some_columns(void *given, int64_t from, int64_t to) {
     }
 }
 
-/* Rows that all have the same n weights and biases, or none: also their gradients. 0 without memory. */
-int samerun_norm_backward_with_weight(int rms, const float *x, const float *grad, const float *weight,
-                                      const float *mean, const float *rstd, float *out, float *of_weight,
-                                      float *of_bias, int64_t rows, int64_t n) {
+/* Rows that all have the same n weights and biases, or none: also their gradients. Done, or no memory. */
+samerun_status samerun_norm_backward_with_weight(int rms, const float *x, const float *grad, const float *weight,
+                                                 const float *mean, const float *rstd, float *out, float *of_weight,
+                                                 float *of_bias, int64_t rows, int64_t n) {
     const int64_t blocks = (rows + SUM_BLOCK - 1) / SUM_BLOCK, line = 2 * n;
     if (rows == 0 || n == 0) {
         for (int64_t j = 0; j < n; j++) of_weight[j] = of_bias[j] = 0;
-        return 1;
+        return SAMERUN_DONE;
     }
     float *lanes = malloc((size_t)(blocks * SUM_LANES * line) * sizeof *lanes);
-    if (!lanes) return 0;
+    if (!lanes) return SAMERUN_NO_MEMORY;
     norm_job_t job = {.norm = {rms, 0, n, 1, weight, NULL}, .groups = 1, .x = x, .grad = grad, .mean_given = mean,
                       .rstd_given = rstd, .out = out, .lanes = lanes, .rows = rows};
     const int64_t all = blocks * SUM_LANES, rows_of_lane = rows / all + 1;
     int64_t together = all / samerun_threads_here(); /* rows of several lanes follow each other: they are read faster */
     if (together > 8) together = 8;
     const int64_t enough = 1 + 8192 / (rows_of_lane * (n + 1));
-    samerun_parallel(all, enough > together ? enough : together, some_lanes, &job);
-    samerun_parallel(line, 1 + 32768 / all, some_columns, &job);
+    samerun_parallel(all, enough > together ? enough : together, lanes_range, &job);
+    samerun_parallel(line, 1 + 32768 / all, columns_range, &job);
     memcpy(of_weight, lanes, (size_t)n * sizeof *lanes);
     memcpy(of_bias, lanes + n, (size_t)n * sizeof *lanes);
     free(lanes);
-    return 1;
+    return SAMERUN_DONE;
 }
 
 typedef struct {
@@ -145,14 +146,14 @@ static channel_t of_channel(const channels_job_t *job, int64_t channel) {
 }
 
 /* Item i: one block of one channel, whose values lie in runs of `inner`. */
-static void some_channel_blocks(void *given, int64_t from, int64_t to) {
-    const channels_job_t *job = given;
+static void channel_blocks_range(void *args, int64_t begin, int64_t end) {
+    const channels_job_t *job = args;
     float x[SUM_BLOCK], g[SUM_BLOCK], found[4];
-    for (int64_t i = from; i < to; i++) {
+    for (int64_t i = begin; i < end; i++) {
         const int64_t channel = i / job->blocks, first = i % job->blocks * SUM_BLOCK, all = job->images * job->inner;
         const int64_t n = all - first < SUM_BLOCK ? all - first : SUM_BLOCK;
         const float *xs = x, *gs = g;
-        const channel_t it = of_channel(job, channel);
+        const channel_t params = of_channel(job, channel);
         for (int64_t done = 0; done < n;) {
             const int64_t image = (first + done) / job->inner, at = (first + done) % job->inner;
             const int64_t place = (image * job->channels + channel) * job->inner + at;
@@ -165,31 +166,31 @@ static void some_channel_blocks(void *given, int64_t from, int64_t to) {
             memcpy(g + done, job->grad + place, (size_t)run * sizeof *g);
             done += run;
         }
-        samerun_kernels()->channel_sums(&it, xs, gs, n, found);
+        samerun_kernels()->channel_sums(&params, xs, gs, n, found);
         for (int which = 0; which < (job->training ? 4 : 2); which++)
             job->sums[(which * job->channels + channel) * job->blocks + i % job->blocks] = found[which];
     }
 }
 
-static void some_planes(void *given, int64_t from, int64_t to) {
-    const channels_job_t *job = given;
+static void planes_range(void *args, int64_t begin, int64_t end) {
+    const channels_job_t *job = args;
     const float count = (float)(job->images * job->inner);
-    for (int64_t i = from; i < to; i++) {
+    for (int64_t i = begin; i < end; i++) {
         const int64_t channel = i % job->channels, at = i * job->inner;
-        channel_t it = of_channel(job, channel);
+        channel_t params = of_channel(job, channel);
         if (job->training) {
-            it.center = job->sums[(2 * job->channels + channel) * job->blocks] / count;
-            it.slope = job->sums[(3 * job->channels + channel) * job->blocks] / count;
+            params.center = job->sums[(2 * job->channels + channel) * job->blocks] / count;
+            params.slope = job->sums[(3 * job->channels + channel) * job->blocks] / count;
         }
-        samerun_kernels()->channel_gradient(&it, job->x + at, job->grad + at, job->out + at, job->inner);
+        samerun_kernels()->channel_gradient(&params, job->x + at, job->grad + at, job->out + at, job->inner);
     }
 }
 
-static void some_normalised(void *given, int64_t from, int64_t to) {
-    const channels_job_t *job = given;
-    for (int64_t i = from; i < to; i++) {
-        const channel_t it = of_channel(job, i % job->channels);
-        samerun_kernels()->channel(&it, job->x + i * job->inner, job->out + i * job->inner, job->inner);
+static void normalize_planes_range(void *args, int64_t begin, int64_t end) {
+    const channels_job_t *job = args;
+    for (int64_t i = begin; i < end; i++) {
+        const channel_t params = of_channel(job, i % job->channels);
+        samerun_kernels()->channel(&params, job->x + i * job->inner, job->out + i * job->inner, job->inner);
     }
 }
 
@@ -197,19 +198,19 @@ static void some_normalised(void *given, int64_t from, int64_t to) {
 void samerun_channels(const float *x, const float *weight, const float *bias, const float *mean, const float *rstd,
                       float *out, int64_t images, int64_t channels, int64_t inner) {
     channels_job_t job = {x, NULL, weight, bias, mean, rstd, out, NULL, images, channels, inner, 0, 0};
-    samerun_parallel(images * channels, 1 + 8192 / (inner + 1), some_normalised, &job);
+    samerun_parallel(images * channels, 1 + 8192 / (inner + 1), normalize_planes_range, &job);
 }
 
-/* Batch norm of [images, channels, inner], which is not empty: the gradients of x, weight and bias. 0 without memory. */
-int samerun_channels_backward(int training, const float *x, const float *grad, const float *weight, const float *mean,
-                              const float *rstd, float *out, float *of_weight, float *of_bias, int64_t images,
-                              int64_t channels, int64_t inner) {
+/* Batch norm of [images, channels, inner], which is not empty: the gradients of x, weight and bias. Done, or no memory. */
+samerun_status samerun_channels_backward(int training, const float *x, const float *grad, const float *weight,
+                                         const float *mean, const float *rstd, float *out, float *of_weight,
+                                         float *of_bias, int64_t images, int64_t channels, int64_t inner) {
     const int64_t blocks = (images * inner + SUM_BLOCK - 1) / SUM_BLOCK;
     float *sums = malloc((size_t)(4 * channels * blocks) * sizeof *sums);
-    if (!sums) return 0;
+    if (!sums) return SAMERUN_NO_MEMORY;
     channels_job_t job = {x, grad, weight, NULL, mean, rstd, out, sums, images, channels, inner, blocks, training};
     const int64_t values = images * inner < SUM_BLOCK ? images * inner : SUM_BLOCK;
-    samerun_parallel(channels * blocks, 1 + 8192 / values, some_channel_blocks, &job);
+    samerun_parallel(channels * blocks, 1 + 8192 / values, channel_blocks_range, &job);
     for (int64_t i = 0; i < (training ? 4 : 2) * channels; i++) {
         float *mine = sums + i * blocks;
         BLOCKS_TO_ONE(mine, blocks, PLUS)
@@ -218,7 +219,7 @@ int samerun_channels_backward(int training, const float *x, const float *grad, c
         of_bias[c] = sums[c * blocks];
         of_weight[c] = sums[(channels + c) * blocks];
     }
-    samerun_parallel(images * channels, 1 + 8192 / (inner + 1), some_planes, &job);
+    samerun_parallel(images * channels, 1 + 8192 / (inner + 1), planes_range, &job);
     free(sums);
-    return 1;
+    return SAMERUN_DONE;
 }

@@ -7,11 +7,11 @@
  */
 #include <stdlib.h>
 
-#include "convolution.h"
-#include "multiply.h"
+#include "phases.h"
 #include "pool.h"
-#include "portable.h"
+#include "put_line.h"
 #include "scratch.h"
+#include "spread.h"
 
 typedef struct {
     const samerun_shape *s;
@@ -23,15 +23,6 @@ typedef struct {
     char *to;
     int negative_zero;
 } phase_t;
-
-int samerun_all_finite(const void *values, int64_t n, int is_double) {
-    int odd = 0;
-    if (is_double)
-        for (int64_t i = 0; i < n; i++) odd |= (~bits64(((const double *)values)[i]) & 0x7FF0000000000000U) == 0;
-    else
-        for (int64_t i = 0; i < n; i++) odd |= (~bits32(((const float *)values)[i]) & 0x7F800000U) == 0;
-    return !odd;
-}
 
 /* Tap t of position i of the input meets value (i + padding - t * dilation) / stride of the gradient, where that is whole. */
 static void choose_taps(phase_t *phase, int dim) {
@@ -56,7 +47,7 @@ static int next_phase(phase_t *phase) {
 }
 
 /* How far beyond the gradient the taps of all phases reach: `left` before it, and `size` with what is behind. */
-static void margins(const samerun_shape *s, int64_t *left, int64_t *size) {
+static void gradient_margins(const samerun_shape *s, int64_t *left, int64_t *size) {
     for (int dim = 0; dim < 3; dim++) {
         const int64_t reach = (s->taps[dim] - 1) * s->dilation[dim] - s->padding[dim];
         left[dim] = reach > 0 ? reach / s->stride[dim] : 0;
@@ -66,60 +57,61 @@ static void margins(const samerun_shape *s, int64_t *left, int64_t *size) {
 }
 
 /* The tables of k: the taps that are left, and where the blocks of the whole product end. */
-static int tables_of_k(const phase_t *phase, samerun_multiplication *it, const int64_t *left, const int64_t *size) {
+static int tables_of_k(const phase_t *phase, samerun_multiplication *product, const int64_t *left, const int64_t *size) {
     const samerun_shape *s = phase->s;
     const int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, all = samerun_volume(s->taps);
     int64_t at = 0, blocks = 0, block = 0;
-    it->k = out * samerun_volume(phase->taps);
-    it->block_end = malloc((size_t)(it->k + 1) * sizeof *it->block_end);
-    if (!samerun_axis_new(&it->a_k, it->k) || !samerun_axis_new(&it->b_k, it->k) || !it->block_end) return 0;
+    product->k = out * samerun_volume(phase->taps);
+    product->block_end = malloc((size_t)(product->k + 1) * sizeof *product->block_end);
+    if (!samerun_axis_new(&product->a_k, product->k) || !samerun_axis_new(&product->b_k, product->k)) return 0;
+    if (!product->block_end) return 0;
     for (int64_t o = 0; o < out; o++)
         for (int64_t d = 0; d < phase->taps[0]; d++)
             for (int64_t h = 0; h < phase->taps[1]; h++)
                 for (int64_t w = 0; w < phase->taps[2]; w++, at++) {
                     const int64_t tap = (phase->tap[0][d] * s->taps[1] + phase->tap[1][h]) * s->taps[2] + phase->tap[2][w];
-                    if (at && (o * all + tap) / SAMERUN_BLOCK != block) it->block_end[blocks++] = at;
+                    if (at && (o * all + tap) / SAMERUN_BLOCK != block) product->block_end[blocks++] = at;
                     block = (o * all + tap) / SAMERUN_BLOCK;
-                    it->a_k.offset[at] = o * in * all + tap;
-                    it->b_k.offset[at] =
+                    product->a_k.offset[at] = o * in * all + tap;
+                    product->b_k.offset[at] =
                         ((o * size[0] + left[0] + phase->shift[0][d]) * size[1] + left[1] + phase->shift[1][h]) * size[2] +
                         left[2] + phase->shift[2][w];
                 }
-    it->block_end[blocks] = it->k;
-    samerun_axis_runs(&it->a_k);
-    samerun_axis_runs(&it->b_k);
+    product->block_end[blocks] = product->k;
+    samerun_axis_runs(&product->a_k);
+    samerun_axis_runs(&product->b_k);
     return 1;
 }
 
-static int tables_of_result(const phase_t *phase, samerun_multiplication *it, const int64_t *size) {
+static int tables_of_result(const phase_t *phase, samerun_multiplication *product, const int64_t *size) {
     const samerun_shape *s = phase->s;
     const int64_t in = s->inputs / s->groups, all = samerun_volume(s->taps), area = samerun_volume(size);
-    if (!samerun_axis_new(&it->a_rows, it->m) || !samerun_axis_new(&it->b_columns, it->n) ||
-        !samerun_axis_new(&it->c_columns, it->n))
+    if (!samerun_axis_new(&product->a_rows, product->m) || !samerun_axis_new(&product->b_columns, product->n) ||
+        !samerun_axis_new(&product->c_columns, product->n))
         return 0;
-    for (int64_t i = 0; i < in; i++) it->a_rows.offset[i] = i * all;
+    for (int64_t i = 0; i < in; i++) product->a_rows.offset[i] = i * all;
     int64_t at = 0;
     for (int64_t image = 0; image < s->images; image++)
         for (int64_t d = 0; d < phase->count[0]; d++)
             for (int64_t h = 0; h < phase->count[1]; h++)
                 for (int64_t w = 0; w < phase->count[2]; w++, at++) {
-                    it->b_columns.offset[at] = image * s->outputs * area + (d * size[1] + h) * size[2] + w;
-                    it->c_columns.offset[at] = at;
+                    product->b_columns.offset[at] = image * s->outputs * area + (d * size[1] + h) * size[2] + w;
+                    product->c_columns.offset[at] = at;
                 }
-    samerun_axis_runs(&it->a_rows);
-    samerun_axis_runs(&it->b_columns);
-    samerun_axis_runs(&it->c_columns);
-    return samerun_steps(&it->a_batch, s->groups, s->outputs / s->groups * in * all) &&
-           samerun_steps(&it->b_batch, s->groups, s->outputs / s->groups * area) &&
-           samerun_steps(&it->c_batch, s->groups, in * it->n);
+    samerun_axis_runs(&product->a_rows);
+    samerun_axis_runs(&product->b_columns);
+    samerun_axis_runs(&product->c_columns);
+    return samerun_steps(&product->a_batch, s->groups, s->outputs / s->groups * in * all) &&
+           samerun_steps(&product->b_batch, s->groups, s->outputs / s->groups * area) &&
+           samerun_steps(&product->c_batch, s->groups, in * product->n);
 }
 
-static void some_channels(void *given, int64_t first, int64_t last) {
-    phase_t *phase = given;
+static void channels_range(void *args, int64_t begin, int64_t end) {
+    phase_t *phase = args;
     const samerun_shape *s = phase->s;
     const int64_t pixels = samerun_volume(phase->count), n = phase->count[2], step = s->stride[2];
     int odd = 0;
-    for (int64_t i = first; i < last; i++) {
+    for (int64_t i = begin; i < end; i++) {
         const int64_t image = i / s->inputs, channel = i % s->inputs;
         const char *line = phase->from;
         if (line) line += (size_t)((channel * s->images + image) * pixels) * phase->real;
@@ -135,51 +127,54 @@ static void some_channels(void *given, int64_t first, int64_t last) {
     if (odd) __atomic_store_n(&phase->negative_zero, 1, __ATOMIC_RELAXED);
 }
 
-static int one_phase(phase_t *phase, samerun_multiplication it, int is_double, const int64_t *left, const int64_t *size) {
+static samerun_status compute_phase(phase_t *phase, samerun_multiplication product, int is_double, const int64_t *left,
+                         const int64_t *size) {
     const samerun_shape *s = phase->s;
     const int64_t pixels = samerun_volume(phase->count);
-    it.batches = s->groups, it.m = s->inputs / s->groups, it.n = it.c_row = s->images * pixels;
+    product.batches = s->groups, product.m = s->inputs / s->groups, product.n = product.c_row = s->images * pixels;
     phase->from = NULL;
     char *found = NULL;
-    const size_t bytes = (size_t)(s->inputs * it.n) * phase->real;
+    const size_t bytes = (size_t)(s->inputs * product.n) * phase->real;
     if (samerun_volume(phase->taps)) {
         found = samerun_scratch(SCRATCH_PHASE, bytes);
-        if (!found) return -1;
-        it.c = found;
-        const int made = tables_of_k(phase, &it, left, size) && tables_of_result(phase, &it, size);
-        if (samerun_multiply_and_free(&it, is_double, made)) {
+        if (!found) return SAMERUN_NO_MEMORY;
+        product.c = found;
+        const int made = tables_of_k(phase, &product, left, size) && tables_of_result(phase, &product, size);
+        if (samerun_multiply_and_free(&product, is_double, made)) {
             samerun_scratch_done(SCRATCH_PHASE, found);
-            return -1;
+            return SAMERUN_NO_MEMORY;
         }
         phase->from = found;
     }
-    samerun_parallel(s->images * s->inputs, 1 + 16384 / (1 + pixels), some_channels, phase);
+    samerun_parallel(s->images * s->inputs, 1 + 16384 / (1 + pixels), channels_range, phase);
     if (found) samerun_scratch_done(SCRATCH_PHASE, found);
-    return !phase->negative_zero;
+    return phase->negative_zero ? SAMERUN_DECLINED : SAMERUN_DONE;
 }
 
-int samerun_gradient_by_phases(const samerun_shape *s, int is_double, const void *weight, const void *gradient,
+samerun_status samerun_gradient_by_phases(const samerun_shape *s, int is_double, const void *weight, const void *gradient,
                                const void *bias, void *result) {
     const int64_t weights = s->outputs * (s->inputs / s->groups) * samerun_volume(s->taps);
-    if (samerun_volume(s->stride) == 1 || !samerun_volume(s->in) || !samerun_all_finite(weight, weights, is_double)) return 0;
+    if (samerun_volume(s->stride) == 1 || !samerun_volume(s->in) || !samerun_all_finite(weight, weights, is_double))
+        return SAMERUN_DECLINED;
     phase_t phase = {.s = s, .real = is_double ? 8 : 4, .bias = bias, .to = result};
     int64_t left[3], size[3], room = 1, *tables;
     for (int dim = 0; dim < 3; dim++) room += 2 * s->taps[dim];
     tables = malloc((size_t)room * sizeof *tables);
-    if (!tables) return -1;
+    if (!tables) return SAMERUN_NO_MEMORY;
     for (int64_t dim = 0, at = 0; dim < 3; at += 2 * s->taps[dim++])
         phase.tap[dim] = tables + at, phase.shift[dim] = tables + at + s->taps[dim];
-    margins(s, left, size);
-    int own, answer = 1;
+    gradient_margins(s, left, size);
+    samerun_status status = SAMERUN_DONE;
+    int own;
     static const int64_t one[3] = {1, 1, 1};
     char *copy = samerun_spread(gradient, s->images * s->outputs, s->out, size, one, left, 1, phase.real, &own);
-    if (own && !copy) answer = -1;
-    const samerun_multiplication it = {.a = weight, .b = own ? copy : gradient, .b_slack = own};
-    if (answer == 1) do {
+    if (own && !copy) status = SAMERUN_NO_MEMORY;
+    const samerun_multiplication product = {.a = weight, .b = own ? copy : gradient, .b_slack = own};
+    if (status == SAMERUN_DONE) do {
         for (int dim = 0; dim < 3; dim++) choose_taps(&phase, dim);
-        answer = one_phase(&phase, it, is_double, left, size);
-    } while (answer == 1 && next_phase(&phase));
+        status = compute_phase(&phase, product, is_double, left, size);
+    } while (status == SAMERUN_DONE && next_phase(&phase));
     if (own && copy) samerun_scratch_done(SCRATCH_IMAGE, copy);
     free(tables);
-    return answer;
+    return status;
 }

@@ -18,38 +18,12 @@ enum {
     COLUMNS_AT_ONCE = 1008,  /* packed columns; a multiple of every tile's width */
     RESIDENT = 448 << 10,    /* bytes of packed rows, all k, up to which columns are packed once and dropped */
     SMALL = 1 << 20,         /* products of numbers that are not worth waking a thread for */
-    TURNING = 16, MOVING = 6 /* products in the time in which one number is packed: alone, or with its neighbours */
+    /* How many products take as long as packing one number: alone, or together with its neighbours. */
+    PACK_COST_STRIDED = 16, PACK_COST_CONTIGUOUS = 6
 };
 
-int samerun_axis_new(samerun_axis *axis, int64_t size) {
-    axis->size = size;
-    axis->offset = malloc((size_t)(size + 1) * sizeof *axis->offset);
-    axis->run = malloc((size_t)(size + 1) * sizeof *axis->run);
-    return axis->offset != NULL && axis->run != NULL;
-}
-
-void samerun_axis_free(samerun_axis *axis) {
-    free(axis->offset);
-    free(axis->run);
-}
-
-int samerun_steps(int64_t **to, int64_t size, int64_t stride) {
-    *to = malloc((size_t)(size + 1) * sizeof **to);
-    for (int64_t i = 0; *to != NULL && i < size; i++) (*to)[i] = i * stride;
-    return *to != NULL;
-}
-
-void samerun_axis_runs(samerun_axis *axis) {
-    int32_t length = 0;
-    for (int64_t i = axis->size - 1; i >= 0; i--) {
-        int next = i + 1 < axis->size && axis->offset[i + 1] == axis->offset[i] + 1;
-        length = next ? (length < INT32_MAX ? length + 1 : length) : 1;
-        axis->run[i] = length;
-    }
-}
-
 /* Prefetch what lies at both ends of each run. */
-static void ask_for(const char *line, const samerun_axis *across, int64_t column, int64_t columns, size_t real) {
+static void prefetch_runs(const char *line, const samerun_axis *across, int64_t column, int64_t columns, size_t real) {
     for (int64_t j = 0, run; j < columns; j += run) {
         run = least(across->run[column + j], columns - j);
         const char *from = line + across->offset[column + j] * (int64_t)real, *to = from + run * (int64_t)real - 1;
@@ -58,25 +32,25 @@ static void ask_for(const char *line, const samerun_axis *across, int64_t column
 }
 
 /* One tile of one block of k. Where the result's columns do not lie side by side, it goes through `edge`. */
-static void place(const job_t *job, const char *a, const panel_t *b, char *c_base, int64_t row, int64_t rows,
+static void add_tile(const job_t *job, const char *a, const panel_t *b, char *c_base, int64_t row, int64_t rows,
                   int64_t column, int64_t columns, int first, char *edge) {
-    const samerun_multiplication *it = job->it;
-    const samerun_axis *across = &it->c_columns;
+    const samerun_multiplication *product = job->product;
+    const samerun_axis *across = &product->c_columns;
     const int64_t width = job->kernels->columns;
     const size_t real = job->real;
     const int whole = across->run[column] >= columns;
-    char *to = whole ? c_base + (row * it->c_row + across->offset[column]) * (int64_t)real : edge;
-    const int64_t stride = whole ? it->c_row : width;
+    char *to = whole ? c_base + (row * product->c_row + across->offset[column]) * (int64_t)real : edge;
+    const int64_t stride = whole ? product->c_row : width;
     const int begin = whole ? first : 1;
     if (!whole) /* else the tile asks for it */
         for (int64_t i = 0; i < rows; i++)
-            ask_for(c_base + (row + i) * it->c_row * (int64_t)real, across, column, columns, real);
+            prefetch_runs(c_base + (row + i) * product->c_row * (int64_t)real, across, column, columns, real);
     samerun_panel_tile(job, b, a, to, stride, rows, columns, begin);
     if (whole) return;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0, run; j < columns; j += run) {
             run = least(across->run[column + j], columns - j);
-            char *c = c_base + ((row + i) * it->c_row + across->offset[column + j]) * (int64_t)real;
+            char *c = c_base + ((row + i) * product->c_row + across->offset[column + j]) * (int64_t)real;
             const char *part = edge + (i * width + j) * (int64_t)real;
             if (first) memcpy(c, part, (size_t)run * real);
             else if (real == 4) for (int64_t q = 0; q < run; q++) ((float *)c)[q] += ((const float *)part)[q];
@@ -86,24 +60,24 @@ static void place(const job_t *job, const char *a, const panel_t *b, char *c_bas
 
 static void add_bias(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
                      int64_t column_end) {
-    const samerun_multiplication *it = job->it;
-    char *c_base = (char *)it->c + it->c_batch[batch] * (int64_t)job->real;
+    const samerun_multiplication *product = job->product;
+    char *c_base = (char *)product->c + product->c_batch[batch] * (int64_t)job->real;
     for (int64_t i = row; i < row_end; i++)
         for (int64_t j = column; j < column_end;) {
-            int64_t run = least(it->c_columns.run[j], column_end - j);
-            char *c = c_base + (i * it->c_row + it->c_columns.offset[j]) * (int64_t)job->real;
-            int64_t from = it->bias_batch * batch + it->bias_row * i + it->bias_column * j;
+            int64_t run = least(product->c_columns.run[j], column_end - j);
+            char *c = c_base + (i * product->c_row + product->c_columns.offset[j]) * (int64_t)job->real;
+            int64_t from = product->bias_batch * batch + product->bias_row * i + product->bias_column * j;
             if (job->real == 4) {
                 float *to = (float *)c;
-                const float *bias = (const float *)it->bias + from;
-                if (it->bias_column == 0)
+                const float *bias = (const float *)product->bias + from;
+                if (product->bias_column == 0)
                     for (int64_t q = 0; q < run; q++) to[q] += bias[0];
                 else
-                    for (int64_t q = 0; q < run; q++) to[q] += bias[q * it->bias_column];
+                    for (int64_t q = 0; q < run; q++) to[q] += bias[q * product->bias_column];
             } else {
                 double *to = (double *)c;
-                const double *bias = (const double *)it->bias + from;
-                for (int64_t q = 0; q < run; q++) to[q] += bias[q * it->bias_column];
+                const double *bias = (const double *)product->bias + from;
+                for (int64_t q = 0; q < run; q++) to[q] += bias[q * product->bias_column];
             }
             j += run;
         }
@@ -121,7 +95,7 @@ static int64_t columns_at_once(const job_t *job, int64_t rows, int64_t columns) 
 
 /* Whether from `column` on there is a whole tile of which each vector's columns lie side by side, and where. */
 static int lies_in_vectors(const job_t *job, int64_t column, int64_t column_end, int64_t *at) {
-    const samerun_axis *across = &job->it->b_columns;
+    const samerun_axis *across = &job->product->b_columns;
     const int64_t lanes = job->kernels->columns / SAMERUN_VECTORS;
     if (samerun_panel_columns(job, column, column_end) < job->kernels->columns || !samerun_panel_meets_all(job, column))
         return 0;
@@ -133,19 +107,20 @@ static int lies_in_vectors(const job_t *job, int64_t column, int64_t column_end,
 }
 
 /* All k of the rows are packed once; then the columns go by, one panel after the other. */
-static void with_resident_rows(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
+static void multiply_resident_rows(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
                                int64_t column_end, char *left, char *right, char *edge) {
-    const samerun_multiplication *it = job->it;
+    const samerun_multiplication *product = job->product;
     const samerun_product_kernels *kernels = job->kernels;
-    const char *a = at(it->a, it->a_batch[batch], job->real), *b = at(it->b, it->b_batch[batch], job->real);
-    char *c = (char *)it->c + it->c_batch[batch] * (int64_t)job->real;
+    const char *a = at(product->a, product->a_batch[batch], job->real);
+    const char *b = at(product->b, product->b_batch[batch], job->real);
+    char *c = (char *)product->c + product->c_batch[batch] * (int64_t)job->real;
     int64_t height = pieces_of(row_end - row, kernels->rows) * kernels->rows;
-    for (int64_t k = 0, end, number = 0; k < it->k; k = end, number++) {
-        int64_t depth = (end = block_end(it, k, number)) - k;
+    for (int64_t k = 0, end, number = 0; k < product->k; k = end, number++) {
+        int64_t depth = (end = block_end(product, k, number)) - k;
         char *block = left + (size_t)(k * height) * job->real;
         for (int64_t i = row; i < row_end; i += kernels->rows)
-            kernels->pack_rows(block + (size_t)((i - row) * depth) * job->real, a, &it->a_rows, i,
-                               least(kernels->rows, row_end - i), &it->a_k, k, depth, it->a_slack);
+            kernels->pack_rows(block + (size_t)((i - row) * depth) * job->real, a, &product->a_rows, i,
+                               least(kernels->rows, row_end - i), &product->a_k, k, depth, product->a_slack);
     }
     const int few = row_end - row <= SAMERUN_FEW_ROWS;
     for (int64_t j = column, columns; j < column_end; j += columns) {
@@ -155,43 +130,44 @@ static void with_resident_rows(const job_t *job, int64_t batch, int64_t row, int
         const int more = in_place && lies_in_vectors(job, j + columns, column_end, next);
         panel_t panel;
         panel.packed = in_place ? NULL : right, panel.base = b, panel.at = at;
-        for (int64_t k = 0, end, number = 0; k < it->k; k = end, number++) {
-            int64_t depth = (end = block_end(it, k, number)) - k;
+        for (int64_t k = 0, end, number = 0; k < product->k; k = end, number++) {
+            int64_t depth = (end = block_end(product, k, number)) - k;
             const char *block = left + (size_t)(k * height) * job->real;
             samerun_panel_prepare(job, b, j, columns, k, depth, in_place ? NULL : right, &panel);
             for (int64_t i = row; i < row_end; i += kernels->rows) {
                 panel.next = more && i == row ? next : NULL; /* asked for once */
-                place(job, block + (size_t)((i - row) * depth) * job->real, &panel, c, i,
+                add_tile(job, block + (size_t)((i - row) * depth) * job->real, &panel, c, i,
                       least(kernels->rows, row_end - i), j, columns, k == 0, edge);
             }
         }
     }
 }
 
-static void with_blocks(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
+static void multiply_in_blocks(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
                         int64_t column_end, char *left, char *right, char *edge) {
-    const samerun_multiplication *it = job->it;
+    const samerun_multiplication *product = job->product;
     const samerun_product_kernels *kernels = job->kernels;
-    const char *a = at(it->a, it->a_batch[batch], job->real), *b = at(it->b, it->b_batch[batch], job->real);
-    char *c = (char *)it->c + it->c_batch[batch] * (int64_t)job->real;
+    const char *a = at(product->a, product->a_batch[batch], job->real);
+    const char *b = at(product->b, product->b_batch[batch], job->real);
+    char *c = (char *)product->c + product->c_batch[batch] * (int64_t)job->real;
     const int64_t width = columns_at_once(job, row_end - row, column_end - column), high = rows_at_once(row_end - row);
     panel_t panel;
     for (int64_t start = column; start < column_end; start += width) {
         int64_t stop = least(start + width, column_end);
-        for (int64_t k = 0, end, number = 0; k < it->k; k = end, number++) {
-            int64_t depth = (end = block_end(it, k, number)) - k;
+        for (int64_t k = 0, end, number = 0; k < product->k; k = end, number++) {
+            int64_t depth = (end = block_end(product, k, number)) - k;
             for (int64_t top = row; top < row_end; top += high) {
                 int64_t bottom = least(top + high, row_end);
                 for (int64_t i = top; i < bottom; i += kernels->rows)
-                    kernels->pack_rows(left + (size_t)((i - top) * depth) * job->real, a, &it->a_rows, i,
-                                       least(kernels->rows, bottom - i), &it->a_k, k, depth, it->a_slack);
+                    kernels->pack_rows(left + (size_t)((i - top) * depth) * job->real, a, &product->a_rows, i,
+                                       least(kernels->rows, bottom - i), &product->a_k, k, depth, product->a_slack);
                 char *packed = right;
                 for (int64_t j = start, columns; j < stop; j += columns) {
                     columns = samerun_panel_columns(job, j, stop);
                     panel.packed = packed;
                     samerun_panel_prepare(job, b, j, columns, k, depth, top == row ? packed : NULL, &panel);
                     for (int64_t i = top; i < bottom; i += kernels->rows)
-                        place(job, left + (size_t)((i - top) * depth) * job->real, &panel, c, i,
+                        add_tile(job, left + (size_t)((i - top) * depth) * job->real, &panel, c, i,
                               least(kernels->rows, bottom - i), j, columns, k == 0, edge);
                     if (high < row_end - row) packed += (size_t)(kernels->columns * depth) * job->real; /* kept */
                 }
@@ -200,28 +176,29 @@ static void with_blocks(const job_t *job, int64_t batch, int64_t row, int64_t ro
     }
 }
 
-static void piece(job_t *job, int64_t number) {
-    const samerun_multiplication *it = job->it;
+static void compute_piece(job_t *job, int64_t number) {
+    const samerun_multiplication *product = job->product;
     const samerun_product_kernels *kernels = job->kernels;
     int64_t batch = number / (job->row_pieces * job->column_pieces);
     int64_t rest = number % (job->row_pieces * job->column_pieces);
     int64_t row = rest / job->column_pieces * job->row_step, column = rest % job->column_pieces * job->column_step;
-    int64_t row_end = least(row + job->row_step, it->m), column_end = least(column + job->column_step, it->n);
+    int64_t row_end = least(row + job->row_step, product->m), column_end = least(column + job->column_step, product->n);
     if (job->way != BY_TILES) {
-        const int done = job->way == BY_COLUMNS ? samerun_product_by_columns(job, batch, column, column_end)
-                                                : samerun_product_by_lines(job, batch, row, row_end, column, column_end);
-        if (!done) __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
-        else if (it->bias != NULL) add_bias(job, batch, row, row_end, column, column_end);
+        const samerun_status status =
+            job->way == BY_COLUMNS ? samerun_product_by_columns(job, batch, column, column_end)
+                                   : samerun_product_by_lines(job, batch, row, row_end, column, column_end);
+        if (status != SAMERUN_DONE) __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
+        else if (product->bias != NULL) add_bias(job, batch, row, row_end, column, column_end);
         return;
     }
     int64_t height = pieces_of(row_end - row, kernels->rows) * kernels->rows;
-    int resident = (size_t)(height * it->k) * job->real <= RESIDENT;
-    int64_t depth = least(it->k, SAMERUN_BLOCK);
+    int resident = (size_t)(height * product->k) * job->real <= RESIDENT;
+    int64_t depth = least(product->k, SAMERUN_BLOCK);
     const int64_t high = rows_at_once(row_end - row), dropped = resident || high == row_end - row;
     const int64_t at_once = columns_at_once(job, row_end - row, column_end - column);
     const int64_t more = samerun_panels(job, column, column_end) - pieces_of(column_end - column, kernels->columns);
     const int64_t wide = dropped ? kernels->columns : at_once + more * kernels->columns; /* more are not full */
-    const int64_t packed = resident ? height * it->k : pieces_of(high, kernels->rows) * kernels->rows * depth;
+    const int64_t packed = resident ? height * product->k : pieces_of(high, kernels->rows) * kernels->rows * depth;
     const size_t left = ((size_t)packed * job->real + 2 * LINE) / LINE * LINE;
     const size_t right = ((size_t)(wide * depth) * job->real + 2 * LINE) / LINE * LINE;
     char *scratch = samerun_scratch(SCRATCH_PANELS, left + right + (size_t)(kernels->rows * kernels->columns) * job->real);
@@ -229,30 +206,30 @@ static void piece(job_t *job, int64_t number) {
         __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
         return;
     }
-    (resident ? with_resident_rows : with_blocks)(job, batch, row, row_end, column, column_end, scratch,
+    (resident ? multiply_resident_rows : multiply_in_blocks)(job, batch, row, row_end, column, column_end, scratch,
                                                   scratch + left, scratch + left + right);
     samerun_scratch_done(SCRATCH_PANELS, scratch);
-    if (it->bias != NULL) add_bias(job, batch, row, row_end, column, column_end);
+    if (product->bias != NULL) add_bias(job, batch, row, row_end, column, column_end);
 }
 
-static void some_pieces(void *job, int64_t from, int64_t to) {
-    for (int64_t number = from; number < to; number++) piece(job, number);
+static void pieces_range(void *args, int64_t begin, int64_t end) {
+    for (int64_t number = begin; number < end; number++) compute_piece(args, number);
 }
 
 /* Without any k every product is +0.0. */
-static void nothing(const job_t *job) {
-    const samerun_multiplication *it = job->it;
-    for (int64_t batch = 0; batch < it->batches; batch++)
-        for (int64_t i = 0; i < it->m; i++)
-            for (int64_t j = 0; j < it->n; j++) {
-                int64_t where = it->c_batch[batch] + i * it->c_row + it->c_columns.offset[j];
-                memset((char *)it->c + where * (int64_t)job->real, 0, job->real);
+static void write_empty_sums(const job_t *job) {
+    const samerun_multiplication *product = job->product;
+    for (int64_t batch = 0; batch < product->batches; batch++)
+        for (int64_t i = 0; i < product->m; i++)
+            for (int64_t j = 0; j < product->n; j++) {
+                int64_t where = product->c_batch[batch] + i * product->c_row + product->c_columns.offset[j];
+                memset((char *)product->c + where * (int64_t)job->real, 0, job->real);
             }
-    if (it->bias != NULL)
-        for (int64_t batch = 0; batch < it->batches; batch++) add_bias(job, batch, 0, it->m, 0, it->n);
+    if (product->bias != NULL)
+        for (int64_t batch = 0; batch < product->batches; batch++) add_bias(job, batch, 0, product->m, 0, product->n);
 }
 
-static const samerun_product_kernels *kernels_now(int is_double) {
+static const samerun_product_kernels *kernels_in_force(int is_double) {
 #if defined(__x86_64__)
     if (samerun_level() == LEVEL_AVX512)
         return is_double ? &samerun_product_avx512_f64 : &samerun_product_avx512_f32;
@@ -263,22 +240,23 @@ static const samerun_product_kernels *kernels_now(int is_double) {
     return is_double ? &samerun_product_plain_f64 : &samerun_product_plain_f32;
 }
 
-int64_t samerun_lanes(int is_double) { return kernels_now(is_double)->columns / SAMERUN_VECTORS; }
+int64_t samerun_lanes(int is_double) { return kernels_in_force(is_double)->columns / SAMERUN_VECTORS; }
 
 /* Cut the result for `threads`. Each piece packs its own rows and columns: the fewer pieces and the squarer, the less. The
  * last tile of a row may have a vector or two of columns. */
-static void cut(job_t *job, int64_t threads) {
-    const samerun_multiplication *it = job->it;
+static void choose_pieces(job_t *job, int64_t threads) {
+    const samerun_multiplication *product = job->product;
     const int64_t lanes = job->way == BY_LINES ? job->kernels->rows : job->kernels->columns / SAMERUN_VECTORS;
-    const int64_t bands = pieces_of(it->m, job->kernels->rows), vectors = pieces_of(it->n, lanes);
-    const int64_t row = it->a_rows.run[0] < 4 ? TURNING : MOVING, column = it->b_columns.run[0] < 4 ? TURNING : MOVING;
+    const int64_t bands = pieces_of(product->m, job->kernels->rows), vectors = pieces_of(product->n, lanes);
+    const int64_t row = product->a_rows.run[0] < 4 ? PACK_COST_STRIDED : PACK_COST_CONTIGUOUS;
+    const int64_t column = product->b_columns.run[0] < 4 ? PACK_COST_STRIDED : PACK_COST_CONTIGUOUS;
     int64_t best = INT64_MAX;
     for (int64_t down = 1; down <= least(bands, 2 * threads); down++)
         for (int64_t across = 1; across <= least(vectors, 2 * threads / down); across++) {
             const int64_t rows = pieces_of(bands, down) * job->kernels->rows;
             const int64_t columns = pieces_of(vectors, across) * lanes;
-            const int64_t row_pieces = pieces_of(it->m, rows), column_pieces = pieces_of(it->n, columns);
-            const int64_t turns = pieces_of(it->batches * row_pieces * column_pieces, threads);
+            const int64_t row_pieces = pieces_of(product->m, rows), column_pieces = pieces_of(product->n, columns);
+            const int64_t turns = pieces_of(product->batches * row_pieces * column_pieces, threads);
             const int64_t time = turns * (rows * columns + row * rows + column * columns);
             if (time >= best) continue;
             best = time;
@@ -287,32 +265,32 @@ static void cut(job_t *job, int64_t threads) {
         }
 }
 
-static int multiply(const samerun_multiplication *it, int is_double) {
-    job_t job = {it, kernels_now(is_double), is_double ? 8 : 4, BY_TILES, it->m, it->n, 1, 1, 0};
-    if (it->batches == 0 || it->m == 0 || it->n == 0) return 0;
-    if (it->k == 0) {
-        nothing(&job);
-        return 0;
+static samerun_status multiply(const samerun_multiplication *product, int is_double) {
+    job_t job = {product, kernels_in_force(is_double), is_double ? 8 : 4, BY_TILES, product->m, product->n, 1, 1, 0};
+    if (product->batches == 0 || product->m == 0 || product->n == 0) return SAMERUN_DONE;
+    if (product->k == 0) {
+        write_empty_sums(&job);
+        return SAMERUN_DONE;
     }
     job.way = samerun_product_way(&job);
-    int64_t work = it->batches * it->m * it->n * it->k, threads = samerun_threads_here();
-    if (threads > 1 && work > SMALL) cut(&job, threads);
-    int64_t pieces = it->batches * job.row_pieces * job.column_pieces;
+    int64_t work = product->batches * product->m * product->n * product->k, threads = samerun_threads_here();
+    if (threads > 1 && work > SMALL) choose_pieces(&job, threads);
+    int64_t pieces = product->batches * job.row_pieces * job.column_pieces;
     /* The pool also sets the rounding of this thread right, so small products go through it too. */
-    samerun_parallel(pieces, work > SMALL ? 1 : pieces, some_pieces, &job);
-    return job.failed ? -1 : 0;
+    samerun_parallel(pieces, work > SMALL ? 1 : pieces, pieces_range, &job);
+    return job.failed ? SAMERUN_NO_MEMORY : SAMERUN_DONE;
 }
 
-int samerun_multiply_and_free(samerun_multiplication *it, int is_double, int made) {
-    int answer = made ? multiply(it, is_double) : -1;
-    samerun_axis_free(&it->a_rows);
-    samerun_axis_free(&it->a_k);
-    samerun_axis_free(&it->b_k);
-    samerun_axis_free(&it->b_columns);
-    samerun_axis_free(&it->c_columns);
-    free(it->a_batch);
-    free(it->b_batch);
-    free(it->c_batch);
-    free(it->block_end);
-    return answer;
+samerun_status samerun_multiply_and_free(samerun_multiplication *product, int is_double, int made) {
+    samerun_status status = made ? multiply(product, is_double) : SAMERUN_NO_MEMORY;
+    samerun_axis_free(&product->a_rows);
+    samerun_axis_free(&product->a_k);
+    samerun_axis_free(&product->b_k);
+    samerun_axis_free(&product->b_columns);
+    samerun_axis_free(&product->c_columns);
+    free(product->a_batch);
+    free(product->b_batch);
+    free(product->c_batch);
+    free(product->block_end);
+    return status;
 }

@@ -9,15 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "axis.h"
+
 /* The specification's block of k: an fma chain from +0.0; the blocks are added in ascending order. */
 enum { SAMERUN_BLOCK = 256 };
-
-/* Offsets along one dimension; run[i] is how many entries from i on ascend by one. */
-typedef struct {
-    int64_t *offset;
-    int32_t *run;
-    int64_t size;
-} samerun_axis;
 
 /* Copy `count` rows (or columns) times `depth` k's into dst[k * width + r]; what is missing up to `width` is 0.
  * `slack`: the memory may be read a vector beyond its end. dst has room for a vector beyond its end too. */

@@ -8,7 +8,7 @@ enum { LINE = 64 };
 enum { BY_TILES, BY_COLUMNS, BY_LINES };
 
 typedef struct {
-    const samerun_multiplication *it;
+    const samerun_multiplication *product;
     const samerun_product_kernels *kernels;
     size_t real;
     int way; /* BY_... */
@@ -17,8 +17,8 @@ typedef struct {
 } job_t;
 
 /* Where the block of k that starts at k, number `number` of all, ends. */
-static inline int64_t block_end(const samerun_multiplication *it, int64_t k, int64_t number) {
-    return it->block_end != NULL ? it->block_end[number] : least(k + SAMERUN_BLOCK, it->k);
+static inline int64_t block_end(const samerun_multiplication *product, int64_t k, int64_t number) {
+    return product->block_end != NULL ? product->block_end[number] : least(k + SAMERUN_BLOCK, product->k);
 }
 
 static inline const char *at(const void *base, int64_t elements, size_t real) {
@@ -27,9 +27,9 @@ static inline const char *at(const void *base, int64_t elements, size_t real) {
 
 /* BY_COLUMNS: few rows by columns that lie side by side. BY_LINES: some more. BY_TILES: any. */
 int samerun_product_way(const job_t *job);
-/* A piece of the product, without bias. 0 without memory. */
-int samerun_product_by_columns(const job_t *job, int64_t batch, int64_t column, int64_t column_end);
-int samerun_product_by_lines(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
-                             int64_t column_end);
+/* A piece of the product, without bias. Done, or no memory. */
+samerun_status samerun_product_by_columns(const job_t *job, int64_t batch, int64_t column, int64_t column_end);
+samerun_status samerun_product_by_lines(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
+                                        int64_t column_end);
 
 #endif

@@ -1,7 +1,7 @@
 #include "product_panel.h"
 
 int64_t samerun_panel_columns(const job_t *job, int64_t column, int64_t column_end) {
-    const uint64_t *met = job->it->met;
+    const uint64_t *met = job->product->met;
     const int64_t most = least(job->kernels->columns, column_end - column);
     int64_t columns = met == NULL ? most : 1;
     while (columns < most && met[column + columns] == met[column]) columns++;
@@ -10,24 +10,24 @@ int64_t samerun_panel_columns(const job_t *job, int64_t column, int64_t column_e
 
 int64_t samerun_panels(const job_t *job, int64_t column, int64_t column_end) {
     int64_t panels = pieces_of(column_end - column, job->kernels->columns);
-    for (int64_t j = column + 1; job->it->met != NULL && j < column_end; j++)
-        panels += job->it->met[j] != job->it->met[j - 1];
+    for (int64_t j = column + 1; job->product->met != NULL && j < column_end; j++)
+        panels += job->product->met[j] != job->product->met[j - 1];
     return panels;
 }
 
 int samerun_panel_meets_all(const job_t *job, int64_t column) {
-    return job->it->met == NULL || __builtin_popcountll(job->it->met[column]) == job->it->taps;
+    return job->product->met == NULL || __builtin_popcountll(job->product->met[column]) == job->product->taps;
 }
 
 /* The k's of a block whose taps are met; how many. */
 static int64_t choose(const job_t *job, uint64_t met, int64_t k, int64_t depth, panel_t *panel) {
-    const samerun_multiplication *it = job->it;
-    int64_t count = 0, tap = k % it->taps;
+    const samerun_multiplication *product = job->product;
+    int64_t count = 0, tap = k % product->taps;
     for (int64_t q = 0; q < depth; q++) {
-        panel->some_offsets[count] = it->b_k.offset[k + q];
+        panel->some_offsets[count] = product->b_k.offset[k + q];
         panel->some_steps[count] = q * job->kernels->rows;
         count += (int64_t)(met >> tap & 1);
-        if (++tap == it->taps) tap = 0;
+        if (++tap == product->taps) tap = 0;
     }
     samerun_axis some = {panel->some_offsets, panel->some_runs, count};
     samerun_axis_runs(&some);
@@ -36,15 +36,15 @@ static int64_t choose(const job_t *job, uint64_t met, int64_t k, int64_t depth, 
 
 void samerun_panel_prepare(const job_t *job, const char *b, int64_t column, int64_t columns, int64_t k, int64_t depth,
                            char *pack, panel_t *panel) {
-    const samerun_multiplication *it = job->it;
+    const samerun_multiplication *product = job->product;
     const int all = samerun_panel_meets_all(job, column);
-    panel->depth = all ? depth : choose(job, it->met[column], k, depth, panel);
+    panel->depth = all ? depth : choose(job, product->met[column], k, depth, panel);
     panel->steps = all ? NULL : panel->some_steps;
-    panel->k = it->b_k.offset + k;
+    panel->k = product->b_k.offset + k;
     if (pack == NULL || panel->depth == 0) return;
     const samerun_axis some = {panel->some_offsets, panel->some_runs, panel->depth};
-    job->kernels->pack_columns(pack, b, &it->b_columns, column, columns, all ? &it->b_k : &some, all ? k : 0,
-                               panel->depth, it->b_slack);
+    job->kernels->pack_columns(pack, b, &product->b_columns, column, columns, all ? &product->b_k : &some, all ? k : 0,
+                               panel->depth, product->b_slack);
 }
 
 void samerun_panel_tile(const job_t *job, const panel_t *panel, const char *a, char *c, int64_t c_stride, int64_t rows,

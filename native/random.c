@@ -12,17 +12,17 @@ typedef struct {
     int64_t n;
 } job_t;
 
-static void some(void *given, int64_t from, int64_t to) {
-    const job_t *job = given;
+static void floats_range(void *args, int64_t begin, int64_t end) {
+    const job_t *job = args;
     const kernels_t *kernels = samerun_kernels();
-    const int64_t first = from * UNIT, end = to * UNIT < job->n ? to * UNIT : job->n;
-    (job->normal ? kernels->normal : kernels->uniform)(job->seed, job->position, first, job->out + first, end - first);
+    const int64_t first = begin * UNIT, last = end * UNIT < job->n ? end * UNIT : job->n;
+    (job->normal ? kernels->normal : kernels->uniform)(job->seed, job->position, first, job->out + first, last - first);
 }
 
 /* n uniform numbers of [0, 1), or normal ones, of the draw at `position` in the stream of `seed`. */
 void samerun_random(int normal, uint64_t seed, uint64_t position, float *out, int64_t n) {
     job_t job = {normal, seed, position, out, n};
-    samerun_parallel((n + UNIT - 1) / UNIT, 16, some, &job);
+    samerun_parallel((n + UNIT - 1) / UNIT, 16, floats_range, &job);
 }
 
 /* The 64-bit word of value i: two words of block i / 2, the low one first; `attempt` in the block's high byte. */
@@ -38,10 +38,10 @@ typedef struct {
 } whole_job_t;
 
 /* Multiply and take the high half (Lemire 2019); the few words that would make it uneven are drawn again. */
-static void some_whole(void *given, int64_t from, int64_t to) {
-    const whole_job_t *job = given;
+static void integers_range(void *args, int64_t begin, int64_t end) {
+    const whole_job_t *job = args;
     const uint64_t uneven = -job->range % job->range;
-    for (int64_t i = from; i < to; i++) {
+    for (int64_t i = begin; i < end; i++) {
         unsigned __int128 product;
         uint64_t attempt = 0;
         do {
@@ -55,19 +55,19 @@ static void some_whole(void *given, int64_t from, int64_t to) {
 /* n whole numbers of low .. low + range - 1; range > 0. */
 void samerun_randint(uint64_t seed, uint64_t position, int64_t low, uint64_t range, int64_t *out, int64_t n) {
     whole_job_t job = {seed, position, range, low, out};
-    samerun_parallel(n, 1024, some_whole, &job);
+    samerun_parallel(n, 1024, integers_range, &job);
 }
 
-static void some_words(void *given, int64_t from, int64_t to) {
-    const whole_job_t *job = given;
-    for (int64_t i = from; i < to; i++)
+static void words_range(void *args, int64_t begin, int64_t end) {
+    const whole_job_t *job = args;
+    for (int64_t i = begin; i < end; i++)
         job->out[i] = (int64_t)word64(job->seed, job->position, (uint64_t)i, 0);
 }
 
 /* n random 64-bit words: the keys by which a permutation is sorted. */
 void samerun_words64(uint64_t seed, uint64_t position, uint64_t *out, int64_t n) {
     whole_job_t job = {seed, position, 0, 0, (int64_t *)out};
-    samerun_parallel(n, 1024, some_words, &job);
+    samerun_parallel(n, 1024, words_range, &job);
 }
 
 typedef struct {
@@ -76,9 +76,9 @@ typedef struct {
     uint64_t *out;
 } block_job_t;
 
-static void some_blocks(void *given, int64_t from, int64_t to) {
-    const block_job_t *job = given;
-    for (int64_t i = from; i < to; i++) {
+static void block_words_range(void *args, int64_t begin, int64_t end) {
+    const block_job_t *job = args;
+    for (int64_t i = begin; i < end; i++) {
         uint32_t words[4];
         philox(job->seed, job->position, job->blocks[i], words);
         for (int half = 0; half < 2; half++)
@@ -89,5 +89,5 @@ static void some_blocks(void *given, int64_t from, int64_t to) {
 /* The two 64-bit words of each of n blocks: what a value drawn by rejection takes for one attempt. */
 void samerun_block_words(uint64_t seed, uint64_t position, const uint64_t *blocks, uint64_t *out, int64_t n) {
     block_job_t job = {seed, position, blocks, out};
-    samerun_parallel(n, 1024, some_blocks, &job);
+    samerun_parallel(n, 1024, block_words_range, &job);
 }

@@ -41,26 +41,26 @@ typedef struct {
     void *out;
 } job_t;
 
-#define SOME(real, remainder_of)                                                                \
+#define REMAINDERS(real, remainder_of)                                                          \
     {                                                                                           \
         const real *x = job->x, *y = job->y;                                                    \
         real *out = job->out;                                                                   \
-        for (int64_t i = from; i < to; i++) {                                                   \
+        for (int64_t i = begin; i < end; i++) {                                                  \
             const real by = y[i], r = (real)remainder_of(x[i], by);                             \
             out[i] = job->floored && r != 0 && (by < 0) != (r < 0) ? r + by : r;                \
         }                                                                                       \
     }
 
-static void some(void *given, int64_t from, int64_t to) {
-    const job_t *job = given;
+static void remainders_range(void *args, int64_t begin, int64_t end) {
+    const job_t *job = args;
     if (job->is_double)
-        SOME(double, remainder64)
+        REMAINDERS(double, remainder64)
     else
-        SOME(float, remainder32)
+        REMAINDERS(float, remainder32)
 }
 
 /* out = the remainder of x by y, of n floats or doubles. `floored`: it has the sign of y. */
 void samerun_remainders(int is_double, int floored, const void *x, const void *y, void *out, int64_t n) {
     job_t job = {is_double, floored, x, y, out};
-    samerun_parallel(n, 4096, some, &job);
+    samerun_parallel(n, 4096, remainders_range, &job);
 }

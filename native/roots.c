@@ -1,4 +1,4 @@
-/* Square roots, each rounded once. The vector mathematics that torch may be built with rounds some of them otherwise,
+/* Square roots, each rounded once. The vector mathematics that torch may be built with rounds roots_range of them otherwise,
  * by the maker of the processor. */
 #include <stdint.h>
 
@@ -10,21 +10,21 @@ typedef struct {
     void *out;
 } job_t;
 
-static void some(void *given, int64_t from, int64_t to) {
-    const job_t *job = given;
+static void roots_range(void *args, int64_t begin, int64_t end) {
+    const job_t *job = args;
     if (job->is_double) {
         const double *x = job->x;
         double *out = job->out;
-        for (int64_t i = from; i < to; i++) out[i] = __builtin_sqrt(x[i]);
+        for (int64_t i = begin; i < end; i++) out[i] = __builtin_sqrt(x[i]);
     } else {
         const float *x = job->x;
         float *out = job->out;
-        for (int64_t i = from; i < to; i++) out[i] = __builtin_sqrtf(x[i]);
+        for (int64_t i = begin; i < end; i++) out[i] = __builtin_sqrtf(x[i]);
     }
 }
 
 /* out = sqrt(x), of n floats or doubles. */
 void samerun_roots(int is_double, const void *x, void *out, int64_t n) {
     job_t job = {is_double, x, out};
-    samerun_parallel(n, 8192, some, &job);
+    samerun_parallel(n, 8192, roots_range, &job);
 }

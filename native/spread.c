@@ -1,7 +1,7 @@
 /* An image copied into one with its padding, or with zeros between its values; a weight in another order. */
 #include <string.h>
 
-#include "convolution.h"
+#include "spread.h"
 #include "pool.h"
 #include "scratch.h"
 
@@ -44,64 +44,64 @@ static inline char *zeros_before(char *zeros, char *to, size_t n) {
 }
 
 /* Values first to last of a line that is taken two apart, with the zeros before and between them; where these end. */
-static inline char *spread_in_two(const spread_t *it, char *zeros, char *row, const char *line, int64_t first, int64_t last) {
-    const int64_t place = it->left[2] + first, bytes = (last - first + 1) / 2 * 4, fewer = (last - first) / 2 * 4;
-    char *to = row + samerun_place(place, it->size[2], 2) * 4, *next = row + samerun_place(place + 1, it->size[2], 2) * 4;
+static inline char *spread_in_two(const spread_t *job, char *zeros, char *row, const char *line, int64_t first, int64_t last) {
+    const int64_t place = job->left[2] + first, bytes = (last - first + 1) / 2 * 4, fewer = (last - first) / 2 * 4;
+    char *to = row + samerun_place(place, job->size[2], 2) * 4, *next = row + samerun_place(place + 1, job->size[2], 2) * 4;
     part_line((const float *)line + first, last - first, (float *)to, (float *)next);
     if (to < next) return zeros_before(zeros_before(zeros, to, (size_t)bytes), next, (size_t)fewer);
     return zeros_before(zeros_before(zeros, next, (size_t)fewer), to, (size_t)bytes);
 }
 
 /* Values first to last of a line, one by one. */
-static void spread_line(const spread_t *it, char *row, const char *line, int64_t first, int64_t last) {
-    const int64_t step = it->step[2];
-    for (int64_t turn = 0; turn < it->apart; turn++) { /* each of these values goes one further than the one before, or step */
-        const int64_t place = it->left[2] + (first + turn) * step;
-        char *to = row + (size_t)samerun_place(place, it->size[2], it->apart) * it->real;
-        if (it->real == 4) /* so that it is one move */
-            for (int64_t w = first + turn; w < last; w += it->apart, to += 4 * step) memcpy(to, line + 4 * w, 4);
+static void spread_line(const spread_t *job, char *row, const char *line, int64_t first, int64_t last) {
+    const int64_t step = job->step[2];
+    for (int64_t turn = 0; turn < job->apart; turn++) { /* each of these values goes one further than the one before, or step */
+        const int64_t place = job->left[2] + (first + turn) * step;
+        char *to = row + (size_t)samerun_place(place, job->size[2], job->apart) * job->real;
+        if (job->real == 4) /* so that it is one move */
+            for (int64_t w = first + turn; w < last; w += job->apart, to += 4 * step) memcpy(to, line + 4 * w, 4);
         else
-            for (int64_t w = first + turn; w < last; w += it->apart, to += it->real * (size_t)step)
-                memcpy(to, line + (size_t)w * it->real, it->real);
+            for (int64_t w = first + turn; w < last; w += job->apart, to += job->real * (size_t)step)
+                memcpy(to, line + (size_t)w * job->real, job->real);
     }
 }
 
-static void spread_channels(void *job, int64_t from, int64_t to) {
-    const spread_t *it = job;
-    size_t real = it->real;
-    const int64_t x = it->left[2];
-    int64_t first = 0, last = it->in[2];
-    while (first < last && x + first * it->step[2] < 0) first++;
-    while (first < last && x + (last - 1) * it->step[2] >= it->size[2]) last--;
-    for (int64_t channel = from; channel < to; channel++) {
-        char *image = it->to + (size_t)(channel * samerun_volume(it->size)) * real;
-        const char *source = it->from + (size_t)(channel * samerun_volume(it->in)) * real;
-        const int side_by_side = it->step[2] == 1 && it->apart == 1;
-        const int in_two = it->step[2] == 1 && it->apart == 2 && real == 4 && first < last;
-        char *const end = image + (size_t)samerun_volume(it->size) * real, *zeros = image;
-        if (!side_by_side && !in_two) memset(image, 0, (size_t)samerun_volume(it->size) * real), zeros = end;
-        for (int64_t d = 0; d < it->in[0]; d++) {
-            int64_t z = it->left[0] + d * it->step[0];
-            if (z < 0 || z >= it->size[0]) continue;
-            for (int64_t h = 0; h < it->in[1]; h++) {
-                const int64_t y = it->left[1] + h * it->step[1];
-                if (y < 0 || y >= it->size[1]) continue;
-                const char *line = source + (size_t)((d * it->in[1] + h) * it->in[2]) * real;
-                char *row = image + (size_t)((z * it->size[1] + y) * it->size[2]) * real;
+static void spread_channels_range(void *args, int64_t begin, int64_t end) {
+    const spread_t *job = args;
+    size_t real = job->real;
+    const int64_t x = job->left[2];
+    int64_t first = 0, last = job->in[2];
+    while (first < last && x + first * job->step[2] < 0) first++;
+    while (first < last && x + (last - 1) * job->step[2] >= job->size[2]) last--;
+    for (int64_t channel = begin; channel < end; channel++) {
+        char *image = job->to + (size_t)(channel * samerun_volume(job->size)) * real;
+        const char *source = job->from + (size_t)(channel * samerun_volume(job->in)) * real;
+        const int side_by_side = job->step[2] == 1 && job->apart == 1;
+        const int in_two = job->step[2] == 1 && job->apart == 2 && real == 4 && first < last;
+        char *const image_end = image + (size_t)samerun_volume(job->size) * real, *zeros = image;
+        if (!side_by_side && !in_two) memset(image, 0, (size_t)samerun_volume(job->size) * real), zeros = image_end;
+        for (int64_t d = 0; d < job->in[0]; d++) {
+            int64_t z = job->left[0] + d * job->step[0];
+            if (z < 0 || z >= job->size[0]) continue;
+            for (int64_t h = 0; h < job->in[1]; h++) {
+                const int64_t y = job->left[1] + h * job->step[1];
+                if (y < 0 || y >= job->size[1]) continue;
+                const char *line = source + (size_t)((d * job->in[1] + h) * job->in[2]) * real;
+                char *row = image + (size_t)((z * job->size[1] + y) * job->size[2]) * real;
                 if (side_by_side || in_two)
-                    for (size_t i = 0; i < (size_t)it->in[2] * real; i += 64) __builtin_prefetch(line + AHEAD + i);
+                    for (size_t i = 0; i < (size_t)job->in[2] * real; i += 64) __builtin_prefetch(line + AHEAD + i);
                 if (side_by_side) {
                     const size_t bytes = (size_t)(last - first) * real;
-                    char *to = row + (size_t)(x + first) * real;
-                    zeros = zeros_before(zeros, to, bytes);
-                    copy_few(to, line + (size_t)first * real, bytes);
+                    char *dst = row + (size_t)(x + first) * real;
+                    zeros = zeros_before(zeros, dst, bytes);
+                    copy_few(dst, line + (size_t)first * real, bytes);
                 } else if (in_two) {
-                    zeros = spread_in_two(it, zeros, row, line, first, last);
+                    zeros = spread_in_two(job, zeros, row, line, first, last);
                 } else
-                    spread_line(it, row, line, first, last);
+                    spread_line(job, row, line, first, last);
             }
         }
-        zero_few(zeros, end);
+        zero_few(zeros, image_end);
     }
 }
 
@@ -117,7 +117,7 @@ char *samerun_spread(const void *from, int64_t channels, const int64_t *in, cons
     memcpy(job.size, size, sizeof job.size);
     memcpy(job.step, step, sizeof job.step);
     memcpy(job.left, left, sizeof job.left);
-    samerun_parallel(channels, 1 + 16384 / (1 + samerun_volume(size)), spread_channels, &job);
+    samerun_parallel(channels, 1 + 16384 / (1 + samerun_volume(size)), spread_channels_range, &job);
     return to;
 }
 
@@ -129,16 +129,16 @@ typedef struct {
 } reorder_t;
 
 /* Some inputs of all outputs at a time: lines on both sides are met again soon. */
-static void reorder(void *job, int64_t from, int64_t to) {
-    const reorder_t *it = job;
+static void reorder_range(void *args, int64_t begin, int64_t end) {
+    const reorder_t *job = args;
     enum { INPUTS = 16 };
-    for (int64_t start = from; start < to; start += INPUTS) {
-        const int64_t stop = start + INPUTS < to ? start + INPUTS : to;
-        for (int64_t o = 0; o < it->outputs; o++)
-            for (int64_t at = start, i = start % it->inputs, group = start / it->inputs; at < stop; at++, i++) {
-                if (i == it->inputs) i = 0, group++;
-                copy_few(it->to + (size_t)(at * it->outputs + o) * it->bytes,
-                         it->from + (size_t)((group * it->outputs + o) * it->inputs + i) * it->bytes, it->bytes);
+    for (int64_t start = begin; start < end; start += INPUTS) {
+        const int64_t stop = start + INPUTS < end ? start + INPUTS : end;
+        for (int64_t o = 0; o < job->outputs; o++)
+            for (int64_t at = start, i = start % job->inputs, group = start / job->inputs; at < stop; at++, i++) {
+                if (i == job->inputs) i = 0, group++;
+                copy_few(job->to + (size_t)(at * job->outputs + o) * job->bytes,
+                         job->from + (size_t)((group * job->outputs + o) * job->inputs + i) * job->bytes, job->bytes);
             }
     }
 }
@@ -147,6 +147,6 @@ void *samerun_weight_by_inputs(const void *weight, const samerun_shape *s, size_
     const size_t bytes = (size_t)samerun_volume(s->taps) * real;
     char *to = samerun_scratch(SCRATCH_WEIGHT, (size_t)(s->outputs * (s->inputs / s->groups)) * bytes);
     reorder_t job = {weight, to, s->inputs / s->groups, s->outputs / s->groups, bytes};
-    if (to != NULL) samerun_parallel(s->inputs, 1 + 65536 / (1 + job.outputs * (int64_t)bytes), reorder, &job);
+    if (to != NULL) samerun_parallel(s->inputs, 1 + 65536 / (1 + job.outputs * (int64_t)bytes), reorder_range, &job);
     return to;
 }

@@ -13,16 +13,16 @@
 
 /* Compiled once for each number of lanes: what a lane holds stays in registers. */
 #if defined(__GNUC__)
-#define FOR_EACH_WAY static inline __attribute__((always_inline))
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
 #else
-#define FOR_EACH_WAY static inline
+#define ALWAYS_INLINE static inline
 #endif
 
 enum { WORDS = 624, LANES = 4 };
 
-static inline uint32_t folded(uint32_t x) { return x ^ (x >> 30); }
+static inline uint32_t xor_high_bits(uint32_t x) { return x ^ (x >> 30); }
 
-FOR_EACH_WAY void put(uint8_t *row, int wide, uint32_t i, uint32_t word) {
+ALWAYS_INLINE void store_word(uint8_t *row, int wide, uint32_t i, uint32_t word) {
     if (wide)
         ((uint64_t *)row)[i] = word;
     else
@@ -30,21 +30,21 @@ FOR_EACH_WAY void put(uint8_t *row, int wide, uint32_t i, uint32_t word) {
 }
 
 /* After a seed of 32 bits: NumPy's and torch's. `wide`: torch saves each word as 64 bits. */
-FOR_EACH_WAY void by_word(int lanes, int wide, const uint32_t *seeds, uint8_t **rows) {
+ALWAYS_INLINE void init_genrand_lanes(int lanes, int wide, const uint32_t *seeds, uint8_t **rows) {
     uint32_t x[LANES];
     for (int lane = 0; lane < lanes; lane++) {
         x[lane] = seeds[lane];
-        put(rows[lane], wide, 0, x[lane]);
+        store_word(rows[lane], wide, 0, x[lane]);
     }
     for (uint32_t i = 1; i < WORDS; i++)
         for (int lane = 0; lane < lanes; lane++) {
-            x[lane] = 1812433253u * folded(x[lane]) + i;
-            put(rows[lane], wide, i, x[lane]);
+            x[lane] = 1812433253u * xor_high_bits(x[lane]) + i;
+            store_word(rows[lane], wide, i, x[lane]);
         }
 }
 
-/* After a whole number of one or two words (two if it needs them): Python's. `begin`: by_word of 19650218. */
-FOR_EACH_WAY void by_number(int lanes, const uint32_t *begin, const uint64_t *seeds, uint8_t **rows) {
+/* After a whole number of one or two words (two if it needs them): Python's. `begin`: init_genrand_lanes of 19650218. */
+ALWAYS_INLINE void init_by_array_lanes(int lanes, const uint32_t *begin, const uint64_t *seeds, uint8_t **rows) {
     uint32_t x[LANES], odd[LANES], even[LANES];
     for (int lane = 0; lane < lanes; lane++) {
         uint32_t low = (uint32_t)seeds[lane], high = (uint32_t)(seeds[lane] >> 32);
@@ -54,69 +54,69 @@ FOR_EACH_WAY void by_number(int lanes, const uint32_t *begin, const uint64_t *se
     }
     for (uint32_t i = 1; i < WORDS; i++)
         for (int lane = 0; lane < lanes; lane++) {
-            x[lane] = (begin[i] ^ (folded(x[lane]) * 1664525u)) + (i & 1 ? odd[lane] : even[lane]);
+            x[lane] = (begin[i] ^ (xor_high_bits(x[lane]) * 1664525u)) + (i & 1 ? odd[lane] : even[lane]);
             ((uint32_t *)rows[lane])[i] = x[lane];
         }
     for (int lane = 0; lane < lanes; lane++) { /* the 624th step is at the first word again */
         uint32_t *words = (uint32_t *)rows[lane];
-        words[1] = x[lane] = (words[1] ^ (folded(x[lane]) * 1664525u)) + even[lane];
+        words[1] = x[lane] = (words[1] ^ (xor_high_bits(x[lane]) * 1664525u)) + even[lane];
     }
     for (uint32_t i = 2; i < WORDS; i++)
         for (int lane = 0; lane < lanes; lane++) {
             uint32_t *words = (uint32_t *)rows[lane];
-            words[i] = x[lane] = (words[i] ^ (folded(x[lane]) * 1566083941u)) - i;
+            words[i] = x[lane] = (words[i] ^ (xor_high_bits(x[lane]) * 1566083941u)) - i;
         }
     for (int lane = 0; lane < lanes; lane++) {
         uint32_t *words = (uint32_t *)rows[lane];
-        words[1] = (words[1] ^ (folded(x[lane]) * 1566083941u)) - 1;
+        words[1] = (words[1] ^ (xor_high_bits(x[lane]) * 1566083941u)) - 1;
         words[0] = 0x80000000u;
     }
 }
 
 /* The rows of the next samples. Lanes without a sample of their own fill `spare`, which nobody reads. */
-static int next_rows(int64_t left, uint8_t *first, int64_t stride, uint8_t *spare, uint8_t **rows) {
+static int select_lane_rows(int64_t left, uint8_t *first, int64_t stride, uint8_t *spare, uint8_t **rows) {
     for (int lane = 0; lane < LANES; lane++)
         rows[lane] = lane < left ? first + stride * lane : spare;
     return left > 1 ? LANES : 1;
 }
 
 /* rows: where the first sample's words are, `stride` bytes before the second's. */
-EXPORT void samerun_states_of_words(int64_t count, const uint32_t *seeds, uint8_t *rows, int64_t stride, int32_t wide) {
+EXPORT void samerun_mt19937_init_genrand(int64_t count, const uint32_t *seeds, uint8_t *rows, int64_t stride, int32_t wide) {
     uint64_t spare[WORDS];
     for (int64_t at = 0; at < count; at += LANES) {
         uint8_t *own[LANES];
         uint32_t of_lanes[LANES] = {0};
-        int lanes = next_rows(count - at, rows + at * stride, stride, (uint8_t *)spare, own);
+        int lanes = select_lane_rows(count - at, rows + at * stride, stride, (uint8_t *)spare, own);
         for (int lane = 0; lane < LANES && at + lane < count; lane++)
             of_lanes[lane] = seeds[at + lane];
         if (lanes == 1 && wide)
-            by_word(1, 1, of_lanes, own);
+            init_genrand_lanes(1, 1, of_lanes, own);
         else if (lanes == 1)
-            by_word(1, 0, of_lanes, own);
+            init_genrand_lanes(1, 0, of_lanes, own);
         else if (wide)
-            by_word(LANES, 1, of_lanes, own);
+            init_genrand_lanes(LANES, 1, of_lanes, own);
         else
-            by_word(LANES, 0, of_lanes, own);
+            init_genrand_lanes(LANES, 0, of_lanes, own);
     }
 }
 
-EXPORT void samerun_states_of_numbers(int64_t count, const uint64_t *seeds, uint8_t *rows, int64_t stride) {
+EXPORT void samerun_mt19937_init_by_array(int64_t count, const uint64_t *seeds, uint8_t *rows, int64_t stride) {
     static uint32_t begin[WORDS]; /* the caller holds the interpreter's lock */
     uint32_t spare[WORDS];
     if (!begin[0]) {
         uint32_t seed = 19650218u;
         uint8_t *row = (uint8_t *)begin;
-        by_word(1, 0, &seed, &row);
+        init_genrand_lanes(1, 0, &seed, &row);
     }
     for (int64_t at = 0; at < count; at += LANES) {
         uint8_t *own[LANES];
         uint64_t of_lanes[LANES] = {0};
-        int lanes = next_rows(count - at, rows + at * stride, stride, (uint8_t *)spare, own);
+        int lanes = select_lane_rows(count - at, rows + at * stride, stride, (uint8_t *)spare, own);
         for (int lane = 0; lane < LANES && at + lane < count; lane++)
             of_lanes[lane] = seeds[at + lane];
         if (lanes == 1)
-            by_number(1, begin, of_lanes, own);
+            init_by_array_lanes(1, begin, of_lanes, own);
         else
-            by_number(LANES, begin, of_lanes, own);
+            init_by_array_lanes(LANES, begin, of_lanes, own);
     }
 }

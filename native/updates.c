@@ -9,14 +9,14 @@ typedef struct {
     float value;
 } job_t;
 
-static void some(void *given, int64_t from, int64_t to) {
-    const job_t *job = given;
-    samerun_kernels()->update(job->update, job->x + from, job->y + from, job->z + from, job->value, to - from);
+static void update_range(void *args, int64_t begin, int64_t end) {
+    const job_t *job = args;
+    samerun_kernels()->update(job->update, job->x + begin, job->y + begin, job->z + begin, job->value, end - begin);
 }
 
 /* x becomes x + (y - x) * value, x + (y * value) * z or x + (y * value) / z (kernels.h has the numbers). x may be one of
  * the others, but not overlap them otherwise. */
 void samerun_update(int update, float *x, const float *y, const float *z, float value, int64_t n) {
     job_t job = {update, x, y, z, value};
-    samerun_parallel(n, 1 << 15, some, &job);
+    samerun_parallel(n, 1 << 15, update_range, &job);
 }

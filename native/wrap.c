@@ -11,34 +11,34 @@
 #include <string.h>
 
 #define SLOTS 512
-#define FEW 8
+#define STACK_ARGUMENTS 8
 
 static struct {
     PyObject *function;
     int takes_self;
 } slots[SLOTS];
 static PyMethodDef definitions[SLOTS];
-static int used;
+static int slots_used;
 
 static PyObject *call_slot(int number, PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     PyObject *function = slots[number].function;
     if (!slots[number].takes_self) {
         return PyObject_Vectorcall(function, args, (size_t)count, names);
     }
-    Py_ssize_t all = count + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
-    PyObject *few[FEW + 1], **with_self = few;
-    if (all > FEW) {
-        with_self = PyMem_New(PyObject *, all + 1);
+    Py_ssize_t total = count + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
+    PyObject *on_stack[STACK_ARGUMENTS + 1], **with_self = on_stack;
+    if (total > STACK_ARGUMENTS) {
+        with_self = PyMem_New(PyObject *, total + 1);
         if (with_self == NULL) {
             return PyErr_NoMemory();
         }
     }
     with_self[0] = self;
-    if (all > 0) {
-        memcpy(with_self + 1, args, (size_t)all * sizeof *args);
+    if (total > 0) {
+        memcpy(with_self + 1, args, (size_t)total * sizeof *args);
     }
     PyObject *result = PyObject_Vectorcall(function, with_self, (size_t)count + 1, names);
-    if (with_self != few) {
+    if (with_self != on_stack) {
         PyMem_Free(with_self);
     }
     return result;
@@ -79,11 +79,11 @@ static PyObject *wrap(PyObject *module, PyObject *args) {
     } else {
         return PyErr_Format(PyExc_TypeError, "%R is not a function or method written in C", original);
     }
-    if (used == SLOTS) {
+    if (slots_used == SLOTS) {
         PyErr_SetString(PyExc_MemoryError, "all wrappers are in use");
         return NULL;
     }
-    int number = used++;
+    int number = slots_used++;
     PyMethodDef *definition = &definitions[number];
     definition->ml_name = like->ml_name;
     definition->ml_doc = like->ml_doc;

@@ -24,7 +24,7 @@ import torch
 from samerun.numerics.cuda import elementwise, launch, products, rows, segments, source, sums
 from samerun.numerics.dispatch import mode
 from samerun.numerics.kernels import library
-from samerun.numerics.operators.table import resolve
+from samerun.numerics.operators.table import resolve_operator
 
 HERE = Path(__file__).with_name("cuda")
 PROCESSORS = 4
@@ -73,15 +73,15 @@ class Emulator:
         self.launched.append(kernel)
         places = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
         x, y = (*threads, 1)[:2]
-        done = built(file, source.whole(file), self.folder).emulated_launch(
+        done = built(file, source.read_source(file), self.folder).emulated_launch(
             kernel.encode(), ctypes.c_long(blocks), x, y, places, len(self.launched) % 2
         )
         assert done, kernel
 
-    def over(self, device: torch.device, file: str, kernel: str, n: int, *arguments: Any) -> None:
+    def launch_per_value(self, device: torch.device, file: str, kernel: str, n: int, *arguments: Any) -> None:
         self.launch(device, file, kernel, min(-(-n // launch.THREADS), 7), (launch.THREADS,), *arguments)
 
-    def empty(self, device: torch.device, n: int, dtype: torch.dtype) -> torch.Tensor:
+    def allocate(self, device: torch.device, n: int, dtype: torch.dtype) -> torch.Tensor:
         found = torch.empty(n, dtype=dtype)
         return found.fill_(float("nan")) if dtype.is_floating_point else found
 
@@ -92,11 +92,11 @@ def emulated(folder: Path) -> Iterator[Emulator]:
     emulator = Emulator(folder)
     with ExitStack() as stack:
         for module in (launch, elementwise, rows, segments, sums, products):
-            for name in ("launch", "over", "empty"):
+            for name in ("launch", "launch_per_value", "allocate"):
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, getattr(emulator, name)))
-        stack.enter_context(mock.patch.object(products, "processors", lambda device: PROCESSORS))
-        stack.enter_context(mock.patch.object(library, "elsewhere", lambda x: True))
+        stack.enter_context(mock.patch.object(products, "count_multiprocessors", lambda device: PROCESSORS))
+        stack.enter_context(mock.patch.object(library, "is_off_cpu", lambda x: True))
         stack.enter_context(mock.patch.object(mode, "_resolved", {}))
-        stack.enter_context(mock.patch.object(mode, "resolve", partial(resolve, cuda=True)))
+        stack.enter_context(mock.patch.object(mode, "resolve_operator", partial(resolve_operator, cuda=True)))
         yield emulator

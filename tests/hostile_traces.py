@@ -32,7 +32,7 @@ def strings(texts: Sequence[str | bytes]) -> bytes:
 
 
 def places(rows: Sequence[tuple[int, int, int]]) -> bytes:
-    return block(f.PLACES, len(rows), b"".join(f.PLACE.pack(*each) for each in rows))
+    return block(f.LOCATIONS, len(rows), b"".join(f.LOCATION.pack(*each) for each in rows))
 
 
 def write(
@@ -50,7 +50,7 @@ def write(
 
 def operators(count: int) -> Array:
     events = np.zeros(count, EVENT_DTYPE)
-    events["kind"], events["name"], events["place"] = f.OPERATOR, 2, 1
+    events["kind"], events["name"], events["location"] = f.OPERATOR, 2, 1
     events["inputs"], events["out0"] = np.arange(count), np.arange(count) + 1
     return events
 
@@ -59,7 +59,7 @@ def with_insertions(events: Array, every: int, kind: int = f.OPERATOR) -> Array:
     """One event more after every few."""
     at = np.arange(every, len(events), every)
     more = np.zeros(len(at), EVENT_DTYPE)
-    more["kind"], more["name"], more["place"], more["inputs"] = kind, 3, 2, np.arange(len(at)) + 10**9
+    more["kind"], more["name"], more["location"], more["inputs"] = kind, 3, 2, np.arange(len(at)) + 10**9
     return np.insert(events, at, more)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from samerun.numerics.kernels import library
 
-NATIVE = [name for name in library.levels() if name != "reference"]
+NATIVE = [name for name in library.supported_levels() if name != "reference"]
 SPECIAL = [0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-45, -1e-45, 1.1754942e-38, 3.4028235e38, 1.0, -1.0]
 
 

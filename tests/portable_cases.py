@@ -207,13 +207,13 @@ def large() -> list[Case]:
 
 def main(threads: int) -> None:
     import samerun
-    from samerun.numerics.verification.conformance import digest
+    from samerun.numerics.verification.conformance import digest_tensor
 
     torch.set_num_threads(threads)
     for name, function, inputs in CASES + large():
         with samerun.portable():
             found = run(function, inputs, torch.float32)
-        print(name, *(digest(each)[:16] for each in found))
+        print(name, *(digest_tensor(each)[:16] for each in found))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from samerun.record.comparison.compare import Difference, first_difference
-from samerun.record.comparison.evidence import clues
+from samerun.record.comparison.compare import Difference, find_first_difference
+from samerun.record.comparison.evidence import find_clues
 from samerun.record.trace import format as f
 from samerun.record.trace import reader
 from samerun.record.trace.run import RunTraces
@@ -44,7 +44,7 @@ def compared(tmp_path: Path) -> Callable[..., Difference | None]:
             for role, rows in (given if isinstance(given, dict) else {"main": given}).items():
                 write(folder, role, rows)
             runs.append(RunTraces(folder))
-        return first_difference(*runs)
+        return find_first_difference(*runs)
 
     return compare
 
@@ -52,10 +52,10 @@ def compared(tmp_path: Path) -> Callable[..., Difference | None]:
 def write(folder: Path, role: str, rows: Sequence[Row]) -> None:
     writer = TraceWriter(str(folder / f"{role.replace('/', '.')}.trace"), role)
     for row in rows:
-        place = writer.place("train.py", row.line, row.module) if row.line else 0
+        place = writer.intern_location("train.py", row.line, row.module) if row.line else 0
         outputs = row.outputs.to_bytes(16, "little")
         writer.append(
-            f.EVENT.pack(row.kind, 0, row.thread, writer.string(row.name), place, row.aux, row.inputs, outputs)
+            f.EVENT.pack(row.kind, 0, row.thread, writer.intern_string(row.name), place, row.aux, row.inputs, outputs)
         )
     writer.close()
 
@@ -248,5 +248,5 @@ def test_a_file_that_only_the_second_run_reads(tmp_path: Path, at: int, seen: bo
     for name, events in (("a", rows), ("b", read)):
         (tmp_path / name).mkdir()
         write(tmp_path / name, "main", events)
-    found = clues(RunTraces(tmp_path / "a"), RunTraces(tmp_path / "b"), "main", 10, 10)
+    found = find_clues(RunTraces(tmp_path / "a"), RunTraces(tmp_path / "b"), "main", 10, 10)
     assert [clue.a.line for clue in found] == ([700] if seen else [])

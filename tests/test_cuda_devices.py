@@ -26,10 +26,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import samerun
 from samerun.base.errors import SamerunError
 from samerun.numerics.cuda import elementwise, launch, products, rows, segments, sums
-from samerun.numerics.kernels import stream
-from samerun.numerics.kernels.tensors import STORAGE
-from samerun.numerics.operators import drawing
-from samerun.numerics.operators.table import resolve
+from samerun.numerics.kernels import generator_stream
+from samerun.numerics.kernels.tensors import STORAGE_TYPES
+from samerun.numerics.operators import random_draws
+from samerun.numerics.operators.table import resolve_operator
 
 WAITS = {
     "aten._local_scalar_dense.default", "aten.nonzero.default", "aten.equal.default", "aten.index.Tensor",
@@ -55,23 +55,23 @@ class Resolving(TorchDispatchMode):
     """Every operator by the table for CUDA, as the portable mode has it, but on tensors without values."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        handler = None if func.namespace == "prim" else resolve(func, cuda=True)
+        handler = None if func.namespace == "prim" else resolve_operator(func, cuda=True)
         return func(*args, **(kwargs or {})) if handler is None else handler(self, func, args, kwargs or {})
 
 
 def _type(operator: str, *tensors: Tensor, types: Any = ()) -> torch.dtype:
     """`compute_type` without its look at the device."""
-    return torch.float32 if tensors[0].dtype in STORAGE else tensors[0].dtype
+    return torch.float32 if tensors[0].dtype in STORAGE_TYPES else tensors[0].dtype
 
 
 @pytest.fixture
 def _no_kernels() -> Iterator[None]:
     with ExitStack() as stack:
         for module in (launch, elementwise, rows, segments, sums, products):
-            for name in ("launch", "over"):
+            for name in ("launch", "launch_per_value"):
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, lambda *given: None))
-        stack.enter_context(mock.patch.object(products, "processors", lambda device: 132))
+        stack.enter_context(mock.patch.object(products, "count_multiprocessors", lambda device: 132))
         yield
 
 
@@ -132,13 +132,13 @@ class DeviceGenerator:
 
 def test_a_generator_of_a_device_counts_its_own_draws() -> None:
     generator: Any = DeviceGenerator()
-    assert [stream.draw(generator) for _ in range(3)] == [(7, 0), (7, 1), (7, 2)]
+    assert [generator_stream.advance_generator(generator) for _ in range(3)] == [(7, 0), (7, 1), (7, 2)]
     assert generator.offset == 12
 
 
 def test_draws_for_a_device_move_the_stream_of_the_cpu() -> None:
     torch.manual_seed(3)
-    first = [drawing.drawn(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
+    first = [random_draws.next_draw(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
     assert first == [(3, 0), (3, 1), (3, 2), (3, 3)]
 
 
@@ -160,9 +160,9 @@ class Driver:
         return 0, name.decode()
 
     def cuLaunchKernel(self, function: str, *how: int) -> Any:
-        *sizes, stream, places, extra = how
+        *sizes, generator_stream, places, extra = how
         first = ctypes.c_int64.from_address(ctypes.c_void_p.from_address(places).value or 0).value
-        self.seen.append((function, sizes, stream, first, extra))
+        self.seen.append((function, sizes, generator_stream, first, extra))
         return (self.error,)
 
     def cuGetErrorString(self, error: int) -> Any:
@@ -172,7 +172,7 @@ class Driver:
 def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, compiled = Driver(), []
     monkeypatch.setattr(launch, "_driver", lambda: driver)
-    monkeypatch.setattr(launch, "compiled", lambda *given: compiled.append(given[2]) or b"code")
+    monkeypatch.setattr(launch, "compile_cached", lambda *given: compiled.append(given[2]) or b"code")
     monkeypatch.setattr(launch, "_functions", {})
     monkeypatch.setattr(launch, "_modules", {})
     monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
@@ -180,7 +180,7 @@ def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=17))
     device = torch.device("cuda:1")
     launch.launch(device, "sums", "sum_columns32", 3, (32, 32), ctypes.c_int64(41))
-    launch.over(device, "sums", "fill32", 1000, ctypes.c_int64(42))
+    launch.launch_per_value(device, "sums", "fill32", 1000, ctypes.c_int64(42))
     launch.launch(device, "sums", "fill32", 0, (32,))
     assert compiled == ["sm_90"], "a file is compiled once"
     assert driver.seen == [
@@ -190,4 +190,4 @@ def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     driver.error = 2
     with pytest.raises(SamerunError, match="CUDA: out of luck"):
-        launch.over(device, "sums", "fill32", 1, ctypes.c_int64(0))
+        launch.launch_per_value(device, "sums", "fill32", 1, ctypes.c_int64(0))

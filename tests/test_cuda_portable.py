@@ -29,7 +29,7 @@ BENCHMARKS = str(Path(__file__).parents[1] / "benchmarks")
 
 @pytest.mark.parametrize("n", conformance.SIZES)
 def test_the_conformance_vectors(n: int) -> None:
-    wrong = conformance.differences(conformance.vectors(), sizes=(n,), device="cuda")
+    wrong = conformance.find_differences(conformance.read_vectors(), sizes=(n,), device="cuda")
     assert not wrong
 
 
@@ -127,4 +127,4 @@ def test_the_doctor_shows_the_device() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (device, *_) = json.loads(done.stdout)["numerics"]["cuda"]
-    assert device["rows"] == len(conformance.vectors().splitlines()) and not device["different"]
+    assert device["rows"] == len(conformance.read_vectors().splitlines()) and not device["different"]

@@ -297,9 +297,9 @@ def test_device_digest_minds_the_order() -> None:
 
 def test_seeds_of_dtype_and_shape_survive_a_full_table(monkeypatch: pytest.MonkeyPatch) -> None:
     before = shape_seed(torch.float32, (2, 3))
-    monkeypatch.setattr(d, "_seeds", {(torch.float32, n): n for n in range((1 << 16) + 1)})
+    monkeypatch.setattr(d, "_shape_seeds", {(torch.float32, n): n for n in range((1 << 16) + 1)})
     assert shape_seed(torch.float32, (2, 3)) == before
-    assert len(d._seeds) == 1
+    assert len(d._shape_seeds) == 1
 
 
 def test_no_generator_moves_and_no_memory_is_kept() -> None:

@@ -72,3 +72,10 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert there.exists(), f"{page.name}: {target}"
         if anchor:
             assert anchor in anchors(there), f"{page.name}: {target}"
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    records = sorted(path.name for path in folder.glob("[0-9]*.md"))
+    assert re.findall(r"^\| \[\d{4}\]\((\S+)\)", index, re.MULTILINE) == records

@@ -96,7 +96,7 @@ def nothing_changes(folder: Path, *arguments: str) -> None:
     plain = run(program, folder / "plain", *arguments, watched=False, environment=environment, code=3)
     twice = run(
         program, folder / "double", *arguments, environment={**environment, "MALLOC_PERTURB_": "255"}, code=3,
-        double=3, depth="ops", memory="zeros",
+        executions=3, depth="ops", fresh_memory="zeros",
     )  # fmt: skip
     assert twice.traces.failures == []
     assert twice.stdout == plain.stdout
@@ -215,12 +215,12 @@ dist.destroy_process_group()
 def test_copies_of_views_are_views_of_one_copy() -> None:
     import torch
 
-    from samerun.record.watching.double.copies import ALIGNMENT, copied, placed
+    from samerun.record.watching.double.argument_copies import ALIGNMENT, copy_tensors, tensor_at
 
     base = torch.arange(40.0)
     complexes = torch.randn(3, 2, dtype=torch.complex64)
     given = [base[3:20:2], base[5:15].view(5, 2).t(), complexes.conj(), torch.empty(0), complexes.conj().imag]
-    copies = copied(given)
+    copies = copy_tensors(given)
     for tensor in given:
         copy = copies[id(tensor)]
         assert torch.equal(copy, tensor) and copy.dtype == tensor.dtype and copy.stride() == tensor.stride()
@@ -231,25 +231,26 @@ def test_copies_of_views_are_views_of_one_copy() -> None:
     assert (other == -1).sum() == 5  # elements 5, 7, ... of both
     assert base.min() == 0
     bits = torch.arange(16, dtype=torch.uint8)[1:9]
-    assert torch.equal(placed(bits, torch.arange(99, dtype=torch.uint8).untyped_storage(), 4), torch.arange(5, 13))
+    assert torch.equal(tensor_at(bits, torch.arange(99, dtype=torch.uint8).untyped_storage(), 4), torch.arange(5, 13))
 
 
 def test_only_moving_operators_carry_on_what_was_never_written() -> None:
     import torch
 
-    from samerun.record.watching.double.twins import moves
+    from samerun.record.watching.double.shadow_buffers import only_moves_elements
 
     ops = torch.ops.aten
-    assert moves(ops.cat.default, ([],), {}) and moves(ops.copy_.default, (), {})
-    assert moves(ops.index_put_.default, (0, 0, 0), {}) and not moves(ops.index_put_.default, (0, 0, 0, True), {})
-    assert moves(ops.scatter_.src, (), {}) and not moves(ops.scatter_.reduce, (), {})
-    assert not moves(ops.add.Tensor, (), {})
+    assert only_moves_elements(ops.cat.default, ([],), {}) and only_moves_elements(ops.copy_.default, (), {})
+    assert only_moves_elements(ops.index_put_.default, (0, 0, 0), {})
+    assert not only_moves_elements(ops.index_put_.default, (0, 0, 0, True), {})
+    assert only_moves_elements(ops.scatter_.src, (), {}) and not only_moves_elements(ops.scatter_.reduce, (), {})
+    assert not only_moves_elements(ops.add.Tensor, (), {})
 
 
 def test_generators_of_the_program_do_not_move() -> None:
     import torch
 
-    from samerun.record.watching.double.execution import ZERO, Draws, execute
+    from samerun.record.watching.double.execution import ZERO, GeneratorSnapshot, execute_again
     from samerun.record.watching.thread_state import ThreadState
 
     own = torch.Generator().manual_seed(3)
@@ -258,10 +259,10 @@ def test_generators_of_the_program_do_not_move() -> None:
         (torch.ops.aten.uniform_.default, (torch.zeros(4),), {"generator": own}),
         (torch.ops.aten.poisson.default, (torch.ones(4), own), {}),
     ):
-        draws = Draws(func, args, kwargs, [])
+        draws = GeneratorSnapshot(func, args, kwargs, [])
         first = func(*args, **kwargs)
         states = torch.get_rng_state(), own.get_state()
         others = {id(arg): torch.zeros(4) for arg in args if func is torch.ops.aten.uniform_.default}
-        again = execute(func, args, kwargs, others, draws, ThreadState(), ZERO)
-        assert torch.equal(first, again) and draws.undisturbed()
+        again = execute_again(func, args, kwargs, others, draws, ThreadState(), ZERO)
+        assert torch.equal(first, again) and draws.only_operator_drew()
         assert all(map(torch.equal, states, (torch.get_rng_state(), own.get_state())))

@@ -31,7 +31,7 @@ BEHAVIOURS = {
 class Program:
     """Runs of a program that behaves in one way among forks, and in another from nothing."""
 
-    reruns = differing = 1
+    reruns = differing_reruns = 1
 
     def __init__(self, folder: Path, behaviour: dict[bool, str]) -> None:
         self.folder, self.behaviour, self.made = folder, behaviour, 0
@@ -46,7 +46,7 @@ class Program:
         result = BEHAVIOURS[self.behaviour[among_forks]](value)
         return SimpleNamespace(folder=folder, exit_code=0, forked=among_forks, result=result)
 
-    def difference(self, a: Any, b: Any) -> Any:
+    def compare_runs(self, a: Any, b: Any) -> Any:
         assert a.forked == b.forked
         return None if a.result == b.result else PARTED
 
@@ -60,7 +60,7 @@ def test_forks_confirm_or_are_asked_again(forks: str, fresh: str, tmp_path: Path
     situation: Any = SimpleNamespace(a=a, b=before, difference=PARTED)
     plan = Plan(("x",), ("x",), WatchConfig(folder=""))
     suspect = Suspect("unseeded-python", "train.py", 1, (), 0, ("python",))
-    certain = confirmation.confirmed(program, situation, plan, suspect, "pinned-1", suspect.pins)  # type: ignore[arg-type]
+    certain = confirmation.is_confirmed(program, situation, plan, suspect, "pinned-1", suspect.pins)  # type: ignore[arg-type]
     assert certain == ("depends" in (forks, fresh))
     if forks == "depends":
         assert program.made == 5  # two held, two free, one held at another value

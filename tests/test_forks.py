@@ -23,8 +23,8 @@ from samerun.base.launch import with_bootstrap
 from samerun.check.execution.preloaded import Forked, Preloaded
 from samerun.check.execution.runner import Run, Runner
 from samerun.record import pins
-from samerun.record.comparison.compare import first_difference
-from samerun.record.config import VARIABLE, WatchConfig
+from samerun.record.comparison.compare import find_first_difference
+from samerun.record.config import CONFIG_VARIABLE, WatchConfig
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
@@ -74,7 +74,7 @@ def test_a_fork_records_the_same_events(facts: dict[str, Run]) -> None:
     one, two = facts["fresh"], facts["one"]
     assert (one.steps, one.events, one.operators) == (two.steps, two.events, two.operators)
     assert one.operators > 50
-    assert first_difference(one.traces, two.traces, ()) is None
+    assert find_first_difference(one.traces, two.traces, ()) is None
 
 
 def test_what_fresh_processes_draw_every_fork_draws_anew(facts: dict[str, Run]) -> None:
@@ -89,7 +89,7 @@ def test_pinned_sources_are_pinned_in_forks(facts: dict[str, Run]) -> None:
     assert was_forked(facts["pinned one"])
     for source in ("python", "torch", "numpy", "authkey", "urandom"):
         assert one[1][source] == two[1][source] == fresh[1][source], source
-    assert one[0]["clock"] == two[0]["clock"] == fresh[0]["clock"] > pins.EPOCH_START
+    assert one[0]["clock"] == two[0]["clock"] == fresh[0]["clock"] > pins.PINNED_CLOCK_START
 
 
 # --- where a fork would not be the same ---------------------------------------------------------------------
@@ -165,7 +165,7 @@ ENDINGS = {"": 0, "exit": 3, "text": 1, "leave": 4, "raise": 1, "killed": -9, "i
 def test_exit_codes_and_last_words(program: Path) -> None:
     with inside(program):
         plan = held_plan(program / "program.py")
-        environment = with_bootstrap({**os.environ, **plan.environment, VARIABLE: "", "HOW": ""})
+        environment = with_bootstrap({**os.environ, **plan.environment, CONFIG_VARIABLE: "", "HOW": ""})
         parent = Preloaded.start(plan.command, plan.prefix, environment, ["numpy", "torch"], program / "preloaded")
         assert isinstance(parent, Preloaded), parent
         try:
@@ -175,7 +175,7 @@ def test_exit_codes_and_last_words(program: Path) -> None:
                 config = folder / "watch.json"
                 config.write_text(WatchConfig(folder=str(folder)).to_json())
                 with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-                    child = parent.run({VARIABLE: str(config), "HOW": how}, out, err, 0o022)
+                    child = parent.run({CONFIG_VARIABLE: str(config), "HOW": how}, out, err, 0o022)
                     assert isinstance(child, Forked)
                     assert child.wait(120) == code, how
                 text, errors = (folder / "stdout").read_text(), (folder / "stderr").read_text()

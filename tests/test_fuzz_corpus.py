@@ -13,7 +13,7 @@ import pytest
 
 from samerun.base.errors import CheckpointError
 from samerun.control.rng.isolation import isolate_rng
-from samerun.data import stored
+from samerun.data import checkpoint_file
 
 sys.path.insert(0, str(Path(__file__).with_name("fuzz")))
 import fuzz_checkpoints
@@ -50,9 +50,9 @@ def test_checkpoints(path: Path, tmp_path: Path) -> None:
     with isolate_rng():
         parts = fuzz_checkpoints.make_parts()
         try:
-            content = stored.read_values(path)
+            content = checkpoint_file.read_untrusted_archive(path)
             parts = {name: part for name, part in parts.items() if name in content["parts"]}
-        except (stored.NotReadable, CheckpointError, KeyError, TypeError):
+        except (checkpoint_file.UnreadableCheckpoint, CheckpointError, KeyError, TypeError):
             pass
         assert not fuzz_checkpoints.load(tmp_path / "c.pt", parts)
 

@@ -10,7 +10,7 @@ from checking import check, samerun
 
 from samerun.base.errors import SamerunError
 from samerun.base.records import FoundCause
-from samerun.check.search.ignoring import Ignore, parse
+from samerun.check.search.ignore_rules import IgnoreRule, parse_ignore_rule
 
 TWO_GENERATORS = """
 import numpy as np
@@ -45,7 +45,7 @@ def write(folder: Path, text: str) -> str:
     ],
 )
 def test_a_rule_is_read(text: str, expected: tuple[str, str, int]) -> None:
-    assert parse(text) == Ignore(*expected, text)
+    assert parse_ignore_rule(text) == IgnoreRule(*expected, text)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_rule_is_read(text: str, expected: tuple[str, str, int]) -> None:
 )
 def test_a_rule_that_cannot_be_meant(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(SamerunError, match="--ignore") as error:
-        parse(text)
+        parse_ignore_rule(text)
     assert words in str(error.value)
 
 
@@ -78,7 +78,7 @@ def test_a_rule_that_cannot_be_meant(text: str, words: str, tmp_path: Path) -> N
     ],
 )
 def test_what_a_rule_covers(rule: str, kind: str, file: str, line: int, covered: bool) -> None:
-    assert parse(rule).covers(FoundCause(kind, file, line, (), True)) is covered
+    assert parse_ignore_rule(rule).covers(FoundCause(kind, file, line, (), True)) is covered
 
 
 @pytest.mark.parametrize(

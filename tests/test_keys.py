@@ -16,12 +16,12 @@ from samerun.control.rng.isolation import isolate_rng
 from samerun.control.rng.seeding import register_rng, seed_everything, unregister_rng
 from samerun.control.rng.snapshot import get_rng_state
 from samerun.control.streams.stream import stream
-from samerun.data import holds, keys, seeded_states
-from samerun.data.generators import KINDS, Section
-from samerun.data.holds import NumpyHold
-from samerun.data.keys import Realm, number_of
+from samerun.data import generator_memory, generator_seeding, keys
+from samerun.data.generator_memory import NumpySnapshot
+from samerun.data.keys import KeyContext, index_to_number
+from samerun.data.seeded_section import GENERATOR_KINDS, SeededSection
 
-REALM = Realm(1, "data", 0)
+CONTEXT = KeyContext(1, "data", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def _streams_put_back() -> Iterator[None]:
 
 
 def test_keys_never_change() -> None:
-    assert REALM.keys([0, 1, 2**40], [0, 0, 1], KINDS) == NEVER_CHANGES
+    assert CONTEXT.derive_keys([0, 1, 2**40], [0, 0, 1], GENERATOR_KINDS) == NEVER_CHANGES
 
 
 NEVER_CHANGES = (
@@ -44,26 +44,27 @@ NEVER_CHANGES = (
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=30), st.integers(0, 2**64 - 1), st.integers(0, 10**9))
 def test_one_by_one_is_the_same_as_all_at_once(numbers: list[int], seed: int, epoch: int) -> None:
-    realm = Realm(seed, "a", epoch)
+    context = KeyContext(seed, "a", epoch)
     for repetitions in (None, [number % 5 for number in numbers]):
         several = numbers * keys.VECTORISED_FROM
         again = None if repetitions is None else repetitions * keys.VECTORISED_FROM
-        whole = realm.keys(several, again, KINDS)
+        whole = context.derive_keys(several, again, GENERATOR_KINDS)
         for at, number in enumerate(numbers):
-            one = realm.keys([number], None if repetitions is None else [repetitions[at]], KINDS)
+            one = context.derive_keys([number], None if repetitions is None else [repetitions[at]], GENERATOR_KINDS)
             assert [column[0] for column in one if column] == [column[at] for column in whole if column]
 
 
 def test_no_two_samples_of_an_epoch_share_a_stream() -> None:
     numbers = list(range(200_000))
-    for column in REALM.keys(numbers, None, KINDS):
+    for column in CONTEXT.derive_keys(numbers, None, GENERATOR_KINDS):
         assert column is not None and len(set(column)) == len(numbers)
 
 
 def test_everything_that_a_key_is_made_of_counts() -> None:
-    realms = [REALM, Realm(2, "data", 0), Realm(1, "other", 0), Realm(1, "data", 1), Realm(1, "data", 0, "batch")]
-    found = [realm.keys([7], again, KINDS) for realm in realms for again in (None, [1], [2])]
-    found.append(REALM.keys([8], None, KINDS))
+    others = [(2, "data", 0), (1, "other", 0), (1, "data", 1), (1, "data", 0, "batch")]
+    contexts = [CONTEXT, *(KeyContext(*fields) for fields in others)]
+    found = [context.derive_keys([7], again, GENERATOR_KINDS) for context in contexts for again in (None, [1], [2])]
+    found.append(CONTEXT.derive_keys([8], None, GENERATOR_KINDS))
     for column in zip(*found, strict=True):
         assert len({one[0] for one in column if one}) == len(found)
     one = found[0]
@@ -71,18 +72,18 @@ def test_everything_that_a_key_is_made_of_counts() -> None:
 
 
 def test_bits_of_keys_are_even() -> None:
-    for column in REALM.keys(list(range(20_000)), None, KINDS):
+    for column in CONTEXT.derive_keys(list(range(20_000)), None, GENERATOR_KINDS):
         bits = np.unpackbits(np.array(column, dtype=np.uint64).astype(np.uint32).view(np.uint8)).reshape(-1, 32)
         assert abs(bits.mean(axis=0) - 0.5).max() < 0.02
 
 
 def test_indices_that_are_no_whole_numbers() -> None:
-    assert number_of(np.int64(5)) == number_of(torch.tensor(5)) == 5
-    assert number_of(True) == 1
-    found = {number_of(index) for index in ("a", "b", ("a", 1), ("a", 2), b"a", -1, 3)}
+    assert index_to_number(np.int64(5)) == index_to_number(torch.tensor(5)) == 5
+    assert index_to_number(True) == 1
+    found = {index_to_number(index) for index in ("a", "b", ("a", 1), ("a", 2), b"a", -1, 3)}
     assert len(found) == 7 and all(0 <= one < 2**63 for one in found)
     with pytest.raises(DataError, match=r"a object, as the index"):
-        number_of(object())
+        index_to_number(object())
 
 
 def draws() -> tuple[object, ...]:
@@ -101,17 +102,17 @@ def test_a_section_moves_no_stream(kept: bool) -> None:
         if kept:
             random.gauss(0, 1), np.random.randn(), torch.randn(1)
         for number in range(3):
-            with Section(1, KINDS, restore=True) as section:
-                section.start(REALM, number)
+            with SeededSection(1, GENERATOR_KINDS, restore=True) as section:
+                section.seed_for(CONTEXT, number)
                 draws()
         assert str(get_rng_state()) == str(before)
         assert draws() == expected
 
 
 def test_a_section_starts_generators_as_their_libraries_do() -> None:
-    found = REALM.keys([4], None, KINDS)
-    with Section(1, KINDS, restore=True) as section:
-        section.start(REALM, 4)
+    found = CONTEXT.derive_keys([4], None, GENERATOR_KINDS)
+    with SeededSection(1, GENERATOR_KINDS, restore=True) as section:
+        section.seed_for(CONTEXT, 4)
         drawn = draws()
     assert found.python and found.numpy and found.torch
     random.seed(found.python[0])
@@ -120,7 +121,7 @@ def test_a_section_starts_generators_as_their_libraries_do() -> None:
     assert drawn == draws()
 
 
-def states_of_samples(numbers: list[int], kinds: frozenset[str] = KINDS) -> list[tuple[object, ...]]:
+def states_of_samples(numbers: list[int], kinds: frozenset[str] = GENERATOR_KINDS) -> list[tuple[object, ...]]:
     """The whole states that samples start with, and what they draw: odd numbers of normals, so that one is kept."""
     found: list[tuple[object, ...]] = []
 
@@ -128,20 +129,21 @@ def states_of_samples(numbers: list[int], kinds: frozenset[str] = KINDS) -> list
         states = random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
         found.append((*states, torch.initial_seed(), *draws()))
 
-    with isolate_rng(), Section(1, kinds, restore=True) as section:
+    with isolate_rng(), SeededSection(1, kinds, restore=True) as section:
         seed_everything(1)  # for the kinds that are left out
-        section.load(REALM, numbers, None, get, numbers, [])
+        section.load_samples(CONTEXT, numbers, None, get, numbers, [])
     return found
 
 
 def test_states_written_in_c_are_those_of_seeding(monkeypatch: pytest.MonkeyPatch) -> None:
-    if seeded_states._library() is None:
+    if generator_seeding._load_library() is None:
         pytest.skip("the C library was not built")
-    assert seeded_states.applies(KINDS), "the states of this Python, NumPy or torch are not as expected"
-    numbers = [*range(2 * seeded_states.ROWS + 5), 2**32, 2**63 - 1]
-    some = [KINDS, *(frozenset({kind}) for kind in KINDS), KINDS - {"torch"}]
+    can_write = generator_seeding.can_write_states(GENERATOR_KINDS)
+    assert can_write, "the states of this Python, NumPy or torch are not as expected"
+    numbers = [*range(2 * generator_seeding.BLOCK_ROWS + 5), 2**32, 2**63 - 1]
+    some = [GENERATOR_KINDS, *(frozenset({kind}) for kind in GENERATOR_KINDS), GENERATOR_KINDS - {"torch"}]
     written = [states_of_samples(numbers, kinds) + states_of_samples([7], kinds) for kinds in some]
-    monkeypatch.setattr(seeded_states, "applies", lambda kinds: False)
+    monkeypatch.setattr(generator_seeding, "can_write_states", lambda kinds: False)
     assert written == [states_of_samples(numbers, kinds) + states_of_samples([7], kinds) for kinds in some]
 
 
@@ -149,10 +151,10 @@ def test_a_layout_that_is_not_as_expected_is_left_alone(monkeypatch: pytest.Monk
     expected = states_of_samples([1, 2])
     random.gauss(0, 1), np.random.standard_normal()
     before = str(get_rng_state())
-    for module in (holds, seeded_states):
-        monkeypatch.setattr(module, "python_memory", lambda: None)
-        monkeypatch.setattr(module, "numpy_memory", lambda: None)
-    assert not seeded_states.applies(KINDS) and states_of_samples([1, 2]) == expected
+    for module in (generator_memory, generator_seeding):
+        monkeypatch.setattr(module, "map_python_state", lambda: None)
+        monkeypatch.setattr(module, "map_numpy_state", lambda: None)
+    assert not generator_seeding.can_write_states(GENERATOR_KINDS) and states_of_samples([1, 2]) == expected
     assert str(get_rng_state()) == before
 
 
@@ -165,8 +167,8 @@ def test_another_bit_generator_is_keyed_and_put_back() -> None:
         random_of_numpy.set_bit_generator(np.random.PCG64(1))  # type: ignore[attr-defined]
         drawn = []
         for _ in range(2):
-            with Section(1, KINDS, restore=True) as section:
-                section.start(REALM, 4)
+            with SeededSection(1, GENERATOR_KINDS, restore=True) as section:
+                section.seed_for(CONTEXT, 4)
                 drawn.append(np.random.rand())
         assert drawn[0] == drawn[1] and np.random.rand() == expected
     finally:
@@ -179,10 +181,10 @@ def test_numpy_is_held_whatever_was_drawn(steps: list[str]) -> None:
     for step in steps:
         if step == "hold":
             before = str(np.random.get_state())
-            hold = NumpyHold()
+            snapshot = NumpySnapshot()
             np.random.seed(9)
             np.random.standard_normal(3)
-            hold.put_back()
+            snapshot.restore()
             assert str(np.random.get_state()) == before
         elif step == "seed":
             np.random.seed(1)
@@ -200,9 +202,9 @@ def test_registered_generators_and_streams_are_keyed() -> None:
         seed_everything(1)
         drawn = []
         for _ in range(2):
-            with Section(1, KINDS, restore=True) as section:
+            with SeededSection(1, GENERATOR_KINDS, restore=True) as section:
                 for number in (4, 5):
-                    section.start(REALM, number)
+                    section.seed_for(CONTEXT, number)
                     drawn.append((own.random(), held.random(), stream("new").python.random()))
         assert drawn[:2] == drawn[2:] and drawn[0] != drawn[1]
         assert (own.random(), held.random()) == expected

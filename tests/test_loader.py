@@ -33,7 +33,7 @@ from samerun.base.errors import DataError, OwnGeneratorWarning, SeedError
 from samerun.control.rng.isolation import isolate_rng
 from samerun.control.rng.seeding import seed_everything
 from samerun.control.rng.snapshot import get_rng_state
-from samerun.data import DataLoader, GroupedByLength, Shuffle, Weighted, plain_samples, replay, samples
+from samerun.data import DataLoader, GroupedByLength, Shuffle, Weighted, keyed_dataset, replay
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
@@ -315,12 +315,12 @@ def test_only_samples_that_run_no_code_of_the_users_go_without_keys(
 ) -> None:
     sections = []
 
-    class Counted(samples.Section):
+    class Counted(keyed_dataset.SeededSection):
         def __enter__(self) -> Any:
             sections.append(1)
             return super().__enter__()
 
-    monkeypatch.setattr(samples, "Section", Counted)
+    monkeypatch.setattr(keyed_dataset, "SeededSection", Counted)
     found = [list(DataLoader(dataset, 4, shuffle=True)), list(DataLoader(dataset, 4, shuffle=True))]
     assert bool(sections) is keyed
     assert str(found[0]) == str(found[1])
@@ -335,16 +335,16 @@ def test_what_the_user_hangs_into_torch_is_keyed(monkeypatch: pytest.MonkeyPatch
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return function(*args, **(kwargs or {}))
 
-    found = plain_samples.samples_without_keys(TENSORS, torch_data.default_collate, [0])
+    found = keyed_dataset.load_without_keys(TENSORS, torch_data.default_collate, [0])
     with Mode():
-        inside = plain_samples.samples_without_keys(TENSORS, torch_data.default_collate, [0])
+        inside = keyed_dataset.load_without_keys(TENSORS, torch_data.default_collate, [0])
     assert found is not None and inside is None
     before = str(get_rng_state())
 
     def collated(batch: Any, **_: Any) -> torch.Tensor:
         return torch.stack(list(batch)) + random.random()
 
-    monkeypatch.setitem(plain_samples.default_collate_fn_map, torch.Tensor, collated)
+    monkeypatch.setitem(keyed_dataset.default_collate_fn_map, torch.Tensor, collated)
     one, other = (str(list(DataLoader(TENSORS, 4, num_workers=workers))) for workers in (0, 2))
     assert one == other and str(get_rng_state()) == before
 

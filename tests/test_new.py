@@ -123,7 +123,7 @@ def test_names_that_are_none(tree: Path, kind: str, name: str, capsys: pytest.Ca
         ("cause", "unknown", "there already"),
         ("cause", "time", "the name 'time' is taken"),  # its file is time_of_day.py
         ("interceptor", "operators", "there already"),
-        ("interceptor", "held_still", "there already"),
+        ("interceptor", "clock", "there already"),
         ("interceptor", "entropy_uuid", "the name 'entropy-uuid' is taken"),
         ("seed", "numpy", "there already"),
         ("seed", "source", "there already"),

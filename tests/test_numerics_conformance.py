@@ -17,20 +17,20 @@ from samerun.numerics.verification import conformance
 
 ROOT = Path(__file__).resolve().parents[1]
 SANITIZERS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined"
-VECTORS = conformance.vectors()
+VECTORS = conformance.read_vectors()
 
 
-@pytest.mark.parametrize("level", library.levels())
+@pytest.mark.parametrize("level", library.supported_levels())
 def test_every_level_gives_the_vectors(level: str) -> None:
     with at_level(level):
-        assert conformance.differences(VECTORS) == []
+        assert conformance.find_differences(VECTORS) == []
 
 
 def test_a_wrong_vector_is_found() -> None:
-    row = next(iter(conformance.rows((33,))))
+    row = next(iter(conformance.compute_rows((33,))))
     wrong = VECTORS.replace(row.digest, "0" * 64)
     assert wrong != VECTORS
-    assert conformance.differences(wrong, (33,)) == [(row, "0" * 64)]
+    assert conformance.find_differences(wrong, (33,)) == [(row, "0" * 64)]
 
 
 # --- samerun doctor --numerics ---------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ def test_the_doctor_says_that_numbers_are_right(tmp_path: Path) -> None:
     assert (record["schema"], record["verdict"]) == (1, "clean")
     said = record["numerics"]
     assert said["rows"] == len(VECTORS.splitlines()) and said["different"] == []
-    assert said["level"] == library.level() and said["library"] is library.available()
+    assert said["level"] == library.current_level() and said["library"] is library.is_available()
     assert f"{said['rows']} of {said['rows']}" in done.stdout and said["level"] in done.stdout
 
 
@@ -63,7 +63,7 @@ def copy_of_samerun(folder: Path) -> Path:
 
 def test_the_doctor_finds_wrong_bits(tmp_path: Path) -> None:
     source = copy_of_samerun(tmp_path / "other")
-    vectors = source / "samerun" / "numerics" / "vectors.txt"
+    vectors = source / "samerun" / "numerics" / "verification" / "vectors.txt"
     lines = VECTORS.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("product float32 257 "))
     lines[at] = "product float32 257 " + "0" * 64
@@ -114,7 +114,7 @@ def test_every_compiler_gives_the_vectors(compiler: str) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here")
-@pytest.mark.parametrize("level", [name for name in library.levels() if name != "reference"])
+@pytest.mark.parametrize("level", [name for name in library.supported_levels() if name != "reference"])
 def test_sanitizers_find_nothing(level: str) -> None:
     assert_prints_the_vectors("--compiler", "gcc", f"--flags={SANITIZERS}", "--level", level)
 

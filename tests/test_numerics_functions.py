@@ -132,7 +132,7 @@ def test_any_shape_and_stride_and_in_storage_types() -> None:
         functions.exp(torch.ones(3, dtype=torch.int64))
 
 
-@pytest.mark.skipif(not library.available(), reason="the C library was not built")
+@pytest.mark.skipif(not library.is_available(), reason="the C library was not built")
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 511, 512, 513, 100_003])
 def test_a_value_does_not_depend_on_its_place(n: int) -> None:
     x = torch.randn(n)

@@ -14,9 +14,9 @@ import pytest
 
 from samerun.base.errors import SamerunError
 from samerun.numerics.kernels import library
-from samerun.numerics.reference import philox
+from samerun.numerics.reference.random import philox_blocks, philox_words
 
-needs_library = pytest.mark.skipif(not library.available(), reason="the C library was not built")
+needs_library = pytest.mark.skipif(not library.is_available(), reason="the C library was not built")
 
 
 @pytest.fixture(autouse=True)
@@ -26,24 +26,24 @@ def best_level_afterwards() -> Iterator[None]:
 
 
 def test_every_level_of_this_machine_can_be_forced() -> None:
-    for name in library.levels():
+    for name in library.supported_levels():
         library.force_level(name)
-        assert library.level() == name
-        assert library.available() == (name != "reference")
+        assert library.current_level() == name
+        assert library.is_available() == (name != "reference")
 
 
 def test_a_level_that_cannot_run_is_refused_with_those_that_can() -> None:
-    before = library.level()
+    before = library.current_level()
     with pytest.raises(SamerunError, match=r"force_level\('sse9'\): this machine runs the levels reference"):
         library.force_level("sse9")
-    assert library.level() == before
+    assert library.current_level() == before
 
 
 @pytest.mark.parametrize("name", ["reference", "plain", "avx2"])
 def test_the_environment_chooses_a_level(name: str) -> None:
-    if name not in library.levels():
+    if name not in library.supported_levels():
         pytest.skip(f"this machine does not run {name}")
-    program = "from samerun.numerics.kernels import library; print(library.level())"
+    program = "from samerun.numerics.kernels import library; print(library.current_level())"
     environment = {**os.environ, "SAMERUN_NUMERICS_LEVEL": name}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == name
@@ -60,9 +60,9 @@ WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 def parallel(n: int, grain: int, threads: int) -> tuple[list[int], int]:
     """How often each of 0..n-1 was worked on, and on how many threads."""
-    pool = library.load()
+    pool = library.load_library()
     pool.samerun_set_threads(threads)
-    library._threads = threads
+    library._pool_threads = threads
     counts, where = [0] * n, set()
 
     def work(_: object, start: int, end: int) -> None:
@@ -109,9 +109,9 @@ def test_the_pool_works_in_a_forked_child() -> None:
 
 def test_philox_gives_the_published_numbers() -> None:
     """The known answers of Random123, where words of counter and key are listed low first."""
-    assert philox.blocks(0, 0, [0]).tolist() == [[0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]]
+    assert philox_blocks(0, 0, [0]).tolist() == [[0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]]
     most = 2**64 - 1
-    assert philox.blocks(most, most, [most]).tolist() == [[0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]]
+    assert philox_blocks(most, most, [most]).tolist() == [[0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]]
     seed, position, block = 0x299F31D0A4093822, 0x85A308D3243F6A88, 0x0370734413198A2E
-    assert philox.blocks(seed, position, [block]).tolist() == [[0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]]
-    assert np.array_equal(philox.words(7, 3, 10), philox.blocks(7, 3, [0, 1, 2]).reshape(-1)[:10])
+    assert philox_blocks(seed, position, [block]).tolist() == [[0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]]
+    assert np.array_equal(philox_words(7, 3, 10), philox_blocks(7, 3, [0, 1, 2]).reshape(-1)[:10])

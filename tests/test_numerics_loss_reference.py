@@ -77,10 +77,10 @@ def test_losses_of_two_tensors(case: tuple[str, Tensor, Tensor, Case], reduction
     _, x, y, (loss, more, terms, backward) = case
     g = values(70, 61, seed=5)
     number = REDUCTIONS[reduction]
-    of_term = reference.spread(g.numpy() if number == 0 else g.numpy()[0, 0], x.numel(), number)
+    of_term = reference.spread_gradient(g.numpy() if number == 0 else g.numpy()[0, 0], x.numel(), number)
     check(
         forward_and_gradient(lambda leaf: loss(leaf, y, reduction=reduction, **more), x, g),
-        reference.reduced(terms(x.numpy(), y.numpy()), number),
+        reference.reduce_terms(terms(x.numpy(), y.numpy()), number),
         backward(of_term, x.numpy(), y.numpy()),
     )
 
@@ -92,11 +92,11 @@ def test_losses_whose_gradients_torch_composes(reduction: str) -> None:
         w, of_positives = (None if more.get(k) is None else more[k].numpy() for k in ("weight", "pos_weight"))
         terms = reference.binary_cross_entropy_with_logits(X.numpy(), Q.numpy(), w, of_positives)
         check(lambda: [nnf.binary_cross_entropy_with_logits(X, Q, reduction=reduction, **more)],  # noqa: B023
-              reference.reduced(terms, number))  # fmt: skip
+              reference.reduce_terms(terms, number))  # fmt: skip
     for log_target in (False, True):
         y = Q.log().clamp_min(-80) if log_target else Q
         check(lambda: [nnf.kl_div(X, y, reduction=reduction, log_target=log_target)],  # noqa: B023
-              reference.reduced(reference.kl_div(X.numpy(), y.numpy(), log_target), number))  # fmt: skip
+              reference.reduce_terms(reference.kl_div(X.numpy(), y.numpy(), log_target), number))  # fmt: skip
 
 
 ROWS = [(1, 5), (33, 11), (300, 7), (4100, 3)]

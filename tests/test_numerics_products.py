@@ -16,7 +16,7 @@ from torch import Tensor
 from samerun.numerics.kernels import library, products
 from samerun.numerics.reference import products as reference
 
-LEVELS = [name for name in library.levels() if name != "reference"]
+LEVELS = [name for name in library.supported_levels() if name != "reference"]
 
 
 @pytest.fixture(params=LEVELS)
@@ -73,7 +73,7 @@ def test_products_in_every_transposition(
 ) -> None:
     a = numbers(k, m).t() if turned[0] else numbers(m, k)
     b = numbers(n, k, seed=1).t() if turned[1] else numbers(k, n, seed=1)
-    assert same_bits(products.multiply(a, b), reference.product(a.numpy(), b.numpy()))
+    assert same_bits(products.matmul(a, b), reference.matmul(a.numpy(), b.numpy()))
 
 
 @pytest.mark.parametrize(
@@ -89,26 +89,26 @@ def test_large_products_do_not_depend_on_threads_or_level(m: int, n: int, k: int
         library.force_level(name)
         before = torch.get_num_threads()
         torch.set_num_threads(count)
-        found.append(products.multiply(a, b))
+        found.append(products.matmul(a, b))
         torch.set_num_threads(before)
     library.force_level(None)
     assert all(same_bits(one, found[0].numpy()) for one in found)
     rows, columns = [0, m // 2, m - 1], [0, 23, 24, n // 2, n - 1]
-    assert same_bits(found[0][rows][:, columns], reference.product(a[rows].numpy(), b[:, columns].numpy()))
+    assert same_bits(found[0][rows][:, columns], reference.matmul(a[rows].numpy(), b[:, columns].numpy()))
 
 
 def test_a_row_does_not_depend_on_the_batch(level: str) -> None:
     a, b = numbers(16, 300), numbers(300, 70, seed=1)
     for size in (1, 2, 3, 5, 8):
-        assert same_bits(products.multiply(a[:size], b)[0], products.multiply(a, b)[0].numpy())
+        assert same_bits(products.matmul(a[:size], b)[0], products.matmul(a, b)[0].numpy())
 
 
 def test_strides_of_zero_and_more(level: str) -> None:
     a = numbers(1, 40).expand(6, 40)
     b = numbers(80, 90, seed=1)[::2, ::3]
-    assert same_bits(products.multiply(a, b), reference.product(a.numpy(), b.numpy()))
+    assert same_bits(products.matmul(a, b), reference.matmul(a.numpy(), b.numpy()))
     a, b = numbers(2, 3, 9, 17), numbers(2, 3, 12, 17, seed=1).transpose(2, 3)
-    assert same_bits(products.multiply(a, b), reference.product(a.numpy(), b.numpy()))
+    assert same_bits(products.matmul(a, b), reference.matmul(a.numpy(), b.numpy()))
 
 
 @pytest.mark.parametrize("n", [5, 40])
@@ -116,34 +116,34 @@ def test_strides_of_zero_and_more(level: str) -> None:
 def test_bias_is_one_more_rounding(level: str, n: int, shape: tuple[int, ...]) -> None:
     a, b = numbers(7, 300), numbers(300, n, seed=1)
     bias = numbers(*(n if size == -1 else size for size in shape), seed=2)
-    plain = reference.product(a.numpy(), b.numpy())
-    assert same_bits(products.multiply(a, b, bias), plain + bias.numpy())
+    plain = reference.matmul(a.numpy(), b.numpy())
+    assert same_bits(products.matmul(a, b, bias), plain + bias.numpy())
 
 
 def test_float64_and_narrow_types(level: str) -> None:
     a, b = numbers(5, 260, dtype=torch.float64), numbers(260, 9, dtype=torch.float64, seed=1)
-    assert same_bits(products.multiply(a, b), reference.product(a.numpy(), b.numpy()))
+    assert same_bits(products.matmul(a, b), reference.matmul(a.numpy(), b.numpy()))
     for dtype in (torch.bfloat16, torch.float16):
         x, y = a.to(dtype), b.to(dtype)
-        expected = torch.from_numpy(reference.product(x.float().numpy(), y.float().numpy())).to(dtype)
-        assert torch.equal(products.multiply(x, y), expected)
+        expected = torch.from_numpy(reference.matmul(x.float().numpy(), y.float().numpy())).to(dtype)
+        assert torch.equal(products.matmul(x, y), expected)
 
 
 def test_special_numbers(level: str) -> None:
     special = [0.0, -0.0, 1.0, float("inf"), float("-inf"), float("nan"), 1e-45, -1e-45, 3e38, 1.2e-38]
     a = torch.tensor(special).repeat(10).view(10, 10).t().contiguous()
     b = torch.tensor(special * 3).view(30).repeat(10, 1).roll(3, 1)
-    assert same_bits(products.multiply(a, b), reference.product(a.numpy(), b.numpy()))
+    assert same_bits(products.matmul(a, b), reference.matmul(a.numpy(), b.numpy()))
     tiny = torch.full((3, 4), 1e-30), torch.full((4, 30), 1e-12)
-    found = products.multiply(*tiny)
-    assert same_bits(found, reference.product(tiny[0].numpy(), tiny[1].numpy())) and bool((found > 0).all())
+    found = products.matmul(*tiny)
+    assert same_bits(found, reference.matmul(tiny[0].numpy(), tiny[1].numpy())) and bool((found > 0).all())
 
 
 def test_accuracy_is_not_worse_than_torchs() -> None:
     for k in (300, 4096):
         a, b = numbers(64, k), numbers(k, 64, seed=1)
         exact = a.double() @ b.double()
-        ours = (products.multiply(a, b) - exact).square().mean().sqrt()
+        ours = (products.matmul(a, b) - exact).square().mean().sqrt()
         sequential = a.new_zeros(64, 64)
         for i in range(k):
             sequential += a[:, i, None] * b[None, i]
@@ -191,13 +191,13 @@ def test_convolutions_and_their_gradients(level: str, case: tuple[Any, ...]) -> 
         plain = torch.nn.functional.conv1d if len(size) == 1 else (
             torch.nn.functional.conv2d if len(size) == 2 else torch.nn.functional.conv3d)  # fmt: skip
         assert torch.allclose(found, plain(x, w, plus, *setting), atol=1e-4)
-    found = products.convolve(products.INPUT, list(x.shape), w, g, None, *setting)
+    found = products.convolve(products.GRADIENT_OF_INPUT, list(x.shape), w, g, None, *setting)
     assert same_bits(found, reference.gradient_of_input(g.numpy(), w.numpy(), *setting, size))
     theirs = torch.ops.aten.convolution_backward(
         g, x, w, [out_channels], stride, padding, dilation, False, [0] * len(size), groups, [True, True, False]
     )
     assert torch.allclose(found, theirs[0], atol=1e-4)
-    found = products.convolve(products.WEIGHT, x, list(w.shape), g, None, *setting)
+    found = products.convolve(products.GRADIENT_OF_WEIGHT, x, list(w.shape), g, None, *setting)
     assert same_bits(found, reference.gradient_of_weight(g.numpy(), x.numpy(), *setting, taps))
     assert torch.allclose(found, theirs[1], atol=1e-3)
 
@@ -210,12 +210,12 @@ def test_convolutions_of_many_images_are_those_of_each(threads: int, dtype: torc
     g, of_input = numbers(20, 20, 31, 34, dtype=dtype, seed=2), numbers(20, 16, 3, 2, dtype=dtype, seed=3)
     setting = ((1, 1), (1, 1), (1, 1), 1)
     forward = products.convolve(products.FORWARD, x, w, [20, 5, 31, 34], bias, *setting)
-    backward = products.convolve(products.INPUT, list(x.shape), of_input, g, None, *setting)
+    backward = products.convolve(products.GRADIENT_OF_INPUT, list(x.shape), of_input, g, None, *setting)
     for i in range(len(x)):
         image = slice(i, i + 1)
         alone = products.convolve(products.FORWARD, x[image], w, [1, 5, 31, 34], bias, *setting)
         assert same_bits(alone, forward[image])
-        alone = products.convolve(products.INPUT, [1, *x.shape[1:]], of_input, g[image], None, *setting)
+        alone = products.convolve(products.GRADIENT_OF_INPUT, [1, *x.shape[1:]], of_input, g[image], None, *setting)
         assert same_bits(alone, backward[image])
 
 
@@ -225,8 +225,8 @@ def test_convolutions_without_images_or_pixels(level: str, threads: int, channel
     x, g = torch.empty(0, channels, 8, 8), torch.empty(0, out_channels, 8, 8)
     setting = ((1, 1), (1, 1), (1, 1), 1)
     assert products.convolve(products.FORWARD, x, w, list(g.shape), bias, *setting).numel() == 0
-    assert products.convolve(products.INPUT, list(x.shape), w, g, None, *setting).numel() == 0
-    nothing = products.convolve(products.WEIGHT, x, list(w.shape), g, None, *setting)
+    assert products.convolve(products.GRADIENT_OF_INPUT, list(x.shape), w, g, None, *setting).numel() == 0
+    nothing = products.convolve(products.GRADIENT_OF_WEIGHT, x, list(w.shape), g, None, *setting)
     assert nothing.shape == w.shape and not nothing.any()
 
 
@@ -236,9 +236,9 @@ def test_gradients_without_channels(level: str, threads: int, channels: int, out
     x, w, g = numbers(2, channels, 8, 8), numbers(out_channels, channels, 3, 3), numbers(2, out_channels, 8, 8)
     setting = ((1, 1), (1, 1), (1, 1), 1)
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(products.convolve, products.INPUT, list(x.shape), w, g, None, *setting).result()
+        found = pool.submit(products.convolve, products.GRADIENT_OF_INPUT, list(x.shape), w, g, None, *setting).result()
     assert found.shape == (2, channels, 8, 8) and not found.any()
-    found = products.convolve(products.WEIGHT, x, list(w.shape), g, None, *setting)
+    found = products.convolve(products.GRADIENT_OF_WEIGHT, x, list(w.shape), g, None, *setting)
     assert found.shape == w.shape and found.numel() == 0
 
 
@@ -247,12 +247,12 @@ def test_gradients_without_channels(level: str, threads: int, channels: int, out
 def test_few_rows_by_columns_that_lie_side_by_side(level: str, threads: int, rows: int, k: int, columns: int) -> None:
     """Linear on a few rows, and its mirror image: the weight is read where it lies."""
     x, w, bias = numbers(2, rows, k), numbers(2, columns, k, seed=1), numbers(2, rows, columns, seed=2)
-    want = reference.product(x.numpy(), w.mT.numpy()) + bias.numpy()
-    assert same_bits(products.multiply(x, w.mT, bias), want)
-    assert same_bits(products.multiply(w, x.mT, bias.mT), want.transpose(0, 2, 1))
+    want = reference.matmul(x.numpy(), w.mT.numpy()) + bias.numpy()
+    assert same_bits(products.matmul(x, w.mT, bias), want)
+    assert same_bits(products.matmul(w, x.mT, bias.mT), want.transpose(0, 2, 1))
     spread = torch.zeros(2, columns, 2 * k)[:, :, ::2]
     spread.copy_(w)
-    assert same_bits(products.multiply(x, spread.mT, bias), want)
+    assert same_bits(products.matmul(x, spread.mT, bias), want)
 
 
 STRIDED: list[tuple[Any, ...]] = [
@@ -288,9 +288,11 @@ def test_zeros_between_strides_are_left_out_without_a_trace(
         g, w = g * tiny**0.6, w * tiny**0.6
     setting = (stride, padding, dilation, groups)
     want = reference.gradient_of_input(g.numpy(), w.numpy(), *setting, size)
-    assert same_bits(products.convolve(products.INPUT, [2, channels, *size], w, g, None, *setting), want)
+    assert same_bits(products.convolve(products.GRADIENT_OF_INPUT, [2, channels, *size], w, g, None, *setting), want)
     plus = bias.view(-1, *[1] * len(size)).numpy()
-    assert same_bits(products.convolve(products.INPUT, [2, channels, *size], w, g, bias, *setting), want + plus)
+    assert same_bits(
+        products.convolve(products.GRADIENT_OF_INPUT, [2, channels, *size], w, g, bias, *setting), want + plus
+    )
 
 
 def test_a_negative_zero_that_a_left_out_zero_would_turn(level: str) -> None:
@@ -298,7 +300,7 @@ def test_a_negative_zero_that_a_left_out_zero_would_turn(level: str) -> None:
     w = torch.tensor([[[-1e-30, 1.0, 1.0]]])
     g = torch.full((1, 1, 4), 1e-30)
     setting = ((2,), (0,), (1,), 1)
-    found = products.convolve(products.INPUT, [1, 1, 9], w, g, None, *setting)
+    found = products.convolve(products.GRADIENT_OF_INPUT, [1, 1, 9], w, g, None, *setting)
     want = reference.gradient_of_input(g.numpy(), w.numpy(), *setting, (9,))
     assert same_bits(found, want) and found[0, 0, 0].item() == 0 and not found[0, 0, 0].signbit()
 
@@ -329,7 +331,7 @@ def by_few_channels(x: Tensor, w: Tensor, g: Tensor, setting: tuple[Any, ...]) -
             forward.append(products.convolve(products.FORWARD, xs, some, size, None, *setting[:-1], 1))
         for part in ws.split(few, 1):
             size = [len(x), part.shape[1], *x.shape[2:]]
-            backward.append(products.convolve(products.INPUT, size, part, gs, None, *setting[:-1], 1))
+            backward.append(products.convolve(products.GRADIENT_OF_INPUT, size, part, gs, None, *setting[:-1], 1))
     return torch.cat(forward, 1).numpy(), torch.cat(backward, 1).numpy()
 
 
@@ -385,7 +387,7 @@ def test_taps_beyond_the_border_are_left_out_without_a_trace(
     for _ in each_level_and_threads():
         assert same_bits(products.convolve(products.FORWARD, x, w, list(g.shape), None, *setting), forward)
         assert same_bits(products.convolve(products.FORWARD, x, w, list(g.shape), bias, *setting), plus)
-        assert same_bits(products.convolve(products.INPUT, list(x.shape), w, g, None, *setting), backward)
+        assert same_bits(products.convolve(products.GRADIENT_OF_INPUT, list(x.shape), w, g, None, *setting), backward)
 
 
 # For which the gradient of the weight is read directly from the image: whole vectors of channels. Images last.
@@ -415,7 +417,7 @@ def test_gradients_of_the_weight_of_few_channels(case: tuple[Any, ...], odd: str
     want = reference.gradient_of_weight(g.numpy(), x.numpy(), *setting, taps)
     shape = [out_channels, channels // groups, *taps]
     for _ in each_level_and_threads():
-        assert same_bits(products.convolve(products.WEIGHT, x, shape, g, None, *setting), want)
+        assert same_bits(products.convolve(products.GRADIENT_OF_WEIGHT, x, shape, g, None, *setting), want)
 
 
 @pytest.mark.parametrize(("channels", "out_channels"), [(1, 70), (4, 96)])

@@ -9,7 +9,7 @@ from portable import NATIVE, assert_same_bits, at_level
 
 from samerun.base.errors import SamerunError
 from samerun.numerics.kernels import random
-from samerun.numerics.reference import philox
+from samerun.numerics.reference.random import philox_words
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 5, 255, 256, 257, 10_001])
@@ -34,7 +34,7 @@ def test_native_is_the_reference(n: int, seed: int, position: int) -> None:
 
 
 def test_the_specification() -> None:
-    words = philox.words(7, 3, 1000)
+    words = philox_words(7, 3, 1000)
     got = random.uniform([10, 100], 7, 3)
     assert np.array_equal(got.numpy().reshape(-1), (words >> 8) / 2**24)
     assert got.min() >= 0 and got.max() < 1

@@ -11,10 +11,10 @@ import torch
 from mpmath import mp
 from portable import assert_same_bits, at_level
 
-from samerun.numerics.kernels import implicit, library, random, rejection, wide
-from samerun.numerics.reference import implicit as implicit_reference
-from samerun.numerics.reference import rejection as reference
-from samerun.numerics.reference import wide as wide_reference
+from samerun.numerics.kernels import float64_math, implicit_gradients, library, random, rejection_sampling
+from samerun.numerics.reference import float64_math as wide_reference
+from samerun.numerics.reference import implicit_gradients as implicit_reference
+from samerun.numerics.reference import rejection_sampling as reference
 
 INF, NAN = math.inf, math.nan
 KEYS = [(5, 3), (2**64 - 1, 2**40)]
@@ -38,15 +38,15 @@ EDGES = [0.0, -0.0, INF, -INF, NAN, 709.0, 709.1, -708.0, -708.1, 5e-324, 1.0, -
 def test_functions_have_the_bits_of_the_reference(name: str) -> None:
     given = ANY + EDGES
     want = [getattr(wide_reference, name)(x) for x in given]
-    assert_same_bits(getattr(wide, name)(doubles(given)), doubles(want), name)
-    assert getattr(wide, name)(doubles([])).shape == (0,)
+    assert_same_bits(getattr(float64_math, name)(doubles(given)), doubles(want), name)
+    assert getattr(float64_math, name)(doubles([])).shape == (0,)
 
 
 def test_digamma_and_corrections_have_the_bits_of_the_reference() -> None:
     positive = [*spread(-300, 300, 300), *map(float, range(1, 30))]
-    assert_same_bits(wide.digamma(doubles(positive)), doubles([wide_reference.digamma(x) for x in positive]))
+    assert_same_bits(float64_math.digamma(doubles(positive)), doubles([wide_reference.digamma(x) for x in positive]))
     whole = [*map(float, range(1, 40)), *(math.floor(x) for x in spread(1, 15, 100))]
-    assert_same_bits(wide.correction(doubles(whole)), doubles([wide_reference.correction(x) for x in whole]))
+    assert_same_bits(float64_math.correction(doubles(whole)), doubles([wide_reference.correction(x) for x in whole]))
 
 
 @pytest.mark.parametrize(
@@ -77,21 +77,21 @@ COUNTS = [*(float(math.floor(x)) for x in spread(0, 9, 300)), 0.0, -3.0, 5.7, 5.
 CHANCES = [*(x % 1 for x in spread(0, 3, 150)), *spread(-9, -0.1, 150), 0.3, 0.3, 0.3, 0.9, 1.2, -1.0, 0.3, 0.3, NAN]
 
 
-@pytest.mark.parametrize("level", library.levels())
+@pytest.mark.parametrize("level", library.supported_levels())
 @pytest.mark.parametrize(("seed", "position"), KEYS)
 def test_numbers_have_the_bits_of_the_reference(seed: int, position: int, level: str) -> None:
     def words(i: int) -> reference.Words:
-        return reference.words_of(seed, position, i)
+        return reference.attempt_words(seed, position, i)
 
     with at_level(level):
-        draw = rejection.Draw(seed, position)
-        got = rejection.gamma(doubles(SHAPES), draw)
-        assert_same_bits(got, doubles([reference.gamma(x, words(i)) for i, x in enumerate(SHAPES)]), "gamma")
-        got = rejection.poisson(doubles(RATES), draw)
-        assert_same_bits(got, doubles([reference.poisson(x, words(i)) for i, x in enumerate(RATES)]), "poisson")
-        got = rejection.binomial(doubles(COUNTS), doubles(CHANCES), draw)
+        draw = rejection_sampling.RandomStream(seed, position)
+        got = rejection_sampling.sample_gamma(doubles(SHAPES), draw)
+        assert_same_bits(got, doubles([reference.sample_gamma(x, words(i)) for i, x in enumerate(SHAPES)]), "gamma")
+        got = rejection_sampling.sample_poisson(doubles(RATES), draw)
+        assert_same_bits(got, doubles([reference.sample_poisson(x, words(i)) for i, x in enumerate(RATES)]), "poisson")
+        got = rejection_sampling.sample_binomial(doubles(COUNTS), doubles(CHANCES), draw)
         both = enumerate(zip(COUNTS, CHANCES, strict=True))
-        assert_same_bits(got, doubles([reference.binomial(n, p, words(i)) for i, (n, p) in both]), "binomial")
+        assert_same_bits(got, doubles([reference.sample_binomial(n, p, words(i)) for i, (n, p) in both]), "binomial")
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 255, 257, 3000])
@@ -101,20 +101,24 @@ def test_words_of_blocks(n: int, seed: int, position: int) -> None:
     with at_level("reference"):
         want = random.block_words(numbers, seed, position)
     assert want.shape == (n, 2)
-    for level in library.levels():
+    for level in library.supported_levels():
         with at_level(level):
             assert_same_bits(random.block_words(numbers, seed, position), want, level)
 
 
 def test_a_number_depends_on_its_place_alone() -> None:
-    draw = rejection.Draw(1, 2)
-    for compute, value in ((rejection.gamma, 0.3), (rejection.poisson, 4.0), (rejection.poisson, 40.0)):
+    draw = rejection_sampling.RandomStream(1, 2)
+    for compute, value in ((
+        rejection_sampling.sample_gamma, 0.3
+    ), (rejection_sampling.sample_poisson, 4.0), (rejection_sampling.sample_poisson, 40.0)):
         whole = compute(torch.full((500,), value, dtype=torch.float64), draw)
         assert torch.equal(compute(torch.full((77,), value, dtype=torch.float64), draw), whole[:77])
         mixed = torch.full((500,), value, dtype=torch.float64)
         mixed[::3] = 1.5
         assert torch.equal(compute(mixed, draw)[1::3], whole[1::3]), "other parameters elsewhere change nothing here"
-    assert not torch.equal(rejection.poisson(mixed, rejection.Draw(1, 3)), rejection.poisson(mixed, draw))
+    assert not torch.equal(rejection_sampling.sample_poisson(
+        mixed, rejection_sampling.RandomStream(1, 3)
+    ), rejection_sampling.sample_poisson(mixed, draw))
 
 
 def largest_gap(uniform: torch.Tensor) -> float:
@@ -128,7 +132,9 @@ def largest_gap(uniform: torch.Tensor) -> float:
 @pytest.mark.parametrize("shape", [0.02, 0.3, 0.99, 1.0, 2.5, 40.0, 3e4])
 def test_gamma_numbers_are_distributed_so(shape: float) -> None:
     n = 40_000
-    x = rejection.gamma(torch.full((n,), shape, dtype=torch.float64), rejection.Draw(11, 4))
+    x = rejection_sampling.sample_gamma(
+        torch.full((n,), shape, dtype=torch.float64), rejection_sampling.RandomStream(11, 4)
+    )
     uniform = torch.special.gammainc(torch.full_like(x, shape), x)
     assert largest_gap(uniform) < 1.95
     assert abs(float(x.mean()) - shape) < 5 * math.sqrt(shape / n)
@@ -151,7 +157,9 @@ def assert_counts(values: torch.Tensor, chance: Callable[[int], float]) -> None:
 
 @pytest.mark.parametrize("rate", [0.01, 1.0, 9.9, 10.0, 37.5, 1000.0])
 def test_poisson_numbers_are_distributed_so(rate: float) -> None:
-    x = rejection.poisson(torch.full((100_000,), rate, dtype=torch.float64), rejection.Draw(12, 5))
+    x = rejection_sampling.sample_poisson(
+        torch.full((100_000,), rate, dtype=torch.float64), rejection_sampling.RandomStream(12, 5)
+    )
     assert_counts(x, lambda k: math.exp(k * math.log(rate) - rate - math.lgamma(k + 1)))
 
 
@@ -159,7 +167,7 @@ def test_poisson_numbers_are_distributed_so(rate: float) -> None:
                                           (5000, 0.01), (100_000, 1e-5)])  # fmt: skip
 def test_binomial_numbers_are_distributed_so(count: int, p: float) -> None:
     n, chances = (torch.full((100_000,), float(x), dtype=torch.float64) for x in (count, p))
-    x = rejection.binomial(n, chances, rejection.Draw(13, 6))
+    x = rejection_sampling.sample_binomial(n, chances, rejection_sampling.RandomStream(13, 6))
     ways = math.lgamma(count + 1)
     assert_counts(x, lambda k: 0.0 if k > count else math.exp(
         ways - math.lgamma(k + 1) - math.lgamma(count - k + 1) + k * math.log(p) + (count - k) * math.log1p(-p)))
@@ -168,8 +176,10 @@ def test_binomial_numbers_are_distributed_so(count: int, p: float) -> None:
 @pytest.mark.parametrize("mean", [1e9, 1e14])
 def test_large_numbers_have_their_moments(mean: float) -> None:
     given = torch.full((20_000,), mean, dtype=torch.float64)
-    for x, variance in ((rejection.poisson(given, rejection.Draw(14, 0)), mean),
-                        (rejection.binomial(given * 4, torch.full_like(given, 0.25), rejection.Draw(14, 1)),
+    for x, variance in ((rejection_sampling.sample_poisson(given, rejection_sampling.RandomStream(14, 0)), mean),
+                        (rejection_sampling.sample_binomial(
+                            given * 4, torch.full_like(given, 0.25), rejection_sampling.RandomStream(14, 1)
+                        ),
                          mean * 0.75)):  # fmt: skip
         z = (x - mean) / math.sqrt(variance)
         assert abs(float(z.mean())) < 0.03 and abs(float(z.var()) - 1) < 0.05
@@ -195,25 +205,25 @@ def beta_cases() -> tuple[list[float], list[float], list[float]]:
 
 def test_gradients_have_the_bits_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     a, x = gamma_cases()
-    want = doubles([implicit_reference.gamma(*each) for each in zip(a, x, strict=True)])
-    assert_same_bits(implicit.gamma(doubles(a), doubles(x)), want)
+    want = doubles([implicit_reference.gamma_gradient(*each) for each in zip(a, x, strict=True)])
+    assert_same_bits(implicit_gradients.gamma_gradient(doubles(a), doubles(x)), want)
     given = beta_cases()
-    want_beta = doubles([implicit_reference.beta(*each) for each in zip(*given, strict=True)])
-    assert_same_bits(implicit.beta(*map(doubles, given)), want_beta)
-    monkeypatch.setattr(implicit, "AT_ONCE", 7)
-    assert_same_bits(implicit.gamma(doubles(a), doubles(x)), want)
+    want_beta = doubles([implicit_reference.beta_gradient(*each) for each in zip(*given, strict=True)])
+    assert_same_bits(implicit_gradients.beta_gradient(*map(doubles, given)), want_beta)
+    monkeypatch.setattr(implicit_gradients, "CHUNK", 7)
+    assert_same_bits(implicit_gradients.gamma_gradient(doubles(a), doubles(x)), want)
 
 
 def test_gradients_are_torchs_where_torchs_are_near() -> None:
     """torch's own are wrong by up to 2e-3 (see the test below)."""
     a, x = (doubles(each) for each in gamma_cases())
-    mine, theirs = implicit.gamma(a, x), torch._standard_gamma_grad(a, x)
+    mine, theirs = implicit_gradients.gamma_gradient(a, x), torch._standard_gamma_grad(a, x)
     usable = torch.isfinite(mine) & torch.isfinite(theirs) & (theirs != 0)
     assert usable.sum() > 180
     errors = (mine / theirs - 1).abs()[usable]
     assert float(errors.max()) < 4e-3 and float(errors.median()) < 1e-5
     given = [doubles(each) for each in beta_cases()]
-    mine, theirs = implicit.beta(*given), torch._dirichlet_grad(*given)
+    mine, theirs = implicit_gradients.beta_gradient(*given), torch._dirichlet_grad(*given)
     usable = torch.isfinite(mine) & torch.isfinite(theirs) & (theirs != 0) & (mine != 0)
     errors = (mine / theirs - 1).abs()[usable]
     assert usable.sum() > 180 and float(errors.max()) < 4e-3 and float(errors.median()) < 1e-5
@@ -226,8 +236,8 @@ def test_gradients_are_those_of_the_distribution_function(a: float) -> None:
             x = a * part
             density = mp.power(x, a - 1) * mp.exp(-x) / mp.gamma(a)
             want = -mp.diff(lambda t: mp.gammainc(t, 0, x, regularized=True), a) / density  # noqa: B023
-            assert abs(implicit_reference.gamma(a, x) / want - 1) < 1e-6, (a, x)
+            assert abs(implicit_reference.gamma_gradient(a, x) / want - 1) < 1e-6, (a, x)
             b, y = 2.5, min(0.9, part * a / (a + 2.5))
             density = mp.power(y, a - 1) * mp.power(1 - y, b - 1) / mp.beta(a, b)
             want = -mp.diff(lambda t: mp.betainc(t, b, 0, y, regularized=True), a) / density / (1 - y)  # noqa: B023
-            assert abs(implicit_reference.beta(y, a, a + b) / want - 1) < 1e-5, (a, y)
+            assert abs(implicit_reference.beta_gradient(y, a, a + b) / want - 1) < 1e-5, (a, y)

@@ -46,7 +46,7 @@ print(json.dumps([before, after, with_pool, [*found, in_child[0]], in_child[1]])
 """
 
 pytestmark = pytest.mark.skipif(
-    not library.available() or not os.path.isdir("/proc/self/task"), reason="counts threads of the C library's"
+    not library.is_available() or not os.path.isdir("/proc/self/task"), reason="counts threads of the C library's"
 )
 
 

@@ -24,7 +24,7 @@ def test_operators_give_the_same_watched(first: int, step: int, tmp_path: Path) 
         for name, watch in (("plain", False), ("watched", True))
     )
     assert watched.traces.failures == []
-    assert watched.traces.operators() > 0
+    assert watched.traces.operator_count() > 0
     assert watched.stdout.splitlines() == plain.stdout.splitlines()
     *lines, count = plain.stdout.splitlines()
     assert len(lines) > 5

@@ -175,7 +175,7 @@ def test_like_lengths_come_together() -> None:
         (lambda: Weighted([1, -1]), DataError, r"weight 1 is -1\.0"),
         (lambda: Weighted([1, float("nan")]), DataError, "weight 1 is nan"),
         (lambda: Weighted([0, 0]), DataError, "all weights are 0"),
-        (lambda: Weighted(["a"]), DataError, "no list of numbers"),  # type: ignore[list-item]
+        (lambda: Weighted(["a"]), DataError, "not a list of numbers"),  # type: ignore[list-item]
         (lambda: Weighted([1, 0], 2, replacement=False), DataError, "only 1 weights are not 0"),
         (lambda: GroupedByLength([1, 2], 0), DataError, r"window=0"),
         (lambda: GroupedByLength([[1]], 1), DataError, "one number per sample"),

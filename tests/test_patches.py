@@ -16,9 +16,9 @@ from checking import check, samerun
 
 from samerun.base.errors import SamerunError
 from samerun.base.records import CheckReport, Fix, FoundCause, Hazard
-from samerun.check.causes.table import CAUSES, cause
+from samerun.check.causes.table import CAUSES, cause_of_kind
 from samerun.check.evidence.source import diff
-from samerun.check.search import mending
+from samerun.check.search import patching
 
 CHANGES = [
     ("unseeded-numpy-generator", "rng = np.random.default_rng()", "rng = np.random.default_rng(0)"),
@@ -59,7 +59,7 @@ def test_the_line_becomes(kind: str, before: str, after: str | None, tmp_path: P
     body = "    pass\n" if before.endswith(":") else ""
     text = f'"""äöü, and then code."""\nx = "ß"; y = 1\n{before}\n{body}'
     Path("train.py").write_text(text, encoding="utf-8")
-    patch = diff("train.py", 3, cause(kind).patch)
+    patch = diff("train.py", 3, cause_of_kind(kind).patch)
     if after is None:
         assert patch is None
         return
@@ -84,7 +84,7 @@ def test_a_global_generator_is_seeded_behind_the_imports(
     monkeypatch.chdir(tmp_path)
     text = f'"""What it does."""\n\nimport sys\n{module}\n\nx = 1\n\n\ndef main():\n    return draw()\n\nimport os\n'
     Path("train.py").write_text(text)
-    patch = diff("train.py", 10, cause(kind).patch)
+    patch = diff("train.py", 10, cause_of_kind(kind).patch)
     assert patch is not None
     subprocess.run(["git", "apply"], input=patch.encode(), check=True)
     assert Path("train.py").read_text() == text.replace(f"{module}\n", f"{module}\n\n{call}\n")
@@ -147,7 +147,9 @@ def report_of(*fixes: tuple[str, str | None, bool], command: str = "train.py") -
 
 
 def seeding(file: str, raw: bytes) -> str:
-    patch = diff(file, raw[: raw.index(b"default_rng()")].count(b"\n") + 1, cause("unseeded-numpy-generator").patch)
+    patch = diff(
+        file, raw[: raw.index(b"default_rng()")].count(b"\n") + 1, cause_of_kind("unseeded-numpy-generator").patch
+    )
     assert patch is not None
     return patch
 
@@ -167,10 +169,10 @@ def test_a_patch_keeps_every_other_byte(name: str, apply: list[str], tmp_path: P
     file.chmod(0o750)
     report = report_of((name, seeding(name, raw), True))
     if apply:
-        mending.put_to_use(report, "fix.patch", False, 0)
+        patching.write_or_apply_patches(report, "fix.patch", False, 0)
         subprocess.run(apply, input=Path("fix.patch").read_bytes(), check=True, capture_output=True)
     else:
-        assert mending.put_to_use(report, None, True, time.time() + 60) == [
+        assert patching.write_or_apply_patches(report, None, True, time.time() + 60) == [
             f"--apply: changed {name}. Run the check again."
         ]
         assert file.stat().st_mode & 0o777 == 0o750
@@ -182,10 +184,10 @@ def test_several_changes_of_one_file_go_together(tmp_path: Path, monkeypatch: An
     text = "import random\nimport torch\n\nx = random.random()\ny = torch.empty(2); z = torch.empty(3)\n"
     Path("train.py").write_text(text)
     hazards = {"unseeded-python": 4, "unseeded-torch": 5, "uninitialised-memory": 5}
-    patches = [diff("train.py", line, cause(kind).patch) or "" for kind, line in hazards.items()]
+    patches = [diff("train.py", line, cause_of_kind(kind).patch) or "" for kind, line in hazards.items()]
     twice_and_another = (*patches, patches[2], patches[2].replace("zeros", "ones"))
     report = report_of(*(("train.py", each, True) for each in twice_and_another))
-    told = mending.put_to_use(report, "fix.patch", False, 0)
+    told = patching.write_or_apply_patches(report, "fix.patch", False, 0)
     assert told == [
         "--patch fix.patch: 1 of the changes of train.py overlap with others and were left out; check again afterwards."
     ]
@@ -206,22 +208,22 @@ def test_apply_changes_nothing_that_it_should_not(tmp_path: Path, monkeypatch: A
     Path("link.py").symlink_to(tmp_path / "outside.py")
     began = time.time() + 60
     patch = seeding("train.py", raw)
-    told = mending.put_to_use(report_of(("train.py", patch, False)), None, True, began)
+    told = patching.write_or_apply_patches(report_of(("train.py", patch, False)), None, True, began)
     assert told == ["--apply: the cause is not confirmed by an experiment, so nothing was changed; see --patch."]
-    told = mending.put_to_use(report_of(("train.py", None, True)), "-", True, began)
+    told = patching.write_or_apply_patches(report_of(("train.py", None, True)), "-", True, began)
     assert len(told) == 2 and all("no change that could be made mechanically" in line for line in told)
     for outside in (str(tmp_path / "outside.py"), "link.py"):
         with pytest.raises(SamerunError, match="lies outside of this folder; nothing was changed"):
             report = report_of(("train.py", patch, True), (outside, seeding(outside, raw), True))
-            mending.put_to_use(report, None, True, began)
+            patching.write_or_apply_patches(report, None, True, began)
     with pytest.raises(SamerunError, match=r"train\.py was changed while the program was checked"):
-        mending.put_to_use(report_of(("train.py", patch, True)), None, True, time.time() - 60)
+        patching.write_or_apply_patches(report_of(("train.py", patch, True)), None, True, time.time() - 60)
     assert Path("train.py").read_bytes() == (tmp_path / "outside.py").read_bytes() == raw
     Path("train.py").write_bytes(b"# a line more\n" + raw)
     os.utime("train.py", (0, 0))
     for option in ((None, True), ("fix.patch", False)):
         with pytest.raises(SamerunError, match="was changed"):
-            mending.put_to_use(report_of(("train.py", patch, True)), *option, began)
+            patching.write_or_apply_patches(report_of(("train.py", patch, True)), *option, began)
     assert Path("train.py").read_bytes() == b"# a line more\n" + raw and not Path("fix.patch").exists()
 
 

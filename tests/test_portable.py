@@ -17,10 +17,10 @@ from portable_models import NAMES, make
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
-from samerun.numerics.dispatch.contract import ELSE, nearest
-from samerun.numerics.dispatch.portable import in_force
+from samerun.numerics.dispatch.portable import is_in_force
+from samerun.numerics.dispatch.refusals import GENERAL_ADVICE, nearest_operators
 from samerun.numerics.kernels import library
-from samerun.numerics.operators.table import _refuse, names, resolve
+from samerun.numerics.operators.table import _refuse, portable_names, resolve_operator
 
 HERE = Path(__file__).resolve().parent
 
@@ -37,13 +37,13 @@ class Collecting(TorchDispatchMode):
 
 # --- in force or not ------------------------------------------------------------------------------------------
 def test_it_is_in_force_inside_and_only_there() -> None:
-    assert not in_force()
+    assert not is_in_force()
     with samerun.portable():
-        assert in_force()
+        assert is_in_force()
         with samerun.portable():
-            assert in_force()
-        assert in_force()
-    assert not in_force()
+            assert is_in_force()
+        assert is_in_force()
+    assert not is_in_force()
 
 
 def test_an_exception_leaves_nothing_behind() -> None:
@@ -51,15 +51,15 @@ def test_an_exception_leaves_nothing_behind() -> None:
     for _ in range(2):
         with pytest.raises(KeyError), one, one:
             raise KeyError
-        assert not in_force()
+        assert not is_in_force()
 
 
 def test_decorator() -> None:
     @samerun.portable()
     def inside(depth: int) -> list[bool]:
-        return [in_force()] + (inside(depth - 1) if depth else [])
+        return [is_in_force()] + (inside(depth - 1) if depth else [])
 
-    assert inside(3) == [True] * 4 and not in_force()
+    assert inside(3) == [True] * 4 and not is_in_force()
 
 
 def test_what_runs_after_the_call_is_refused_as_decorated() -> None:
@@ -81,18 +81,18 @@ def test_threads_are_in_it_on_their_own() -> None:
     x = torch.linspace(-3, 3, 1000)
 
     def other() -> None:
-        found["before"] = in_force()
+        found["before"] = is_in_force()
         with samerun.portable():
-            found["inside"] = in_force()
+            found["inside"] = is_in_force()
             found["value"] = F.gelu(x).sum()
-        found["after"] = in_force()
+        found["after"] = is_in_force()
 
     with samerun.portable():
         thread = threading.Thread(target=other)
         thread.start()
         mine = F.gelu(x).sum()
         thread.join()
-        assert in_force()
+        assert is_in_force()
     assert found["before"] is False and found["inside"] is True and found["after"] is False
     assert torch.equal(found["value"], mine)
 
@@ -128,7 +128,7 @@ def test_flushed_subnormals_are_refused() -> None:
             samerun.portable().__enter__()
     finally:
         torch.set_flush_denormal(False)
-    assert not in_force()
+    assert not is_in_force()
 
 
 class Squares(torch.utils.data.Dataset[Any]):
@@ -136,7 +136,7 @@ class Squares(torch.utils.data.Dataset[Any]):
         return 4
 
     def __getitem__(self, i: int) -> Any:
-        return in_force(), (torch.arange(300.0) * (i + 1)).sin().sum()
+        return is_in_force(), (torch.arange(300.0) * (i + 1)).sin().sum()
 
 
 def test_forked_workers_are_inside() -> None:
@@ -167,7 +167,9 @@ def test_every_operator_of_training_is_in_the_table(name: str) -> None:
         _, step = make(name)
         assert bool(torch.isfinite(step(0)))
     assert {func._schema.name for func in inside.operators}.isdisjoint(torchs_own)
-    uncovered = {str(func) for func in plain if func._schema.name not in torchs_own and resolve(func) is _refuse}
+    uncovered = {
+        str(func) for func in plain if func._schema.name not in torchs_own and resolve_operator(func) is _refuse
+    }
     assert not uncovered
     assert len(plain) > 20
 
@@ -180,7 +182,7 @@ def test_an_operator_outside_the_table_is_refused_with_line_and_way_out() -> Non
     assert caught.value.message.endswith(f"test_portable.py:{line}: aten._linalg_svd.default has no portable kernel "
                                          "for float32.")  # fmt: skip
     assert caught.value.hint is not None and "Do it before the portable part" in caught.value.hint
-    assert not in_force()
+    assert not is_in_force()
 
 
 @pytest.mark.parametrize(
@@ -209,13 +211,15 @@ def test_the_nearest_operators_share_a_word_with_what_is_refused() -> None:
         ("upsample_other2d", "upsample_nearest2d"),
         ("other_dropout", "native_dropout"),
     ):
-        assert first in nearest(name), nearest(name)
+        assert first in nearest_operators(name), nearest_operators(name)
     for name in ("_is_all_true", "linalg_svd", "linalg_eig", "special_bessel_j0", "_other_loss", "_foreach_x"):
-        assert nearest(name) == [], "names that only look alike, or share a word that says nothing"
-    assert not any(name.startswith("_") or name.endswith("_backward") for name in nearest("_softmax_backward_x"))
+        assert nearest_operators(name) == [], "names that only look alike, or share a word that says nothing"
+    assert not any(
+        name.startswith("_") or name.endswith("_backward") for name in nearest_operators("_softmax_backward_x")
+    )
     with samerun.portable(), pytest.raises(samerun.NotPortableError) as caught:
         torch.special.bessel_j0(torch.ones(3))
-    assert caught.value.hint is not None and caught.value.hint.startswith(ELSE)
+    assert caught.value.hint is not None and caught.value.hint.startswith(GENERAL_ADVICE)
 
 
 def test_with_warn_torchs_own_kernel_runs() -> None:
@@ -242,7 +246,7 @@ def test_torchs_own_errors_stay_torchs() -> None:
 
 def test_names_of_the_table_are_torchs() -> None:
     known = {name.split("::")[1].split(".")[0].rstrip("_") for name in torch._C._dispatch_get_all_op_names()}
-    assert names() <= known, names() - known
+    assert portable_names() <= known, portable_names() - known
 
 
 # --- random numbers -------------------------------------------------------------------------------------------
@@ -270,9 +274,9 @@ def test_the_position_survives_a_long_stream() -> None:
         copy = torch.Generator()
         copy.set_state(generator.get_state())
         assert torch.equal(torch.rand(4, generator=copy), torch.rand(4, generator=generator))
-    from samerun.numerics.kernels.stream import draw
+    from samerun.numerics.kernels.generator_stream import advance_generator
 
-    assert draw(generator) == (5, 1401)
+    assert advance_generator(generator) == (5, 1401)
 
 
 def test_a_prefix_of_a_draw_does_not_depend_on_its_size() -> None:
@@ -342,13 +346,13 @@ def trained(models: str, steps: int, setting: dict[str, str]) -> str:
 
 
 def runs_here(setting: dict[str, str]) -> bool:
-    return setting.get("SAMERUN_NUMERICS_LEVEL", "reference") in library.levels()
+    return setting.get("SAMERUN_NUMERICS_LEVEL", "reference") in library.supported_levels()
 
 
 def test_two_processes_of_different_settings_train_alike() -> None:
     varied = {"threads": "2", "ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
-    if library.available():
-        varied["SAMERUN_NUMERICS_LEVEL"] = library.levels()[1]
+    if library.is_available():
+        varied["SAMERUN_NUMERICS_LEVEL"] = library.supported_levels()[1]
     found = trained(",".join(NAMES), 2, {})
     assert len(found.splitlines()) == len(NAMES) and found == trained(",".join(NAMES), 2, varied)
 

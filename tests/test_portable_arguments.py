@@ -122,7 +122,7 @@ def test_meta_tensors_stay_torchs() -> None:
         assert model(torch.empty(2, 3, device="meta")).shape == (2, 4)
 
 
-@pytest.mark.skipif(not library.available(), reason="the C library is not there")
+@pytest.mark.skipif(not library.is_available(), reason="the C library is not there")
 def test_a_sample_of_changed_calls() -> None:
     """`make fuzz-portable` runs many more, with kernels that stop at wild memory."""
     with warnings.catch_warnings():
@@ -134,7 +134,7 @@ def test_a_sample_of_changed_calls() -> None:
     assert not kinds[fuzz_portable.RAISED] and not kinds["other words"], problems
 
 
-@pytest.mark.skipif(not library.available(), reason="the C library is not there")
+@pytest.mark.skipif(not library.is_available(), reason="the C library is not there")
 def test_what_torch_lists_as_wrong_gives_torchs_error() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

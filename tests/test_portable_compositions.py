@@ -41,7 +41,7 @@ def printed(threads: int, **variables: str) -> str:
 def test_threads_instructions_and_levels_change_no_bit() -> None:
     found = printed(1)
     assert len(found.splitlines()) > len(CASES)
-    plain = {"SAMERUN_NUMERICS_LEVEL": "plain"} if library.available() else {}
+    plain = {"SAMERUN_NUMERICS_LEVEL": "plain"} if library.is_available() else {}
     other = printed(2, ATEN_CPU_CAPABILITY="default", MKL_CBWR="COMPATIBLE", **plain)
     assert found.splitlines() == other.splitlines()
     assert found.splitlines() == printed(1, SAMERUN_NUMERICS_LEVEL="reference").splitlines()
@@ -240,8 +240,8 @@ def test_parts_that_fit_into_memory_change_nothing(monkeypatch: pytest.MonkeyPat
     a, b, w = values(9, 4), values(7, 4, seed=1), values(5, 4, 4)
     with samerun.portable():
         found = [run(torch.cdist, [a, b], torch.float32), run(F.bilinear, [a, a, w], torch.float32)]
-        monkeypatch.setattr(distances, "AT_ONCE", 60)
-        monkeypatch.setattr(reductions, "AT_ONCE", 60)
+        monkeypatch.setattr(distances, "CHUNK_VALUES", 60)
+        monkeypatch.setattr(reductions, "CHUNK_VALUES", 60)
         parts = [run(torch.cdist, [a, b], torch.float32), run(F.bilinear, [a, a, w], torch.float32)]
     for mine, want in zip([*parts[0], *parts[1]], [*found[0], *found[1]], strict=True):
         assert_same_bits(mine, want)

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 import samerun
-from samerun.numerics.dispatch.known import KNOWN, known
-from samerun.numerics.verification.parts import on_a_part, shorter_dimension
+from samerun.numerics.verification.equality import KNOWN, known_changes, rerun_on_part, shorter_dimension
 
 needs_other_instructions = pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="torch has no other instructions here"
@@ -67,7 +66,7 @@ def test_what_has_no_portable_kernel_is_named() -> None:
 @pytest.mark.parametrize("name", sorted({name for names in KNOWN.values() for name in names}))
 def test_what_is_known_is_an_operator(name: str) -> None:
     assert any(hasattr(torch.ops.aten, form) for form in (name, name + "_")), name
-    assert known(f"aten.{name}.default")
+    assert known_changes(f"aten.{name}.default")
 
 
 def test_the_shorter_dimension() -> None:
@@ -80,13 +79,13 @@ def test_the_shorter_dimension() -> None:
 
 def test_an_operator_that_looks_at_the_batch_is_caught() -> None:
     """A softmax over the batch gives other rows for a part of it, one over rows does not."""
-    from samerun.numerics.dispatch.calls import note
+    from samerun.numerics.dispatch.calls import record_calls
 
     x = torch.linspace(-1, 1, 80).view(8, 10)
     for dim, said in ((0, "changes"), (1, "same")):
-        (whole,) = note(lambda: x.softmax(dim)).calls.values()  # noqa: B023
-        (part,) = note(lambda: x[:3].softmax(dim)).calls.values()  # noqa: B023
-        assert [on_a_part(whole, part, inside) for inside in (False, True)] == [said, said]
+        (whole,) = record_calls(lambda: x.softmax(dim)).calls.values()  # noqa: B023
+        (part,) = record_calls(lambda: x[:3].softmax(dim)).calls.values()  # noqa: B023
+        assert [rerun_on_part(whole, part, inside) for inside in (False, True)] == [said, said]
 
 
 def test_bad_input() -> None:

@@ -31,7 +31,7 @@ assert (quick_mode.quick_mode() is not None) == (way == "quick")
 """
 """Runs a program with or without the C library, whose absence looks like this to Python."""
 
-pytestmark = pytest.mark.skipif(quick_mode.quick_mode() is None, reason="the C library was not built")
+pytestmark = pytest.mark.skipif(quick_mode._watch is None, reason="the C library was not built")
 
 
 def test_the_library_was_built() -> None:
@@ -66,7 +66,7 @@ def both(program: str | Path, folder: Path, *arguments: str) -> dict[str, Outcom
     hiding = folder / "hiding.py"
     hiding.write_text(HIDE, encoding="utf-8")
     return {
-        way: run(hiding, folder / way, way, str(path), *arguments, environment=ONE_THREAD, memory="zeros")
+        way: run(hiding, folder / way, way, str(path), *arguments, environment=ONE_THREAD, fresh_memory="zeros")
         for way in ("slow", "quick")
     }
 

@@ -82,7 +82,7 @@ torch.load("w.pt")  # load
 def training(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     outcome = run(TRAINING, tmp_path_factory.mktemp("training") / "run")
     assert not outcome.traces.failures
-    assert outcome.traces.main is not None and outcome.traces.main.whole
+    assert outcome.traces.main is not None and outcome.traces.main.complete
     return outcome
 
 
@@ -336,7 +336,7 @@ def test_reversed_listings(tmp_path: Path) -> None:
     """
     first, last = ["a", "b", "c"], ["c", "b", "a"]
     for listing, order in (("sorted", first), ("reversed", last)):
-        outcome = run(program, tmp_path / listing, listing=listing)
+        outcome = run(program, tmp_path / listing, listing_order=listing)
         assert outcome.stdout.decode() == f"{order} {order} {order}\n{order} {order} {first}\n"
 
 
@@ -347,8 +347,8 @@ def test_fresh_memory(tmp_path: Path) -> None:
         print(x.tolist(), torch.empty(2, dtype=torch.int64).tolist(), np.empty(2).tolist(), x.new_empty(1).tolist())
         print(torch.empty_like(x).tolist(), np.empty_like(np.ones(1)).tolist(), torch.empty(0).tolist())
     """
-    zeros = run(program, tmp_path / "zeros", memory="zeros").stdout.decode()
-    pattern = run(program, tmp_path / "pattern", memory="pattern").stdout.decode()
+    zeros = run(program, tmp_path / "zeros", fresh_memory="zeros").stdout.decode()
+    pattern = run(program, tmp_path / "pattern", fresh_memory="pattern").stdout.decode()
     assert zeros == "[0.0, 0.0, 0.0] [0, 0] [0.0, 0.0] [0.0]\n[0.0, 0.0, 0.0] [0.0] []\n"
     assert pattern == zeros.replace("0.0", "2.71875").replace("[0, 0]", "[3, 3]")
 
@@ -445,7 +445,7 @@ def test_every_process_has_a_trace_named_by_its_role(processes: Outcome) -> None
     assert workers <= roles
     assert {"main", "main/sub"} <= roles
     assert sum(role.startswith("main/fork") for role in roles) == 1
-    assert all(trace.whole for trace in processes.traces.traces.values())
+    assert all(trace.complete for trace in processes.traces.traces.values())
 
 
 @pytest.mark.parametrize("loader", [1, 2])
@@ -509,7 +509,7 @@ def test_compiled_graphs_count_as_one_operator(tmp_path: Path) -> None:
 
 def test_os_exit_ends_the_trace(tmp_path: Path) -> None:
     outcome = run("import os, random\nrandom.random()\nos._exit(7)\n", tmp_path, code=7)
-    assert outcome.traces.main is not None and outcome.traces.main.whole
+    assert outcome.traces.main is not None and outcome.traces.main.complete
     assert len(outcome.events(f.DRAW)) == 1
 
 
@@ -526,7 +526,7 @@ def test_a_killed_process_leaves_all_but_its_last_block(tmp_path: Path) -> None:
         code=-signal.SIGKILL,
     )
     main = outcome.traces.main
-    assert main is not None and not main.whole
+    assert main is not None and not main.complete
     assert 1001 - 256 < main.count < 1001
     assert len({e.inputs for e in outcome.events(f.CREATE)}) == main.count - 1
 

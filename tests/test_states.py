@@ -13,7 +13,7 @@ import torch
 
 from samerun.control.rng.isolation import isolate_rng
 from samerun.record.watching.replay import tensors_in, with_tensors
-from samerun.record.watching.states import PARTS, Held
+from samerun.record.watching.training_states import PARTS, TrainingObjects
 
 GENERATORS: dict[str, Any] = {
     "python": lambda: random.Random(3),
@@ -41,18 +41,18 @@ def through_a_file(states: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", GENERATORS)
 def test_a_generator_of_the_programs_own_goes_on(name: str) -> None:
     generator = GENERATORS[name]()
-    held = Held(torch, [generator])
+    held = TrainingObjects(torch, [generator])
     drawn(generator)
     states = through_a_file(held.states())
     expected = drawn(generator)
     other = GENERATORS[name]()
-    assert Held(torch, [other]).put_back(states, ("own",)) == ["own"]
+    assert TrainingObjects(torch, [other]).put_back(states, ("own",)) == ["own"]
     assert drawn(other) == expected != drawn(GENERATORS[name]())
 
 
 def test_the_global_generators_go_on_each_by_itself() -> None:
     with isolate_rng():
-        held = Held(torch, [])
+        held = TrainingObjects(torch, [])
         states = through_a_file(held.states())
 
         def draw() -> list[float]:
@@ -65,12 +65,12 @@ def test_the_global_generators_go_on_each_by_itself() -> None:
             assert [one == other for one, other in zip(again, first, strict=True)] == [n == at for n in range(3)]
 
 
-def training() -> tuple[Held, Any, Any, Any]:
+def training() -> tuple[TrainingObjects, Any, Any, Any]:
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4])
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
-    held = Held(torch, [])
+    held = TrainingObjects(torch, [])
     held.optimizers, held.schedulers, held.scalers = [optimizer], [scheduler], [scaler]
     return held, optimizer, scheduler, scaler
 

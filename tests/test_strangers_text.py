@@ -95,7 +95,7 @@ def test_every_text_of_a_trace(tmp_path: Path) -> None:
     folder = f"b{BAD[:4]}"
     write(tmp_path / "a" / "main.trace", events, texts, rows, BAD.encode(), BAD.encode())
     events["out0"][7] += 1
-    events["place"] = np.arange(20) % 2 + 1
+    events["location"] = np.arange(20) % 2 + 1
     events["name"] = np.arange(20) % 3 + 2
     write(tmp_path / folder / "main.trace", events, texts, rows, BAD.encode(), b"\x1b[2J")
     assert "DIFFERENT" in run("diff", "a", folder, folder=tmp_path)

@@ -27,7 +27,7 @@ class Page:
     role: str = ""
     pid: int = 0
     status: str = ""
-    whole: bool = False
+    complete: bool = False
     strings: list[str] = field(default_factory=lambda: [""])
     places: list[tuple[str, int, str]] = field(default_factory=lambda: [("", 0, "")])
     events: list[tuple[int, int, int, int, int, int, int, bytes]] = field(default_factory=list)
@@ -65,7 +65,7 @@ def read(data: bytes) -> Page:
                 raise ValueError("damaged events")
             page.events.extend(struct.iter_unpack("<BBHIIIQ16s", payload))
         elif tag == b"END.":
-            page.whole = True
+            page.complete = True
             assert entries == len(page.events) % 2**32
     return page
 
@@ -86,9 +86,9 @@ def read_strings(page: Page, payload: bytes, entries: int) -> None:
 def assert_alike(path: Path) -> Page:
     """Both readers give the same for one file."""
     page, trace = read(path.read_bytes()), Trace(path)
-    assert (page.role, page.pid, page.status, page.whole) == (trace.role, trace.pid, trace.failure, trace.whole)
+    assert (page.role, page.pid, page.status, page.complete) == (trace.role, trace.pid, trace.failure, trace.complete)
     assert page.strings == trace.strings
-    assert page.places == trace.places
+    assert page.places == trace.locations
     assert len(page.events) == trace.count
     raw = b"".join(struct.pack("<BBHIIIQ16s", *event) for event in page.events)
     assert raw == trace.events().tobytes()
@@ -102,8 +102,8 @@ def assert_alike(path: Path) -> Page:
 def write_events(writer: TraceWriter, number: int) -> None:
     """One event of every kind, with strings and places of its own."""
     for kind in sorted(f.KIND_NAMES):
-        name = writer.string(f"aten.op{kind}.round{number}")
-        place = writer.place(f"train{number}.py", kind, "" if kind % 2 else f"encoder.{number}")
+        name = writer.intern_string(f"aten.op{kind}.round{number}")
+        place = writer.intern_location(f"train{number}.py", kind, "" if kind % 2 else f"encoder.{number}")
         phase = kind % len(f.PHASES)
         outputs = xxh3_128_digest(bytes([kind, number]))
         writer.append(f.EVENT.pack(kind, phase | f.DIRECT, kind % 3, name, place, kind * 7, 2**64 - kind, outputs))
@@ -114,7 +114,7 @@ def trace(tmp_path: Path) -> Path:
     """A whole trace of two rounds of strings, places and events."""
     path = tmp_path / "main.trace"
     writer = TraceWriter(str(path), "main/loader1.worker0")
-    writer.string("größer \udc80 path")
+    writer.intern_string("größer \udc80 path")
     for number in (1, 2):
         write_events(writer, number)
         writer.flush()
@@ -134,7 +134,7 @@ def blocks_of(data: bytes) -> list[tuple[int, bytes, int]]:
 
 def test_a_whole_trace(trace: Path) -> None:
     page = assert_alike(trace)
-    assert page.whole and page.role == "main/loader1.worker0" and page.pid == os.getpid() and not page.status
+    assert page.complete and page.role == "main/loader1.worker0" and page.pid == os.getpid() and not page.status
     assert [event[0] for event in page.events] == sorted(f.KIND_NAMES) * 2
     assert page.strings[1] == "größer \udc80 path"
     kind, flags, _, name, place, *_ = page.events[0]
@@ -152,7 +152,7 @@ def test_cut_off_at_every_byte_of_the_last_blocks(trace: Path) -> None:
     for size in range(last_events, len(data)):
         cut.write_bytes(data[:size])
         page = assert_alike(cut)
-        assert not page.whole and len(page.events) == (2 * once if size >= end else once)
+        assert not page.complete and len(page.events) == (2 * once if size >= end else once)
 
 
 def test_cut_off_in_strings_and_places(trace: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_failure_stands_in_the_header(tmp_path: Path) -> None:
     writer.flush()
     writer.fail("the trace could not be written: No space left on device")
     page = assert_alike(path)
-    assert page.status.endswith("No space left on device") and not page.whole and page.events
+    assert page.status.endswith("No space left on device") and not page.complete and page.events
 
 
 @pytest.mark.parametrize("damage", ["no magic", "short", "version", "events", "places", "unseen string", "strings"])
@@ -259,22 +259,22 @@ def test_digest_on_a_device(tensor: torch.Tensor) -> None:
 
 
 def test_inputs_that_are_not_contiguous() -> None:
-    from samerun.record.digests.storages import Storages
+    from samerun.record.digests.storages import StorageDigests
 
-    storages = Storages()
+    storages = StorageDigests()
     made = torch.arange(6, dtype=torch.float32).reshape(2, 3)
-    entry = storages.of(made, True)
-    content = storages.made(made, entry, 0)
+    record = storages.record_of(made, True)
+    content = storages.digest_new_memory(made, record, 0)
     assert content == digest(made)
     geometry = b"(0, torch.Size([3, 2]), (1, 3), torch.float32)"
-    assert storages.value(made.t(), entry) == xxh3_128_digest(content + geometry)
+    assert storages.digest_input(made.t(), record) == xxh3_128_digest(content + geometry)
     part = made[0]
     part += 1
-    written = storages.written(part, entry, 0)
+    written = storages.digest_written(part, record, 0)
     content = xxh3_128_digest(content + b"(0, torch.Size([3]), torch.float32)" + digest(part))
     assert written == digest(part)
-    assert storages.value(made.t(), entry) == xxh3_128_digest(content + geometry)
-    assert storages.value(made, entry) == digest(made)
+    assert storages.digest_input(made.t(), record) == xxh3_128_digest(content + geometry)
+    assert storages.digest_input(made, record) == digest(made)
 
 
 def test_every_kind_and_phase_stands_in_the_page() -> None:

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from samerun.record.watching.tracebacks import leave_out, without_ours
-from samerun.record.watching.unseen import MARK, unseen
+from samerun.record.watching.hidden_frames import (
+    HIDDEN_SUFFIX,
+    hide_frame,
+    strip_error_tracebacks,
+    strip_recorder_frames,
+)
 
 
 def handing_on(function: object, name: str) -> object:
@@ -27,7 +31,7 @@ def names(error: BaseException) -> list[str]:
     return found
 
 
-OURS = str(Path(sys.modules["samerun.record.watching.tracebacks"].__file__ or "").with_name("any.py"))
+OURS = str(Path(sys.modules["samerun.record.watching.hidden_frames"].__file__ or "").with_name("any.py"))
 
 
 def fails() -> None:
@@ -37,20 +41,20 @@ def fails() -> None:
         raise ValueError("second") from error
 
 
-@pytest.mark.parametrize(("name", "left"), [(OURS, False), (OURS + MARK, False), ("/somewhere/else.py", True)])
+@pytest.mark.parametrize(("name", "left"), [(OURS, False), (OURS + HIDDEN_SUFFIX, False), ("/somewhere/else.py", True)])
 def test_only_ours_are_left_out(name: str, left: bool) -> None:
     with pytest.raises(ValueError, match="second") as caught:
         handing_on(fails, name)()  # type: ignore[operator]
-    leave_out(caught.value)
+    strip_error_tracebacks(caught.value)
     assert ("call" in names(caught.value)) == left
     assert names(caught.value)[-1] == "fails" and names(caught.value.__cause__ or caught.value) == ["fails"]
 
 
-@pytest.mark.parametrize(("name", "left"), [(OURS, True), (OURS + MARK, False)])
+@pytest.mark.parametrize(("name", "left"), [(OURS, True), (OURS + HIDDEN_SUFFIX, False)])
 def test_an_error_of_ours_is_shown_whole(name: str, left: bool) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         handing_on(divmod, name)(1, 0)  # type: ignore[operator]
-    kept = without_ours(caught.value.__traceback__)
+    kept = strip_recorder_frames(caught.value.__traceback__)
     shown = []
     while kept is not None:
         shown.append(kept.tb_frame.f_code.co_name)
@@ -61,12 +65,12 @@ def test_an_error_of_ours_is_shown_whole(name: str, left: bool) -> None:
 def test_errors_that_refer_to_each_other() -> None:
     one, other = ValueError(), KeyError()
     one.__cause__, other.__context__ = other, one
-    leave_out(one)
+    strip_error_tracebacks(one)
 
 
 def test_unseen_takes_anything() -> None:
-    assert unseen(divmod) is divmod
-    assert unseen(unseen(fails)) is fails and fails.__code__.co_filename.count(MARK) == 1
+    assert hide_frame(divmod) is divmod
+    assert hide_frame(hide_frame(fails)) is fails and fails.__code__.co_filename.count(HIDDEN_SUFFIX) == 1
 
 
 HOOKS = """

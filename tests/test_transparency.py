@@ -57,7 +57,7 @@ def test_watching_changes_nothing(program: Path, tmp_path: Path) -> None:
     assert watched.exit_code == plain.exit_code
     assert watched.traces.main is not None
     assert watched.traces.failures == []
-    assert watched.traces.operators() > 0
+    assert watched.traces.operator_count() > 0
     if program.stem not in VARY_BY_THEMSELVES:
         assert said(watched.stdout) == said(plain.stdout)
         assert without_addresses(watched.stderr) == without_addresses(plain.stderr)

@@ -45,7 +45,7 @@ def test_clocks_are_shifted_and_held_without_another_type(tmp_path: Path, config
     done = run(READS_CLOCKS, tmp_path / "watched", **config)
     assert done.traces.failures == []
     seconds, kinds = done.stdout.decode().splitlines()
-    expected = pins.EPOCH_START if "pins" in config else time.time() + 4e8
+    expected = pins.PINNED_CLOCK_START if "pins" in config else time.time() + 4e8
     assert all(abs(int(each) - expected) < 300 for each in seconds.split()), seconds
     assert kinds == f"Own date datetime {time.gmtime(expected).tm_year}"
     clocks = done.events(f.CLOCK)

@@ -11,8 +11,8 @@ from checking import check, samerun
 from samerun.check.plan import Plan
 from samerun.check.variations import surroundings, world_size
 from samerun.check.variations.table import GROUPS, VARIATIONS, choose
+from samerun.record.comparison.streams import IGNORE_CHILDREN, IGNORE_DATA_LOADING, ONLY_RANK_0, is_process_compared
 from samerun.record.config import WatchConfig
-from samerun.record.trace.scope import CHILDREN, RANKS, WORKERS, compared
 
 BEGIN = "import os, torch\nx = torch.ones(8, 4)\n"
 END = "print(float(torch.nn.functional.relu(x).sum()) > 0)\n"
@@ -165,10 +165,11 @@ def test_ranks(command: tuple[str, ...], found: object, changed: tuple[str, ...]
 
 def test_what_a_scope_leaves_out() -> None:
     roles = ("main", "main/loader1.worker0", "main/Process-1", "rank0", "rank1")
-    assert [r for r in roles if compared(r, ())] == list(roles)
-    assert [r for r in roles if compared(r, (WORKERS,))] == ["main", "main/Process-1", "rank0", "rank1"]
-    assert [r for r in roles if compared(r, (CHILDREN,))] == ["main", "rank0", "rank1"]
-    assert [r for r in roles if compared(r, (RANKS,))] == ["main", "rank0"]
+    assert [r for r in roles if is_process_compared(r, ())] == list(roles)
+    without_workers = [role for role in roles if is_process_compared(role, (IGNORE_DATA_LOADING,))]
+    assert without_workers == ["main", "main/Process-1", "rank0", "rank1"]
+    assert [r for r in roles if is_process_compared(r, (IGNORE_CHILDREN,))] == ["main", "rank0", "rank1"]
+    assert [r for r in roles if is_process_compared(r, (ONLY_RANK_0,))] == ["main", "rank0"]
 
 
 # --- folders -------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.launch import bootstrap_folder
-from samerun.record.config import ROLE_VARIABLE, VARIABLE, WatchConfig
+from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE, WatchConfig
 from samerun.record.trace import format as f
-from samerun.record.trace.run import Event, RunTraces, events_of
+from samerun.record.trace.run import Event, RunTraces, select_events
 
 TIME_LIMIT = 120
 
@@ -37,7 +37,7 @@ class Outcome:
 
     def events(self, *kinds: int, role: str = "main", name: str | None = None) -> list[Event]:
         """Events of some kinds (all without any), in order, those of one name only if it is given."""
-        found = events_of(self.traces.traces[role], kinds or tuple(f.KIND_NAMES))
+        found = select_events(self.traces.traces[role], kinds or tuple(f.KIND_NAMES))
         return [event for event in found if name is None or event.name == name]
 
     def operators(self, name: str = "", role: str = "main") -> list[Event]:
@@ -76,7 +76,7 @@ def run(
     if watched:
         settings = folder / "watch.json"
         settings.write_text(WatchConfig(folder=str(traces), **config).to_json(), encoding="utf-8")
-        variables[VARIABLE] = str(settings)
+        variables[CONFIG_VARIABLE] = str(settings)
         path = [str(bootstrap_folder()), variables.get("PYTHONPATH", "")]
         variables["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
     done = subprocess.run(

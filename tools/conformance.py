@@ -19,23 +19,28 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-VECTORS = ROOT / "src" / "samerun" / "numerics" / "vectors.txt"
+VECTORS = ROOT / "src" / "samerun" / "numerics" / "verification" / "vectors.txt"
 NATIVE = ROOT / "native"
 # As in setup.py: what decides on bits, and what the kernels may count on.
 FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+OTHER_LIBRARIES = ("digest.c", "entropy.c", "folder.c", "states.c", "wrap.c")
+"""Sources in native/ that are no kernels (ALONE in setup.py); one of them includes Python.h."""
 
 
-def by_reference() -> str:
+def compute_by_reference() -> str:
     from samerun.numerics.kernels import library
     from samerun.numerics.verification import conformance
 
     library.force_level(library.REFERENCE)
-    return "".join(f"{row}\n" for row in conformance.rows())
+    return "".join(f"{row}\n" for row in conformance.compute_rows())
 
 
-def by_program(compiler: list[str], flags: list[str], emulator: list[str], level: list[str]) -> str:
-    """What a program of the C sources prints. Raises CalledProcessError where it cannot be built or run."""
-    sources = sorted(path for path in NATIVE.glob("*.c") if path.name != "digest.c")
+def compute_by_program(compiler: list[str], flags: list[str], emulator: list[str], level: list[str]) -> str:
+    """Build the C sources into a program and return what it prints.
+
+    Raises CalledProcessError where it cannot be built or run.
+    """
+    sources = sorted(path for path in NATIVE.glob("*.c") if path.name not in OTHER_LIBRARIES)
     with tempfile.TemporaryDirectory(prefix="samerun-") as folder:
         program = Path(folder) / "conformance"
         files = [str(NATIVE / "tests" / "conformance.c"), *map(str, sources)]
@@ -52,20 +57,20 @@ def main() -> int:
     parser.add_argument("--level", type=str.split, default=[], help="plain, avx2, avx512 or neon; else the best there")
     given = parser.parse_args()
     if given.compiler is None:
-        text = by_reference()
+        text = compute_by_reference()
         if not given.check:
             VECTORS.write_text(text, encoding="utf-8")
     else:
         try:
-            text = by_program(given.compiler, given.flags, given.emulator, given.level)
+            text = compute_by_program(given.compiler, given.flags, given.emulator, given.level)
         except (OSError, subprocess.CalledProcessError) as error:
             print(f"conformance: {error}", file=sys.stderr)
             return 2
     wanted, got = set(VECTORS.read_text(encoding="utf-8").splitlines()), set(text.splitlines())
     if given.compiler is not None:
-        from samerun.numerics.verification.conformance import IN_TENSORS
+        from samerun.numerics.verification.conformance import WITHOUT_C_FUNCTION
 
-        wanted = {row for row in wanted if row.split(" ")[0] not in IN_TENSORS}
+        wanted = {row for row in wanted if row.split(" ")[0] not in WITHOUT_C_FUNCTION}
     for row in sorted(got - wanted):
         print(f"differs: {row}", file=sys.stderr)
     if wanted - got:

@@ -138,7 +138,7 @@ from samerun.record.watching.recorder import Recorder
 
 
 def install(recorder: Recorder, module: Any) -> None:
-    """Wrap what is to be seen; `replace` of samerun.record.watching.interceptor keeps names and documentation."""
+    """Wrap what is to be seen; `wrap_attribute` keeps names and documentation."""
 
 
 # The second argument is the module whose loading brings the source; it is never imported for this.

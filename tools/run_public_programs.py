@@ -31,7 +31,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tomllib
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pytest depends on it there
 
 ROOT = Path(__file__).resolve().parents[1]
 LISTED = ROOT / "tests" / "programs" / "public"

@@ -1,49 +1,50 @@
-/* What is known of a tensor's memory: the usual cases of `record/digests/storages.py`, which says why. */
+/* What is known of a tensor's memory: the usual cases of `record/digests/storages.py`, which says why.
+ * Unusual ones call the method of the same name there, so that both ways share every record. */
 #include "watch.h"
 
-/* The record of some memory that is new. */
-static PyObject *add(watcher_t *w, PyObject *storage, PyObject *key) {
-    PyObject *entry = NULL, *limit = NULL, *known = PyDict_New(), *weak = weak_reference(storage);
+/* Make the record of memory that has none yet. */
+static PyObject *add_record(watcher_t *watcher, PyObject *storage, PyObject *key) {
+    PyObject *record = NULL, *limit = NULL, *known = PyDict_New(), *weak = weak_reference(storage);
     if (!known || !weak) goto failed;
-    PyTypeObject *type = (PyTypeObject *)host.Storage;
-    if (!(entry = type->tp_alloc(type, 0))) goto failed;
-    put(entry, storage_at.weak, weak);
-    put(entry, storage_at.cpu, Py_True);
-    put(entry, storage_at.known, known);
-    put(entry, storage_at.content, Py_None);
-    put(entry, storage_at.ours, Py_True);
-    put(entry, storage_at.uninitialised, Py_False);
-    if (put_number(entry, storage_at.place, 0) || put_number(entry, storage_at.writer, -1) ||
-        put_number(entry, storage_at.read_at, -1) || PyDict_SetItem(w->entries, key, entry))
+    PyTypeObject *type = (PyTypeObject *)host.StorageRecord;
+    if (!(record = type->tp_alloc(type, 0))) goto failed;
+    set_slot(record, storage_at.weak_ref, weak);
+    set_slot(record, storage_at.on_cpu, Py_True);
+    set_slot(record, storage_at.view_digests, known);
+    set_slot(record, storage_at.content_digest, Py_None);
+    set_slot(record, storage_at.trusted, Py_True);
+    set_slot(record, storage_at.uninitialised, Py_False);
+    if (set_slot_number(record, storage_at.made_at, 0) < 0 || set_slot_number(record, storage_at.last_writer, -1) < 0 ||
+        set_slot_number(record, storage_at.read_epoch, -1) < 0 || PyDict_SetItem(watcher->records, key, record) < 0)
         goto failed;
-    if (!(limit = PyObject_GetAttr(w->storages, names.purge_at))) goto failed;
-    if (PyDict_GET_SIZE(w->entries) > PyLong_AsLong(limit)) {
-        PyObject *done = PyObject_CallMethodNoArgs(w->storages, names.purge);
+    if (!(limit = PyObject_GetAttr(watcher->storages, names.drop_above))) goto failed;
+    if (PyDict_GET_SIZE(watcher->records) > PyLong_AsLong(limit)) {
+        PyObject *done = PyObject_CallMethodNoArgs(watcher->storages, names.drop_expired);
         if (!done) goto failed;
         Py_DECREF(done);
     }
     goto done;
 failed:
-    Py_CLEAR(entry);
+    Py_CLEAR(record);
 done:
     Py_XDECREF(known);
     Py_XDECREF(weak);
     Py_XDECREF(limit);
-    return entry;
+    return record;
 }
 
-PyObject *entry_of(watcher_t *w, PyObject *tensor) {
-    PyObject *entry = NULL, *storage = storage_of(tensor);
+PyObject *record_of(watcher_t *watcher, PyObject *tensor) {
+    PyObject *record = NULL, *storage = storage_of(tensor);
     PyObject *key = storage ? key_of(storage) : NULL;
-    if (key && (entry = PyDict_GetItemWithError(w->entries, key))) Py_INCREF(entry);
+    if (key && (record = PyDict_GetItemWithError(watcher->records, key))) Py_INCREF(record);
     Py_XDECREF(key);
     Py_XDECREF(storage);
-    if (entry || PyErr_Occurred()) return entry;
-    return PyObject_CallMethodOneArg(w->storages, names.of, tensor);
+    if (record || PyErr_Occurred()) return record;
+    return PyObject_CallMethodOneArg(watcher->storages, names.record_of, tensor);
 }
 
-/* What stands for a view that is not contiguous: the content of its memory, and where in it the view lies. */
-static PyObject *value_of_view(PyObject *tensor, PyObject *content, PyObject *known) {
+/* The digest of a view that is not contiguous: of its memory's content and the view's geometry, without a copy. */
+static PyObject *digest_view(PyObject *tensor, PyObject *content, PyObject *known) {
     PyObject *key = strided_geometry(tensor), *text = NULL, *bytes = NULL, *found = NULL;
     if (!key) return NULL;
     if ((found = PyDict_GetItemWithError(known, key))) {
@@ -62,92 +63,95 @@ static PyObject *value_of_view(PyObject *tensor, PyObject *content, PyObject *kn
     return found;
 }
 
-static PyObject *value_of_dense(PyObject *tensor, PyObject *known) {
+static PyObject *digest_dense_view(PyObject *tensor, PyObject *known) {
     PyObject *key = geometry(tensor);
     if (!key) return NULL;
     PyObject *found = PyDict_GetItemWithError(known, key);
     if (found) {
         Py_INCREF(found);
-    } else if (!PyErr_Occurred() && (found = dense(tensor, key, known)) && PyDict_SetItem(known, key, found)) {
+    } else if (!PyErr_Occurred() && (found = digest_dense(tensor, key, known)) && PyDict_SetItem(known, key, found)) {
         Py_CLEAR(found);
     }
     Py_DECREF(key);
     return found;
 }
 
-PyObject *value_of(watcher_t *w, PyObject *tensor, PyObject *entry) {
-    if (yes(entry, storage_at.ours) && yes(entry, storage_at.cpu)) {
-        PyObject *known = get(entry, storage_at.known), *content = get(entry, storage_at.content);
-        int contiguous = is_dense(tensor), lazy = contiguous ? 0 : is_lazy(tensor);
+PyObject *digest_input(watcher_t *watcher, PyObject *tensor, PyObject *record) {
+    if (slot_is_true(record, storage_at.trusted) && slot_is_true(record, storage_at.on_cpu)) {
+        PyObject *known = slot_value(record, storage_at.view_digests);
+        PyObject *content = slot_value(record, storage_at.content_digest);
+        watch_status contiguous = is_dense(tensor), lazy = contiguous ? STATUS_NO : is_lazy(tensor);
         if (contiguous < 0 || lazy < 0) return NULL;
-        if (contiguous) return value_of_dense(tensor, known);
-        if (!lazy && content != Py_None && !yes(entry, storage_at.uninitialised)) return value_of_view(tensor, content, known);
+        if (contiguous) return digest_dense_view(tensor, known);
+        if (!lazy && content != Py_None && !slot_is_true(record, storage_at.uninitialised))
+            return digest_view(tensor, content, known);
     }
-    if (!yes(entry, storage_at.ours) && yes(entry, storage_at.cpu)) {
+    if (!slot_is_true(record, storage_at.trusted) && slot_is_true(record, storage_at.on_cpu)) {
         /* It may change behind torch's back: read at every use while it is small (an optimizer's counters, mostly). */
-        int small = is_small(tensor);
+        watch_status small = is_small(tensor);
         if (small > 0) small = is_dense(tensor);
-        if (small) return small < 0 ? NULL : read_dense(tensor);
+        if (small) return small < 0 ? NULL : digest_dense_unknown(tensor);
     }
-    PyObject *arguments[] = {w->storages, tensor, entry};
-    return PyObject_VectorcallMethod(names.value, arguments, 3, NULL);
+    PyObject *arguments[] = {watcher->storages, tensor, record};
+    return PyObject_VectorcallMethod(names.digest_input, arguments, 3, NULL);
 }
 
-/* The digest of an operator's fresh output, noted. */
-static PyObject *made(watcher_t *w, PyObject *tensor, PyObject *entry) {
-    int contiguous = is_dense(tensor);
-    PyObject *thread = get(w->state, state_at.number);
+/* Digest an operator's output in memory that is new, and keep the digest in its record. */
+static PyObject *digest_new_memory(watcher_t *watcher, PyObject *tensor, PyObject *record) {
+    watch_status contiguous = is_dense(tensor);
+    PyObject *thread = slot_value(watcher->state, state_at.number);
     if (contiguous < 0) return NULL;
     if (!contiguous) {
-        PyObject *arguments[] = {w->storages, tensor, entry, thread};
-        return PyObject_VectorcallMethod(names.made, arguments, 4, NULL);
+        PyObject *arguments[] = {watcher->storages, tensor, record, thread};
+        return PyObject_VectorcallMethod(names.digest_new_memory, arguments, 4, NULL);
     }
     PyObject *key = geometry(tensor);
-    PyObject *known = get(entry, storage_at.known), *found = key ? dense(tensor, key, known) : NULL;
+    PyObject *known = slot_value(record, storage_at.view_digests);
+    PyObject *found = key ? digest_dense(tensor, key, known) : NULL;
     if (found && PyDict_SetItem(known, key, found)) Py_CLEAR(found);
     Py_XDECREF(key);
     if (!found) return NULL;
-    put(entry, storage_at.writer, thread);
-    put(entry, storage_at.content, found);
+    set_slot(record, storage_at.last_writer, thread);
+    set_slot(record, storage_at.content_digest, found);
     return found;
 }
 
-PyObject *result_of(watcher_t *w, PyObject *tensor) {
-    PyObject *entry = NULL, *found = NULL, *storage = storage_of(tensor);
+PyObject *digest_output(watcher_t *watcher, PyObject *tensor) {
+    PyObject *record = NULL, *found = NULL, *storage = storage_of(tensor);
     PyObject *key = storage ? key_of(storage) : NULL;
     if (key) {
-        if ((entry = PyDict_GetItemWithError(w->entries, key))) {
-            Py_INCREF(entry);
-            found = value_of(w, tensor, entry);
-        } else if (!PyErr_Occurred() && (entry = add(w, storage, key))) {
-            found = made(w, tensor, entry);
+        if ((record = PyDict_GetItemWithError(watcher->records, key))) {
+            Py_INCREF(record);
+            found = digest_input(watcher, tensor, record);
+        } else if (!PyErr_Occurred() && (record = add_record(watcher, storage, key))) {
+            found = digest_new_memory(watcher, tensor, record);
         }
     }
-    Py_XDECREF(entry);
+    Py_XDECREF(record);
     Py_XDECREF(key);
     Py_XDECREF(storage);
     return found;
 }
 
-PyObject *written_to(watcher_t *w, PyObject *tensor, PyObject *entry) {
-    PyObject *thread = get(w->state, state_at.number);
+PyObject *digest_written(watcher_t *watcher, PyObject *tensor, PyObject *record) {
+    PyObject *thread = slot_value(watcher->state, state_at.number);
     PyObject *storage = storage_of(tensor);
-    int usual = storage ? fills(tensor, storage) : -1;
+    watch_status usual = storage ? covers_storage(tensor, storage) : STATUS_ERROR;
     Py_XDECREF(storage);
-    if (usual > 0 && yes(entry, storage_at.cpu)) usual = is_dense(tensor);
+    if (usual > 0 && slot_is_true(record, storage_at.on_cpu)) usual = is_dense(tensor);
     if (usual < 0) return NULL;
-    if (!usual || !yes(entry, storage_at.cpu)) {
-        PyObject *arguments[] = {w->storages, tensor, entry, thread};
-        return PyObject_VectorcallMethod(names.written, arguments, 4, NULL);
+    if (!usual || !slot_is_true(record, storage_at.on_cpu)) {
+        PyObject *arguments[] = {watcher->storages, tensor, record, thread};
+        return PyObject_VectorcallMethod(names.digest_written, arguments, 4, NULL);
     }
-    PyObject *known = get(entry, storage_at.known), *key = geometry(tensor);
+    PyObject *known = slot_value(record, storage_at.view_digests), *key = geometry(tensor);
     PyDict_Clear(known);
-    PyObject *found = key ? dense(tensor, key, known) : NULL;
+    PyObject *found = key ? digest_dense(tensor, key, known) : NULL;
     if (found && PyDict_SetItem(known, key, found)) Py_CLEAR(found);
     Py_XDECREF(key);
     if (!found) return NULL;
-    put(entry, storage_at.writer, thread);
-    put(entry, storage_at.content, found);
-    put(entry, storage_at.uninitialised, Py_False);
+    set_slot(record, storage_at.last_writer, thread);
+    set_slot(record, storage_at.content_digest, found);
+    set_slot(record, storage_at.uninitialised, Py_False);
     return found;
 }

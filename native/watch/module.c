@@ -16,78 +16,84 @@ static const struct {
     PyObject **object;
     long *number;
     uint64_t *address;
-} wanted[] = {
+} host_fields[] = {
     OBJECT(Tensor), OBJECT(Parameter), OBJECT(strided), OBJECT(odd_dtypes), OBJECT(flatten),
-    OBJECT(Storage), OBJECT(UntypedStorage), OBJECT(Operator), OBJECT(ThreadState),
-    OBJECT(xxh3_128_digest), OBJECT(xxh3_64_intdigest), OBJECT(shape_seed), OBJECT(seeds), OBJECT(dense_digest), OBJECT(digest),
-    OBJECT(graph_task), OBJECT(next_sequence), OBJECT(current_node), OBJECT(grad_enabled), OBJECT(get_num_threads), OBJECT(function_mode),
-    OBJECT(kinds), OBJECT(kind_of), OBJECT(user_kind),
+    OBJECT(StorageRecord), OBJECT(UntypedStorage), OBJECT(WatchedOperator), OBJECT(ThreadState),
+    OBJECT(xxh3_128_digest), OBJECT(xxh3_64_intdigest), OBJECT(shape_seed), OBJECT(shape_seeds),
+    OBJECT(dense_digest), OBJECT(digest),
+    OBJECT(graph_task), OBJECT(next_sequence), OBJECT(current_node), OBJECT(grad_enabled),
+    OBJECT(get_num_threads), OBJECT(function_mode),
+    OBJECT(code_kinds), OBJECT(code_kind), OBJECT(user_kind),
     NUMBER(node_ring), NUMBER(phase_forward), NUMBER(phase_backward), NUMBER(phase_optimizer), NUMBER(phase_between),
-    NUMBER(event_operator), NUMBER(flag_foreign_write), NUMBER(flag_no_inputs), NUMBER(large), NUMBER(piece),
-    NUMBER(small), NUMBER(flush_events),
-    ADDRESS(digest_pieces), ADDRESS(team), ADDRESS(main_thread),
+    NUMBER(event_operator), NUMBER(flag_foreign_write), NUMBER(flag_no_inputs), NUMBER(large_bytes),
+    NUMBER(piece_bytes), NUMBER(small_bytes), NUMBER(flush_events),
+    ADDRESS(digest_pieces), ADDRESS(openmp_parallel), ADDRESS(main_thread),
 };
+
+#define SAME(name) {#name, &names.name}
 
 static const struct {
     const char *text;
     PyObject **name;
-} texts[] = {
-    {"stopped", &names.stopped}, {"recording", &names.recording}, {"writer", &names.writer}, {"open", &names.open},
-    {"of", &names.of}, {"value", &names.value}, {"made", &names.made}, {"written", &names.written},
-    {"purge", &names.purge}, {"_purge_at", &names.purge_at}, {"append", &names.append},
-    {"_pending", &names.pending}, {"string", &names.string},
-    {"place", &names.place}, {"_sequence_nr", &names.sequence_nr}, {"_after", &names.after}, {"entry", &names.entry},
-    {"co_filename", &names.co_filename}, {"_failed", &names.failed},
+} attribute_names[] = {
+    SAME(stopped), SAME(recording), SAME(writer), SAME(open_writer), SAME(record_of), SAME(digest_input),
+    SAME(digest_new_memory), SAME(digest_written), SAME(drop_expired), {"_drop_above", &names.drop_above},
+    SAME(append), {"_pending", &names.pending}, SAME(intern_string), SAME(intern_location),
+    {"_sequence_nr", &names.sequence_nr},
+    {"_after", &names.after}, SAME(written_record), SAME(co_filename), {"_failed", &names.failed},
 };
 
 /* setup(host): an object with the attributes above. Raises where this torch or Python is another than expected. */
-static PyObject *setup(PyObject *module, PyObject *given) {
+static PyObject *setup(PyObject *module, PyObject *fields) {
     (void)module;
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (!*texts[i].name && !(*texts[i].name = PyUnicode_InternFromString(texts[i].text))) return NULL;
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        PyObject *found = PyObject_GetAttrString(given, wanted[i].name);
+    for (size_t i = 0; i < sizeof attribute_names / sizeof *attribute_names; i++)
+        if (!*attribute_names[i].name &&
+            !(*attribute_names[i].name = PyUnicode_InternFromString(attribute_names[i].text)))
+            return NULL;
+    for (size_t i = 0; i < sizeof host_fields / sizeof *host_fields; i++) {
+        PyObject *found = PyObject_GetAttrString(fields, host_fields[i].name);
         if (!found) return NULL;
-        if (wanted[i].object) {
-            Py_XSETREF(*wanted[i].object, found); /* kept for good */
+        if (host_fields[i].object) {
+            Py_XSETREF(*host_fields[i].object, found); /* kept for good */
             continue;
         }
-        if (wanted[i].number) *wanted[i].number = PyLong_AsLong(found);
-        if (wanted[i].address) *wanted[i].address = PyLong_AsUnsignedLongLong(found);
+        if (host_fields[i].number) *host_fields[i].number = PyLong_AsLong(found);
+        if (host_fields[i].address) *host_fields[i].address = PyLong_AsUnsignedLongLong(found);
         Py_DECREF(found);
         if (PyErr_Occurred()) return NULL;
     }
-    if (!PyType_Check(host.Storage) || !PyAnySet_Check(host.odd_dtypes) || !PyDict_Check(host.seeds) ||
-        !PyDict_Check(host.kinds))
-        return PyErr_SetString(PyExc_TypeError, "setup: of another type"), NULL;
-    if (find_slots() || find_descriptors()) return NULL;
+    if (!PyType_Check(host.StorageRecord) || !PyAnySet_Check(host.odd_dtypes) || !PyDict_Check(host.shape_seeds) ||
+        !PyDict_Check(host.code_kinds))
+        return PyErr_SetString(PyExc_TypeError, "setup: a field of another type"), NULL;
+    if (find_slots() < 0 || find_descriptors() < 0) return NULL;
     Py_RETURN_NONE;
 }
 
 /* torch asks in Python, before every call of a mode, whether somebody registered a rule for this operator and this
  * kind of mode: three functions with cold caches each time. For our kind the answer is no. */
-static PyObject *our_mode, *find_rule;
+static PyObject *our_mode, *torch_find_rule;
 
-static PyObject *rule(PyObject *module, PyObject *const *given, Py_ssize_t count) {
+static PyObject *find_rule(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
-    if (count == 2 && given[1] == our_mode) Py_RETURN_NONE;
-    if (!find_rule) return PyErr_SetString(PyExc_RuntimeError, "no_rules comes first"), NULL;
-    return PyObject_Vectorcall(find_rule, given, (size_t)count, NULL);
+    if (count == 2 && arguments[1] == our_mode) Py_RETURN_NONE;
+    if (!torch_find_rule) return PyErr_SetString(PyExc_RuntimeError, "call skip_rules_for first"), NULL;
+    return PyObject_Vectorcall(torch_find_rule, arguments, (size_t)count, NULL);
 }
 
-/* no_rules(kind, otherwise): from now on `rule` says no for this kind of mode and asks `otherwise` for the others. */
-static PyObject *no_rules(PyObject *module, PyObject *args) {
+/* skip_rules_for(kind, otherwise): from now on `find_rule` returns None for this kind of mode and asks `otherwise` for
+ * the others. */
+static PyObject *skip_rules_for(PyObject *module, PyObject *args) {
     PyObject *kind, *otherwise;
     (void)module;
     if (!PyArg_ParseTuple(args, "OO", &kind, &otherwise)) return NULL;
     Py_INCREF(kind);
     Py_INCREF(otherwise);
     Py_XSETREF(our_mode, kind);
-    Py_XSETREF(find_rule, otherwise);
+    Py_XSETREF(torch_find_rule, otherwise);
     Py_RETURN_NONE;
 }
 
-static PyObject *alone(PyObject *module, PyObject *none) {
+static PyObject *borrow_no_threads(PyObject *module, PyObject *none) {
     (void)module, (void)none;
     digest_alone();
     Py_RETURN_NONE;
@@ -95,34 +101,34 @@ static PyObject *alone(PyObject *module, PyObject *none) {
 
 /* --- Watcher ----------------------------------------------------------------------------------------- */
 #define FIELDS(do_it) \
-    do_it(recorder) do_it(state) do_it(storages) do_it(entries) do_it(operators) do_it(places) do_it(slow)
+    do_it(recorder) do_it(state) do_it(storages) do_it(records) do_it(operators) do_it(places) do_it(slow)
 #define KEPT(do_it) FIELDS(do_it) do_it(writer) do_it(pending) do_it(push)
 
 static PyObject *attach(PyObject *self, PyObject *args) {
-    watcher_t *w = (watcher_t *)self;
-    PyObject *recorder, *state, *storages, *entries, *operators, *places, *slow;
-    if (!host.Tensor) return PyErr_SetString(PyExc_RuntimeError, "setup comes first"), NULL;
-    if (!PyArg_ParseTuple(args, "OO!OO!O!O!O", &recorder, host.ThreadState, &state, &storages, &PyDict_Type, &entries,
+    watcher_t *watcher = (watcher_t *)self;
+    PyObject *recorder, *state, *storages, *records, *operators, *places, *slow;
+    if (!host.Tensor) return PyErr_SetString(PyExc_RuntimeError, "call setup first"), NULL;
+    if (!PyArg_ParseTuple(args, "OO!OO!O!O!O", &recorder, host.ThreadState, &state, &storages, &PyDict_Type, &records,
                           &PyDict_Type, &operators, &PyDict_Type, &places, &slow))
         return NULL;
 #define SET(name) \
     Py_INCREF(name); \
-    Py_XSETREF(w->name, name);
+    Py_XSETREF(watcher->name, name);
     FIELDS(SET)
     Py_RETURN_NONE;
 }
 
 static int watcher_traverse(PyObject *self, visitproc visit, void *arg) {
-    watcher_t *w = (watcher_t *)self;
+    watcher_t *watcher = (watcher_t *)self;
     Py_VISIT(Py_TYPE(self));
-#define VISIT(name) Py_VISIT(w->name);
+#define VISIT(name) Py_VISIT(watcher->name);
     KEPT(VISIT)
     return 0;
 }
 
 static int watcher_clear(PyObject *self) {
-    watcher_t *w = (watcher_t *)self;
-#define CLEAR(name) Py_CLEAR(w->name);
+    watcher_t *watcher = (watcher_t *)self;
+#define CLEAR(name) Py_CLEAR(watcher->name);
     KEPT(CLEAR)
     return 0;
 }
@@ -136,7 +142,7 @@ static void watcher_dealloc(PyObject *self) {
 }
 
 static PyMethodDef watcher_methods[] = {
-    {"attach", attach, METH_VARARGS, "attach(recorder, state, storages, entries, operators, places, slow)"},
+    {"attach", attach, METH_VARARGS, "attach(recorder, state, storages, records, operators, places, slow)"},
     {"dispatch", (PyCFunction)(void (*)(void))dispatch, METH_FASTCALL, "The quick way of __torch_dispatch__."},
     {NULL, NULL, 0, NULL},
 };
@@ -158,9 +164,10 @@ static PyMethodDef methods[] = {
     {"digest", digest, METH_O, "The digest of a tensor, as `samerun.record.digests.digest.digest` gives it."},
     {"digest_all", digest_all, METH_VARARGS,
      "digest_all(values, otherwise): the digest of their digests; `otherwise` gives that of what is not a tensor."},
-    {"no_rules", no_rules, METH_VARARGS, "no_rules(kind, otherwise): what `rule` answers."},
-    {"rule", (PyCFunction)(void (*)(void))rule, METH_FASTCALL, "In the place of torch's find_torch_dispatch_rule."},
-    {"alone", alone, METH_NOARGS, "Borrow no threads from now on."},
+    {"skip_rules_for", skip_rules_for, METH_VARARGS, "skip_rules_for(kind, otherwise): what `find_rule` returns."},
+    {"find_rule", (PyCFunction)(void (*)(void))find_rule, METH_FASTCALL,
+     "Stands in for torch's find_torch_dispatch_rule."},
+    {"borrow_no_threads", borrow_no_threads, METH_NOARGS, "Borrow no threads from now on."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,82 +1,82 @@
-/* One operator: what is known before, the call, what came out. `OperatorMode` in Python says why. */
+/* One operator: digest its operands, call it, digest its results. `operator_mode.py` does the same and says why. */
 #include "watch.h"
 
 #include <string.h>
 
-enum { MOST_TENSORS = 128 };
 /* Operators of more tensors take the slow way, as do all unusual ones. */
+enum { MOST_TENSORS = 128, DIGEST_BYTES = 16, EVENT_BYTES = 40 };
 
 typedef struct {
-    PyObject *tensors[MOST_TENSORS], *entries[MOST_TENSORS]; /* borrowed; owned */
+    PyObject *tensors[MOST_TENSORS]; /* borrowed */
+    PyObject *records[MOST_TENSORS]; /* of their memory; owned */
     Py_ssize_t count;
-    scalars_t others;
-    PyObject *written; /* the record of the memory that is written into, borrowed from `entries` */
+    scalars_t others;         /* the arguments that are no tensors */
+    PyObject *written_record; /* of the memory that is written into, borrowed from `records` */
     long flags, place;
     uint64_t inputs;
     uint32_t scalars;
 } event_t;
 
-enum { FAILED = -1, DONE = 0, UNUSUAL = 1 };
-
-static void clear(event_t *event) {
-    for (Py_ssize_t i = 0; i < event->count; i++) Py_XDECREF(event->entries[i]);
+static void release_event(event_t *event) {
+    for (Py_ssize_t i = 0; i < event->count; i++) Py_XDECREF(event->records[i]);
     event->count = 0;
 }
 
-/* What the functions of `scalars.c` answer, in our words. */
-static int as_result(int added) { return added < 0 ? FAILED : added ? DONE : UNUSUAL; }
-
-/* `operator.flatten` of one argument. */
-static int flatten(event_t *event, PyObject *item) {
+/* `watched_operator.flatten` of one argument. */
+static watch_status add_operand(event_t *event, PyObject *item) {
     if (is_tensor(item)) {
-        if (event->count == MOST_TENSORS) return UNUSUAL;
-        event->entries[event->count] = NULL;
+        if (event->count == MOST_TENSORS) return STATUS_LEFT_TO_PYTHON;
+        event->records[event->count] = NULL;
         event->tensors[event->count++] = item;
-        return DONE;
+        return STATUS_DONE;
     }
     if (item == Py_None || PyBool_Check(item) || PyLong_CheckExact(item) || PyFloat_CheckExact(item))
-        return as_result(scalars_add(&event->others, item));
+        return scalars_add(&event->others, item);
     if (PyList_CheckExact(item) || PyTuple_CheckExact(item)) {
         Py_ssize_t length = PySequence_Fast_GET_SIZE(item);
-        int result = as_result(scalars_add_number(&event->others, (long)length));
-        for (Py_ssize_t i = 0; i < length && !result; i++) result = flatten(event, PySequence_Fast_GET_ITEM(item, i));
-        return result;
+        watch_status status = scalars_add_number(&event->others, (long)length);
+        for (Py_ssize_t i = 0; i < length && status > 0; i++)
+            status = add_operand(event, PySequence_Fast_GET_ITEM(item, i));
+        return status;
     }
-    PyObject *tensors = PyList_New(0), *others = PyList_New(0), *items = PyTuple_Pack(1, item), *done = NULL;
+    PyObject *tensors = PyList_New(0), *others = PyList_New(0), *items = PyTuple_Pack(1, item), *flattened = NULL;
     if (tensors && others && items)
-        done = PyObject_CallFunctionObjArgs(host.flatten, items, host.Tensor, tensors, others, NULL);
-    int result = !done ? FAILED : PyList_GET_SIZE(tensors) ? UNUSUAL : DONE; /* a subclass, or tensors in a dict */
-    for (Py_ssize_t i = 0; !result && i < PyList_GET_SIZE(others); i++)
-        result = as_result(scalars_add(&event->others, PyList_GET_ITEM(others, i)));
-    Py_XDECREF(done);
+        flattened = PyObject_CallFunctionObjArgs(host.flatten, items, host.Tensor, tensors, others, NULL);
+    watch_status status = STATUS_ERROR;
+    if (flattened) /* tensors here are of a subclass, or lie in a dict */
+        status = PyList_GET_SIZE(tensors) ? STATUS_LEFT_TO_PYTHON : STATUS_DONE;
+    for (Py_ssize_t i = 0; status > 0 && i < PyList_GET_SIZE(others); i++)
+        status = scalars_add(&event->others, PyList_GET_ITEM(others, i));
+    Py_XDECREF(flattened);
     Py_XDECREF(tensors);
     Py_XDECREF(others);
     Py_XDECREF(items);
-    return result;
+    return status;
 }
 
-/* Find tensors, scalars and records, and whether all is usual. Nothing is noted yet. */
-static int look(watcher_t *w, event_t *event, PyObject *args, PyObject *kwargs) {
-    int result = DONE;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args) && !result; i++)
-        result = flatten(event, PyTuple_GET_ITEM(args, i));
+/* Find tensors, scalars and records. It records nothing yet, so that the slow way can still do all of it. */
+static watch_status collect_operands(watcher_t *watcher, event_t *event, PyObject *args, PyObject *kwargs) {
+    watch_status status = STATUS_DONE;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args) && status > 0; i++)
+        status = add_operand(event, PyTuple_GET_ITEM(args, i));
     PyObject *key, *value;
-    for (Py_ssize_t at = 0; !result && kwargs && PyDict_Next(kwargs, &at, &key, &value);) result = flatten(event, value);
-    for (Py_ssize_t i = 0; i < event->count && !result; i++) {
-        int plain = is_plain(event->tensors[i]);
-        if (plain <= 0) return plain < 0 ? FAILED : UNUSUAL;
-        if (!(event->entries[i] = entry_of(w, event->tensors[i]))) return FAILED;
-        if (yes(event->entries[i], storage_at.uninitialised)) return UNUSUAL;
+    for (Py_ssize_t at = 0; status > 0 && kwargs && PyDict_Next(kwargs, &at, &key, &value);)
+        status = add_operand(event, value);
+    for (Py_ssize_t i = 0; i < event->count && status > 0; i++) {
+        watch_status plain = is_plain(event->tensors[i]);
+        if (plain <= 0) return plain < 0 ? STATUS_ERROR : STATUS_LEFT_TO_PYTHON;
+        if (!(event->records[i] = record_of(watcher, event->tensors[i]))) return STATUS_ERROR;
+        if (slot_is_true(event->records[i], storage_at.uninitialised)) return STATUS_LEFT_TO_PYTHON;
     }
-    return result;
+    return status;
 }
 
-static int hash(PyObject *bytes, uint64_t *value) {
+static watch_status hash64(PyObject *bytes, uint64_t *value) {
     PyObject *found = PyObject_CallOneArg(host.xxh3_64_intdigest, bytes);
-    if (!found) return -1;
+    if (!found) return STATUS_ERROR;
     *value = PyLong_AsUnsignedLongLong(found);
     Py_DECREF(found);
-    return 0;
+    return STATUS_DONE;
 }
 
 static PyObject *repr_of(PyObject *object) {
@@ -86,98 +86,103 @@ static PyObject *repr_of(PyObject *object) {
     return bytes;
 }
 
-/* What is known of an event before its operator runs. */
-static int before(watcher_t *w, PyObject *operator, event_t *event, PyObject *args) {
-    long phase, thread = number(w->state, state_at.number);
-    if (phase_and_place(w, event->tensors, event->count, &phase, &event->place)) return FAILED;
+/* What the event says of the operator's inputs: phase and place, their digests, the scalars. Runs before the operator,
+ * because an operator that writes in place changes what its inputs hold. */
+static watch_status digest_operands(watcher_t *watcher, PyObject *operator, event_t *event, PyObject *args) {
+    long phase, thread = slot_number(watcher->state, state_at.number);
+    if (phase_and_place(watcher, event->tensors, event->count, &phase, &event->place) < 0) return STATUS_ERROR;
     event->flags = phase;
-    PyObject *joined = PyBytes_FromStringAndSize(NULL, 16 * event->count);
-    PyObject *written = yes(operator, operator_at.in_place) ? PyTuple_GET_ITEM(args, 0) : NULL;
-    if (!joined) return FAILED;
+    PyObject *joined = PyBytes_FromStringAndSize(NULL, DIGEST_BYTES * event->count);
+    PyObject *written = slot_is_true(operator, operator_at.in_place) ? PyTuple_GET_ITEM(args, 0) : NULL;
+    if (!joined) return STATUS_ERROR;
     for (Py_ssize_t i = 0; i < event->count; i++) {
-        PyObject *entry = event->entries[i];
-        if (event->tensors[i] == written) event->written = entry;
-        long writer = number(entry, storage_at.writer);
+        PyObject *record = event->records[i];
+        if (event->tensors[i] == written) event->written_record = record;
+        long writer = slot_number(record, storage_at.last_writer);
         if (writer != thread && writer >= 0) event->flags |= host.flag_foreign_write;
-        PyObject *value = value_of(w, event->tensors[i], entry);
-        if (!value || !PyBytes_CheckExact(value) || PyBytes_GET_SIZE(value) != 16) {
-            if (value) PyErr_SetString(PyExc_TypeError, "a digest is 16 bytes");
-            Py_XDECREF(value);
+        PyObject *digest = digest_input(watcher, event->tensors[i], record);
+        if (!digest || !PyBytes_CheckExact(digest) || PyBytes_GET_SIZE(digest) != DIGEST_BYTES) {
+            if (digest) PyErr_SetString(PyExc_TypeError, "a digest is 16 bytes");
+            Py_XDECREF(digest);
             Py_DECREF(joined);
-            return FAILED;
+            return STATUS_ERROR;
         }
-        memcpy(PyBytes_AS_STRING(joined) + 16 * i, PyBytes_AS_STRING(value), 16);
-        Py_DECREF(value);
+        memcpy(PyBytes_AS_STRING(joined) + DIGEST_BYTES * i, PyBytes_AS_STRING(digest), DIGEST_BYTES);
+        Py_DECREF(digest);
     }
     if (!event->count) event->flags |= host.flag_no_inputs;
-    int failed = hash(joined, &event->inputs);
+    watch_status status = hash64(joined, &event->inputs);
     Py_DECREF(joined);
-    if (!failed) {
-        uint64_t scalars = 0;
-        PyObject *text = scalars_text(&event->others);
-        failed = !text || (text != Py_None && hash(text, &scalars));
-        event->scalars = (uint32_t)scalars;
-        Py_XDECREF(text);
-    }
-    return failed ? FAILED : DONE;
+    if (status < 0) return status;
+    uint64_t scalars = 0;
+    PyObject *text = scalars_text(&event->others);
+    if (!text) return STATUS_ERROR;
+    if (text != Py_None) status = hash64(text, &scalars);
+    event->scalars = (uint32_t)scalars;
+    Py_DECREF(text);
+    return status;
 }
 
-static void little(unsigned char *out, uint64_t value, int bytes) {
+static void store_little_endian(unsigned char *out, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) out[i] = (unsigned char)(value >> (8 * i));
 }
 
 /* `TraceWriter.append`, which is called only where it will write: the others go straight to its deque. */
-static int append(watcher_t *w, PyObject *writer, PyObject *packed) {
-    if (w->writer != writer) {
+static watch_status append_event(watcher_t *watcher, PyObject *writer, PyObject *packed) {
+    if (watcher->writer != writer) {
         PyObject *pending = PyObject_GetAttr(writer, names.pending);
         PyObject *push = pending ? PyObject_GetAttr(pending, names.append) : NULL;
-        if (!push) return Py_XDECREF(pending), -1;
+        if (!push) return Py_XDECREF(pending), STATUS_ERROR;
         Py_INCREF(writer);
-        Py_XSETREF(w->writer, writer);
-        Py_XSETREF(w->pending, pending);
-        Py_XSETREF(w->push, push);
+        Py_XSETREF(watcher->writer, writer);
+        Py_XSETREF(watcher->pending, pending);
+        Py_XSETREF(watcher->push, push);
     }
-    Py_ssize_t waiting = PySequence_Size(w->pending);
-    if (waiting < 0) return -1;
-    PyObject *done = waiting + 1 < host.flush_events ? PyObject_CallOneArg(w->push, packed)
+    Py_ssize_t waiting = PySequence_Size(watcher->pending);
+    if (waiting < 0) return STATUS_ERROR;
+    PyObject *done = waiting + 1 < host.flush_events ? PyObject_CallOneArg(watcher->push, packed)
                                                      : PyObject_CallMethodOneArg(writer, names.append, packed);
     Py_XDECREF(done);
-    return done ? 0 : -1;
+    return done ? STATUS_DONE : STATUS_ERROR;
 }
 
 /* Write the event as `format.EVENT` packs it. */
-static int write_event(watcher_t *w, PyObject *writer, PyObject *operator, event_t *event, PyObject *digest) {
-    long name = number(operator, operator_at.number), thread = number(w->state, state_at.number);
-    if (thread < 0 || thread > 0xFFFF) return PyErr_SetString(PyExc_ValueError, "a thread without a number"), -1;
-    if (name < 0) {
-        PyObject *found = PyObject_CallMethodOneArg(writer, names.string, get(operator, operator_at.name));
-        if (!found) return -1;
-        put(operator, operator_at.number, found);
-        name = PyLong_AsLong(found);
+static watch_status write_event(watcher_t *watcher, PyObject *writer, PyObject *operator, event_t *event,
+                                PyObject *digest) {
+    long name_id = slot_number(operator, operator_at.name_id), thread = slot_number(watcher->state, state_at.number);
+    if (thread < 0 || thread > 0xFFFF)
+        return PyErr_SetString(PyExc_ValueError, "a thread without a number"), STATUS_ERROR;
+    if (name_id < 0) {
+        PyObject *name = slot_value(operator, operator_at.name);
+        PyObject *found = PyObject_CallMethodOneArg(writer, names.intern_string, name);
+        if (!found) return STATUS_ERROR;
+        set_slot(operator, operator_at.name_id, found);
+        name_id = PyLong_AsLong(found);
         Py_DECREF(found);
     }
-    if (put_number(w->state, state_at.ordinal, number(w->state, state_at.ordinal) + 1)) return -1;
-    PyObject *packed = PyBytes_FromStringAndSize(NULL, 40);
-    if (!packed) return -1;
+    long operator_count = slot_number(watcher->state, state_at.operator_count) + 1;
+    if (set_slot_number(watcher->state, state_at.operator_count, operator_count) < 0) return STATUS_ERROR;
+    PyObject *packed = PyBytes_FromStringAndSize(NULL, EVENT_BYTES);
+    if (!packed) return STATUS_ERROR;
     unsigned char *out = (unsigned char *)PyBytes_AS_STRING(packed);
-    little(out, (uint64_t)host.event_operator, 1);
-    little(out + 1, (uint64_t)event->flags, 1);
-    little(out + 2, (uint64_t)thread, 2);
-    little(out + 4, (uint64_t)name, 4);
-    little(out + 8, (uint64_t)event->place, 4);
-    little(out + 12, event->scalars, 4);
-    little(out + 16, event->inputs, 8);
-    memcpy(out + 24, PyBytes_AS_STRING(digest), 16);
-    int failed = append(w, writer, packed);
+    store_little_endian(out, (uint64_t)host.event_operator, 1);
+    store_little_endian(out + 1, (uint64_t)event->flags, 1);
+    store_little_endian(out + 2, (uint64_t)thread, 2);
+    store_little_endian(out + 4, (uint64_t)name_id, 4);
+    store_little_endian(out + 8, (uint64_t)event->place, 4);
+    store_little_endian(out + 12, event->scalars, 4);
+    store_little_endian(out + 16, event->inputs, 8);
+    memcpy(out + 24, PyBytes_AS_STRING(digest), DIGEST_BYTES);
+    watch_status status = append_event(watcher, writer, packed);
     Py_DECREF(packed);
-    return failed;
+    return status;
 }
 
 /* The digest of a tuple or list of fresh tensors and None; NULL without an error where it is something else. */
-static PyObject *digest_of_several(watcher_t *w, PyObject *out) {
+static PyObject *digest_sequence(watcher_t *watcher, PyObject *out) {
     Py_ssize_t length = PySequence_Fast_GET_SIZE(out), filled = 0;
     PyObject *values = NULL, *text = NULL, *joined = NULL, *found = NULL, *count = PyLong_FromSsize_t(length);
-    char parts[16 * MOST_TENSORS];
+    char digests[DIGEST_BYTES * MOST_TENSORS];
     if (!count || !(values = PyList_New(0)) || PyList_Append(values, count)) goto done;
     if (length > MOST_TENSORS) goto done;
     for (Py_ssize_t i = 0; i < length; i++) {
@@ -191,15 +196,15 @@ static PyObject *digest_of_several(watcher_t *w, PyObject *out) {
     for (Py_ssize_t i = 0; i < length; i++) {
         PyObject *item = PySequence_Fast_GET_ITEM(out, i);
         if (item == Py_None) continue;
-        PyObject *value = result_of(w, item);
+        PyObject *value = digest_output(watcher, item);
         if (!value) goto done;
-        memcpy(parts + 16 * filled++, PyBytes_AS_STRING(value), 16);
+        memcpy(digests + DIGEST_BYTES * filled++, PyBytes_AS_STRING(value), DIGEST_BYTES);
         Py_DECREF(value);
     }
     if (!(text = repr_of(values))) goto done;
-    if (!(joined = PyBytes_FromStringAndSize(NULL, 16 * filled + PyBytes_GET_SIZE(text)))) goto done;
-    memcpy(PyBytes_AS_STRING(joined), parts, (size_t)(16 * filled));
-    memcpy(PyBytes_AS_STRING(joined) + 16 * filled, PyBytes_AS_STRING(text), (size_t)PyBytes_GET_SIZE(text));
+    if (!(joined = PyBytes_FromStringAndSize(NULL, DIGEST_BYTES * filled + PyBytes_GET_SIZE(text)))) goto done;
+    memcpy(PyBytes_AS_STRING(joined), digests, (size_t)(DIGEST_BYTES * filled));
+    memcpy(PyBytes_AS_STRING(joined) + DIGEST_BYTES * filled, PyBytes_AS_STRING(text), (size_t)PyBytes_GET_SIZE(text));
     found = PyObject_CallOneArg(host.xxh3_128_digest, joined);
 done:
     Py_XDECREF(values);
@@ -209,116 +214,125 @@ done:
     return found;
 }
 
-/* What `_after` does in Python: for results that are unusual. */
-static int after_slowly(watcher_t *w, PyObject *operator, event_t *event, PyObject *args, PyObject *kwargs,
-                        PyObject *out) {
+/* Let `OperatorMode._after` record results that are unusual: the operator has run, so it cannot start again. */
+static watch_status record_results_in_python(watcher_t *watcher, PyObject *operator, event_t *event, PyObject *args,
+                                             PyObject *kwargs, PyObject *out) {
     PyObject *known = Py_BuildValue("(llKI)", event->flags, event->place, (unsigned long long)event->inputs,
                                     (unsigned)event->scalars);
-    PyObject *entry = event->written ? event->written : Py_None, *done = NULL;
-    if (known && !PyObject_SetAttr((PyObject *)w, names.entry, entry))
-        done = PyObject_CallMethodObjArgs((PyObject *)w, names.after, operator, args, kwargs ? kwargs : Py_None, out, w->state,
-                                          known, NULL);
+    PyObject *record = event->written_record ? event->written_record : Py_None, *done = NULL;
+    if (known && !PyObject_SetAttr((PyObject *)watcher, names.written_record, record))
+        done = PyObject_CallMethodObjArgs((PyObject *)watcher, names.after, operator, args, kwargs ? kwargs : Py_None,
+                                          out, watcher->state, known, NULL);
     Py_XDECREF(known);
     Py_XDECREF(done);
-    return done ? 0 : -1;
+    return done ? STATUS_DONE : STATUS_ERROR;
 }
 
-/* Digest what came out, and write the event. */
-static int after(watcher_t *w, PyObject *operator, event_t *event, PyObject *args, PyObject *kwargs, PyObject *out) {
+/* Digest the results, and write the event. */
+static watch_status record_results(watcher_t *watcher, PyObject *operator, event_t *event, PyObject *args,
+                                   PyObject *kwargs, PyObject *out) {
     PyObject *digest = NULL;
-    if (yes(operator, operator_at.simple)) {
+    if (slot_is_true(operator, operator_at.writes_nothing)) {
         if ((PyObject *)Py_TYPE(out) == host.Tensor) {
-            int plain = is_plain(out);
-            if (plain < 0) return -1;
-            if (plain && !(digest = result_of(w, out))) return -1;
+            watch_status plain = is_plain(out);
+            if (plain < 0) return STATUS_ERROR;
+            if (plain && !(digest = digest_output(watcher, out))) return STATUS_ERROR;
         } else if (PyTuple_CheckExact(out) || PyList_CheckExact(out)) {
-            digest = digest_of_several(w, out);
-            if (!digest && PyErr_Occurred()) return -1;
+            digest = digest_sequence(watcher, out);
+            if (!digest && PyErr_Occurred()) return STATUS_ERROR;
         }
-    } else if (yes(operator, operator_at.in_place) && out == PyTuple_GET_ITEM(args, 0) && event->written) {
-        if (!(digest = written_to(w, out, event->written))) return -1;
+    } else if (slot_is_true(operator, operator_at.in_place) && out == PyTuple_GET_ITEM(args, 0) &&
+               event->written_record) {
+        if (!(digest = digest_written(watcher, out, event->written_record))) return STATUS_ERROR;
     }
-    if (!digest) return after_slowly(w, operator, event, args, kwargs, out);
-    PyObject *writer = writer_of(w);
-    int failed = !writer || (writer != Py_None && write_event(w, writer, operator, event, digest));
+    if (!digest) return record_results_in_python(watcher, operator, event, args, kwargs, out);
+    PyObject *writer = writer_of(watcher);
+    watch_status status = writer ? STATUS_DONE : STATUS_ERROR;
+    if (writer && writer != Py_None) status = write_event(watcher, writer, operator, event, digest);
     Py_XDECREF(writer);
     Py_DECREF(digest);
-    return failed ? -1 : 0;
+    return status;
 }
 
-/* The recorder failed: the program goes on, the trace ends. -1 where the error is not ours to hold. */
-static int failed(watcher_t *w, PyObject *operator) {
-    if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+/* The recorder failed: leave the operator out and let the program continue. An error that is no `Exception`, such as
+ * KeyboardInterrupt, is the program's: it stays set. */
+static watch_status report_failure(watcher_t *watcher, PyObject *operator) {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) return STATUS_ERROR;
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
     PyErr_NormalizeException(&type, &error, &trace);
-    PyObject *done = PyObject_CallMethodObjArgs((PyObject *)w, names.failed, operator, error, NULL);
+    PyObject *done = PyObject_CallMethodObjArgs((PyObject *)watcher, names.failed, operator, error, NULL);
     Py_XDECREF(type);
     Py_XDECREF(error);
     Py_XDECREF(trace);
     Py_XDECREF(done);
-    return done ? 0 : -1;
+    return done ? STATUS_DONE : STATUS_ERROR;
 }
 
-static int flag(PyObject *object, PyObject *name) {
+static watch_status bool_attribute(PyObject *object, PyObject *name) {
     PyObject *found = PyObject_GetAttr(object, name);
-    if (!found) return -1;
+    if (!found) return STATUS_ERROR;
     int answer = PyObject_IsTrue(found);
     Py_DECREF(found);
-    return answer;
+    return (watch_status)answer;
 }
 
-/* The operator itself where it may be recorded quickly; NULL for the slow way. Borrowed. */
-static PyObject *usual_operator(watcher_t *w, PyObject *func) {
+/* The operator's record if it may be recorded the quick way; NULL for the slow way. Borrowed. */
+static PyObject *usual_operator(watcher_t *watcher, PyObject *func) {
     PyObject *key = PyLong_FromVoidPtr(func), *found = NULL;
-    if (key) found = PyDict_GetItemWithError(w->operators, key);
+    if (key) found = PyDict_GetItemWithError(watcher->operators, key);
     Py_XDECREF(key);
-    if (!found || yes(found, operator_at.empty) || yes(found, operator_at.overwrites) || yes(found, operator_at.random))
+    if (!found || slot_is_true(found, operator_at.allocates) || slot_is_true(found, operator_at.overwrites) ||
+        slot_is_true(found, operator_at.random))
         return NULL;
-    if (number(w->state, state_at.inside)) return NULL;
+    if (slot_number(watcher->state, state_at.inside_samerun)) return NULL;
     PyObject *watched = PyObject_CallNoArgs(host.function_mode); /* a mode that would see us read attributes */
     Py_XDECREF(watched);                                         /* True and False are never freed */
     return watched == Py_False ? found : NULL;
 }
 
 /* __torch_dispatch__(func, types, args=(), kwargs=None) */
-PyObject *dispatch(PyObject *self, PyObject *const *given, Py_ssize_t count) {
-    watcher_t *w = (watcher_t *)self;
+PyObject *dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+    watcher_t *watcher = (watcher_t *)self;
     event_t event;
-    if (!w->slow) return PyErr_SetString(PyExc_RuntimeError, "attach comes first"), NULL;
-    if (count < 3 || count > 4 || !PyTuple_CheckExact(given[2])) return PyObject_Vectorcall(w->slow, given, (size_t)count, NULL);
-    PyObject *args = given[2], *kwargs = count == 4 && PyDict_Check(given[3]) ? given[3] : NULL;
+    if (!watcher->slow) return PyErr_SetString(PyExc_RuntimeError, "call attach first"), NULL;
+    if (count < 3 || count > 4 || !PyTuple_CheckExact(arguments[2]))
+        return PyObject_Vectorcall(watcher->slow, arguments, (size_t)count, NULL);
+    PyObject *args = arguments[2], *kwargs = count == 4 && PyDict_Check(arguments[3]) ? arguments[3] : NULL;
     if (kwargs && !PyDict_GET_SIZE(kwargs)) kwargs = NULL;
-    PyObject *operator = usual_operator(w, given[0]);
-    int stopped = operator ? flag(w->recorder, names.stopped) : 0;
-    int recording = operator && !stopped ? flag(w->recorder, names.recording) : 0;
+    PyObject *operator = usual_operator(watcher, arguments[0]);
+    watch_status stopped = operator ? bool_attribute(watcher->recorder, names.stopped) : STATUS_NO;
+    watch_status recording = operator && !stopped ? bool_attribute(watcher->recorder, names.recording) : STATUS_NO;
     if (stopped < 0 || recording < 0) return NULL;
     if (!operator || stopped || !recording) {
         if (PyErr_Occurred()) return NULL;
-        return PyObject_Vectorcall(w->slow, given, (size_t)count, NULL);
+        return PyObject_Vectorcall(watcher->slow, arguments, (size_t)count, NULL);
     }
-    PyObject *call = get(operator, operator_at.call);
-    if (yes(operator, operator_at.silent)) {
-        if (note_silent(w) && failed(w, operator)) return NULL;
+    PyObject *call = slot_value(operator, operator_at.call);
+    if (slot_is_true(operator, operator_at.silent)) {
+        if (note_silent(watcher) < 0 && report_failure(watcher, operator) < 0) return NULL;
         return PyObject_Call(call, args, kwargs);
     }
     event.count = 0;
-    event.written = NULL;
+    event.written_record = NULL;
     scalars_begin(&event.others);
     event.scalars = 0;
+    watch_status status = collect_operands(watcher, &event, args, kwargs);
+    if (status == STATUS_LEFT_TO_PYTHON) {
+        release_event(&event);
+        return PyObject_Vectorcall(watcher->slow, arguments, (size_t)count, NULL);
+    }
+    if (status > 0) status = digest_operands(watcher, operator, &event, args);
+    /* An operator whose operands could not be recorded runs all the same, without an event. */
     PyObject *out = NULL;
-    int result = look(w, &event, args, kwargs);
-    if (result == UNUSUAL) {
-        clear(&event);
-        return PyObject_Vectorcall(w->slow, given, (size_t)count, NULL);
-    }
-    if (result == DONE) result = before(w, operator, &event, args);
-    if (result == DONE) {
+    if (status > 0) {
         out = PyObject_Call(call, args, kwargs);
-        if (out && after(w, operator, &event, args, kwargs, out) && failed(w, operator)) Py_CLEAR(out);
-    } else if (!failed(w, operator)) {
+        if (out && record_results(watcher, operator, &event, args, kwargs, out) < 0 &&
+            report_failure(watcher, operator) < 0)
+            Py_CLEAR(out);
+    } else if (report_failure(watcher, operator) > 0) {
         out = PyObject_Call(call, args, kwargs);
     }
-    clear(&event);
+    release_event(&event);
     return out;
 }

@@ -4,168 +4,170 @@
 #include <frameobject.h>
 
 /* A number that a function without arguments gives. */
-static int ask(PyObject *function, long *value) {
+static watch_status call_for_long(PyObject *function, long *value) {
     PyObject *found = PyObject_CallNoArgs(function);
-    if (!found) return -1;
+    if (!found) return STATUS_ERROR;
     *value = PyLong_AsLong(found);
     Py_DECREF(found);
-    return *value == -1 && PyErr_Occurred() ? -1 : 0;
+    return *value == -1 && PyErr_Occurred() ? STATUS_ERROR : STATUS_DONE;
 }
 
 /* Is this code the user's? */
-static int is_users(PyObject *code) {
+static watch_status is_user_code(PyObject *code) {
     PyObject *key = PyLong_FromVoidPtr(code);
-    if (!key) return -1;
-    PyObject *kind = PyDict_GetItemWithError(host.kinds, key);
+    if (!key) return STATUS_ERROR;
+    PyObject *kind = PyDict_GetItemWithError(host.code_kinds, key);
     Py_DECREF(key);
-    if (kind) return kind == host.user_kind || PyObject_RichCompareBool(kind, host.user_kind, Py_EQ);
-    if (PyErr_Occurred() || !(kind = PyObject_CallOneArg(host.kind_of, code))) return -1;
-    int answer = PyObject_RichCompareBool(kind, host.user_kind, Py_EQ);
+    if (kind == host.user_kind) return STATUS_YES;
+    if (kind) return (watch_status)PyObject_RichCompareBool(kind, host.user_kind, Py_EQ);
+    if (PyErr_Occurred() || !(kind = PyObject_CallOneArg(host.code_kind, code))) return STATUS_ERROR;
+    watch_status answer = (watch_status) PyObject_RichCompareBool(kind, host.user_kind, Py_EQ);
     Py_DECREF(kind);
     return answer;
 }
 
 /* The writer of the trace; None where recording is over. */
-PyObject *writer_of(watcher_t *w) {
-    PyObject *writer = PyObject_GetAttr(w->recorder, names.writer);
+PyObject *writer_of(watcher_t *watcher) {
+    PyObject *writer = PyObject_GetAttr(watcher->recorder, names.writer);
     if (writer != Py_None) return writer;
     Py_DECREF(writer);
-    return PyObject_CallMethodNoArgs(w->recorder, names.open);
+    return PyObject_CallMethodNoArgs(watcher->recorder, names.open_writer);
 }
 
 /* The number of a line that is not in `places` yet. */
-static PyObject *new_place(watcher_t *w, PyObject *code, PyObject *line, PyObject *module) {
-    PyObject *writer = writer_of(w), *file = NULL, *found = NULL;
+static PyObject *intern_place(watcher_t *watcher, PyObject *code, PyObject *line, PyObject *module) {
+    PyObject *writer = writer_of(watcher), *file = NULL, *found = NULL;
     if (!writer) return NULL;
     if (writer == Py_None) {
         Py_DECREF(writer);
         return PyLong_FromLong(0);
     }
     if ((file = PyObject_GetAttr(code, names.co_filename)))
-        found = PyObject_CallMethodObjArgs(writer, names.place, file, line, module, NULL);
+        found = PyObject_CallMethodObjArgs(writer, names.intern_location, file, line, module, NULL);
     Py_XDECREF(file);
     Py_DECREF(writer);
     return found;
 }
 
-static int place_at(watcher_t *w, PyFrameObject *frame, PyObject *code, long *place) {
-    PyObject *module = get(w->state, state_at.module), *found = NULL, *key = NULL;
+static watch_status place_of_line(watcher_t *watcher, PyFrameObject *frame, PyObject *code, long *place) {
+    PyObject *module = slot_value(watcher->state, state_at.module), *found = NULL, *key = NULL;
     PyObject *id = PyLong_FromVoidPtr(code), *line = PyLong_FromLong(PyFrame_GetLineNumber(frame));
     if (id && line && (key = PyTuple_Pack(3, id, line, module))) {
-        if ((found = PyDict_GetItemWithError(w->places, key))) {
+        if ((found = PyDict_GetItemWithError(watcher->places, key))) {
             Py_INCREF(found);
-        } else if (!PyErr_Occurred() && (found = new_place(w, code, line, module))) {
-            if (PyDict_SetItem(w->places, key, found)) Py_CLEAR(found);
+        } else if (!PyErr_Occurred() && (found = intern_place(watcher, code, line, module))) {
+            if (PyDict_SetItem(watcher->places, key, found)) Py_CLEAR(found);
         }
     }
     if (found) *place = PyLong_AsLong(found);
-    int failed = found ? 0 : -1;
+    watch_status status = found ? STATUS_DONE : STATUS_ERROR;
     Py_XDECREF(found);
     Py_XDECREF(key);
     Py_XDECREF(id);
     Py_XDECREF(line);
-    return failed;
+    return status;
 }
 
 /* Number of the user's present line; 0 where there is none. */
-static int present_place(watcher_t *w, long *place) {
+static watch_status user_line_place(watcher_t *watcher, long *place) {
     PyFrameObject *frame = PyEval_GetFrame();
-    int result = 0;
+    watch_status status = STATUS_DONE;
     *place = 0;
     Py_XINCREF(frame);
     while (frame) {
         PyObject *code = (PyObject *)PyFrame_GetCode(frame);
-        int users = is_users(code);
-        if (users > 0) result = place_at(w, frame, code, place);
+        watch_status users = is_user_code(code);
+        if (users > 0) status = place_of_line(watcher, frame, code, place);
         Py_DECREF(code);
         PyFrameObject *back = users ? NULL : PyFrame_GetBack(frame);
         Py_DECREF(frame);
-        if (users < 0) return -1;
+        if (users < 0) return STATUS_ERROR;
         frame = back;
     }
-    return result;
+    return status;
 }
 
 /* Remember which line made the autograd nodes that are new: their backward belongs to it. */
-static int note_nodes(watcher_t *w, long now, long place) {
-    PyObject *nodes = get(w->state, state_at.nodes), *value = PyLong_FromLong(place);
-    long from = number(w->state, state_at.sequence);
-    if (!value) return -1;
+static watch_status remember_nodes(watcher_t *watcher, long now, long place) {
+    PyObject *nodes = slot_value(watcher->state, state_at.node_places), *value = PyLong_FromLong(place);
+    long from = slot_number(watcher->state, state_at.last_sequence);
+    if (!value) return STATUS_ERROR;
     for (long at = from > now - 64 ? from : now - 64; at < now; at++) {
         PyObject *key = PyLong_FromLong(at & host.node_ring);
-        int failed = !key || PyDict_SetItem(nodes, key, value);
+        bool failed = !key || PyDict_SetItem(nodes, key, value) < 0;
         Py_XDECREF(key);
         if (failed) {
             Py_DECREF(value);
-            return -1;
+            return STATUS_ERROR;
         }
     }
     Py_DECREF(value);
-    return put_number(w->state, state_at.sequence, now);
+    return set_slot_number(watcher->state, state_at.last_sequence, now);
 }
 
-int note_silent(watcher_t *w) {
+watch_status note_silent(watcher_t *watcher) {
     long now, task, place;
-    if (ask(host.next_sequence, &now)) return -1;
-    if (now == number(w->state, state_at.sequence)) return 0;
-    if (ask(host.graph_task, &task)) return -1;
-    if (task != -1) return 0;
-    return present_place(w, &place) ? -1 : note_nodes(w, now, place);
+    if (call_for_long(host.next_sequence, &now) < 0) return STATUS_ERROR;
+    if (now == slot_number(watcher->state, state_at.last_sequence)) return STATUS_DONE;
+    if (call_for_long(host.graph_task, &task) < 0) return STATUS_ERROR;
+    if (task != -1) return STATUS_DONE;
+    return user_line_place(watcher, &place) < 0 ? STATUS_ERROR : remember_nodes(watcher, now, place);
 }
 
 /* The line whose operator made the autograd node that runs; 0 where it is not known. */
-static int place_of_node(watcher_t *w, long *place) {
+static watch_status place_of_running_node(watcher_t *watcher, long *place) {
     PyObject *key = NULL, *found = NULL, *count = NULL, *node = PyObject_CallNoArgs(host.current_node);
     *place = 0;
-    if (!node) return -1;
+    if (!node) return STATUS_ERROR;
     if (node != Py_None && (count = PyObject_CallMethodNoArgs(node, names.sequence_nr)) &&
         (key = PyLong_FromLong((long)(PyLong_AsUnsignedLongLongMask(count) & (unsigned long long)host.node_ring))) &&
-        (found = PyDict_GetItemWithError(get(w->state, state_at.nodes), key)))
+        (found = PyDict_GetItemWithError(slot_value(watcher->state, state_at.node_places), key)))
         *place = PyLong_AsLong(found);
     Py_XDECREF(key);
     Py_XDECREF(count);
     Py_DECREF(node);
-    return PyErr_Occurred() ? -1 : 0;
+    return PyErr_Occurred() ? STATUS_ERROR : STATUS_DONE;
 }
 
-static int grad_enabled(void) {
+static watch_status grad_enabled(void) {
     PyObject *found = PyObject_CallNoArgs(host.grad_enabled);
-    if (!found) return -1;
+    if (!found) return STATUS_ERROR;
     Py_DECREF(found); /* True and False are never freed */
-    return found == Py_True;
+    return found == Py_True ? STATUS_YES : STATUS_NO;
 }
 
-int phase_and_place(watcher_t *w, PyObject **tensors, Py_ssize_t count, long *phase, long *place) {
-    long task, now, known = number(w->state, state_at.phase);
-    if (ask(host.graph_task, &task)) return -1;
-    if (task != -1) {
+watch_status phase_and_place(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase, long *place) {
+    long task, now, known_phase = slot_number(watcher->state, state_at.phase);
+    if (call_for_long(host.graph_task, &task) < 0) return STATUS_ERROR;
+    if (task != -1) { /* autograd runs: the operator belongs to the line that made the node */
         *phase = host.phase_backward;
-        if (place_of_node(w, place)) return -1;
-        return *place ? 0 : present_place(w, place);
+        if (place_of_running_node(watcher, place) < 0) return STATUS_ERROR;
+        return *place ? STATUS_DONE : user_line_place(watcher, place);
     }
-    if (known == host.phase_optimizer && (*place = number(w->state, state_at.step_place))) {
-        int enabled = grad_enabled();
-        if (enabled < 0) return -1;
-        *phase = known;
-        if (!enabled) return 0;
+    if (known_phase == host.phase_optimizer && (*place = slot_number(watcher->state, state_at.step_place))) {
+        watch_status enabled = grad_enabled();
+        if (enabled < 0) return STATUS_ERROR;
+        *phase = known_phase;
+        if (!enabled) return STATUS_DONE;
     }
-    if (present_place(w, place) || ask(host.next_sequence, &now)) return -1;
-    if (now != number(w->state, state_at.sequence) && note_nodes(w, now, *place)) return -1;
-    *phase = known;
-    if (known >= 0) return 0;
+    if (user_line_place(watcher, place) < 0 || call_for_long(host.next_sequence, &now) < 0) return STATUS_ERROR;
+    if (now != slot_number(watcher->state, state_at.last_sequence) && remember_nodes(watcher, now, *place) < 0)
+        return STATUS_ERROR;
+    *phase = known_phase;
+    if (known_phase >= 0) return STATUS_DONE;
     *phase = host.phase_between;
-    if (PyList_GET_SIZE(get(w->state, state_at.modules))) {
+    if (PyList_GET_SIZE(slot_value(watcher->state, state_at.outer_modules))) {
         *phase = host.phase_forward;
-        return 0;
+        return STATUS_DONE;
     }
-    int enabled = grad_enabled();
+    watch_status enabled = grad_enabled();
     for (Py_ssize_t i = 0; enabled > 0 && i < count; i++) {
-        int needs = requires_grad(tensors[i]);
-        if (needs < 0) return -1;
-        if (needs) {
+        watch_status needs_grad = requires_grad(tensors[i]);
+        if (needs_grad < 0) return STATUS_ERROR;
+        if (needs_grad) {
             *phase = host.phase_forward;
-            return 0;
+            return STATUS_DONE;
         }
     }
-    return enabled < 0 ? -1 : 0;
+    return enabled < 0 ? STATUS_ERROR : STATUS_DONE;
 }

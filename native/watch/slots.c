@@ -21,50 +21,50 @@ static Py_ssize_t offset_of(PyObject *type, const char *name) {
 }
 
 #define FIND(of, type, name) \
-    if ((of.name = offset_of(type, #name)) < 0) return -1
+    if ((of.name = offset_of(type, #name)) < 0) return STATUS_ERROR
 
-int find_slots(void) {
-    FIND(state_at, host.ThreadState, inside);
+watch_status find_slots(void) {
+    FIND(state_at, host.ThreadState, inside_samerun);
     FIND(state_at, host.ThreadState, phase);
     FIND(state_at, host.ThreadState, module);
-    FIND(state_at, host.ThreadState, modules);
-    FIND(state_at, host.ThreadState, nodes);
-    FIND(state_at, host.ThreadState, sequence);
+    FIND(state_at, host.ThreadState, outer_modules);
+    FIND(state_at, host.ThreadState, node_places);
+    FIND(state_at, host.ThreadState, last_sequence);
     FIND(state_at, host.ThreadState, number);
-    FIND(state_at, host.ThreadState, ordinal);
+    FIND(state_at, host.ThreadState, operator_count);
     FIND(state_at, host.ThreadState, step_place);
-    FIND(operator_at, host.Operator, silent);
-    FIND(operator_at, host.Operator, empty);
-    FIND(operator_at, host.Operator, random);
-    FIND(operator_at, host.Operator, overwrites);
-    FIND(operator_at, host.Operator, simple);
-    FIND(operator_at, host.Operator, in_place);
-    FIND(operator_at, host.Operator, number);
-    FIND(operator_at, host.Operator, name);
-    FIND(operator_at, host.Operator, call);
-    FIND(storage_at, host.Storage, weak);
-    FIND(storage_at, host.Storage, cpu);
-    FIND(storage_at, host.Storage, known);
-    FIND(storage_at, host.Storage, content);
-    FIND(storage_at, host.Storage, ours);
-    FIND(storage_at, host.Storage, uninitialised);
-    FIND(storage_at, host.Storage, place);
-    FIND(storage_at, host.Storage, writer);
-    FIND(storage_at, host.Storage, read_at);
-    return 0;
+    FIND(operator_at, host.WatchedOperator, silent);
+    FIND(operator_at, host.WatchedOperator, allocates);
+    FIND(operator_at, host.WatchedOperator, random);
+    FIND(operator_at, host.WatchedOperator, overwrites);
+    FIND(operator_at, host.WatchedOperator, writes_nothing);
+    FIND(operator_at, host.WatchedOperator, in_place);
+    FIND(operator_at, host.WatchedOperator, name_id);
+    FIND(operator_at, host.WatchedOperator, name);
+    FIND(operator_at, host.WatchedOperator, call);
+    FIND(storage_at, host.StorageRecord, weak_ref);
+    FIND(storage_at, host.StorageRecord, on_cpu);
+    FIND(storage_at, host.StorageRecord, view_digests);
+    FIND(storage_at, host.StorageRecord, content_digest);
+    FIND(storage_at, host.StorageRecord, trusted);
+    FIND(storage_at, host.StorageRecord, uninitialised);
+    FIND(storage_at, host.StorageRecord, made_at);
+    FIND(storage_at, host.StorageRecord, last_writer);
+    FIND(storage_at, host.StorageRecord, read_epoch);
+    return STATUS_DONE;
 }
 
-void put(PyObject *object, Py_ssize_t at, PyObject *value) {
-    PyObject *old = get(object, at);
+void set_slot(PyObject *object, Py_ssize_t at, PyObject *value) {
+    PyObject *old = slot_value(object, at);
     Py_INCREF(value);
-    *slot(object, at) = value;
+    *slot_address(object, at) = value;
     Py_XDECREF(old);
 }
 
-int put_number(PyObject *object, Py_ssize_t at, long value) {
+watch_status set_slot_number(PyObject *object, Py_ssize_t at, long value) {
     PyObject *made = PyLong_FromLong(value);
-    if (!made) return -1;
-    put(object, at, made);
+    if (!made) return STATUS_ERROR;
+    set_slot(object, at, made);
     Py_DECREF(made);
-    return 0;
+    return STATUS_DONE;
 }

@@ -13,28 +13,29 @@ static struct {
     reader_t is_cpu, layout, dtype, is_nested, shape, requires_grad, nbytes;
     reader_t untyped_storage, is_contiguous, is_neg, is_conj, storage_offset, stride, data_ptr;
     reader_t cdata, storage_nbytes, storage_data_ptr, weak_ref;
-} of;
+} readers;
 
 static PyObject *no_arguments;
-static bool alone;
+static bool in_forked_child;
 
-static int find(reader_t *reader, PyObject *type, const char *name) {
+static watch_status find_reader(reader_t *reader, PyObject *type, const char *name) {
     PyObject *found = reader->descriptor = PyObject_GetAttrString(type, name);
-    if (!found) return -1;
+    if (!found) return STATUS_ERROR;
     if (Py_IS_TYPE(found, &PyGetSetDescr_Type)) {
         reader->read = ((PyGetSetDescrObject *)found)->d_getset->get;
         reader->closure = ((PyGetSetDescrObject *)found)->d_getset->closure;
-        if (reader->read) return 0;
+        if (reader->read) return STATUS_DONE;
     } else if (Py_IS_TYPE(found, &PyMethodDescr_Type)) {
         reader->method = ((PyMethodDescrObject *)found)->d_method;
         int flags = reader->method->ml_flags & (METH_NOARGS | METH_VARARGS | METH_KEYWORDS | METH_FASTCALL | METH_O);
-        if (flags == METH_NOARGS || flags == METH_VARARGS || flags == (METH_VARARGS | METH_KEYWORDS)) return 0;
+        if (flags == METH_NOARGS || flags == METH_VARARGS || flags == (METH_VARARGS | METH_KEYWORDS))
+            return STATUS_DONE;
     }
     PyErr_Format(PyExc_TypeError, "%s of %R is called in another way", name, type);
-    return -1;
+    return STATUS_ERROR;
 }
 
-static inline PyObject *read_off(const reader_t *reader, PyObject *object) {
+static inline PyObject *read_attribute(const reader_t *reader, PyObject *object) {
     if (reader->read) return reader->read(object, reader->closure);
     PyCFunction function = reader->method->ml_meth;
     if (reader->method->ml_flags & METH_NOARGS) return function(object, NULL);
@@ -43,72 +44,86 @@ static inline PyObject *read_off(const reader_t *reader, PyObject *object) {
     return function(object, no_arguments);
 }
 
-static inline int truth(const reader_t *reader, PyObject *object) {
-    PyObject *found = read_off(reader, object);
-    if (!found) return -1;
-    int result = found == Py_True;
-    Py_DECREF(found);
-    return result;
+static inline watch_status read_bool(const reader_t *reader, PyObject *object) {
+    PyObject *found = read_attribute(reader, object);
+    if (!found) return STATUS_ERROR;
+    Py_DECREF(found); /* True and False are never freed */
+    return found == Py_True ? STATUS_YES : STATUS_NO;
 }
 
-int find_descriptors(void) {
+watch_status find_descriptors(void) {
     PyObject *tensor = host.Tensor, *storage = host.UntypedStorage;
-    if (!(no_arguments = PyTuple_New(0))) return -1;
-    if (find(&of.is_cpu, tensor, "is_cpu") || find(&of.layout, tensor, "layout") || find(&of.dtype, tensor, "dtype") ||
-        find(&of.is_nested, tensor, "is_nested") || find(&of.shape, tensor, "shape") ||
-        find(&of.requires_grad, tensor, "requires_grad") || find(&of.nbytes, tensor, "nbytes") ||
-        find(&of.untyped_storage, tensor, "untyped_storage") || find(&of.is_contiguous, tensor, "is_contiguous") ||
-        find(&of.is_neg, tensor, "is_neg") || find(&of.is_conj, tensor, "is_conj") ||
-        find(&of.storage_offset, tensor, "storage_offset") || find(&of.stride, tensor, "stride") ||
-        find(&of.data_ptr, tensor, "data_ptr"))
-        return -1;
-    if (find(&of.cdata, storage, "_cdata") || find(&of.storage_nbytes, storage, "nbytes") ||
-        find(&of.storage_data_ptr, storage, "data_ptr") ||
-        find(&of.weak_ref, storage, "_weak_ref"))
-        return -1;
-    return 0;
+    const struct {
+        reader_t *reader;
+        PyObject *type;
+        const char *name;
+    } wanted[] = {
+        {&readers.is_cpu, tensor, "is_cpu"},
+        {&readers.layout, tensor, "layout"},
+        {&readers.dtype, tensor, "dtype"},
+        {&readers.is_nested, tensor, "is_nested"},
+        {&readers.shape, tensor, "shape"},
+        {&readers.requires_grad, tensor, "requires_grad"},
+        {&readers.nbytes, tensor, "nbytes"},
+        {&readers.untyped_storage, tensor, "untyped_storage"},
+        {&readers.is_contiguous, tensor, "is_contiguous"},
+        {&readers.is_neg, tensor, "is_neg"},
+        {&readers.is_conj, tensor, "is_conj"},
+        {&readers.storage_offset, tensor, "storage_offset"},
+        {&readers.stride, tensor, "stride"},
+        {&readers.data_ptr, tensor, "data_ptr"},
+        {&readers.cdata, storage, "_cdata"},
+        {&readers.storage_nbytes, storage, "nbytes"},
+        {&readers.storage_data_ptr, storage, "data_ptr"},
+        {&readers.weak_ref, storage, "_weak_ref"},
+    };
+    if (!(no_arguments = PyTuple_New(0))) return STATUS_ERROR;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (find_reader(wanted[i].reader, wanted[i].type, wanted[i].name) < 0) return STATUS_ERROR;
+    return STATUS_DONE;
 }
 
-int is_plain(PyObject *tensor) {
-    int answer = truth(&of.is_cpu, tensor);
-    if (answer <= 0) return answer;
-    PyObject *found = read_off(&of.layout, tensor);
-    if (!found) return -1;
-    answer = found == host.strided;
-    Py_DECREF(found);
-    if (!answer) return 0;
-    if (!(found = read_off(&of.dtype, tensor))) return -1;
-    answer = PySet_Contains(host.odd_dtypes, found);
-    Py_DECREF(found);
-    if (answer) return answer < 0 ? -1 : 0;
-    answer = truth(&of.is_nested, tensor);
-    return answer < 0 ? -1 : !answer;
+watch_status is_plain(PyObject *tensor) {
+    watch_status on_cpu = read_bool(&readers.is_cpu, tensor);
+    if (on_cpu <= 0) return on_cpu;
+    PyObject *layout = read_attribute(&readers.layout, tensor);
+    if (!layout) return STATUS_ERROR;
+    bool strided = layout == host.strided;
+    Py_DECREF(layout);
+    if (!strided) return STATUS_NO;
+    PyObject *dtype = read_attribute(&readers.dtype, tensor);
+    if (!dtype) return STATUS_ERROR;
+    int odd = PySet_Contains(host.odd_dtypes, dtype);
+    Py_DECREF(dtype);
+    if (odd) return odd < 0 ? STATUS_ERROR : STATUS_NO;
+    watch_status nested = read_bool(&readers.is_nested, tensor);
+    return nested < 0 ? STATUS_ERROR : nested ? STATUS_NO : STATUS_YES;
 }
 
-int is_lazy(PyObject *tensor) {
-    int answer = truth(&of.is_neg, tensor);
-    return answer ? answer : truth(&of.is_conj, tensor);
+watch_status is_lazy(PyObject *tensor) {
+    watch_status negative = read_bool(&readers.is_neg, tensor);
+    return negative ? negative : read_bool(&readers.is_conj, tensor);
 }
 
-int is_dense(PyObject *tensor) {
-    int answer = truth(&of.is_contiguous, tensor);
-    if (answer <= 0) return answer;
-    answer = is_lazy(tensor);
-    return answer < 0 ? -1 : !answer;
+watch_status is_dense(PyObject *tensor) {
+    watch_status contiguous = read_bool(&readers.is_contiguous, tensor);
+    if (contiguous <= 0) return contiguous;
+    watch_status lazy = is_lazy(tensor);
+    return lazy < 0 ? STATUS_ERROR : lazy ? STATUS_NO : STATUS_YES;
 }
 
-int requires_grad(PyObject *tensor) { return truth(&of.requires_grad, tensor); }
+watch_status requires_grad(PyObject *tensor) { return read_bool(&readers.requires_grad, tensor); }
 
-PyObject *storage_of(PyObject *tensor) { return read_off(&of.untyped_storage, tensor); }
+PyObject *storage_of(PyObject *tensor) { return read_attribute(&readers.untyped_storage, tensor); }
 
-PyObject *key_of(PyObject *storage) { return read_off(&of.cdata, storage); }
+PyObject *key_of(PyObject *storage) { return read_attribute(&readers.cdata, storage); }
 
-PyObject *weak_reference(PyObject *storage) { return read_off(&of.weak_ref, storage); }
+PyObject *weak_reference(PyObject *storage) { return read_attribute(&readers.weak_ref, storage); }
 
 PyObject *geometry(PyObject *tensor) {
-    PyObject *offset = read_off(&of.storage_offset, tensor);
-    PyObject *shape = offset ? read_off(&of.shape, tensor) : NULL;
-    PyObject *dtype = shape ? read_off(&of.dtype, tensor) : NULL;
+    PyObject *offset = read_attribute(&readers.storage_offset, tensor);
+    PyObject *shape = offset ? read_attribute(&readers.shape, tensor) : NULL;
+    PyObject *dtype = shape ? read_attribute(&readers.dtype, tensor) : NULL;
     PyObject *key = dtype ? PyTuple_Pack(3, offset, shape, dtype) : NULL;
     Py_XDECREF(offset);
     Py_XDECREF(shape);
@@ -117,37 +132,41 @@ PyObject *geometry(PyObject *tensor) {
 }
 
 PyObject *strided_geometry(PyObject *tensor) {
-    PyObject *plain = geometry(tensor), *stride = plain ? read_off(&of.stride, tensor) : NULL, *key = NULL;
+    PyObject *plain = geometry(tensor), *stride = plain ? read_attribute(&readers.stride, tensor) : NULL, *key = NULL;
     if (stride)
-        key = PyTuple_Pack(4, PyTuple_GET_ITEM(plain, 0), PyTuple_GET_ITEM(plain, 1), stride, PyTuple_GET_ITEM(plain, 2));
+        key = PyTuple_Pack(4, PyTuple_GET_ITEM(plain, 0), PyTuple_GET_ITEM(plain, 1), stride,
+                           PyTuple_GET_ITEM(plain, 2));
     Py_XDECREF(plain);
     Py_XDECREF(stride);
     return key;
 }
 
-static long long number_of(const reader_t *reader, PyObject *object) {
-    PyObject *found = read_off(reader, object);
+static long long read_number(const reader_t *reader, PyObject *object) {
+    PyObject *found = read_attribute(reader, object);
     if (!found) return -1;
     unsigned long long value = PyLong_AsUnsignedLongLongMask(found);
     Py_DECREF(found);
     return (long long)value;
 }
 
-int fills(PyObject *tensor, PyObject *storage) {
-    long long size = number_of(&of.nbytes, tensor), whole = size == -1 ? -1 : number_of(&of.storage_nbytes, storage);
-    return PyErr_Occurred() ? -1 : size == whole;
+watch_status covers_storage(PyObject *tensor, PyObject *storage) {
+    long long size = read_number(&readers.nbytes, tensor);
+    long long whole = size == -1 ? -1 : read_number(&readers.storage_nbytes, storage);
+    if (PyErr_Occurred()) return STATUS_ERROR;
+    return size == whole ? STATUS_YES : STATUS_NO;
 }
 
-int is_small(PyObject *tensor) {
-    long long size = number_of(&of.nbytes, tensor);
-    return size == -1 && PyErr_Occurred() ? -1 : size <= host.small;
+watch_status is_small(PyObject *tensor) {
+    long long size = read_number(&readers.nbytes, tensor);
+    if (size == -1 && PyErr_Occurred()) return STATUS_ERROR;
+    return size <= host.small_bytes ? STATUS_YES : STATUS_NO;
 }
 
-/* The seed that stands for dtype and shape: `digest.shape_seed`, of which `host.seeds` is the memory. */
+/* The seed that stands for dtype and shape: `digest.shape_seed`, of which `host.shape_seeds` is the memory. */
 static PyObject *seed_of(PyObject *dtype, PyObject *shape) {
     PyObject *key = PyTuple_Pack(2, dtype, shape);
     if (!key) return NULL;
-    PyObject *seed = PyDict_GetItemWithError(host.seeds, key);
+    PyObject *seed = PyDict_GetItemWithError(host.shape_seeds, key);
     Py_DECREF(key);
     if (seed) return Py_INCREF(seed), seed;
     if (PyErr_Occurred()) return NULL;
@@ -158,8 +177,8 @@ typedef void pieces_t(const void *data, uint64_t size, uint64_t piece, uint64_t 
                       uint32_t threads);
 
 /* As `openmp.may_borrow` says: only the main thread, and never a forked child. */
-static long lent_threads(void) {
-    if (!host.team || alone || PyThread_get_thread_ident() != host.main_thread) return 1;
+static long borrowable_threads(void) {
+    if (!host.openmp_parallel || in_forked_child || PyThread_get_thread_ident() != host.main_thread) return 1;
     PyObject *found = PyObject_CallNoArgs(host.get_num_threads);
     if (!found) return -1;
     long threads = PyLong_AsLong(found);
@@ -167,34 +186,34 @@ static long lent_threads(void) {
     return threads;
 }
 
-static PyObject *digest_of(PyObject *data, PyObject *seed) {
+static PyObject *hash128(PyObject *data, PyObject *seed) {
     PyObject *arguments[3] = {NULL, data, seed};
     return PyObject_Vectorcall(host.xxh3_128_digest, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
 }
 
 static PyObject *digests_of_pieces(void *data, long long size) {
-    long threads = lent_threads();
+    long threads = borrowable_threads();
     if (threads < 0) return NULL;
-    PyObject *parts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(size / host.piece * 16));
+    PyObject *parts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(size / host.piece_bytes * 16));
     if (!parts) return NULL;
     pieces_t *pieces = (pieces_t *)(uintptr_t)host.digest_pieces;
-    void *team = threads > 1 ? (void *)(uintptr_t)host.team : NULL;
+    void *team = threads > 1 ? (void *)(uintptr_t)host.openmp_parallel : NULL;
     char *out = PyBytes_AS_STRING(parts);
     Py_BEGIN_ALLOW_THREADS
-    pieces(data, (uint64_t)size, (uint64_t)host.piece, 0, out, team, (uint32_t)threads);
+    pieces(data, (uint64_t)size, (uint64_t)host.piece_bytes, 0, out, team, (uint32_t)threads);
     Py_END_ALLOW_THREADS
     return parts;
 }
 
 /* Do the elements lie in memory? A storage may have been made smaller than its tensor: reading would crash. */
-static int lies_in_storage(PyObject *tensor, unsigned long long address, long long size) {
+static watch_status lies_in_storage(PyObject *tensor, unsigned long long address, long long size) {
     PyObject *storage = storage_of(tensor);
-    if (!storage) return -1;
-    long long whole = number_of(&of.storage_nbytes, storage);
+    if (!storage) return STATUS_ERROR;
+    long long whole = read_number(&readers.storage_nbytes, storage);
     unsigned long long begin = 0;
-    if (!PyErr_Occurred() && whole > size) begin = (unsigned long long)number_of(&of.storage_data_ptr, storage);
+    if (!PyErr_Occurred() && whole > size) begin = (unsigned long long)read_number(&readers.storage_data_ptr, storage);
     Py_DECREF(storage);
-    if (PyErr_Occurred()) return -1;
+    if (PyErr_Occurred()) return STATUS_ERROR;
     return whole == size || (whole > size && address >= begin && address + (uint64_t)size <= begin + (uint64_t)whole);
 }
 
@@ -207,23 +226,24 @@ static PyObject *digest_large(unsigned long long address, long long size, PyObje
     else if (!PyErr_Occurred() && (parts = digests_of_pieces((void *)(uintptr_t)address, size)) && at &&
              PyDict_SetItem(known, at, parts))
         Py_CLEAR(parts);
-    if (parts) found = digest_of(parts, seed);
+    if (parts) found = hash128(parts, seed);
     Py_XDECREF(parts);
     Py_XDECREF(at);
     return found;
 }
 
-static PyObject *dense_of(PyObject *tensor, PyObject *dtype, PyObject *shape, PyObject *known) {
+static PyObject *digest_dense_shape(PyObject *tensor, PyObject *dtype, PyObject *shape, PyObject *known) {
     PyObject *found = NULL, *seed = seed_of(dtype, shape);
     if (!seed) return NULL;
-    long long size = number_of(&of.nbytes, tensor), address = size == -1 ? -1 : number_of(&of.data_ptr, tensor);
+    long long size = read_number(&readers.nbytes, tensor);
+    long long address = size == -1 ? -1 : read_number(&readers.data_ptr, tensor);
     if (PyErr_Occurred()) goto done;
-    int there = size ? lies_in_storage(tensor, (unsigned long long)address, size) : 1;
-    if (there <= 0) {
-        if (!there) found = PyObject_CallOneArg(host.digest, tensor);
+    watch_status in_storage = size ? lies_in_storage(tensor, (unsigned long long)address, size) : STATUS_YES;
+    if (in_storage <= 0) {
+        if (!in_storage) found = PyObject_CallOneArg(host.digest, tensor);
         goto done;
     }
-    if (size >= host.large) {
+    if (size >= host.large_bytes) {
         found = host.digest_pieces ? digest_large((unsigned long long)address, size, seed, known)
                                    : PyObject_CallFunctionObjArgs(host.dense_digest, tensor, seed, NULL);
         goto done;
@@ -231,20 +251,21 @@ static PyObject *dense_of(PyObject *tensor, PyObject *dtype, PyObject *shape, Py
     static char none[1];
     PyObject *data = PyMemoryView_FromMemory(size ? (char *)(uintptr_t)address : none, (Py_ssize_t)size, PyBUF_READ);
     if (!data) goto done;
-    found = digest_of(data, seed);
+    found = hash128(data, seed);
     Py_DECREF(data);
 done:
     Py_DECREF(seed);
     return found;
 }
 
-PyObject *dense(PyObject *tensor, PyObject *key, PyObject *known) {
-    return dense_of(tensor, PyTuple_GET_ITEM(key, 2), PyTuple_GET_ITEM(key, 1), known);
+PyObject *digest_dense(PyObject *tensor, PyObject *key, PyObject *known) {
+    return digest_dense_shape(tensor, PyTuple_GET_ITEM(key, 2), PyTuple_GET_ITEM(key, 1), known);
 }
 
-PyObject *read_dense(PyObject *tensor) {
-    PyObject *dtype = read_off(&of.dtype, tensor), *shape = dtype ? read_off(&of.shape, tensor) : NULL;
-    PyObject *found = shape ? dense_of(tensor, dtype, shape, NULL) : NULL;
+PyObject *digest_dense_unknown(PyObject *tensor) {
+    PyObject *dtype = read_attribute(&readers.dtype, tensor);
+    PyObject *shape = dtype ? read_attribute(&readers.shape, tensor) : NULL;
+    PyObject *found = shape ? digest_dense_shape(tensor, dtype, shape, NULL) : NULL;
     Py_XDECREF(dtype);
     Py_XDECREF(shape);
     return found;
@@ -252,23 +273,23 @@ PyObject *read_dense(PyObject *tensor) {
 
 PyObject *digest(PyObject *module, PyObject *tensor) {
     (void)module;
-    int usual = is_tensor(tensor) ? is_plain(tensor) : 0;
+    watch_status usual = is_tensor(tensor) ? is_plain(tensor) : STATUS_NO;
     if (usual > 0) usual = is_dense(tensor);
     if (usual < 0) return NULL;
-    return usual ? read_dense(tensor) : PyObject_CallOneArg(host.digest, tensor);
+    return usual ? digest_dense_unknown(tensor) : PyObject_CallOneArg(host.digest, tensor);
 }
 
 /* A digest is 16 bytes. */
 enum { DIGEST_BYTES = 16 };
 
-static int append_digest(char *out, PyObject *value, PyObject *otherwise) {
+static watch_status append_digest(char *out, PyObject *value, PyObject *otherwise) {
     PyObject *found = is_tensor(value) ? digest(NULL, value) : PyObject_CallOneArg(otherwise, value);
-    if (!found) return -1;
+    if (!found) return STATUS_ERROR;
     bool right = PyBytes_Check(found) && PyBytes_GET_SIZE(found) == DIGEST_BYTES;
     if (right) memcpy(out, PyBytes_AS_STRING(found), DIGEST_BYTES);
     Py_DECREF(found);
     if (!right) PyErr_SetString(PyExc_TypeError, "a digest is 16 bytes");
-    return right ? 0 : -1;
+    return right ? STATUS_DONE : STATUS_ERROR;
 }
 
 PyObject *digest_all(PyObject *module, PyObject *args) {
@@ -285,9 +306,9 @@ PyObject *digest_all(PyObject *module, PyObject *args) {
         }
         PyObject *value = PyList_GET_ITEM(values, i);
         Py_INCREF(value);
-        int failed = append_digest(PyBytes_AS_STRING(joined) + i * DIGEST_BYTES, value, otherwise);
+        watch_status status = append_digest(PyBytes_AS_STRING(joined) + i * DIGEST_BYTES, value, otherwise);
         Py_DECREF(value);
-        if (failed) goto done;
+        if (status < 0) goto done;
     }
     found = PyObject_CallOneArg(host.xxh3_128_digest, joined);
 done:
@@ -295,4 +316,4 @@ done:
     return found;
 }
 
-void digest_alone(void) { alone = true; }
+void digest_alone(void) { in_forked_child = true; }

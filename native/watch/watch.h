@@ -2,8 +2,8 @@
  * objects, so that both ways may take turns within one run. Nothing of torch's C++ is used: tensors are read
  * through the descriptors of their Python type, which any torch has.
  *
- * Functions that return int give -1 with a Python error set, 1 for yes, 0 for no; those that return an object
- * give a new reference or NULL with an error, unless they say otherwise.
+ * Functions that return an object return a new reference, or NULL with a Python error set, unless they say otherwise.
+ * All others that may fail return a `watch_status`.
  */
 #ifndef SAMERUN_WATCH_H
 #define SAMERUN_WATCH_H
@@ -13,68 +13,85 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* One convention for every function that may fail: a negative result means that a Python error is set, so a caller
+ * tests `< 0` and needs no other rule. A question answers NO or YES. An action answers DONE, or LEFT_TO_PYTHON where
+ * the case is unusual: nothing was recorded yet, and the slow way in Python does it from the beginning. */
+typedef enum {
+    STATUS_ERROR = -1,
+    STATUS_NO = 0,
+    STATUS_LEFT_TO_PYTHON = STATUS_NO,
+    STATUS_YES = 1,
+    STATUS_DONE = STATUS_YES,
+} watch_status;
+
 /* --- what the Python side hands over once (module.c) ------------------------------------------------ */
 typedef struct {
     PyObject *Tensor, *Parameter, *strided, *odd_dtypes, *flatten;
-    PyObject *Storage, *UntypedStorage, *Operator, *ThreadState;
-    PyObject *xxh3_128_digest, *xxh3_64_intdigest, *shape_seed, *seeds, *dense_digest, *digest;
+    PyObject *StorageRecord, *UntypedStorage, *WatchedOperator, *ThreadState;
+    PyObject *xxh3_128_digest, *xxh3_64_intdigest, *shape_seed, *shape_seeds, *dense_digest, *digest;
     PyObject *graph_task, *next_sequence, *current_node, *grad_enabled, *get_num_threads, *function_mode;
-    PyObject *kinds, *kind_of, *user_kind;
+    PyObject *code_kinds, *code_kind, *user_kind;
     long node_ring, phase_forward, phase_backward, phase_optimizer, phase_between, event_operator;
-    long flag_foreign_write, flag_no_inputs, large, piece, small, flush_events;
-    uint64_t digest_pieces, team, main_thread; /* addresses of C functions, 0 where there are none; a number */
+    long flag_foreign_write, flag_no_inputs, large_bytes, piece_bytes, small_bytes, flush_events;
+    uint64_t digest_pieces, openmp_parallel; /* addresses of C functions, 0 where there are none */
+    uint64_t main_thread;                    /* its identifier */
 } host_t;
 extern host_t host;
 
 /* Interned names of attributes and methods. */
 typedef struct {
-    PyObject *stopped, *recording, *writer, *open, *of, *value, *made, *written, *purge, *purge_at;
-    PyObject *append, *pending, *string, *place, *sequence_nr, *after, *entry, *co_filename, *failed;
+    PyObject *stopped, *recording, *writer, *open_writer;
+    PyObject *record_of, *digest_input, *digest_new_memory, *digest_written, *drop_expired, *drop_above;
+    PyObject *append, *pending, *intern_string, *intern_location, *sequence_nr;
+    PyObject *after, *written_record, *co_filename, *failed;
 } names_t;
 extern names_t names;
 
 /* --- slots of Python objects (slots.c) --------------------------------------------------------------- */
 /* Offsets of `__slots__`: reading one is reading a pointer. */
 typedef struct {
-    Py_ssize_t inside, phase, module, modules, nodes, sequence, number, ordinal, step_place; /* ThreadState */
+    Py_ssize_t inside_samerun, phase, module, outer_modules, node_places, last_sequence, number, operator_count;
+    Py_ssize_t step_place; /* of ThreadState */
 } state_slots_t;
 typedef struct {
-    Py_ssize_t silent, empty, random, overwrites, simple, in_place, number, name, call;
+    Py_ssize_t silent, allocates, random, overwrites, writes_nothing, in_place, name_id, name;
+    Py_ssize_t call; /* of WatchedOperator */
 } operator_slots_t;
 typedef struct {
-    Py_ssize_t weak, cpu, known, content, ours, uninitialised, place, writer, read_at;
+    Py_ssize_t weak_ref, on_cpu, view_digests, content_digest, trusted, uninitialised, made_at, last_writer;
+    Py_ssize_t read_epoch; /* of StorageRecord */
 } storage_slots_t;
 extern state_slots_t state_at;
 extern operator_slots_t operator_at;
 extern storage_slots_t storage_at;
 
-int find_slots(void);
-static inline PyObject **slot(PyObject *object, Py_ssize_t at) { return (PyObject **)((char *)object + at); }
-static inline PyObject *get(PyObject *object, Py_ssize_t at) { return *slot(object, at); } /* borrowed */
-static inline bool yes(PyObject *object, Py_ssize_t at) { return *slot(object, at) == Py_True; }
-void put(PyObject *object, Py_ssize_t at, PyObject *value); /* does not take the reference */
-int put_number(PyObject *object, Py_ssize_t at, long value);
-static inline long number(PyObject *object, Py_ssize_t at) { return PyLong_AsLong(*slot(object, at)); }
+watch_status find_slots(void);
+static inline PyObject **slot_address(PyObject *object, Py_ssize_t at) { return (PyObject **)((char *)object + at); }
+static inline PyObject *slot_value(PyObject *object, Py_ssize_t at) { return *slot_address(object, at); } /* borrowed */
+static inline bool slot_is_true(PyObject *object, Py_ssize_t at) { return *slot_address(object, at) == Py_True; }
+void set_slot(PyObject *object, Py_ssize_t at, PyObject *value); /* does not take the reference */
+watch_status set_slot_number(PyObject *object, Py_ssize_t at, long value);
+static inline long slot_number(PyObject *object, Py_ssize_t at) { return PyLong_AsLong(*slot_address(object, at)); }
 
 /* --- tensors (tensor.c) ------------------------------------------------------------------------------ */
-int find_descriptors(void);
+watch_status find_descriptors(void);
 static inline bool is_tensor(PyObject *object) {
     return (PyObject *)Py_TYPE(object) == host.Tensor || (PyObject *)Py_TYPE(object) == host.Parameter;
 }
-int is_plain(PyObject *tensor); /* of an exact Tensor or Parameter: plain memory of this machine? */
-int is_dense(PyObject *tensor); /* contiguous, and no lazy conjugate or negative */
-int is_lazy(PyObject *tensor);  /* a conjugate or negative that was not computed yet? */
-int requires_grad(PyObject *tensor);
+watch_status is_plain(PyObject *tensor); /* of an exact Tensor or Parameter: plain memory of this machine? */
+watch_status is_dense(PyObject *tensor); /* contiguous, and no lazy conjugate or negative */
+watch_status is_lazy(PyObject *tensor);  /* a conjugate or negative that was not computed yet? */
+watch_status requires_grad(PyObject *tensor);
 PyObject *storage_of(PyObject *tensor);
 PyObject *key_of(PyObject *storage);
 PyObject *weak_reference(PyObject *storage);
 PyObject *geometry(PyObject *tensor); /* (offset, shape, dtype) */
 PyObject *strided_geometry(PyObject *tensor); /* (offset, shape, stride, dtype) */
-int fills(PyObject *tensor, PyObject *storage); /* is it all of its memory? */
-int is_small(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
+watch_status covers_storage(PyObject *tensor, PyObject *storage); /* is the tensor all of its memory? */
+watch_status is_small(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
 /* 16 bytes: the digest of a dense tensor on the CPU. `known`, or NULL, keeps those of the pieces of a large one. */
-PyObject *dense(PyObject *tensor, PyObject *geometry, PyObject *known);
-PyObject *read_dense(PyObject *tensor); /* the same, with nothing known */
+PyObject *digest_dense(PyObject *tensor, PyObject *geometry, PyObject *known);
+PyObject *digest_dense_unknown(PyObject *tensor); /* the same, with nothing known */
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
 PyObject *digest_all(PyObject *module, PyObject *args); /* (list, otherwise): one digest of all their digests */
 void digest_alone(void); /* from now on (in a forked child) no threads are borrowed */
@@ -82,14 +99,14 @@ void digest_alone(void); /* from now on (in a forked child) no threads are borro
 /* --- memory (memory.c): `storages.py` says what it means --------------------------------------------- */
 typedef struct {
     PyObject_HEAD
-    PyObject *recorder, *state, *storages, *entries, *operators, *places;
+    PyObject *recorder, *state, *storages, *records, *operators, *places;
     PyObject *slow; /* `OperatorMode.__torch_dispatch__`, bound: does everything */
     PyObject *writer, *pending, *push; /* the writer that events went to last, its deque, and `append` of that */
 } watcher_t;
-PyObject *entry_of(watcher_t *w, PyObject *tensor);
-PyObject *value_of(watcher_t *w, PyObject *tensor, PyObject *entry);
-PyObject *result_of(watcher_t *w, PyObject *tensor);
-PyObject *written_to(watcher_t *w, PyObject *tensor, PyObject *entry);
+PyObject *record_of(watcher_t *watcher, PyObject *tensor);
+PyObject *digest_input(watcher_t *watcher, PyObject *tensor, PyObject *record);
+PyObject *digest_output(watcher_t *watcher, PyObject *tensor);
+PyObject *digest_written(watcher_t *watcher, PyObject *tensor, PyObject *record);
 
 /* --- scalars (scalars.c) ----------------------------------------------------------------------------- */
 typedef struct {
@@ -97,14 +114,14 @@ typedef struct {
     size_t length;
 } scalars_t;
 void scalars_begin(scalars_t *scalars);
-int scalars_add(scalars_t *scalars, PyObject *item); /* 0: there are too many */
-int scalars_add_number(scalars_t *scalars, long value);
+watch_status scalars_add(scalars_t *scalars, PyObject *item); /* LEFT_TO_PYTHON: there are too many */
+watch_status scalars_add_number(scalars_t *scalars, long value);
 PyObject *scalars_text(scalars_t *scalars); /* bytes; None where there are none */
 
 /* --- where (place.c) --------------------------------------------------------------------------------- */
-PyObject *writer_of(watcher_t *w); /* None where recording is over */
-int note_silent(watcher_t *w);
-int phase_and_place(watcher_t *w, PyObject **tensors, Py_ssize_t count, long *phase, long *place);
+PyObject *writer_of(watcher_t *watcher); /* None where recording is over */
+watch_status note_silent(watcher_t *watcher);
+watch_status phase_and_place(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase, long *place);
 
 /* --- one operator (operator.c) ----------------------------------------------------------------------- */
 PyObject *dispatch(PyObject *self, PyObject *const *args, Py_ssize_t count);

@@ -57,7 +57,7 @@ def receipt(
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
         taken = _begin(folder)
         with unwatched():
-            from samerun.record.watching.at_start import held_at_start
+            from samerun.record.watching.initial_state import held_at_start
 
             held = held_at_start(taken.recorder)
         failed: BaseException | None = None
@@ -87,7 +87,7 @@ class _Whole:
             self.recorder = started
         else:
             self.recorder = recorder
-            recorder.begin_again(config)
+            recorder.restart(config)
 
     def end(self) -> tuple[list[Any], list[str]]:
         from samerun.record.receipt.assemble import sections_of
@@ -109,12 +109,12 @@ class _Slice:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.first = self._events()
-        self.earlier = [dict(one) for one in recorder.seen]
-        for one in recorder.seen:
+        self.earlier = [dict(one) for one in recorder.cleared_on_restart]
+        for one in recorder.cleared_on_restart:
             one.clear()
 
     def _events(self) -> int:
-        writer = self.recorder.writer or self.recorder.open()
+        writer = self.recorder.writer or self.recorder.open_writer()
         if writer is None:
             return 0
         writer.flush()
@@ -126,9 +126,10 @@ class _Slice:
         from samerun.record.receipt.process_section import section_of
         from samerun.record.trace.reader import Trace
 
-        for call in list(self.recorder.at_end):
+        for call in list(self.recorder.end_callbacks):
             call()
-        for one, earlier in zip(self.recorder.seen, self.earlier, strict=False):  # torch came later: none were earlier
+        # Not strict: where torch was imported later, there were fewer of these before.
+        for one, earlier in zip(self.recorder.cleared_on_restart, self.earlier, strict=False):
             both = {**earlier, **one}
             one.clear()
             one.update(both)

@@ -24,7 +24,7 @@ from fuzz_options import count_and_seed
 import samerun
 from samerun.base.errors import CheckpointError
 from samerun.control.streams.stream import stream
-from samerun.data import DataLoader, plain
+from samerun.data import DataLoader, plain_values
 
 
 class Samples(torch.utils.data.Dataset[torch.Tensor]):
@@ -112,7 +112,8 @@ def changed_values(good: bytes, path: Path, chance: random.Random) -> None:
         except (TypeError, KeyError, AttributeError, IndexError):
             continue
     try:
-        content["digests"] = {name: plain.digest(value, budget=1 << 26) for name, value in content["parts"].items()}
+        parts = content["parts"]
+        content["digests"] = {name: plain_values.digest(value, budget=1 << 26) for name, value in parts.items()}
     except Exception:  # the reader has to see for itself what cannot be digested
         parts = content.get("parts")
         content["digests"] = dict.fromkeys(parts if isinstance(parts, dict) else (), "0" * 32)
@@ -133,8 +134,8 @@ def changed_bytes(good: bytes, path: Path, chance: random.Random) -> None:
 
 def load(path: Path, parts: dict[str, Any]) -> bool:
     """Whether it was loaded. What is refused has changed nothing."""
-    before = {name: plain.digest(part.state_dict()) for name, part in parts.items()}
-    random_before = plain.digest(samerun.state_dict())
+    before = {name: plain_values.digest(part.state_dict()) for name, part in parts.items()}
+    random_before = plain_values.digest(samerun.state_dict())
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -142,9 +143,9 @@ def load(path: Path, parts: dict[str, Any]) -> bool:
     except CheckpointError as error:
         str(error)
         if "did not take its state" not in error.message:
-            assert plain.digest(samerun.state_dict()) == random_before, f"the generators moved: {error}"
+            assert plain_values.digest(samerun.state_dict()) == random_before, f"the generators moved: {error}"
             for name, part in parts.items():
-                assert plain.digest(part.state_dict()) == before[name], f"{name} was changed: {error}"
+                assert plain_values.digest(part.state_dict()) == before[name], f"{name} was changed: {error}"
         return False
     return True
 

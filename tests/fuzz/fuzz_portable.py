@@ -39,7 +39,7 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from samerun.numerics.dispatch import calls
-from samerun.numerics.dispatch.calls import Call
+from samerun.numerics.dispatch.calls import RecordedCall
 from samerun.numerics.kernels import library
 from samerun.numerics.operators import checks
 
@@ -79,13 +79,13 @@ def compare(run: Run, note_torch: Callable[[], object], ask_torch: bool = True) 
 class Cases:
     """Case number n of a seed: always the same. Every operator has its turn."""
 
-    def __init__(self, known: list[Call], seed: int) -> None:
-        self._of: dict[str, list[Call]] = {}
+    def __init__(self, known: list[RecordedCall], seed: int) -> None:
+        self._of: dict[str, list[RecordedCall]] = {}
         for call in known:
             self._of.setdefault(call.operator, []).append(call)
         self._names, self._seed = sorted(self._of), seed
 
-    def __getitem__(self, number: int) -> Call:
+    def __getitem__(self, number: int) -> RecordedCall:
         chance = random.Random(f"{self._seed} {number}")
         known = self._of[self._names[number % len(self._names)]]
         return portable_calls.change(chance.choice(known), chance)
@@ -93,7 +93,7 @@ class Cases:
     def judge(self, number: int, note_torch: Callable[[], object]) -> str | None:
         call = self[number]
         may_crash = checks.may_crash(call.operator.split(".")[1])
-        return compare(lambda inside: calls.run(call, inside), note_torch, ask_torch=not may_crash)
+        return compare(lambda inside: calls.rerun_call(call, inside), note_torch, ask_torch=not may_crash)
 
     def show(self, number: int) -> str:
         return portable_calls.show(self[number])
@@ -163,7 +163,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    if not library.available():
+    if not library.is_available():
         sys.exit("the C library is not there")
     known = portable_calls.calls_of_cases() + (portable_calls.calls_of_samples() if options.samples else [])
     failed = report(search(Cases(known, options.seed), options.cases), f"{options.cases} cases", options.words)

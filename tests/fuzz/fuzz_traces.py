@@ -61,7 +61,7 @@ def make_events(count: int, chance: random.Random) -> Any:
         events[at]["kind"] = chance.choice(kinds)
         events[at]["flags"] = chance.choice([0, 1, 2, 8, 16, 32, 64, 128])
         events[at]["thread"] = chance.choice([0, 0, 0, 1, 2])
-        events[at]["name"], events[at]["place"] = chance.randint(1, len(TEXTS)), chance.randint(0, len(ROWS))
+        events[at]["name"], events[at]["location"] = chance.randint(1, len(TEXTS)), chance.randint(0, len(ROWS))
         events[at]["aux"], events[at]["inputs"] = chance.randint(0, len(TEXTS)), chance.choice([at, 1, 2])
         events[at]["out0"] = at
     return events

@@ -25,7 +25,7 @@ from torch.utils import _pytree
 
 import samerun
 from samerun.numerics.dispatch import calls
-from samerun.numerics.dispatch.calls import Call
+from samerun.numerics.dispatch.calls import RecordedCall
 from samerun.numerics.operators.table import COMPOSED, MEMBERS
 
 MOST_OF_ONE = 30
@@ -39,7 +39,7 @@ ODD_INTEGERS = (-100, -2, -1, 0, 1, 2, 3, 17, 50, 2**40)
 ODD_FLOATS = (0.0, -1.0, 1.0, 0.5, 2.0, math.nan, math.inf, -math.inf)
 
 
-class Noting(calls.Noting):
+class Noting(calls.CallRecorder):
     """Takes down the calls of members of the table, up to `MOST_OF_ONE` of each."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def sum_of_sizes(arguments: Any) -> int:
     return sum(leaf.numel() for leaf in _pytree.tree_leaves(arguments) if isinstance(leaf, Tensor))
 
 
-def calls_of_cases() -> list[Call]:
+def calls_of_cases() -> list[RecordedCall]:
     """Of the tests of the table, and of the composites, which no mode sees."""
     from portable_cases import run
     from test_portable_operators import CASES, OPTIMIZERS, X
@@ -81,21 +81,21 @@ def calls_of_cases() -> list[Call]:
     return [*noting.calls.values(), *calls_of_composites()]
 
 
-def calls_of_composites() -> Iterator[Call]:
+def calls_of_composites() -> Iterator[RecordedCall]:
     q, x, weight = torch.ones(2, 3, 5, 8), torch.ones(4, 2, 6), torch.ones(6)
-    yield Call("aten.scaled_dot_product_attention.default", "", (q, q, q), {})
-    yield Call("aten.scaled_dot_product_attention.default", "", (q, q, q, torch.ones(5, 5)), {"scale": 0.5})
-    yield Call("aten.scaled_dot_product_attention.default", "", (q, q, q), {"enable_gqa": True})
-    yield Call("aten.rms_norm.default", "", (x, [6], weight), {})
-    yield Call("aten.layer_norm.default", "", (x, [2, 6], torch.ones(2, 6), torch.ones(2, 6)), {})
-    yield Call("aten.batch_norm.default", "", (x, *[torch.ones(2)] * 4, True, 0.1, 1e-5, False), {})
-    yield Call("aten.linear.default", "", (x, torch.ones(5, 6), torch.ones(5)), {})
+    yield RecordedCall("aten.scaled_dot_product_attention.default", "", (q, q, q), {})
+    yield RecordedCall("aten.scaled_dot_product_attention.default", "", (q, q, q, torch.ones(5, 5)), {"scale": 0.5})
+    yield RecordedCall("aten.scaled_dot_product_attention.default", "", (q, q, q), {"enable_gqa": True})
+    yield RecordedCall("aten.rms_norm.default", "", (x, [6], weight), {})
+    yield RecordedCall("aten.layer_norm.default", "", (x, [2, 6], torch.ones(2, 6), torch.ones(2, 6)), {})
+    yield RecordedCall("aten.batch_norm.default", "", (x, *[torch.ones(2)] * 4, True, 0.1, 1e-5, False), {})
+    yield RecordedCall("aten.linear.default", "", (x, torch.ones(5, 6), torch.ones(5)), {})
     for kind, gates, states in (("lstm", 4, 2), ("gru", 3, 1), ("rnn_tanh", 1, 1)):
         weights = [torch.ones(gates * 5, 6), torch.ones(gates * 5, 5), torch.ones(gates * 5), torch.ones(gates * 5)]
         state: Any = [torch.zeros(1, 2, 5)] * states if states > 1 else torch.zeros(1, 2, 5)
-        yield Call(f"aten.{kind}.input", "", (x, state, weights, True, 1, 0.0, True, False, False), {})
+        yield RecordedCall(f"aten.{kind}.input", "", (x, state, weights, True, 1, 0.0, True, False, False), {})
         flat: Any = [torch.zeros(2, 5)] * states if states > 1 else torch.zeros(2, 5)
-        yield Call(f"aten.{kind}_cell.default", "", (x[0], flat, *weights), {})
+        yield RecordedCall(f"aten.{kind}_cell.default", "", (x[0], flat, *weights), {})
 
 
 def op_db() -> list[Any]:
@@ -111,7 +111,7 @@ def op_db() -> list[Any]:
     return list(op_db)
 
 
-def calls_of_samples() -> list[Call]:
+def calls_of_samples() -> list[RecordedCall]:
     noting = Noting()
     for operator in op_db():
         if torch.float32 not in operator.dtypes:
@@ -156,7 +156,7 @@ def wrong_samples() -> list[WrongSample]:
     return found
 
 
-def change(call: Call, chance: random.Random) -> Call:
+def change(call: RecordedCall, chance: random.Random) -> RecordedCall:
     """The call with one or two of its arguments changed."""
     leaves, spec = _pytree.tree_flatten((list(call.args), dict(call.kwargs)))
     for _ in range(chance.choice([1, 1, 1, 2])):
@@ -176,7 +176,7 @@ def change(call: Call, chance: random.Random) -> Call:
     for at, value in enumerate(args):
         if isinstance(value, list) and value and isinstance(value[0], int) and chance.random() < 0.1:
             args[at] = chance.choice([value[:-1], [*value, 1], [-value[0], *value[1:]]])
-    return Call(call.operator, "", tuple(args), kwargs)
+    return RecordedCall(call.operator, "", tuple(args), kwargs)
 
 
 def change_tensor(x: Tensor, chance: random.Random) -> Tensor:
@@ -233,7 +233,7 @@ def change_value(value: Any, chance: random.Random) -> Any:
     return value
 
 
-def show(call: Call) -> str:
+def show(call: RecordedCall) -> str:
     def one(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf

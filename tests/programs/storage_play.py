@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 
 from samerun.record.digests import digest as d
-from samerun.record.digests.storages import Storages
+from samerun.record.digests.storages import StorageDigests
 
 warnings.simplefilter("ignore")
 moves, values, checks = [], {}, 0
-believed = Storages.value
+believed = StorageDigests.digest_input
 
 
 def checked(self, tensor, entry):
@@ -38,7 +38,7 @@ def checked(self, tensor, entry):
     return found
 
 
-Storages.value = checked
+StorageDigests.digest_input = checked
 SHAPE = (4, 6)
 MAKE = {
     "randn": lambda: torch.randn(SHAPE),

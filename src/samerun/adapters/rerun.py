@@ -17,16 +17,16 @@ from _pytest.runner import runtestprotocol
 
 import samerun
 from samerun.base.errors import SamerunError
-from samerun.check.causes.table import cause, suspects
+from samerun.check.causes.table import cause_of_kind, find_suspects
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
 from samerun.control.seed_derivation import validate_seed
-from samerun.record.comparison.compare import Difference, first_difference
+from samerun.record.comparison.compare import Difference, find_first_difference
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
 from samerun.record.receipt.process_section import relative
 from samerun.record.trace import format as f
-from samerun.record.trace.run import RunTraces, count_of
+from samerun.record.trace.run import RunTraces, count_events
 from samerun.record.watching import start
 
 RESULTS = (f.OPERATOR, f.MARK, f.STEP, f.SAVE)
@@ -165,15 +165,16 @@ def recorded(folder: Path, seed: int, config: pytest.Config) -> Iterator[None]:
         if recorder is None:
             recorder = start.start(watch)
         else:
-            recorder.begin_again(watch)
+            recorder.restart(watch)
         assert recorder is not None
         try:
             yield
         finally:
-            for one in recorder.seen:  # which models are still alive depends on fixtures that other tests share
+            # Which models are still alive depends on fixtures that other tests share.
+            for one in recorder.cleared_on_restart:
                 one.clear()
             recorder.finish()
-            recorder.rest()
+            recorder.pause()
             os.environ.pop(ROLE_VARIABLE, None)
             if role is not None:
                 os.environ[ROLE_VARIABLE] = role
@@ -185,9 +186,9 @@ def compare(a: Path, b: Path, again: str, config: pytest.Config) -> str | None:
     failures = [each for side in sides for each in side.failures]
     if failures:
         raise CannotCheck(f"could not be recorded: {failures[0]}.")
-    if not any(count_of(trace, kind) for side in sides for trace in side.traces.values() for kind in RESULTS):
+    if not any(count_events(trace, kind) for side in sides for trace in side.traces.values() for kind in RESULTS):
         raise CannotCheck(NOTHING)
-    difference = first_difference(*sides)
+    difference = find_first_difference(*sides)
     if difference is None:
         return None
     lines = [f"  First difference: {_place(difference)}", *_suspect(a, b, difference)]
@@ -214,10 +215,10 @@ def _place(difference: Difference) -> str:
 def _suspect(a: Path, b: Path, difference: Difference) -> Iterator[str]:
     plan = Plan((), (), WatchConfig(folder=""))
     situation = Situation("rerun", Run("first", (), 0, 0.0, a, plan), Run("second", (), 0, 0.0, b, plan), difference)
-    listed = [one for one in suspects(situation) if one.kind not in ("unknown", "control-flow") and one.line]
+    listed = [one for one in find_suspects(situation) if one.kind not in ("unknown", "control-flow") and one.line]
     if not listed:
         yield "  What was made when the module was imported is shared by both runs: globals, parameters of parametrize."
         return
     best = listed[0]
     yield f"  Suspect: {best.kind} at {relative(best.file)}:{best.line}: {'; '.join(best.evidence)}"
-    yield f"  Fix: {cause(best.kind).fix}"
+    yield f"  Fix: {cause_of_kind(best.kind).fix}"

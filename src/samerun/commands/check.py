@@ -111,9 +111,9 @@ def check(
 ) -> int:
     """Do it; returns the exit code."""
     from samerun.check.execution.runner import Runner
-    from samerun.check.search import double, eager
-    from samerun.check.search.findings import answer
-    from samerun.check.search.ignoring import parse
+    from samerun.check.search import double_execution, eager
+    from samerun.check.search.findings import report_all_findings
+    from samerun.check.search.ignore_rules import parse_ignore_rule
     from samerun.check.search.search import Search
     from samerun.report.json import to_json
     from samerun.report.progress import Progress
@@ -122,7 +122,7 @@ def check(
     check_writable("--html", html_to)
     check_writable("--patch", patch_to)
     begin = time.time()
-    ignored = [parse(text) for text in options["ignore"]]
+    ignored = [parse_ignore_rule(text) for text in options["ignore"]]
     if options["seed"] is not None and options["fix"] == "off":
         raise SamerunError(
             f"--seed {options['seed']}: a seed is only given with --fix on; the program is checked as it is.",
@@ -142,13 +142,15 @@ def check(
         )  # fmt: skip
         if options["double"]:
             if options["eager"]:
-                search.plan = eager.eager(search.plan)
-            report = double.check(search, options["repeat"], ignored)
+                search.plan = eager.without_compilation(search.plan)
+            report = double_execution.check_by_double_execution(search, options["repeat"], ignored)
         elif options["eager"]:
-            held = replace(mend, held=eager.eager(mend.held)) if mend is not None else None
-            report = eager.both(search, lambda s: answer(s, ignored, held), lambda s: answer(s, ignored, None))
+            held = replace(mend, plan=eager.without_compilation(mend.plan)) if mend is not None else None
+            report = eager.check_eager_and_compiled(
+                search, lambda s: report_all_findings(s, ignored, held), lambda s: report_all_findings(s, ignored, None)
+            )
         else:
-            report = eager.hint(answer(search, ignored, mend))
+            report = eager.add_eager_hint(report_all_findings(search, ignored, mend))
         progress.clear()
         if not quiet and "-" not in (json_to, patch_to):
             from samerun.report.console import Console
@@ -163,9 +165,9 @@ def check(
 
             write_result("--html", html_to, to_html(report, __version__, machine()))
         if patch_to is not None or apply:
-            from samerun.check.search.mending import put_to_use
+            from samerun.check.search.patching import write_or_apply_patches
 
-            for line in put_to_use(report, patch_to, apply, begin):
+            for line in write_or_apply_patches(report, patch_to, apply, begin):
                 if not quiet:
                     say(f"samerun: {line}", err=True)
     return report.exit_code
@@ -181,9 +183,9 @@ def _plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
         folder="", depth=options["trace"], max_steps=options["max_steps"], user_folder=target.user_folder
     )
     if options["double"]:
-        from samerun.check.search.double import variation
+        from samerun.check.search.double_execution import double_variation
 
-        return Plan(target.command, target.shown, watch), (variation(options["repeat"]),), ()
+        return Plan(target.command, target.shown, watch), (double_variation(options["repeat"]),), ()
     variations = (*choose(options["vary"]), *(v for text in options["vary_env"] for v in parse(text)))
     if any(options[name] is not None for name in ("interrupt", "resume", "kill")):
         variations = tuple(dict.fromkeys((*variations, *choose("resume"))))
@@ -192,10 +194,10 @@ def _plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 
 def _mend(plan: Any, seed: int) -> Any:
-    from samerun.check.search.findings import Mend
+    from samerun.check.search.findings import SamerunRunPlan
     from samerun.control.startup.launch_environment import environment_of_run
 
-    return Mend(replace(plan, held=environment_of_run(seed)), seed)
+    return SamerunRunPlan(replace(plan, held=environment_of_run(seed)), seed)
 
 
 def _nothing_varied(ctx: click.Context, options: dict[str, Any]) -> None:

@@ -112,11 +112,11 @@ def look_at_numerics(ctx: click.Context, json_to: str | None, quiet: bool) -> in
     check_writable("--json", json_to)
     if importlib.util.find_spec("torch") is None:
         raise SamerunError("--numerics: torch is not installed.", hint="pip install torch")
-    from samerun.numerics.verification.survey import survey
+    from samerun.numerics.verification.survey import survey_machine
     from samerun.report.progress import Counter
 
     with Counter("conformance vectors", quiet) as counter:
-        seen = survey(counter)
+        seen = survey_machine(counter)
     wrong = seen["different"] or any(device["different"] for device in seen["cuda"])
     verdict = "findings" if wrong else "clean"
     record = {"schema": 1, "samerun": __version__, "verdict": verdict, "numerics": seen}

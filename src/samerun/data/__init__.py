@@ -9,23 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from samerun.base.errors import DataError, OwnGeneratorWarning
-    from samerun.data.grouped import GroupedByLength
-    from samerun.data.loader import DataLoader
-    from samerun.data.order import Order, Sequential
-    from samerun.data.replay import replay
-    from samerun.data.shuffle import Shuffle
-    from samerun.data.weighted import Weighted
+    from samerun.data.grouped_order import GroupedByLength
+    from samerun.data.loader import DataLoader, replay
+    from samerun.data.order import Order, Sequential, Shuffle
+    from samerun.data.weighted_order import Weighted
 
 _WHERE = {
     "DataError": "samerun.base.errors",
     "DataLoader": "samerun.data.loader",
-    "GroupedByLength": "samerun.data.grouped",
+    "GroupedByLength": "samerun.data.grouped_order",
     "Order": "samerun.data.order",
     "OwnGeneratorWarning": "samerun.base.errors",
     "Sequential": "samerun.data.order",
-    "Shuffle": "samerun.data.shuffle",
-    "Weighted": "samerun.data.weighted",
-    "replay": "samerun.data.replay",
+    "Shuffle": "samerun.data.order",
+    "Weighted": "samerun.data.weighted_order",
+    "replay": "samerun.data.loader",
 }
 
 __all__ = [

@@ -1,24 +1,60 @@
-"""Torch's own two iterators, which also tell the loader what was handed over."""
+"""Subclasses of torch's two DataLoader iterators that also record how far the program has come."""
 
 from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch.utils.data import _DatasetKind, get_worker_info
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from samerun.base.errors import OwnGeneratorWarning
-from samerun.data.keys import Realm
-from samerun.data.progress import Plan
-from samerun.data.stream_plan import arrived
-from samerun.data.task import Loaded, Task
+from samerun.data.batch_tasks import BatchTask, LoadedBatch, record_shard_batch
+from samerun.data.keys import KeyContext
+from samerun.data.progress import LoaderProgress
+
+T = TypeVar("T")
 
 
-class _Counting:
-    """Mixed into torch's iterators. Takes tasks from a `Plan`, and keeps `Progress` up to date."""
+class PendingTasks(Generic[T]):
+    """Iterates over tasks for torch's iterator, and keeps those whose batches have not been handed over yet.
+
+    torch prefetches: the tasks it has taken are ahead of the batches that the program has seen, and only the latter
+    count in the loader's state.
+    """
+
+    def __init__(self, tasks: Iterator[T], progress: LoaderProgress) -> None:
+        self.tasks, self.progress = tasks, progress
+        self.pending: deque[T] = deque()
+
+    def __iter__(self) -> PendingTasks[T]:
+        return self
+
+    def __next__(self) -> T:
+        task = next(self.tasks)
+        self.pending.append(task)
+        return task
+
+
+class TaskSampler:
+    """Stands in for torch's batch sampler: iterating over it generates the tasks of the loader's current epoch."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> PendingTasks[Any]:
+        return PendingTasks(self.loader._generate_tasks(self.loader._progress), self.loader._progress)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+
+class _ProgressTracking:
+    """Mixin for torch's iterators: takes tasks from a `TaskSampler`, and keeps `LoaderProgress` up to date."""
 
     _sampler_iter: Any
 
@@ -31,47 +67,48 @@ class _Counting:
                 issued.progress.finished = True
                 raise
             except Exception:
-                if issued.waiting:  # the batch that failed counts as seen: the next call gives the one behind it
-                    self._note(issued.progress, issued.waiting.popleft(), None)
+                if issued.pending:  # the batch that failed counts as seen: the next call gives the one behind it
+                    self._record_batch(issued.progress, issued.pending.popleft(), None)
                 raise
-            task = issued.waiting.popleft()
-            loaded = data if isinstance(data, Loaded) else None
-            self._note(issued.progress, task, loaded)
+            task = issued.pending.popleft()
+            loaded = data if isinstance(data, LoadedBatch) else None
+            self._record_batch(issued.progress, task, loaded)
             if loaded is None:
                 return data
             for name in loaded.notes:
-                warnings.warn(OwnGeneratorWarning(_own(name)), stacklevel=3)
+                warnings.warn(OwnGeneratorWarning(_own_generator_message(name)), stacklevel=3)
             if not loaded.empty:
                 return loaded.data
 
-    def _note(self, progress: Any, task: Any, loaded: Loaded | None) -> None:
-        if isinstance(task, Task):
+    def _record_batch(self, progress: Any, task: Any, loaded: LoadedBatch | None) -> None:
+        if isinstance(task, BatchTask):
             progress.seen, progress.batches = task.end, progress.batches + 1
         elif loaded is not None and loaded.shard is not None:
             progress.seen, progress.batches = progress.seen + loaded.count, progress.batches + (not loaded.empty)
-            arrived(progress, progress.own, loaded.shard, loaded)
+            record_shard_batch(progress, progress.own_shards, loaded.shard, loaded)
 
 
-class Single(_Counting, _SingleProcessDataLoaderIter):
-    """In this process."""
+class SingleProcessIterator(_ProgressTracking, _SingleProcessDataLoaderIter):
+    """Loads batches in this process."""
 
 
-class Multi(_Counting, _MultiProcessingDataLoaderIter):
-    """With workers."""
+class MultiProcessIterator(_ProgressTracking, _MultiProcessingDataLoaderIter):
+    """Loads batches in worker processes."""
 
     _index_sampler: Any
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
-        """Begin an iteration. Workers that persist are handed the loader again, which has other progress by then."""
+        """Begin an iteration. Persistent workers keep the old view, so its progress is replaced by the loader's."""
         self._index_sampler.loader._progress = loader._progress
         super()._reset(loader, first_iter)
 
 
-class View:
-    """A loader as torch's iterators see it: with keyed samples in the place of the dataset.
+class LoaderView:
+    """A loader as torch's iterators see it: with the keyed dataset in the place of the dataset.
 
-    It holds a copy: a loader holds the iterator over workers that persist, and in a circle neither would end before
-    the garbage collector comes. That may be in the thread that feeds the workers, for whose end they then wait.
+    It holds a copy of the loader. The loader holds the iterator over persistent workers; if that held the loader in
+    turn, only the garbage collector would free the two. It may run in the thread that feeds the workers, and would
+    deadlock there: the iterator's finalizer waits for that thread to end.
     """
 
     _auto_collation = False
@@ -83,38 +120,39 @@ class View:
         loader.__dict__["_iterator"] = None
         self._loader = loader
         self.dataset = dataset
-        self.collate_fn = as_it_is
-        self.worker_init_fn = WorkerInit(loader.dataset, loader.worker_init_fn)
-        self._index_sampler = Plan(loader)
-        # Torch draws the workers' seeds from it. They decide on what `worker_init_fn` draws, and on no sample.
+        self.collate_fn = return_unchanged
+        self.worker_init_fn = WorkerSetup(loader.dataset, loader.worker_init_fn)
+        self._index_sampler = TaskSampler(loader)
+        # torch draws the workers' seeds from it. Only `worker_init_fn` draws with these; samples are keyed.
         self.generator = torch.Generator()
         progress = loader._progress
-        self.generator.manual_seed(Realm(progress.seed, loader.name, progress.epoch, "workers").key64(0, 0) >> 1)
+        context = KeyContext(progress.seed, loader.name, progress.epoch, "workers")
+        self.generator.manual_seed(context.derive_key64(0, 0) >> 1)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
 
 
-class WorkerInit:
-    """What a worker does before its first task: sees to it that the user's dataset is found there."""
+class WorkerSetup:
+    """Runs in a worker before its first task: makes `get_worker_info().dataset` the user's dataset."""
 
-    def __init__(self, dataset: Any, own: Any) -> None:
-        self.dataset, self.own = dataset, own
+    def __init__(self, dataset: Any, user_init: Any) -> None:
+        self.dataset, self.user_init = dataset, user_init
 
     def __call__(self, worker: int) -> None:
         info = get_worker_info()
         if info is not None:
             object.__setattr__(info, "dataset", self.dataset)
-        if self.own is not None:
-            self.own(worker)
+        if self.user_init is not None:
+            self.user_init(worker)
 
 
-def as_it_is(batch: Any) -> Any:
-    """The batch is collated already, inside its key."""
+def return_unchanged(batch: Any) -> Any:
+    """Return the batch: it has been collated already, with the generators seeded for it."""
     return batch
 
 
-def _own(name: str) -> str:
+def _own_generator_message(name: str) -> str:
     return (
         f"{name} is a generator of its own, which a sample has just drawn from. No key reaches it: what it gives"
         " depends on the number of workers, on the order and on interruptions. Draw from random, numpy.random or"

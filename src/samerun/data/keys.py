@@ -1,10 +1,10 @@
-"""From (seed, name, epoch, sample, repetition) to the numbers that the generators are started from.
+"""Derive, from (seed, name, epoch, sample, repetition), the numbers that the random generators are seeded with.
 
-The derivation is a promise: the same five give the same numbers in every version of samerun.
+The derivation is a compatibility promise: the same five values give the same numbers in every version of samerun.
 
-NumPy and torch start a Mersenne Twister from 32 bits, by the same rule. So each gets bits of its own, and
-within an epoch they are a bijection of the sample's number: no two of the first 2**32 samples share a stream.
-Python takes 64 bits.
+NumPy and torch seed a Mersenne Twister from 32 bits by the same rule, so each gets bits of its own. Within an epoch
+those bits are a bijection of the sample's number: no two of the first 2**32 samples share a stream. Python takes 64
+bits.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ MASK64 = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _HIGH = 0xD1B54A32D192ED03
 VECTORISED_FROM = 12
-"""With fewer samples at once, Python's own whole numbers are faster than NumPy's arrays."""
+"""For fewer samples at once, Python integers are faster than NumPy arrays."""
 
 
-class Keys(NamedTuple):
-    """What the generators are started from, for each sample; None for those that are not keyed."""
+class SampleKeys(NamedTuple):
+    """The seeds of each sample, one column per generator; None for a generator that is not keyed."""
 
     python: Sequence[int] | None
     numpy: Sequence[int] | None
     torch: Sequence[int] | None
 
 
-class KeyArrays(NamedTuple):
-    """The same as arrays: of uint64 for Python, of uint32 for NumPy and torch."""
+class SampleKeyArrays(NamedTuple):
+    """`SampleKeys` as arrays: uint64 for Python, uint32 for NumPy and torch."""
 
     python: Any
     numpy: Any
@@ -46,87 +46,91 @@ class KeyArrays(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Realm:
-    """All that a key depends on but the sample: the run's seed, the loader's name, the epoch, and what for."""
+class KeyContext:
+    """Everything that a key depends on besides the sample. purpose: "sample", "batch", "sampler", ..."""
 
     seed: int
     name: str
     epoch: int
-    what: str = "sample"
+    purpose: str = "sample"
 
-    def keys(self, numbers: Sequence[int], repetitions: Sequence[int] | None, kinds: frozenset[str]) -> Keys:
-        """The keys of samples, all at once. numbers: from 0 to 2**63-1, see `number_of`."""
+    def derive_keys(
+        self, numbers: Sequence[int], repetitions: Sequence[int] | None, kinds: frozenset[str]
+    ) -> SampleKeys:
+        """Derive the keys of many samples at once. numbers: from 0 to 2**63-1, see `index_to_number`."""
         if len(numbers) >= VECTORISED_FROM:
-            arrays = self.arrays(numbers, repetitions, kinds)
-            return Keys(*(None if column is None else column.tolist() for column in arrays))
-        words = self._words()
+            arrays = self.derive_key_arrays(numbers, repetitions, kinds)
+            return SampleKeys(*(None if column is None else column.tolist() for column in arrays))
+        words = self._derive_words()
         pairs = list(zip(numbers, repetitions or [0] * len(numbers), strict=True))
-        return Keys(
-            [_key64(n, r, words[0], words[1]) for n, r in pairs] if "python" in kinds else None,
-            [_key32(n, r, words[2]) for n, r in pairs] if "numpy" in kinds else None,
-            [_key32(n, r, words[3]) for n, r in pairs] if "torch" in kinds else None,
+        return SampleKeys(
+            [_mix_key64(n, r, words[0], words[1]) for n, r in pairs] if "python" in kinds else None,
+            [_mix_key32(n, r, words[2]) for n, r in pairs] if "numpy" in kinds else None,
+            [_mix_key32(n, r, words[3]) for n, r in pairs] if "torch" in kinds else None,
         )
 
-    def arrays(self, numbers: Sequence[int], repetitions: Sequence[int] | None, kinds: frozenset[str]) -> KeyArrays:
-        """The same as `keys`, as arrays."""
+    def derive_key_arrays(
+        self, numbers: Sequence[int], repetitions: Sequence[int] | None, kinds: frozenset[str]
+    ) -> SampleKeyArrays:
+        """Derive the same keys as `derive_keys`, as arrays."""
         if len(numbers) < VECTORISED_FROM:
-            keys = self.keys(numbers, repetitions, kinds)
+            keys = self.derive_keys(numbers, repetitions, kinds)
             widths = (np.uint64, np.uint32, np.uint32)
-            return KeyArrays(*(None if c is None else np.array(c, w) for c, w in zip(keys, widths, strict=True)))
-        words = self._words()
+            return SampleKeyArrays(*(None if c is None else np.array(c, w) for c, w in zip(keys, widths, strict=True)))
+        words = self._derive_words()
         array = np.asarray(numbers, dtype=np.uint64)
-        salt = _salts(array, repetitions)
-        return KeyArrays(
-            _keys64(array, repetitions, words[0], words[1]) if "python" in kinds else None,
-            _keys32(array, salt, words[2]) if "numpy" in kinds else None,
-            _keys32(array, salt, words[3]) if "torch" in kinds else None,
+        salt = _mix_salts(array, repetitions)
+        return SampleKeyArrays(
+            _mix_key64_array(array, repetitions, words[0], words[1]) if "python" in kinds else None,
+            _mix_key32_array(array, salt, words[2]) if "numpy" in kinds else None,
+            _mix_key32_array(array, salt, words[3]) if "torch" in kinds else None,
         )
 
-    def key64(self, number: int, repetition: int) -> int:
-        """64 bits for one sample, for what is neither Python's, NumPy's nor torch's generator."""
-        words = self._words()
-        return _key64(number, repetition, words[4], words[5])
+    def derive_key64(self, number: int, repetition: int) -> int:
+        """Derive 64 bits for one sample, to seed generators other than Python's, NumPy's and torch's."""
+        words = self._derive_words()
+        return _mix_key64(number, repetition, words[4], words[5])
 
-    def _words(self) -> tuple[int, ...]:
-        return _words(self.seed, self.name, self.epoch, self.what)
+    def _derive_words(self) -> tuple[int, ...]:
+        return _derive_words(self.seed, self.name, self.epoch, self.purpose)
 
 
-def number_of(index: Any) -> int:
-    """The number by which a dataset's index goes into keys: itself if it is a whole number.
+def index_to_number(index: Any) -> int:
+    """Return the number that stands for a dataset index in keys: an integer itself, else a hash.
 
-    Taken too: strings, bytes, and tuples of all these. Raises DataError for others: their text may hold an
-    address, and then no two runs are alike.
+    Strings, bytes and tuples of these are hashed. Raises DataError for other objects: their text may contain a
+    memory address, and then no two runs would agree.
     """
     try:
         number = operator.index(index)
     except TypeError:
-        text = json.dumps(_plain(index))
+        text = json.dumps(_to_json_value(index))
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
     return number if 0 <= number < 2**63 else number & (2**63 - 1)
 
 
-def numbers_of(indices: list[Any]) -> Sequence[int]:
-    """`number_of` each; an array where that is quicker."""
+def indices_to_numbers(indices: list[Any]) -> Sequence[int]:
+    """Apply `index_to_number` to each index; the result is an array where that is faster."""
     if len(indices) >= VECTORISED_FROM:
         try:
             array = np.asarray(indices)
-        except (ValueError, TypeError, OverflowError, RuntimeError):  # all kinds of things may be an index
-            array = _NONE
+        except (ValueError, TypeError, OverflowError, RuntimeError):  # an index may be any object
+            array = _NOT_INTEGERS
         if array.dtype == np.int64 and array.ndim == 1 and array.min(initial=0) >= 0:
             return array.view(np.uint64)  # type: ignore[return-value]
-    return [index if type(index) is int and index >= 0 else number_of(index) for index in indices]
+    return [index if type(index) is int and index >= 0 else index_to_number(index) for index in indices]
 
 
-_NONE = np.empty(0)
+_NOT_INTEGERS = np.empty(0)
 
 
-def _plain(index: Any) -> Any:
+def _to_json_value(index: Any) -> Any:
     if isinstance(index, (str, int, float, type(None))):
         return index
     if isinstance(index, bytes):
         return ["bytes", index.hex()]
     if isinstance(index, (tuple, list)):
-        return [_plain(part) for part in index]
+        return [_to_json_value(part) for part in index]
     try:
         return operator.index(index)
     except TypeError:
@@ -137,49 +141,50 @@ def _plain(index: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def _words(seed: int, name: str, epoch: int, what: str) -> tuple[int, ...]:
-    text = json.dumps(["samerun/data", what, name, seed, epoch]).encode()
+def _derive_words(seed: int, name: str, epoch: int, purpose: str) -> tuple[int, ...]:
+    text = json.dumps(["samerun/data", purpose, name, seed, epoch]).encode()
     raw = hashlib.blake2b(text, digest_size=48).digest()
     return tuple(int.from_bytes(raw[at : at + 8], "little") for at in range(0, 48, 8))
 
 
-# The same twice: for one number, and for arrays of them (uint64, uint32; NumPy wraps around silently).
+# Each mixing function exists twice, for one integer and for arrays (uint64, uint32, which wrap around silently). Both
+# must give the same bits: a batch of fewer than VECTORISED_FROM samples has the keys it has in a larger batch.
 
 
 def mix64(x: int) -> int:
-    """The finaliser of splitmix64: a bijection of 64 bits that keeps 0."""
+    """Apply the finalizer of splitmix64: a bijection of 64 bits that maps 0 to 0."""
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK64
     return x ^ (x >> 31)
 
 
 def _mix32(x: int) -> int:
-    """The finaliser of MurmurHash3: a bijection of 32 bits."""
+    """Apply the finalizer of MurmurHash3: a bijection of 32 bits."""
     x = ((x ^ (x >> 16)) * 0x85EBCA6B) & MASK32
     x = ((x ^ (x >> 13)) * 0xC2B2AE35) & MASK32
     return x ^ (x >> 16)
 
 
-def _key64(number: int, repetition: int, first: int, second: int) -> int:
+def _mix_key64(number: int, repetition: int, first: int, second: int) -> int:
     inner = mix64((number + first) & MASK64)
     return mix64((inner + second + repetition * _GOLDEN) & MASK64)
 
 
-def _key32(number: int, repetition: int, word: int) -> int:
+def _mix_key32(number: int, repetition: int, word: int) -> int:
     if repetition or number > MASK32:
         word ^= mix64((repetition * _GOLDEN + (number >> 32) * _HIGH) & MASK64)
     inner = _mix32((number ^ word) & MASK32)
     return _mix32((inner + (word >> 32)) & MASK32)
 
 
-_U = np.uint64
+_uint64 = np.uint64
 
 
 def mix64_array(x: Any) -> Any:
     """`mix64` of an array of uint64."""
-    x = (x ^ (x >> _U(30))) * _U(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> _U(27))) * _U(0x94D049BB133111EB)
-    return x ^ (x >> _U(31))
+    x = (x ^ (x >> _uint64(30))) * _uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> _uint64(27))) * _uint64(0x94D049BB133111EB)
+    return x ^ (x >> _uint64(31))
 
 
 def _mix32_array(x: Any) -> Any:
@@ -188,27 +193,27 @@ def _mix32_array(x: Any) -> Any:
     return x ^ (x >> np.uint32(16))
 
 
-def _keys64(numbers: Any, repetitions: Sequence[int] | None, first: int, second: int) -> Any:
-    inner = mix64_array(numbers + _U(first)) + _U(second)
+def _mix_key64_array(numbers: Any, repetitions: Sequence[int] | None, first: int, second: int) -> Any:
+    inner = mix64_array(numbers + _uint64(first)) + _uint64(second)
     if repetitions is not None:
-        inner = inner + np.asarray(repetitions, dtype=np.uint64) * _U(_GOLDEN)
+        inner = inner + np.asarray(repetitions, dtype=np.uint64) * _uint64(_GOLDEN)
     return mix64_array(inner)
 
 
-def _salts(numbers: Any, repetitions: Sequence[int] | None) -> Any:
-    """What is mixed into a key of 32 bits beside the low half of the number; None where that is nothing."""
+def _mix_salts(numbers: Any, repetitions: Sequence[int] | None) -> Any:
+    """Return what is mixed into a 32-bit key besides the low half of the number; None where it would be 0."""
     if repetitions is None and int(numbers.max(initial=0)) <= MASK32:
         return None
-    salt = (numbers >> _U(32)) * _U(_HIGH)
+    salt = (numbers >> _uint64(32)) * _uint64(_HIGH)
     if repetitions is not None:
-        salt = salt + np.asarray(repetitions, dtype=np.uint64) * _U(_GOLDEN)
+        salt = salt + np.asarray(repetitions, dtype=np.uint64) * _uint64(_GOLDEN)
     return mix64_array(salt)
 
 
-def _keys32(numbers: Any, salt: Any, word: int) -> Any:
+def _mix_key32_array(numbers: Any, salt: Any, word: int) -> Any:
     if salt is None:
         low, high = np.uint32(word & MASK32), np.uint32(word >> 32)
     else:
-        words = salt ^ _U(word)
-        low, high = words.astype(np.uint32), (words >> _U(32)).astype(np.uint32)
+        words = salt ^ _uint64(word)
+        low, high = words.astype(np.uint32), (words >> _uint64(32)).astype(np.uint32)
     return _mix32_array(_mix32_array(numbers.astype(np.uint32) ^ low) + high)

@@ -14,51 +14,55 @@ from torch.utils.data import IterableDataset
 from samerun.base.errors import DataError
 from samerun.control.rng.seeding import seed_in_force
 from samerun.control.seed_derivation import validate_seed
-from samerun.data.generators import KINDS
-from samerun.data.iterators import Multi, Single, View
-from samerun.data.order import Order, Sequential
-from samerun.data.order_plan import Shard, samples_of_rank, tasks_of_order
-from samerun.data.position import progress_of, state_of
-from samerun.data.progress import Progress
-from samerun.data.sampler_plan import tasks_of_batches, tasks_of_sampler
-from samerun.data.samples import KeyedDataset
-from samerun.data.shuffle import Shuffle
-from samerun.data.stream_plan import tasks_of_stream
-from samerun.data.stream_samples import KeyedStream
+from samerun.data.batch_tasks import (
+    BatchTask,
+    Shard,
+    count_samples_left,
+    generate_batch_sampler_tasks,
+    generate_order_tasks,
+    generate_sampler_tasks,
+    generate_shard_tasks,
+)
+from samerun.data.iterators import LoaderView, MultiProcessIterator, SingleProcessIterator
+from samerun.data.keyed_dataset import KeyedDataset
+from samerun.data.keyed_iterable_dataset import KeyedIterableDataset
+from samerun.data.order import Order, Sequential, Shuffle
+from samerun.data.progress import LoaderProgress, make_loader_state, read_loader_state
+from samerun.data.seeded_section import GENERATOR_KINDS, SeededSection
 
 T = TypeVar("T")
 
 
 class DataLoader(torch.utils.data.DataLoader[T]):
-    """`torch.utils.data.DataLoader` whose batches do not depend on workers, ranks or interruptions.
+    """A `torch.utils.data.DataLoader` whose batches do not depend on workers, ranks or interruptions.
 
         loader = samerun.data.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=4)
 
     Before each `dataset[index]`, Python's, NumPy's and torch's global generators, named streams
-    (`samerun.stream`) and registered generators are started from a hash of (seed, name, epoch, index,
-    repetition); before `collate_fn`, from one of the batch's position. So batches are the same bits for every
-    `num_workers`, `prefetch_factor`, start method, and with persistent workers; samples are for every
-    `batch_size` too. In the main process all generators are put back: no iteration moves a stream of the
-    program. Every `iter()` is a new epoch, as with torch; `set_epoch` names one.
+    (`samerun.stream`) and registered generators are seeded from a hash of (seed, name, epoch, index,
+    repetition); before `collate_fn`, from a hash of the batch's position. So batches have the same bits for every
+    `num_workers`, `prefetch_factor`, start method, and with persistent workers; samples also for every
+    `batch_size`. In the main process all generators are restored: iterating does not move the program's random
+    streams. Every `iter()` is a new epoch, as with torch; `set_epoch` selects one.
 
     Arguments are torch's, and:
 
-    seed: a whole number from 0 to 2**64-1. None: that of `generator` if one is given (it is never drawn
-    from), else the one in force (`seed_everything`), else torch's (`torch.manual_seed`).
-    name: loaders of another name draw other numbers and shuffle otherwise.
-    keyed: "all", or those of "python", "numpy", "torch" that samples draw from: fewer cost less, and from the
-    others nothing may be drawn.
+    seed: an integer from 0 to 2**64-1. None: the seed of `generator` if one is given (it is never drawn from),
+    else the one in force (`seed_everything`), else torch's (`torch.manual_seed`).
+    name: loaders with different names draw different numbers and shuffle differently.
+    keyed: "all", or the subset of "python", "numpy" and "torch" that samples draw from. Fewer cost less, and
+    samples must not draw from the others.
     shard: None: every process iterates over everything, as with torch. (rank, ranks), or True: those of
     torch.distributed or of RANK and WORLD_SIZE. Then `batch_size` is that of one rank, and all ranks together
     see the global order, whatever their number; see `samerun.data.Order` and docs/data.md.
-    virtual_shards: of an iterable dataset: into how many parts it comes. `get_worker_info()` tells the dataset
-    its part in the place of the worker.
+    virtual_shards: the number of parts an iterable dataset is read in. `get_worker_info()` returns the part in
+    the place of the worker.
 
-    shuffle=True takes `Shuffle`; `sampler` may be an `Order`. With these, `load_state_dict` is immediate;
-    another sampler is run again, inside a key of its own, up to where it was.
+    shuffle=True uses `Shuffle`; `sampler` may be an `Order`. With these, `load_state_dict` is immediate; another
+    sampler is run again, with its own seeded generators, up to where it was.
 
-    Raises DataError for in_order=False, and for what `seed`, `keyed`, `shard` and `virtual_shards` do not
-    take; else what torch raises.
+    Raises DataError for in_order=False, and for invalid values of `seed`, `keyed`, `shard` and `virtual_shards`;
+    otherwise what torch raises.
     """
 
     def __init__(
@@ -95,9 +99,9 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             raise DataError(f"DataLoader(name={name!r}): a name is a string that is not empty.")
         self.seed = None if seed is None else validate_seed(seed, "DataLoader")
         self.name, self.keyed, self.shard, self.virtual_shards = name, keyed, shard, virtual_shards
-        self._kinds, self._shard = _kinds(keyed), _shard(shard)
+        self._keyed_kinds, self._shard = _parse_keyed(keyed), _resolve_shard(shard)
         if isinstance(dataset, IterableDataset):
-            _check_shards(virtual_shards, self._shard[1])
+            _check_virtual_shards(virtual_shards, self._shard[1])
         elif sampler is None and batch_sampler is None:
             count = len(dataset)
             sampler, shuffle = (Shuffle(count, name=name) if shuffle else Sequential(count)), None
@@ -113,82 +117,83 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             generator=generator, prefetch_factor=prefetch_factor, persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device, in_order=in_order, **more,
         )  # fmt: skip
-        self._progress: Progress | None = None
-        self._next: Progress | None = None  # where the next iteration begins, if that is settled
-        self._asked: int | None = None
-        self._turn = 0
+        self._progress: LoaderProgress | None = None
+        self._resume_progress: LoaderProgress | None = None  # where the next iteration begins, if that is known
+        self._requested_epoch: int | None = None
+        self._iterations = 0
         if isinstance(sampler, Order):
-            sampler.seed_of_loader = weakref.WeakMethod(self._seed)
+            sampler.loader_seed_ref = weakref.WeakMethod(self._resolve_seed)
 
     # --- epochs and positions --------------------------------------------------------------------
     @property
     def epoch(self) -> int:
-        """The epoch that the loader is in; after its last batch and the end of the loop, the next one."""
-        progress = self._next or self._progress
-        if self._asked is not None:
-            return self._asked
+        """The current epoch; after the last batch and the end of the loop, the next one."""
+        progress = self._resume_progress or self._progress
+        if self._requested_epoch is not None:
+            return self._requested_epoch
         return 0 if progress is None else progress.epoch + progress.finished
 
     @property
     def ranks(self) -> int:
-        """To how many ranks the order is shared out; 1: every process iterates over everything."""
+        """The number of ranks that share the order; 1: every process iterates over everything."""
         return self._shard[1]
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration be this epoch. If a loaded state is in it, from there; else from its beginning."""
+        """Make the next iteration this epoch: from the loaded state if that is in it, else from the beginning."""
         probe = Sequential(0)
         probe.set_epoch(epoch)
-        self._asked = probe.epoch
+        self._requested_epoch = probe.epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader is: plain values, a few hundred bytes. Between batches, or in the middle of an epoch.
+        """Return the loader's position as plain values of a few hundred bytes, at any point of an epoch.
 
-        What was handed over counts, not what workers have prefetched.
+        Only batches handed to the program count, not those that workers have prefetched.
         """
-        progress = self._next or self._progress
-        if self._asked is not None and (progress is None or progress.epoch + progress.finished != self._asked):
-            progress = Progress(self._seed(), self._asked)
-        return state_of(progress or Progress(self._seed(), 0), self._identity())
+        progress = self._resume_progress or self._progress
+        requested = self._requested_epoch
+        if requested is not None and (progress is None or progress.epoch + progress.finished != requested):
+            progress = LoaderProgress(self._resolve_seed(), requested)
+        return make_loader_state(progress or LoaderProgress(self._resolve_seed(), 0), self._describe_identity())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration go on from where `state_dict` was called.
+        """Make the next iteration continue from where `state_dict` was called.
 
-        Any number of workers, ranks and any batch size will do: what counts is how many samples were seen, on
-        all ranks together. With a `batch_sampler` it is how many batches. A seed that was neither given nor
-        set by `seed_everything` is taken over from the state.
+        The number of workers and ranks and the batch size may differ: the position is the number of samples seen on
+        all ranks together, or with a `batch_sampler` the number of batches. A seed that was neither passed nor set by
+        `seed_everything` is adopted from the state.
 
-        Raises DataError for what is no state, and for one of another dataset, order, name or seed.
+        Raises DataError if `state` is not a loader state, or belongs to another dataset, order, name or seed.
         """
         known = self.seed if self.seed is not None else seed_in_force()
-        progress = progress_of(state, self._identity(), known)
+        progress = read_loader_state(state, self._describe_identity(), known)
         if isinstance(self.sampler, Order) and progress.seen > len(self.sampler):
             raise DataError(
                 f"load_state_dict(): the state has seen {progress.seen} samples, and an epoch has {len(self.sampler)}.",
                 "It is damaged, or was changed after state_dict().",
             )
-        self._next, self._asked = progress, None
+        self._resume_progress, self._requested_epoch = progress, None
 
     def __iter__(self) -> Any:
         self._check_length()
-        self._progress, self._next, self._asked = self._following(), None, None
+        self._progress, self._resume_progress, self._requested_epoch = self._take_next_progress(), None, None
         return super().__iter__()
 
-    def _following(self) -> Progress:
-        self._turn += 1
-        asked = self._asked
+    def _take_next_progress(self) -> LoaderProgress:
+        self._iterations += 1
+        asked = self._requested_epoch
         sampler = self.sampler
-        if isinstance(sampler, Order) and sampler.asked_for is not None:
-            asked = sampler.asked_for if asked is None else asked
-            sampler.asked_for = None
-        progress = self._next
+        if isinstance(sampler, Order) and sampler.requested_epoch is not None:
+            asked = sampler.requested_epoch if asked is None else asked
+            sampler.requested_epoch = None
+        progress = self._resume_progress
         if progress is None or (asked is not None and asked != progress.epoch):
             epoch = 0 if self._progress is None else self._progress.epoch + 1
-            progress = Progress(self._seed(), epoch if asked is None else asked)
-        progress.turn = self._turn
-        progress.own = self._own_shards()
+            progress = LoaderProgress(self._resolve_seed(), epoch if asked is None else asked)
+        progress.iteration = self._iterations
+        progress.own_shards = self._own_shards()
         return progress
 
-    def _seed(self) -> int:
+    def _resolve_seed(self) -> int:
         if self.seed is not None:
             return self.seed
         if self.generator is not None:
@@ -198,87 +203,87 @@ class DataLoader(torch.utils.data.DataLoader[T]):
 
     # --- what torch's machinery asks for ---------------------------------------------------------
     def _get_iterator(self) -> Any:
-        view = View(self, self._keyed())
+        view = LoaderView(self, self._make_keyed_dataset())
         if self.num_workers == 0:
-            return Single(view)
+            return SingleProcessIterator(view)
         self.check_worker_number_rationality()
-        return Multi(view)
+        return MultiProcessIterator(view)
 
-    def _keyed(self) -> KeyedDataset | KeyedStream:
-        if not self._iterable:
-            return KeyedDataset(self.dataset, self.collate_fn, self._kinds, self.name)
-        return KeyedStream(
-            self.dataset, self.collate_fn, self._kinds, self.name, batch_size=self.batch_size,
+    def _make_keyed_dataset(self) -> KeyedDataset | KeyedIterableDataset:
+        if not self._is_iterable:
+            return KeyedDataset(self.dataset, self.collate_fn, self._keyed_kinds, self.name)
+        return KeyedIterableDataset(
+            self.dataset, self.collate_fn, self._keyed_kinds, self.name, batch_size=self.batch_size,
             drop_last=self.drop_last, shards=self.virtual_shards, world=self._shard[1],
         )  # fmt: skip
 
-    def _tasks(self, progress: Progress) -> Iterator[Any]:
-        if self._iterable:
-            return tasks_of_stream(progress, progress.own, self.num_workers)
+    def _generate_tasks(self, progress: LoaderProgress) -> Iterator[Any]:
+        if self._is_iterable:
+            return generate_shard_tasks(progress, progress.own_shards, self.num_workers)
         if isinstance(self.sampler, Order):
-            return tasks_of_order(self.sampler, progress, self.batch_size, self.drop_last, self._shard)
+            return generate_order_tasks(self.sampler, progress, self.batch_size, self.drop_last, self._shard)
         if self.batch_size is None and self.batch_sampler is not None:
-            return tasks_of_batches(self.batch_sampler, progress, self.name)
-        return tasks_of_sampler(self.sampler, progress, self.batch_size, self.drop_last, self.name)
+            return generate_batch_sampler_tasks(self.batch_sampler, progress, self.name)
+        return generate_sampler_tasks(self.sampler, progress, self.batch_size, self.drop_last, self.name)
 
     def __len__(self) -> int:
-        if self._iterable or not isinstance(self.sampler, Order):
+        if self._is_iterable or not isinstance(self.sampler, Order):
             return super().__len__()
         size = self.batch_size or 1
-        return -(-samples_of_rank(len(self.sampler), 0, size, self.drop_last, self._shard[1]) // size)
+        return -(-count_samples_left(len(self.sampler), 0, size, self.drop_last, self._shard[1]) // size)
 
     @property
-    def _iterable(self) -> bool:
+    def _is_iterable(self) -> bool:
         return isinstance(self.dataset, IterableDataset)
 
     def _own_shards(self) -> list[int]:
-        return list(range(self._shard[0], self.virtual_shards, self._shard[1])) if self._iterable else []
+        return list(range(self._shard[0], self.virtual_shards, self._shard[1])) if self._is_iterable else []
 
     def _check_length(self) -> None:
         dataset: Any = self.dataset
-        if isinstance(self.sampler, Order) and not self._iterable and len(dataset) != self.sampler.size():
+        if isinstance(self.sampler, Order) and not self._is_iterable and len(dataset) != self.sampler.size():
             raise DataError(
                 f"The dataset ({type(dataset).__name__}) has {len(dataset)} samples, and the loader's"
                 f" order is of {self.sampler.size()}.",
                 "Make a new DataLoader when the length of a dataset changes.",
             )
 
-    def _identity(self) -> dict[str, Any]:
+    def _describe_identity(self) -> dict[str, Any]:
         dataset: Any = self.dataset
         kind = type(dataset)
         identity: dict[str, Any] = {"name": self.name, "dataset": f"{kind.__module__}.{kind.__qualname__}"}
-        if self._iterable:
+        if self._is_iterable:
             return {**identity, "samples": None, "order": "stream", "virtual_shards": self.virtual_shards}
         own = self.sampler if self.batch_size is not None or self.batch_sampler is None else self.batch_sampler
         order = self.sampler.describe() if isinstance(self.sampler, Order) else type(own).__qualname__
-        return {**identity, "samples": _count(dataset), "order": order}
+        return {**identity, "samples": _dataset_length(dataset), "order": order}
 
 
-def _count(dataset: Any) -> int | None:
+def _dataset_length(dataset: Any) -> int | None:
     try:
         return len(dataset)
-    except (TypeError, NotImplementedError):  # with a sampler, torch asks for no length
+    except (TypeError, NotImplementedError):  # with a sampler, torch does not require a length
         return None
 
 
-def _kinds(keyed: str | Collection[str]) -> frozenset[str]:
+def _parse_keyed(keyed: str | Collection[str]) -> frozenset[str]:
     if keyed == "all":
-        return KINDS
+        return GENERATOR_KINDS
     kinds = frozenset([keyed] if isinstance(keyed, str) else keyed)
-    if not kinds <= KINDS:
-        known = ", ".join(sorted(KINDS))
+    if not kinds <= GENERATOR_KINDS:
+        known = ", ".join(sorted(GENERATOR_KINDS))
         raise DataError(f"DataLoader(keyed={keyed!r}): there are {known}, or all of them: 'all'.")
     return kinds
 
 
-def _shard(shard: bool | Shard | None) -> Shard:
+def _resolve_shard(shard: bool | Shard | None) -> Shard:
     if shard is None or shard is False:
         return 0, 1
     if shard is True:
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
-        shard = _whole("RANK"), _whole("WORLD_SIZE")
+        shard = _read_rank_variable("RANK"), _read_rank_variable("WORLD_SIZE")
     try:
         rank, world = shard
     except (TypeError, ValueError):
@@ -289,7 +294,7 @@ def _shard(shard: bool | Shard | None) -> Shard:
     return rank, world
 
 
-def _whole(variable: str) -> int:
+def _read_rank_variable(variable: str) -> int:
     text = os.environ.get(variable, "")
     if not text.isdigit():
         raise DataError(
@@ -299,9 +304,32 @@ def _whole(variable: str) -> int:
     return int(text)
 
 
-def _check_shards(shards: int, world: int) -> None:
+def _check_virtual_shards(shards: int, world: int) -> None:
     if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= 1024 or shards % world:
         raise DataError(
             f"DataLoader(virtual_shards={shards!r}): a whole number from 1 to 1024, a multiple of the number of"
             f" ranks ({world})."
         )
+
+
+def replay(loader: DataLoader[Any], epoch: int, index: Any, repetition: int = 0) -> Any:
+    """Return `loader.dataset[index]` as `loader` loads it in `epoch`: the sample alone, in this process, at once.
+
+        sample = samerun.data.loader(loader, epoch=3, index=1234)
+
+    repetition: for a sample that occurs more than once in an epoch, which occurrence; error notes name it. The
+    program's generators do not move.
+
+    Raises DataError if the loader is not samerun's, or its dataset is iterable; otherwise what the dataset raises.
+    """
+    if not isinstance(loader, DataLoader):
+        hint = "Pass a samerun.data.DataLoader: others do not key their samples."
+        raise DataError(f"replay(): the loader is a {type(loader).__module__}.{type(loader).__name__}.", hint)
+    if isinstance(loader.dataset, IterableDataset):
+        hint = "Its samples have no index: they can only be read in order."
+        raise DataError(f"replay(): {type(loader.dataset).__name__} is an iterable dataset.", hint)
+    keyed = KeyedDataset(loader.dataset, loader.collate_fn, loader._keyed_kinds, loader.name)
+    seed = loader._resolve_seed() if loader._progress is None else loader._progress.seed
+    task = BatchTask(seed, epoch, [index], [repetition] if repetition else None, 0, 0)
+    with SeededSection(seed, loader._keyed_kinds, restore=True) as section:
+        return keyed.load_samples(section, task)[0]

@@ -1,8 +1,8 @@
-"""A pseudo-random permutation of 0..n-1 as a function: nothing is stored, any position can be asked for.
+"""A pseudo-random permutation of 0..n-1 as a function: nothing is stored, and any position can be computed alone.
 
-A Feistel network on as many bits as n-1 has, whose two halves take turns; what falls outside 0..n-1 goes
-through it again (cycle walking: less than one more time on average). Up to 1024 elements it would be too
-regular: there, keys are drawn and sorted. The rule is a promise: it never changes.
+A balanced Feistel network on as many bits as n-1 has; results outside 0..n-1 go through it again (cycle walking:
+less than one more round trip on average). Up to 1024 elements a Feistel network is too regular, so random keys are
+sorted instead. Both rules are a compatibility promise: they never change.
 """
 
 from __future__ import annotations
@@ -15,70 +15,73 @@ import numpy as np
 
 from samerun.data.keys import mix64_array
 
-LARGEST = 2**62
-SORTED_UP_TO = 1024
+MAX_LENGTH = 2**62
+MAX_SORTED_LENGTH = 1024
 ROUNDS = 8
-_U = np.uint64
+_uint64 = np.uint64
 
 
-def permuted(positions: Any, n: int, key: bytes) -> Any:
-    """Where the permutation of 0..n-1 that `key` names takes each position. Arrays of uint64."""
-    if n <= SORTED_UP_TO:
-        return _sorted_table(n, key)[positions.astype(np.int64)]
-    return _walk(positions, n, lambda x: _forward(x, n, key))
+def permute_positions(positions: Any, n: int, key: bytes) -> Any:
+    """Map positions (a uint64 array) through the permutation of 0..n-1 that `key` selects."""
+    if n <= MAX_SORTED_LENGTH:
+        return _permute_by_sorting(n, key)[positions.astype(np.int64)]
+    return _cycle_walk(positions, n, lambda x: _feistel_encrypt(x, n, key))
 
 
-def unpermuted(indices: Any, n: int, key: bytes) -> Any:
-    """The position of each index: the inverse of `permuted`."""
-    if n <= SORTED_UP_TO:
-        return np.argsort(_sorted_table(n, key)).astype(np.uint64)[indices.astype(np.int64)]
-    return _walk(indices, n, lambda x: _backward(x, n, key))
+def invert_permutation(indices: Any, n: int, key: bytes) -> Any:
+    """Return the position of each index: the inverse of `permute_positions`."""
+    if n <= MAX_SORTED_LENGTH:
+        return np.argsort(_permute_by_sorting(n, key)).astype(np.uint64)[indices.astype(np.int64)]
+    return _cycle_walk(indices, n, lambda x: _feistel_decrypt(x, n, key))
 
 
 @lru_cache(maxsize=64)
-def _words(key: bytes) -> tuple[int, ...]:
+def _round_keys(key: bytes) -> tuple[int, ...]:
     raw = b"".join(hashlib.blake2b(key + bytes([part]), digest_size=64).digest() for part in range(ROUNDS // 8))
     return tuple(int.from_bytes(raw[at : at + 8], "little") for at in range(0, len(raw), 8))
 
 
 @lru_cache(maxsize=16)
-def _sorted_table(n: int, key: bytes) -> Any:
-    first, second = _words(key)[:2]
-    drawn = mix64_array(mix64_array(np.arange(n, dtype=np.uint64) + _U(first)) + _U(second))
+def _permute_by_sorting(n: int, key: bytes) -> Any:
+    first, second = _round_keys(key)[:2]
+    drawn = mix64_array(mix64_array(np.arange(n, dtype=np.uint64) + _uint64(first)) + _uint64(second))
     return np.argsort(drawn, kind="stable").astype(np.uint64)
 
 
-def _walk(x: Any, n: int, step: Any) -> Any:
+def _cycle_walk(x: Any, n: int, step: Any) -> Any:
+    # A permutation of 0..2**bits-1, applied until the value is below n, is a permutation of 0..n-1: the cycle through
+    # a value below n always comes back below n.
     with np.errstate(over="ignore"):
         out = step(x)
-        outside = np.flatnonzero(out >= _U(n))
+        outside = np.flatnonzero(out >= _uint64(n))
         while outside.size:
             out[outside] = step(out[outside])
-            outside = outside[out[outside] >= _U(n)]
+            outside = outside[out[outside] >= _uint64(n)]
     return out
 
 
-def _halves(n: int) -> tuple[int, int]:
+def _half_widths(n: int) -> tuple[int, int]:
+    """Return the bits of the high and the low half. They swap every round, so odd widths stay bijective."""
     bits = (n - 1).bit_length()
     return bits - bits // 2, bits // 2
 
 
-def _forward(x: Any, n: int, key: bytes) -> Any:
-    high, low = _halves(n)
-    for word in _words(key):
-        right = x & _U((1 << low) - 1)
-        left = (x >> _U(low)) ^ (mix64_array(right + _U(word)) >> _U(64 - high))
-        x = (right << _U(high)) | left
+def _feistel_encrypt(x: Any, n: int, key: bytes) -> Any:
+    high, low = _half_widths(n)
+    for word in _round_keys(key):
+        right = x & _uint64((1 << low) - 1)
+        left = (x >> _uint64(low)) ^ (mix64_array(right + _uint64(word)) >> _uint64(64 - high))
+        x = (right << _uint64(high)) | left
         high, low = low, high
     return x
 
 
-def _backward(x: Any, n: int, key: bytes) -> Any:
-    high, low = _halves(n)
+def _feistel_decrypt(x: Any, n: int, key: bytes) -> Any:
+    high, low = _half_widths(n)
     if ROUNDS % 2:
         high, low = low, high
-    for word in reversed(_words(key)):
+    for word in reversed(_round_keys(key)):
         high, low = low, high
-        left, right = x & _U((1 << high) - 1), x >> _U(high)
-        x = ((left ^ (mix64_array(right + _U(word)) >> _U(64 - high))) << _U(low)) | right
+        left, right = x & _uint64((1 << high) - 1), x >> _uint64(high)
+        x = ((left ^ (mix64_array(right + _uint64(word)) >> _uint64(64 - high))) << _uint64(low)) | right
     return x

@@ -1,4 +1,4 @@
-"""What a watched process is told: a small JSON file named by one environment variable."""
+"""The configuration of a watched process: a small JSON file whose path is in one environment variable."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from samerun.record.pins import TICK
+from samerun.record.pins import CLOCK_TICK_SECONDS
 
-MARK = "watched"
-"""An empty file in the folder of the traces: there was a recorder, even if it had nothing to record."""
-VARIABLE = "SAMERUN_WATCH"
+STARTED_FILE = "watched"
+"""An empty file in the trace folder. It shows that a recorder was started, even if it had nothing to record."""
+CONFIG_VARIABLE = "SAMERUN_WATCH"
 ROLE_VARIABLE = "SAMERUN_PARENT_ROLE"
 
 
 @dataclass(frozen=True)
-class Capture:
-    """Keep the tensors of one operator: the `ordinal`-th of a thread of a process."""
+class TensorCapture:
+    """Save the tensors of one operator: number `ordinal` of a thread of a process."""
 
     role: str
     thread: int
@@ -26,123 +26,128 @@ class Capture:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Where the states of a training are kept, and which parts are put back: see samerun.record.watching.states."""
+class KeptStates:
+    """Where training states are saved, and which parts are restored: see samerun.record.watching.training_states."""
 
     folder: str
     parts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Replay:
-    """Data that are kept (`keep`) or given: see samerun.record.watching.replay.
+class DataReplay:
+    """Save the data that a run takes in (`keep`), or replay saved data: see samerun.record.watching.replay.
 
-    shift: so many of this run's steps lie before the first one whose data count. place: None for the batches of
-    DataLoaders, else an operator (file, line, name). skip: so often data pass by in the first step before they
-    count. streams: the global random generators are set with the data.
+    shift: how many of this run's steps precede the first one whose data count. source: None for the batches of
+    DataLoaders, else an operator (file, line, name). skip: how often data pass in the first step before they count.
+    streams: restore the global random generators along with the data.
     """
 
     folder: str
     keep: bool
     shift: int
-    place: tuple[str, int, str] | None = None
+    source: tuple[str, int, str] | None = None
     skip: int = 0
     streams: bool = False
 
 
 @dataclass(frozen=True)
 class WatchConfig:
-    """How one run is watched, and which of its surroundings are held or varied from inside."""
+    """How one run is watched, and which parts of its environment are pinned or varied from inside."""
 
     folder: str
-    """Where traces go; one file a process."""
+    """Where traces are written; one file for each process."""
     depth: str = "auto"
     """auto, ops or steps."""
     ops_limit: int = 2_000_000
-    """With `auto`: after so many operators only steps are recorded, from the next step on."""
-    window: tuple[int, int] | None = None
+    """With depth `auto`: after this many operators record only steps, beginning with the next step."""
+    operator_window: tuple[int, int] | None = None
     """Record operators only in these optimizer steps (first, last), counted from 1."""
     max_steps: int | None = None
-    end_at: tuple[int, int] | None = None
-    """End the process with a signal after a step: (step, number of the signal)."""
-    listing: str | None = None
-    """None: as the system gives it; "sorted" or "reversed"."""
-    memory: str | None = None
-    """None: as it comes; "zeros" or "pattern" for fresh tensors and arrays."""
+    kill_after: tuple[int, int] | None = None
+    """Kill the process after a step: (step, signal number)."""
+    listing_order: str | None = None
+    """None: the order of the file system; "sorted" or "reversed"."""
+    fresh_memory: str | None = None
+    """None: uninitialised; "zeros" or "pattern" for new tensors and arrays."""
     clock_shift: float = 0.0
     """Seconds added to every clock."""
-    clock_tick: float = TICK
-    """Seconds from one reading of a clock that is held still to the next."""
-    only: tuple[str, str, int] | None = None
-    """(what, file, line): the variation of `what` (listing, memory, clock) acts at this line alone."""
-    spared: tuple[tuple[str, str, int], ...] = ()
-    """(what, file, line): lines at which that variation does not act."""
-    rows: bool = False
-    """Hash what becomes of each sample in passes that train nothing: see samerun.record.watching.rows."""
-    split: bool = False
-    """Hand out batches of half the size in such passes."""
-    workers: bool = False
-    """Give every DataLoader one worker more, two where it has none."""
+    clock_tick: float = CLOCK_TICK_SECONDS
+    """Seconds from one reading of a pinned clock to the next."""
+    varied_line: tuple[str, str, int] | None = None
+    """(variation, file, line): this variation (listing, memory, clock) acts only at this line."""
+    unvaried_lines: tuple[tuple[str, str, int], ...] = ()
+    """(variation, file, line): lines at which that variation does not act."""
+    hash_rows: bool = False
+    """Hash the results for each sample in passes without training: see samerun.record.watching.sample_rows."""
+    split_batches: bool = False
+    """Yield batches of half the size in such passes."""
+    extra_workers: bool = False
+    """Give every DataLoader one more worker, or two if it has none."""
     start_method: str | None = None
-    """How `multiprocessing` starts processes where the program does not say; None: as Python chooses."""
-    moved: tuple[str, str] | None = None
-    """(folder, original): the working directory is a copy; its files are named as those of the original."""
-    kept: Kept | None = None
-    """Keep the states of a training beside its checkpoints, and put them back."""
-    replay: Replay | None = None
-    """Keep the data that a run takes in, or give a run those of another."""
+    """How `multiprocessing` starts processes if the program does not say; None: Python's default."""
+    copied_folder: tuple[str, str] | None = None
+    """(copy, original): the working directory is a copy; its files are recorded under their original paths."""
+    kept_states: KeptStates | None = None
+    """Save training states beside the program's checkpoints, and restore them."""
+    replay: DataReplay | None = None
+    """Save the data that a run takes in, or replay those of another run."""
     pins: tuple[str, ...] = ()
-    """Sources that are given fixed values: see samerun.record.pins."""
+    """Sources that get fixed values: see samerun.record.pins."""
     pin_value: int = 0
-    """Which of their fixed values those sources have: see samerun.record.pins.choose_value."""
-    lines: bool = False
-    """Follow the user's own lines and note the values of their variables."""
-    capture: Capture | None = None
-    double: int = 0
-    """Execute every operator so often in one run, and compare; 0: once, as the program does."""
-    snapshots: tuple[int, ...] = ()
-    """After these steps the values of the parameters and the loss are kept: see samerun.record.watching.step_values."""
+    """Which of their fixed values those sources have: see samerun.record.pins.choose_pin_value."""
+    trace_lines: bool = False
+    """Trace the user's own lines and record the values of their variables."""
+    capture: TensorCapture | None = None
+    executions: int = 0
+    """Execute every operator this many times in one run and compare the results; 0: once, as the program does."""
+    snapshot_steps: tuple[int, ...] = ()
+    """Save parameter values and loss after these steps: see samerun.record.watching.kept_tensors."""
     user_folder: str | None = None
     receipt: bool = False
-    """There will be a receipt: digest at the end the files that the program wrote, and write steps out at once."""
+    """The run gets a receipt: digest the files that the program wrote at its end, and flush steps immediately."""
 
-    imports: bool = False
-    """Write down whether numpy and torch could as well have been imported when the process started."""
+    check_imports: bool = False
+    """Record whether numpy and torch could have been imported at process start without changing the run."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> WatchConfig:
+        """The configuration in a text; unknown fields are ignored. Raises ValueError or TypeError for other JSON."""
         raw: dict[str, Any] = json.loads(text)
         known = {f.name for f in fields(WatchConfig)}
         raw = {k: v for k, v in raw.items() if k in known}
-        if raw.get("window"):
-            raw["window"] = tuple(raw["window"])
-        for name in ("only", "moved", "end_at"):
+        # JSON has lists where the fields are tuples.
+        for name in ("operator_window", "varied_line", "copied_folder", "kill_after"):
             if raw.get(name):
                 raw[name] = tuple(raw[name])
-        raw["spared"] = tuple(tuple(one) for one in raw.get("spared", ()))
-        raw["snapshots"] = tuple(raw.get("snapshots", ()))
+        raw["unvaried_lines"] = tuple(tuple(line) for line in raw.get("unvaried_lines", ()))
+        raw["snapshot_steps"] = tuple(raw.get("snapshot_steps", ()))
         raw["pins"] = tuple(raw.get("pins", ()))
         if raw.get("capture"):
-            raw["capture"] = Capture(**raw["capture"])
-        if raw.get("kept"):
-            raw["kept"] = Kept(raw["kept"]["folder"], tuple(raw["kept"]["parts"]))
+            raw["capture"] = TensorCapture(**raw["capture"])
+        if raw.get("kept_states"):
+            raw["kept_states"] = KeptStates(raw["kept_states"]["folder"], tuple(raw["kept_states"]["parts"]))
         if raw.get("replay"):
-            given = raw["replay"]
-            raw["replay"] = Replay(**{**given, "place": tuple(given["place"]) if given["place"] else None})
+            source = raw["replay"]["source"]
+            raw["replay"] = DataReplay(**{**raw["replay"], "source": tuple(source) if source else None})
         return WatchConfig(**raw)
 
 
-def as_named(file: str, moved: tuple[str, str] | None) -> str:
-    """A file of a copied working directory by the name of the original; others as they are. See `WatchConfig.moved`."""
-    return moved[1] + file[len(moved[0]) :] if moved is not None and file.startswith(moved[0]) else file
+def to_original_path(file: str, copied_folder: tuple[str, str] | None) -> str:
+    """The original path of a file in a copied working directory; other paths unchanged.
+
+    `copied_folder`: see `WatchConfig.copied_folder`.
+    """
+    if copied_folder is None or not file.startswith(copied_folder[0]):
+        return file
+    return copied_folder[1] + file[len(copied_folder[0]) :]
 
 
-def config_of_environment(environment: dict[str, str] | None = None) -> WatchConfig | None:
-    """The configuration this process was started with, or None when it is not watched."""
-    path = (os.environ if environment is None else environment).get(VARIABLE)
+def load_watch_config(environment: dict[str, str] | None = None) -> WatchConfig | None:
+    """The configuration this process was started with, or None if it is not watched."""
+    path = (os.environ if environment is None else environment).get(CONFIG_VARIABLE)
     if not path:
         return None
     try:
@@ -153,5 +158,6 @@ def config_of_environment(environment: dict[str, str] | None = None) -> WatchCon
 
 
 __all__ = [
-    "ROLE_VARIABLE", "VARIABLE", "Capture", "Kept", "Replay", "WatchConfig", "as_named", "config_of_environment",
+    "CONFIG_VARIABLE", "ROLE_VARIABLE", "STARTED_FILE", "DataReplay", "KeptStates", "TensorCapture", "WatchConfig",
+    "load_watch_config", "to_original_path",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""From a difference to its cause: suspects first, then the experiment that confirms one of them."""
+"""From a difference to its cause: list the suspects, then confirm one of them by experiment."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Protocol
 
 from samerun.base.records import Fix, FoundCause
 from samerun.check.attribution import confirmation, native_entropy
-from samerun.check.attribution.confirmation import confirmed, holding, is_reading, limited
-from samerun.check.causes.table import cause as cause_of
-from samerun.check.causes.table import suspects
+from samerun.check.attribution.confirmation import is_confirmed, is_mere_reading, pin_suspect, pins_limited_to_line
+from samerun.check.causes.table import cause_of_kind, find_suspects
 from samerun.check.evidence.control_flow import branch_on_last_bits
 from samerun.check.evidence.growth import steps_to_keep
 from samerun.check.evidence.line_search import (
@@ -29,25 +28,25 @@ from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan, Variation
 from samerun.check.variations.address_layout import why_not
 from samerun.record import pins
-from samerun.record.config import Capture
+from samerun.record.config import TensorCapture
 from samerun.record.trace import format as f
 
 MOST_EXPERIMENTS = 5
-FOLLOWED = 3
-"""So often two runs are followed line by line in search of where they part."""
-EVERYTHING = (
+MOST_LINE_TRACES = 3
+"""How often two runs are traced line by line to find where they part."""
+ALL_SOURCES = (
     pins.PYTHON, pins.PYTHON_GENERATOR, pins.NUMPY_GLOBAL, pins.NUMPY_GENERATOR, pins.TORCH, pins.TORCH_GENERATOR,
     pins.ENTROPY, pins.CLOCK,
 )  # fmt: skip
-ROUNDING = ("thread-count", "cpu-capability", "batch-size")
+ROUNDING_CAUSES = ("thread-count", "cpu-capability", "batch-size")
 """Kinds that change last bits only."""
-SEVERAL = {"worker-count": ("worker-seed", "worker-count")}
+KINDS_OF_VARIATION_CAUSE = {"worker-count": ("worker-seed", "worker-count")}
 """Variations that point to one of several kinds."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """The cause of a difference, its fix, and how far the values are apart."""
+class AttributedCause:
+    """The cause of a difference, its fix, and how far apart the values are."""
 
     cause: FoundCause
     fix: Fix
@@ -58,220 +57,256 @@ class Found:
     """The variation that makes the difference, several joined by +; "" where the program differs by itself."""
 
 
-class Runs(confirmation.Runs, Protocol):
-    """What attribution needs of a search."""
+class AttributionSearch(confirmation.ExperimentRunner, Protocol):
+    """The part of `Search` that attribution uses."""
 
-    def keep_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
+    def measure_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
     @property
-    def brief(self) -> bool: ...
+    def skip_values(self) -> bool: ...
 
 
-def of_rerun(search: Runs, situation: Situation, held: set[str]) -> Found | None:
-    """The cause when the same command gives two results; None where the surroundings may be the cause.
+def attribute_rerun_difference(
+    search: AttributionSearch, situation: Situation, held: set[str]
+) -> AttributedCause | None:
+    """The cause when the same command gives two results; None if the environment may be the cause.
 
     `held`: names of the variations that were pinned in both runs.
     """
+    # Suspects come by rank, so that experiments begin with the likeliest and the five that are affordable suffice. A
+    # suspect without pins has no experiment; it is accepted only if its rank says that nothing else explains the
+    # event. Mere readings of a clock are tested together, once per source (decisions 33 and 50).
     plan = situation.a.plan
-    listed = [s for s in suspects(situation) if s.kind not in ("unknown", "control-flow")]
+    listed = [s for s in find_suspects(situation) if s.kind not in ("unknown", "control-flow")]
     others = [s for s in listed if s.pins and s.rank < 5]
     tried = 0
     settled: set[tuple[str, ...]] = set()
-    for suspect in distinct(listed):
+    for suspect in distinct_experiments(listed):
         if not suspect.pins:
             if suspect.rank < 1.5:
-                return found(suspect, values(search, situation, plan, plan), others)
+                return make_attribution(suspect, measure_difference(search, situation, plan, plan), others)
             continue
         if tried >= MOST_EXPERIMENTS:
             break
-        if is_reading(suspect):
+        if is_mere_reading(suspect):
             which = None
             if suspect.pins not in settled:
-                readings = [s for s in listed if is_reading(s) and s.pins == suspect.pins]
-                which = of_readings(search, situation, plan, readings)
+                readings = [s for s in listed if is_mere_reading(s) and s.pins == suspect.pins]
+                which = find_decisive_reading(search, situation, plan, readings)
             if which is not None:
-                return found(replace(which, certain=True), values(search, situation, plan, plan), others)
+                return make_attribution(
+                    replace(which, certain=True), measure_difference(search, situation, plan, plan), others
+                )
             settled.add(suspect.pins)
             continue
-        names = limited(suspect, listed)
-        if not suspect.without and set(names) <= set(plan.watch.pins):  # behind a finding: held still already
+        names = pins_limited_to_line(suspect, listed)
+        # pinned already, because a finding before this one was
+        if not suspect.without and set(names) <= set(plan.watch.pins):
             continue
         tried += 1
-        if confirmed(search, situation, plan, suspect, f"pinned-{tried}", names):
-            return found(replace(suspect, certain=True), values(search, situation, plan, plan), others)
-    if not {"address_layout", "hash_seed", "listing_order", "memory"} <= held and not situation_is_kernel(situation):
+        if is_confirmed(search, situation, plan, suspect, f"pinned-{tried}", names):
+            return make_attribution(
+                replace(suspect, certain=True), measure_difference(search, situation, plan, plan), others
+            )
+    pinned_environment = {"address_layout", "hash_seed", "listing_order", "memory"}
+    if not pinned_environment <= held and not same_inputs_other_outputs(situation):
         return None
-    return by_lines(search, situation, values(search, situation, plan, plan))
+    return attribute_by_line_trace(search, situation, measure_difference(search, situation, plan, plan))
 
 
-def of_readings(search: Runs, situation: Situation, plan: Plan, readings: Sequence[Suspect]) -> Suspect | None:
-    """The reading of one source that makes the difference; None where the source held still does not take it away.
+def find_decisive_reading(
+    search: AttributionSearch, situation: Situation, plan: Plan, readings: Sequence[Suspect]
+) -> Suspect | None:
+    """The reading of one source that makes the difference; None if the difference stays with the source pinned.
 
-    All are held first: programs read clocks and names of temporary files at many lines, and a moment is often compared
-    with another one. Then each line by itself, the likeliest first. Where none suffices alone, it is the likeliest.
+    All readings are pinned first: a program reads clocks and names of temporary files at many lines, and often compares
+    one reading with another. Then each line is pinned alone, the likeliest first. If no line suffices alone, the
+    likeliest is returned (decision 33).
     """
     likeliest = readings[0]
     source = likeliest.pins[0]
-    if not confirmed(search, situation, plan, likeliest, f"pinned-{source}", likeliest.pins):
+    if not is_confirmed(search, situation, plan, likeliest, f"pinned-{source}", likeliest.pins):
         return None
     lines = list({(s.file, s.line): s for s in readings}.values())
     for number, suspect in enumerate(lines[:MOST_EXPERIMENTS] if len(lines) > 1 else [], 1):
-        if confirmed(search, situation, plan, suspect, f"pinned-{source}-{number}", limited(suspect, readings)):
+        if is_confirmed(
+            search, situation, plan, suspect, f"pinned-{source}-{number}", pins_limited_to_line(suspect, readings)
+        ):
             return suspect
     return likeliest
 
 
-def by_lines(search: Runs, situation: Situation, elements: Elements | None) -> Found:
-    """Where no experiment helped: the first of the program's lines after which a variable differs."""
+def attribute_by_line_trace(
+    search: AttributionSearch, situation: Situation, elements: Elements | None
+) -> AttributedCause:
+    """If no experiment helped: the first line of the program after which a variable differs."""
     plan = situation.a.plan
-    listed = suspects(situation)
+    listed = find_suspects(situation)
     line = None
-    for _ in range(FOLLOWED):  # a difference that comes now and then may stay away when it is looked for
-        followed = native_entropy.counted(plan.with_pins(*EVERYTHING))
-        line, run = follow_lines(search, followed, followed, "followed")
+    for _ in range(MOST_LINE_TRACES):  # a rare difference may not show in these runs
+        followed = native_entropy.count_draws(plan.with_pins(*ALL_SOURCES))
+        line, run = compare_line_by_line(search, followed, followed, "followed")
         if line is not None or run.timed_out:
             break
     if line is not None and speaks_of_addresses(statement_at(line.file, line.line)):
         why = (line.evidence,)
         suspect = Suspect("object-id", line.file, line.line, why, 0, (pins.ADDRESSES,))
-        sure = not why_not() and confirmed(search, situation, plan, suspect, "pinned-addresses", suspect.pins)
-        return found(replace(suspect, certain=sure), elements)
-    drawn = native_entropy.suspect(run, line)
-    if drawn is not None and confirmed(search, situation, plan, drawn, "pinned-native", drawn.pins):
-        return found(replace(drawn, certain=True), elements)
+        certain = not why_not() and is_confirmed(search, situation, plan, suspect, "pinned-addresses", suspect.pins)
+        return make_attribution(replace(suspect, certain=certain), elements)
+    drawn = native_entropy.find_suspect(run, line)
+    if drawn is not None and is_confirmed(search, situation, plan, drawn, "pinned-native", drawn.pins):
+        return make_attribution(replace(drawn, certain=True), elements)
     best = next((s for s in listed if not s.pins), listed[0])
     if line is not None and best.rank >= 8:
         more = (*best.evidence, line.evidence)
         best = replace(best, file=line.file, line=line.line, evidence=more)
-    return found(best, elements, [s for s in listed if s.pins and s.rank < 5])
+    return make_attribution(best, elements, [s for s in listed if s.pins and s.rank < 5])
 
 
-def of_variation(search: Runs, situation: Situation, variation: Variation | None) -> Found:
-    """The cause when only a variation gives another result: its kind is known, the line is looked for."""
+def attribute_variation_difference(
+    search: AttributionSearch, situation: Situation, variation: Variation | None
+) -> AttributedCause:
+    """The cause when only a variation changes the result: the variation gives the kind, this finds the line."""
+    # No experiment is needed to be certain: the control runs agree, the varied run differs, and the variation is the
+    # only thing that differs between them. What remains open is the line, which is why suspects are varied one by one.
     plan, varied = situation.a.plan, situation.b.plan
     kind = variation.cause if variation is not None else "unknown"
-    elements = values(search, situation, plan, varied)
-    own = of_own(search, situation, elements) if variation is not None and variation.group == "own" else None
-    if own is not None:
-        return own
-    branch = branch_on_last_bits(situation) if kind in ROUNDING else None
+    elements = measure_difference(search, situation, plan, varied)
+    user_variable = attribute_user_variable(
+        search, situation, elements
+    ) if variation is not None and variation.group == "own" else None
+    if user_variable is not None:
+        return user_variable
+    branch = branch_on_last_bits(situation) if kind in ROUNDING_CAUSES else None
     if branch is not None:
-        return found(branch, elements, [s for s in suspects(situation) if s.kind == kind])
-    kinds = SEVERAL.get(kind, (kind,))
-    if any(s.kind == "environment-variable" for s in suspects(situation)):
+        return make_attribution(branch, elements, [s for s in find_suspects(situation) if s.kind == kind])
+    kinds = KINDS_OF_VARIATION_CAUSE.get(kind, (kind,))
+    if any(s.kind == "environment-variable" for s in find_suspects(situation)):
         kinds = ("environment-variable",)
-    mine = [s for s in suspects(situation) if s.kind in kinds]
-    if variation is not None and variation.name == "listing_order" and len(mine) > 1:
-        mine = alone(search, situation, varied, mine[:4], "listing") or mine
-    if variation is not None and variation.name in ("clock", "memory") and len(mine) > 1:
-        mine = alone(search, situation, varied, mine[:4], variation.name) or mine
-    if mine:
-        return found(replace(mine[0], certain=True), elements, mine[1:])
+    matching = [s for s in find_suspects(situation) if s.kind in kinds]
+    if variation is not None and variation.name == "listing_order" and len(matching) > 1:
+        matching = suspects_that_differ_alone(search, situation, varied, matching[:4], "listing") or matching
+    if variation is not None and variation.name in ("clock", "memory") and len(matching) > 1:
+        matching = suspects_that_differ_alone(search, situation, varied, matching[:4], variation.name) or matching
+    if matching:
+        return make_attribution(replace(matching[0], certain=True), elements, matching[1:])
     line = None
     # Names of temporary files, and moments that are only logged, would differ first.
     others = (pins.ENTROPY,) if variation is not None and variation.name == "clock" else (pins.ENTROPY, pins.CLOCK)
     named = plan.with_pins(*others), varied.with_pins(*others)
-    for _ in range(FOLLOWED if kind == "object-id" else 1):  # addresses are not always in another order
-        line = line or follow_lines(search, *named, "followed")[0]
+    for _ in range(MOST_LINE_TRACES if kind == "object-id" else 1):  # addresses are not always in another order
+        line = line or compare_line_by_line(search, *named, "followed")[0]
     event = situation.difference.event
     if line is not None:
         why = (line.evidence,)
-        return found(Suspect(kind, line.file, line.line, why, 0, certain=True), elements)
+        return make_attribution(Suspect(kind, line.file, line.line, why, 0, certain=True), elements)
     file, line_number = (event.file, event.line) if event is not None else ("", 0)
     why = ("the line is where the difference first shows",)
     if kind == "object-id" and (by_id := first_use_of_id(file)):
         line_number, why = by_id, ("the first line that uses id()",)
-    return found(Suspect(kind, file, line_number, why, 0, certain=variation is not None), elements)
+    return make_attribution(Suspect(kind, file, line_number, why, 0, certain=variation is not None), elements)
 
 
-def of_own(search: Runs, situation: Situation, elements: Elements | None) -> Found | None:
-    """What a variable of the user's own changes: the batch size, or how often is drawn. None: neither."""
+def attribute_user_variable(
+    search: AttributionSearch, situation: Situation, elements: Elements | None
+) -> AttributedCause | None:
+    """What a variable given with --vary-env changes: the batch size or the number of draws; None if neither."""
     folder = situation.a.folder.parent
     batch = batch_size(situation, (folder / "kept-a.bin", folder / "kept-b.bin"))
     if batch is not None:
-        return found(batch, elements)
+        return make_attribution(batch, elements)
     compiled = compiled_draws(situation)
-    drawn = [s for s in suspects(situation) if s.kind == "extra-draw"]
+    drawn = [s for s in find_suspects(situation) if s.kind == "extra-draw"]
     listed = ([compiled] if compiled is not None else []) + drawn
     for number, suspect in enumerate(listed, 1):
-        a, b = (holding(run.plan, suspect, suspect.pins) for run in (situation.a, situation.b))
+        a, b = (pin_suspect(run.plan, suspect, suspect.pins) for run in (situation.a, situation.b))
         label = (f"pin:{suspect.kind}",)
         runs = search.run(a, f"pinned-{number}a", label), search.run(b, f"pinned-{number}b", label)
-        if not runs[1].failed and search.difference(*runs) is None:
-            return found(replace(suspect, certain=True), elements)
-    return found(listed[0], elements) if listed else None
+        if not runs[1].failed and search.compare_runs(*runs) is None:
+            return make_attribution(replace(suspect, certain=True), elements)
+    return make_attribution(listed[0], elements) if listed else None
 
 
-def distinct(listed: Sequence[Suspect]) -> list[Suspect]:
-    """Without those whose experiment would be another's again."""
+def distinct_experiments(listed: Sequence[Suspect]) -> list[Suspect]:
+    """The suspects without those whose experiment would repeat another one's."""
     seen: set[tuple[object, ...]] = set()
     result = []
     for suspect in listed:
         at = (suspect.file, suspect.line) if pins.MEMORY in suspect.pins else ()  # its line is varied as well
-        key = (suspect.pins, suspect.without, *limited(suspect, listed), at)
+        key = (suspect.pins, suspect.without, *pins_limited_to_line(suspect, listed), at)
         if not suspect.pins or key not in seen:
             result.append(suspect)
         seen.add(key)
     return result
 
 
-def alone(search: Runs, situation: Situation, varied: Plan, listed: Sequence[Suspect], what: str) -> list[Suspect]:
-    """The suspects whose line makes a difference when only it is varied, the first one first."""
+def suspects_that_differ_alone(
+    search: AttributionSearch, situation: Situation, varied: Plan, listed: Sequence[Suspect], what: str
+) -> list[Suspect]:
+    """The suspects whose line makes a difference when only it is varied, in the order given."""
     hits = []
     for number, suspect in enumerate(listed, 1):
-        run = search.run(varied.with_watch(only=(what, suspect.file, suspect.line)), f"only-{number}", (what,))
-        if search.difference(situation.a, run) is not None:
+        run = search.run(varied.with_watch(varied_line=(what, suspect.file, suspect.line)), f"only-{number}", (what,))
+        if search.compare_runs(situation.a, run) is not None:
             hits.append(suspect)
     return hits
 
 
-def values(search: Runs, situation: Situation, a: Plan, b: Plan) -> Elements | None:
-    """How far the first differing operator's results are apart: both plans run again and keep them.
+def measure_difference(search: AttributionSearch, situation: Situation, a: Plan, b: Plan) -> Elements | None:
+    """How far apart the results of the first differing operator are: both plans run again and save them.
 
-    The same runs keep parameters at some steps: what becomes of the difference is then known in numbers.
+    The same runs save parameters after some steps, so that the report can say how the difference grows.
     """
-    if search.brief:
+    if search.skip_values:
         return None
     difference = situation.difference
     event = difference.a
-    one = event is not None and difference.b is not None and difference.ordinal and difference.what != "operator"
+    same_operator = (
+        event is not None and difference.b is not None and difference.ordinal and difference.what != "operator"
+    )
     steps = steps_to_keep(spread(situation.a, situation.b))
-    if not one and not steps:
+    if not same_operator and not steps:
         return None
     kept = []
-    at_b = difference.ordinal_b or difference.ordinal
-    for name, plan, ordinal in (("kept-a", a, difference.ordinal), ("kept-b", b, at_b)):
-        plan = plan.with_watch(snapshots=steps) if one else plan.with_watch(snapshots=steps, depth="steps", window=None)
-        if one and event is not None:
+    ordinal_b = difference.ordinal_b or difference.ordinal
+    for name, plan, ordinal in (("kept-a", a, difference.ordinal), ("kept-b", b, ordinal_b)):
+        plan = plan.with_watch(snapshot_steps=steps)
+        if not same_operator:
+            plan = plan.with_watch(depth="steps", operator_window=None)
+        if same_operator and event is not None:
             path = situation.a.folder.parent / f"{name}.bin"
             path.unlink(missing_ok=True)  # of another search of this check
-            plan = plan.with_watch(capture=Capture(difference.role, event.thread, ordinal, str(path)))
-        kept.append(search.run(plan, name, ("values",), alike(a, b)))
-    search.keep_growth(steps, kept[0], kept[1])
-    if not one or event is None:
+            plan = plan.with_watch(capture=TensorCapture(difference.role, event.thread, ordinal, str(path)))
+        kept.append(search.run(plan, name, ("values",), may_share_process(a, b)))
+    search.measure_growth(steps, kept[0], kept[1])
+    if not same_operator or event is None:
         return None
     folder = situation.a.folder.parent
     return compare_kept(folder / "kept-a.bin", folder / "kept-b.bin", event.line)
 
 
-def alike(a: Plan, b: Plan) -> bool:
-    """Can two plans be run as forks of one process?"""
-    return (a.environment, a.prefix, a.watch.memory, a.watch.start_method, a.copied, a.other_home) == (
-        b.environment, b.prefix, b.watch.memory, b.watch.start_method, b.copied, b.other_home,
+def may_share_process(a: Plan, b: Plan) -> bool:
+    """Whether two plans can run as forks of one process: what a fork inherits must be the same in both."""
+    return (a.environment, a.prefix, a.watch.fresh_memory, a.watch.start_method, a.copied, a.other_home) == (
+        b.environment, b.prefix, b.watch.fresh_memory, b.watch.start_method, b.copied, b.other_home,
     )  # fmt: skip
 
 
-def follow_lines(search: Runs, a: Plan, b: Plan, name: str) -> tuple[PartingLine | None, Run]:
-    """Both plans again, followed line by line: where they part, and the second run."""
-    one, other = (
-        search.run(plan.with_watch(lines=True, depth="steps"), f"{name}-{letter}", ("lines",), alike(a, b))
+def compare_line_by_line(search: AttributionSearch, a: Plan, b: Plan, name: str) -> tuple[PartingLine | None, Run]:
+    """Run both plans again with every line traced: where they part, and the second run."""
+    run_a, run_b = (
+        search.run(
+            plan.with_watch(trace_lines=True, depth="steps"), f"{name}-{letter}", ("lines",), may_share_process(a, b)
+        )
         for letter, plan in (("a", a), ("b", b))
     )
-    return parting_line(one, other), other
+    return parting_line(run_a, run_b), run_b
 
 
-def situation_is_kernel(situation: Situation) -> bool:
-    """Same inputs, other outputs: the surroundings of the process have no part in it. Where there are no inputs, what
-    was written to is another tensor, and the surroundings may be why."""
+def same_inputs_other_outputs(situation: Situation) -> bool:
+    """Whether an operator gave other outputs for the same inputs, so that the environment has no part in it.
+
+    An operator without tensor inputs wrote to a tensor of another shape, and the environment may be why.
+    """
     event = situation.difference.a
     undefined = f.NO_INPUTS | f.UNINITIALISED | f.INEXACT  # not all inputs are compared
     if situation.difference.what != "outputs" or event is None or event.flags & undefined:
@@ -279,13 +314,13 @@ def situation_is_kernel(situation: Situation) -> bool:
     return event.kind == f.OPERATOR
 
 
-def found(suspect: Suspect, elements: Elements | None, others: Sequence[Suspect] = ()) -> Found:
-    kind = cause_of(suspect.kind)
+def make_attribution(suspect: Suspect, elements: Elements | None, others: Sequence[Suspect] = ()) -> AttributedCause:
+    kind = cause_of_kind(suspect.kind)
     rest = tuple(
         FoundCause(o.kind, o.file, o.line, o.evidence, False)
         for o in others
         if (o.kind, o.file, o.line) != (suspect.kind, suspect.file, suspect.line)
     )
-    made = FoundCause(suspect.kind, suspect.file, suspect.line, suspect.evidence, suspect.certain)
+    found_cause = FoundCause(suspect.kind, suspect.file, suspect.line, suspect.evidence, suspect.certain)
     patch = diff(suspect.file, suspect.line, kind.patch) if suspect.file else None
-    return Found(made, Fix(kind.fix, patch, f"docs/causes.md#{kind.kind}"), elements, rest, suspect)
+    return AttributedCause(found_cause, Fix(kind.fix, patch, f"docs/causes.md#{kind.kind}"), elements, rest, suspect)

@@ -1,4 +1,4 @@
-"""Where nothing that is watched explains a difference: is it made of random bytes that native code draws?"""
+"""Random bytes that native code draws from the system: pinned and counted by a preloaded library."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
 from samerun.record import pins
 from samerun.record.trace import format as f
-from samerun.record.trace.run import events_of
-from samerun.record.watching.lines import NATIVE_DRAW
+from samerun.record.trace.run import select_events
+from samerun.record.watching.line_follower import NATIVE_DRAW
 from samerun.record.watching.native_entropy import library, preloaded, write_stream
 
 
-def held(plan: Plan) -> Plan:
-    """The plan (of a run that was made) with these bytes held still; unchanged where they cannot be."""
+def pin_draws(plan: Plan) -> Plan:
+    """The plan (of a run that was made) with these bytes pinned; unchanged if the library is not available."""
     preload = library()
     if preload is None:
         return plan
@@ -25,17 +25,17 @@ def held(plan: Plan) -> Plan:
     return plan.with_environment(**preloaded(preload, plan.environment, stream, plan.watch.pin_value))
 
 
-def counted(plan: Plan) -> Plan:
-    """The plan with the lines noted that draw such bytes, where lines are followed."""
+def count_draws(plan: Plan) -> Plan:
+    """The plan with draws of such bytes recorded per line, for runs whose lines are traced."""
     preload = library()
     return plan if preload is None else plan.with_environment(**preloaded(preload, plan.environment, None))
 
 
-def suspect(followed: Run, parting: PartingLine | None) -> Suspect | None:
-    """The last line that drew before the first variable differs; None where none of the user's lines drew."""
+def find_suspect(followed: Run, parting: PartingLine | None) -> Suspect | None:
+    """The last line that drew before the first variable differs; None if none of the user's lines drew."""
     drew: tuple[str, int] | None = None
     trace = followed.traces.main
-    for event in events_of(trace, (f.LINE,)) if trace is not None else ():
+    for event in select_events(trace, (f.LINE,)) if trace is not None else ():
         if event.name == NATIVE_DRAW:
             drew = (event.file, event.line)
         elif parting is not None and (event.file, event.line, event.name) == (

@@ -6,7 +6,7 @@ from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import Situation, Suspect, nearness
 from samerun.record import pins
 from samerun.record.trace import format as f
-from samerun.record.trace.run import events_of
+from samerun.record.trace.run import select_events
 
 TAKEN_IN_ORDER = (
     "as_completed", "imap_unordered", "concurrent.futures.wait", "asyncio.as_completed", "asyncio.wait",
@@ -33,7 +33,7 @@ def find(situation: Situation) -> list[Suspect]:
     if batches and batches[0].b is not None:
         role = batches[0].role
         both = [
-            sorted(e.outputs for e in events_of(runs.traces[role], (f.BATCH,)))
+            sorted(e.outputs for e in select_events(runs.traces[role], (f.BATCH,)))
             for runs in (situation.a.traces, situation.b.traces)
         ]
         made = [e for e in situation.host_events if e.kind == f.LOADER and e.line and e.text == "made"]

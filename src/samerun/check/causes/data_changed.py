@@ -14,9 +14,9 @@ THERE = ("exists", "lexists", "isfile", "isdir", "getsize")
 
 def find(situation: Situation) -> list[Suspect]:
     found = []
-    opened = {clue.place for clue in situation.clues_of(f.FILE)}
+    opened = {clue.source_location for clue in situation.clues_of(f.FILE)}
     for clue in situation.clues_of(f.FILE, f.LOAD, f.FACT):
-        if clue.kind == f.LOAD and clue.place in opened:  # the same file, known there by its whole path
+        if clue.kind == f.LOAD and clue.source_location in opened:  # the same file, known there by its whole path
             continue
         asked = clue.kind == f.FACT
         if asked and (clue.b is None or not clue.a.name.startswith("os.path.") or clue.a.name[8:] not in THERE):

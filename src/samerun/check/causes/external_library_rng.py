@@ -12,8 +12,8 @@ def find(situation: Situation) -> list[Suspect]:
     found = []
     for clue in situation.clues_of(f.CREATE):
         if clue.a.unseeded and clue.a.text == "owner":
-            here = (c.place for c in situation.clues if (c.role, c.a.index) == (clue.role, clue.a.index - 1))
-            file, line = next(here, clue.place)
+            here = (c.source_location for c in situation.clues if (c.role, c.a.index) == (clue.role, clue.a.index - 1))
+            file, line = next(here, clue.source_location)
             found.append(
                 Suspect("external-library-rng", clue.a.file, clue.a.line,
                         (f"the object used at line {clue.a.line} makes a generator of its own without a seed",

@@ -9,7 +9,7 @@ from samerun.check.evidence.situation import Situation, Suspect
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
-from samerun.record.trace.run import Event, events_of
+from samerun.record.trace.run import Event, select_events
 
 
 def find(situation: Situation) -> list[Suspect]:
@@ -22,12 +22,12 @@ def find(situation: Situation) -> list[Suspect]:
     )
     longer = situation.b.traces if difference.extra_in == "b" else situation.a.traces
     trace, more = shorter.traces.get(difference.role), longer.traces.get(difference.role)
-    if trace is None or more is None or not goes_on_drawing(events_of(trace, (f.DRAW,)), here.index):
+    if trace is None or more is None or not goes_on_drawing(select_events(trace, (f.DRAW,)), here.index):
         return []
     first = draws[0]
     if in_step(more, first.index) == in_step(trace, here.index):
         return []
-    seed = seed_before(events_of(more, (f.SEED, f.OPERATOR), first.index))
+    seed = seed_before(select_events(more, (f.SEED, f.OPERATOR), first.index))
     places = [(e.file, e.line) for e in draws if e.line] + ([(seed.file, seed.line)] if seed is not None else [])
     held = tuple(dict.fromkeys(f"{pins.EXTRA}@{file}:{line}" for file, line in places))
     if seed is not None:
@@ -52,7 +52,7 @@ def in_step(trace: Trace, index: int) -> Counter[tuple[object, ...]]:
     step = trace.steps_before(index)
     made: Counter[tuple[object, ...]] = Counter()
     done = 0
-    for event in events_of(trace, (f.DRAW, f.SEED, f.STEP)):
+    for event in select_events(trace, (f.DRAW, f.SEED, f.STEP)):
         if event.kind == f.STEP:
             done += 1
         elif done == step and event.name.startswith("torch"):

@@ -8,7 +8,7 @@ from samerun.check.evidence.resumption import RNG_LEAVES, Parting
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event
-from samerun.record.watching import states
+from samerun.record.watching import training_states as states
 
 SHOWN = {
     "params": "the parameters", "grads": "the gradients", "buffers": "the buffers",

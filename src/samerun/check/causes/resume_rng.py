@@ -6,8 +6,8 @@ from samerun.check.causes.cause import Cause
 from samerun.check.evidence.resumption import GLOBAL, Parting
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.record.trace import format as f
-from samerun.record.trace.run import Event, RunTraces, events_of
-from samerun.record.watching import states
+from samerun.record.trace.run import Event, RunTraces, select_events
+from samerun.record.watching import training_states as states
 
 OF_LEAF = {"rng": states.TORCH, "rng.numpy": states.NUMPY, "rng.python": states.PYTHON}
 SHOWN = {states.TORCH: "torch's", states.NUMPY: "NumPy's", states.PYTHON: "Python's"}
@@ -28,7 +28,7 @@ def own_generator(situation: Situation, parting: Parting) -> list[Suspect]:
     if draw is None:
         return []
     trace = situation.a.traces.traces[parting.difference.role]
-    made = [e for e in events_of(trace, (f.SEED, f.CREATE), draw.index) if e.line and _is_of(e, draw)]
+    made = [e for e in select_events(trace, (f.SEED, f.CREATE), draw.index) if e.line and _is_of(e, draw)]
     seeded = [e for e in made if e.kind == f.SEED] or made
     if not seeded:
         return []
@@ -77,7 +77,7 @@ def put_back_too_early(resumed: RunTraces, parting: Parting, part: str) -> tuple
     training = {(e.file, e.line) for e in ours.events(f.DRAW)}
     put = None
     loaded = False
-    for event in events_of(resumed.traces[parting.difference.role], (f.LOAD, f.SEED, f.DRAW), its.end):
+    for event in select_events(resumed.traces[parting.difference.role], (f.LOAD, f.SEED, f.DRAW), its.end):
         loaded = loaded or event.kind == f.LOAD
         if event.name != part or not event.line:
             continue

@@ -67,11 +67,11 @@ CAUSES: tuple[Cause, ...] = (
 )
 
 
-def cause(kind: str) -> Cause:
+def cause_of_kind(kind: str) -> Cause:
     return next(c for c in CAUSES if c.kind == kind)
 
 
-def suspects(situation: Situation) -> list[Suspect]:
+def find_suspects(situation: Situation) -> list[Suspect]:
     """Everything that might lie behind a difference, the likeliest first; never empty."""
     found = [suspect for each in CAUSES for suspect in each.find(situation)]
     return sorted(found, key=lambda s: s.rank)

@@ -7,7 +7,7 @@ from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.steady import is_write
 from samerun.record import pins
 from samerun.record.trace import format as f
-from samerun.record.trace.run import events_of
+from samerun.record.trace.run import select_events
 
 GLOBAL = {"torch": "torch's", "numpy": "NumPy's", "python": "Python's"}
 
@@ -26,7 +26,7 @@ def shared_generator(situation: Situation) -> list[Suspect]:
         return []
     drawn_before = [clue.a.name for clue in situation.clues_of(f.DRAW) if clue.role == difference.role]
     names = [difference.a.name, *drawn_before] if difference.a.kind == f.DRAW else drawn_before
-    draws = [e for e in events_of(trace, (f.DRAW,)) if e.name in GLOBAL and e.line]
+    draws = [e for e in select_events(trace, (f.DRAW,)) if e.name in GLOBAL and e.line]
     if difference.what == "outputs":  # another thread may have drawn between the look at the state and the operator
         by_itself = [e for e in draws if e.thread == difference.a.thread and e.index < difference.a.index][-1:]
         names += [e.name for e in by_itself if (e.file, e.line) == (difference.a.file, difference.a.line)]
@@ -57,11 +57,11 @@ def shared_tensor(situation: Situation) -> list[Suspect]:
         return []
     # The operators, in any thread, whose input another thread had written.
     raced = [
-        e for e in events_of(trace, (f.OPERATOR,), event.index + 1)
+        e for e in select_events(trace, (f.OPERATOR,), event.index + 1)
         if e.flags & f.FOREIGN_WRITE and is_write(e.name)
     ][-1:]  # fmt: skip
     if not raced:
-        later = [e for e in events_of(trace, (f.OPERATOR,)) if e.flags & f.FOREIGN_WRITE and is_write(e.name)]
+        later = [e for e in select_events(trace, (f.OPERATOR,)) if e.flags & f.FOREIGN_WRITE and is_write(e.name)]
         raced = later[:1]
     if not raced or not (
         event.flags & f.FOREIGN_WRITE or event.thread != 0 or difference.what in ("leaf", "final", "mark")

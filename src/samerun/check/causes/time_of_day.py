@@ -36,8 +36,8 @@ def find(situation: Situation) -> list[Suspect]:
             break
     seen = set()
     for clue in reversed(situation.clues_of(f.CLOCK)):
-        if clue.a.direct and clue.place not in seen:
-            seen.add(clue.place)
+        if clue.a.direct and clue.source_location not in seen:
+            seen.add(clue.source_location)
             found.append(
                 Suspect("time", clue.a.file, clue.a.line,
                         (f"{clue.a.name}() is read at line {clue.a.line}",),
@@ -66,8 +66,9 @@ def pace(events: list[Event]) -> float:
     for values in readings.values():
         between = [b - a for a, b in pairwise(values[:ALL_NOTED])]
         if len(between) > 1:
-            rate += 1 / max(statistics.median(between), pins.TICK)
-    return min(max(1 / rate, pins.TICK), pins.SLOWEST_TICK) if rate else pins.TICK
+            rate += 1 / max(statistics.median(between), pins.CLOCK_TICK_SECONDS)
+    tick = pins.CLOCK_TICK_SECONDS
+    return min(max(1 / rate, tick), pins.SLOWEST_CLOCK_TICK_SECONDS) if rate else tick
 
 
 def patch(source: Source) -> list[Edit]:

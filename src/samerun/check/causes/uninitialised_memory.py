@@ -53,7 +53,7 @@ def of_the_operator(situation: Situation, event: Event) -> list[Suspect]:
     other = situation.difference.what == "outputs" and event.kind == f.OPERATOR
     if not other or event.flags & (f.FOREIGN_WRITE | f.NO_INPUTS | f.INEXACT):
         return []
-    if situation.variation != "rerun" or plan.watch.memory is not None or not event.line:
+    if situation.variation != "rerun" or plan.watch.fresh_memory is not None or not event.line:
         return []
     why = f"{event.name} got the same inputs in both runs and gave other bits: what memory held before may decide"
     threads = {**os.environ, **plan.environment}.get("OMP_NUM_THREADS")

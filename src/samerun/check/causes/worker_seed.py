@@ -6,7 +6,7 @@ from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.worker_draws import GLOBAL, worker_draws
 from samerun.record.trace import format as f
-from samerun.record.trace.run import events_of
+from samerun.record.trace.run import select_events
 
 
 def find(situation: Situation) -> list[Suspect]:
@@ -17,7 +17,7 @@ def find(situation: Situation) -> list[Suspect]:
             continue
         main = situation.b.traces.main
         made = [
-            e for e in (events_of(main, (f.CREATE, f.SEED)) if main is not None else [])
+            e for e in (select_events(main, (f.CREATE, f.SEED)) if main is not None else [])
             if e.name == draw.name and e.line and e.inputs
         ]  # fmt: skip
         # A draw of torch's knows the seed of its generator: the line that gave it is the one meant.
@@ -47,7 +47,7 @@ def same_seed(situation: Situation) -> list[Suspect]:
     for role, trace in situation.b.traces.traces.items():
         if "/loader" not in role:
             continue
-        for event in events_of(trace, (f.SEED, f.DRAW)):
+        for event in select_events(trace, (f.SEED, f.DRAW)):
             if event.name not in GLOBAL or not event.line:
                 continue
             if event.kind == f.DRAW:

@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.record.trace import format as f
-from samerun.record.trace.run import Event, events_of
+from samerun.record.trace.run import Event, select_events
 
 
 def branch_on_last_bits(situation: Situation) -> Suspect | None:
@@ -19,7 +19,8 @@ def branch_on_last_bits(situation: Situation) -> Suspect | None:
     if first is None or one is None or other is None or situation.difference.what not in ("outputs", "inputs"):
         return None
     last = first
-    for x, y in zip_longest(operators(events_of(one, (f.OPERATOR,))), operators(events_of(other, (f.OPERATOR,)))):
+    pair = (operators(select_events(trace, (f.OPERATOR,))) for trace in (one, other))
+    for x, y in zip_longest(*pair):
         if x is not None and y is not None and (x.name, x.file, x.line) == (y.name, y.file, y.line):
             last = x if x.index >= first.index else last
             continue

@@ -11,7 +11,7 @@ import numpy as np
 
 from samerun.base.records import Growth, Spread
 from samerun.check.evidence.values import compare_bytes, numbers, read_kept
-from samerun.record.watching.step_values import file_of
+from samerun.record.watching.kept_tensors import step_file
 
 MOST_POINTS = 12
 
@@ -32,7 +32,7 @@ def steps_to_keep(spread: Spread | None) -> tuple[int, ...]:
 
 def growth(one: Path, other: Path, steps: tuple[int, ...]) -> tuple[Growth, ...]:
     """The points of two runs' folders; steps that one of them did not reach, or cannot be compared, are left out."""
-    points = (_point(Path(file_of(str(one), n)), Path(file_of(str(other), n)), n) for n in steps)
+    points = (_point(Path(step_file(str(one), n)), Path(step_file(str(other), n)), n) for n in steps)
     found = tuple(point for point in points if point is not None)
     return found if any(p.elements_different or (p.losses and p.losses[0] != p.losses[1]) for p in found) else ()
 

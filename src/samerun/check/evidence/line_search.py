@@ -9,8 +9,8 @@ from itertools import zip_longest
 from samerun.check.execution.runner import Run
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
-from samerun.record.trace.run import Event, events_of
-from samerun.record.watching.lines import NATIVE_DRAW
+from samerun.record.trace.run import Event, select_events
+from samerun.record.watching.line_follower import NATIVE_DRAW
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def parting_line(a: Run, b: Run) -> PartingLine | None:
 
 def variables(trace: Trace) -> list[Event]:
     """Values of variables, in order. Draws of native code are none: importing a library may make some more."""
-    return [event for event in events_of(trace, (f.LINE,)) if event.name != NATIVE_DRAW]
+    return [event for event in select_events(trace, (f.LINE,)) if event.name != NATIVE_DRAW]
 
 
 def statement_at(file: str, line: int) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.record import pins
 from samerun.record.trace import format as f
-from samerun.record.trace.run import Event, events_of
+from samerun.record.trace.run import Event, select_events
 
 
 def batch_size(situation: Situation, kept: tuple[Path, Path] | None) -> Suspect | None:
@@ -30,7 +30,7 @@ def compiled_draws(situation: Situation) -> Suspect | None:
     traces = [run.traces.traces.get(situation.difference.role) for run in (situation.a, situation.b)]
     if None in traces:
         return None
-    events = [events_of(trace, (f.FACT, f.DRAW)) for trace in traces if trace is not None]
+    events = [select_events(trace, (f.FACT, f.DRAW)) for trace in traces if trace is not None]
     places, draws = zip(*(taken_apart(found) for found in events), strict=True)
     only = [place for place in (*places[0], *places[1]) if (place in places[0]) != (place in places[1])]
     if not only or draws[0] == draws[1]:

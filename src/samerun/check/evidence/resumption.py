@@ -6,12 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from samerun.record.comparison.compare import Difference
-from samerun.record.comparison.difference import kind_of_difference
+from samerun.record.comparison.difference import classify_difference
 from samerun.record.comparison.streams import SOFT_LEAVES
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
-from samerun.record.trace.run import Event, RunTraces, events_of
-from samerun.record.trace.steps import Step, final_digests, steps_of
+from samerun.record.trace.run import Event, RunTraces, select_events
+from samerun.record.trace.steps import Step, final_digests, read_steps
 
 RNG_LEAVES = ("rng", "rng.numpy", "rng.python")
 """They count only where the whole run draws behind the interruption: else their states may be any."""
@@ -43,7 +43,7 @@ class Parting:
         """The leaves that differ there, values before evidence."""
         if self.step is None or self.its is None:
             return []
-        return sorted(self.step.differing(self.its), key=lambda name: name in SOFT_LEAVES)
+        return sorted(self.step.differing_leaves(self.its), key=lambda name: name in SOFT_LEAVES)
 
     def equal(self) -> list[str]:
         return [] if self.step is None else [name for name in self.step.leaves if name not in self.differing()]
@@ -51,7 +51,7 @@ class Parting:
 
 def stepping_roles(traces: RunTraces) -> list[str]:
     """The processes that make optimizer steps, the main one first."""
-    roles = [role for role, trace in traces.traces.items() if steps_of(trace)]
+    roles = [role for role, trace in traces.traces.items() if read_steps(trace)]
     return sorted(roles, key=lambda role: (role != "main", role))
 
 
@@ -65,8 +65,8 @@ def parting(whole: RunTraces, stopped: RunTraces, resumed: RunTraces, cut: bool 
     for role in stepping_roles(whole):
         if role not in resumed.traces:
             continue
-        one, other = steps_of(whole.traces[role]), steps_of(resumed.traces[role])
-        made = len(steps_of(stopped.traces[role])) if role in stopped.traces else len(one)
+        one, other = read_steps(whole.traces[role]), read_steps(resumed.traces[role])
+        made = len(read_steps(stopped.traces[role])) if role in stopped.traces else len(one)
         if cut:
             found = _of_process(one, other, taken_up_after(stopped, resumed, role), cut)
             if found is not None:
@@ -91,19 +91,19 @@ def taken_up_after(stopped: RunTraces, resumed: RunTraces, role: str) -> int:
     if role not in stopped.traces:
         return 0
     saved = saved_after(stopped.traces[role], resumed.traces[role])
-    return len(steps_of(stopped.traces[role])) if saved is None else saved
+    return len(read_steps(stopped.traces[role])) if saved is None else saved
 
 
 def saved_after(stopped: Trace, resumed: Trace) -> int | None:
     """After how many steps the checkpoint was saved that is loaded; None where the traces do not tell."""
     saves = {}
     steps = 0
-    for event in events_of(stopped, (f.SAVE, f.STEP)):
+    for event in select_events(stopped, (f.SAVE, f.STEP)):
         steps += event.kind == f.STEP
         if event.kind == f.SAVE:
             saves[event.outputs] = steps
     loaded = None
-    for event in events_of(resumed, (f.LOAD, f.STEP)):
+    for event in select_events(resumed, (f.LOAD, f.STEP)):
         if event.kind == f.STEP:
             break
         loaded = saves.get(event.outputs, loaded)
@@ -113,9 +113,9 @@ def saved_after(stopped: Trace, resumed: Trace) -> int | None:
 def _of_process(one: list[Step], other: list[Step], shift: int, cut: bool = False) -> Parting | None:
     behind = one[shift:]
     for step, its in zip(behind, other, strict=False):
-        if not set(step.differing(its)) - SOFT_LEAVES:
+        if not set(step.differing_leaves(its)) - SOFT_LEAVES:
             continue
-        head = behind[0].differing(other[0])
+        head = behind[0].differing_leaves(other[0])
         lost = tuple(name for name in head if name in RNG_LEAVES and _moves(name, behind))
         difference = _inside(step, its) or _of_leaf(step, its)
         own = _own_generator_lost(behind[0], other[0])
@@ -133,8 +133,8 @@ def _of_ends(whole: Trace, resumed: Trace, shift: int) -> Parting | None:
     one, other = final_digests(whole), final_digests(resumed)
     for name, digests in one.items():
         if len(digests) == len(other.get(name, ())) and digests != other[name]:
-            event = next(e for e in events_of(whole, (f.FINAL,)) if e.name == name)
-            return Parting(Difference("final", whole.role, "main", event, None, len(steps_of(whole)), 0), shift)
+            event = next(e for e in select_events(whole, (f.FINAL,)) if e.name == name)
+            return Parting(Difference("final", whole.role, "main", event, None, len(read_steps(whole)), 0), shift)
     return None
 
 
@@ -153,7 +153,7 @@ def _inside(step: Step, its: Step) -> Difference | None:
     for a, b in zip(one[len(one) - count :], other[len(other) - count :], strict=True):
         scalars = a.aux != b.aux and a.kind == f.OPERATOR  # of a draw it is the number of a string in its own trace
         if scalars or (a.inputs, a.outputs) != (b.inputs, b.outputs):
-            what = kind_of_difference(a, b)
+            what = classify_difference(a, b)
             return Difference(what, step.trace.role, "main", a, b, step.number, 0)
     return None
 
@@ -167,8 +167,8 @@ def _computed(step: Step) -> list[Event]:
 
 
 def _of_leaf(step: Step, its: Step) -> Difference:
-    name = next(name for name in step.differing(its) if name not in SOFT_LEAVES)
-    return Difference("leaf", step.trace.role, "main", step.leaf(name), its.leaf(name), step.number, 0)
+    name = next(name for name in step.differing_leaves(its) if name not in SOFT_LEAVES)
+    return Difference("leaf", step.trace.role, "main", step.leaf_event(name), its.leaf_event(name), step.number, 0)
 
 
 def _own_generator_lost(step: Step, its: Step) -> Event | None:

@@ -8,10 +8,10 @@ from functools import cached_property
 from samerun.check.evidence.resumption import Parting
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.compare import Difference
-from samerun.record.comparison.evidence import Clue, all_host_events, clues
-from samerun.record.pins import TICK
+from samerun.record.comparison.evidence import Clue, find_clues, host_events
+from samerun.record.pins import CLOCK_TICK_SECONDS
 from samerun.record.trace import format as f
-from samerun.record.trace.run import Event, events_of
+from samerun.record.trace.run import Event, select_events
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Suspect:
     without: tuple[str, ...] = ()
     """With the pin `folder`: files that the copied working directory lacks."""
     parts: tuple[str, ...] = ()
-    """Of a resumed run: what is put back after the checkpoint was loaded; see samerun.record.watching.states."""
-    tick: float = TICK
+    """Of a resumed run: what is put back after the checkpoint was loaded; see record.watching.training_states."""
+    tick: float = CLOCK_TICK_SECONDS
     """With the pin `clock`: seconds from one reading to the next."""
     replay: tuple[str, int, str] | bool = False
     """Of a resumed run: the data it is given from the run in one go. True: a DataLoader's batches."""
@@ -57,8 +57,8 @@ class Situation:
         role = self.difference.role
         stopped = self.interrupted.traces.traces.get(role) if self.interrupted is not None else None
         resumed = self.b.traces.traces.get(role)
-        saves = events_of(stopped, (f.SAVE,)) if stopped is not None else []
-        loads = events_of(resumed, (f.LOAD,)) if resumed is not None else []
+        saves = select_events(stopped, (f.SAVE,)) if stopped is not None else []
+        loads = select_events(resumed, (f.LOAD,)) if resumed is not None else []
         return next(((e.file, e.line) for e in (*saves[-1:], *loads[:1]) if e.line), ("", 0))
 
     # cached_property writes to the instance's dictionary, which a frozen dataclass allows
@@ -66,13 +66,13 @@ class Situation:
     def clues(self) -> list[Clue]:
         """Host events that differ, up to the first difference in its process, anywhere in the others."""
         before, before_b = (e.index if e is not None else None for e in (self.difference.a, self.difference.b))
-        return clues(self.a.traces, self.b.traces, self.difference.role, before, before_b)
+        return find_clues(self.a.traces, self.b.traces, self.difference.role, before, before_b)
 
     @cached_property
     def host_events(self) -> list[Event]:
         """All host events of the differing process up to the first difference."""
         event = self.difference.a
-        return all_host_events(self.a.traces, self.difference.role, event.index if event else None)
+        return host_events(self.a.traces, self.difference.role, event.index if event else None)
 
     def clues_of(self, *kinds: int) -> list[Clue]:
         return [clue for clue in self.clues if clue.kind in kinds]
@@ -81,7 +81,7 @@ class Situation:
         """Was a generator seeded with a given value before event `before` of a process?"""
         return any(
             e.kind == f.SEED and e.name == generator and not e.unseeded
-            for e in all_host_events(self.a.traces, role, before)
+            for e in host_events(self.a.traces, role, before)
         )
 
 
@@ -99,7 +99,7 @@ def same_line(situation: Situation, seed: Clue, kinds: tuple[int, ...]) -> Clue 
         c for c in situation.clues
         if c.kind in kinds and c.role == seed.role and c.a.index < seed.a.index and c is not seed
     ]  # fmt: skip
-    here = [c for c in before if c.place == seed.place]
+    here = [c for c in before if c.source_location == seed.source_location]
     if here:
         return here[-1]
     direct = [c for c in before if c.a.direct]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from samerun.base.records import Spread
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.streams import SOFT_LEAVES
-from samerun.record.trace.steps import final_digests, steps_of
+from samerun.record.trace.steps import final_digests, read_steps
 
 
 def spread(a: Run, b: Run, shift: int = 0) -> Spread | None:
@@ -16,13 +16,13 @@ def spread(a: Run, b: Run, shift: int = 0) -> Spread | None:
     one, other = a.traces.main, b.traces.main
     if one is None or other is None:
         return None
-    pairs = list(zip(steps_of(one)[shift:], steps_of(other), strict=False))
+    pairs = list(zip(read_steps(one)[shift:], read_steps(other), strict=False))
     if not pairs:
         return None
     differing: list[int] = []
     leaves: dict[str, int] = {}
     for left, right in pairs:
-        names = left.differing(right)
+        names = left.differing_leaves(right)
         if set(names) - SOFT_LEAVES:  # random states by themselves are no result
             differing.append(left.number)
         for name in names:

@@ -10,8 +10,8 @@ from samerun.check.evidence.clock_uses import may_decide
 from samerun.check.evidence.line_search import first_use_of_id
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
-from samerun.record.trace.run import Event, RunTraces, events_of
-from samerun.record.watching.operator import UNORDERED
+from samerun.record.trace.run import Event, RunTraces, select_events
+from samerun.record.watching.watched_operator import UNORDERED
 
 QUEUES = ("queue.get", "multiprocessing.Queue.get")
 
@@ -23,7 +23,7 @@ def any_uses_addresses(traces: RunTraces) -> bool:
 
 def files_of(traces: RunTraces) -> set[str]:
     """The user's files that ran."""
-    return {place[0] for trace in traces.traces.values() for place in trace.places if place[0]}
+    return {place[0] for trace in traces.traces.values() for place in trace.locations if place[0]}
 
 
 def is_steady(traces: RunTraces, by_address: bool = True) -> bool:
@@ -44,7 +44,7 @@ def is_steady(traces: RunTraces, by_address: bool = True) -> bool:
             return False
         if shares_between_threads(trace):
             return False
-        for event in events_of(trace, (f.COMPLETION, f.CLOCK)):
+        for event in select_events(trace, (f.COMPLETION, f.CLOCK)):
             if event.direct and event.kind == f.CLOCK:
                 clocks[event.file].add(event.line)
             elif event.direct and not handed_over(trace, event):
@@ -54,7 +54,7 @@ def is_steady(traces: RunTraces, by_address: bool = True) -> bool:
 
 def handed_over(trace: Trace, event: Event) -> bool:
     """Whether something was taken from a queue that a single thread fills: it comes in the order of that thread."""
-    return event.name in QUEUES and len(events_of(trace, (f.THREAD,))) == 1
+    return event.name in QUEUES and len(select_events(trace, (f.THREAD,))) == 1
 
 
 def shares_between_threads(trace: Trace) -> bool:

@@ -24,7 +24,7 @@ class Elements:
 
 
 def read_kept(path: Path) -> list[tuple[str, list[int], bytes]]:
-    """(dtype, shape, bytes) of every tensor in a file written by `samerun.record.watching.keep`."""
+    """(dtype, shape, bytes) of every tensor in a file written by `samerun.record.watching.kept_tensors`."""
     with open(path, "rb") as file:
         head = json.loads(file.readline())
         return [(t["dtype"], t["shape"], file.read(t["bytes"])) for t in head["tensors"]]
@@ -106,7 +106,7 @@ def _floats(a: Any, b: Any, values_of: Any) -> Elements:
 
 
 def _ordered(bits: Any) -> Any:
-    """Whole numbers in the order of the floats, neighbours one apart; -0.0 and 0.0 are one apart too."""
+    """VariedRun numbers in the order of the floats, neighbours one apart; -0.0 and 0.0 are one apart too."""
     top = np.int64(np.iinfo(bits.dtype).min)
     wide = bits.astype(np.int64)
     return np.where(wide >= 0, wide, -(wide - top) - 1)

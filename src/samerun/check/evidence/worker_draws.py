@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from samerun.check.evidence.situation import Situation
 from samerun.record.trace import format as f
-from samerun.record.trace.run import Event, events_of
+from samerun.record.trace.run import Event, select_events
 
 GLOBAL = ("torch", "numpy", "python")
 """Generators that a DataLoader seeds in each worker, with the worker's number."""
@@ -19,7 +19,7 @@ def worker_draws(situation: Situation) -> list[Event]:
     for role, trace in sorted(situation.b.traces.traces.items()):
         if "/loader" not in role:
             continue
-        events = events_of(trace, (f.DRAW, f.CREATE, f.SEED))
+        events = select_events(trace, (f.DRAW, f.CREATE, f.SEED))
         # torch's worker loop seeds what is global and makes a generator for itself, before any of the user's code
         loop = {(e.file, e.line) for e in events if e.kind == f.SEED and e.name in GLOBAL and not e.direct}
         own = {

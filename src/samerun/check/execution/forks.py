@@ -18,14 +18,14 @@ from samerun.check.execution.interruption import CHECKPOINTS
 from samerun.check.execution.preloaded import Forked, Preloaded
 from samerun.check.plan import Plan
 from samerun.check.variations.address_layout import fixed_layout
-from samerun.record.config import VARIABLE
+from samerun.record.config import CONFIG_VARIABLE
 from samerun.record.watching.native_entropy import PRELOAD as LIBRARIES
-from samerun.record.watching.preloaded.noted import FILE
+from samerun.record.watching.preloaded.import_conditions import ORDER_FILE
 from samerun.record.watching.preloaded.serve import REFUSED
 
 SWITCH = "SAMERUN_FORKS"
 """Set to "off", every run starts from nothing."""
-OWN = (VARIABLE, CHECKPOINTS)
+OWN = (CONFIG_VARIABLE, CHECKPOINTS)
 """Variables that are other ones in each run."""
 FORKED = "forked"
 """File beside the traces of a forked run: the modules that were imported beforehand."""
@@ -59,7 +59,7 @@ class Forks:
         if self._order is not None or self.reason:
             return
         try:
-            noted = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            noted = json.loads((folder / ORDER_FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return
         self._order, self.reason = list(noted["order"]), str(noted["reason"])
@@ -131,5 +131,5 @@ def is_held(plan: Plan) -> bool:
     seed = environment.get("PYTHONHASHSEED", "random")
     still = seed != "random" and plan.prefix == fixed_layout() and "MALLOC_PERTURB_" in environment
     elsewhere = plan.held or plan.copied or plan.other_home or LIBRARIES in plan.environment
-    other = watch.double or watch.end_at or watch.kept or watch.replay or watch.start_method
-    return still and watch.memory == "zeros" and not (elsewhere or other)
+    other = watch.executions or watch.kill_after or watch.kept_states or watch.replay or watch.start_method
+    return still and watch.fresh_memory == "zeros" and not (elsewhere or other)

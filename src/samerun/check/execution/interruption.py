@@ -45,7 +45,7 @@ class Interruption:
     step: int | None = None
     signal: str | None = None
 
-    def shown(self, step: int, made: int, whole: int) -> str:
+    def describe(self, step: int, made: int, whole: int) -> str:
         """In words. step: where it was to be ended; made: steps it made, of the whole number of them."""
         by_itself = f"interrupted after step {made} of {whole}"
         return f"ended by SIG{self.signal} at step {step}" if self.signal else by_itself

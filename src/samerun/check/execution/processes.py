@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from samerun.base.errors import SamerunError
-from samerun.record.config import VARIABLE
+from samerun.record.config import CONFIG_VARIABLE
 
 GRACE_SECONDS = 1.0
 TAIL_BYTES = 1 << 16
@@ -68,7 +68,7 @@ def wait(process: Process, time_limit: float | None, running: Callable[[float], 
     return False
 
 
-def kill_all(process: Process, mark: str, variable: str = VARIABLE) -> None:
+def kill_all(process: Process, mark: str, variable: str = CONFIG_VARIABLE) -> None:
     """End a program, its process group, and whatever carries the run's mark in its environment."""
     if process.poll() is None:
         _signal_group(process.pid, signal.SIGTERM)

@@ -19,9 +19,8 @@ from samerun.check.execution.unrecorded import hint_for
 from samerun.check.execution.waiting import MachineLoad, passive_waiting
 from samerun.check.plan import Plan
 from samerun.check.variations.surroundings import copy_folder, link_neighbours, make_home, place_of_copy
-from samerun.record.comparison.skipped import skipped_notes
-from samerun.record.config import ROLE_VARIABLE, VARIABLE
-from samerun.record.trace.run import RunTraces
+from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE
+from samerun.record.trace.run import RunTraces, describe_skipped_operators
 
 Progress = Callable[[str, float, str], None]
 """Called with the run's name, seconds so far and a state: "running" or "done"."""
@@ -47,9 +46,9 @@ class Run:
 
     def __post_init__(self) -> None:
         self.traces = RunTraces(self.folder)
-        self.steps, self.events = self.traces.steps(), self.traces.events()
-        self.operators = self.traces.operators()
-        self.skipped = skipped_notes(self.traces)
+        self.steps, self.events = self.traces.step_count(), self.traces.event_count()
+        self.operators = self.traces.operator_count()
+        self.skipped = describe_skipped_operators(self.traces)
 
     def discard(self) -> None:
         """Delete the traces: they were compared and found the same, and can be large."""
@@ -130,7 +129,8 @@ class Runner:
             shown = self._alike(folder)
             where = place_of_copy(here, folder / "copy") if plan.copied else here
             moved = (str(where), str(here)) if plan.copied else None
-            plan = plan.with_watch(folder=str(shown), moved=moved, imports=not fork and self.forks.wants_note(plan))
+            check_imports = not fork and self.forks.wants_note(plan)
+            plan = plan.with_watch(folder=str(shown), copied_folder=moved, check_imports=check_imports)
             if plan.copied:
                 copy_folder(here, where, (*plan.without, str(self.folder)))
                 link_neighbours(here, where)
@@ -147,7 +147,7 @@ class Runner:
                 hint=hint_for(f"the trace could not be made: {error.strerror}"),
             ) from error
         inherited = {**os.environ, **passive_waiting(os.environ)}
-        environment = with_bootstrap({**inherited, **plan.environment, **plan.held, VARIABLE: str(config)})
+        environment = with_bootstrap({**inherited, **plan.environment, **plan.held, CONFIG_VARIABLE: str(config)})
         environment.pop(ROLE_VARIABLE, None)
         if plan.own_checkpoints and CHECKPOINTS not in plan.environment:
             environment[CHECKPOINTS] = str(folder / "checkpoints")
@@ -179,7 +179,7 @@ class Runner:
         code = -9 if process.returncode is None else process.returncode  # what cannot be killed is waited for no longer
         if fork and self.forks.misfit(folder, timed_out or code != 0):
             return None
-        if plan.watch.imports:
+        if plan.watch.check_imports:
             self.forks.learn(folder)
         self.progress(label, seconds, "done")
         return Run(name, vary, code, seconds, folder, plan, timed_out)

@@ -1,97 +1,126 @@
-"""Which of several variations makes a difference: one run with all of them, then with halves of them."""
+"""Find the variations that make a difference: one run with all of them, then runs with halves of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from samerun.base.records import DIFFERENT, SAME, TROUBLE
 from samerun.check.evidence.steady import any_uses_addresses
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Variation
-from samerun.check.search.run_status import cut_short, failure_of
-from samerun.check.search.whole import Whole
+from samerun.check.search.run_status import describe_failure, timed_out_before_difference
+from samerun.record.comparison.compare import Difference
 
 NOT_ALONE = "not varied alone: address_layout makes a difference already, and most others move objects too"
 
 
-class Runs(Protocol):
-    """What this needs of a search."""
+@dataclass(frozen=True)
+class VariedRun:
+    """A run with some variations applied, and its first difference from the control run."""
 
-    def together(self, first: Run, held: Sequence[Variation], group: Sequence[Variation]) -> Whole: ...
-    def finished(self, run: Run) -> None: ...
-    def settle(self, variation: Variation, outcome: str, detail: str = "") -> None: ...
+    variations: tuple[Variation, ...]
+    run: Run
+    difference: Difference | None
+
+
+def most_specific_variation(singles: Sequence[VariedRun]) -> VariedRun:
+    """Of several variations that each make a difference, the one that explains it best.
+
+    Another hash seed or environment moves objects in memory too, and so makes a difference in a program that goes by
+    addresses. The address layout changes nothing else, so if it makes a difference, addresses are the cause.
+    """
+    by_address = [single for single in singles if single.variations[0].cause == "object-id"]
+    return (by_address or list(singles))[0]
+
+
+class VariationRunner(Protocol):
+    """The part of `Search` that bisection uses."""
+
+    def run_varied(self, control: Run, held: Sequence[Variation], group: Sequence[Variation]) -> VariedRun: ...
+    def discard_if_unsaved(self, run: Run) -> None: ...
+    def record_outcome(self, variation: Variation, outcome: str, detail: str = "") -> None: ...
 
 
 def leave_out_failing(
-    search: Runs, first: Run, held: Sequence[Variation], whole: Whole
-) -> tuple[Whole | None, list[Variation]]:
-    """A run with everything varied that failed is made again once without what may fail for a reason of its own (a
-    copy of the working directory lacks what the program looks for). Returns what is varied, and its run."""
-    group = list(whole.group)
-    failing = [v for v in group if v.may_fail]
-    if not whole.run.failed or whole.run.timed_out or not failing or len(group) == 1:
-        return whole, group
-    said = whole.run.output("stderr").strip().splitlines()
-    why = f"left out: {failure_of(whole.run)}" + (f" ({said[-1].strip()})" if said else "")
-    for variation in failing:
-        search.settle(variation, TROUBLE, why)
-    rest = [v for v in group if v not in failing]
-    return (search.together(first, held, rest) if rest else None), rest
+    search: VariationRunner, control: Run, held: Sequence[Variation], varied_run: VariedRun
+) -> tuple[VariedRun | None, list[Variation]]:
+    """Repeat a failed run without the variations that may fail for reasons of their own.
 
-
-def bisect_variations(search: Runs, first: Run, held: Sequence[Variation], whole: Whole) -> list[Whole]:
-    """The single variations of a group that make a difference; each of the group gets its outcome.
-
-    A program that goes by addresses differs under most variations, since most of them move objects: the layout of
-    addresses by itself says so in one run, and the half it stands in need not be taken apart.
+    (A copy of the working directory may lack what the program looks for.) Returns the run and what is varied in it.
     """
-    single = _address_layout(search, first, held, whole) if any_uses_addresses(first.traces) else None
-    return single or _halve(search, first, held, whole)
+    group = list(varied_run.variations)
+    failing = [v for v in group if v.may_fail]
+    if not varied_run.run.failed or varied_run.run.timed_out or not failing or len(group) == 1:
+        return varied_run, group
+    said = varied_run.run.output("stderr").strip().splitlines()
+    why = f"left out: {describe_failure(varied_run.run)}" + (f" ({said[-1].strip()})" if said else "")
+    for variation in failing:
+        search.record_outcome(variation, TROUBLE, why)
+    rest = [v for v in group if v not in failing]
+    return (search.run_varied(control, held, rest) if rest else None), rest
 
 
-def _halve(search: Runs, first: Run, held: Sequence[Variation], whole: Whole) -> list[Whole]:
-    if whole.difference is None:
-        search.finished(whole.run)
-        for variation in whole.group:
-            search.settle(variation, SAME)
+def bisect_variations(
+    search: VariationRunner, control: Run, held: Sequence[Variation], varied_run: VariedRun
+) -> list[VariedRun]:
+    """The single variations that make a difference, by bisection; records the outcome of each variation.
+
+    A program that goes by addresses differs under most variations, since most of them move objects. Varying the address
+    layout alone shows that in one run, and the half that contains it need not be bisected.
+    """
+    single = _vary_addresses_alone(search, control, held, varied_run) if any_uses_addresses(control.traces) else None
+    return single or _bisect(search, control, held, varied_run)
+
+
+def _bisect(search: VariationRunner, control: Run, held: Sequence[Variation], varied_run: VariedRun) -> list[VariedRun]:
+    if varied_run.difference is None:
+        search.discard_if_unsaved(varied_run.run)
+        for variation in varied_run.variations:
+            search.record_outcome(variation, SAME)
         return []
-    if len(whole.group) == 1:
-        (variation,) = whole.group
-        failed = cut_short(whole.run, whole.difference) or (variation.may_fail and whole.run.failed)
-        search.settle(variation, TROUBLE if failed else DIFFERENT, failure_of(whole.run))
-        return [] if failed else [whole]
-    middle = (len(whole.group) + 1) // 2
-    parts = (whole.group[:middle], whole.group[middle:])
-    halves: list[Whole] = []
-    for part in sorted(parts, key=lambda part: not _layouts(part)):  # where addresses settle it, the other is not run
-        half = search.together(first, held, part)
+    if len(varied_run.variations) == 1:
+        (variation,) = varied_run.variations
+        failed = timed_out_before_difference(varied_run.run, varied_run.difference) or (
+            variation.may_fail and varied_run.run.failed
+        )
+        search.record_outcome(variation, TROUBLE if failed else DIFFERENT, describe_failure(varied_run.run))
+        return [] if failed else [varied_run]
+    middle = (len(varied_run.variations) + 1) // 2
+    parts = (varied_run.variations[:middle], varied_run.variations[middle:])
+    halves: list[VariedRun] = []
+    # if addresses explain it, the other half is not run
+    for part in sorted(parts, key=lambda part: not _address_variations(part)):
+        half = search.run_varied(control, held, part)
         halves.append(half)
-        single = _address_layout(search, first, held, half) if not half.run.failed else []
+        single = _vary_addresses_alone(search, control, held, half) if not half.run.failed else []
         if single:
-            for variation in whole.group:
-                if variation not in half.group:
-                    search.settle(variation, "skipped", NOT_ALONE)
+            for variation in varied_run.variations:
+                if variation not in half.variations:
+                    search.record_outcome(variation, "skipped", NOT_ALONE)
             return single
-    halves.sort(key=lambda half: half.group != parts[0])
-    return [single for half in halves for single in _halve(search, first, held, half)]
+    halves.sort(key=lambda half: half.variations != parts[0])
+    return [single for half in halves for single in _bisect(search, control, held, half)]
 
 
-def _address_layout(search: Runs, first: Run, held: Sequence[Variation], whole: Whole) -> list[Whole]:
-    """The layout of addresses varied by itself, where it is one of several and makes a difference; else nothing."""
-    layouts = _layouts(whole.group)
-    if not layouts or len(whole.group) < 3 or whole.difference is None:
+def _vary_addresses_alone(
+    search: VariationRunner, control: Run, held: Sequence[Variation], varied_run: VariedRun
+) -> list[VariedRun]:
+    """A run with only the address layout varied, if it is one of several and makes a difference; else nothing."""
+    layouts = _address_variations(varied_run.variations)
+    if not layouts or len(varied_run.variations) < 3 or varied_run.difference is None:
         return []
-    alone = search.together(first, held, layouts)
+    alone = search.run_varied(control, held, layouts)
     if alone.difference is None or alone.run.failed:
         return []
-    for variation in whole.group:
+    for variation in varied_run.variations:
         if variation in layouts:
-            search.settle(variation, DIFFERENT)
+            search.record_outcome(variation, DIFFERENT)
         else:
-            search.settle(variation, "skipped", NOT_ALONE)
+            search.record_outcome(variation, "skipped", NOT_ALONE)
     return [alone]
 
 
-def _layouts(group: Sequence[Variation]) -> list[Variation]:
+def _address_variations(group: Sequence[Variation]) -> list[Variation]:
     return [v for v in group if v.cause == "object-id"]

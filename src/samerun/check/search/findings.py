@@ -1,119 +1,252 @@
-"""The whole answer of a check: search, look behind what is ignored, and try what samerun alone mends."""
+"""Every cause of a check: search, look behind what was found, leave out what is ignored, try `samerun run`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from samerun.base.records import DIFFERENT, SAME, TROUBLE, CheckReport, FoundCause, Hazard, Outcome, WithSamerun
+from samerun.check.attribution.attribution import AttributedCause
+from samerun.check.attribution.confirmation import pin_suspect
+from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import RunFailed
 from samerun.check.plan import Plan
-from samerun.check.search import ignoring
-from samerun.check.search.ignoring import Ignore
-from samerun.check.search.rounds import Finding, Rounds, again, rounds
+from samerun.check.search import ignore_rules
+from samerun.check.search.ignore_rules import IgnoreRule
+from samerun.check.search.report_records import with_relative_file
 from samerun.check.search.search import Search
+from samerun.check.variations.table import VARIATIONS
+from samerun.record import pins
 
-Goes = Callable[[FoundCause], str]
-Covers = Callable[[FoundCause], bool]
+ReasonToContinue = Callable[[FoundCause], str]
+IsIgnored = Callable[[FoundCause], bool]
+MOST_ROUNDS = 24
+"""The most findings that are looked behind, one after the other."""
+SPARED_AT_LINE = {"listing_order": "listing", "clock": "clock", "memory": "memory"}
+"""Variations that can leave out one line, and their names inside the recorded process."""
 
 
 @dataclass(frozen=True)
-class Mend:
-    """`held`: the plan as `samerun run` runs the program; `seed`: of every generator."""
+class CauseFinding:
+    """One cause of a difference, with the report that named it. `how`: what was done to search behind it."""
 
-    held: Plan
+    report: CheckReport
+    found: AttributedCause
+    cause: FoundCause
+    how: str = ""
+
+    @property
+    def description(self) -> str:
+        return self.cause.kind + (f" at {self.cause.file}:{self.cause.line}" if self.cause.file else "")
+
+
+@dataclass
+class SuccessiveFindings:
+    """Findings in the order of the searches. `last`: the last report. `stuck`: why no further search was possible."""
+
+    findings: list[CauseFinding] = field(default_factory=list)
+    last: CheckReport | None = None
+    stuck: str = ""
+
+
+def find_successive_causes(search: Search, reason_to_continue: Callable[[FoundCause], str]) -> SuccessiveFindings:
+    """Search, and search again behind every finding for which `reason_to_continue` gives a reason; "" ends it.
+
+    Raises RunFailed if the program does not end well by itself.
+    """
+    # After the first difference everything differs, so two runs show one cause only. To see the next one, the source
+    # of the finding is pinned at its line alone where it can be (so that a second hazard of the kind still shows), and
+    # the whole search is made again (decision 24).
+    successive = SuccessiveFindings()
+    while True:
+        successive.last = search.check()
+        if successive.last.verdict != DIFFERENT:
+            return successive
+        if search.reported is None:
+            successive.stuck = "no cause was found for a difference"
+            return successive
+        situation, found = search.reported
+        cause = with_relative_file(found.cause)
+        reason = reason_to_continue(cause)
+        finding = CauseFinding(successive.last, found, cause)
+        if not reason:
+            successive.findings.append(finding)
+            return successive
+        following = search_behind(
+            search, situation, found, reason
+        ) if len(successive.findings) + 1 < MOST_ROUNDS else None
+        successive.findings.append(replace(finding, how=following[1] if following is not None else ""))
+        if following is None:
+            successive.stuck = f"{finding.description} cannot be held still"
+            return successive
+        search = following[0]
+
+
+def search_behind(
+    search: Search, situation: Situation, found: AttributedCause, reason: str
+) -> tuple[Search, str] | None:
+    """A search in which the source of a finding is pinned, and how; None if it cannot be pinned."""
+    if found.variation or situation.variation == "resume":
+        return search_behind_variation(search, found.variation or "resume", found, reason)
+    suspect = found.suspect
+    if suspect is None:
+        return None
+    for names in (pins_at_cause_line(suspect.pins, found.cause), suspect.pins):
+        fresh = set(names) - set(search.plan.watch.pins)
+        if fresh or (names and set(suspect.without) - set(search.plan.without)):
+            plan = pin_suspect(search.plan, suspect, names)
+            return restart_search(search, plan, search.not_varied), "held still: " + ", ".join(
+                pin_name(name) for name in names
+            )
+    return None
+
+
+def search_behind_variation(
+    search: Search, names: str, found: AttributedCause, reason: str
+) -> tuple[Search, str] | None:
+    """A search whose variation leaves out the line of the finding if it can, and is not varied otherwise."""
+    what, plan = SPARED_AT_LINE.get(names), search.plan
+    line = (what or "", found.suspect.file if found.suspect is not None else "", found.cause.line)
+    if what and found.cause.file and line not in plan.watch.unvaried_lines:
+        spared = (*plan.watch.unvaried_lines, line)
+        plan = plan.with_watch(unvaried_lines=spared)
+        return restart_search(search, plan, search.not_varied), f"{names} is not varied at this line"
+    each = [name for name in names.split("+") if name not in search.not_varied]
+    if not each:
+        return None
+    chosen = {v.name for v in search.variations}
+    more = tuple(v for v in VARIATIONS if v.name in each and v.name not in chosen)
+    following = restart_search(search, plan, {**search.not_varied, **dict.fromkeys(each, reason)})
+    following.variations = (*search.variations, *more)
+    if "resume" in each:
+        following.variations = tuple(v for v in following.variations if v.name != "resume")
+    return following, f"no longer varied: {', '.join(each)}"
+
+
+def restart_search(search: Search, plan: Plan, not_varied: Mapping[str, str], skip_values: bool = True) -> Search:
+    """The same search from the start with another plan; the runs so far stay in its report."""
+    return replace(
+        search, plan=plan, not_varied=not_varied, skip_values=skip_values, outcomes={}, notes=[], reruns=0,
+        differing_reruns=0, reported=None, growth_points=(),
+    )  # fmt: skip
+
+
+def pins_at_cause_line(names: tuple[str, ...], cause: FoundCause) -> tuple[str, ...]:
+    """Pins limited to the line of the cause, so that another hazard of the same source still shows."""
+    if not cause.file:
+        return names
+    return tuple(f"{name}@{cause.file}:{cause.line}" if name in pins.SEPARABLE else name for name in names)
+
+
+def pin_name(pin: str) -> str:
+    return pin.partition("@")[0]
+
+
+# --- what is counted, and what `samerun run` alone mends -------------------------------------------------------
+@dataclass(frozen=True)
+class SamerunRunPlan:
+    """The plan as `samerun run` runs the program, and the seed of every generator."""
+
+    plan: Plan
     seed: int
 
 
-def answer(search: Search, ignored: Sequence[Ignore], mend: Mend | None) -> CheckReport:
-    """Raises RunFailed when the program does not end well by itself."""
+def report_all_findings(
+    search: Search, ignored: Sequence[IgnoreRule], samerun_run: SamerunRunPlan | None
+) -> CheckReport:
+    """The report of a check, with findings that are ignored left out and those of `samerun run` compared.
 
-    def covered(cause: FoundCause) -> bool:
-        return ignoring.covered(ignored, cause)
+    Raises RunFailed if the program does not end well by itself.
+    """
 
-    def goes_on(cause: FoundCause) -> str:
-        if covered(cause):
+    def is_ignored(cause: FoundCause) -> bool:
+        return ignore_rules.is_ignored(ignored, cause)
+
+    def reason_to_continue(cause: FoundCause) -> str:
+        if is_ignored(cause):
             return f"ignored: {cause.kind} at {cause.file}:{cause.line}" if cause.file else f"ignored: {cause.kind}"
-        return f"differs already: {cause.kind}" if mend is not None else ""
+        return f"differs already: {cause.kind}" if samerun_run is not None else ""
 
-    made = rounds(search, goes_on)
-    counted = in_order([f for f in made.findings if not covered(f.cause)])
-    report = shown(made, counted)
-    hazards = tuple(hazard(f) for f in counted)
-    left_out = tuple(replace(hazard(f), ignored=True) for f in made.findings if covered(f.cause))
-    notes = [*report.notes, *told_ignored(made, covered), *unused(ignored, made, report)]
-    if mend is None:
+    successive = find_successive_causes(search, reason_to_continue)
+    counted = sort_findings([f for f in successive.findings if not is_ignored(f.cause)])
+    report = select_report(successive, counted)
+    hazards = tuple(to_hazard(f) for f in counted)
+    left_out = tuple(replace(to_hazard(f), ignored=True) for f in successive.findings if is_ignored(f.cause))
+    notes = [*report.notes, *ignored_notes(successive, is_ignored), *unmatched_rule_notes(ignored, successive, report)]
+    if samerun_run is None:
         return replace(report, causes=hazards + left_out, notes=tuple(notes))
     if report.verdict != DIFFERENT:
         return replace(
             report, causes=left_out, notes=(*notes, "--fix on: nothing differs, so there is nothing to mend.")
         )
-    if made.stuck and not (made.findings and covered(made.findings[-1].cause)):
-        notes.append(f"{sentence(made.stuck)}: there may be more behind it.")
-    held, hazards = mended(again(search, mend.held, {}), goes_on, mend.seed, hazards, covered)
+    if successive.stuck and not (successive.findings and is_ignored(successive.findings[-1].cause)):
+        notes.append(f"{capitalize_first(successive.stuck)}: there may be more behind it.")
+    held, hazards = check_under_samerun_run(
+        restart_search(search, samerun_run.plan, {}), reason_to_continue, samerun_run.seed, hazards, is_ignored
+    )
     return replace(
         report,
         causes=hazards + left_out,
         notes=(*notes, held.detail),
         with_samerun=held,
-        runs=tuple(search.record(run) for run in search.runs),
+        runs=tuple(search.to_run_record(run) for run in search.runs),
     )
 
 
-def mended(
-    search: Search, goes_on: Goes, seed: int, hazards: tuple[Hazard, ...], covered: Covers
+def check_under_samerun_run(
+    search: Search, reason_to_continue: ReasonToContinue, seed: int, hazards: tuple[Hazard, ...], is_ignored: IsIgnored
 ) -> tuple[WithSamerun, tuple[Hazard, ...]]:
-    """The same search under what `samerun run` does; the hazards, each with whether it is gone."""
+    """Search again under what `samerun run` sets; returns the hazards, each with whether it is gone."""
     command = "samerun run" + (f" --seed {seed}" if seed else "")
     search.prefix = "fix-"
     try:
-        made = rounds(search, goes_on)
+        successive = find_successive_causes(search, reason_to_continue)
     except RunFailed as error:
         said = error.said.splitlines()
         why = said[-1] if said else error.message
         return WithSamerun(TROUBLE, seed, f"With {command} the program fails: {why}"), hazards
-    left = tuple(hazard(f) for f in in_order([f for f in made.findings if not covered(f.cause)]))
-    if not left and not unexplained(made):
+    left = tuple(to_hazard(f) for f in sort_findings([f for f in successive.findings if not is_ignored(f.cause)]))
+    if not left and not has_unexplained_difference(successive):
         text = f"With {command} it is the same: samerun alone mends it."
         return WithSamerun(SAME, seed, text), tuple(replace(h, mended=True) for h in hazards)
-    there = {place(h) for h in left}
-    unknown = None if made.stuck else True
-    judged = tuple(replace(h, mended=False if place(h) in there else unknown) for h in hazards)
-    gone = ", ".join(place(h) for h in judged if h.mended)
-    text = f"With {command} it still differs: {', '.join(place(h) for h in left) or made.stuck}."
+    there = {describe_hazard(h) for h in left}
+    unknown = None if successive.stuck else True
+    judged = tuple(replace(h, mended=False if describe_hazard(h) in there else unknown) for h in hazards)
+    gone = ", ".join(describe_hazard(h) for h in judged if h.mended)
+    text = f"With {command} it still differs: {', '.join(describe_hazard(h) for h in left) or successive.stuck}."
     text += f" Mended by it: {gone}." if gone else ""
     return WithSamerun(DIFFERENT, seed, text, left), judged
 
 
-def shown(made: Rounds, counted: Sequence[Finding]) -> CheckReport:
-    """The report of the finding that comes first, or that nothing is left."""
-    assert made.last is not None
-    outcomes = {one.name: one for one in made.last.variations}
+def select_report(successive: SuccessiveFindings, counted: Sequence[CauseFinding]) -> CheckReport:
+    """The report of the first finding that counts, or a report that nothing is left."""
+    assert successive.last is not None
+    outcomes = {one.name: one for one in successive.last.variations}
     if counted:
         for finding in counted:
             outcomes.update({one.name: one for one in finding.report.variations if one.outcome == DIFFERENT})
-        return replace(counted[0].report, variations=tuple(outcomes.values()), runs=made.last.runs)
-    if made.last.verdict != DIFFERENT or unexplained(made):
-        return made.last
-    ignored = made.findings[-1].place
-    for one in made.last.variations:
+        return replace(counted[0].report, variations=tuple(outcomes.values()), runs=successive.last.runs)
+    if successive.last.verdict != DIFFERENT or has_unexplained_difference(successive):
+        return successive.last
+    ignored = successive.findings[-1].description
+    for one in successive.last.variations:
         if one.outcome == DIFFERENT:
             outcomes[one.name] = Outcome(one.name, "skipped", f"{one.detail}; ignored: {ignored}")
     return replace(
-        made.last, verdict=SAME, first_difference=None, cause=None, fix=None, spread=None, others=(),
+        successive.last, verdict=SAME, first_difference=None, cause=None, fix=None, spread=None, others=(),
         variations=tuple(outcomes.values()),
     )  # fmt: skip
 
 
-def unexplained(made: Rounds) -> bool:
-    """Did the last round find a difference without a cause?"""
-    return bool(made.stuck) and not (made.findings and made.findings[-1].report is made.last)
+def has_unexplained_difference(successive: SuccessiveFindings) -> bool:
+    """Whether the last search found a difference without a cause."""
+    return bool(successive.stuck) and not (successive.findings and successive.findings[-1].report is successive.last)
 
 
-def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """What a mere rerun shows comes first, in the order in which one stood behind the other; then by first event."""
+def sort_findings(findings: Sequence[CauseFinding]) -> list[CauseFinding]:
+    """Findings of a plain rerun first, in the order in which they were found; then by the event that differs first."""
 
-    def key(finding: Finding) -> tuple[bool, int]:
+    def key(finding: CauseFinding) -> tuple[bool, int]:
         first = finding.report.first_difference
         by_itself = first is None or first.variation == "rerun"
         return not by_itself, 0 if by_itself or first is None else first.event
@@ -121,30 +254,37 @@ def in_order(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=key)
 
 
-def hazard(finding: Finding) -> Hazard:
+def to_hazard(finding: CauseFinding) -> Hazard:
     cause, first = finding.cause, finding.report.first_difference
     variation = first.variation if first is not None else ""
     return Hazard(cause.kind, cause.file, cause.line, cause.evidence, cause.certain, variation, finding.found.fix)
 
 
-def place(one: Hazard) -> str:
+def describe_hazard(one: Hazard) -> str:
     return one.kind + (f" at {one.file}:{one.line}" if one.file else "")
 
 
-def told_ignored(made: Rounds, covered: Covers) -> list[str]:
-    """A line for everything that is not counted, with what was done to look behind it."""
-    lines = [f"Ignored: {f.place}" + (f" ({f.how})." if f.how else ".") for f in made.findings if covered(f.cause)]
-    if made.stuck and made.findings and covered(made.findings[-1].cause):
-        lines.append(f"{sentence(made.stuck)}: what may be behind it was not looked for.")
+def ignored_notes(successive: SuccessiveFindings, is_ignored: IsIgnored) -> list[str]:
+    """A note for each ignored finding, with what was done to search behind it."""
+    lines = [
+        f"Ignored: {f.description}" + (
+            f" ({f.how})." if f.how else "."
+        ) for f in successive.findings if is_ignored(f.cause)
+    ]
+    if successive.stuck and successive.findings and is_ignored(successive.findings[-1].cause):
+        lines.append(f"{capitalize_first(successive.stuck)}: what may be behind it was not looked for.")
     return lines
 
 
-def unused(ignored: Sequence[Ignore], made: Rounds, report: CheckReport) -> list[str]:
-    """A word about rules that matched nothing, once everything was looked at."""
+def unmatched_rule_notes(
+    ignored: Sequence[IgnoreRule], successive: SuccessiveFindings, report: CheckReport
+) -> list[str]:
+    """A note for each rule that matched nothing, unless the search ended early at a difference."""
     if report.verdict == DIFFERENT:
         return []
-    return [f"--ignore {r.text} matched nothing." for r in ignoring.unmet(ignored, [f.cause for f in made.findings])]
+    causes = [finding.cause for finding in successive.findings]
+    return [f"--ignore {rule.text} matched nothing." for rule in ignore_rules.unmatched_rules(ignored, causes)]
 
 
-def sentence(text: str) -> str:
+def capitalize_first(text: str) -> str:
     return text[:1].upper() + text[1:]

@@ -1,39 +1,68 @@
-"""How a run of the user's program ended, in words."""
+"""How a run of the user's program ended: whether it can be compared, and what to say if not."""
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import shutil
 from copy import copy
 
 from samerun.base.target import ask_to_run_alone
 from samerun.check.execution.runner import Run, RunFailed, Runner
+from samerun.check.execution.unrecorded import hint_for, where_traces_are
 from samerun.record.comparison.compare import Difference
-from samerun.record.watching.sites import RECORD
+from samerun.record.config import STARTED_FILE
+from samerun.record.watching.sites import RECORD_FOLDER
 
 PATIENCE, PATIENCE_BY_LINES, PATIENCE_SECONDS = 10, 50, 60.0
-"""An experiment may take so many times as long as the program itself, and so many seconds more."""
+"""Limits of an experiment: multiples of the program's own time (tracing lines is slower), plus seconds."""
+NEEDED_BYTES = 1 << 16
+"""With less free space than this a run cannot be recorded, and a program cannot print."""
 
 
-def must_end_well(run: Run) -> None:
+def require_comparable(run: Run) -> None:
+    """Raises RunFailed if a run was not recorded, or computed nothing that could be compared."""
+    full = shutil.disk_usage(run.folder).free < NEEDED_BYTES
+    if run.traces.failures or (full and run.failed):
+        reason = run.traces.failures[0] if run.traces.failures else os.strerror(errno.ENOSPC)
+        where = where_traces_are(reason, run.folder.parent)
+        raise RunFailed(f"Run {run.name} could not be recorded{where}: {reason}.", run, hint=hint_for(reason))
+    if not run.traces.traces and not run.failed:
+        if (run.folder / STARTED_FILE).exists():
+            raise RunFailed(
+                f"Run {run.name} left nothing to compare: {' '.join(run.plan.shown)} ended without computing"
+                " anything with torch.",
+                run,
+                hint="Does it need arguments, or a guard such as `if __name__ == \"__main__\"` to be true?",
+            )
+        raise RunFailed(
+            f"Run {run.name} left no trace: {' '.join(run.plan.shown)} ran, but not under samerun's recorder.",
+            run,
+            hint="Is samerun installed for the Python that the command starts? (python -I and -S switch it off.)",
+        )
+
+
+def require_success(run: Run) -> None:
     """Raises RunFailed for a run that failed or took too long though nothing was varied in it."""
-    must_end_in_time(run)
+    require_within_time_limit(run)
     if run.exit_code != 0:
         how = f"ended with exit code {run.exit_code}" if run.exit_code > 0 else f"was ended by signal {-run.exit_code}"
-        raise RunFailed(f"The program {how}, before anything was varied.", run, hint=hint_of_failure(run))
+        raise RunFailed(f"The program {how}, before anything was varied.", run, hint=failure_hint(run))
 
 
-def hint_of_failure(run: Run) -> str:
-    """What to do about a run that failed: another thing where the error that ended it was raised in our recorder."""
+def failure_hint(run: Run) -> str:
+    """What to do about a run that failed; says so if the error was raised in samerun's own recorder."""
     alone = ask_to_run_alone(run.plan.command, run.plan.shown)
     said = run.output("stderr")
     raised_in = re.findall(r'^ *File "(.+?)", line \d+', said, re.MULTILINE)
     # A traceback that ends where a call is handed on to the program's own has no frame of ours: see tracebacks.
-    ours = [said.rstrip().splitlines()[-1]] if raised_in and raised_in[-1].startswith(RECORD) else []
+    ours = [said.rstrip().splitlines()[-1]] if raised_in and raised_in[-1].startswith(RECORD_FOLDER) else []
     ours += run.traces.failures
     return f"{alone}\n  This may be samerun's own error: {ours[0]}" if ours else alone
 
 
-def must_end_in_time(run: Run) -> None:
+def require_within_time_limit(run: Run) -> None:
     """Raises RunFailed for a run that took too long: what it would have computed is not known."""
     if run.timed_out:
         raise RunFailed(
@@ -42,23 +71,23 @@ def must_end_in_time(run: Run) -> None:
         )  # fmt: skip
 
 
-def cut_short(run: Run, difference: Difference | None) -> bool:
-    """Whether a run was ended by the time limit before anything in it differed: only its end is missing."""
+def timed_out_before_difference(run: Run, difference: Difference | None) -> bool:
+    """Whether the time limit ended a run before anything in it differed: only its end is missing."""
     return run.timed_out and (difference is None or difference.a is None or difference.b is None)
 
 
-def failure_of(run: Run, lead: str = "") -> str:
-    """How a varied run failed, if it did."""
+def describe_failure(run: Run, lead: str = "") -> str:
+    """How a varied run failed; "" if it did not."""
     if run.timed_out:
         return f"{lead}this run did not end in time"
     return f"{lead}this run ended with exit code {run.exit_code}" if run.exit_code else ""
 
 
-def with_patience(runner: Runner, seconds: float, vary: tuple[str, ...]) -> Runner:
-    """The runner for a run: an experiment on a program that took so many seconds gets a limit.
+def runner_with_time_limit(runner: Runner, seconds: float, vary: tuple[str, ...]) -> Runner:
+    """The runner for a run: an experiment on a program that took so many seconds gets a time limit.
 
-    A source that is held still may keep a program from ever ending (a loop that waits for another random number):
-    the experiment then confirms nothing.
+    A pinned source may keep a program from ever ending (a loop that waits for another random number): the experiment
+    then confirms nothing.
     """
     if not any(label.startswith("pin:") or label == "lines" for label in vary):
         return runner

@@ -1,9 +1,9 @@
 """The size of the batches in which samples are evaluated."""
 
 from samerun.check.plan import Plan, Variation
+from samerun.record.comparison.streams import ONLY_SAMPLE_ROWS
 from samerun.record.trace import format as f
-from samerun.record.trace.run import RunTraces, count_of
-from samerun.record.trace.scope import ROWS
+from samerun.record.trace.run import RunTraces, count_events
 
 
 def batch_split(plan: Plan, vary: bool) -> Plan:
@@ -17,12 +17,12 @@ def batch_split(plan: Plan, vary: bool) -> Plan:
     each: the rows of every result that has one for each sample of its batch, over the whole pass. Loops that train
     are left alone, for another batch size is another training there.
     """
-    watched = plan.with_watch(rows=True)
-    return watched.with_watch(split=True).with_scope(ROWS) if vary else watched
+    watched = plan.with_watch(hash_rows=True)
+    return watched.with_watch(split_batches=True).with_scope(ONLY_SAMPLE_ROWS) if vary else watched
 
 
 def pointless(traces: RunTraces) -> str:
-    seen = any(count_of(trace, f.ROWS) for trace in traces.traces.values())
+    seen = any(count_events(trace, f.ROWS) for trace in traces.traces.values())
     return "" if seen else "the program iterates over no samerun.data.DataLoader without gradients"
 
 

@@ -9,7 +9,7 @@ def listing_order(plan: Plan, vary: bool) -> Plan:
     What can go wrong: files are split into training and test, or classes numbered, in listing order. The
     order is a property of the file system: it changes with the machine, not with the run.
     """
-    return plan.with_watch(listing="reversed" if vary else "sorted")
+    return plan.with_watch(listing_order="reversed" if vary else "sorted")
 
 
 VARIATION = Variation(

@@ -13,7 +13,7 @@ def memory(plan: Plan, vary: bool) -> Plan:
     # Tensors and arrays that the program makes are filled from inside. What operators allocate for
     # themselves is malloc's: glibc fills it with the complement of the last byte of this number.
     perturb = str(0xFF ^ MALLOC_BYTE) if vary else str(0xFF)
-    return plan.with_watch(memory="pattern" if vary else "zeros").with_environment(MALLOC_PERTURB_=perturb)
+    return plan.with_watch(fresh_memory="pattern" if vary else "zeros").with_environment(MALLOC_PERTURB_=perturb)
 
 
 VARIATION = Variation(

@@ -2,7 +2,7 @@
 
 from samerun.check.plan import Plan, Variation
 from samerun.record.trace import format as f
-from samerun.record.trace.run import RunTraces, count_of
+from samerun.record.trace.run import RunTraces, count_events
 
 
 def workers(plan: Plan, vary: bool) -> Plan:
@@ -12,11 +12,11 @@ def workers(plan: Plan, vary: bool) -> Plan:
     IterableDataset that every worker reads from the start. Compared are the batches and what is made of
     them, not what happens in the workers.
     """
-    return plan.with_watch(workers=True).with_scope("workers") if vary else plan
+    return plan.with_watch(extra_workers=True).with_scope("workers") if vary else plan
 
 
 def pointless(traces: RunTraces) -> str:
-    made = any(count_of(trace, f.LOADER) for trace in traces.traces.values())
+    made = any(count_events(trace, f.LOADER) for trace in traces.traces.values())
     return "" if made else "the program makes no DataLoader"
 
 

@@ -12,15 +12,15 @@ from samerun.base.errors import SamerunError
 from samerun.numerics.cuda.source import FLAGS
 
 
-def compiled(name: str, source: str, architecture: str) -> bytes:
+def compile_cached(name: str, source: str, architecture: str) -> bytes:
     """Machine code ("sm_90") or PTX ("compute_90") of `source`; from the cache where it was compiled before.
 
     Raises SamerunError where NVRTC is missing, or refuses.
     """
     nvrtc = _nvrtc()
-    version = "{}.{}".format(*_checked(nvrtc, nvrtc.nvrtcVersion()))
+    version = "{}.{}".format(*_require_success(nvrtc, nvrtc.nvrtcVersion()))
     key = hashlib.sha256("\0".join([version, architecture, *FLAGS, source]).encode()).hexdigest()
-    kept = _folder() / f"{name}-{architecture}-{key[:32]}"
+    kept = _cache_folder() / f"{name}-{architecture}-{key[:32]}"
     try:
         return kept.read_bytes()
     except OSError:
@@ -34,7 +34,7 @@ def compiled(name: str, source: str, architecture: str) -> bytes:
     return found
 
 
-def _folder() -> Path:
+def _cache_folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("samerun", appauthor=False)) / "cuda"
@@ -53,7 +53,7 @@ def _nvrtc() -> Any:
     return nvrtc
 
 
-def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> tuple[Any, ...]:
+def _require_success(nvrtc: Any, answer: tuple[Any, ...]) -> tuple[Any, ...]:
     error, *values = answer
     if int(error) != 0:
         raise SamerunError(f"NVRTC: {nvrtc.nvrtcGetErrorString(error)[1].decode()}.")
@@ -62,18 +62,18 @@ def _checked(nvrtc: Any, answer: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _compile(nvrtc: Any, name: str, source: str, options: Sequence[str]) -> bytes:
     """What NVRTC makes: PTX for a virtual architecture, machine code for a real one."""
-    (program,) = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
+    (program,) = _require_success(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
     try:
         (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         if int(error) != 0:
-            (size,) = _checked(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
+            (size,) = _require_success(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
             log = b" " * size
             nvrtc.nvrtcGetProgramLog(program, log)
             raise SamerunError(f"NVRTC refuses {name}.cu: {log.decode(errors='replace').strip(chr(0))}")
         what = "PTX" if "=compute_" in options[0] else "CUBIN"
-        (size,) = _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program))
+        (size,) = _require_success(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program))
         found = b" " * size
-        _checked(nvrtc, getattr(nvrtc, f"nvrtcGet{what}")(program, found))
+        _require_success(nvrtc, getattr(nvrtc, f"nvrtcGet{what}")(program, found))
         return bytes(found)
     finally:
         nvrtc.nvrtcDestroyProgram(program)

@@ -6,7 +6,7 @@ from ctypes import c_float, c_int64, c_uint64, c_void_p
 
 import torch
 
-from samerun.numerics.cuda.launch import over
+from samerun.numerics.cuda.launch import launch_per_value
 
 FUNCTIONS: tuple[str, ...] = (
     *("exp", "exp2", "expm1", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf", "erfc", "rsqrt", "reciprocal"),
@@ -18,46 +18,48 @@ Device = torch.device
 
 
 def function(device: Device, number: int, x: int, y: int, n: int) -> None:
-    over(device, "maps", f"map_{FUNCTIONS[number]}", n, c_void_p(x), c_void_p(y), c_int64(n))
+    launch_per_value(device, "maps", f"map_{FUNCTIONS[number]}", n, c_void_p(x), c_void_p(y), c_int64(n))
 
 
 def pair_function(device: Device, number: int, x: int, y: int, out: int, n: int) -> None:
-    over(device, "maps", f"map_{PAIRS[number]}", n, c_void_p(x), c_void_p(y), c_void_p(out), c_int64(n))
+    launch_per_value(device, "maps", f"map_{PAIRS[number]}", n, c_void_p(x), c_void_p(y), c_void_p(out), c_int64(n))
 
 
 def activation(device: Device, number: int, x: int, grad: int, out: int, n: int) -> None:
     name = f"activation_{ACTIVATIONS[number]}"
-    over(device, "maps", name, n, c_void_p(x), c_void_p(grad), c_void_p(out), c_int64(n))
+    launch_per_value(device, "maps", name, n, c_void_p(x), c_void_p(grad), c_void_p(out), c_int64(n))
 
 
 def roots(device: Device, is_double: int, x: int, out: int, n: int) -> None:
-    over(device, "maps", "roots64" if is_double else "roots32", n, c_void_p(x), c_void_p(out), c_int64(n))
+    launch_per_value(device, "maps", "roots64" if is_double else "roots32", n, c_void_p(x), c_void_p(out), c_int64(n))
 
 
 def random(device: Device, normal: int, seed: int, position: int, out: int, n: int) -> None:
     name = "normal" if normal else "uniform"
-    over(device, "random", name, (n + 3) // 4, c_uint64(seed), c_uint64(position), c_void_p(out), c_int64(n))
+    launch_per_value(
+        device, "random", name, (n + 3) // 4, c_uint64(seed), c_uint64(position), c_void_p(out), c_int64(n)
+    )
 
 
 def randint(device: Device, seed: int, position: int, low: int, range: int, out: int, n: int) -> None:
     given = (c_uint64(seed), c_uint64(position), c_int64(low), c_uint64(range))
-    over(device, "random", "randint", n, *given, c_void_p(out), c_int64(n))
+    launch_per_value(device, "random", "randint", n, *given, c_void_p(out), c_int64(n))
 
 
 def words64(device: Device, seed: int, position: int, out: int, n: int) -> None:
-    over(device, "random", "words64", n, c_uint64(seed), c_uint64(position), c_void_p(out), c_int64(n))
+    launch_per_value(device, "random", "words64", n, c_uint64(seed), c_uint64(position), c_void_p(out), c_int64(n))
 
 
 def block_words(device: Device, seed: int, position: int, blocks: int, out: int, n: int) -> None:
     given = (c_uint64(seed), c_uint64(position), c_void_p(blocks), c_void_p(out))
-    over(device, "random", "block_words", n, *given, c_int64(n))
+    launch_per_value(device, "random", "block_words", n, *given, c_int64(n))
 
 
 def fill(device: Device, dtype: torch.dtype, out: int, value: float, n: int) -> None:
     """out[:n] = value, float32 or float64."""
     if dtype is torch.float32:
-        over(device, "sums", "fill32", n, c_void_p(out), c_float(value), c_int64(n))
+        launch_per_value(device, "sums", "fill32", n, c_void_p(out), c_float(value), c_int64(n))
     else:
         from ctypes import c_double
 
-        over(device, "sums", "fill64", n, c_void_p(out), c_double(value), c_int64(n))
+        launch_per_value(device, "sums", "fill64", n, c_void_p(out), c_double(value), c_int64(n))

@@ -11,7 +11,7 @@ import torch
 
 from samerun.base.errors import SamerunError
 from samerun.numerics.cuda import source
-from samerun.numerics.cuda.compiler import compiled
+from samerun.numerics.cuda.compiler import compile_cached
 
 THREADS = 256
 MOST_BLOCKS = 1 << 16
@@ -20,7 +20,7 @@ MOST_BLOCKS = 1 << 16
 _functions: dict[tuple[int, str], Any] = {}
 _modules: dict[tuple[int, str], Any] = {}
 _thread = threading.local()
-_processors: dict[int, int] = {}
+_multiprocessors: dict[int, int] = {}
 
 
 def launch(device: torch.device, file: str, kernel: str, blocks: int, threads: Sequence[int], *arguments: Any) -> None:
@@ -33,33 +33,33 @@ def launch(device: torch.device, file: str, kernel: str, blocks: int, threads: S
     driver = _driver()
     index = torch.cuda.current_device() if device.index is None else device.index
     with torch.cuda.device(index):
-        _have_context(driver, index)
-        function = _functions.get((index, kernel)) or _loaded(driver, index, file, kernel)
+        _ensure_context(driver, index)
+        function = _functions.get((index, kernel)) or _load_kernel(driver, index, file, kernel)
         places = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
         x, y = (*threads, 1)[:2]
         stream = torch.cuda.current_stream(index).cuda_stream
-        _checked(
+        _require_success(
             driver,
             driver.cuLaunchKernel(function, blocks, 1, 1, x, y, 1, 0, stream, ctypes.addressof(places), 0),
         )
 
 
-def over(device: torch.device, file: str, kernel: str, n: int, *arguments: Any) -> None:
+def launch_per_value(device: torch.device, file: str, kernel: str, n: int, *arguments: Any) -> None:
     """Start a kernel that takes n values one by one."""
     launch(device, file, kernel, min(-(-n // THREADS), MOST_BLOCKS), (THREADS,), *arguments)
 
 
-def empty(device: torch.device, n: int, dtype: torch.dtype) -> torch.Tensor:
+def allocate(device: torch.device, n: int, dtype: torch.dtype) -> torch.Tensor:
     """Memory that a kernel of this stream may use; it goes back to torch when the tensor is dropped."""
     return torch.empty(n, dtype=dtype, device=device)
 
 
-def processors(device: torch.device) -> int:
+def count_multiprocessors(device: torch.device) -> int:
     """How many multiprocessors the device has."""
     index = torch.cuda.current_device() if device.index is None else device.index
-    if index not in _processors:
-        _processors[index] = torch.cuda.get_device_properties(index).multi_processor_count
-    return _processors[index]
+    if index not in _multiprocessors:
+        _multiprocessors[index] = torch.cuda.get_device_properties(index).multi_processor_count
+    return _multiprocessors[index]
 
 
 def _driver() -> Any:
@@ -68,31 +68,31 @@ def _driver() -> Any:
     return driver
 
 
-def _have_context(driver: Any, index: int) -> None:
+def _ensure_context(driver: Any, index: int) -> None:
     """torch gives a thread the device's context with its first call there, which may not have been made yet."""
     if getattr(_thread, "has_context", False):
         return
-    (context,) = _checked(driver, driver.cuCtxGetCurrent())
+    (context,) = _require_success(driver, driver.cuCtxGetCurrent())
     if int(context) == 0:
-        (device,) = _checked(driver, driver.cuDeviceGet(index))
-        (context,) = _checked(driver, driver.cuDevicePrimaryCtxRetain(device))
-        _checked(driver, driver.cuCtxSetCurrent(context))
+        (device,) = _require_success(driver, driver.cuDeviceGet(index))
+        (context,) = _require_success(driver, driver.cuDevicePrimaryCtxRetain(device))
+        _require_success(driver, driver.cuCtxSetCurrent(context))
     _thread.has_context = True
 
 
-def _loaded(driver: Any, index: int, file: str, kernel: str) -> Any:
+def _load_kernel(driver: Any, index: int, file: str, kernel: str) -> Any:
     """Compile and load the file for this device, and keep all that is asked of it."""
     module = _modules.get((index, file))
     if module is None:
         major, minor = torch.cuda.get_device_capability(index)
-        code = compiled(file, source.whole(file), f"sm_{major}{minor}")
-        module = _modules[index, file] = _checked(driver, driver.cuModuleLoadData(code))[0]
-    found = _checked(driver, driver.cuModuleGetFunction(module, kernel.encode()))[0]
+        code = compile_cached(file, source.read_source(file), f"sm_{major}{minor}")
+        module = _modules[index, file] = _require_success(driver, driver.cuModuleLoadData(code))[0]
+    found = _require_success(driver, driver.cuModuleGetFunction(module, kernel.encode()))[0]
     _functions[index, kernel] = found
     return found
 
 
-def _checked(driver: Any, answer: tuple[Any, ...]) -> tuple[Any, ...]:
+def _require_success(driver: Any, answer: tuple[Any, ...]) -> tuple[Any, ...]:
     error, *values = answer
     if int(error) != 0:
         words = driver.cuGetErrorString(error)[1]

@@ -9,19 +9,21 @@ import torch
 
 from samerun.numerics.cuda import sums
 from samerun.numerics.cuda.elementwise import fill
-from samerun.numerics.cuda.launch import THREADS, empty, launch, over
+from samerun.numerics.cuda.launch import THREADS, allocate, launch, launch_per_value
+from samerun.numerics.status import DONE
 
 NAMES = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
 Device = torch.device
 
 
-def _threads(n: int) -> tuple[int]:
+def _threads_per_row(n: int) -> tuple[int]:
     """Of a block that takes a row of n values: no warp without work."""
     return (sums.WARP * max(1, min(THREADS // sums.WARP, n // 128)),)
 
 
 def rows(device: Device, number: int, x: int, grad: int, out: int, count: int, n: int) -> None:
-    launch(device, "rows", NAMES[number], count, _threads(n), c_void_p(x), c_void_p(grad), c_void_p(out), c_int64(n))
+    pointers = map(c_void_p, (x, grad, out))
+    launch(device, "rows", NAMES[number], count, _threads_per_row(n), *pointers, c_int64(n))
 
 
 def norm(
@@ -30,7 +32,7 @@ def norm(
 ) -> None:  # fmt: skip
     pointers = map(c_void_p, (x, weight, bias, out, mean, rstd))
     sizes = map(c_int64, (n, groups, inner))
-    launch(device, "norms", "norm_rows", count, _threads(n), c_int(rms), c_float(eps), *pointers, *sizes)
+    launch(device, "norms", "norm_rows", count, _threads_per_row(n), c_int(rms), c_float(eps), *pointers, *sizes)
 
 
 def norm_backward(
@@ -39,7 +41,7 @@ def norm_backward(
 ) -> None:  # fmt: skip
     pointers = map(c_void_p, (x, grad, weight, mean, rstd, out, terms))
     sizes = map(c_int64, (n, groups, inner))
-    launch(device, "norms", "norm_rows_backward", count, _threads(n), c_int(rms), *pointers, *sizes)
+    launch(device, "norms", "norm_rows_backward", count, _threads_per_row(n), c_int(rms), *pointers, *sizes)
 
 
 def norm_backward_with_weight(
@@ -49,14 +51,14 @@ def norm_backward_with_weight(
     if count == 0 or n == 0:
         for each in (of_weight, of_bias):
             fill(device, torch.float32, each, 0.0, n)
-        return 1
-    terms = empty(device, count * n, torch.float32)
+        return DONE
+    terms = allocate(device, count * n, torch.float32)
     norm_backward(device, rms, x, grad, weight, mean, rstd, out, terms.data_ptr(), count, n, 1, 1)
     layout = array.array("q", (count, n, n, 1))
     sizes = layout.buffer_info()[0]
     for source, to in ((terms.data_ptr(), of_weight), (grad, of_bias)):
         sums.sum32(device, 0, source, 0, to, 2, sizes, sizes + 16, 1)
-    return 1
+    return DONE
 
 
 def channels(
@@ -64,7 +66,7 @@ def channels(
 ) -> None:
     n = images * count * inner
     pointers = map(c_void_p, (x, weight, bias, mean, rstd, out))
-    over(device, "norms", "channels", n, *pointers, *map(c_int64, (n, count, inner)))
+    launch_per_value(device, "norms", "channels", n, *pointers, *map(c_int64, (n, count, inner)))
 
 
 def channels_backward(
@@ -73,7 +75,7 @@ def channels_backward(
 ) -> int:  # fmt: skip
     blocks = -(-images * inner // sums.BLOCK)
     kinds = 4 if training else 2
-    parts, found = (empty(device, n, torch.float32) for n in (4 * count * blocks, 4 * count))
+    parts, found = (allocate(device, n, torch.float32) for n in (4 * count * blocks, 4 * count))
     given = (c_int(training), *map(c_void_p, (x, grad, weight, mean, rstd)))
     sizes = tuple(map(c_int64, (images, count, inner)))
     warps = -(-count * blocks * sums.WARP // THREADS)
@@ -82,7 +84,9 @@ def channels_backward(
     # The sums are those of g, g*y, h, h*y; the first two are results.
     places = (of_bias, of_weight, found.data_ptr() + 8 * count, found.data_ptr() + 12 * count)
     for kind in range(kinds):
-        sums.trees(device, "32", False, parts.data_ptr() + 4 * kind * count * blocks, places[kind], blocks, count)
-    over(device, "norms", "channel_gradient", images * count * inner, *given, c_void_p(found.data_ptr()),
+        sums.reduce_blocks(
+            device, "32", False, parts.data_ptr() + 4 * kind * count * blocks, places[kind], blocks, count
+        )
+    launch_per_value(device, "norms", "channel_gradient", images * count * inner, *given, c_void_p(found.data_ptr()),
          c_void_p(out), *sizes)  # fmt: skip
-    return 1
+    return DONE

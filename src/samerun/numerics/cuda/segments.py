@@ -7,7 +7,7 @@ from ctypes import c_int64, c_void_p
 import torch
 from torch import Tensor
 
-from samerun.numerics.cuda.launch import launch, over
+from samerun.numerics.cuda.launch import launch, launch_per_value
 from samerun.numerics.cuda.sums import WARP
 
 _BITS = {torch.float32: "32", torch.float64: "64"}
@@ -17,7 +17,7 @@ def _pointers(*tensors: Tensor) -> tuple[c_void_p, ...]:
     return tuple(c_void_p(each.data_ptr()) for each in tensors)
 
 
-def add(out: Tensor, source: Tensor, key: Tensor, order: Tensor) -> None:
+def add_to_segments(out: Tensor, source: Tensor, key: Tensor, order: Tensor) -> None:
     """out [outer, places, inner] += source [outer, n, inner], in ascending index for each place.
 
     `key` int64 [n], sorted; `order` int64 [n]: which value of the source each key belongs to. float32 or float64,
@@ -25,11 +25,11 @@ def add(out: Tensor, source: Tensor, key: Tensor, order: Tensor) -> None:
     """
     outer, n, inner = source.shape
     sizes = map(c_int64, (outer, n, inner, out.shape[1]))
-    over(out.device, "segments", f"segments_add{_BITS[out.dtype]}", source.numel(),
+    launch_per_value(out.device, "segments", f"segments_add{_BITS[out.dtype]}", source.numel(),
          *_pointers(out, source, key, order), *sizes)  # fmt: skip
 
 
-def sum(out: Tensor, source: Tensor, key: Tensor, order: Tensor, end: Tensor) -> None:
+def sum_segments(out: Tensor, source: Tensor, key: Tensor, order: Tensor, end: Tensor) -> None:
     """out [places, width] = class S over the rows of source [n, width] of each place that has any.
 
     `end` int64 [n]: behind the last of the keys that are equal to each.
@@ -40,8 +40,10 @@ def sum(out: Tensor, source: Tensor, key: Tensor, order: Tensor, end: Tensor) ->
            *_pointers(out, source, key, order, end), c_int64(n), c_int64(width))  # fmt: skip
 
 
-def last(out: Tensor, source: Tensor, key: Tensor, order: Tensor) -> None:
+def write_last(out: Tensor, source: Tensor, key: Tensor, order: Tensor) -> None:
     """out [places] = the last value of source [n] of each place that has any; of any type, alike."""
     n = source.numel()
-    over(out.device, "segments", f"segments_last{out.element_size()}", n, *_pointers(out, source, key, order),
+    launch_per_value(out.device, "segments", f"segments_last{out.element_size()}", n, *_pointers(
+        out, source, key, order
+    ),
          c_int64(n))  # fmt: skip

@@ -16,23 +16,23 @@ FLAGS = (
 """No contraction, subnormals kept, no approximate division or root. (177: a shared function that is not used here.)"""
 
 _INCLUDE = re.compile(r'\s*#include "(.*)"')
-_PLACES = (Path(__file__).with_name("native"), Path(__file__).parents[4] / "native")
+_FOLDERS = (Path(__file__).with_name("native"), Path(__file__).parents[4] / "native")
 """Beside this file where samerun is installed; in a checkout, where the C sources lie."""
 
 
 @cache
-def whole(name: str) -> str:
+def read_source(name: str) -> str:
     """The source of one of `NAMES`. Raises FileNotFoundError where it was not installed."""
-    folder = next((place for place in _PLACES if (place / "cuda" / f"{name}.cu").exists()), _PLACES[0])
-    return _joined((folder / "cuda" / f"{name}.cu").resolve(), set())
+    folder = next((place for place in _FOLDERS if (place / "cuda" / f"{name}.cu").exists()), _FOLDERS[0])
+    return _inline_includes((folder / "cuda" / f"{name}.cu").resolve(), set())
 
 
-def _joined(path: Path, seen: set[Path]) -> str:
+def _inline_includes(path: Path, seen: set[Path]) -> str:
     if path in seen:
         return ""
     seen.add(path)
     lines = []
     for line in path.read_text(encoding="utf-8").splitlines():
         found = _INCLUDE.match(line)
-        lines.append(_joined((path.parent / found[1]).resolve(), seen) if found else line)
+        lines.append(_inline_includes((path.parent / found[1]).resolve(), seen) if found else line)
     return "\n".join(lines)

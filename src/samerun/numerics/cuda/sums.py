@@ -9,14 +9,15 @@ from ctypes import c_int, c_int64, c_void_p
 import torch
 
 from samerun.numerics.cuda.elementwise import fill
-from samerun.numerics.cuda.launch import THREADS, empty, launch, over
+from samerun.numerics.cuda.launch import THREADS, allocate, launch, launch_per_value
+from samerun.numerics.status import DONE
 
 BLOCK, WARP, FEW_COLUMNS = 4096, 32, 8
 MOST_DIMENSIONS = 64
 PRODUCT = 4
 
 
-class Dims(ctypes.Structure):
+class DimensionsStruct(ctypes.Structure):
     """dims_t of native/cuda/sums.cu."""
 
     _fields_ = [
@@ -24,9 +25,9 @@ class Dims(ctypes.Structure):
     ]  # fmt: skip
 
 
-def dims(sizes: Sequence[int], strides: Sequence[int]) -> Dims:
+def merge_dimensions(sizes: Sequence[int], strides: Sequence[int]) -> DimensionsStruct:
     """Dimensions that lie behind one another as one longer dimension are made one; those of size 1 left out."""
-    found = Dims(n=0, total=1)
+    found = DimensionsStruct(n=0, total=1)
     for size, stride in zip(sizes, strides, strict=True):
         found.total *= size
         if size == 1:
@@ -41,28 +42,32 @@ def dims(sizes: Sequence[int], strides: Sequence[int]) -> Dims:
     return found
 
 
-def trees(device: torch.device, bits: str, product: bool, parts: int, out: int, blocks: int, outputs: int) -> None:
+def reduce_blocks(
+    device: torch.device, bits: str, product: bool, parts: int, out: int, blocks: int, outputs: int
+) -> None:
     """The tree over `blocks` sums of blocks for each output, in place; results go to `out`."""
     threads = (max(WARP, min(THREADS, blocks // 2)),)
     given = (c_int(product), c_void_p(parts), c_void_p(out), c_int64(blocks))
     launch(device, "sums", f"sum_trees{bits}", outputs, threads, *given)
 
 
-def _sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:
+def _make_sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:
     def sum(
         device: torch.device, term: int, x: int, center: int, out: int, ndim: int, size: int, stride: int, mask: int
     ) -> int:
         sizes, strides = ((c_int64 * ndim).from_address(at) if ndim else () for at in (size, stride))
         chosen = [dim for dim in range(ndim) if mask >> dim & 1]
         others = [dim for dim in range(ndim) if not mask >> dim & 1]
-        reduced, kept = (dims([sizes[d] for d in which], [strides[d] for d in which]) for which in (chosen, others))
+        reduced, kept = (
+            merge_dimensions([sizes[d] for d in which], [strides[d] for d in which]) for which in (chosen, others)
+        )
         if kept.total == 0:
-            return 1
+            return DONE
         if reduced.total == 0:
             fill(device, dtype, out, float(term == PRODUCT), kept.total)
-            return 1
+            return DONE
         blocks = -(-reduced.total // BLOCK)
-        parts = empty(device, kept.total * blocks if blocks > 1 else 0, dtype)
+        parts = allocate(device, kept.total * blocks if blocks > 1 else 0, dtype)
         to = parts.data_ptr() if blocks > 1 else out
         given = (c_int(term), c_void_p(x), c_void_p(center), c_void_p(to), c_int64(blocks), kept, reduced)
         last, inner = kept.n - 1, reduced.n - 1
@@ -74,19 +79,19 @@ def _sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:
         else:
             launch(device, "sums", f"sum_rows{bits}", -(-kept.total * blocks * WARP // THREADS), (THREADS,), *given)
         if blocks > 1:
-            trees(device, bits, term == PRODUCT, to, out, blocks, kept.total)
-        return 1
+            reduce_blocks(device, bits, term == PRODUCT, to, out, blocks, kept.total)
+        return DONE
 
     return sum
 
 
-def _cumulate(bits: str) -> Callable[..., None]:
+def _make_cumulate(bits: str) -> Callable[..., None]:
     def cumulate(device: torch.device, product: int, x: int, out: int, outer: int, n: int, inner: int) -> None:
         given = (c_int(product), c_void_p(x), c_void_p(out), c_int64(outer), c_int64(n), c_int64(inner))
-        over(device, "sums", f"cumulate{bits}", outer * inner if n else 0, *given)
+        launch_per_value(device, "sums", f"cumulate{bits}", outer * inner if n else 0, *given)
 
     return cumulate
 
 
-sum32, sum64 = _sum(torch.float32, "32"), _sum(torch.float64, "64")
-cumulate32, cumulate64 = _cumulate("32"), _cumulate("64")
+sum32, sum64 = _make_sum(torch.float32, "32"), _make_sum(torch.float64, "64")
+cumulate32, cumulate64 = _make_cumulate("32"), _make_cumulate("64")

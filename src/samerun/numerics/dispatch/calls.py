@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from samerun.base.errors import NotPortableError
 from samerun.numerics.dispatch.portable import portable
-from samerun.numerics.dispatch.user_line import user_line
+from samerun.numerics.dispatch.refusals import user_line
 from samerun.numerics.kernels.tensors import copy_arguments
 from samerun.numerics.operators.exact import MOVES
 
@@ -23,7 +23,7 @@ _NAMES = (torch.dtype, torch.layout, torch.device, torch.memory_format)
 
 
 @dataclass
-class Call:
+class RecordedCall:
     """The first call of an operator with arguments of these shapes and types. `times`: how many such there were."""
 
     operator: str
@@ -36,12 +36,12 @@ class Call:
     result: str = field(default="", repr=False)
 
 
-class Noting(TorchDispatchMode):
+class CallRecorder(TorchDispatchMode):
     """Takes down every call that computes."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, RecordedCall] = {}
         self.shapes: list[tuple[str, str]] = []
         """Operator and signature of every call, in order."""
 
@@ -52,19 +52,21 @@ class Noting(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         schema = getattr(func, "_schema", None)
-        if schema is None or getattr(func, "is_view", False) or schema.name in _MOVES or not _dense((args, kwargs)):
+        if schema is None or getattr(
+            func, "is_view", False
+        ) or schema.name in _MOVES or not _can_be_rerun((args, kwargs)):
             return func(*args, **kwargs)
-        key = f"{func} {_signature((args, kwargs))}"
+        key = f"{func} {_call_signature((args, kwargs))}"
         if key in self.calls:
             self.calls[key].times += 1
         else:
             own, named = copy_arguments((args, kwargs))
-            self.calls[key] = Call(str(func), user_line(), own, named, number=len(self.shapes))
+            self.calls[key] = RecordedCall(str(func), user_line(), own, named, number=len(self.shapes))
         self.shapes.append((str(func), key))
         return func(*args, **kwargs)
 
 
-def _dense(given: Any) -> bool:
+def _can_be_rerun(given: Any) -> bool:
     """Whether a call can be taken down: dense CPU tensors, and no generator of the program's own."""
     leaves = _pytree.tree_leaves(given)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -74,7 +76,7 @@ def _dense(given: Any) -> bool:
     )
 
 
-def _signature(given: Any) -> str:
+def _call_signature(given: Any) -> str:
     return repr(
         [
             (tuple(leaf.shape), leaf.stride(), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else leaf
@@ -83,19 +85,19 @@ def _signature(given: Any) -> str:
     )
 
 
-def operator_of(name: str) -> Any:
+def find_operator(name: str) -> Any:
     """The operator of a name like "aten.mm.default"."""
     space, packet, overload = name.split(".")
     return getattr(getattr(getattr(torch.ops, space), packet), overload)
 
 
-def run(call: Call, inside_portable: bool = False) -> list[torch.Tensor]:
+def rerun_call(call: RecordedCall, inside_portable: bool = False) -> list[torch.Tensor]:
     """Run the call again: what it gives, then what it wrote into. Random numbers are drawn from seed 0.
 
     Raises what the operator raises; NotPortableError inside portable() where there is no portable kernel.
     """
     args, kwargs = copy_arguments((call.args, call.kwargs))
-    func = operator_of(call.operator)
+    func = find_operator(call.operator)
     with torch.no_grad(), portable() if inside_portable else nullcontext():
         torch.manual_seed(0)
         found = func(*args, **kwargs)
@@ -120,10 +122,10 @@ def fingerprint(results: list[torch.Tensor]) -> str:
     return found.hexdigest()
 
 
-def outcome(call: Call, inside_portable: bool) -> str:
+def call_outcome(call: RecordedCall, inside_portable: bool) -> str:
     """The fingerprint of what the call gives, or the words of its error."""
     try:
-        return fingerprint(run(call, inside_portable))
+        return fingerprint(rerun_call(call, inside_portable))
     except NotPortableError:
         return NO_KERNEL
     except Exception as error:  # whatever an operator says; the same words count as the same
@@ -134,7 +136,7 @@ NO_KERNEL, ERROR = "no portable kernel", "error:"
 
 
 @contextmanager
-def threads(number: int) -> Iterator[None]:
+def with_thread_count(number: int) -> Iterator[None]:
     """Compute with `number` threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
@@ -144,7 +146,7 @@ def threads(number: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def encoded(calls: list[Call]) -> list[Any]:
+def encode_calls(calls: list[RecordedCall]) -> list[Any]:
     """What torch.save writes and torch.load reads without unpickling anything but tensors and plain values."""
 
     def one(leaf: Any) -> Any:
@@ -153,7 +155,7 @@ def encoded(calls: list[Call]) -> list[Any]:
     return [[call.operator, _pytree.tree_map(one, [list(call.args), dict(call.kwargs)])] for call in calls]
 
 
-def decoded(saved: list[Any]) -> list[Call]:
+def decode_calls(saved: list[Any]) -> list[RecordedCall]:
     def is_name(value: Any) -> bool:
         return isinstance(value, dict) and set(value) == {"torch"}
 
@@ -166,13 +168,13 @@ def decoded(saved: list[Any]) -> list[Call]:
     found = []
     for operator, given in saved:
         args, kwargs = _pytree.tree_map(one, given, is_leaf=is_name)
-        found.append(Call(operator, "", args, kwargs))
+        found.append(RecordedCall(operator, "", args, kwargs))
     return found
 
 
-def note(work: Callable[[], object]) -> Noting:
+def record_calls(work: Callable[[], object]) -> CallRecorder:
     """The calls of `work`."""
-    noting = Noting()
+    noting = CallRecorder()
     with noting:
         work()
     return noting

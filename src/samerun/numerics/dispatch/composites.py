@@ -22,12 +22,12 @@ _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _aten = torch.ops.aten
 
 
-def _overload(name: str) -> Any:
+def _find_overload(name: str) -> Any:
     packet, _, overload = name.partition(".")
     return getattr(getattr(_aten, packet), overload or "default")
 
 
-_OURS: dict[str, Callable[..., Any]] = {
+_PORTABLE_KERNELS: dict[str, Callable[..., Any]] = {
     "scaled_dot_product_attention": attention,
     "rms_norm": rms_norm,
     **{name.removeprefix("aten::"): ours for name, ours in recurrent.COMPOSED.items()},
@@ -46,31 +46,33 @@ _lock = threading.Lock()
 _installed: list[torch.library.Library] = []
 
 
-def install(current: Callable[[], Any]) -> None:
+def install(find_mode: Callable[[], Any]) -> None:
     """Once in a process. `current()` is None outside `portable()`."""
     with _lock:
         if _installed:
             return
         library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-        for name, ours in _OURS.items():
+        for name, portable_kernel in _PORTABLE_KERNELS.items():
             for key in ("AutogradCPU", "AutogradCUDA"):
-                library.impl(name, _choosing(_overload(name), ours, current), key)  # type: ignore[no-untyped-call]
+                library.impl(name, _make_choosing_kernel(_find_overload(name), portable_kernel, find_mode), key)  # type: ignore[no-untyped-call]
         plain = _aten.dropout.default
-        library.impl("dropout", _choosing(plain, dropout, current), "AutogradCUDA")  # type: ignore[no-untyped-call]
+        library.impl("dropout", _make_choosing_kernel(plain, dropout, find_mode), "AutogradCUDA")  # type: ignore[no-untyped-call]
         _installed.append(library)
 
 
-def _choosing(plain: Any, ours: Callable[..., Any], current: Callable[[], Any]) -> Callable[..., Any]:
+def _make_choosing_kernel(
+    torch_operator: Any, portable_kernel: Callable[..., Any], find_mode: Callable[[], Any]
+) -> Callable[..., Any]:
     accepted = AcceptedSignatures()
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        if current() is None:
-            return plain._op_dk(_COMPOSITE, *args, **kwargs)
-        accepted.require(plain, args, kwargs)
+        if find_mode() is None:
+            return torch_operator._op_dk(_COMPOSITE, *args, **kwargs)
+        accepted.require(torch_operator, args, kwargs)
         try:
-            return ours(*args, **kwargs)
+            return portable_kernel(*args, **kwargs)
         except Exception as error:
-            raise_as_torch(plain, args, kwargs, error)
+            raise_as_torch(torch_operator, args, kwargs, error)
             raise
 
     return kernel

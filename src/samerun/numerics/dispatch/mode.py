@@ -13,15 +13,14 @@ from torch.utils import _python_dispatch
 
 from samerun.base.errors import NotPortableError, NotPortableWarning, SamerunError
 from samerun.numerics.dispatch import composites
-from samerun.numerics.dispatch.contract import refuse_tensor, refused
-from samerun.numerics.dispatch.user_line import user_line
+from samerun.numerics.dispatch.refusals import explain_refusal, refuse_tensor, user_line
 from samerun.numerics.operators.checks import raise_as_torch
 from samerun.numerics.operators.declare import NotInTable
-from samerun.numerics.operators.table import resolve
+from samerun.numerics.operators.table import resolve_operator
 
 _Tensor = torch.Tensor
 _strided = torch.strided
-_types = frozenset(
+_dtypes = frozenset(
     (
         torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.bool, torch.uint8, torch.int8, torch.int16,
         torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
@@ -34,9 +33,9 @@ _resolved_on_cuda: dict[int, tuple[Any, Any]] = {}
 """The same for tensors of a CUDA device."""
 
 
-def _on_cuda(tensor: Any) -> bool:
+def _require_cuda(tensor: Any) -> bool:
     """Whether a tensor that is none of the CPU's usual ones is on a CUDA device. Raises NotInTable for all else."""
-    if tensor.is_cuda and tensor.dtype in _types and tensor.layout is _strided and torch.version.cuda:
+    if tensor.is_cuda and tensor.dtype in _dtypes and tensor.layout is _strided and torch.version.cuda:
         return True
     refuse_tensor(tensor)
     return False
@@ -49,7 +48,7 @@ def _any_meta(args: Any) -> bool:
 def _handler_on_cuda(func: Any) -> Any:
     known = _resolved_on_cuda.get(id(func))
     if known is None:
-        known = _resolved_on_cuda[id(func)] = (resolve(func, cuda=True), func)
+        known = _resolved_on_cuda[id(func)] = (resolve_operator(func, cuda=True), func)
     return known[0]
 
 
@@ -68,7 +67,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
         try:
             handler = _resolved[id(func)][0]
         except KeyError:
-            handler = resolve(func)
+            handler = resolve_operator(func)
             _resolved[id(func)] = handler, func
         for kind in types:
             if kind is not _Tensor and kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
@@ -77,23 +76,23 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
         try:
             for given in args:
                 if isinstance(given, _Tensor):
-                    if not (given.is_cpu and given.dtype in _types and given.layout is _strided):
+                    if not (given.is_cpu and given.dtype in _dtypes and given.layout is _strided):
                         unusual = True
-                        cuda = _on_cuda(given) or cuda
+                        cuda = _require_cuda(given) or cuda
                 elif type(given) is list or type(given) is tuple:
                     for item in given:
                         if isinstance(item, _Tensor) and not (
-                            item.is_cpu and item.dtype in _types and item.layout is _strided
+                            item.is_cpu and item.dtype in _dtypes and item.layout is _strided
                         ):
-                            cuda = _on_cuda(item) or cuda
+                            cuda = _require_cuda(item) or cuda
             if cuda:
                 handler = _handler_on_cuda(func)
             elif unusual and _any_meta(args):
                 handler = None  # without values there are no bits
             if handler is None:
                 out = func(*args, **kwargs) if kwargs else func(*args)
-                if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _types):
-                    _on_cuda(out)
+                if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _dtypes):
+                    _require_cuda(out)
                 return out
             return self._run(handler, func, args, kwargs or {})
         except NotInTable as reason:
@@ -111,14 +110,14 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
             raise NotInTable(f"what it got, which torch takes: {error}") from error
 
     def _unsupported(self, reason: NotInTable, func: Any, args: Any, kwargs: Any) -> Any:
-        message, hint = refused(func, reason, user_line())
+        message, hint = explain_refusal(func, reason, user_line())
         if self.settings[-1] == "error":
             raise NotPortableError(message, hint) from None
         warnings.warn(NotPortableWarning(message), stacklevel=2)
         return func(*args, **kwargs)
 
 
-def current() -> PortableMode | None:
+def current_mode() -> PortableMode | None:
     """The mode that the dispatcher has for this thread, or None."""
     for mode in reversed(_python_dispatch._get_current_dispatch_mode_stack()):
         if isinstance(mode, PortableMode):
@@ -126,26 +125,26 @@ def current() -> PortableMode | None:
     return None
 
 
-def enter(unsupported: str) -> Callable[[], None]:
+def enter_portable(unsupported: str) -> Callable[[], None]:
     """Put the mode in force in this thread; what is returned takes it out again."""
-    mode = current()
+    mode = current_mode()
     if mode is not None:
         mode.settings.append(unsupported)
-        return partial(_forget, mode.settings)
-    composites.install(current)
+        return partial(_pop_setting, mode.settings)
+    composites.install(current_mode)
     mode = PortableMode(unsupported)
-    with _others_lifted():
+    with _lift_other_modes():
         if not float(torch.tensor(1e-40) * torch.tensor(1.0)):
             raise SamerunError(
                 "portable(): subnormal numbers are flushed to zero in this thread, but the specification keeps them.",
                 "Take out torch.set_flush_denormal(True), or call torch.set_flush_denormal(False) first.",
             )
         mode.__enter__()  # type: ignore[no-untyped-call]
-    return partial(_leave, mode)
+    return partial(_leave_mode, mode)
 
 
 @contextmanager
-def _others_lifted() -> Iterator[None]:
+def _lift_other_modes() -> Iterator[None]:
     """Take the modes of this thread off, and put them back on top.
 
     So the portable mode lies below all others, whenever they were entered: they see the operators that the program
@@ -164,10 +163,10 @@ def _others_lifted() -> Iterator[None]:
             _python_dispatch._push_mode(mode)
 
 
-def _leave(mode: PortableMode) -> None:
-    with _others_lifted():
+def _leave_mode(mode: PortableMode) -> None:
+    with _lift_other_modes():
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
-def _forget(settings: list[str]) -> None:
+def _pop_setting(settings: list[str]) -> None:
     settings.pop()

@@ -53,7 +53,7 @@ class portable(ContextDecorator):
             if error.name != "torch":
                 raise
             raise SamerunError("portable(): torch is not installed.", "pip install torch") from None
-        leave = mode.enter(self._unsupported)
+        leave = mode.enter_portable(self._unsupported)
         self._stack().append(leave)
         return self
 
@@ -83,10 +83,10 @@ class portable(ContextDecorator):
         return found
 
 
-def in_force() -> bool:
+def is_in_force() -> bool:
     """Whether this thread is inside `portable()`, as torch's dispatcher has it. Imports nothing."""
     if "torch" not in sys.modules:
         return False
     from samerun.numerics.dispatch import mode
 
-    return mode.current() is not None
+    return mode.current_mode() is not None

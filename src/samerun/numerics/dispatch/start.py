@@ -12,15 +12,15 @@ from samerun.base.errors import SamerunError
 VARIABLE = "SAMERUN_PORTABLE"
 """Set: every Python process of the program is inside `portable()` from the end of its import of torch on."""
 
-_later = AfterImport()
+_after_import = AfterImport()
 
 
 def start() -> None:
-    _later.add("torch", _enter)
-    _later.install()
+    _after_import.add("torch", _enter_portable)
+    _after_import.install()
 
 
-def _enter(torch: ModuleType) -> None:
+def _enter_portable(torch: ModuleType) -> None:
     from samerun.numerics.dispatch.portable import portable
 
     try:

@@ -1,36 +1,36 @@
-"""gelu (both forms) and silu, and their backward, in float32. One rounding a step: `reference/activations.py`."""
+"""gelu (both forms) and silu, and their backward, in float32. One rounding a step: `reference/elementwise.py`."""
 
 from __future__ import annotations
 
 import torch
 
 from samerun.numerics.kernels import library
-from samerun.numerics.kernels.tensors import by_reference, compute_type, dense
-from samerun.numerics.reference import activations as reference
+from samerun.numerics.kernels.tensors import call_reference, compute_type, to_dense
+from samerun.numerics.reference import elementwise as reference
 
 NAMES = ("gelu", "gelu_tanh", "silu")
 
-_activation = library.function("samerun_activation", "vipppl")
+_activation = library.declare_function("samerun_activation", "vipppl")
 
 
-def _run(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
+def _compute(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     given = (x,) if grad is None else (x, grad)
     dtype = compute_type(name, *given, types=(torch.float32,))
     if given[-1].shape != x.shape:
         raise RuntimeError(f"{name}: grad has shape {list(given[-1].shape)}, input {list(x.shape)}")
-    wide = [dense(each, dtype) for each in given]
-    if library.computes(x):
+    wide = [to_dense(each, dtype) for each in given]
+    if library.uses_kernels(x):
         out = torch.empty_like(wide[0])
         number = NAMES.index(name) + (0 if grad is None else len(NAMES))
         where = 0 if grad is None else wide[1].data_ptr()
         _activation.on(x)(number, wide[0].data_ptr(), where, out.data_ptr(), out.numel())
     else:
         function = reference.FORWARD[name] if grad is None else reference.BACKWARD[name]
-        out = by_reference(function, *wide)
+        out = call_reference(function, *wide)
     return out if out.dtype == x.dtype else out.to(x.dtype)
 
 
-def _gelu(approximate: str) -> str:
+def _gelu_variant(approximate: str) -> str:
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
     return "gelu_tanh" if approximate == "tanh" else "gelu"
@@ -38,19 +38,19 @@ def _gelu(approximate: str) -> str:
 
 def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """(0.5*x) * (1 + erf(x * 0.7071...)); with approximate="tanh", the form with tanh."""
-    return _run(_gelu(approximate), x, None)
+    return _compute(_gelu_variant(approximate), x, None)
 
 
 def gelu_backward(grad: torch.Tensor, x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """The gradient of x; `grad` has the shape of x."""
-    return _run(_gelu(approximate), x, grad)
+    return _compute(_gelu_variant(approximate), x, grad)
 
 
 def silu(x: torch.Tensor) -> torch.Tensor:
     """x * sigmoid(x)."""
-    return _run("silu", x, None)
+    return _compute("silu", x, None)
 
 
 def silu_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """The gradient of x; `grad` has the shape of x."""
-    return _run("silu", x, grad)
+    return _compute("silu", x, grad)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from samerun.numerics.kernels import library
-from samerun.numerics.kernels.tensors import by_reference, compute_type, dense
+from samerun.numerics.kernels.tensors import call_reference, compute_type, to_dense
 from samerun.numerics.reference import functions as reference
 
 NAMES: tuple[str, ...] = (
@@ -20,8 +20,8 @@ _NUMBERS = {name: number for number, name in enumerate(NAMES)}
 
 PAIR_NAMES = ("pow", "atan2", "hypot")
 
-_pair_function = library.function("samerun_pair_function", "vipppl")
-_function = library.function("samerun_function", "vippl")
+_pair_function = library.declare_function("samerun_pair_function", "vipppl")
+_function = library.declare_function("samerun_function", "vippl")
 
 
 def unary(name: str, x: torch.Tensor) -> torch.Tensor:
@@ -29,12 +29,12 @@ def unary(name: str, x: torch.Tensor) -> torch.Tensor:
 
     Raises SamerunError for types other than float32, bfloat16 and float16.
     """
-    wide = dense(x, compute_type(name, x, types=(torch.float32,)))
-    if library.computes(x):
+    wide = to_dense(x, compute_type(name, x, types=(torch.float32,)))
+    if library.uses_kernels(x):
         out = torch.empty_like(wide)
         _function.on(wide)(_NUMBERS[name], wide.data_ptr(), out.data_ptr(), wide.numel())
     else:
-        out = by_reference(lambda given: reference.unary(name, given), wide)
+        out = call_reference(lambda given: reference.unary(name, given), wide)
     return out if x.dtype == out.dtype else out.to(x.dtype)
 
 
@@ -44,13 +44,13 @@ def pair(name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     Raises SamerunError for types other than float32, bfloat16 and float16, or two of them.
     """
     dtype = compute_type(name, x, y, types=(torch.float32,))
-    wide, other = (dense(each, dtype) for each in torch.broadcast_tensors(x, y))  # type: ignore[no-untyped-call]
-    if library.computes(x):
+    wide, other = (to_dense(each, dtype) for each in torch.broadcast_tensors(x, y))  # type: ignore[no-untyped-call]
+    if library.uses_kernels(x):
         out = torch.empty_like(wide)
         number = PAIR_NAMES.index(name)
         _pair_function.on(wide)(number, wide.data_ptr(), other.data_ptr(), out.data_ptr(), wide.numel())
     else:
-        out = by_reference(lambda *given: reference.pair(name, *given), wide, other)
+        out = call_reference(lambda *given: reference.pair(name, *given), wide, other)
     return out if x.dtype == out.dtype else out.to(x.dtype)
 
 
@@ -69,7 +69,7 @@ def hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return pair("hypot", x, y)
 
 
-def _named(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+def _make_unary(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
     def function(x: torch.Tensor) -> torch.Tensor:
         return unary(name, x)
 
@@ -78,5 +78,5 @@ def _named(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
     return function
 
 
-exp, exp2, expm1, sinh, cosh, tanh, asin, acos, atan, erf, erfc, rsqrt, reciprocal, cbrt = map(_named, NAMES[:14])
-sigmoid, log, log2, log10, log1p, asinh, acosh, atanh, sin, cos, tan = map(_named, NAMES[14:])
+exp, exp2, expm1, sinh, cosh, tanh, asin, acos, atan, erf, erfc, rsqrt, reciprocal, cbrt = map(_make_unary, NAMES[:14])
+sigmoid, log, log2, log10, log1p, asinh, acosh, atanh, sin, cos, tan = map(_make_unary, NAMES[14:])

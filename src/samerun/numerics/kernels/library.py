@@ -33,21 +33,21 @@ _TYPES: dict[str, Any] = {
 }
 
 
-def available() -> bool:
+def is_available() -> bool:
     """Whether the C library was built, loads here and is in use."""
-    return _library is not None and not _by_reference
+    return _library is not None and not _reference_forced
 
 
-def levels() -> list[str]:
+def supported_levels() -> list[str]:
     """The levels that this machine can run, slowest first; ``reference`` is always the first."""
     if _library is None:
         return [REFERENCE]
-    return [REFERENCE, *(name for name, number in _numbers.items() if _library.samerun_level_runs(number))]
+    return [REFERENCE, *(name for name, number in _level_numbers.items() if _library.samerun_level_runs(number))]
 
 
-def level() -> str:
+def current_level() -> str:
     """The instructions in use: ``plain``, ``avx2``, ``avx512``, ``neon``, or ``reference`` without the library."""
-    if not available():
+    if not is_available():
         return REFERENCE
     return bytes.decode(_library.samerun_level_name(_library.samerun_level()))
 
@@ -57,20 +57,20 @@ def force_level(name: str | None) -> None:
 
     Raises SamerunError for a level that this machine cannot run.
     """
-    global _by_reference
-    if name is not None and name not in levels():
+    global _reference_forced
+    if name is not None and name not in supported_levels():
         raise SamerunError(
-            f"force_level({name!r}): this machine runs the levels {', '.join(levels())}.",
+            f"force_level({name!r}): this machine runs the levels {', '.join(supported_levels())}.",
             None
             if _library is not None
             else "The C library was not built: reinstall samerun where there is gcc or clang.",
         )
-    _by_reference = name == REFERENCE
-    if _library is not None and not _by_reference:
-        _library.samerun_force_level(-1 if name is None else _numbers[name])
+    _reference_forced = name == REFERENCE
+    if _library is not None and not _reference_forced:
+        _library.samerun_force_level(-1 if name is None else _level_numbers[name])
 
 
-class Entry:
+class NativeFunction:
     """A function of the library. ``entry(...)`` computes on the CPU, ``entry.on(x)`` gives the one for where x lies."""
 
     def __init__(self, name: str, signature: str) -> None:
@@ -82,7 +82,7 @@ class Entry:
 
     def on(self, x: Any) -> Callable[..., Any]:
         """The function for memory of x's device, to be called at once: it has as many threads as torch has now."""
-        if not elsewhere(x):
+        if not is_off_cpu(x):
             return self.here()
         from samerun.numerics.cuda.entries import ENTRIES
 
@@ -96,44 +96,44 @@ class Entry:
             found.restype = _TYPES.get(self.signature[0])
             found.argtypes = [_TYPES[letter] for letter in self.signature[1:]]
             self._found = found
-        if not _lent or _number_of_threads() != _threads:  # else it follows already
-            follow_torch()
+        if not _team_borrowed or _count_torch_threads() != _pool_threads:  # else it follows already
+            match_torch_threads()
         return found  # type: ignore[no-any-return]
 
 
-def function(name: str, signature: str) -> Entry:
+def declare_function(name: str, signature: str) -> NativeFunction:
     """A function of the library. `signature`: what it returns (``v``: nothing), then one letter an argument.
 
     ``p`` address, ``l`` int64, ``u`` uint64, ``i`` int, ``f`` float, ``d`` double. Found when first called;
-    calling it where `available()` is false is a mistake of the caller.
+    calling it where `is_available()` is false is a mistake of the caller.
     """
-    return Entry(name, signature)
+    return NativeFunction(name, signature)
 
 
-def elsewhere(x: Any) -> bool:
+def is_off_cpu(x: Any) -> bool:
     """Whether a tensor is not on the CPU; then the kernels of `numerics.cuda` compute."""
     return not x.is_cpu
 
 
-def computes(x: Any) -> bool:
+def uses_kernels(x: Any) -> bool:
     """Whether kernels, and not the reference, compute on this tensor."""
-    return elsewhere(x) or available()
+    return is_off_cpu(x) or is_available()
 
 
-def follow_torch() -> None:
+def match_torch_threads() -> None:
     """Give the pool as many threads as torch computes with, and in the main thread torch's own."""
-    global _threads, _lent, _number_of_threads
+    global _pool_threads, _team_borrowed, _count_torch_threads
     torch = sys.modules.get("torch")
     threads = 1 if torch is None else torch.get_num_threads()
-    if threads != _threads:
+    if threads != _pool_threads:
         _library.samerun_set_threads(threads)
-        _threads = threads
-    if not _lent and torch is not None and openmp.may_borrow():
+        _pool_threads = threads
+    if not _team_borrowed and torch is not None and openmp.may_borrow():
         _library.samerun_borrow(openmp.parallel(), openmp.number_of_thread())
-        _lent, _number_of_threads = True, torch.get_num_threads
+        _team_borrowed, _count_torch_threads = True, torch.get_num_threads
 
 
-def load() -> Any:
+def load_library() -> Any:
     """The library, or None: not built, built for another machine, or numbers do not behave here."""
     library = built(__file__, "_portable")
     try:
@@ -146,18 +146,18 @@ def load() -> Any:
         return None
 
 
-def _names() -> dict[str, int]:
+def _read_level_numbers() -> dict[str, int]:
     found: dict[str, int] = {}
     while _library is not None and (name := _library.samerun_level_name(len(found))):
         found[name.decode()] = len(found)
     return found
 
 
-_library = load()
-_numbers = _names()
-_by_reference = False
-_threads = 0
-_lent = False
-_number_of_threads: Callable[[], int] = int  # torch.get_num_threads, once torch has lent its own
+_library = load_library()
+_level_numbers = _read_level_numbers()
+_reference_forced = False
+_pool_threads = 0
+_team_borrowed = False
+_count_torch_threads: Callable[[], int] = int  # torch.get_num_threads, once torch has lent its own
 if LEVEL_VARIABLE in os.environ:
     force_level(os.environ[LEVEL_VARIABLE] or None)

@@ -14,25 +14,26 @@ import numpy as np
 import torch
 
 from samerun.numerics.kernels import library, sums
-from samerun.numerics.kernels.roots import sqrt
-from samerun.numerics.kernels.tensors import compute_type, dense, require_elements
+from samerun.numerics.kernels.elementwise import sqrt
+from samerun.numerics.kernels.tensors import compute_type, require_elements, to_dense
 from samerun.numerics.reference import norms as reference
+from samerun.numerics.status import DONE
 
-Optional = torch.Tensor | None
+OptionalTensor = torch.Tensor | None
 
 _FLOAT32 = (torch.float32,)
-_norm = library.function("samerun_norm", "vifppppppllll")
-_norm_backward = library.function("samerun_norm_backward", "vipppppppllll")
-_norm_backward_with_weight = library.function("samerun_norm_backward_with_weight", "iippppppppll")
-_channels = library.function("samerun_channels", "vpppppplll")
-_channels_backward = library.function("samerun_channels_backward", "iipppppppplll")
+_norm = library.declare_function("samerun_norm", "vifppppppllll")
+_norm_backward = library.declare_function("samerun_norm_backward", "vipppppppllll")
+_norm_backward_with_weight = library.declare_function("samerun_norm_backward_with_weight", "iippppppppll")
+_channels = library.declare_function("samerun_channels", "vpppppplll")
+_channels_backward = library.declare_function("samerun_channels_backward", "iipppppppplll")
 
 
-def _where(x: Optional) -> int:
+def _address(x: OptionalTensor) -> int:
     return 0 if x is None else x.data_ptr()
 
 
-def _spread(values: Optional, count: int, n: int, groups: int, inner: int) -> np.ndarray | None:
+def _weight_per_value(values: OptionalTensor, count: int, n: int, groups: int, inner: int) -> np.ndarray | None:
     """The weight of each value of [count, n]."""
     if values is None or n == 0:
         return None
@@ -40,10 +41,10 @@ def _spread(values: Optional, count: int, n: int, groups: int, inner: int) -> np
     return np.tile(of_group, (count // groups, 1))
 
 
-def _rows(
+def _normalize_rows(
     x: torch.Tensor,
-    weight: Optional,
-    bias: Optional,
+    weight: OptionalTensor,
+    bias: OptionalTensor,
     eps: float,
     rms: bool,
     stats: Sequence[int],
@@ -60,21 +61,23 @@ def _rows(
     if n:  # where rows are empty, nothing is read of the weights
         require_elements("weight", weight, groups * n // inner)
         require_elements("bias", bias, groups * n // inner)
-    if not library.computes(x):
+    if not library.uses_kernels(x):
         given = x.reshape(count, n).numpy()
-        weights, biases = _spread(weight, count, n, groups, inner), _spread(bias, count, n, groups, inner)
-        y, mean, r = (torch.from_numpy(each) for each in reference.normalised(rms, eps, given, weights, biases))
+        weights, biases = _weight_per_value(
+            weight, count, n, groups, inner
+        ), _weight_per_value(bias, count, n, groups, inner)
+        y, mean, r = (torch.from_numpy(each) for each in reference.normalize(rms, eps, given, weights, biases))
         return y.reshape(x.shape), mean.reshape(stats), r.reshape(stats)
     out, mean = torch.empty_like(x), x.new_empty(stats)
     r = torch.empty_like(mean)
-    _norm.on(x)(rms, eps, x.data_ptr(), _where(weight), _where(bias), out.data_ptr(), mean.data_ptr(), r.data_ptr(),
+    _norm.on(x)(rms, eps, x.data_ptr(), _address(weight), _address(bias), out.data_ptr(), mean.data_ptr(), r.data_ptr(),
           count, n, groups, inner)  # fmt: skip
     return out, mean, r
 
 
-def _rows_backward(
-    grad: torch.Tensor, x: torch.Tensor, weight: Optional, mean: Optional, r: torch.Tensor, n: int, groups: int = 1,
-    inner: int = 1,
+def _normalize_rows_backward(
+    grad: torch.Tensor, x: torch.Tensor, weight: OptionalTensor, mean: OptionalTensor, r: torch.Tensor, n: int,
+    groups: int = 1, inner: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradient of x, and the terms of the gradient of the weight. `mean` is None for rms norm."""
     rms, count, inner = mean is None, r.numel(), max(inner, 1)
@@ -83,61 +86,61 @@ def _rows_backward(
     if n:
         require_elements("weight", weight, groups * n // inner)
     require_elements("mean", mean, count)
-    if not library.computes(x):
-        weights = _spread(weight, count, n, groups, inner)
+    if not library.uses_kernels(x):
+        weights = _weight_per_value(weight, count, n, groups, inner)
         given, gradient = x.reshape(count, n).numpy(), grad.reshape(count, n).numpy()
         means = None if mean is None else mean.numpy()
-        found = reference.normalised_backward(rms, given, gradient, weights, means, r.numpy())
+        found = reference.normalize_backward(rms, given, gradient, weights, means, r.numpy())
         out, terms = (torch.from_numpy(each).reshape(x.shape) for each in found)
         return out, terms
     out, terms = torch.empty_like(x), torch.empty_like(x)
     center = torch.zeros_like(r) if mean is None else mean
-    _norm_backward.on(x)(rms, x.data_ptr(), grad.data_ptr(), _where(weight), center.data_ptr(), r.data_ptr(),
+    _norm_backward.on(x)(rms, x.data_ptr(), grad.data_ptr(), _address(weight), center.data_ptr(), r.data_ptr(),
                    out.data_ptr(), terms.data_ptr(), count, n, groups, inner)  # fmt: skip
     return out, terms
 
 
-def _wide(operator: str, x: torch.Tensor, *others: Optional) -> list[Optional]:
+def _to_float32(operator: str, x: torch.Tensor, *others: OptionalTensor) -> list[OptionalTensor]:
     dtype = compute_type(operator, x, types=_FLOAT32)
-    return [dense(x, dtype), *[None if each is None else dense(each, dtype) for each in others]]
+    return [to_dense(x, dtype), *[None if each is None else to_dense(each, dtype) for each in others]]
 
 
-def _flat(stats: torch.Tensor) -> torch.Tensor:
+def _flatten_stats(stats: torch.Tensor) -> torch.Tensor:
     """What a kernel reads of each row: float32, side by side."""
-    return dense(stats.reshape(-1), torch.float32)
+    return to_dense(stats.reshape(-1), torch.float32)
 
 
-def _stats(x: torch.Tensor, shape: Sequence[int]) -> tuple[int, ...]:
+def _stats_shape(x: torch.Tensor, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape of x with the normalised dimensions as ones."""
     return (*x.shape[: x.ndim - len(shape)], *[1] * len(shape))
 
 
 def layer_norm(
-    x: torch.Tensor, shape: Sequence[int], weight: Optional = None, bias: Optional = None, eps: float = 1e-5
+    x: torch.Tensor, shape: Sequence[int], weight: OptionalTensor = None, bias: OptionalTensor = None, eps: float = 1e-5
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """y; and of each row the mean and 1/sqrt(v + eps) in float32, with the normalised dimensions as ones.
 
     `shape`: the last dimensions of x, over which a row runs; weight and bias have it too.
     """
-    wide, w, b = _wide("layer_norm", x, weight, bias)
+    wide, w, b = _to_float32("layer_norm", x, weight, bias)
     assert wide is not None
-    y, mean, r = _rows(wide, w, b, eps, False, _stats(x, shape), math.prod(shape))
+    y, mean, r = _normalize_rows(wide, w, b, eps, False, _stats_shape(x, shape), math.prod(shape))
     return y if y.dtype == x.dtype else y.to(x.dtype), mean, r
 
 
 def layer_norm_backward(
     grad: torch.Tensor, x: torch.Tensor, shape: Sequence[int], mean: torch.Tensor, rstd: torch.Tensor,
-    weight: Optional = None,
+    weight: OptionalTensor = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients of x, weight and bias; mean and rstd as `layer_norm` gave them."""
-    g, given, w = _wide("layer_norm", grad, x, weight)
+    g, given, w = _to_float32("layer_norm", grad, x, weight)
     assert g is not None and given is not None
-    return _rows_with_weight(g, given, w, _flat(mean), _flat(rstd), shape, x.dtype)
+    return _normalize_rows_backward_with_weight(g, given, w, _flatten_stats(mean), _flatten_stats(rstd), shape, x.dtype)
 
 
-def _rows_with_weight(
-    grad: torch.Tensor, x: torch.Tensor, weight: Optional, mean: Optional, rstd: torch.Tensor, shape: Sequence[int],
-    dtype: torch.dtype,
+def _normalize_rows_backward_with_weight(
+    grad: torch.Tensor, x: torch.Tensor, weight: OptionalTensor, mean: OptionalTensor, rstd: torch.Tensor,
+    shape: Sequence[int], dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients of x, weight and bias, where all rows have the same weights. `mean` is None for rms norm."""
     n = math.prod(shape)
@@ -145,25 +148,25 @@ def _rows_with_weight(
     require_elements("grad", grad, rstd.numel() * n)
     require_elements("weight", weight, n)
     require_elements("mean", mean, rstd.numel())
-    if not library.computes(x):
-        out, terms = _rows_backward(grad, x, weight, mean, rstd, n)
-        return out.to(dtype), *_over_rows(terms, grad, shape, dtype)
+    if not library.uses_kernels(x):
+        out, terms = _normalize_rows_backward(grad, x, weight, mean, rstd, n)
+        return out.to(dtype), *_sum_over_rows(terms, grad, shape, dtype)
     out, of_weight, of_bias = torch.empty_like(x), x.new_empty(tuple(shape)), x.new_empty(tuple(shape))
     center = torch.zeros_like(rstd) if mean is None else mean
-    done = _norm_backward_with_weight.on(x)(
-        mean is None, x.data_ptr(), grad.data_ptr(), _where(weight), center.data_ptr(), rstd.data_ptr(),
+    status = _norm_backward_with_weight.on(x)(
+        mean is None, x.data_ptr(), grad.data_ptr(), _address(weight), center.data_ptr(), rstd.data_ptr(),
         out.data_ptr(), of_weight.data_ptr(), of_bias.data_ptr(), rstd.numel(), n,
     )  # fmt: skip
-    _check(done, x)
+    _require_memory(status, x)
     return out.to(dtype), of_weight.to(dtype), of_bias.to(dtype)
 
 
-def _check(done: int, x: torch.Tensor) -> None:
-    if not done:
+def _require_memory(status: int, x: torch.Tensor) -> None:
+    if status != DONE:
         raise MemoryError(f"no memory for the sums of a norm of {x.numel()} values")
 
 
-def _over_rows(
+def _sum_over_rows(
     terms: torch.Tensor, grad: torch.Tensor, shape: Sequence[int], dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
     flat = [each.reshape(math.prod(each.shape[: each.ndim - len(shape)]), *shape) for each in (terms, grad)]
@@ -172,64 +175,67 @@ def _over_rows(
 
 
 def rms_norm(
-    x: torch.Tensor, shape: Sequence[int], weight: Optional = None, eps: float | None = None
+    x: torch.Tensor, shape: Sequence[int], weight: OptionalTensor = None, eps: float | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(x*r)*w with r = 1/sqrt(mean(x*x) + eps), and r in float32. eps None: that of float32, 2^-23."""
-    wide, w = _wide("rms_norm", x, weight)
+    wide, w = _to_float32("rms_norm", x, weight)
     assert wide is not None
-    y, _, r = _rows(wide, w, None, 2.0**-23 if eps is None else eps, True, _stats(x, shape), math.prod(shape))
+    y, _, r = _normalize_rows(
+        wide, w, None, 2.0**-23 if eps is None else eps, True, _stats_shape(x, shape), math.prod(shape)
+    )
     return y.to(x.dtype), r
 
 
 def rms_norm_backward(
-    grad: torch.Tensor, x: torch.Tensor, shape: Sequence[int], rstd: torch.Tensor, weight: Optional = None
+    grad: torch.Tensor, x: torch.Tensor, shape: Sequence[int], rstd: torch.Tensor, weight: OptionalTensor = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradients of x and weight: h = grad*w, y = x*r, (h - y*mean(h*y)) * r."""
-    g, given, w = _wide("rms_norm", grad, x, weight)
+    g, given, w = _to_float32("rms_norm", grad, x, weight)
     assert g is not None and given is not None
-    return _rows_with_weight(g, given, w, None, _flat(rstd), shape, x.dtype)[:2]
+    return _normalize_rows_backward_with_weight(g, given, w, None, _flatten_stats(rstd), shape, x.dtype)[:2]
 
 
 def group_norm(
-    x: torch.Tensor, groups: int, weight: Optional = None, bias: Optional = None, eps: float = 1e-5
+    x: torch.Tensor, groups: int, weight: OptionalTensor = None, bias: OptionalTensor = None, eps: float = 1e-5
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """y of x [N, C, ...], and mean and 1/sqrt(v + eps) as float32 [N, groups]. C is a multiple of `groups`."""
-    wide, w, b = _wide("group_norm", x, weight, bias)
+    wide, w, b = _to_float32("group_norm", x, weight, bias)
     assert wide is not None
     inner = math.prod(x.shape[2:])
     stats = (x.shape[0], groups)
-    y, mean, r = _rows(wide, w, b, eps, False, stats, x.shape[1] // groups * inner, groups, inner)
+    y, mean, r = _normalize_rows(wide, w, b, eps, False, stats, x.shape[1] // groups * inner, groups, inner)
     return y.to(x.dtype), mean, r
 
 
 def group_norm_backward(
-    grad: torch.Tensor, x: torch.Tensor, groups: int, mean: torch.Tensor, rstd: torch.Tensor, weight: Optional = None
+    grad: torch.Tensor, x: torch.Tensor, groups: int, mean: torch.Tensor, rstd: torch.Tensor,
+    weight: OptionalTensor = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of x, weight and bias; mean and rstd as `group_norm` gave them."""
-    g, given, w = _wide("group_norm", grad, x, weight)
+    g, given, w = _to_float32("group_norm", grad, x, weight)
     assert g is not None and given is not None
     inner = math.prod(x.shape[2:])
-    out, terms = _rows_backward(
-        g, given, w, _flat(mean), _flat(rstd), x.shape[1] // groups * inner, groups, inner
+    out, terms = _normalize_rows_backward(
+        g, given, w, _flatten_stats(mean), _flatten_stats(rstd), x.shape[1] // groups * inner, groups, inner
     )
     of_weight, of_bias = (sums.sum(each.reshape(*x.shape[:2], inner), (0, 2)).to(x.dtype) for each in (terms, g))
     return out.to(x.dtype), of_weight, of_bias
 
 
-def _per_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _broadcast_channels(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return values.reshape(1, -1, *[1] * (like.ndim - 2))
 
 
 def batch_norm(
-    x: torch.Tensor, weight: Optional = None, bias: Optional = None, running_mean: Optional = None,
-    running_var: Optional = None, training: bool = True, momentum: float = 0.1, eps: float = 1e-5,
+    x: torch.Tensor, weight: OptionalTensor = None, bias: OptionalTensor = None, running_mean: OptionalTensor = None,
+    running_var: OptionalTensor = None, training: bool = True, momentum: float = 0.1, eps: float = 1e-5,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """y of x [N, C, ...], and the mean and 1/sqrt(v + eps) used, float32 [C].
 
     In training the running values become running*(1 - momentum) + value*momentum, in place, with the variance
     over n - 1; else they are used instead of the batch's.
     """
-    wide, w, b = _wide("batch_norm", x, weight, bias)
+    wide, w, b = _to_float32("batch_norm", x, weight, bias)
     assert wide is not None
     over = [dim for dim in range(x.ndim) if dim != 1]
     for name, values in (("weight", w), ("bias", b), ("running_mean", running_mean), ("running_var", running_var)):
@@ -237,7 +243,7 @@ def batch_norm(
     if training:
         n = x.numel() // max(x.shape[1], 1)
         mean = sums.mean(wide, over)
-        squares = sums.tree("square_from_center", wide, over, mean)
+        squares = sums.tree_sum("square_from_center", wide, over, mean)
         v = squares / torch.full_like(squares, n)
         for running, value in ((running_mean, mean), (running_var, squares / torch.full_like(squares, n - 1))):
             if running is not None:
@@ -248,46 +254,46 @@ def batch_norm(
             raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
         mean, v = running_mean.float(), running_var.float()
     r = torch.ones_like(v) / sqrt(v + torch.full_like(v, eps))
-    if library.computes(x):
-        y, center = torch.empty_like(wide), dense(mean, torch.float32)
+    if library.uses_kernels(x):
+        y, center = torch.empty_like(wide), to_dense(mean, torch.float32)
         _channels.on(x)(
-            wide.data_ptr(), _where(w), _where(b), center.data_ptr(), r.data_ptr(), y.data_ptr(), *x.shape[:2],
+            wide.data_ptr(), _address(w), _address(b), center.data_ptr(), r.data_ptr(), y.data_ptr(), *x.shape[:2],
             math.prod(x.shape[2:]),
         )  # fmt: skip
         return y.to(x.dtype), mean, r
-    y = (wide - _per_channel(mean, x)) * _per_channel(r, x)
+    y = (wide - _broadcast_channels(mean, x)) * _broadcast_channels(r, x)
     if w is not None:
-        y = y * _per_channel(w, x)
+        y = y * _broadcast_channels(w, x)
     if b is not None:
-        y = y + _per_channel(b, x)
+        y = y + _broadcast_channels(b, x)
     return y.to(x.dtype), mean, r
 
 
 def batch_norm_backward(
-    grad: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, weight: Optional = None,
+    grad: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, weight: OptionalTensor = None,
     training: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients of x, weight and bias; mean and rstd as `batch_norm` gave them.
 
     In training ((h - mean(h)) - y*mean(h*y)) * r with h = grad*w; else h * r.
     """
-    g, given, w = _wide("batch_norm", grad, x, weight)
+    g, given, w = _to_float32("batch_norm", grad, x, weight)
     assert g is not None and given is not None
-    if library.computes(x) and x.numel():
-        return _by_channels(g, given, w, mean, rstd, training, x.dtype)
+    if library.uses_kernels(x) and x.numel():
+        return _batch_norm_backward_native(g, given, w, mean, rstd, training, x.dtype)
     over = [dim for dim in range(x.ndim) if dim != 1]
-    y = (given - _per_channel(mean, x)) * _per_channel(rstd, x)
-    h = g if w is None else g * _per_channel(w, x)
+    y = (given - _broadcast_channels(mean, x)) * _broadcast_channels(rstd, x)
+    h = g if w is None else g * _broadcast_channels(w, x)
     terms = g * y
     if training:
         center, slope = sums.mean(h, over), sums.mean(h * y, over)
-        h = (h - _per_channel(center, x)) - y * _per_channel(slope, x)
-    out = h * _per_channel(rstd, x)
+        h = (h - _broadcast_channels(center, x)) - y * _broadcast_channels(slope, x)
+    out = h * _broadcast_channels(rstd, x)
     return out.to(x.dtype), sums.sum(terms, over).to(x.dtype), sums.sum(g, over).to(x.dtype)
 
 
-def _by_channels(
-    grad: torch.Tensor, x: torch.Tensor, weight: Optional, mean: torch.Tensor, rstd: torch.Tensor, training: bool,
+def _batch_norm_backward_native(
+    grad: torch.Tensor, x: torch.Tensor, weight: OptionalTensor, mean: torch.Tensor, rstd: torch.Tensor, training: bool,
     dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """`batch_norm_backward` by the C library."""
@@ -296,10 +302,10 @@ def _by_channels(
     for name, values in (("weight", weight), ("mean", mean), ("rstd", rstd)):
         require_elements(name, values, channels)
     out, of_weight, of_bias = torch.empty_like(x), x.new_empty(channels), x.new_empty(channels)
-    center, r = dense(mean, torch.float32), dense(rstd, torch.float32)
-    done = _channels_backward.on(x)(
-        training, x.data_ptr(), grad.data_ptr(), _where(weight), center.data_ptr(), r.data_ptr(), out.data_ptr(),
+    center, r = to_dense(mean, torch.float32), to_dense(rstd, torch.float32)
+    status = _channels_backward.on(x)(
+        training, x.data_ptr(), grad.data_ptr(), _address(weight), center.data_ptr(), r.data_ptr(), out.data_ptr(),
         of_weight.data_ptr(), of_bias.data_ptr(), images, channels, math.prod(x.shape[2:]),
     )  # fmt: skip
-    _check(done, x)
+    _require_memory(status, x)
     return out.to(dtype), of_weight.to(dtype), of_bias.to(dtype)

@@ -20,7 +20,7 @@ Sizes = Sequence[int]
 LANES, BLOCK = 32, 4096
 
 
-def _counts(
+def _positions_per_window(
     size: int, kernel: int, stride: int, padding: int, out: int, include_padding: bool, device: torch.device
 ) -> torch.Tensor:
     """How many positions each window divides by, along one dimension."""
@@ -29,34 +29,34 @@ def _counts(
     return end - start if include_padding else end.clamp_max(size) - start.clamp_min(0)
 
 
-def _outputs(size: int, kernel: int, stride: int, padding: int, ceil_mode: bool) -> int:
+def _output_size(size: int, kernel: int, stride: int, padding: int, ceil_mode: bool) -> int:
     reach = size + 2 * padding - kernel
     out = (reach + (stride - 1 if ceil_mode else 0)) // stride + 1
     return out - 1 if ceil_mode and (out - 1) * stride >= size + padding else out
 
 
-def _divisors(
+def _divisor_per_window(
     x: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, outs: Sizes, include_padding: bool,
     divisor: int | None,
 ) -> torch.Tensor:  # fmt: skip
     found = torch.ones((), dtype=torch.int64, device=x.device)
     for dim, out in enumerate(outs):
         size = x.shape[dim - len(outs)]
-        counts = _counts(size, kernel[dim], stride[dim], padding[dim], out, include_padding, x.device)
+        counts = _positions_per_window(size, kernel[dim], stride[dim], padding[dim], out, include_padding, x.device)
         found = found[..., None] * counts
     return torch.full_like(found, divisor) if divisor else found
 
 
-def _part(x: torch.Tensor, of_last_dimensions: Sequence[slice]) -> torch.Tensor:
+def _slice_last_dims(x: torch.Tensor, of_last_dimensions: Sequence[slice]) -> torch.Tensor:
     where: Any = (..., *of_last_dimensions)
     return x[where]
 
 
-def _taps(x: torch.Tensor, kernel: Sizes, stride: Sizes, outs: Sizes) -> Iterator[torch.Tensor]:
+def _iterate_taps(x: torch.Tensor, kernel: Sizes, stride: Sizes, outs: Sizes) -> Iterator[torch.Tensor]:
     """Of each window the first value, of each the second, ..."""
     for firsts in itertools.product(*map(range, kernel)):
         every = zip(firsts, outs, stride, strict=True)
-        yield _part(x, [slice(at, at + (out - 1) * step + 1, step) for at, out, step in every])
+        yield _slice_last_dims(x, [slice(at, at + (out - 1) * step + 1, step) for at, out, step in every])
 
 
 def _window_sums(x: torch.Tensor, kernel: Sizes, stride: Sizes, outs: Sizes) -> torch.Tensor:
@@ -65,9 +65,9 @@ def _window_sums(x: torch.Tensor, kernel: Sizes, stride: Sizes, outs: Sizes) -> 
     if math.prod(kernel) > BLOCK:
         for dim in range(n):
             x = x.unfold(-n, kernel[dim], stride[dim]).narrow(-n - 1, 0, outs[dim])
-        return sums.tree("x", x, list(range(x.ndim - n, x.ndim)))
+        return sums.tree_sum("x", x, list(range(x.ndim - n, x.ndim)))
     lanes: list[torch.Tensor] = []
-    for number, tap in enumerate(_taps(x, kernel, stride, outs)):
+    for number, tap in enumerate(_iterate_taps(x, kernel, stride, outs)):
         if number < LANES:
             lanes.append(tap)
         else:
@@ -88,7 +88,7 @@ def avg_pool(
     n = len(kernel)
     stride, padding = stride or kernel, padding or (0,) * n
     dtype = compute_type("avg_pool", x)
-    outs = [_outputs(x.shape[dim - n], kernel[dim], stride[dim], padding[dim], ceil_mode) for dim in range(n)]
+    outs = [_output_size(x.shape[dim - n], kernel[dim], stride[dim], padding[dim], ceil_mode) for dim in range(n)]
     margins: list[int] = []
     for dim in reversed(range(n)):
         needed = (outs[dim] - 1) * stride[dim] + kernel[dim]
@@ -96,7 +96,7 @@ def avg_pool(
     wide = x.detach().to(dtype)
     if any(margins):  # the identity of addition stands for taps that are not there
         wide = torch.nn.functional.pad(wide, margins, value=-0.0)
-    divisors = _divisors(x, kernel, stride, padding, outs, include_padding, divisor)
+    divisors = _divisor_per_window(x, kernel, stride, padding, outs, include_padding, divisor)
     return (_window_sums(wide, kernel, stride, outs) / divisors.to(dtype)).to(x.dtype)
 
 
@@ -109,19 +109,21 @@ def avg_pool_backward(
     stride, padding = stride or kernel, padding or (0,) * n
     dtype = compute_type("avg_pool", grad, x)
     outs = list(grad.shape[-n:])
-    terms = grad.detach().to(dtype) / _divisors(x, kernel, stride, padding, outs, include_padding, divisor).to(dtype)
+    terms = grad.detach().to(dtype) / _divisor_per_window(
+        x, kernel, stride, padding, outs, include_padding, divisor
+    ).to(dtype)
     room = [(outs[dim] - 1) * stride[dim] + kernel[dim] for dim in range(n)]
     room = [max(room[dim], padding[dim] + x.shape[dim - n]) for dim in range(n)]
     out = torch.zeros([*x.shape[:-n], *room], dtype=dtype, device=x.device)
     # Of the windows over a value, the one that has it at its last tap comes first.
-    for place in reversed(list(_taps(out, kernel, stride, outs))):
+    for place in reversed(list(_iterate_taps(out, kernel, stride, outs))):
         place += terms
     for dim in range(n):
         out = out.narrow(dim - n, padding[dim], x.shape[dim - n])
     return out.to(x.dtype)
 
 
-def _even(x: torch.Tensor, outs: Sizes) -> list[int] | None:
+def _uniform_window(x: torch.Tensor, outs: Sizes) -> list[int] | None:
     """The window's size where all stretches are equally long, else None."""
     sizes = x.shape[-len(outs) :]
     if any(out == 0 or size % out for size, out in zip(sizes, outs, strict=True)):
@@ -129,7 +131,7 @@ def _even(x: torch.Tensor, outs: Sizes) -> list[int] | None:
     return [size // out for size, out in zip(sizes, outs, strict=True)]
 
 
-def _stretches(x: torch.Tensor, outs: Sizes) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+def _iterate_adaptive_windows(x: torch.Tensor, outs: Sizes) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
     """Each window: where it lies in x, and where its mean lies. It ends at ceil((i + 1) * size / out)."""
     sizes = x.shape[-len(outs) :]
     for at in itertools.product(*map(range, outs)):
@@ -139,15 +141,15 @@ def _stretches(x: torch.Tensor, outs: Sizes) -> Iterator[tuple[tuple[slice, ...]
 
 def adaptive_avg_pool(x: torch.Tensor, outs: Sizes) -> torch.Tensor:
     """The mean of outs[d] stretches a dimension: from floor(i*size/out) to ceil((i+1)*size/out)."""
-    kernel = _even(x, outs)
+    kernel = _uniform_window(x, outs)
     if kernel is not None and 0 not in kernel:
         return avg_pool(x, kernel)
     dtype = compute_type("adaptive_avg_pool", x)
     over = list(range(x.ndim - len(outs), x.ndim))
     wide = x.detach().to(dtype)
     result = torch.empty([*x.shape[: x.ndim - len(outs)], *outs], dtype=dtype, device=x.device)
-    for window, place in _stretches(x, outs):
-        _part(result, place).copy_(sums.mean(_part(wide, window), over, keepdim=True))
+    for window, place in _iterate_adaptive_windows(x, outs):
+        _slice_last_dims(result, place).copy_(sums.mean(_slice_last_dims(wide, window), over, keepdim=True))
     return result.to(x.dtype)
 
 
@@ -156,12 +158,14 @@ def adaptive_avg_pool_backward(grad: torch.Tensor, x: torch.Tensor, n: int) -> t
     in ascending stretch.
     """
     outs = grad.shape[-n:]
-    kernel = _even(x, outs)
+    kernel = _uniform_window(x, outs)
     if kernel is not None and 0 not in kernel:
         return avg_pool_backward(grad, x, kernel)
     dtype = compute_type("adaptive_avg_pool", grad, x)
     wide, out = grad.detach().to(dtype), torch.zeros(x.shape, dtype=dtype, device=x.device)
-    for window, place in _stretches(x, outs):
-        part = _part(out, window)
-        part += _part(wide, place) / torch.full((), math.prod(part.shape[-len(outs) :]), dtype=dtype, device=x.device)
+    for window, place in _iterate_adaptive_windows(x, outs):
+        part = _slice_last_dims(out, window)
+        part += _slice_last_dims(
+            wide, place
+        ) / torch.full((), math.prod(part.shape[-len(outs) :]), dtype=dtype, device=x.device)
     return out.to(x.dtype)

@@ -17,25 +17,26 @@ from torch import Tensor
 
 from samerun.numerics.kernels import library
 from samerun.numerics.reference import products as reference
+from samerun.numerics.status import DONE
 
-_NARROW = (torch.bfloat16, torch.float16)
-_matmul = library.function("samerun_matmul", "iippppp")
-_convolution = library.function("samerun_convolution", "iiipppppp")
+_HALF_TYPES = (torch.bfloat16, torch.float16)
+_matmul = library.declare_function("samerun_matmul", "iippppp")
+_convolution = library.declare_function("samerun_convolution", "iiipppppp")
 
 
-def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
+def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     """[..., m, k] @ [..., k, n] -> [..., m, n] in any layout, plus `bias` (broadcast), which is one more rounding.
 
     Batches are those of `a` and `b`, which must be alike. The result is contiguous.
     """
-    if a.dtype in _NARROW:
-        wide = multiply(a.float(), b.float(), None if bias is None else bias.float())
+    if a.dtype in _HALF_TYPES:
+        wide = matmul(a.float(), b.float(), None if bias is None else bias.float())
         return wide.to(a.dtype)
     *batch, m, k = a.shape
     n = b.shape[-1]
     out = a.new_empty((*batch, m, n))
-    if not library.computes(a):
-        return _by_reference(out, a, b, bias)
+    if not library.uses_kernels(a):
+        return _matmul_by_reference(out, a, b, bias)
     if len(batch) > 1:
         a, b, flat = a.reshape(-1, m, k), b.reshape(-1, k, n), out.view(-1, m, n)
         bias = None if bias is None else bias.broadcast_to(out.shape).reshape(-1, m, n)
@@ -53,27 +54,27 @@ def multiply(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     else:
         dims = (1, m, n, k, 0, *sa, 0, *sb, 0, n, 1, 0, *sc)
     where = None if bias is None else bias.data_ptr()
-    numbers = dims if library.elsewhere(a) else pack("16q", *dims)
-    answer = _matmul.on(a)(
+    numbers = dims if library.is_off_cpu(a) else pack("16q", *dims)
+    status = _matmul.on(a)(
         a.dtype is torch.float64, numbers, a.data_ptr(), b.data_ptr(), out.data_ptr(), where
     )
-    if answer:
-        _check(answer)
+    if status != DONE:
+        _require_memory(status)
     return out
 
 
-def _by_reference(out: Tensor, a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
-    found = reference.product(a.detach().numpy(), b.detach().numpy())
+def _matmul_by_reference(out: Tensor, a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
+    found = reference.matmul(a.detach().numpy(), b.detach().numpy())
     out.copy_(torch.from_numpy(found if bias is None else found + bias.detach().numpy()))
     return out
 
 
-def _check(answer: int) -> None:
-    if answer:
+def _require_memory(status: int) -> None:
+    if status != DONE:
         raise MemoryError("samerun: no memory for a product of matrices")
 
 
-def _three(values: Sequence[int], missing: int) -> list[int]:
+def _pad_to_three(values: Sequence[int], missing: int) -> list[int]:
     return [missing] * (3 - len(values)) + list(values)
 
 
@@ -87,7 +88,7 @@ def output_size(
     ]
 
 
-FORWARD, INPUT, WEIGHT = 0, 1, 2
+FORWARD, GRADIENT_OF_INPUT, GRADIENT_OF_WEIGHT = 0, 1, 2
 
 
 def convolve(
@@ -109,7 +110,7 @@ def convolve(
     """
     given = [value for value in (image, weight, gradient) if isinstance(value, Tensor)]
     dtype, device = given[0].dtype, given[0].device
-    if dtype in _NARROW:
+    if dtype in _HALF_TYPES:
         x, w, g = (value.float() if isinstance(value, Tensor) else value for value in (image, weight, gradient))
         plus = None if bias is None else bias.float()
         return convolve(what, x, w, g, plus, stride, padding, dilation, groups).to(dtype)
@@ -118,23 +119,27 @@ def convolve(
     )
     shapes = [list(value.shape) if isinstance(value, Tensor) else value for value in (image, weight, gradient)]
     result = (shapes[2], shapes[0], shapes[1])[what]
-    _require_fitting(what, shapes[0], shapes[1], shapes[2], stride, padding, dilation, groups)
+    _require_fitting_shapes(what, shapes[0], shapes[1], shapes[2], stride, padding, dilation, groups)
     if bias is not None and (bias.shape != (result[1],) or bias.dtype is not dtype):
         raise RuntimeError(f"expected {result[1]} biases of {dtype}, but got {list(bias.shape)} of {bias.dtype}")
     if given[0].dtype is not given[1].dtype:
         raise RuntimeError(f"expected one type, got {given[0].dtype} and {given[1].dtype}")
-    if not library.computes(given[0]):
+    if not library.uses_kernels(given[0]):
         return _convolve_by_reference(what, image, weight, gradient, bias, stride, padding, dilation, groups, result)
     out = torch.empty(result, dtype=dtype, device=device)
-    if math.prod(shapes[0]) == 0 and what != INPUT:
-        return _without_images(out, bias)
+    if math.prod(shapes[0]) == 0 and what != GRADIENT_OF_INPUT:
+        return _fill_empty_sums(out, bias)
     numbers = (ctypes.c_int64 * 22)(
-        shapes[0][0], groups, shapes[0][1], shapes[1][0], *_three(shapes[0][2:], 1), *_three(shapes[2][2:], 1),
-        *_three(shapes[1][2:], 1), *_three(stride, 1), *_three(padding, 0), *_three(dilation, 1),
+        shapes[0][0], groups, shapes[0][1], shapes[1][0], *_pad_to_three(
+            shapes[0][2:], 1
+        ), *_pad_to_three(shapes[2][2:], 1),
+        *_pad_to_three(
+            shapes[1][2:], 1
+        ), *_pad_to_three(stride, 1), *_pad_to_three(padding, 0), *_pad_to_three(dilation, 1),
     )  # fmt: skip
     pointers = [value.data_ptr() if isinstance(value, Tensor) else None for value in (image, weight, gradient)]
     plus = None if bias is None else bias.contiguous()
-    _check(
+    _require_memory(
         _convolution.on(out)(
             what, dtype is torch.float64, numbers, *pointers, None if plus is None else plus.data_ptr(),
             out.data_ptr(),
@@ -143,7 +148,7 @@ def convolve(
     return out
 
 
-def _require_fitting(
+def _require_fitting_shapes(
     what: int, image: list[int], weight: list[int], gradient: list[int], stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], groups: int,
 ) -> None:  # fmt: skip
@@ -156,14 +161,14 @@ def _require_fitting(
     if min(*stride, *dilation, groups) <= 0 or min(padding) < 0:
         raise RuntimeError("convolution: stride, dilation and groups must be positive, padding must not be negative")
     fits = image[0] == gradient[0] and image[1] == weight[1] * groups and gradient[1] == weight[0]
-    if what != INPUT:  # every window of the gradient lies inside the padded image
+    if what != GRADIENT_OF_INPUT:  # every window of the gradient lies inside the padded image
         most = output_size(image[2:], weight[2:], stride, padding, dilation)
         fits = fits and all(size <= limit for size, limit in zip(gradient[2:], most, strict=True))
     if not fits or weight[0] % groups or min(*image, *weight, *gradient) < 0:
         raise RuntimeError(f"convolution: {image}, {weight} and {gradient} do not fit, with groups={groups}")
 
 
-def _without_images(out: Tensor, bias: Tensor | None) -> Tensor:
+def _fill_empty_sums(out: Tensor, bias: Tensor | None) -> Tensor:
     """No image, or images without channels: every sum is empty."""
     out.zero_()
     return out if bias is None else out.add_(bias.view(-1, *[1] * (out.dim() - 2)))
@@ -188,7 +193,7 @@ def _convolve_by_reference(
         found = reference.convolution(
             image.detach().numpy(), weight.detach().numpy(), plus, stride, padding, dilation, groups, size
         )
-    elif what == INPUT:
+    elif what == GRADIENT_OF_INPUT:
         found = reference.gradient_of_input(gradient.detach().numpy(), weight.detach().numpy(), *setting)
         if bias is not None:
             found = found + bias.detach().numpy().reshape(1, -1, *[1] * (len(shape) - 2))

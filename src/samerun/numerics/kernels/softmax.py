@@ -7,23 +7,23 @@ import math
 import torch
 
 from samerun.numerics.kernels import library
-from samerun.numerics.kernels.tensors import by_reference, compute_type, dense, dimensions
+from samerun.numerics.kernels.tensors import call_reference, compute_type, normalize_dims, to_dense
 from samerun.numerics.reference import softmax as reference
 
 NAMES = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
 
 _NUMBERS = {name: number for number, name in enumerate(NAMES)}
-_rows = library.function("samerun_rows", "vipppll")
+_rows = library.declare_function("samerun_rows", "vipppll")
 
 
-def rows(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
+def compute_rows(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     """One of `NAMES` on contiguous float32 [..., n]; logsumexp makes [...]."""
     shape = x.shape
     count, n = math.prod(shape[:-1]), shape[-1]
-    if not library.computes(x):
+    if not library.uses_kernels(x):
         function = getattr(reference, name)
         flat = [each.reshape(count, n) for each in (x, grad) if each is not None]
-        result: torch.Tensor = by_reference(function, *flat)
+        result: torch.Tensor = call_reference(function, *flat)
         return result.reshape(shape[:-1] if name == "logsumexp" else shape)
     out = x.new_empty(shape[:-1]) if name == "logsumexp" else torch.empty_like(x)
     where = 0 if grad is None else grad.data_ptr()
@@ -31,18 +31,18 @@ def rows(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     return out
 
 
-def _along(name: str, x: torch.Tensor, dim: int, grad: torch.Tensor | None = None) -> torch.Tensor:
+def _apply_along(name: str, x: torch.Tensor, dim: int, grad: torch.Tensor | None = None) -> torch.Tensor:
     """A function of rows on x [..., n, ...], with n along `dim`."""
     given = [x] if grad is None else [x, grad]
     dtype = compute_type(name, *given, types=(torch.float32,))
-    over = (dimensions(dim, x.ndim) or [0])[0]
+    over = (normalize_dims(dim, x.ndim) or [0])[0]
     if grad is not None and grad.shape != x.shape:
         raise RuntimeError(f"{name}: grad has shape {list(grad.shape)}, output {list(x.shape)}")
     if x.ndim == 0:
         given = [each.reshape(1) for each in given]
     moved = over < x.ndim - 1
-    last = [dense(each.movedim(over, -1) if moved else each, dtype) for each in given]
-    out = rows(name, last[0], None if grad is None else last[1])
+    last = [to_dense(each.movedim(over, -1) if moved else each, dtype) for each in given]
+    out = compute_rows(name, last[0], None if grad is None else last[1])
     if name != "logsumexp" and moved:
         out = out.movedim(-1, over)
     if x.ndim == 0:
@@ -52,31 +52,31 @@ def _along(name: str, x: torch.Tensor, dim: int, grad: torch.Tensor | None = Non
 
 def softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
     """m = max, e = exp(x - m), e / sum(e)."""
-    return _along("softmax", x, dim)
+    return _apply_along("softmax", x, dim)
 
 
 def log_softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
     """(x - m) - log(sum(exp(x - m)))."""
-    return _along("log_softmax", x, dim)
+    return _apply_along("log_softmax", x, dim)
 
 
 def softmax_backward(grad: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
     """(grad - sum(grad * output)) * output, of what `softmax` gave."""
-    return _along("softmax_backward", output, dim, grad)
+    return _apply_along("softmax_backward", output, dim, grad)
 
 
 def log_softmax_backward(grad: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
     """grad - exp(output) * sum(grad), of what `log_softmax` gave."""
-    return _along("log_softmax_backward", output, dim, grad)
+    return _apply_along("log_softmax_backward", output, dim, grad)
 
 
 def logsumexp(x: torch.Tensor, dims: int | list[int], keepdim: bool = False) -> torch.Tensor:
     """m + log(sum(exp(x - m))) over `dims`; an infinite m is taken as 0."""
-    over = dimensions(dims, x.ndim)
+    over = normalize_dims(dims, x.ndim)
     kept = [dim for dim in range(x.ndim) if dim not in over]
     shape = [x.shape[dim] for dim in kept]
     flat = x.permute([*kept, *over]).reshape(*shape, math.prod(x.shape[dim] for dim in over))
-    result = _along("logsumexp", flat, -1)
+    result = _apply_along("logsumexp", flat, -1)
     if keepdim:
         result = result.reshape([1 if dim in over else size for dim, size in enumerate(x.shape)])
     return result

@@ -13,32 +13,33 @@ from collections.abc import Sequence
 import torch
 
 from samerun.numerics.kernels import functions, library
-from samerun.numerics.kernels.roots import sqrt
-from samerun.numerics.kernels.tensors import around, by_reference, compute_type, dense, dimensions
+from samerun.numerics.kernels.elementwise import sqrt
+from samerun.numerics.kernels.tensors import call_reference, compute_type, normalize_dims, split_around, to_dense
 from samerun.numerics.reference import sums as reference
+from samerun.numerics.status import DONE
 
 Dims = int | Sequence[int] | None
 
 _TERMS = {"x": 0, "square": 1, "square_from_center": 2, "abs": 3, "product": 4}
 _sum = {
-    torch.float32: library.function("samerun_sum32", "iipppippu"),
-    torch.float64: library.function("samerun_sum64", "iipppippu"),
+    torch.float32: library.declare_function("samerun_sum32", "iipppippu"),
+    torch.float64: library.declare_function("samerun_sum64", "iipppippu"),
 }
 _row_sums = {
-    torch.float32: library.function("samerun_row_sums32", "iippplld"),
-    torch.float64: library.function("samerun_row_sums64", "iippplld"),
+    torch.float32: library.declare_function("samerun_row_sums32", "iippplld"),
+    torch.float64: library.declare_function("samerun_row_sums64", "iippplld"),
 }
 _total = {
-    each: (library.function(f"samerun_total{each.itemsize * 8}", "ippl"), torch.zeros((), dtype=each))
+    each: (library.declare_function(f"samerun_total{each.itemsize * 8}", "ippl"), torch.zeros((), dtype=each))
     for each in (torch.float32, torch.float64)
 }
 _cumulate = {
-    torch.float32: library.function("samerun_cumulate32", "vipplll"),
-    torch.float64: library.function("samerun_cumulate64", "vipplll"),
+    torch.float32: library.declare_function("samerun_cumulate32", "vipplll"),
+    torch.float64: library.declare_function("samerun_cumulate64", "vipplll"),
 }
 
 
-def tree(
+def tree_sum(
     term: str, x: torch.Tensor, dims: list[int], center: torch.Tensor | None = None, by: float = 1
 ) -> torch.Tensor:
     """The class S tree of the terms, divided by `by` (rounded to the type first) unless that is 1; float32 or float64.
@@ -46,15 +47,15 @@ def tree(
     `center`: one value for each result, contiguous.
     """
     size = x.shape
-    here, first = not library.elsewhere(x), x.ndim - len(dims)
-    if here and not library.available():
-        return _by_reference(term, x, dims, center, by)
+    here, first = not library.is_off_cpu(x), x.ndim - len(dims)
+    if here and not library.is_available():
+        return _tree_sum_by_reference(term, x, dims, center, by)
     where = 0 if center is None else center.data_ptr()
     if here and (not dims or dims[0] == first) and x.is_contiguous():
         shape = list(size)[:first]  # of a torch.Size it takes a third longer
         out = x.new_empty(shape)
         count, n = (math.prod(shape), math.prod(size[first:])) if shape else (1, x.numel())
-        done = _row_sums[x.dtype].on(x)(_TERMS[term], x.data_ptr(), where, out.data_ptr(), count, n, by)
+        status = _row_sums[x.dtype].on(x)(_TERMS[term], x.data_ptr(), where, out.data_ptr(), count, n, by)
         by = 1
     else:
         out = x.new_empty([each for dim, each in enumerate(size) if dim not in dims])
@@ -63,67 +64,67 @@ def tree(
         for dim in dims:
             mask |= 1 << dim
         total = _sum[x.dtype].on(x)
-        done = total(_TERMS[term], x.data_ptr(), where, out.data_ptr(), x.ndim, at, at + 8 * x.ndim, mask)
-    if not done:
+        status = total(_TERMS[term], x.data_ptr(), where, out.data_ptr(), x.ndim, at, at + 8 * x.ndim, mask)
+    if status != DONE:
         raise MemoryError(f"no memory for the block sums of {x.numel()} values")
-    return out if by == 1 else _divided(out, by)
+    return out if by == 1 else _divide(out, by)
 
 
-def _by_reference(
+def _tree_sum_by_reference(
     term: str, x: torch.Tensor, dims: list[int], center: torch.Tensor | None, by: float
 ) -> torch.Tensor:
     kept = [dim for dim in range(x.ndim) if dim not in dims]
     shape = [x.shape[dim] for dim in kept]
     rows = x.permute([*kept, *dims]).reshape(math.prod(shape), math.prod(x.shape[dim] for dim in dims))
     centers = None if center is None else center.reshape(-1)
-    found: torch.Tensor = by_reference(lambda *given: reference.reduced(term, *given), rows, centers)
-    return _divided(found.reshape(shape), by)
+    found: torch.Tensor = call_reference(lambda *given: reference.reduce_rows(term, *given), rows, centers)
+    return _divide(found.reshape(shape), by)
 
 
-def _start(operator: str, x: torch.Tensor, dims: Dims) -> tuple[torch.Tensor, list[int]]:
+def _widen_and_normalize(operator: str, x: torch.Tensor, dims: Dims) -> tuple[torch.Tensor, list[int]]:
     dtype = compute_type(operator, x)
     if x.requires_grad:
         x = x.detach()
-    return x if x.dtype == dtype else x.to(dtype), dimensions(dims, x.ndim)
+    return x if x.dtype == dtype else x.to(dtype), normalize_dims(dims, x.ndim)
 
 
-def _finish(result: torch.Tensor, x: torch.Tensor, dims: list[int], keepdim: bool) -> torch.Tensor:
+def _round_and_reshape(result: torch.Tensor, x: torch.Tensor, dims: list[int], keepdim: bool) -> torch.Tensor:
     if keepdim:
         result = result.reshape([1 if dim in dims else size for dim, size in enumerate(x.shape)])
     return result if result.dtype == x.dtype else result.to(x.dtype)
 
 
-def _count(x: torch.Tensor, dims: list[int]) -> int:
+def _count_reduced(x: torch.Tensor, dims: list[int]) -> int:
     return math.prod(x.shape[dim] for dim in dims)
 
 
-def _divided(result: torch.Tensor, by: float) -> torch.Tensor:
+def _divide(result: torch.Tensor, by: float) -> torch.Tensor:
     """One rounding; `by` is rounded to the type first, and changes nothing if it is 1."""
     if by == 1:
         return result
-    if not library.elsewhere(result):
+    if not library.is_off_cpu(result):
         return result / by
     return result / torch.full_like(result, by)  # there a number's reciprocal would be multiplied
 
 
-def _of_all(x: torch.Tensor) -> torch.Tensor | None:
+def _sum_all_fast(x: torch.Tensor) -> torch.Tensor | None:
     """The sum of all of x in the fewest steps, where its values lie side by side; else None.
 
-    `tree` gives the same. What its steps in Python take is a tenth of what 4 million values do.
+    `tree_sum` gives the same. What its steps in Python take is a tenth of what 4 million values do.
     """
     found = _total.get(x.dtype)
-    if found is None or library.elsewhere(x) or not x.is_contiguous() or not library.available():
+    if found is None or library.is_off_cpu(x) or not x.is_contiguous() or not library.is_available():
         return None
     total, scalar = found
     out = torch.empty_like(scalar)  # in two thirds of the time that a shape takes
-    if not total.here()(x.data_ptr(), out.data_ptr(), x.numel()):
+    if total.here()(x.data_ptr(), out.data_ptr(), x.numel()) != DONE:
         raise MemoryError(f"no memory for the block sums of {x.numel()} values")
     return out
 
 
-def _of_rows(x: torch.Tensor, dims: Dims, mean: bool) -> torch.Tensor | None:
+def _sum_rows_fast(x: torch.Tensor, dims: Dims, mean: bool) -> torch.Tensor | None:
     """The sums or means of rows that lie side by side, or of all of x, in few steps; None for others."""
-    if x.dtype not in _row_sums or library.elsewhere(x) or not x.is_contiguous() or not library.available():
+    if x.dtype not in _row_sums or library.is_off_cpu(x) or not x.is_contiguous() or not library.is_available():
         return None
     if dims is None:
         out, rows, n = x.new_empty(()), 1, x.numel()
@@ -133,42 +134,42 @@ def _of_rows(x: torch.Tensor, dims: Dims, mean: bool) -> torch.Tensor | None:
         rows = out.numel()
     else:
         return None
-    if not _row_sums[x.dtype].on(x)(0, x.data_ptr(), 0, out.data_ptr(), rows, n, n if mean else 1):
+    if _row_sums[x.dtype].on(x)(0, x.data_ptr(), 0, out.data_ptr(), rows, n, n if mean else 1) != DONE:
         raise MemoryError(f"no memory for the block sums of {x.numel()} values")
     return out
 
 
 def sum(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
     """The sum over `dims`. Nothing sums to +0.0."""
-    if not keepdim and (out := _of_all(x) if dims is None else _of_rows(x, dims, mean=False)) is not None:
+    if not keepdim and (out := _sum_all_fast(x) if dims is None else _sum_rows_fast(x, dims, mean=False)) is not None:
         return out
-    wide, over = _start("sum", x, dims)
-    return _finish(tree("x", wide, over), x, over, keepdim)
+    wide, over = _widen_and_normalize("sum", x, dims)
+    return _round_and_reshape(tree_sum("x", wide, over), x, over, keepdim)
 
 
 def prod(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
     """The product over `dims`, in the tree of class S. The product of nothing is 1."""
-    wide, over = _start("prod", x, dims)
-    return _finish(tree("product", wide, over), x, over, keepdim)
+    wide, over = _widen_and_normalize("prod", x, dims)
+    return _round_and_reshape(tree_sum("product", wide, over), x, over, keepdim)
 
 
 def mean(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
     """sum / n. The mean of nothing is NaN."""
-    if not keepdim and (out := _of_rows(x, dims, mean=True)) is not None:
+    if not keepdim and (out := _sum_rows_fast(x, dims, mean=True)) is not None:
         return out
-    wide, over = _start("mean", x, dims)
-    return _finish(tree("x", wide, over, by=_count(x, over)), x, over, keepdim)
+    wide, over = _widen_and_normalize("mean", x, dims)
+    return _round_and_reshape(tree_sum("x", wide, over, by=_count_reduced(x, over)), x, over, keepdim)
 
 
 def var_mean(
     x: torch.Tensor, dims: Dims = None, correction: float = 1, keepdim: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The variance and the mean: m = sum(x) / n, then sum((x - m)^2) / max(0, n - correction)."""
-    wide, over = _start("var", x, dims)
-    n = _count(x, over)
-    center = tree("x", wide, over, by=n)
-    variance = tree("square_from_center", wide, over, center, by=max(0, n - correction))
-    return _finish(variance, x, over, keepdim), _finish(center, x, over, keepdim)
+    wide, over = _widen_and_normalize("var", x, dims)
+    n = _count_reduced(x, over)
+    center = tree_sum("x", wide, over, by=n)
+    variance = tree_sum("square_from_center", wide, over, center, by=max(0, n - correction))
+    return _round_and_reshape(variance, x, over, keepdim), _round_and_reshape(center, x, over, keepdim)
 
 
 def var(x: torch.Tensor, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> torch.Tensor:
@@ -178,8 +179,8 @@ def var(x: torch.Tensor, dims: Dims = None, correction: float = 1, keepdim: bool
 
 def std(x: torch.Tensor, dims: Dims = None, correction: float = 1, keepdim: bool = False) -> torch.Tensor:
     """The square root of the variance, before that is rounded to the type of x."""
-    wide, over = _start("std", x, dims)
-    return _finish(sqrt(var(wide, over, correction)), x, over, keepdim)
+    wide, over = _widen_and_normalize("std", x, dims)
+    return _round_and_reshape(sqrt(var(wide, over, correction)), x, over, keepdim)
 
 
 def norm(x: torch.Tensor, order: float = 2, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
@@ -187,28 +188,28 @@ def norm(x: torch.Tensor, order: float = 2, dims: Dims = None, keepdim: bool = F
     the largest and smallest |x|. Other orders, of float32
     alone: |x|^order summed, then to the power 1/order.
     """
-    wide, over = _start("norm", x, dims)
+    wide, over = _widen_and_normalize("norm", x, dims)
     if order == 2:
-        result = sqrt(tree("square", wide, over))
+        result = sqrt(tree_sum("square", wide, over))
     elif order == 1:
-        result = tree("abs", wide, over)
+        result = tree_sum("abs", wide, over)
     elif order == 0:
-        result = tree("x", (wide != 0).to(wide.dtype), over)
+        result = tree_sum("x", (wide != 0).to(wide.dtype), over)
     elif math.isinf(order):
         result = wide.abs().amax(over) if order > 0 else wide.abs().amin(over)
     else:
         terms = functions.pow(wide.abs(), torch.full_like(wide, order))
-        result = tree("x", terms, over)
+        result = tree_sum("x", terms, over)
         result = functions.pow(result, torch.full_like(result, 1 / order))
-    return _finish(result, x, over, keepdim)
+    return _round_and_reshape(result, x, over, keepdim)
 
 
-def _cumulated(operator: str, product: bool, x: torch.Tensor, dim: int) -> torch.Tensor:
-    wide = dense(x, compute_type(operator, x))
-    outer, n, inner = around(wide, *dimensions(dim, x.ndim) or [0])
-    if not library.computes(x):
+def _cumulate_along(operator: str, product: bool, x: torch.Tensor, dim: int) -> torch.Tensor:
+    wide = to_dense(x, compute_type(operator, x))
+    outer, n, inner = split_around(wide, *normalize_dims(dim, x.ndim) or [0])
+    if not library.uses_kernels(x):
         shaped = wide.reshape(outer, n, inner)
-        found: torch.Tensor = by_reference(lambda given: reference.cumulated(product, given), shaped)
+        found: torch.Tensor = call_reference(lambda given: reference.cumulate(product, given), shaped)
         return found.reshape(x.shape).to(x.dtype)
     out = torch.empty_like(wide)
     _cumulate[wide.dtype].on(wide)(product, wide.data_ptr(), out.data_ptr(), outer, n, inner)
@@ -217,9 +218,9 @@ def _cumulated(operator: str, product: bool, x: torch.Tensor, dim: int) -> torch
 
 def cumsum(x: torch.Tensor, dim: int) -> torch.Tensor:
     """Running sums along `dim`, one addition after the other."""
-    return _cumulated("cumsum", False, x, dim)
+    return _cumulate_along("cumsum", False, x, dim)
 
 
 def cumprod(x: torch.Tensor, dim: int) -> torch.Tensor:
     """Running products along `dim`, one multiplication after the other."""
-    return _cumulated("cumprod", True, x, dim)
+    return _cumulate_along("cumprod", True, x, dim)

@@ -10,11 +10,11 @@ from torch.utils import _pytree
 
 from samerun.base.errors import SamerunError
 
-COMPUTE = (torch.float32, torch.float64)
-STORAGE = (torch.bfloat16, torch.float16)
+COMPUTE_TYPES = (torch.float32, torch.float64)
+STORAGE_TYPES = (torch.bfloat16, torch.float16)
 
 
-def compute_type(operator: str, *tensors: torch.Tensor, types: tuple[torch.dtype, ...] = COMPUTE) -> torch.dtype:
+def compute_type(operator: str, *tensors: torch.Tensor, types: tuple[torch.dtype, ...] = COMPUTE_TYPES) -> torch.dtype:
     """The type in which `operator` computes on these: their own, or float32 for bfloat16 and float16.
 
     Raises SamerunError for other types, types that differ, devices that differ, or one that is no CPU or CUDA device.
@@ -29,10 +29,10 @@ def compute_type(operator: str, *tensors: torch.Tensor, types: tuple[torch.dtype
             raise SamerunError(f"{operator}: portable kernels take CPU and CUDA tensors, got one on {tensor.device}.")
         if tensor.device != tensors[0].device:
             raise SamerunError(f"{operator}: got tensors on {tensors[0].device} and {tensor.device}.")
-    if dtype in STORAGE:
+    if dtype in STORAGE_TYPES:
         return torch.float32
     if dtype not in types:
-        names = ", ".join(str(each).removeprefix("torch.") for each in (*types, *STORAGE))
+        names = ", ".join(str(each).removeprefix("torch.") for each in (*types, *STORAGE_TYPES))
         raise SamerunError(f"{operator}: {dtype} has no portable kernel.", f"It has one for {names}.")
     return dtype
 
@@ -43,7 +43,7 @@ def require_elements(name: str, x: torch.Tensor | None, count: int) -> None:
         raise RuntimeError(f"{name} should contain {count} elements not {x.numel()}")
 
 
-def dense(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def to_dense(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """x in `dtype`, contiguous. Widening is exact; a dense x of that type is returned as it is."""
     if x.requires_grad:
         x = x.detach()
@@ -52,7 +52,7 @@ def dense(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return x if x.is_contiguous() else x.contiguous()
 
 
-def dimensions(dims: int | Sequence[int] | None, ndim: int) -> list[int]:
+def normalize_dims(dims: int | Sequence[int] | None, ndim: int) -> list[int]:
     """The dimensions meant, ascending, each once; None and the empty list mean all.
 
     Raises IndexError and RuntimeError with torch's own words.
@@ -75,7 +75,7 @@ def dimensions(dims: int | Sequence[int] | None, ndim: int) -> list[int]:
     return sorted(found)[:ndim] if found else list(range(ndim))
 
 
-def around(x: torch.Tensor, dim: int) -> tuple[int, int, int]:
+def split_around(x: torch.Tensor, dim: int) -> tuple[int, int, int]:
     """How many elements lie before, along and after dimension `dim`: x is [outer, n, inner]."""
     if x.ndim == 0:
         return 1, 1, 1
@@ -88,7 +88,7 @@ def around(x: torch.Tensor, dim: int) -> tuple[int, int, int]:
     return outer, size[dim], inner
 
 
-def by_reference(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
+def call_reference(compute: Callable[..., Any], *tensors: torch.Tensor | None) -> Any:
     """The result of a function on NumPy arrays, as a tensor (or several)."""
     got = compute(*(None if x is None else x.detach().numpy() for x in tensors))
     if isinstance(got, tuple):

@@ -7,21 +7,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels.updates import update
-from samerun.numerics.operators.declare import Members, divided, widened
+from samerun.numerics.kernels.elementwise import update_in_place
+from samerun.numerics.operators.declare import Members, divide, widen_half_inputs
 
 
-def times(x: Any, by: Any) -> Any:
+def multiply_unless_one(x: Any, by: Any) -> Any:
     """A multiplication by the number 1 is omitted."""
     return x if not isinstance(by, Tensor) and by == 1 else torch.mul(x, by)
 
 
-@widened
+@widen_half_inputs
 def _add_scaled(a: Tensor, b: Tensor, alpha: Any) -> Tensor:
     return torch.add(a, torch.mul(b, alpha))
 
 
-@widened
+@widen_half_inputs
 def _sub_scaled(a: Tensor, b: Tensor, alpha: Any) -> Tensor:
     return torch.sub(a, torch.mul(b, alpha))
 
@@ -52,46 +52,46 @@ def rsub(a: Tensor, b: Any, alpha: Any = 1) -> Tensor:
     return torch.rsub(a, b) if alpha == 1 else sub(b, a, alpha=alpha)
 
 
-@widened
+@widen_half_inputs
 def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
     """x + (value * a) * b."""
-    return torch.add(x, torch.mul(times(a, value), b))
+    return torch.add(x, torch.mul(multiply_unless_one(a, value), b))
 
 
-@widened
+@widen_half_inputs
 def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
     """x + (value * a) / b."""
-    return torch.add(x, torch.div(times(a, value), b))
+    return torch.add(x, torch.div(multiply_unless_one(a, value), b))
 
 
 def addcmul_(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
-    return x if update("addcmul", x, a, b, value) else x.copy_(addcmul(x, a, b, value=value))
+    return x if update_in_place("addcmul", x, a, b, value) else x.copy_(addcmul(x, a, b, value=value))
 
 
 def addcdiv_(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
-    return x if update("addcdiv", x, a, b, value) else x.copy_(addcdiv(x, a, b, value=value))
+    return x if update_in_place("addcdiv", x, a, b, value) else x.copy_(addcdiv(x, a, b, value=value))
 
 
-@widened
+@widen_half_inputs
 def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
     """start + weight * (end - start)."""
     return torch.add(start, torch.mul(torch.sub(end, start), weight))
 
 
 def lerp_(start: Tensor, end: Tensor, weight: Any) -> Tensor:
-    if not isinstance(weight, Tensor) and update("lerp", start, end, end, weight):
+    if not isinstance(weight, Tensor) and update_in_place("lerp", start, end, end, weight):
         return start
     return start.copy_(lerp(start, end, weight))
 
 
-@widened
+@widen_half_inputs
 def addr(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * x + alpha * (a b')."""
-    product = times(torch.mul(a[:, None], b[None, :]), alpha)
-    return product if beta == 0 else torch.add(product, times(x, beta))
+    product = multiply_unless_one(torch.mul(a[:, None], b[None, :]), alpha)
+    return product if beta == 0 else torch.add(product, multiply_unless_one(x, beta))
 
 
-@widened
+@widen_half_inputs
 def linspace(start: Any, end: Any, steps: int, **kwargs: Any) -> Tensor:
     """start + i * step, in float64, rounded once; the last is `end`."""
     kwargs = {name: value for name, value in kwargs.items() if value is not None}
@@ -127,23 +127,23 @@ def tanh_backward(g: Tensor, y: Tensor) -> Tensor:
 
 def hardswish(x: Tensor) -> Tensor:
     """(x * clamp(x + 3, 0, 6)) / 6."""
-    return divided(torch.mul(x, torch.clamp(torch.add(x, 3), 0, 6)), 6)
+    return divide(torch.mul(x, torch.clamp(torch.add(x, 3), 0, 6)), 6)
 
 
 def hardswish_backward(g: Tensor, x: Tensor) -> Tensor:
     """0 below -3, g above 3, g * (x / 3 + 0.5) between."""
-    between = torch.mul(g, torch.add(divided(x, 3), 0.5))
+    between = torch.mul(g, torch.add(divide(x, 3), 0.5))
     return torch.where(x < -3, torch.zeros_like(g), torch.where(x <= 3, between, g))
 
 
 def hardsigmoid(x: Tensor) -> Tensor:
     """clamp(x + 3, 0, 6) / 6."""
-    return divided(torch.clamp(torch.add(x, 3), 0, 6), 6)
+    return divide(torch.clamp(torch.add(x, 3), 0, 6), 6)
 
 
 def hardsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
     """g / 6 between -3 and 3, else 0."""
-    return torch.where((x > -3) & (x < 3), divided(g, 6), torch.zeros_like(g))
+    return torch.where((x > -3) & (x < 3), divide(g, 6), torch.zeros_like(g))
 
 
 def softshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
@@ -153,22 +153,22 @@ def softshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
     return torch.sub(x, torch.clamp(x, -lambd, lambd))
 
 
-def _outside(given: Tensor, x: Tensor, lambd: Any) -> Tensor:
+def _zero_inside(given: Tensor, x: Tensor, lambd: Any) -> Tensor:
     inside = (x >= -lambd) & (x <= lambd)
     return torch.where(inside, torch.zeros((), dtype=given.dtype, device=given.device), given)
 
 
 def hardshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
     """+0.0 from -lambd to lambd, else x."""
-    return _outside(x, x, lambd)
+    return _zero_inside(x, x, lambd)
 
 
 def shrink_backward(g: Tensor, x: Tensor, lambd: Any) -> Tensor:
     """+0.0 from -lambd to lambd, else g."""
-    return _outside(g, x, lambd)
+    return _zero_inside(g, x, lambd)
 
 
-@widened
+@widen_half_inputs
 def cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
     """a[1] * b[2] - a[2] * b[1], and so on around."""
     if a.dim() != b.dim() or a.dim() == 0 or a.shape[dim] != 3 or b.shape[dim] != 3:
@@ -194,14 +194,14 @@ MEMBERS: Members = {
     "aten::addr": addr,
     "aten::arange": arange,
     "aten::linspace": linspace,
-    "aten::sigmoid_backward": widened(sigmoid_backward),
-    "aten::tanh_backward": widened(tanh_backward),
-    "aten::hardswish": widened(hardswish),
-    "aten::hardswish_backward": widened(hardswish_backward),
-    "aten::hardsigmoid": widened(hardsigmoid),
-    "aten::hardsigmoid_backward": widened(hardsigmoid_backward),
-    "aten::softshrink": widened(softshrink),
-    "aten::softshrink_backward": widened(shrink_backward),
+    "aten::sigmoid_backward": widen_half_inputs(sigmoid_backward),
+    "aten::tanh_backward": widen_half_inputs(tanh_backward),
+    "aten::hardswish": widen_half_inputs(hardswish),
+    "aten::hardswish_backward": widen_half_inputs(hardswish_backward),
+    "aten::hardsigmoid": widen_half_inputs(hardsigmoid),
+    "aten::hardsigmoid_backward": widen_half_inputs(hardsigmoid_backward),
+    "aten::softshrink": widen_half_inputs(softshrink),
+    "aten::softshrink_backward": widen_half_inputs(shrink_backward),
     "aten::hardshrink": hardshrink,
     "aten::hardshrink_backward": shrink_backward,
     "aten::linalg_cross": cross,

@@ -32,16 +32,16 @@ def attention(
     scores = torch.matmul(q * scale, k.transpose(-2, -1))
     if is_causal:
         ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = torch.where(ahead, _nothing(scores), scores)
+        scores = torch.where(ahead, _minus_infinity(scores), scores)
     elif mask is not None:
-        scores = torch.where(mask, scores, _nothing(scores)) if mask.dtype is torch.bool else scores + mask
+        scores = torch.where(mask, scores, _minus_infinity(scores)) if mask.dtype is torch.bool else scores + mask
     weights = torch.softmax(scores, -1) if mask is None else torch._safe_softmax(scores, -1)
     if dropout_p > 0:
         weights = torch.dropout(weights, dropout_p, True)
     return torch.matmul(weights, v)
 
 
-def _nothing(scores: Tensor) -> Tensor:
+def _minus_infinity(scores: Tensor) -> Tensor:
     """What a masked score becomes. (torch's masked_fill takes three times as long as its where.)"""
     return torch.full((), -math.inf, dtype=scores.dtype, device=scores.device)
 
@@ -67,16 +67,16 @@ def self_attention(
         torch.nn.functional.linear(x, w, b).view(*x.shape[:2], heads, width // heads).transpose(1, 2)
         for x, w, b in zip((query, key, value), *parts, strict=True)
     )
-    added = _added(mask, mask_type, q)
+    additive_mask = _additive_mask(mask, mask_type, q)
     scores = torch.matmul(q * math.sqrt(1.0 / float(q.shape[-1])), k.transpose(-2, -1))
-    weights = torch.softmax(scores if added is None else scores + added, -1)
+    weights = torch.softmax(scores if additive_mask is None else scores + additive_mask, -1)
     y = torch.matmul(weights, v).transpose(1, 2).flatten(2)
     y = torch.nn.functional.linear(y, proj_weight, proj_bias)
-    shown = y.new_empty(0) if not need_weights else weights.mean(1) if average_weights else weights
-    return y, shown
+    returned_weights = y.new_empty(0) if not need_weights else weights.mean(1) if average_weights else weights
+    return y, returned_weights
 
 
-def _added(mask: Tensor | None, mask_type: int | None, q: Tensor) -> Tensor | None:
+def _additive_mask(mask: Tensor | None, mask_type: int | None, q: Tensor) -> Tensor | None:
     """The mask as numbers to add. Type 0 is [l, s], 1 is [batch, s], 2 is [batch, heads, l, s]."""
     if mask is None:
         return None

@@ -20,13 +20,13 @@ from samerun.base.errors import SamerunError
 from samerun.numerics.kernels.tensors import copy_arguments
 from samerun.numerics.operators.declare import NotInTable
 
-Run = Callable[[Any, Any, Any, Any], Any]
+Runner = Callable[[Any, Any, Any, Any], Any]
 """(mode, operator, args, kwargs) -> what the operator gives."""
 
 MOST_SIGNATURES = 4096
 """Of one operator. A program whose shapes never come again must not gather them all."""
 
-CRASHING = (
+CRASHING_PREFIXES = (
     *("_fused_", "native_batch_norm", "_native_batch_norm", "_weight_norm_interface", "_embedding_bag"),
     *("rrelu_with_noise",),
 )
@@ -35,7 +35,7 @@ do too: torch calls them itself, with what the forward pass left. None of these 
 """
 
 
-def signature(values: Iterable[Any]) -> tuple[Any, ...]:
+def signature_of(values: Iterable[Any]) -> tuple[Any, ...]:
     """All that a meta function looks at, but for strides."""
     key: list[Any] = []
     for value in values:
@@ -43,7 +43,7 @@ def signature(values: Iterable[Any]) -> tuple[Any, ...]:
             key.append(value.shape)
             key.append(value.dtype)
         elif type(value) is list or type(value) is tuple:
-            key.append(signature(value))
+            key.append(signature_of(value))
         else:
             key.append(value)
     return tuple(key)
@@ -57,9 +57,9 @@ class AcceptedSignatures:
 
     def require(self, func: Any, args: Any, kwargs: Any) -> None:
         """Raise torch's error if it refuses these arguments; ask it only for a signature that is new."""
-        key = signature(args)
+        key = signature_of(args)
         if kwargs:
-            key = (*key, *kwargs, signature(kwargs.values()))
+            key = (*key, *kwargs, signature_of(kwargs.values()))
         if key not in self._keys:
             with _disable_current_modes():  # none of them must see what is only asked
                 require_accepted(func, args, kwargs)
@@ -68,7 +68,7 @@ class AcceptedSignatures:
             self._keys.add(key)
 
 
-def checked(run: Run) -> Run:
+def check_signatures(run: Runner) -> Runner:
     """`run`, with every new signature shown to torch's meta function first."""
     accepted = AcceptedSignatures()
 
@@ -82,17 +82,17 @@ def checked(run: Run) -> Run:
 def require_accepted(func: Any, args: Any, kwargs: Any) -> None:
     """Raise torch's error where its meta function refuses these shapes and types, and its kernel too."""
     try:
-        func(*_as_meta(args), **_as_meta({**kwargs, "device": "meta"} if "device" in kwargs else kwargs))
+        func(*_to_meta(args), **_to_meta({**kwargs, "device": "meta"} if "device" in kwargs else kwargs))
     except NotImplementedError:
         return  # it has none, or it needs values
     except TypeError as error:
-        if not _raised_by_call(error):
+        if not _never_entered(error):
             raise_as_torch(func, args, kwargs, error)
     except Exception as error:
         raise_as_torch(func, args, kwargs, error)
 
 
-def _raised_by_call(error: TypeError) -> bool:
+def _never_entered(error: TypeError) -> bool:
     """Whether a meta function was never entered: some of torch's do not take all that their operators take."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -111,7 +111,7 @@ def raise_as_torch(func: Any, args: Any, kwargs: Any, error: Exception) -> None:
     if not name.startswith("aten::") or may_crash(name.removeprefix("aten::")):
         raise error
     args, kwargs = copy_arguments((args, kwargs)) if func._schema.is_mutable else (args, kwargs)
-    with _disable_current_modes(), _generators_kept(func, args, kwargs) as (args, kwargs), torch.no_grad():
+    with _disable_current_modes(), _preserve_generators(func, args, kwargs) as (args, kwargs), torch.no_grad():
         try:
             func(*args, **kwargs)
         except Exception as theirs:
@@ -120,10 +120,10 @@ def raise_as_torch(func: Any, args: Any, kwargs: Any, error: Exception) -> None:
 
 def may_crash(name: str) -> bool:
     """Whether torch's own kernel may read wild memory where it should refuse."""
-    return name.startswith(CRASHING) or "_backward" in name
+    return name.startswith(CRASHING_PREFIXES) or "_backward" in name
 
 
-def _as_meta(values: Any) -> Any:
+def _to_meta(values: Any) -> Any:
     def one(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
@@ -133,7 +133,7 @@ def _as_meta(values: Any) -> Any:
 
 
 @contextmanager
-def _generators_kept(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+def _preserve_generators(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
     """The arguments with generators copied; torch's own generators stand afterwards where they stood."""
     if torch.Tag.nondeterministic_seeded not in func.tags:
         yield args, kwargs

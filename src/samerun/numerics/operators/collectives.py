@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.operators.declare import NotInTable, words
+from samerun.numerics.operators.declare import NotInTable, split_names
 
 MOVES = frozenset(
     f"c10d::{name}"
-    for name in words(
+    for name in split_names(
         "broadcast_ allgather_ _allgather_base_ allgather_coalesced_ allgather_into_tensor_coalesced_ gather_ scatter_ "
         "send recv_ barrier monitored_barrier_ alltoall_ alltoall_base_ check_for_nan"
     )

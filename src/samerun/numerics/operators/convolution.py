@@ -10,7 +10,7 @@ from samerun.numerics.kernels import products, sums
 from samerun.numerics.operators.declare import Members, NotInTable
 
 
-def _all(values: Sequence[int], dims: int) -> list[int]:
+def _one_per_dimension(values: Sequence[int], dims: int) -> list[int]:
     return list(values) * dims if len(values) == 1 else list(values)
 
 
@@ -25,11 +25,13 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Tensor:
-    _floating(x)
+    _require_floating(x)
     dims = x.dim() - 2
-    stride, padding, dilation = _all(stride, dims), _all(padding, dims), _all(dilation, dims)
-    more = _all(output_padding, dims)
-    _checked_shapes(x, weight, transposed, groups)
+    stride, padding, dilation = _one_per_dimension(
+        stride, dims
+    ), _one_per_dimension(padding, dims), _one_per_dimension(dilation, dims)
+    more = _one_per_dimension(output_padding, dims)
+    _require_fitting_shapes(x, weight, transposed, groups)
     if min(*stride, *dilation) <= 0 or min(*padding, *more) < 0:
         raise RuntimeError("convolution: a stride, dilation, padding or output padding is negative or zero")
     if any(m >= max(s, d) for m, s, d in zip(more, stride, dilation, strict=True)) and transposed:
@@ -37,16 +39,16 @@ def convolution(
     size, taps = list(x.shape[2:]), list(weight.shape[2:])
     if not transposed:
         out = products.output_size(size, taps, stride, padding, dilation)
-        _not_empty(out, size, taps)
+        _require_output(out, size, taps)
         shape = [x.shape[0], weight.shape[0], *out]
         return products.convolve(products.FORWARD, x, weight, shape, bias, stride, padding, dilation, groups)
     out = [
         (i - 1) * s - 2 * p + d * (t - 1) + m + 1
         for i, s, p, d, t, m in zip(size, stride, padding, dilation, taps, more, strict=True)
     ]
-    _not_empty(out, size, taps)
+    _require_output(out, size, taps)
     shape = [x.shape[0], weight.shape[1] * groups, *out]
-    return products.convolve(products.INPUT, shape, weight, x, bias, stride, padding, dilation, groups)
+    return products.convolve(products.GRADIENT_OF_INPUT, shape, weight, x, bias, stride, padding, dilation, groups)
 
 
 def convolution_backward(
@@ -63,27 +65,29 @@ def convolution_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     dims = x.dim() - 2
-    setting = _all(stride, dims), _all(padding, dims), _all(dilation, dims), groups
+    setting = _one_per_dimension(
+        stride, dims
+    ), _one_per_dimension(padding, dims), _one_per_dimension(dilation, dims), groups
     of_input = of_weight = of_bias = None
     if output_mask[0]:
         if transposed:
             of_input = products.convolve(products.FORWARD, g, weight, list(x.shape), None, *setting)
         else:
-            of_input = products.convolve(products.INPUT, list(x.shape), weight, g, None, *setting)
+            of_input = products.convolve(products.GRADIENT_OF_INPUT, list(x.shape), weight, g, None, *setting)
     if output_mask[1]:
         image, gradient = (g, x) if transposed else (x, g)
-        of_weight = products.convolve(products.WEIGHT, image, list(weight.shape), gradient, None, *setting)
+        of_weight = products.convolve(products.GRADIENT_OF_WEIGHT, image, list(weight.shape), gradient, None, *setting)
     if output_mask[2]:
         of_bias = sums.sum(g, [0, *range(2, g.dim())])
     return of_input, of_weight, of_bias
 
 
-def _floating(x: Tensor) -> None:
+def _require_floating(x: Tensor) -> None:
     if not x.is_floating_point():
         raise NotInTable(f"{x.dtype}.", "Convert it to float32 first: tensor.float().")
 
 
-def _checked_shapes(x: Tensor, weight: Tensor, transposed: bool, groups: int) -> None:
+def _require_fitting_shapes(x: Tensor, weight: Tensor, transposed: bool, groups: int) -> None:
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
     expected = weight.shape[0] if transposed else weight.shape[1] * groups
@@ -95,7 +99,7 @@ def _checked_shapes(x: Tensor, weight: Tensor, transposed: bool, groups: int) ->
         )
 
 
-def _not_empty(out: list[int], size: list[int], taps: list[int]) -> None:
+def _require_output(out: list[int], size: list[int], taps: list[int]) -> None:
     if min(out) <= 0:
         raise RuntimeError(f"convolution: input of size {size} is too small for {taps} taps; the output would be {out}")
 

@@ -8,62 +8,62 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.kernels import functions, sums
-from samerun.numerics.operators.declare import Members, widened
+from samerun.numerics.operators.declare import Members, widen_half_inputs
 
-AT_ONCE = 1 << 18
+CHUNK_VALUES = 1 << 18
 """Differences that are held in memory together: what the cache holds."""
 
 
-def _step(rows: Tensor, others: Tensor) -> int:
+def _rows_per_chunk(rows: Tensor, others: Tensor) -> int:
     """How many rows are taken together."""
     each = math.prod(rows.shape[:-2]) * others.shape[-2] * rows.shape[-1]
-    return max(1, AT_ONCE // max(each, 1))
+    return max(1, CHUNK_VALUES // max(each, 1))
 
 
-def _differences(rows: Tensor, others: Tensor) -> Tensor:
+def _pairwise_differences(rows: Tensor, others: Tensor) -> Tensor:
     """[..., r, d] and [..., s, d] -> [..., r, s, d]."""
     return torch.sub(rows[..., :, None, :], others[..., None, :, :])
 
 
-def _batched(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def _broadcast_batches(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
     return a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
 
 
-@widened
-def distances(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
+@widen_half_inputs
+def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
     """a [..., r, d], b [..., s, d] -> [..., r, s]: the norm of order p over d of a - b, as `linalg.vector_norm`."""
     fits = min(a.dim(), b.dim()) >= 2 and a.dtype is b.dtype and a.shape[-1] == b.shape[-1]
     if not fits or p < 0 or not a.is_floating_point():
         torch.ops.aten._cdist_forward(a, b, p, compute_mode)  # torch's own words
         raise RuntimeError(f"cdist: {tuple(a.shape)} and {tuple(b.shape)} have no distances of order {p}")
-    a, b = _batched(a, b)
+    a, b = _broadcast_batches(a, b)
     out = a.new_zeros(*a.shape[:-1], b.shape[-2])
     if out.numel() == 0 or a.shape[-1] == 0:
         return out
-    step = _step(a, b)
+    step = _rows_per_chunk(a, b)
     for at in range(0, a.shape[-2], step):
         part = slice(at, at + step)
-        out[..., part, :] = sums.norm(_differences(a[..., part, :], b), p, [a.dim()])
+        out[..., part, :] = sums.norm(_pairwise_differences(a[..., part, :], b), p, [a.dim()])
     return out
 
 
-@widened
-def distances_backward(g: Tensor, a: Tensor, b: Tensor, p: float, found: Tensor) -> Tensor:
+@widen_half_inputs
+def cdist_backward(g: Tensor, a: Tensor, b: Tensor, p: float, found: Tensor) -> Tensor:
     """The gradient of a: class S over the rows of b of, with x = a - b and f the distance (0 where f is 0):
 
     p = 2: x * (g / f). p = 1: sign(x) * g. p = inf: sign(x) * g where |x| = f. Others:
     (sign(x) * |x|^(p - 1)) * (g / f^(p - 1)), 0 where x is 0. p = 0: 0.
     """
-    a, b = _batched(a, b)
+    a, b = _broadcast_batches(a, b)
     out = torch.zeros(a.shape, dtype=a.dtype, device=a.device)
     if p == 0 or out.numel() == 0 or b.shape[-2] == 0:
         return out
     nothing = torch.zeros((), dtype=a.dtype, device=a.device)
-    step = _step(a, b)
+    step = _rows_per_chunk(a, b)
     for at in range(0, a.shape[-2], step):
         part = slice(at, at + step)
-        x, far, of = _differences(a[..., part, :], b), found[..., part, :, None], g[..., part, :, None]
+        x, far, of = _pairwise_differences(a[..., part, :], b), found[..., part, :, None], g[..., part, :, None]
         if p == 2:
             terms = torch.mul(x, torch.where(far == 0, nothing, torch.div(of, far)))
         elif p == 1:
@@ -80,8 +80,8 @@ def distances_backward(g: Tensor, a: Tensor, b: Tensor, p: float, found: Tensor)
     return out
 
 
-@widened
-def pairwise_backward(g: Tensor, a: Tensor, p: float, found: Tensor) -> Tensor:
+@widen_half_inputs
+def pdist_backward(g: Tensor, a: Tensor, p: float, found: Tensor) -> Tensor:
     """torch.pdist: the distances of all pairs of rows, of which each takes the gradient of both its places."""
     n = a.shape[0]
     rows, columns = torch.triu_indices(n, n, 1, device=a.device)
@@ -89,29 +89,29 @@ def pairwise_backward(g: Tensor, a: Tensor, p: float, found: Tensor) -> Tensor:
     for place in (rows * n + columns, columns * n + rows):
         square.view(-1).scatter_(0, place, g)
         far.view(-1).scatter_(0, place, found)
-    out: Tensor = distances_backward(square, a, a, p, far)
+    out: Tensor = cdist_backward(square, a, a, p, far)
     return out
 
 
-@widened
-def pairwise(a: Tensor, p: float = 2.0) -> Tensor:
-    """The distances of row 0 from 1, 2, ..., of row 1 from 2, ..., as `distances` gives them."""
+@widen_half_inputs
+def pdist(a: Tensor, p: float = 2.0) -> Tensor:
+    """The distances of row 0 from 1, 2, ..., of row 1 from 2, ..., as `cdist` gives them."""
     n = a.shape[0]
     rows, columns = torch.triu_indices(n, n, 1, device=a.device)
-    out: Tensor = distances(a, a, p)
+    out: Tensor = cdist(a, a, p)
     return out[rows, columns]
 
 
-def euclidean(a: Tensor, b: Tensor) -> Tensor:
+def cdist_euclidean(a: Tensor, b: Tensor) -> Tensor:
     """What torch.cdist calls where there are more than 25 rows: the same."""
-    out: Tensor = distances(a, b, 2.0)
+    out: Tensor = cdist(a, b, 2.0)
     return out
 
 
 MEMBERS: Members = {
-    "aten::_cdist_forward": distances,
-    "aten::_cdist_backward": distances_backward,
-    "aten::_euclidean_dist": euclidean,
-    "aten::_pdist_forward": pairwise,
-    "aten::_pdist_backward": pairwise_backward,
+    "aten::_cdist_forward": cdist,
+    "aten::_cdist_backward": cdist_backward,
+    "aten::_euclidean_dist": cdist_euclidean,
+    "aten::_pdist_forward": pdist,
+    "aten::_pdist_backward": pdist_backward,
 }

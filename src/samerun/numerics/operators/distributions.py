@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import implicit, rejection, sums
+from samerun.numerics.kernels import implicit_gradients, rejection_sampling, sums
 from samerun.numerics.kernels import random as draws
 from samerun.numerics.kernels.functions import exp, log1p, tan
-from samerun.numerics.operators.declare import Members, divided, widened
-from samerun.numerics.operators.drawing import Generator, between, drawn, into, moved
+from samerun.numerics.operators.declare import Members, divide, widen_half_inputs
+from samerun.numerics.operators.random_draws import Generator, copy_rounded, next_draw, scale_normal, scale_uniform
 
 
-def _floating(operator: str, *given: Tensor) -> None:
+def _require_floating(operator: str, *given: Tensor) -> None:
     """torch's own checks."""
     for x in given:
         if not x.is_floating_point():
@@ -25,19 +25,21 @@ def _floating(operator: str, *given: Tensor) -> None:
             raise RuntimeError(f"{operator}: expected one type, got {given[0].dtype} and {x.dtype}")
 
 
-def _wide(x: Tensor) -> Tensor:
+def _to_float64(x: Tensor) -> Tensor:
     return x.detach().reshape(-1).to(torch.float64)
 
 
-def _draw(generator: Generator, x: Tensor) -> rejection.Draw:
-    return rejection.Draw(*drawn(generator, x.device)[:2])
+def _next_stream(generator: Generator, x: Tensor) -> rejection_sampling.RandomStream:
+    return rejection_sampling.RandomStream(*next_draw(generator, x.device)[:2])
 
 
 def poisson(rate: Tensor, generator: Generator = None) -> Tensor:
-    _floating("poisson", rate)
+    _require_floating("poisson", rate)
     if not bool((rate >= 0).all()):
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
-    return into(torch.empty_like(rate), rejection.poisson(_wide(rate), _draw(generator, rate)))
+    return copy_rounded(
+        torch.empty_like(rate), rejection_sampling.sample_poisson(_to_float64(rate), _next_stream(generator, rate))
+    )
 
 
 def binomial(count: Tensor, probability: Tensor, generator: Generator = None) -> Tensor:
@@ -45,16 +47,20 @@ def binomial(count: Tensor, probability: Tensor, generator: Generator = None) ->
     for name, x in (("count", count), ("prob", probability)):
         if not x.is_floating_point():
             raise ValueError(f"binomial only supports floating-point dtypes for {name}, got: {x.dtype}")
-    _floating("binomial", count, probability)
+    _require_floating("binomial", count, probability)
     n, p = torch.broadcast_tensors(count, probability)  # type: ignore[no-untyped-call]
     out = torch.empty(n.shape, dtype=count.dtype, device=count.device)
-    return into(out, rejection.binomial(_wide(n), _wide(p), _draw(generator, count)))
+    return copy_rounded(
+        out, rejection_sampling.sample_binomial(_to_float64(n), _to_float64(p), _next_stream(generator, count))
+    )
 
 
 def standard_gamma(shape: Tensor, generator: Generator = None) -> Tensor:
     """At least the smallest normal number of the type, as torch's."""
-    _floating("standard_gamma", shape)
-    found = into(torch.empty_like(shape), rejection.gamma(_wide(shape), _draw(generator, shape)))
+    _require_floating("standard_gamma", shape)
+    found = copy_rounded(
+        torch.empty_like(shape), rejection_sampling.sample_gamma(_to_float64(shape), _next_stream(generator, shape))
+    )
     return found.clamp_(min=torch.finfo(shape.dtype).tiny)
 
 
@@ -62,26 +68,28 @@ def dirichlet(concentration: Tensor, generator: Generator = None) -> Tensor:
     """Gamma numbers g (float64, at least 2^-1022) of the last dimension: g / sum(g), from the smallest normal number
     of the type to the largest below 1.
     """
-    _floating("dirichlet", concentration)
-    g = rejection.gamma(_wide(concentration), _draw(generator, concentration)).clamp_(min=2.0**-1022)
+    _require_floating("dirichlet", concentration)
+    g = rejection_sampling.sample_gamma(
+        _to_float64(concentration), _next_stream(generator, concentration)
+    ).clamp_(min=2.0**-1022)
     rows = g.reshape(-1, concentration.shape[-1] if concentration.dim() else 1)
     limits = torch.finfo(concentration.dtype)
-    found = into(torch.empty_like(concentration), torch.div(rows, sums.sum(rows, 1, keepdim=True)))
+    found = copy_rounded(torch.empty_like(concentration), torch.div(rows, sums.sum(rows, 1, keepdim=True)))
     return found.clamp_(limits.tiny, 1 - limits.eps / 2)
 
 
 def standard_gamma_grad(shape: Tensor, sample: Tensor) -> Tensor:
     """In float64, rounded once; see `implicit`."""
-    _floating("standard_gamma_grad", shape, sample)
+    _require_floating("standard_gamma_grad", shape, sample)
     a, x = torch.broadcast_tensors(shape, sample)  # type: ignore[no-untyped-call]
-    return implicit.gamma(_wide(a), _wide(x)).reshape(a.shape).to(shape.dtype)
+    return implicit_gradients.gamma_gradient(_to_float64(a), _to_float64(x)).reshape(a.shape).to(shape.dtype)
 
 
 def dirichlet_grad(sample: Tensor, concentration: Tensor, total: Tensor) -> Tensor:
     """In float64, rounded once; see `implicit`."""
-    _floating("dirichlet_grad", sample, concentration, total)
+    _require_floating("dirichlet_grad", sample, concentration, total)
     given = torch.broadcast_tensors(sample, concentration, total)  # type: ignore[no-untyped-call]
-    return implicit.beta(*map(_wide, given)).reshape(given[0].shape).to(sample.dtype)
+    return implicit_gradients.beta_gradient(*map(_to_float64, given)).reshape(given[0].shape).to(sample.dtype)
 
 
 def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator = None) -> Tensor:
@@ -90,29 +98,29 @@ def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Ge
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
     if not x.is_floating_point():
         raise RuntimeError(f"Cauchy numbers are continuous: expected a floating point type, got {x.dtype}")
-    u = draws.uniform((x.numel(),), *drawn(generator, x.device))
+    u = draws.uniform((x.numel(),), *next_draw(generator, x.device))
     angle = torch.mul(torch.add(torch.sub(u, 0.5), 2.0**-25), math.pi)
-    return into(x, moved(tan(angle), median, sigma))
+    return copy_rounded(x, scale_normal(tan(angle), median, sigma))
 
 
 def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator = None) -> Tensor:
     """exp(mean + z * std)."""
     if not std > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
-    _floating("log_normal", x)
-    return into(x, exp(moved(draws.normal((x.numel(),), *drawn(generator, x.device)), mean, std)))
+    _require_floating("log_normal", x)
+    return copy_rounded(x, exp(scale_normal(draws.normal((x.numel(),), *next_draw(generator, x.device)), mean, std)))
 
 
 def geometric_(x: Tensor, p: float, *, generator: Generator = None) -> Tensor:
     """log(1 - u) / log1p(-p), rounded up; at least 1."""
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
-    u = draws.uniform((x.numel(),), *drawn(generator, x.device))
+    u = draws.uniform((x.numel(),), *next_draw(generator, x.device))
     below = log1p(torch.full((), -p, dtype=torch.float32, device=x.device))
-    return into(x, torch.clamp(torch.ceil(divided(log1p(torch.neg(u)), below)), min=1))
+    return copy_rounded(x, torch.clamp(torch.ceil(divide(log1p(torch.neg(u)), below)), min=1))
 
 
-def _new(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _in_new_memory(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda x, *args, **kwargs: fill(torch.empty_like(x), *args, **kwargs)
 
 
@@ -131,9 +139,9 @@ def rrelu_with_noise(
     if lower > upper:
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
-        return torch.nn.functional.leaky_relu(x, _between_both(lower, upper))
-    u = draws.uniform((x.numel(),), *drawn(generator, x.device))
-    factors = between(u, float(lower), float(upper)).reshape(x.shape).to(x.dtype)
+        return torch.nn.functional.leaky_relu(x, _mean_slope(lower, upper))
+    u = draws.uniform((x.numel(),), *next_draw(generator, x.device))
+    factors = scale_uniform(u, float(lower), float(upper)).reshape(x.shape).to(x.dtype)
     noise.copy_(torch.where(x <= 0, factors, torch.ones_like(x)))
     return torch.where(x <= 0, torch.mul(x, factors), x)
 
@@ -147,18 +155,18 @@ def rrelu_with_noise_functional(x: Tensor, noise: Tensor, *settings: Any, **kwar
     return rrelu_with_noise(x, kept, *settings, **kwargs), kept
 
 
-def _between_both(lower: Any, upper: Any) -> float:
+def _mean_slope(lower: Any, upper: Any) -> float:
     return (float(lower) + float(upper)) / 2
 
 
-@widened
+@widen_half_inputs
 def rrelu_with_noise_backward(
     g: Tensor, x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, of_result: bool
 ) -> Tensor:
     """g * noise in training, where the bounds are more than 1e-6 apart; else the gradient of leaky_relu."""
     if training and upper - lower > 1e-6:
         return torch.mul(g, noise)
-    slope = _between_both(lower, upper)
+    slope = _mean_slope(lower, upper)
     return torch.where(x > 0, g, torch.mul(g, slope))
 
 
@@ -170,11 +178,11 @@ MEMBERS: Members = {
     "aten::_sample_dirichlet": dirichlet,
     "aten::_dirichlet_grad": dirichlet_grad,
     "aten::cauchy_": cauchy_,
-    "aten::cauchy": _new(cauchy_),
+    "aten::cauchy": _in_new_memory(cauchy_),
     "aten::log_normal_": log_normal_,
-    "aten::log_normal": _new(log_normal_),
+    "aten::log_normal": _in_new_memory(log_normal_),
     "aten::geometric_": geometric_,
-    "aten::geometric": _new(geometric_),
+    "aten::geometric": _in_new_memory(geometric_),
     "aten::rrelu_with_noise": rrelu_with_noise,
     "aten::rrelu_with_noise_": rrelu_with_noise_,
     "aten::rrelu_with_noise_functional": rrelu_with_noise_functional,

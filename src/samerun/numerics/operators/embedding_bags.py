@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import library, ordered, sums
-from samerun.numerics.operators.declare import Members, NotInTable, widened
+from samerun.numerics.kernels import library, ordered_scatter, sums
+from samerun.numerics.operators.declare import Members, NotInTable, widen_half_inputs
 
 SUM, MEAN, MAX = 0, 1, 2
 Bags = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def _fits(
+def _inputs_fit(
     table: Tensor, indices: Tensor, offsets: Tensor, mode: int, weights: Tensor | None, include_last: bool
 ) -> bool:
     if (table.dim(), indices.dim(), offsets.dim()) != (2, 1, 1) or indices.dtype is not offsets.dtype:
@@ -25,20 +25,20 @@ def _fits(
         return not include_last
     inside = (offsets[0] == 0) & (offsets[-1] <= indices.numel())
     inside = inside & ((indices >= 0) & (indices < table.shape[0])).all()
-    if library.elsewhere(table):  # the device is not waited for
+    if library.is_off_cpu(table):  # the device is not waited for
         torch._assert_async(inside, "embedding_bag: an index or an offset is out of bounds")
         return True
     return bool(inside)
 
 
-def _bag_of(offsets: Tensor, n: int, bags: int) -> Tensor:
+def _bag_per_index(offsets: Tensor, n: int, bags: int) -> Tensor:
     """The bag of each of n indices; `bags` for those behind an offset that closes the last bag. int64."""
     starts = torch.zeros(n + 1, dtype=torch.int64, device=offsets.device)
     starts.index_add_(0, offsets, torch.ones_like(offsets, dtype=torch.int64))
     return torch.sub(torch.cumsum(starts, 0)[:n], 1) if bags else starts[:n]
 
 
-@widened
+@widen_half_inputs
 def embedding_bag(
     table: Tensor,
     indices: Tensor,
@@ -57,24 +57,24 @@ def embedding_bag(
     Also: the bag of each index (`bags` for the absent), how many rows each bag has, and for max the row of each value
     (-1 where there is none).
     """
-    if not _fits(table, indices, offsets, mode, weights, include_last):
+    if not _inputs_fit(table, indices, offsets, mode, weights, include_last):
         torch._embedding_bag(table, indices, offsets, scale_by_frequency, mode, False, weights, include_last, padding)
         raise RuntimeError("embedding_bag: indices or offsets are out of range")
     n, bags = indices.numel(), max(offsets.numel() - include_last, 0)
-    bag = _bag_of(offsets, n, bags)
+    bag = _bag_per_index(offsets, n, bags)
     bag = torch.where(indices == padding, bags, bag) if padding >= 0 else bag
     sizes = torch.zeros(bags + 1, dtype=torch.int64, device=bag.device)
     sizes = sizes.index_add_(0, bag, torch.ones_like(bag))[:bags]
     if mode == MAX:
-        out, chosen = _largest(table.index_select(0, indices), indices, bag, bags)
+        out, chosen = _max_per_bag(table.index_select(0, indices), indices, bag, bags)
     else:
-        out, chosen = ordered.sum_rows(table, bag, bags + 1, indices, weights)[:bags], sizes
+        out, chosen = ordered_scatter.segment_sum(table, bag, bags + 1, indices, weights)[:bags], sizes
         if mode == MEAN:
             out = torch.div(out, torch.clamp(sizes, min=1).to(out.dtype)[:, None])
     return out, bag.to(indices.dtype), sizes.to(indices.dtype), chosen.to(indices.dtype)
 
 
-def _largest(rows: Tensor, indices: Tensor, bag: Tensor, bags: int) -> tuple[Tensor, Tensor]:
+def _max_per_bag(rows: Tensor, indices: Tensor, bag: Tensor, bags: int) -> tuple[Tensor, Tensor]:
     """The value and the row of the table, of each bag and column. Maxima of many have no order, once zeros have one
     sign; then the first place that has it.
     """
@@ -94,13 +94,13 @@ def _largest(rows: Tensor, indices: Tensor, bag: Tensor, bags: int) -> tuple[Ten
     return out, torch.where(there, indices[place], -1)
 
 
-def _absent(bag: Tensor, bags: int, indices: Tensor, padding: int) -> Tensor:
+def _is_absent(bag: Tensor, bags: int, indices: Tensor, padding: int) -> Tensor:
     """Which indices count nowhere: those behind the last bag, and padding."""
     return (bag >= bags) | (indices == padding) if padding >= 0 else bag >= bags
 
 
-@widened
-def dense_backward(
+@widen_half_inputs
+def embedding_bag_dense_backward(
     g: Tensor,
     indices: Tensor,
     bag: Tensor,
@@ -119,16 +119,18 @@ def dense_backward(
     if mode == MAX:
         places = torch.where(chosen >= 0, chosen * width + torch.arange(width, device=g.device), rows * width)
         out = torch.zeros(rows * width + 1, dtype=g.dtype, device=g.device)
-        return ordered.add_(out, 0, places.reshape(-1), g.reshape(-1))[:-1].reshape(rows, width)
+        return ordered_scatter.index_add_(out, 0, places.reshape(-1), g.reshape(-1))[:-1].reshape(rows, width)
     if mode == MEAN:
         g = torch.div(g, torch.clamp(sizes, min=1).to(g.dtype)[:, None])
     terms = torch.cat([g, g.new_zeros(1, width)])
-    places = torch.where(_absent(bag, bags, indices, padding), rows, indices)
-    out = ordered.sum_rows(terms, places, rows + 1, bag, weights)[:rows]
-    return torch.div(out, ordered.frequencies(indices, rows).to(out.dtype)[:, None]) if scale_by_frequency else out
+    places = torch.where(_is_absent(bag, bags, indices, padding), rows, indices)
+    out = ordered_scatter.segment_sum(terms, places, rows + 1, bag, weights)[:rows]
+    return torch.div(
+        out, ordered_scatter.count_occurrences(indices, rows).to(out.dtype)[:, None]
+    ) if scale_by_frequency else out
 
 
-def backward(
+def embedding_bag_backward(
     g: Tensor,
     indices: Tensor,
     offsets: Tensor,
@@ -145,26 +147,28 @@ def backward(
     if sparse:
         raise NotInTable("sparse=True.", "Leave out sparse=True: the gradient is then dense.")
     if bag.numel() == 0:  # torch's own forward pass leaves it out
-        bag = _bag_of(offsets, indices.numel(), g.shape[0])
-    out: Tensor = dense_backward(g, indices, bag, sizes, chosen, rows, scale_by_frequency, mode, weights, padding)
+        bag = _bag_per_index(offsets, indices.numel(), g.shape[0])
+    out: Tensor = embedding_bag_dense_backward(
+        g, indices, bag, sizes, chosen, rows, scale_by_frequency, mode, weights, padding
+    )
     return out
 
 
-@widened
-def weights_backward(
+@widen_half_inputs
+def embedding_bag_weights_backward(
     g: Tensor, table: Tensor, indices: Tensor, offsets: Tensor, bag: Tensor, mode: int, padding: int = -1
 ) -> Tensor:
     """Class S over the columns of g * row; 0 for what is absent."""
-    bag = bag if bag.numel() else _bag_of(offsets, indices.numel(), g.shape[0])
+    bag = bag if bag.numel() else _bag_per_index(offsets, indices.numel(), g.shape[0])
     terms = torch.cat([g, g.new_zeros(1, g.shape[1])]).index_select(0, bag)
     found = sums.sum(torch.mul(terms, table.index_select(0, indices)), [1])
-    return torch.where(_absent(bag, g.shape[0], indices, padding), torch.zeros_like(found), found)
+    return torch.where(_is_absent(bag, g.shape[0], indices, padding), torch.zeros_like(found), found)
 
 
 MEMBERS: Members = {
     "aten::_embedding_bag": embedding_bag,
     "aten::_embedding_bag_forward_only": embedding_bag,
-    "aten::_embedding_bag_backward": backward,
-    "aten::_embedding_bag_dense_backward": dense_backward,
-    "aten::_embedding_bag_per_sample_weights_backward": weights_backward,
+    "aten::_embedding_bag_backward": embedding_bag_backward,
+    "aten::_embedding_bag_dense_backward": embedding_bag_dense_backward,
+    "aten::_embedding_bag_per_sample_weights_backward": embedding_bag_weights_backward,
 }

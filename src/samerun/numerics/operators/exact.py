@@ -6,9 +6,9 @@ kernels as in the specification.
 
 from __future__ import annotations
 
-from samerun.numerics.operators.declare import words
+from samerun.numerics.operators.declare import split_names
 
-MOVES = words("""
+MOVES = split_names("""
     _conj _is_all_true _is_any_true _local_scalar_dense _neg_view _pack_padded_sequence _pad_packed_sequence
     _reshape_alias _shape_as_tensor _to_copy _unsafe_view alias alias_copy as_strided as_strided_
     as_strided_scatter atleast_1d broadcast_tensors cat channel_shuffle clone constant_pad_nd contiguous copy
@@ -32,7 +32,7 @@ MOVES = words("""
     _has_compatible_shallow_copy_type _version record_stream result_type can_cast
 """)
 
-ROUND_ONCE = words("""
+ROUND_ONCE = split_names("""
     abs all any argmax argmin bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift
     bitwise_xor ceil copysign count_nonzero cummax cummin div eq floor frac frexp ge gt hardtanh_backward
     heaviside isfinite isinf isnan isneginf isposinf leaky_relu leaky_relu_backward le logical_and logical_not
@@ -41,16 +41,16 @@ ROUND_ONCE = words("""
     __ior__ __ixor__ _prelu_kernel _prelu_kernel_backward floor_divide abs_ reciprocal
 """)
 
-ORDERED = words("""
+ORDERED = split_names("""
     max_pool2d_with_indices_backward max_pool3d_with_indices_backward adaptive_max_pool2d_backward
     upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward reflection_pad1d_backward
     reflection_pad2d_backward replication_pad1d_backward replication_pad2d_backward
     fractional_max_pool2d_backward fractional_max_pool3d_backward
 """)
 
-OVERLOADS = words("max.dim min.dim sort.stable scatter.src scatter.value scatter_.src scatter_.value")
+OVERLOADS = split_names("max.dim min.dim sort.stable scatter.src scatter.value scatter_.src scatter_.value")
 
-ON_CUDA = words("fmod remainder")
+ON_CUDA = split_names("fmod remainder")
 """There the functions of CUDA's mathematical library, which are exact."""
 
 EXACT = frozenset(f"aten::{name}" for name in MOVES + ROUND_ONCE + ORDERED)

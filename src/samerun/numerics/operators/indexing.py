@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import library, ordered
-from samerun.numerics.operators.declare import Members, NotInTable, widened
+from samerun.numerics.kernels import library, ordered_scatter
+from samerun.numerics.kernels.ordered_scatter import make_padding_backward
+from samerun.numerics.operators.declare import Members, NotInTable, widen_half_inputs
 
 
 def embedding_backward(g: Tensor, index: Tensor, rows: int, padding: int, scale_by_frequency: bool) -> Tensor:
@@ -20,33 +21,33 @@ def embedding_backward(g: Tensor, index: Tensor, rows: int, padding: int, scale_
         raise RuntimeError(f"embedding_dense_backward: {tuple(g.shape)} is no gradient of indices {tuple(index.shape)}")
     kept = (flat >= 0) & (flat < rows)  # torch ignores others
     flat = torch.where(kept, flat, rows)
-    out = ordered.sum_rows(wide, flat, rows + 1)[:rows]
+    out = ordered_scatter.segment_sum(wide, flat, rows + 1)[:rows]
     if scale_by_frequency:
-        out = torch.div(out, ordered.frequencies(flat, rows + 1)[:rows].to(out.dtype)[:, None])
+        out = torch.div(out, ordered_scatter.count_occurrences(flat, rows + 1)[:rows].to(out.dtype)[:, None])
     if 0 <= padding < rows:
         out[padding] = 0
     return out.to(g.dtype)
 
 
-@widened
+@widen_half_inputs
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     """Sequential in ascending source index; alpha * source is rounded first."""
-    return ordered.add(x, dim, index, source if alpha == 1 else torch.mul(source, alpha))
+    return ordered_scatter.index_add(x, dim, index, source if alpha == 1 else torch.mul(source, alpha))
 
 
 def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Sequential in ascending source index."""
     if x.dim() == 0 or index.numel() == 0:
         return torch.scatter_add(x, dim, index, source)
-    return _into_lines(x, dim, index, source)
+    return _flat_index_add(x, dim, index, source)
 
 
-def _into_lines(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+def _flat_index_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """One after the other: a flat index_add."""
     source = source[tuple(slice(size) for size in index.shape)]
     out = x.contiguous().clone().reshape(-1)
-    flat = ordered.places(x, dim, index).reshape(-1)
-    return ordered.add_(out, 0, flat, source.reshape(-1).to(x.dtype)).reshape(x.shape)
+    flat = ordered_scatter.flat_places(x, dim, index).reshape(-1)
+    return ordered_scatter.index_add_(out, 0, flat, source.reshape(-1).to(x.dtype)).reshape(x.shape)
 
 
 def scatter_reduce(
@@ -65,7 +66,7 @@ def scatter_reduce(
     return torch.div(total, torch.clamp(count, min=1))
 
 
-def scatter_with(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) -> Tensor:
+def scatter_reduce_in_place(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) -> Tensor:
     if reduce != "add":
         raise NotInTable(f"reduce={reduce!r}.", "add has one.")
     given = source if isinstance(source, Tensor) else torch.full(index.shape, source, dtype=x.dtype, device=x.device)
@@ -76,14 +77,14 @@ def index_put(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> Tensor:
     """accumulate: sequential in ascending source index. Else the last of several values for a place stays."""
-    chosen = torch.arange(x.numel(), device=x.device).reshape(x.shape)[_subscript(indices)]
+    chosen = torch.arange(x.numel(), device=x.device).reshape(x.shape)[_to_subscript(indices)]
     given = values.to(x.device).broadcast_to(chosen.shape).reshape(-1).to(x.dtype)
     out = x.contiguous().clone().reshape(-1)
     flat = chosen.reshape(-1)
     if accumulate:
-        return ordered.add_(out, 0, flat, given).reshape(x.shape)
-    if library.elsewhere(x):
-        return ordered.put_last(out, flat, given).reshape(x.shape)
+        return ordered_scatter.index_add_(out, 0, flat, given).reshape(x.shape)
+    if library.is_off_cpu(x):
+        return ordered_scatter.put_last(out, flat, given).reshape(x.shape)
     order = torch.argsort(flat, stable=True)
     key = flat[order]
     last = torch.ones_like(key, dtype=torch.bool)
@@ -92,7 +93,7 @@ def index_put(
     return out.reshape(x.shape)
 
 
-def _subscript(indices: Sequence[Tensor | None]) -> tuple[Any, ...]:
+def _to_subscript(indices: Sequence[Tensor | None]) -> tuple[Any, ...]:
     return tuple(slice(None) if index is None else index for index in indices)
 
 
@@ -138,12 +139,19 @@ MEMBERS: Members = {
     "aten::index_add": index_add,
     "aten::scatter_add": scatter_add,
     "aten::scatter_reduce.two": scatter_reduce,
-    "aten::scatter.reduce": scatter_with,
-    "aten::scatter.value_reduce": scatter_with,
+    "aten::scatter.reduce": scatter_reduce_in_place,
+    "aten::scatter.value_reduce": scatter_reduce_in_place,
     "aten::index_put": index_put,
     "aten::_index_put_impl": index_put,
     "aten::_unsafe_index_put": index_put,
-    "aten::_unsafe_index": lambda x, indices: x[_subscript(indices)],
-    "aten::col2im": widened(col2im),
-    "aten::unfold_backward": widened(unfold_backward),
+    "aten::_unsafe_index": lambda x, indices: x[_to_subscript(indices)],
+    "aten::col2im": widen_half_inputs(col2im),
+    "aten::unfold_backward": widen_half_inputs(unfold_backward),
+    # Of padding in one and two dimensions torch's CPU kernels add in ascending order themselves.
+    "aten::reflection_pad3d_backward": widen_half_inputs(
+        make_padding_backward(torch.ops.aten.reflection_pad3d.default)
+    ),
+    "aten::replication_pad3d_backward": widen_half_inputs(
+        make_padding_backward(torch.ops.aten.replication_pad3d.default)
+    ),
 }

@@ -1,17 +1,24 @@
-"""Linear and bilinear interpolation: weights from float64 arithmetic written out, then one rounding a step."""
+"""F.interpolate: linear, bilinear and bicubic, and the last two with antialiasing; along width, then along height.
+
+The weights of a dimension come from float64 arithmetic written out, and are rounded to the type of x once. A result
+is the sum of value * weight in ascending input position, one addition after the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import ordered
-from samerun.numerics.operators.declare import Members, widened
+from samerun.numerics.kernels import cubic_interpolation, ordered_scatter
+from samerun.numerics.operators.declare import Members, NotInTable, widen_half_inputs
 
 
-def _corners(
+def _linear_corners(
     size: int, out: int, align: bool, scale: float | None, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """For each output: the lower and upper place, and their weights (float32, from float64)."""
@@ -26,55 +33,192 @@ def _corners(
     return low, high, torch.rsub(upper, 1), upper
 
 
-def _scale(scales: tuple[float | None, ...], at: int) -> float | None:
+def _scale_at(scales: Sequence[float | None], at: int) -> float | None:
     return scales[at] if at < len(scales) else None
 
 
-@widened
+@widen_half_inputs
 def bilinear(x: Tensor, size: Sequence[int], align: bool, *scales: float | None) -> Tensor:
     """Along width then height: (a * left + b * right) of the upper and the lower row, then the same of the two."""
-    top, bottom, above, below = _corners(x.shape[2], size[0], align, _scale(scales, 0), x.device)
-    left, right, before, after = _corners(x.shape[3], size[1], align, _scale(scales, 1), x.device)
+    top, bottom, above, below = _linear_corners(x.shape[2], size[0], align, _scale_at(scales, 0), x.device)
+    left, right, before, after = _linear_corners(x.shape[3], size[1], align, _scale_at(scales, 1), x.device)
     rows = torch.add(torch.mul(x[..., left], before), torch.mul(x[..., right], after))
     return torch.add(
         torch.mul(rows[:, :, top], above[:, None]), torch.mul(rows[:, :, bottom], below[:, None])
     ).contiguous()
 
 
-@widened
+@widen_half_inputs
 def bilinear_backward(
     g: Tensor, size: Sequence[int], shape: Sequence[int], align: bool, *scales: float | None
 ) -> Tensor:
     """The transposed steps: rows first, then columns; the upper (left) terms are added before the lower (right)."""
-    top, bottom, above, below = _corners(shape[2], size[0], align, _scale(scales, 0), g.device)
-    left, right, before, after = _corners(shape[3], size[1], align, _scale(scales, 1), g.device)
+    top, bottom, above, below = _linear_corners(shape[2], size[0], align, _scale_at(scales, 0), g.device)
+    left, right, before, after = _linear_corners(shape[3], size[1], align, _scale_at(scales, 1), g.device)
     rows = torch.zeros(shape[0], shape[1], shape[2], size[1], dtype=g.dtype, device=g.device)
-    rows = ordered.add(rows, 2, top, torch.mul(g, above[:, None]))
-    rows = ordered.add(rows, 2, bottom, torch.mul(g, below[:, None]))
+    rows = ordered_scatter.index_add(rows, 2, top, torch.mul(g, above[:, None]))
+    rows = ordered_scatter.index_add(rows, 2, bottom, torch.mul(g, below[:, None]))
     out = torch.zeros(tuple(shape), dtype=g.dtype, device=g.device)
-    out = ordered.add(out, 3, left, torch.mul(rows, before))
-    return ordered.add(out, 3, right, torch.mul(rows, after))
+    out = ordered_scatter.index_add(out, 3, left, torch.mul(rows, before))
+    return ordered_scatter.index_add(out, 3, right, torch.mul(rows, after))
 
 
-@widened
+@widen_half_inputs
 def linear(x: Tensor, size: Sequence[int], align: bool, scale: float | None = None) -> Tensor:
     """a * left + b * right."""
-    left, right, before, after = _corners(x.shape[2], size[0], align, scale, x.device)
+    left, right, before, after = _linear_corners(x.shape[2], size[0], align, scale, x.device)
     return torch.add(torch.mul(x[..., left], before), torch.mul(x[..., right], after))
 
 
-@widened
+@widen_half_inputs
 def linear_backward(
     g: Tensor, size: Sequence[int], shape: Sequence[int], align: bool, scale: float | None = None
 ) -> Tensor:
-    left, right, before, after = _corners(shape[2], size[0], align, scale, g.device)
-    out = ordered.add(torch.zeros(tuple(shape), dtype=g.dtype, device=g.device), 2, left, torch.mul(g, before))
-    return ordered.add(out, 2, right, torch.mul(g, after))
+    left, right, before, after = _linear_corners(shape[2], size[0], align, scale, g.device)
+    out = ordered_scatter.index_add(
+        torch.zeros(tuple(shape), dtype=g.dtype, device=g.device), 2, left, torch.mul(g, before)
+    )
+    return ordered_scatter.index_add(out, 2, right, torch.mul(g, after))
 
+
+
+
+class _TapTable(NamedTuple):
+    """For each output along one dimension [out, taps]: places, float64 weights, and which of them there are."""
+
+    positions: Tensor
+    weight: Tensor
+    is_present: Tensor | None
+    """None: all of them."""
+
+
+TapFunction = Callable[[int, int, bool, float | None, torch.device], _TapTable]
+
+
+def _aligned_step(size: int, out: int) -> float:
+    """How far apart outputs are whose first and last stand on the first and last input."""
+    return (size - 1) / (out - 1) if out > 1 else 0.0
+
+
+def _cubic_taps(size: int, out: int, align: bool, scale: float | None, device: torch.device) -> _TapTable:
+    """i * ((size - 1) / (out - 1)), or (i + 0.5) * (size / out) - 0.5; neighbours beyond the border are the border."""
+    i = torch.arange(out, dtype=torch.float64, device=device)
+    source = i * _aligned_step(size, out) if align else (i + 0.5) * (1.0 / scale if scale else size / out) - 0.5
+    first = source.floor()
+    weight = torch.stack(cubic_interpolation.weights(source - first, -0.75), 1)
+    index = torch.clamp(first.to(torch.int64)[:, None] + torch.arange(-1, 3, device=device), 0, size - 1)
+    return _TapTable(index, weight, None)
+
+
+def _triangle_filter(x: Tensor) -> Tensor:
+    return torch.where(x < 1, torch.rsub(x, 1), 0.0)
+
+
+def _cubic_filter(x: Tensor) -> Tensor:
+    return torch.where(x < 1, cubic_interpolation.inner_weight(
+        x, -0.5
+    ), torch.where(x < 2, cubic_interpolation.outer_weight(x, -0.5), 0.0))
+
+
+def _antialias_taps(
+    shape: Callable[[Tensor], Tensor],
+    reach: int,
+    size: int,
+    out: int,
+    align: bool,
+    scale: float | None,
+    device: torch.device,
+) -> _TapTable:
+    """s = size / out, r = reach * max(s, 1), c = s * (i + 0.5): the places from floor(c - r + 0.5) up to
+    floor(c + r + 0.5), inside, of weight shape(|(j - c) + 0.5| / max(s, 1)), divided by their sum in ascending order.
+    """
+    step = _aligned_step(size, out) if align else 1.0 / scale if scale else size / out
+    wide = max(step, 1.0)
+    center = step * (torch.arange(out, dtype=torch.float64, device=device) + 0.5)
+    low = torch.clamp(torch.floor(center - reach * wide + 0.5), 0, size - 1).to(torch.int64)
+    high = torch.clamp(torch.floor(center + reach * wide + 0.5), 0, size).to(torch.int64)
+    index = low[:, None] + torch.arange(min(size, 2 * math.ceil(reach * wide) + 1), device=device)
+    there = index < high[:, None]
+    by = torch.full((), wide, dtype=torch.float64, device=device)
+    weight = shape(torch.div(torch.abs(index - center[:, None] + 0.5), by))
+    weight = torch.where(there, weight, 0.0)
+    total = weight[:, 0]
+    for each in weight.unbind(1)[1:]:
+        total = torch.add(total, each)
+    weight = torch.where(total[:, None] == 0, weight, torch.div(weight, total[:, None]))
+    return _TapTable(torch.clamp(index, max=size - 1), weight, there)
+
+
+def _resample(x: Tensor, dim: int, taps: _TapTable) -> Tensor:
+    """x resized along dim, which is -1 or -2."""
+    out: Tensor | None = None
+    for tap, weight in enumerate(taps.weight.to(x.dtype).unbind(1)):
+        term = torch.mul(x.index_select(dim, taps.positions[:, tap]), weight if dim == -1 else weight[:, None])
+        if out is None:
+            out = term
+        elif taps.is_present is None:
+            out = torch.add(out, term)
+        else:
+            there = taps.is_present[:, tap] if dim == -1 else taps.is_present[:, tap, None]
+            out = torch.where(there, torch.add(out, term), out)
+    assert out is not None
+    return out
+
+
+def _resample_backward(g: Tensor, dim: int, size: int, taps: _TapTable) -> Tensor:
+    """The transpose of `_resample`: the first taps of all outputs in ascending order, then the second ones, ..."""
+    first = g.movedim(dim, 0)
+    shape = first.shape[1:]
+    flat = first.reshape(g.shape[dim], math.prod(shape))
+    width = flat.shape[1]
+    columns = torch.arange(width, device=g.device)
+    out = torch.zeros((size + 1) * width, dtype=g.dtype, device=g.device)
+    places = taps.positions if taps.is_present is None else torch.where(taps.is_present, taps.positions, size)
+    for at, weight in zip(places.unbind(1), taps.weight.to(g.dtype).unbind(1), strict=True):
+        lines = at[:, None] * width + columns
+        ordered_scatter.index_add_(out, 0, lines.reshape(-1), torch.mul(flat, weight[:, None]).reshape(-1))
+    return out[: size * width].reshape(size, *shape).movedim(0, dim).contiguous()
+
+
+def _make_resize(
+    plain: Callable[..., Tensor], table: TapFunction
+) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    @widen_half_inputs
+    def resize(x: Tensor, size: Sequence[int], align: bool, *scales: float | None) -> Tensor:
+        if x.dim() != 4 or len(size) != 2 or min(*x.shape[1:], *size) <= 0:
+            return plain(x, size, align, *scales)  # torch's own words
+        if not x.is_floating_point():
+            raise NotInTable(f"{x.dtype}.", "Convert it to float32 first: tensor.float().")
+        rows = _resample(x, -1, table(x.shape[3], size[1], align, _scale_at(scales, 1), x.device))
+        return _resample(rows, -2, table(x.shape[2], size[0], align, _scale_at(scales, 0), x.device)).contiguous()
+
+    @widen_half_inputs
+    def backward(g: Tensor, size: Sequence[int], shape: Sequence[int], align: bool, *scales: float | None) -> Tensor:
+        """Height first, then width."""
+        rows = _resample_backward(g, 2, shape[2], table(shape[2], size[0], align, _scale_at(scales, 0), g.device))
+        return _resample_backward(rows, 3, shape[3], table(shape[3], size[1], align, _scale_at(scales, 1), g.device))
+
+    return resize, backward
+
+
+_NN = torch._C._nn
+bicubic, bicubic_backward = _make_resize(_NN.upsample_bicubic2d, _cubic_taps)
+antialias_bilinear, antialias_bilinear_backward = _make_resize(
+    _NN._upsample_bilinear2d_aa, partial(_antialias_taps, _triangle_filter, 1)
+)
+antialias_bicubic, antialias_bicubic_backward = _make_resize(
+    _NN._upsample_bicubic2d_aa, partial(_antialias_taps, _cubic_filter, 2)
+)
 
 MEMBERS: Members = {
     "aten::upsample_bilinear2d": bilinear,
     "aten::upsample_bilinear2d_backward": bilinear_backward,
     "aten::upsample_linear1d": linear,
     "aten::upsample_linear1d_backward": linear_backward,
+    "aten::upsample_bicubic2d": bicubic,
+    "aten::upsample_bicubic2d_backward": bicubic_backward,
+    "aten::_upsample_bilinear2d_aa": antialias_bilinear,
+    "aten::_upsample_bilinear2d_aa_backward": antialias_bilinear_backward,
+    "aten::_upsample_bicubic2d_aa": antialias_bicubic,
+    "aten::_upsample_bicubic2d_aa_backward": antialias_bicubic_backward,
 }

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels.products import multiply
-from samerun.numerics.operators.declare import Members, NotInTable, widened
+from samerun.numerics.kernels.products import matmul
+from samerun.numerics.operators.declare import Members, NotInTable, widen_half_inputs
 
 
-def _checked(name: str, *tensors: Tensor) -> None:
+def _require_one_float_type(name: str, *tensors: Tensor) -> None:
     for tensor in tensors:
         if not tensor.is_floating_point():
             raise NotInTable(f"{tensor.dtype}.", "Convert it to float32 first: tensor.float().")
@@ -19,7 +19,7 @@ def _checked(name: str, *tensors: Tensor) -> None:
             raise RuntimeError(f"{name}: expected one type, got {tensors[0].dtype} and {tensor.dtype}")
 
 
-def _inner(name: str, a: Tensor, b: Tensor, dims: int) -> None:
+def _require_fitting_shapes(name: str, a: Tensor, b: Tensor, dims: int) -> None:
     """torch's own checks, before any memory is read."""
     if a.dim() != dims or b.dim() != dims:
         raise RuntimeError(f"{name}: expected {dims}-D tensors, got {tuple(a.shape)} and {tuple(b.shape)}")
@@ -28,28 +28,28 @@ def _inner(name: str, a: Tensor, b: Tensor, dims: int) -> None:
 
 
 def mm(a: Tensor, b: Tensor) -> Tensor:
-    _checked("mm", a, b)
-    _inner("mm", a, b, 2)
-    return multiply(a, b)
+    _require_one_float_type("mm", a, b)
+    _require_fitting_shapes("mm", a, b, 2)
+    return matmul(a, b)
 
 
 def bmm(a: Tensor, b: Tensor) -> Tensor:
-    _checked("bmm", a, b)
-    _inner("bmm", a, b, 3)
-    return multiply(a, b)
+    _require_one_float_type("bmm", a, b)
+    _require_fitting_shapes("bmm", a, b, 3)
+    return matmul(a, b)
 
 
-def _scaled(name: str, dims: int, x: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> Tensor:
+def _add_product(name: str, dims: int, x: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> Tensor:
     """alpha * (a @ b) + beta * x."""
-    _checked(name, a, b, x)
-    _inner(name, a, b, dims)
+    _require_one_float_type(name, a, b, x)
+    _require_fitting_shapes(name, a, b, dims)
     if alpha == 1 and beta == 1:
         shape = (*a.shape[:-1], b.shape[-1])
-        return multiply(a, b, x.expand(shape))
+        return matmul(a, b, x.expand(shape))
     if x.dtype in (torch.bfloat16, torch.float16):
-        wide = _scaled(name, dims, x.float(), a.float(), b.float(), beta, alpha)
+        wide = _add_product(name, dims, x.float(), a.float(), b.float(), beta, alpha)
         return wide.to(x.dtype)
-    product = multiply(a, b)
+    product = matmul(a, b)
     if alpha != 1:
         product.mul_(alpha)
     if beta == 0:  # what x holds, even NaN, is not looked at
@@ -58,18 +58,18 @@ def _scaled(name: str, dims: int, x: Tensor, a: Tensor, b: Tensor, beta: Any, al
 
 
 def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    return _scaled("addmm", 2, x, a, b, beta, alpha)
+    return _add_product("addmm", 2, x, a, b, beta, alpha)
 
 
 def baddbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    return _scaled("baddbmm", 3, x, a, b, beta, alpha)
+    return _add_product("baddbmm", 3, x, a, b, beta, alpha)
 
 
 def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """The batch is part of k: k runs over (batch, k)."""
-    _inner("addbmm", a, b, 3)
+    _require_fitting_shapes("addbmm", a, b, 3)
     rows = a.permute(1, 0, 2).reshape(a.shape[1], -1)
-    return _scaled("addbmm", 2, x, rows, b.reshape(-1, b.shape[2]), beta, alpha)
+    return _add_product("addbmm", 2, x, rows, b.reshape(-1, b.shape[2]), beta, alpha)
 
 
 def addmm_activation(
@@ -81,28 +81,28 @@ def addmm_activation(
 
 
 def mv(a: Tensor, x: Tensor) -> Tensor:
-    _checked("mv", a, x)
-    _inner("mv", a, x[:, None] if x.dim() == 1 else x, 2)
-    return multiply(a, x[:, None])[:, 0]
+    _require_one_float_type("mv", a, x)
+    _require_fitting_shapes("mv", a, x[:, None] if x.dim() == 1 else x, 2)
+    return matmul(a, x[:, None])[:, 0]
 
 
 def addmv(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    return _scaled("addmv", 2, x.reshape(-1, 1), a, b[:, None], beta, alpha)[:, 0]
+    return _add_product("addmv", 2, x.reshape(-1, 1), a, b[:, None], beta, alpha)[:, 0]
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
-    _checked("dot", a, b)
+    _require_one_float_type("dot", a, b)
     if a.dim() != 1 or a.shape != b.shape:
         raise RuntimeError(f"dot: expected two 1-D tensors of one size, got {tuple(a.shape)} and {tuple(b.shape)}")
-    return multiply(a[None, :], b[:, None]).reshape(())
+    return matmul(a[None, :], b[:, None]).reshape(())
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    _checked("linear", x, weight, *([] if bias is None else [bias]))
+    _require_one_float_type("linear", x, weight, *([] if bias is None else [bias]))
     rows = x.reshape(-1, x.shape[-1])
-    _inner("linear", rows, weight.t(), 2)
+    _require_fitting_shapes("linear", rows, weight.t(), 2)
     plus = None if bias is None else bias.expand(rows.shape[0], -1)
-    return multiply(rows, weight.t(), plus).reshape(*x.shape[:-1], weight.shape[0])
+    return matmul(rows, weight.t(), plus).reshape(*x.shape[:-1], weight.shape[0])
 
 
 MEMBERS: Members = {
@@ -113,7 +113,7 @@ MEMBERS: Members = {
     "aten::addbmm": addbmm,
     "aten::_addmm_activation": addmm_activation,
     "aten::mv": mv,
-    "aten::addmv": widened(addmv),
+    "aten::addmv": widen_half_inputs(addmv),
     "aten::dot": dot,
     "aten::vdot": dot,
     "aten::linear": linear,

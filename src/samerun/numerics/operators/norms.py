@@ -10,13 +10,13 @@ from torch import Tensor
 
 from samerun.numerics.kernels import norms as kernels
 from samerun.numerics.kernels import sums
-from samerun.numerics.kernels.roots import sqrt
-from samerun.numerics.operators.declare import NARROW, Members, widened
+from samerun.numerics.kernels.elementwise import sqrt
+from samerun.numerics.operators.declare import HALF_TYPES, Members, widen_half_inputs
 
-Some = tuple[Tensor | None, ...]
+OptionalTensors = tuple[Tensor | None, ...]
 
 
-def _masked(found: Sequence[Tensor], mask: Sequence[bool]) -> Some:
+def _apply_mask(found: Sequence[Tensor], mask: Sequence[bool]) -> OptionalTensors:
     return tuple(each if wanted else None for each, wanted in zip(found, mask, strict=True))
 
 
@@ -29,8 +29,8 @@ def layer_norm_backward(
     w: Tensor | None,
     b: Tensor | None,
     mask: Sequence[bool],
-) -> Some:
-    return _masked(kernels.layer_norm_backward(g, x, shape, m, r, w), mask)
+) -> OptionalTensors:
+    return _apply_mask(kernels.layer_norm_backward(g, x, shape, m, r, w), mask)
 
 
 def group_norm(
@@ -50,8 +50,8 @@ def group_norm_backward(
     pixels: int,
     groups: int,
     mask: Sequence[bool],
-) -> Some:
-    return _masked(kernels.group_norm_backward(g, x, groups, m, r, w), mask)
+) -> OptionalTensors:
+    return _apply_mask(kernels.group_norm_backward(g, x, groups, m, r, w), mask)
 
 
 def batch_norm_backward(
@@ -65,9 +65,9 @@ def batch_norm_backward(
     training: bool,
     eps: float,
     mask: Sequence[bool],
-) -> Some:
+) -> OptionalTensors:
     """m and r are what the forward pass used: of the batch in training, else of the running values."""
-    return _masked(kernels.batch_norm_backward(g, x, m, r, w, training), mask)
+    return _apply_mask(kernels.batch_norm_backward(g, x, m, r, w, training), mask)
 
 
 def batch_norm_without_running(
@@ -79,14 +79,14 @@ def batch_norm_without_running(
 def rms_norm(x: Tensor, shape: Sequence[int], w: Tensor | None = None, eps: float | None = None) -> Tensor:
     """r = 1 / sqrt(mean(x * x) + eps), y = (x * r) * w; in torch's operators, which autograd sees."""
     dims = list(range(x.dim() - len(shape), x.dim()))
-    wide = x.float() if x.dtype in NARROW else x
+    wide = x.float() if x.dtype in HALF_TYPES else x
     mean = (wide * wide).mean(dims, True)
     r = (mean + (torch.finfo(x.dtype).eps if eps is None else eps)).sqrt().reciprocal()
     y = wide * r if w is None else (wide * r) * w
     return y.to(x.dtype)
 
 
-def _sum_but(x: Tensor, dim: int) -> Tensor:
+def _sum_all_dims_but(x: Tensor, dim: int) -> Tensor:
     """Class S over all dimensions but one, which are kept as ones."""
     over = [each for each in range(x.dim()) if each != dim % x.dim()]
     return sums.sum(x, over, True) if over else x
@@ -101,22 +101,22 @@ def _require_length_per_slice(v: Tensor, lengths: Tensor, dim: int) -> None:
                            f"got {lengths.numel()}")  # fmt: skip
 
 
-@widened
+@widen_half_inputs
 def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     """v * (g / n), n = sqrt(sum(v * v)) over all dimensions but dim. Also n."""
     _require_length_per_slice(v, g, dim)
-    n = sqrt(_sum_but(torch.mul(v, v), dim))
+    n = sqrt(_sum_all_dims_but(torch.mul(v, v), dim))
     return torch.mul(v, torch.div(g.reshape(n.shape), n)), n.reshape(g.shape)
 
 
-@widened
+@widen_half_inputs
 def weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, n: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """s = sum(grad * v); of v: (g / n) * (grad - v * (s / (n * n))); of g: s / n."""
     for lengths in (g, n):
         _require_length_per_slice(v, lengths, dim)
     if grad.shape != v.shape:
         raise RuntimeError(f"weight_norm: got a gradient of {list(grad.shape)} for {list(v.shape)}")
-    s, shape = _sum_but(torch.mul(grad, v), dim), g.shape
+    s, shape = _sum_all_dims_but(torch.mul(grad, v), dim), g.shape
     g, n = g.reshape(s.shape), n.reshape(s.shape)
     straight = torch.mul(v, torch.div(s, torch.mul(n, n)))
     return torch.mul(torch.div(g, n), torch.sub(grad, straight)), torch.div(s, n).reshape(shape)

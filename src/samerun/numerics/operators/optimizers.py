@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels.roots import sqrt
-from samerun.numerics.operators.declare import Members, divided
+from samerun.numerics.kernels.elementwise import sqrt
+from samerun.numerics.operators.declare import Members, divide
 
 
-def _stepping(
+def _iterate_parameters(
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
     scale: Tensor | None,
@@ -31,15 +31,15 @@ def _stepping(
             if states and (len(states) != len(params) or states[at].shape != p.shape):
                 raise RuntimeError(f"{name} must have one tensor for each parameter, with its shape: "
                                    f"parameter {at} has {list(p.shape)}")  # fmt: skip
-        g = grads[at] if scale is None else grads[at].copy_(divided(grads[at], scale))
+        g = grads[at] if scale is None else grads[at].copy_(divide(grads[at], scale))
         yield at, p, torch.neg(g) if maximize else g
 
 
-def _decayed(g: Tensor, p: Tensor, weight_decay: float) -> Tensor:
+def _add_weight_decay(g: Tensor, p: Tensor, weight_decay: float) -> Tensor:
     return torch.add(g, torch.mul(p, weight_decay)) if weight_decay != 0 else g
 
 
-def whole_power(base: float, exponent: float) -> float:
+def integer_power(base: float, exponent: float) -> float:
     """base ** exponent for a whole number, by products in float64 (squares, from the highest bit down)."""
     result = 1.0
     for bit in bin(int(exponent))[2:]:
@@ -49,7 +49,7 @@ def whole_power(base: float, exponent: float) -> float:
     return result
 
 
-def _adam(decoupled: bool) -> Any:
+def _make_adam(decoupled: bool) -> Any:
     def step(
         params: Sequence[Tensor],
         grads: Sequence[Tensor],
@@ -69,23 +69,23 @@ def _adam(decoupled: bool) -> Any:
         found_inf: Tensor | None = None,
     ) -> None:
         rate = float(lr)
-        for at, p, gradient in _stepping(
+        for at, p, gradient in _iterate_parameters(
             params, grads, grad_scale, found_inf, maximize,
             exp_avgs=firsts, exp_avg_sqs=seconds, max_exp_avg_sqs=largest if amsgrad else (),
         ):  # fmt: skip
             t = float(steps[at])
             if decoupled and weight_decay != 0:
                 p.mul_(1 - rate * weight_decay)
-            g = gradient if decoupled else _decayed(gradient, p, weight_decay)
+            g = gradient if decoupled else _add_weight_decay(gradient, p, weight_decay)
             m, v = firsts[at], seconds[at]
             m.add_(torch.mul(torch.sub(g, m), 1 - beta1))
             v.mul_(beta2).add_(torch.mul(torch.mul(g, 1 - beta2), g))
-            size = rate / (1 - whole_power(beta1, t))
-            root = (1 - whole_power(beta2, t)) ** 0.5
+            size = rate / (1 - integer_power(beta1, t))
+            root = (1 - integer_power(beta2, t)) ** 0.5
             if amsgrad:
                 torch.maximum(largest[at], v, out=largest[at])
                 v = largest[at]
-            below = divided(sqrt(v), root).add_(eps)
+            below = divide(sqrt(v), root).add_(eps)
             p.add_(torch.div(torch.mul(m, -size), below))
 
     return step
@@ -107,10 +107,10 @@ def sgd(
     found_inf: Tensor | None = None,
 ) -> None:
     rate = float(lr)
-    for at, p, gradient in _stepping(
+    for at, p, gradient in _iterate_parameters(
         params, grads, grad_scale, found_inf, maximize, momentum_buffer_list=momenta if momentum != 0 else ()
     ):
-        g = _decayed(gradient, p, weight_decay)
+        g = _add_weight_decay(gradient, p, weight_decay)
         if momentum != 0:
             m = momenta[at]
             if is_first_step:
@@ -122,7 +122,7 @@ def sgd(
 
 
 MEMBERS: Members = {
-    "aten::_fused_adam_": _adam(False),
-    "aten::_fused_adamw_": _adam(True),
+    "aten::_fused_adam_": _make_adam(False),
+    "aten::_fused_adamw_": _make_adam(True),
     "aten::_fused_sgd_": sgd,
 }

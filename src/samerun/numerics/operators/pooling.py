@@ -9,19 +9,19 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import library, ordered
+from samerun.numerics.kernels import library, ordered_scatter
 from samerun.numerics.kernels import pooling as kernels
 from samerun.numerics.operators.declare import Members
 
 Sizes = Sequence[int]
 
 
-def _each(n: int, given: Sizes) -> list[int]:
+def _one_per_dimension(n: int, given: Sizes) -> list[int]:
     """One number may stand for all dimensions."""
     return list(given) * n if len(given) == 1 else list(given)
 
 
-def _pool(n: int) -> Callable[..., Tensor]:
+def _make_avg_pool(n: int) -> Callable[..., Tensor]:
     def pool(
         x: Tensor,
         kernel: Sizes,
@@ -31,13 +31,13 @@ def _pool(n: int) -> Callable[..., Tensor]:
         include_padding: bool = True,
         divisor: int | None = None,
     ) -> Tensor:
-        sizes, steps, margins = (_each(n, given) for given in (kernel, stride, padding))
+        sizes, steps, margins = (_one_per_dimension(n, given) for given in (kernel, stride, padding))
         return kernels.avg_pool(x, sizes, steps, margins, ceil_mode, include_padding, divisor)
 
     return pool
 
 
-def _backward(n: int) -> Callable[..., Tensor]:
+def _make_avg_pool_backward(n: int) -> Callable[..., Tensor]:
     def backward(
         g: Tensor,
         x: Tensor,
@@ -48,21 +48,21 @@ def _backward(n: int) -> Callable[..., Tensor]:
         include_padding: bool,
         divisor: int | None,
     ) -> Tensor:
-        sizes, steps, margins = (_each(n, given) for given in (kernel, stride, padding))
+        sizes, steps, margins = (_one_per_dimension(n, given) for given in (kernel, stride, padding))
         return kernels.avg_pool_backward(g, x, sizes, steps, margins, include_padding, divisor)
 
     return backward
 
 
-def _adaptive(n: int) -> Callable[[Tensor, Sizes], Tensor]:
-    return lambda x, outs: kernels.adaptive_avg_pool(x, _each(n, outs))
+def _make_adaptive_avg_pool(n: int) -> Callable[[Tensor, Sizes], Tensor]:
+    return lambda x, outs: kernels.adaptive_avg_pool(x, _one_per_dimension(n, outs))
 
 
-def _adaptive_backward(n: int) -> Callable[[Tensor, Tensor], Tensor]:
+def _make_adaptive_avg_pool_backward(n: int) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda g, x: kernels.adaptive_avg_pool_backward(g, x, n)
 
 
-def _unpool(plain: Callable[..., Tensor], n: int) -> Callable[..., Tensor]:
+def _make_max_unpool(plain: Callable[..., Tensor], n: int) -> Callable[..., Tensor]:
     def unpool(x: Tensor, indices: Tensor, size: Sizes, *settings: Sizes) -> Tensor:
         """Zeros with each value at its index in its volume; of several for one place the last stays."""
         volume = math.prod(size)
@@ -70,7 +70,7 @@ def _unpool(plain: Callable[..., Tensor], n: int) -> Callable[..., Tensor]:
         if not fits or indices.dtype is not torch.int64 or x.numel() == 0:
             return plain(x, indices, size, *settings)  # torch's own words
         inside = ((indices >= 0) & (indices < volume)).all()
-        if library.elsewhere(x):
+        if library.is_off_cpu(x):
             torch._assert_async(inside, "max_unpool: an index is out of bounds")
         elif not bool(inside):
             return plain(x, indices, size, *settings)
@@ -78,21 +78,23 @@ def _unpool(plain: Callable[..., Tensor], n: int) -> Callable[..., Tensor]:
         first = torch.arange(math.prod(shape), device=x.device).reshape(*shape, *[1] * n) * volume
         places, values = (indices + first).reshape(-1), x.reshape(-1)
         out = torch.zeros(math.prod(shape) * volume, dtype=x.dtype, device=x.device)
-        out = ordered.put_last(out, places, values) if library.elsewhere(x) else out.scatter_(0, places, values)
+        out = ordered_scatter.put_last(
+            out, places, values
+        ) if library.is_off_cpu(x) else out.scatter_(0, places, values)
         return out.reshape(*shape, *size)
 
     return unpool
 
 
 MEMBERS: Members = {
-    "aten::avg_pool2d": _pool(2),
-    "aten::avg_pool3d": _pool(3),
-    "aten::avg_pool2d_backward": _backward(2),
-    "aten::avg_pool3d_backward": _backward(3),
-    "aten::_adaptive_avg_pool2d": _adaptive(2),
-    "aten::_adaptive_avg_pool3d": _adaptive(3),
-    "aten::_adaptive_avg_pool2d_backward": _adaptive_backward(2),
-    "aten::_adaptive_avg_pool3d_backward": _adaptive_backward(3),
-    "aten::max_unpool2d": _unpool(torch._C._nn.max_unpool2d, 2),
-    "aten::max_unpool3d": _unpool(torch._C._nn.max_unpool3d, 3),
+    "aten::avg_pool2d": _make_avg_pool(2),
+    "aten::avg_pool3d": _make_avg_pool(3),
+    "aten::avg_pool2d_backward": _make_avg_pool_backward(2),
+    "aten::avg_pool3d_backward": _make_avg_pool_backward(3),
+    "aten::_adaptive_avg_pool2d": _make_adaptive_avg_pool(2),
+    "aten::_adaptive_avg_pool3d": _make_adaptive_avg_pool(3),
+    "aten::_adaptive_avg_pool2d_backward": _make_adaptive_avg_pool_backward(2),
+    "aten::_adaptive_avg_pool3d_backward": _make_adaptive_avg_pool_backward(3),
+    "aten::max_unpool2d": _make_max_unpool(torch._C._nn.max_unpool2d, 2),
+    "aten::max_unpool3d": _make_max_unpool(torch._C._nn.max_unpool3d, 3),
 }

@@ -11,47 +11,54 @@ from torch import Tensor
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels import random as draws
 from samerun.numerics.kernels.functions import log1p
-from samerun.numerics.operators.declare import Members, divided
-from samerun.numerics.operators.drawing import Generator, between, drawn, into, moved, settings
+from samerun.numerics.operators.declare import Members, divide
+from samerun.numerics.operators.random_draws import (
+    Generator,
+    copy_rounded,
+    next_draw,
+    requested_dtype,
+    scale_normal,
+    scale_uniform,
+)
 
 
 def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator = None) -> Tensor:
     """low + u * (high - low)."""
     if low > high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
-    return into(x, between(draws.uniform((x.numel(),), *drawn(generator, x.device)), low, high))
+    return copy_rounded(x, scale_uniform(draws.uniform((x.numel(),), *next_draw(generator, x.device)), low, high))
 
 
 def rand(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
-    dtype = settings(kwargs)
-    u = draws.uniform(tuple(size), *drawn(generator, kwargs.get("device")))
+    dtype = requested_dtype(kwargs)
+    u = draws.uniform(tuple(size), *next_draw(generator, kwargs.get("device")))
     return torch.empty(tuple(size), dtype=dtype, device=u.device).copy_(u)
 
 
-def _like(x: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _options_like(x: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
     """What a draw like x takes: x's type and device, unless others are asked for."""
     return {**kwargs, "dtype": kwargs.get("dtype") or x.dtype, "device": kwargs.get("device") or x.device}
 
 
 def rand_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tensor:
-    return rand(x.shape, generator=generator, **_like(x, kwargs))
+    return rand(x.shape, generator=generator, **_options_like(x, kwargs))
 
 
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator = None) -> Tensor:
     """mean + z * std."""
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    return into(x, moved(draws.normal((x.numel(),), *drawn(generator, x.device)), mean, std))
+    return copy_rounded(x, scale_normal(draws.normal((x.numel(),), *next_draw(generator, x.device)), mean, std))
 
 
 def randn(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
-    dtype = settings(kwargs)
-    z = draws.normal(tuple(size), *drawn(generator, kwargs.get("device")))
+    dtype = requested_dtype(kwargs)
+    z = draws.normal(tuple(size), *next_draw(generator, kwargs.get("device")))
     return torch.empty(tuple(size), dtype=dtype, device=z.device).copy_(z)
 
 
 def randn_like(x: Tensor, *, generator: Generator = None, **kwargs: Any) -> Tensor:
-    return randn(x.shape, generator=generator, **_like(x, kwargs))
+    return randn(x.shape, generator=generator, **_options_like(x, kwargs))
 
 
 def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
@@ -63,13 +70,13 @@ def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
     like = next((each for each in (mean, std) if isinstance(each, Tensor)), torch.zeros(()))
     sizes = (each.shape for each in (mean, std) if isinstance(each, Tensor))
     shape = torch.broadcast_shapes(*sizes)  # type: ignore[no-untyped-call]
-    return moved(draws.normal(tuple(shape), *drawn(generator, like.device)), mean, std)
+    return scale_normal(draws.normal(tuple(shape), *next_draw(generator, like.device)), mean, std)
 
 
 def normal_of_size(
     mean: float, std: float, size: Sequence[int], *, generator: Generator = None, **kwargs: Any
 ) -> Tensor:
-    memory = torch.empty(tuple(size), dtype=settings(kwargs), device=kwargs.get("device"))
+    memory = torch.empty(tuple(size), dtype=requested_dtype(kwargs), device=kwargs.get("device"))
     return normal_(memory, mean, std, generator=generator)
 
 
@@ -78,19 +85,23 @@ def randint(high: int, size: Sequence[int], *, generator: Generator = None, **kw
 
 
 def randint_between(low: int, high: int, size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
-    dtype = settings({"dtype": torch.int64, **{name: value for name, value in kwargs.items() if value is not None}})
+    dtype = requested_dtype(
+        {"dtype": torch.int64, **{name: value for name, value in kwargs.items() if value is not None}}
+    )
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    values = draws.randint(low, high, tuple(size), *drawn(generator, kwargs.get("device")))
+    values = draws.randint(low, high, tuple(size), *next_draw(generator, kwargs.get("device")))
     return values.to(dtype)
 
 
 def randint_like(x: Tensor, *bounds: Any, generator: Generator = None, **kwargs: Any) -> Tensor:
     low, high = (int(bound) for bound in ((0, *bounds) if len(bounds) == 1 else bounds))
-    return randint_between(low, high, x.shape, generator=generator, **_like(x, kwargs))
+    return randint_between(low, high, x.shape, generator=generator, **_options_like(x, kwargs))
 
 
-_LIMITS = {torch.float32: 1 << 24, torch.float64: 1 << 53, torch.float16: 1 << 11, torch.bfloat16: 1 << 8}
+_LARGEST_EXACT_INTEGER = {
+    torch.float32: 1 << 24, torch.float64: 1 << 53, torch.float16: 1 << 11, torch.bfloat16: 1 << 8
+}
 
 
 def random_(x: Tensor, *bounds: int | None, generator: Generator = None) -> Tensor:
@@ -99,24 +110,24 @@ def random_(x: Tensor, *bounds: int | None, generator: Generator = None) -> Tens
         if x.dtype is torch.bool:
             high = 2
         elif x.is_floating_point():
-            high = _LIMITS[x.dtype] + 1
+            high = _LARGEST_EXACT_INTEGER[x.dtype] + 1
         else:
             high = torch.iinfo(x.dtype).max + (x.dtype is not torch.int64)
-    values = draws.randint(int(low or 0), int(high), tuple(x.shape), *drawn(generator, x.device))
-    return into(x, values)
+    values = draws.randint(int(low or 0), int(high), tuple(x.shape), *next_draw(generator, x.device))
+    return copy_rounded(x, values)
 
 
 def randperm(n: int, *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = kwargs.get("dtype") or torch.int64
-    return draws.randperm(n, *drawn(generator, kwargs.get("device"))).to(dtype)
+    return draws.randperm(n, *next_draw(generator, kwargs.get("device"))).to(dtype)
 
 
 def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator = None) -> Tensor:
     """1 where u < p. p: a number, or a tensor that broadcasts."""
     if not isinstance(p, Tensor) and not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
-    u = draws.uniform(tuple(x.shape), *drawn(generator, x.device))
-    if isinstance(p, Tensor) and not bool(((p >= 0) & (p <= 1)).all()) and not library.elsewhere(p):
+    u = draws.uniform(tuple(x.shape), *next_draw(generator, x.device))
+    if isinstance(p, Tensor) and not bool(((p >= 0) & (p <= 1)).all()) and not library.is_off_cpu(p):
         raise RuntimeError("bernoulli_ expects p to be in [0, 1]")
     return x.copy_(torch.lt(u, p if isinstance(p, Tensor) else torch.full((), p, dtype=torch.float32, device=x.device)))
 
@@ -154,11 +165,11 @@ def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Gene
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     if replacement:
         running = sums.cumsum(rows, 1)
-        u = draws.uniform((rows.shape[0], n), *drawn(generator, p.device))
+        u = draws.uniform((rows.shape[0], n), *next_draw(generator, p.device))
         found = torch.searchsorted(running, torch.mul(u, running[:, -1:]), right=True)
         found = torch.clamp(found, max=rows.shape[1] - 1)
     else:
-        u = draws.uniform(tuple(rows.shape), *drawn(generator, p.device))
+        u = draws.uniform(tuple(rows.shape), *next_draw(generator, p.device))
         keys = torch.div(rows, torch.neg(log1p(torch.neg(u))))
         keys = torch.where(rows > 0, keys, torch.full_like(keys, -1.0))
         found = torch.sort(keys, dim=1, descending=True, stable=True)[1][:, :n]
@@ -169,11 +180,11 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator = None) 
     """-log(1 - u) / lambda."""
     if not lambd > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
-    u = draws.uniform((x.numel(),), *drawn(generator, x.device))
-    return into(x, divided(torch.neg(log1p(torch.neg(u))), lambd))
+    u = draws.uniform((x.numel(),), *next_draw(generator, x.device))
+    return copy_rounded(x, divide(torch.neg(log1p(torch.neg(u))), lambd))
 
 
-def _new(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _in_new_memory(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """What `fill` makes of memory, in new memory."""
     return lambda x, *args, **kwargs: fill(torch.empty_like(x), *args, **kwargs)
 
@@ -199,11 +210,11 @@ _WITH_GENERATOR: dict[str, Callable[..., Tensor]] = {
     "randint.low": randint_between,
     "randint.low_generator": randint_between,
     "randint_like": randint_like,
-    "uniform": _new(uniform_),
-    "normal_functional": _new(normal_),
-    "normal.out": _new(normal_),
-    "random": _new(random_),
-    "exponential": _new(exponential_),
+    "uniform": _in_new_memory(uniform_),
+    "normal_functional": _in_new_memory(normal_),
+    "normal.out": _in_new_memory(normal_),
+    "random": _in_new_memory(random_),
+    "exponential": _in_new_memory(exponential_),
 }
 
 MEMBERS: Members = {

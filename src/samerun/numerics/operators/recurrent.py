@@ -41,7 +41,7 @@ def _relu_step(given: Tensor, kept: Tensor, state: State) -> State:
     return (torch.relu(kept + given),)
 
 
-def _direction(
+def _run_direction(
     step: Step, given: Sequence[Tensor], state: State, weights: Sequence[Tensor], has_biases: bool, backwards: bool
 ) -> tuple[list[Tensor], State]:
     """given: W_ih x + b_ih of each time, [batch of the time, gates * hidden]; batches shrink along a packed sequence.
@@ -71,7 +71,7 @@ def _direction(
     return found[::-1] if backwards else found, state
 
 
-def _layers(
+def _run_layers(
     step: Step,
     x: Tensor,
     sizes: Sequence[int] | None,
@@ -98,7 +98,7 @@ def _layers(
             given = linear(x, own[0], own[2] if has_biases else None)
             steps = given.unbind(0) if sizes is None else torch.split_with_sizes(given, list(sizes), 0)
             begin = tuple(kind[at] for kind in states)
-            y, end = _direction(step, steps, begin, own, has_biases, direction == 1)
+            y, end = _run_direction(step, steps, begin, own, has_biases, direction == 1)
             found.append(torch.stack(y) if sizes is None else torch.cat(y))
             last.append(end)
         x = torch.cat(found, -1) if bidirectional else found[0]
@@ -107,36 +107,36 @@ def _layers(
     return (x, *(torch.stack(kind) for kind in zip(*last, strict=True)))
 
 
-def _states(given: Any) -> Sequence[Tensor]:
+def _as_states(given: Any) -> Sequence[Tensor]:
     return (given,) if isinstance(given, Tensor) else given
 
 
-def _of_sequences(step: Step) -> Handler:
+def _make_sequence_handler(step: Step) -> Handler:
     def run(x: Tensor, state: Any, weights: Sequence[Tensor], *settings: Any) -> tuple[Tensor, ...]:
         """What torch.lstm and its kin compute for a tensor of whole sequences. The last setting is `batch_first`."""
         *rest, batch_first = settings
-        y, *last = _layers(step, x.transpose(0, 1) if batch_first else x, None, _states(state), weights, *rest)
+        y, *last = _run_layers(step, x.transpose(0, 1) if batch_first else x, None, _as_states(state), weights, *rest)
         return (y.transpose(0, 1) if batch_first else y, *last)
 
     return run
 
 
-def _of_packed(step: Step) -> Handler:
+def _make_packed_handler(step: Step) -> Handler:
     def run(
         x: Tensor, batch_sizes: Tensor, state: Any, weights: Sequence[Tensor], *settings: Any
     ) -> tuple[Tensor, ...]:
         """What torch.lstm and its kin compute for a packed sequence."""
-        return _layers(step, x, batch_sizes.tolist(), _states(state), weights, *settings)
+        return _run_layers(step, x, batch_sizes.tolist(), _as_states(state), weights, *settings)
 
     return run
 
 
-def _cell(step: Step) -> Handler:
+def _make_cell_handler(step: Step) -> Handler:
     def run(
         x: Tensor, state: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
     ) -> Any:
         """What torch.lstm_cell and its kin compute: one step. Raises RuntimeError with torch's words on shapes."""
-        states = _states(state)
+        states = _as_states(state)
         for number, part in enumerate(states):
             if part.shape[0] != x.shape[0]:
                 raise RuntimeError(
@@ -157,8 +157,8 @@ COMPOSED: Members = {
     name: handler
     for kind, step in _STEPS.items()
     for name, handler in {
-        f"aten::{kind}.input": _of_sequences(step),
-        f"aten::{kind}.data": _of_packed(step),
-        f"aten::{kind}_cell": _cell(step),
+        f"aten::{kind}.input": _make_sequence_handler(step),
+        f"aten::{kind}.data": _make_packed_handler(step),
+        f"aten::{kind}_cell": _make_cell_handler(step),
     }.items()
 }

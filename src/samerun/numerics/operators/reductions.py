@@ -9,48 +9,48 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import ordered, sums
-from samerun.numerics.operators.declare import Members, floating, widened
+from samerun.numerics.kernels import ordered_scatter, sums
+from samerun.numerics.operators.declare import Members, to_floating, widen_half_inputs
 
-AT_ONCE = 1 << 18
+CHUNK_VALUES = 1 << 18
 """Products that are held in memory together: what the cache holds."""
 
 
-def _typed(x: Tensor, dtype: torch.dtype | None) -> Tensor:
+def _to_dtype(x: Tensor, dtype: torch.dtype | None) -> Tensor:
     return x if dtype is None or x.dtype is dtype else x.to(dtype)
 
 
-def _whole(x: Tensor, dtype: torch.dtype | None) -> bool:
+def _sums_integers(x: Tensor, dtype: torch.dtype | None) -> bool:
     return not (x.is_floating_point() if dtype is None else dtype.is_floating_point)
 
 
-def total(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    if _whole(x, dtype):
+def sum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    if _sums_integers(x, dtype):
         return torch.sum(x, dim, keepdim, dtype=dtype) if dim else torch.sum(x, dtype=dtype)
-    return sums.sum(_typed(x, dtype), dim or None, keepdim)
+    return sums.sum(_to_dtype(x, dtype), dim or None, keepdim)
 
 
-def total_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    return total(x, dtype=dtype) if dtype or x.dtype is not torch.float32 else sums.sum(x)
+def sum_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    return sum(x, dtype=dtype) if dtype or x.dtype is not torch.float32 else sums.sum(x)
 
 
 def mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    if _whole(x, dtype):
+    if _sums_integers(x, dtype):
         raise RuntimeError(f"mean(): expected a floating point type, got {x.dtype}; pass dtype=torch.float32")
-    return sums.mean(_typed(x, dtype), dim or None, keepdim)
+    return sums.mean(_to_dtype(x, dtype), dim or None, keepdim)
 
 
 def mean_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
     return mean(x, dtype=dtype)
 
 
-def _correction(given: Any) -> float:
+def _correction_or_one(given: Any) -> float:
     return 1 if given is None else float(given)
 
 
-def _spread(compute: Callable[..., Any]) -> Callable[..., Any]:
+def _make_variance(compute: Callable[..., Any]) -> Callable[..., Any]:
     def corrected(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
-        return compute(x, dim or None, _correction(correction), keepdim)
+        return compute(x, dim or None, _correction_or_one(correction), keepdim)
 
     return corrected
 
@@ -59,35 +59,35 @@ def norm(
     x: Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     dims = [dim] if isinstance(dim, int) else dim
-    return sums.norm(_typed(floating(x), dtype), 2 if order is None else float(order), dims or None, keepdim)
+    return sums.norm(_to_dtype(to_floating(x), dtype), 2 if order is None else float(order), dims or None, keepdim)
 
 
 def prod(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.prod(x, dtype=dtype) if _whole(x, dtype) else sums.prod(_typed(x, dtype))
+    return torch.prod(x, dtype=dtype) if _sums_integers(x, dtype) else sums.prod(_to_dtype(x, dtype))
 
 
 def prod_along(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    if _whole(x, dtype):
+    if _sums_integers(x, dtype):
         return torch.prod(x, dim, keepdim, dtype=dtype)
-    return sums.prod(_typed(x, dtype), dim, keepdim)
+    return sums.prod(_to_dtype(x, dtype), dim, keepdim)
 
 
 def cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.cumsum(x, dim, dtype=dtype) if _whole(x, dtype) else sums.cumsum(_typed(x, dtype), dim)
+    return torch.cumsum(x, dim, dtype=dtype) if _sums_integers(x, dtype) else sums.cumsum(_to_dtype(x, dtype), dim)
 
 
 def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.cumprod(x, dim, dtype=dtype) if _whole(x, dtype) else sums.cumprod(_typed(x, dtype), dim)
+    return torch.cumprod(x, dim, dtype=dtype) if _sums_integers(x, dtype) else sums.cumprod(_to_dtype(x, dtype), dim)
 
 
 def trace(x: Tensor) -> Tensor:
     if x.dim() != 2:
         raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {x.dim()}")
-    return total(x.diagonal())
+    return sum(x.diagonal())
 
 
 def nansum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    return total(torch.where(torch.isnan(x), torch.zeros_like(x), x), dim, keepdim, dtype=dtype)
+    return sum(torch.where(torch.isnan(x), torch.zeros_like(x), x), dim, keepdim, dtype=dtype)
 
 
 def sort(
@@ -114,10 +114,10 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
         return torch.bincount(x, None, minlength)
     size = max(minlength, int(x.max()) + 1 if x.numel() else 0)
     wide = weights if weights.dtype is torch.float32 else weights.double()
-    return ordered.add_(torch.zeros(size, dtype=wide.dtype, device=x.device), 0, x, wide)
+    return ordered_scatter.index_add_(torch.zeros(size, dtype=wide.dtype, device=x.device), 0, x, wide)
 
 
-@widened
+@widen_half_inputs
 def trilinear(
     a: Tensor, b: Tensor, c: Tensor, expand_a: Sequence[int], expand_b: Sequence[int], expand_c: Sequence[int],
     dims: Sequence[int], unroll: int = 1,
@@ -135,7 +135,7 @@ def trilinear(
     if not kept:
         return sums.sum(torch.mul(torch.mul(given[0], given[1]), given[2]), list(dims))
     most = max(kept, key=lambda dim: int(shape[dim]))  # along it the products are taken in parts
-    step = max(1, AT_ONCE // max(math.prod(shape) // max(shape[most], 1), 1))
+    step = max(1, CHUNK_VALUES // max(math.prod(shape) // max(shape[most], 1), 1))
     found = []
     for at in range(0, max(shape[most], 1), step):
         size = min(step, shape[most] - at)
@@ -145,13 +145,13 @@ def trilinear(
 
 
 MEMBERS: Members = {
-    "aten::sum": total_of_all,
-    "aten::sum.dim_IntList": total,
+    "aten::sum": sum_of_all,
+    "aten::sum.dim_IntList": sum,
     "aten::mean": mean_of_all,
     "aten::mean.dim": mean,
-    "aten::var.correction": _spread(sums.var),
-    "aten::std.correction": _spread(sums.std),
-    "aten::var_mean.correction": _spread(sums.var_mean),
+    "aten::var.correction": _make_variance(sums.var),
+    "aten::std.correction": _make_variance(sums.std),
+    "aten::var_mean.correction": _make_variance(sums.var_mean),
     "aten::linalg_vector_norm": norm,
     "aten::norm.Scalar": lambda x, p=2: norm(x, p),
     "aten::norm.ScalarOpt_dim": norm,

@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.kernels import softmax as kernels
-from samerun.numerics.operators.declare import Members, floating
+from samerun.numerics.operators.declare import Members, to_floating
 
 
-def _start(x: Tensor, half_to_float: bool) -> Tensor:
-    return x.float() if half_to_float else floating(x)
+def _widen_input(x: Tensor, half_to_float: bool) -> Tensor:
+    return x.float() if half_to_float else to_floating(x)
 
 
 def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    return kernels.softmax(_start(x, half_to_float), dim)
+    return kernels.softmax(_widen_input(x, half_to_float), dim)
 
 
 def log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    return kernels.log_softmax(_start(x, half_to_float), dim)
+    return kernels.log_softmax(_widen_input(x, half_to_float), dim)
 
 
 def softmax_backward(g: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
@@ -32,7 +32,7 @@ def log_softmax_backward(g: Tensor, y: Tensor, dim: int, input_dtype: torch.dtyp
 
 
 def logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
-    return kernels.logsumexp(floating(x), list(dim), keepdim)
+    return kernels.logsumexp(to_floating(x), list(dim), keepdim)
 
 
 def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:

@@ -9,70 +9,68 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.operators import (
-    alignment,
     arithmetic,
     attention,
     collectives,
     convolution,
+    ctc_loss,
+    cuda_overrides,
     distances,
     distributions,
     embedding_bags,
-    extremes,
     factorizations,
     functions,
-    grids,
+    grid_sample,
     indexing,
     interpolation,
     losses,
-    margins,
+    margin_losses,
     matmul,
+    minmax,
     norms,
-    on_cuda,
     optimizers,
-    padding,
+    order_statistics,
     pooling,
     random,
     recurrent,
     reductions,
-    resizing,
-    selections,
     softmax,
     windows,
 )
-from samerun.numerics.operators.checks import Run, checked, raise_as_torch
+from samerun.numerics.operators.checks import Runner, check_signatures, raise_as_torch
 from samerun.numerics.operators.declare import Handler, Members, NotInTable
 from samerun.numerics.operators.exact import EXACT, EXACT_OVERLOADS
 from samerun.numerics.operators.exact import ON_CUDA as ONLY_ON_CUDA
 
 FAMILIES = (
-    arithmetic, extremes, functions, reductions, softmax, norms, losses, matmul, convolution, pooling, indexing,
-    interpolation, random, distributions, factorizations, optimizers, embedding_bags, grids, distances, selections,
-    margins, alignment, resizing, windows, padding,
+    arithmetic, minmax, functions, reductions, softmax, norms, losses, matmul, convolution, pooling, indexing,
+    interpolation, random, distributions, factorizations, optimizers, embedding_bags, grid_sample, distances,
+    order_statistics, margin_losses, ctc_loss, windows,
 )  # fmt: skip
 COMPOSED: Members = {
-    **attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED, **grids.COMPOSED, **selections.COMPOSED
+    **attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED, **grid_sample.COMPOSED, **order_statistics.COMPOSED
 }  # fmt: skip
 """Written in other operators of the table, which are looked up in turn."""
 MEMBERS: Members = {name: handler for family in FAMILIES for name, handler in family.MEMBERS.items()}
 
-ON_CUDA: Members = {**MEMBERS, **on_cuda.MEMBERS}
+ON_CUDA: Members = {**MEMBERS, **cuda_overrides.MEMBERS}
 """The same for tensors of a CUDA device."""
-EXACT_ON_CUDA = (EXACT | {f"aten::{name}" for name in ONLY_ON_CUDA}) - frozenset(on_cuda.MEMBERS)
-EXACT_OVERLOADS_ON_CUDA = EXACT_OVERLOADS - frozenset(on_cuda.MEMBERS)
+EXACT_ON_CUDA = (EXACT | {f"aten::{name}" for name in ONLY_ON_CUDA}) - frozenset(cuda_overrides.MEMBERS)
+EXACT_OVERLOADS_ON_CUDA = EXACT_OVERLOADS - frozenset(cuda_overrides.MEMBERS)
 
 SELF_CHECKED = frozenset(
-    name for family in (arithmetic, extremes, functions, reductions, matmul, random, windows) for name in family.MEMBERS
+    name for family in (arithmetic, minmax, functions, reductions, matmul, random, windows) for name in family.MEMBERS
 ) | {"aten::allclose", "aten::_weight_norm_interface"}
 """Members whose own operators refuse what torch refuses: its meta function is not asked."""
 
 
-def names() -> set[str]:
+def portable_names() -> set[str]:
     """Names of the portable operators, without overloads."""
     every = {*MEMBERS, *COMPOSED, *EXACT, *EXACT_OVERLOADS}
     return {name.removeprefix("aten::").split(".")[0].rstrip("_") for name in every}
 
 
-def resolve(func: Any, cuda: bool = False) -> Run | None:
+def resolve_operator(func: Any, cuda: bool = False) -> Runner | None:
     """How to run an operator; None where torch's own kernel is exact. What is not in the table refuses when run.
 
     `cuda`: some of its tensors are on a CUDA device.
@@ -85,17 +83,17 @@ def resolve(func: Any, cuda: bool = False) -> Run | None:
     overload = f"{name}.{func._schema.overload_name or 'default'}"
     if not name.startswith("aten::"):
         if name == "c10d::allreduce_":
-            return _allreduce
-        return None if name in collectives.MOVES or name.split("::")[0] == "profiler" else _own_or_refuse(func)
+            return _run_allreduce
+        return None if name in collectives.MOVES or name.split("::")[0] == "profiler" else _decompose_or_refuse(func)
     composed = COMPOSED.get(overload) or COMPOSED.get(name)
     if composed is not None:
-        inside: Run = lambda mode, func, args, kwargs: _inside(mode, composed, args, kwargs)  # noqa: E731
-        return inside if name in SELF_CHECKED else checked(inside)
+        inside: Runner = lambda mode, func, args, kwargs: _call_inside(mode, composed, args, kwargs)  # noqa: E731
+        return inside if name in SELF_CHECKED else check_signatures(inside)
     handler = members.get(overload) or members.get(name)
     if handler is not None:
         outs = [argument.name for argument in func._schema.arguments if argument.is_out]
-        run = _writing(handler, outs) if outs else _plain(handler)
-        return run if overload in SELF_CHECKED or name in SELF_CHECKED else checked(run)
+        run = _write_outs(handler, outs) if outs else _call_handler(handler)
+        return run if overload in SELF_CHECKED or name in SELF_CHECKED else check_signatures(run)
     if name in exact or overload in exact_overloads:
         return None
     if name.endswith("_"):
@@ -104,19 +102,19 @@ def resolve(func: Any, cuda: bool = False) -> Run | None:
             return None
         handler = members.get(base) or members.get(name[:-1])
         if handler is not None:
-            run = _in_place(handler)
-            return run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else checked(run)
+            run = _write_in_place(handler)
+            return run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else check_signatures(run)
     if name.startswith("aten::_foreach_"):
-        return checked(_each(func, name.removeprefix("aten::_foreach_")))
-    return _own_or_refuse(func)
+        return check_signatures(_run_foreach(func, name.removeprefix("aten::_foreach_")))
+    return _decompose_or_refuse(func)
 
 
-def _own_or_refuse(func: Any) -> Run:
+def _decompose_or_refuse(func: Any) -> Runner:
     """An operator that torch itself writes with others is taken apart; the parts are looked up."""
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
     if not composite:
         return _refuse
-    return lambda mode, func, args, kwargs: _inside(mode, func.decompose, args, kwargs)
+    return lambda mode, func, args, kwargs: _call_inside(mode, func.decompose, args, kwargs)
 
 
 def _refuse(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -124,15 +122,15 @@ def _refuse(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     raise NotInTable(f"{', '.join(sorted(kinds))}." if kinds else "")
 
 
-def _allreduce(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+def _run_allreduce(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return collectives.allreduce(func, *args, **kwargs)
 
 
-def _plain(handler: Handler) -> Run:
+def _call_handler(handler: Handler) -> Runner:
     return lambda mode, func, args, kwargs: handler(*args, **kwargs)
 
 
-def _inside(mode: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _call_inside(mode: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     with mode:
         return call(*args, **kwargs)
 
@@ -142,7 +140,7 @@ def _require_cast(result: Tensor, out: Tensor) -> None:
         raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {out.dtype}")
 
 
-def _in_place(handler: Handler) -> Run:
+def _write_in_place(handler: Handler) -> Runner:
     def run(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
         found = handler(*args, **kwargs)
         _require_cast(found, args[0])
@@ -155,7 +153,7 @@ def _in_place(handler: Handler) -> Run:
     return run
 
 
-def _writing(handler: Handler, outs: list[str]) -> Run:
+def _write_outs(handler: Handler, outs: list[str]) -> Runner:
     def run(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
         given = {name: value for name, value in kwargs.items() if name not in outs}
         found = handler(*args, **given)
@@ -173,15 +171,15 @@ def _writing(handler: Handler, outs: list[str]) -> Run:
     return run
 
 
-_ALONE = {"norm": "linalg_vector_norm"}
-_BY_KEYWORD = {"addcmul": "value", "addcdiv": "value"}
+_FOREACH_BASE = {"norm": "linalg_vector_norm"}
+_FOREACH_KEYWORD = {"addcmul": "value", "addcdiv": "value"}
 
 
-def _each(func: Any, name: str) -> Run:
+def _run_foreach(func: Any, name: str) -> Runner:
     """`_foreach_x`: x for each tensor of the lists, one after the other."""
     writes = name.endswith("_")
     base = name.rstrip("_")
-    alone = _ALONE.get(base, base)
+    alone = _FOREACH_BASE.get(base, base)
     packet = getattr(torch.ops.aten, alone, None)
     in_place = getattr(torch.ops.aten, alone + "_", None)
     if packet is None:
@@ -202,8 +200,8 @@ def _each(func: Any, name: str) -> Run:
                 positional, given = [], {}
                 for argument, value in named.items():
                     one = value[at] if argument in lists and isinstance(value, (list, tuple)) else value
-                    if base in _BY_KEYWORD and argument in ("value", "scalars"):
-                        given[_BY_KEYWORD[base]] = one
+                    if base in _FOREACH_KEYWORD and argument in ("value", "scalars"):
+                        given[_FOREACH_KEYWORD[base]] = one
                     elif argument in keyword:
                         given[argument] = one
                     else:

@@ -17,20 +17,20 @@ from samerun.numerics.kernels import functions
 from samerun.numerics.operators.declare import Members, NotInTable
 
 
-def _float32(kwargs: dict[str, Any]) -> torch.dtype:
+def _require_float32(kwargs: dict[str, Any]) -> torch.dtype:
     dtype: torch.dtype = kwargs.get("dtype") or torch.get_default_dtype()
     if dtype not in (torch.float32, torch.bfloat16, torch.float16):
         raise NotInTable(f"{dtype}.", "It has one for float32: dtype=torch.float32.")
     return dtype
 
 
-def _window(plain: Callable[..., Tensor], shape: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _make_window(plain: Callable[..., Tensor], shape: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """`shape(k, n, ...)` of k = 0, 1, ..., n - 1 in float64; a periodic window is one longer, without its last."""
 
     def window(n: int, periodic: bool = True, *settings: float, **kwargs: Any) -> Tensor:
         if n < 0 or not (kwargs.get("dtype") or torch.get_default_dtype()).is_floating_point:
             return plain(n, periodic, *settings, **kwargs)  # torch's own error
-        dtype, device = _float32(kwargs), kwargs.get("device")
+        dtype, device = _require_float32(kwargs), kwargs.get("device")
         if n <= 1:
             return torch.ones(n, dtype=dtype, device=device)
         steps = n + periodic
@@ -39,19 +39,21 @@ def _window(plain: Callable[..., Tensor], shape: Callable[..., Tensor]) -> Calla
     return window
 
 
-def _cosine(k: Tensor, turns: float, n: int) -> Tensor:
+def _cosine_of_angle(k: Tensor, turns: float, n: int) -> Tensor:
     """cos(k * (2 pi turns / (n - 1))): the angle is rounded to float32."""
     return functions.cos(torch.mul(k, turns * 2 * math.pi / (n - 1)).float())
 
 
 def _hamming(k: Tensor, n: int, alpha: float = 0.54, beta: float = 0.46) -> Tensor:
     """cos * -beta + alpha."""
-    return torch.add(torch.mul(_cosine(k, 1, n), -beta), alpha)
+    return torch.add(torch.mul(_cosine_of_angle(k, 1, n), -beta), alpha)
 
 
 def _blackman(k: Tensor, n: int) -> Tensor:
     """(cos of twice the angle * 0.08 - cos * 0.5) + 0.42."""
-    return torch.add(torch.sub(torch.mul(_cosine(k, 2, n), 0.08), torch.mul(_cosine(k, 1, n), 0.5)), 0.42)
+    return torch.add(
+        torch.sub(torch.mul(_cosine_of_angle(k, 2, n), 0.08), torch.mul(_cosine_of_angle(k, 1, n), 0.5)), 0.42
+    )
 
 
 def _bartlett(k: Tensor, n: int) -> Tensor:
@@ -62,7 +64,7 @@ def _bartlett(k: Tensor, n: int) -> Tensor:
 
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
     """base to the power of start + i * step, of which the last is `end`; the exponent is rounded to float32."""
-    dtype, device = _float32(kwargs), kwargs.get("device")
+    dtype, device = _require_float32(kwargs), kwargs.get("device")
     if steps < 0:
         return torch.logspace(start, end, steps, base)  # torch's own error
     first, last = float(start), float(end)
@@ -75,9 +77,9 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any
 
 
 MEMBERS: Members = {
-    "aten::hann_window": _window(torch.hann_window, lambda k, n: _hamming(k, n, 0.5, 0.5)),
-    "aten::hamming_window": _window(torch.hamming_window, _hamming),
-    "aten::blackman_window": _window(torch.blackman_window, _blackman),
-    "aten::bartlett_window": _window(torch.bartlett_window, _bartlett),
+    "aten::hann_window": _make_window(torch.hann_window, lambda k, n: _hamming(k, n, 0.5, 0.5)),
+    "aten::hamming_window": _make_window(torch.hamming_window, _hamming),
+    "aten::blackman_window": _make_window(torch.blackman_window, _blackman),
+    "aten::bartlett_window": _make_window(torch.bartlett_window, _bartlett),
     "aten::logspace": logspace,
 }

@@ -19,7 +19,7 @@ F = np.float32
 MEAN, SUM = 1, 2
 
 
-def _quietly(function: Callable[..., Any]) -> Callable[..., Any]:
+def _ignore_float_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     def quiet(*given: Any, **settings: Any) -> Any:
         with np.errstate(all="ignore"):
             return function(*given, **settings)
@@ -37,20 +37,20 @@ def _sign(x: Any) -> Any:
     return (x > 0).astype(F) - (x < 0).astype(F)
 
 
-@_quietly
-def reduced(terms: Any, reduction: int) -> Any:
+@_ignore_float_errors
+def reduce_terms(terms: Any, reduction: int) -> Any:
     if reduction == MEAN:
         return total(terms) / F(terms.size)
     return total(terms) if reduction == SUM else terms
 
 
-@_quietly
-def spread(g: Any, size: int, reduction: int) -> Any:
+@_ignore_float_errors
+def spread_gradient(g: Any, size: int, reduction: int) -> Any:
     """The gradient of each of `size` terms."""
     return g / F(size) if reduction == MEAN else g
 
 
-@_quietly
+@_ignore_float_errors
 def nll(x: Any, target: Any, weight: Any, reduction: int, ignore: int) -> tuple[Any, Any]:
     """-(x * weight) at the target's class, +0.0 where it is ignored; the mean divides by the sum of the weights.
 
@@ -66,7 +66,7 @@ def nll(x: Any, target: Any, weight: Any, reduction: int, ignore: int) -> tuple[
     return (total(terms), total(weights)) if reduction == SUM else (terms, F(0))
 
 
-@_quietly
+@_ignore_float_errors
 def nll_backward(g: Any, x: Any, target: Any, weight: Any, reduction: int, ignore: int, of_weights: Any) -> Any:
     """-(g * weight) at the target's class, where the mean has g / sum of the weights for g; else +0.0."""
     out = np.zeros_like(x)
@@ -77,7 +77,7 @@ def nll_backward(g: Any, x: Any, target: Any, weight: Any, reduction: int, ignor
     return out
 
 
-@_quietly
+@_ignore_float_errors
 def cross_entropy(x: Any, target: Any, weight: Any, reduction: int, ignore: int, smoothing: float) -> Any:
     """nll of log_softmax; smoothed: (1 - s) * nll + rest * (s / classes), rest the sum of -log_softmax * weight."""
     log_p = log_softmax(x)
@@ -95,29 +95,29 @@ def cross_entropy(x: Any, target: Any, weight: Any, reduction: int, ignore: int,
     return F(1 - smoothing) * loss + rest * F(smoothing / x.shape[1])
 
 
-@_quietly
+@_ignore_float_errors
 def mse(x: Any, y: Any) -> Any:
     d = x - y
     return d * d
 
 
-@_quietly
+@_ignore_float_errors
 def mse_backward(g: Any, x: Any, y: Any) -> Any:
-    """`g` as `spread` makes it, here and below."""
+    """`g` as `spread_gradient` makes it, here and below."""
     return ((x - y) * F(2)) * g
 
 
-@_quietly
+@_ignore_float_errors
 def l1(x: Any, y: Any) -> Any:
     return np.abs(x - y)
 
 
-@_quietly
+@_ignore_float_errors
 def l1_backward(g: Any, x: Any, y: Any) -> Any:
     return g * _sign(x - y)
 
 
-@_quietly
+@_ignore_float_errors
 def smooth_l1(x: Any, y: Any, beta: float) -> Any:
     """((d*d) * 0.5) / beta below beta, else d - beta/2, of d = |x - y|."""
     d = np.abs(x - y)
@@ -126,26 +126,26 @@ def smooth_l1(x: Any, y: Any, beta: float) -> Any:
     return np.where(d < F(beta), ((d * d) * F(0.5)) / F(beta), d - F(0.5 * beta))
 
 
-@_quietly
+@_ignore_float_errors
 def smooth_l1_backward(g: Any, x: Any, y: Any, beta: float) -> Any:
     d = x - y
     slope = _sign(d) if beta == 0 else np.where(np.abs(d) < F(beta), d / F(beta), _sign(d))
     return slope * g
 
 
-@_quietly
+@_ignore_float_errors
 def huber(x: Any, y: Any, delta: float) -> Any:
     """(d*d) * 0.5 up to delta, else (d - delta/2) * delta, of d = |x - y|."""
     d = np.abs(x - y)
     return np.where(d <= F(delta), (d * d) * F(0.5), (d - F(0.5 * delta)) * F(delta))
 
 
-@_quietly
+@_ignore_float_errors
 def huber_backward(g: Any, x: Any, y: Any, delta: float) -> Any:
     return np.clip(x - y, F(-delta), F(delta)) * g
 
 
-@_quietly
+@_ignore_float_errors
 def binary_cross_entropy(x: Any, y: Any, weight: Any) -> Any:
     """((y - 1) * max(log1p(-x), -100) - y * max(log(x), -100)) * weight."""
     no, yes = np.maximum(unary("log1p", -x), F(-100)), np.maximum(unary("log", x), F(-100))
@@ -153,14 +153,14 @@ def binary_cross_entropy(x: Any, y: Any, weight: Any) -> Any:
     return terms if weight is None else terms * weight
 
 
-@_quietly
+@_ignore_float_errors
 def binary_cross_entropy_backward(g: Any, x: Any, y: Any, weight: Any) -> Any:
     """(g * (x - y)) / max(x * (1 - x), 1e-12), times the weight."""
     found = (g * (x - y)) / np.maximum(x * (F(1) - x), F(1e-12))
     return found if weight is None else found * weight
 
 
-@_quietly
+@_ignore_float_errors
 def binary_cross_entropy_with_logits(x: Any, y: Any, weight: Any, of_positives: Any) -> Any:
     """(1 - y) * x - (min(x, 0) - log1p(exp(-|x|))) * ((of_positives - 1) * y + 1), times the weight."""
     smooth = np.minimum(x, F(0)) - unary("log1p", unary("exp", -np.abs(x)))
@@ -170,7 +170,7 @@ def binary_cross_entropy_with_logits(x: Any, y: Any, weight: Any, of_positives: 
     return terms if weight is None else terms * weight
 
 
-@_quietly
+@_ignore_float_errors
 def kl_div(x: Any, y: Any, log_target: bool) -> Any:
     """y * log(y) - y * x, where 0 * log(0) is 0; of a target that is a logarithm, exp(y) * (y - x)."""
     if log_target:

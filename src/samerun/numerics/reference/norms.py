@@ -9,7 +9,7 @@ import numpy as np
 from samerun.numerics.reference.sums import sum
 
 
-def normalised(rms: bool, eps: float, x: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
+def normalize(rms: bool, eps: float, x: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
     """y, and the mean and 1/sqrt(v + eps) of each row."""
     with np.errstate(all="ignore"):
         n = np.float32(x.shape[1])
@@ -25,7 +25,7 @@ def normalised(rms: bool, eps: float, x: Any, weight: Any, bias: Any) -> tuple[A
         return y, mean, r
 
 
-def normalised_backward(rms: bool, x: Any, grad: Any, weight: Any, mean: Any, r: Any) -> tuple[Any, Any]:
+def normalize_backward(rms: bool, x: Any, grad: Any, weight: Any, mean: Any, r: Any) -> tuple[Any, Any]:
     """The gradient of x, and the terms that sum to the gradient of the weight."""
     with np.errstate(all="ignore"):
         n = np.float32(x.shape[1])

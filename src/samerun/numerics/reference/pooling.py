@@ -14,13 +14,20 @@ import numpy as np
 
 from samerun.numerics.reference.sums import sum
 
+ALL_PLANES = slice(None)
 
-def _planes(x: Any, dims: int) -> Any:
+
+def _plane_index(plane: Any, position: Any) -> tuple[Any, ...]:
+    """Index a position of one plane, or of all. (mypy takes a tuple with a star inside brackets for Python 3.11.)"""
+    return (plane, *position)
+
+
+def _flatten_planes(x: Any, dims: int) -> Any:
     """[planes, *pooled dimensions]."""
     return x.reshape(math.prod(x.shape[: x.ndim - dims]), *x.shape[x.ndim - dims :])
 
 
-def _windows(outs: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Iterator[tuple[Any, Any]]:
+def _iterate_windows(outs: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Iterator[tuple[Any, Any]]:
     """The place of each window, and the positions of its taps, also those outside; row-major."""
     for at in np.ndindex(*outs):
         first = [i * s - p for i, s, p in zip(at, stride, padding, strict=True)]
@@ -28,51 +35,51 @@ def _windows(outs: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -
         yield at, [tuple(f + t * d for f, t, d in zip(first, tap, dilation, strict=True)) for tap in taps]
 
 
-def _inside(position: Any, size: Any) -> bool:
+def _is_inside(position: Any, size: Any) -> bool:
     return all(0 <= i < extent for i, extent in zip(position, size, strict=True))
 
 
-def _divisor(taps: Any, size: Any, padding: Any, include_padding: bool, divisor: int | None) -> int:
+def _window_divisor(taps: Any, size: Any, padding: Any, include_padding: bool, divisor: int | None) -> int:
     """How many taps lie in x, or in x with its padding on both sides."""
     if divisor:
         return divisor
     if not include_padding:
-        return len([tap for tap in taps if _inside(tap, size)])
+        return len([tap for tap in taps if _is_inside(tap, size)])
     wide = [extent + 2 * p for extent, p in zip(size, padding, strict=True)]
-    return len([tap for tap in taps if _inside([i + p for i, p in zip(tap, padding, strict=True)], wide)])
+    return len([tap for tap in taps if _is_inside([i + p for i, p in zip(tap, padding, strict=True)], wide)])
 
 
 def avg_pool(
     x: Any, outs: Any, kernel: Any, stride: Any, padding: Any, include_padding: bool, divisor: int | None
 ) -> Any:
-    planes, size = _planes(x, len(kernel)), x.shape[-len(kernel) :]
+    planes, size = _flatten_planes(x, len(kernel)), x.shape[-len(kernel) :]
     found = np.empty((len(planes), *outs), x.dtype)
-    for at, taps in _windows(outs, kernel, stride, padding, [1] * len(kernel)):
+    for at, taps in _iterate_windows(outs, kernel, stride, padding, [1] * len(kernel)):
         window = np.full((len(planes), len(taps)), -0.0, x.dtype)
         for number, tap in enumerate(taps):
-            if _inside(tap, size):
-                window[:, number] = planes[(slice(None), *tap)]
-        by = x.dtype.type(_divisor(taps, size, padding, include_padding, divisor))
+            if _is_inside(tap, size):
+                window[:, number] = planes[_plane_index(ALL_PLANES, tap)]
+        by = x.dtype.type(_window_divisor(taps, size, padding, include_padding, divisor))
         with np.errstate(all="ignore"):
-            found[(slice(None), *at)] = sum(window) / by
+            found[_plane_index(ALL_PLANES, at)] = sum(window) / by
     return found.reshape(*x.shape[: x.ndim - len(kernel)], *outs)
 
 
 def avg_pool_backward(
     g: Any, x: Any, kernel: Any, stride: Any, padding: Any, include_padding: bool, divisor: int | None
 ) -> Any:
-    given, size = _planes(g, len(kernel)), x.shape[-len(kernel) :]
+    given, size = _flatten_planes(g, len(kernel)), x.shape[-len(kernel) :]
     found = np.zeros((len(given), *size), x.dtype)
-    for at, taps in _windows(given.shape[1:], kernel, stride, padding, [1] * len(kernel)):
-        by = x.dtype.type(_divisor(taps, size, padding, include_padding, divisor))
+    for at, taps in _iterate_windows(given.shape[1:], kernel, stride, padding, [1] * len(kernel)):
+        by = x.dtype.type(_window_divisor(taps, size, padding, include_padding, divisor))
         with np.errstate(all="ignore"):
             for tap in taps:
-                if _inside(tap, size):
-                    found[(slice(None), *tap)] += given[(slice(None), *at)] / by
+                if _is_inside(tap, size):
+                    found[_plane_index(ALL_PLANES, tap)] += given[_plane_index(ALL_PLANES, at)] / by
     return found.reshape(x.shape)
 
 
-def _stretches(size: Any, outs: Any) -> Iterator[tuple[Any, Any]]:
+def _adaptive_windows(size: Any, outs: Any) -> Iterator[tuple[Any, Any]]:
     """The place of each adaptive window, and its positions: floor(i * size / out) to ceil((i + 1) * size / out)."""
     for at in np.ndindex(*outs):
         first = [i * extent // out for i, extent, out in zip(at, size, outs, strict=True)]
@@ -82,57 +89,60 @@ def _stretches(size: Any, outs: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def adaptive_avg_pool(x: Any, outs: Any) -> Any:
-    planes = _planes(x, len(outs))
+    planes = _flatten_planes(x, len(outs))
     found = np.empty((len(planes), *outs), x.dtype)
-    for at, taps in _stretches(x.shape[-len(outs) :], outs):
-        window = np.stack([planes[(slice(None), *tap)] for tap in taps], 1)
+    for at, taps in _adaptive_windows(x.shape[-len(outs) :], outs):
+        window = np.stack([planes[_plane_index(ALL_PLANES, tap)] for tap in taps], 1)
         with np.errstate(all="ignore"):
-            found[(slice(None), *at)] = sum(window) / x.dtype.type(len(taps))
+            found[_plane_index(ALL_PLANES, at)] = sum(window) / x.dtype.type(len(taps))
     return found.reshape(*x.shape[: x.ndim - len(outs)], *outs)
 
 
 def adaptive_avg_pool_backward(g: Any, x: Any, dims: int) -> Any:
-    given, size = _planes(g, dims), x.shape[x.ndim - dims :]
+    given, size = _flatten_planes(g, dims), x.shape[x.ndim - dims :]
     found = np.zeros((len(given), *size), x.dtype)
-    for at, taps in _stretches(size, given.shape[1:]):
+    for at, taps in _adaptive_windows(size, given.shape[1:]):
         with np.errstate(all="ignore"):
             for tap in taps:
-                found[(slice(None), *tap)] += given[(slice(None), *at)] / x.dtype.type(len(taps))
+                found[_plane_index(ALL_PLANES, tap)] += given[_plane_index(ALL_PLANES, at)] / x.dtype.type(len(taps))
     return found.reshape(x.shape)
 
 
-def _largest(planes: Any, windows: Any, outs: Any) -> tuple[Any, Any]:
+def _first_largest(planes: Any, windows: Any, outs: Any) -> tuple[Any, Any]:
     size = planes.shape[1:]
     values, places = np.empty((len(planes), *outs), planes.dtype), np.empty((len(planes), *outs), np.int64)
     for at, taps in windows:
-        inside = [tap for tap in taps if _inside(tap, size)]
+        inside = [tap for tap in taps if _is_inside(tap, size)]
         for plane in range(len(planes)):
             best = inside[0]
             for tap in inside[1:]:
-                value = planes[(plane, *tap)]
-                if value > planes[(plane, *best)] or np.isnan(value):
+                value = planes[_plane_index(plane, tap)]
+                if value > planes[_plane_index(plane, best)] or np.isnan(value):
                     best = tap
-            values[(plane, *at)], places[(plane, *at)] = planes[(plane, *best)], np.ravel_multi_index(best, size)
+            values[_plane_index(plane, at)] = planes[_plane_index(plane, best)]
+            places[_plane_index(plane, at)] = np.ravel_multi_index(best, size)
     return values, places
 
 
 def max_pool(x: Any, outs: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any]:
     """The largest value of each window and its place in the plane: of equal ones the first, of NaNs the last."""
     shape = (*x.shape[: x.ndim - len(kernel)], *outs)
-    found = _largest(_planes(x, len(kernel)), _windows(outs, kernel, stride, padding, dilation), outs)
+    found = _first_largest(
+        _flatten_planes(x, len(kernel)), _iterate_windows(outs, kernel, stride, padding, dilation), outs
+    )
     return found[0].reshape(shape), found[1].reshape(shape)
 
 
 def adaptive_max_pool(x: Any, outs: Any) -> tuple[Any, Any]:
     """As `max_pool`, over the stretches of `adaptive_avg_pool`."""
     shape = (*x.shape[: x.ndim - len(outs)], *outs)
-    found = _largest(_planes(x, len(outs)), _stretches(x.shape[-len(outs) :], outs), outs)
+    found = _first_largest(_flatten_planes(x, len(outs)), _adaptive_windows(x.shape[-len(outs) :], outs), outs)
     return found[0].reshape(shape), found[1].reshape(shape)
 
 
 def max_pool_backward(g: Any, x: Any, places: Any, dims: int) -> Any:
     """Each gradient is added where its window's largest value lies."""
-    given, where = _planes(g, dims), _planes(places, dims)
+    given, where = _flatten_planes(g, dims), _flatten_planes(places, dims)
     found = np.zeros((len(given), math.prod(x.shape[x.ndim - dims :])), x.dtype)
     for at in np.ndindex(*given.shape):
         with np.errstate(all="ignore"):

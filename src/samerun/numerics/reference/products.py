@@ -37,20 +37,20 @@ def _exact_fma(a: Any, b: Any, c: Any) -> Any:
         x, y, z = float(a[at]), float(b[at]), float(c[at])
         if np.isfinite([x, y, z]).all() and x != 0 and y != 0:
             total = Fraction(x) * Fraction(y) + Fraction(z)
-            out[at] = _rounded(total) if total else 0.0
+            out[at] = _round_to_float(total) if total else 0.0
         else:
             out[at] = x * y + z  # exact product (or none): one rounding at most
     return out
 
 
-def _rounded(value: Fraction) -> float:
+def _round_to_float(value: Fraction) -> float:
     try:
         return float(value)  # CPython divides big integers with one rounding
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
 
 
-def product(a: Any, b: Any) -> Any:
+def matmul(a: Any, b: Any) -> Any:
     """[m, k] @ [k, n] -> [m, n]; leading dimensions are batches, alike in both."""
     k = a.shape[-1]
     shape = (*a.shape[:-1], b.shape[-1])
@@ -64,7 +64,12 @@ def product(a: Any, b: Any) -> Any:
     return total
 
 
-def unfolded(x: Any, taps: Any, stride: Any, padding: Any, dilation: Any, out: Any) -> Any:
+def _image_index(position: Any) -> tuple[Any, ...]:
+    """Index a position in every channel of every image."""
+    return (slice(None), slice(None), *position)
+
+
+def unfold(x: Any, taps: Any, stride: Any, padding: Any, dilation: Any, out: Any) -> Any:
     """[n, c, *in] -> [n, c, *taps, *out]: the value under each tap of each output; zeros outside the image."""
     n, c, *size = x.shape
     shape = (n, c, *taps, *out)
@@ -73,17 +78,17 @@ def unfolded(x: Any, taps: Any, stride: Any, padding: Any, dilation: Any, out: A
         tap, place = at[: len(size)], at[len(size) :]
         where = [p * s + t * d - pad for p, s, t, d, pad in zip(place, stride, tap, dilation, padding, strict=True)]
         if all(0 <= w < extent for w, extent in zip(where, size, strict=True)):
-            found[(slice(None), slice(None), *at)] = x[(slice(None), slice(None), *where)]
+            found[_image_index(at)] = x[_image_index(where)]
     return found
 
 
 def convolution(x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, out: Any) -> Any:
     """x [n, c, *in], w [c', c / groups, *taps] -> [n, c', *out]; k runs over (c, taps)."""
     taps, n, c = w.shape[2:], x.shape[0], x.shape[1] // groups
-    columns = unfolded(x, taps, stride, padding, dilation, out)
+    columns = unfold(x, taps, stride, padding, dilation, out)
     columns = columns.reshape(n, groups, c * int(np.prod(taps)), -1)
     rows = w.reshape(1, groups, w.shape[0] // groups, -1)
-    y = product(np.broadcast_to(rows, (n, *rows.shape[1:])), columns).reshape(n, w.shape[0], *out)
+    y = matmul(np.broadcast_to(rows, (n, *rows.shape[1:])), columns).reshape(n, w.shape[0], *out)
     return y if bias is None else y + bias.reshape(1, -1, *[1] * len(out))
 
 
@@ -99,18 +104,18 @@ def gradient_of_input(g: Any, w: Any, stride: Any, padding: Any, dilation: Any, 
         tap, place = at[: len(out)], at[len(out) :]
         where = [p * s + t * d - pad for p, s, t, d, pad in zip(place, stride, tap, dilation, padding, strict=True)]
         if all(0 <= i < extent for i, extent in zip(where, size, strict=True)):
-            columns[(slice(None), slice(None), *tap, *where)] = g[(slice(None), slice(None), *place)]
+            columns[_image_index((*tap, *where))] = g[_image_index(place)]
     rows = w.reshape(groups, out_channels // groups, c, -1).transpose(0, 2, 1, 3).reshape(1, groups, c, -1)
     columns = columns.reshape(n, groups, rows.shape[-1], -1)
-    return product(np.broadcast_to(rows, (n, *rows.shape[1:])), columns).reshape(n, groups * c, *size)
+    return matmul(np.broadcast_to(rows, (n, *rows.shape[1:])), columns).reshape(n, groups * c, *size)
 
 
 def gradient_of_weight(g: Any, x: Any, stride: Any, padding: Any, dilation: Any, groups: int, taps: Any) -> Any:
     """g [n, c', *out], x [n, c, *in] -> [c', c / groups, *taps]; k runs over (n, out)."""
     n, out_channels, *out = g.shape
     c = x.shape[1] // groups
-    columns = unfolded(x, taps, stride, padding, dilation, out).reshape(n, groups, c * int(np.prod(taps)), -1)
+    columns = unfold(x, taps, stride, padding, dilation, out).reshape(n, groups, c * int(np.prod(taps)), -1)
     columns = columns.transpose(1, 0, 3, 2).reshape(groups, -1, columns.shape[2])
     rows = g.reshape(n, groups, out_channels // groups, -1).transpose(1, 2, 0, 3)
     rows = rows.reshape(groups, out_channels // groups, -1)
-    return product(rows, columns).reshape(out_channels, c, *taps)
+    return matmul(rows, columns).reshape(out_channels, c, *taps)

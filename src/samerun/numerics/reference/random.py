@@ -1,4 +1,7 @@
-"""Random numbers of Philox words (`philox`): one rounding an operation."""
+"""Philox4x32-10, and random numbers made of its words: one rounding an operation.
+
+Key: the seed. Counter: the draw's position, and the block of four words.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from samerun.numerics.reference.functions import unary
-from samerun.numerics.reference.philox import blocks, words
 
 F = np.float32
 STEP = F(2.0**-24)
@@ -17,12 +19,12 @@ EIGHT = np.uint32(8)
 
 def uniform(seed: int, position: int, n: int) -> Any:
     """float32 [n]: (word >> 8) * 2^-24; exact."""
-    return (words(seed, position, n) >> EIGHT).astype(F) * STEP
+    return (philox_words(seed, position, n) >> EIGHT).astype(F) * STEP
 
 
 def normal(seed: int, position: int, n: int) -> Any:
     """float32 [n]: of the words a and b of values 2i and 2i+1."""
-    pairs = (words(seed, position, n + n % 2) >> EIGHT).reshape(-1, 2)
+    pairs = (philox_words(seed, position, n + n % 2) >> EIGHT).reshape(-1, 2)
     u = (pairs[:, 0] + np.uint32(1)).astype(F) * STEP
     v = pairs[:, 1].astype(F) * STEP
     r = np.sqrt(F(-2) * unary("log", u))
@@ -34,14 +36,14 @@ def normal(seed: int, position: int, n: int) -> Any:
 def words64(seed: int, position: int, n: int, attempt: int = 0) -> Any:
     """uint64 [n]: value i has two words of block i / 2, the low one first; later attempts count in the high byte."""
     block = np.arange((n + 1) // 2, dtype=np.uint64) | np.uint64(attempt << 56)
-    four = blocks(seed, position, block).astype(np.uint64).reshape(-1, 2)
+    four = philox_blocks(seed, position, block).astype(np.uint64).reshape(-1, 2)
     whole: Any = (four[:, 0] | four[:, 1] << np.uint64(32))[:n]
     return whole
 
 
 def block_words(seed: int, position: int, block: Any) -> Any:
     """int64 [n, 2]: the bits of each block's four words, two by two, the low one first."""
-    four = blocks(seed, position, block.view(np.uint64)).astype(np.uint64)
+    four = philox_blocks(seed, position, block.view(np.uint64)).astype(np.uint64)
     two: Any = (four[:, 0::2] | four[:, 1::2] << np.uint64(32)).view(np.int64)
     return two
 
@@ -68,3 +70,27 @@ def randint(low: int, high: int, seed: int, position: int, n: int) -> Any:
 def randperm(n: int, seed: int, position: int) -> Any:
     """int64 [n]"""
     return np.argsort(words64(seed, position, n), kind="stable").astype(np.int64)
+
+
+LOW = np.uint64(0xFFFFFFFF)
+HALF = np.uint64(32)
+
+
+def philox_blocks(seed: int, position: int, block: Any) -> Any:
+    """Four words for each of the numbers in `block` (uint64, 1-D): uint32, [n, 4]."""
+    block = np.asarray(block, np.uint64)
+    k0, k1 = seed & 0xFFFFFFFF, seed >> 32
+    c0 = np.full_like(block, position & 0xFFFFFFFF)
+    c1 = np.full_like(block, position >> 32)
+    c2, c3 = block & LOW, block >> HALF
+    for _ in range(10):
+        p0 = np.uint64(0xD2511F53) * c0
+        p1 = np.uint64(0xCD9E8D57) * c2
+        c0, c1, c2, c3 = (p1 >> HALF) ^ c1 ^ np.uint64(k0), p1 & LOW, (p0 >> HALF) ^ c3 ^ np.uint64(k1), p0 & LOW
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return np.stack([c0, c1, c2, c3], 1).astype(np.uint32)
+
+
+def philox_words(seed: int, position: int, n: int) -> Any:
+    """Words 0 to n-1 of a draw: uint32, [n]. Word i lies in block i / 4 at place i % 4."""
+    return philox_blocks(seed, position, np.arange((n + 3) // 4, dtype=np.uint64)).reshape(-1)[:n]

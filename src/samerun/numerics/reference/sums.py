@@ -10,7 +10,7 @@ import numpy as np
 BLOCK, LANES = 4096, 32
 
 
-def tree(x: Any, combine: Callable[[Any, Any], Any], absent: float) -> Any:
+def tree_reduce(x: Any, combine: Callable[[Any, Any], Any], absent: float) -> Any:
     """Reduce the last dimension of [kept, n], n > 0, in the order of class S."""
     kept, n = x.shape
     parts = []
@@ -37,7 +37,7 @@ def sum(x: Any) -> Any:
     if x.shape[1] == 0:
         return np.zeros(x.shape[0], x.dtype)
     with np.errstate(all="ignore"):
-        return tree(x, np.add, -0.0)
+        return tree_reduce(x, np.add, -0.0)
 
 
 def prod(x: Any) -> Any:
@@ -45,10 +45,10 @@ def prod(x: Any) -> Any:
     if x.shape[1] == 0:
         return np.ones(x.shape[0], x.dtype)
     with np.errstate(all="ignore"):
-        return tree(x, np.multiply, 1.0)
+        return tree_reduce(x, np.multiply, 1.0)
 
 
-def reduced(term: str, x: Any, center: Any = None) -> Any:
+def reduce_rows(term: str, x: Any, center: Any = None) -> Any:
     """[kept, n] -> [kept]. `center`: [kept], for the term `square_from_center`."""
     with np.errstate(all="ignore"):
         if term == "product":
@@ -61,7 +61,7 @@ def reduced(term: str, x: Any, center: Any = None) -> Any:
         return sum(np.abs(x) if term == "abs" else x)
 
 
-def cumulated(product: bool, x: Any) -> Any:
+def cumulate(product: bool, x: Any) -> Any:
     """[outer, n, inner], along n."""
     out = x.copy()
     with np.errstate(all="ignore"):

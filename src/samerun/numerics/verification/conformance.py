@@ -1,9 +1,9 @@
 """The conformance vectors: what each operator gives here for inputs made by Philox, as SHA-256 of the result.
 
 A row is "operator type n digest". The inputs of every row come from the stream of `SEED`: x and y are
-((word >> 8) * 2^-24 - 0.5) * 16 of draws 0 and 1, `anything` has the words of draw 2 as bits, with NaN, infinities,
-subnormals and -0.0 among them. Bytes are little-endian; every NaN counts as the same one. The rows of a released
-version never change (vectors.txt; native/tests/conformance.c prints them without Python).
+((word >> 8) * 2^-24 - 0.5) * 16 of draws 0 and 1, `arbitrary_bits` has the words of draw 2 as bits, with NaN,
+infinities, subnormals and -0.0 among them. Bytes are little-endian; every NaN counts as the same one. The rows of a
+released version never change (vectors.txt; native/tests/conformance.c prints them without Python).
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ import torch
 
 from samerun.numerics.kernels import (
     activations,
+    elementwise,
     factorizations,
     functions,
-    implicit,
+    implicit_gradients,
     norms,
     products,
     random,
-    rejection,
-    remainders,
-    roots,
+    rejection_sampling,
     softmax,
     sums,
 )
-from samerun.numerics.reference import philox
+from samerun.numerics.reference.random import philox_words
 
 SEED = 20261121
 SIZES = (0, 1, 31, 32, 33, 255, 256, 257, 4095, 4096, 4097, 10007)
 ROWS, COLUMNS = 3, 9
-IN_TENSORS = frozenset(
+WITHOUT_C_FUNCTION = frozenset(
     (
         *("gamma", "poisson", "binomial", "gamma_gradient", "beta_gradient"),
         *("reflections", "orthogonal", "triangular_system"),
@@ -46,7 +45,7 @@ IN_TENSORS = frozenset(
 _NANS = {torch.float32: 0x7FC00000, torch.float64: 0x7FF8000000000000}
 
 
-class Row(NamedTuple):
+class ConformanceRow(NamedTuple):
     """One operator on one size, and the digest of its result."""
 
     operator: str
@@ -58,7 +57,7 @@ class Row(NamedTuple):
         return " ".join(map(str, self))
 
 
-def digest(x: torch.Tensor) -> str:
+def digest_tensor(x: torch.Tensor) -> str:
     """SHA-256 of the values; every NaN has the same bits."""
     values = x.contiguous().cpu().numpy().copy()
     if x.is_floating_point():
@@ -67,20 +66,22 @@ def digest(x: torch.Tensor) -> str:
     return hashlib.sha256(values.astype(values.dtype.newbyteorder("<")).tobytes()).hexdigest()
 
 
-def usual(position: int, n: int) -> torch.Tensor:
+def uniform_inputs(position: int, n: int) -> torch.Tensor:
     """float32 from -8 to 8."""
-    steps = (philox.words(SEED, position, n) >> np.uint32(8)).astype(np.float32)
+    steps = (philox_words(SEED, position, n) >> np.uint32(8)).astype(np.float32)
     return torch.from_numpy((steps * np.float32(2.0**-24) - np.float32(0.5)) * np.float32(16))
 
 
-def anything(n: int) -> torch.Tensor:
+def arbitrary_bits(n: int) -> torch.Tensor:
     """float32 of any bits."""
-    return torch.from_numpy(philox.words(SEED, 2, n).view(np.float32))
+    return torch.from_numpy(philox_words(SEED, 2, n).view(np.float32))
 
 
-def results(n: int, device: str = "cpu") -> Iterator[tuple[str, torch.Tensor]]:
+def compute_results(n: int, device: str = "cpu") -> Iterator[tuple[str, torch.Tensor]]:
     """What each operator gives on a device for inputs of n values (or of n in each row)."""
-    x, y, any_bits = (each.to(device) for each in (usual(0, n * COLUMNS), usual(1, n * COLUMNS), anything(n)))
+    x, y, any_bits = (
+        each.to(device) for each in (uniform_inputs(0, n * COLUMNS), uniform_inputs(1, n * COLUMNS), arbitrary_bits(n))
+    )
     a, b, rows, grads = x[:n], y[:n], x[: ROWS * n].reshape(ROWS, n), y[: ROWS * n].reshape(ROWS, n)
     for name in functions.NAMES:
         yield name, functions.unary(name, any_bits)
@@ -103,8 +104,8 @@ def results(n: int, device: str = "cpu") -> Iterator[tuple[str, torch.Tensor]]:
     yield "rms_norm", norms.rms_norm(rows, [n], eps=1e-5)[0]
     yield "rms_norm_backward", norms.rms_norm_backward(grads, rows, [n], r)[0]
     yield "sum", sums.sum(a)
-    yield "sum_of_squares", sums.tree("square", a, [0])
-    yield "sum_of_sizes", sums.tree("abs", a, [0])
+    yield "sum_of_squares", sums.tree_sum("square", a, [0])
+    yield "sum_of_sizes", sums.tree_sum("abs", a, [0])
     yield "prod", sums.prod(a)
     yield "sum_of_every_other", sums.sum(x[: 2 * n : 2])
     yield "sum_of_columns", sums.sum(x.reshape(n, COLUMNS), 0)
@@ -114,88 +115,100 @@ def results(n: int, device: str = "cpu") -> Iterator[tuple[str, torch.Tensor]]:
     yield "uniform", random.uniform([n], SEED, 7, device)
     yield "normal", random.normal([n], SEED, 7, device)
     yield "randint", random.randint(-5, 1000, [n], SEED, 7, device)
-    yield "sqrt", roots.sqrt(any_bits)
-    yield "sqrt", roots.sqrt(a.double().abs())
-    for name, of in (("fmod", remainders.fmod), ("remainder", remainders.remainder)):
+    yield "sqrt", elementwise.sqrt(any_bits)
+    yield "sqrt", elementwise.sqrt(a.double().abs())
+    for name, of in (("fmod", elementwise.fmod), ("remainder", elementwise.remainder)):
         yield name, of(any_bits, b)
         yield name, of(a.double() * 2.0**40, b.double())
     yield "randint_of_64_bits", random.randint(-(1 << 63), 1 << 63, [n], SEED, 7, device)
     yield "block_words", random.block_words(torch.arange(n, device=device) * 3, SEED, 7)
-    yield from _by_rejection(a.double().abs(), b.double().abs())
-    yield from _matrices(n, x, y, any_bits)
-    yield from _factorizations(n, x, y)
+    yield from _rejection_results(a.double().abs(), b.double().abs())
+    yield from _product_results(n, x, y, any_bits)
+    yield from _factorization_results(n, x, y)
     if n:
-        yield from _convolutions(n, x)
+        yield from _convolution_results(n, x)
 
 
-def _by_rejection(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+def _rejection_results(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Numbers of parameters from 0 to 8, and how they move."""
     share = b / 8
-    yield "gamma", rejection.gamma(a, rejection.Draw(SEED, 7))
-    yield "poisson", rejection.poisson(a * 4, rejection.Draw(SEED, 7))
-    yield "binomial", rejection.binomial((a * 32).floor(), share, rejection.Draw(SEED, 7))
-    yield "gamma_gradient", implicit.gamma(a, b)
-    yield "beta_gradient", implicit.beta(share, a, a + share + 0.125)
+    yield "gamma", rejection_sampling.sample_gamma(a, rejection_sampling.RandomStream(SEED, 7))
+    yield "poisson", rejection_sampling.sample_poisson(a * 4, rejection_sampling.RandomStream(SEED, 7))
+    yield "binomial", rejection_sampling.sample_binomial(
+        (a * 32).floor(), share, rejection_sampling.RandomStream(SEED, 7)
+    )
+    yield "gamma_gradient", implicit_gradients.gamma_gradient(a, b)
+    yield "beta_gradient", implicit_gradients.beta_gradient(share, a, a + share + 0.125)
 
 
-def _factorizations(n: int, x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+def _factorization_results(n: int, x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Of a matrix of n rows, and of a triangular one with n right sides."""
-    packed, tau = factorizations.reflectors(x[: ROWS * n].reshape(1, n, ROWS))
+    packed, tau = factorizations.householder_qr(x[: ROWS * n].reshape(1, n, ROWS))
     yield "reflections", packed
-    yield "orthogonal", factorizations.orthogonal(packed, tau, min(n, ROWS))
-    system = usual(3, COLUMNS * COLUMNS).to(x.device).double().reshape(1, COLUMNS, COLUMNS)
-    yield "triangular_system", factorizations.solved(system, y.double().reshape(1, COLUMNS, n), True, False)
+    yield "orthogonal", factorizations.multiply_reflectors(packed, tau, min(n, ROWS))
+    system = uniform_inputs(3, COLUMNS * COLUMNS).to(x.device).double().reshape(1, COLUMNS, COLUMNS)
+    yield "triangular_system", factorizations.solve_triangular(system, y.double().reshape(1, COLUMNS, n), True, False)
 
 
-def _matrices(n: int, x: torch.Tensor, y: torch.Tensor, any_bits: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+def _product_results(
+    n: int, x: torch.Tensor, y: torch.Tensor, any_bits: torch.Tensor
+) -> Iterator[tuple[str, torch.Tensor]]:
     """Class M with n as k, and with n as the number of rows."""
-    small, plus = usual(3, COLUMNS * ROWS).reshape(COLUMNS, ROWS).to(x.device), usual(4, ROWS).to(x.device)
-    yield "product", products.multiply(x[: ROWS * n].reshape(ROWS, n), y.reshape(n, COLUMNS))
-    yield "product", products.multiply(x[:n].double().reshape(1, n), y[: ROWS * n].double().reshape(n, ROWS))
-    yield "product_of_columns", products.multiply(x.reshape(n, COLUMNS).t(), y[: ROWS * n].reshape(ROWS, n).t())
-    yield "product_plus_bias", products.multiply(x.reshape(n, COLUMNS), small, plus)
-    yield "product_of_one_row", products.multiply(x[:n].reshape(1, n), y.reshape(COLUMNS, n).t())
-    yield "product_of_anything", products.multiply(any_bits.reshape(n, 1), small.reshape(1, -1))
+    small, plus = uniform_inputs(
+        3, COLUMNS * ROWS
+    ).reshape(COLUMNS, ROWS).to(x.device), uniform_inputs(4, ROWS).to(x.device)
+    yield "product", products.matmul(x[: ROWS * n].reshape(ROWS, n), y.reshape(n, COLUMNS))
+    yield "product", products.matmul(x[:n].double().reshape(1, n), y[: ROWS * n].double().reshape(n, ROWS))
+    yield "product_of_columns", products.matmul(x.reshape(n, COLUMNS).t(), y[: ROWS * n].reshape(ROWS, n).t())
+    yield "product_plus_bias", products.matmul(x.reshape(n, COLUMNS), small, plus)
+    yield "product_of_one_row", products.matmul(x[:n].reshape(1, n), y.reshape(COLUMNS, n).t())
+    yield "product_of_anything", products.matmul(any_bits.reshape(n, 1), small.reshape(1, -1))
 
 
-def _convolutions(n: int, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+def _convolution_results(n: int, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Of an image of n columns: two rows, three channels, every other column, borders on both sides."""
     image, weight = [1, 3, 2, n], [4, 3, 2, 3]
     gradient = [1, 4, 3, (n - 1) // 2 + 1]
     pixels, w, g = (
         each.reshape(shape).to(x.device)
         for each, shape in (
-            (x[: 6 * n], image), (usual(3, 72), weight), (usual(4, 12 * gradient[-1]), gradient),
+            (x[: 6 * n], image), (uniform_inputs(3, 72), weight), (uniform_inputs(4, 12 * gradient[-1]), gradient),
         )
     )  # fmt: skip
     how = ((1, 2), (1, 1), (1, 1), 1)
-    yield "convolution", products.convolve(products.FORWARD, pixels, w, gradient, usual(5, 4).to(x.device), *how)
-    yield "convolution_gradient_of_input", products.convolve(products.INPUT, image, w, g, None, *how)
-    yield "convolution_gradient_of_weight", products.convolve(products.WEIGHT, pixels, weight, g, None, *how)
+    yield "convolution", products.convolve(
+        products.FORWARD, pixels, w, gradient, uniform_inputs(5, 4).to(x.device), *how
+    )
+    yield "convolution_gradient_of_input", products.convolve(products.GRADIENT_OF_INPUT, image, w, g, None, *how)
+    yield "convolution_gradient_of_weight", products.convolve(
+        products.GRADIENT_OF_WEIGHT, pixels, weight, g, None, *how
+    )
 
 
-def rows(sizes: tuple[int, ...] = SIZES, device: str = "cpu") -> Iterator[Row]:
+def compute_rows(sizes: tuple[int, ...] = SIZES, device: str = "cpu") -> Iterator[ConformanceRow]:
     """Every row, computed here, at the level in force, or on a CUDA device."""
     for n in sizes:
-        for name, result in results(n, device):
-            yield Row(name, str(result.dtype).removeprefix("torch."), n, digest(result))
+        for name, result in compute_results(n, device):
+            yield ConformanceRow(name, str(result.dtype).removeprefix("torch."), n, digest_tensor(result))
 
 
-def vectors() -> str:
+def read_vectors() -> str:
     """The text of the file of vectors."""
     return Path(__file__).with_name("vectors.txt").read_text(encoding="utf-8")
 
 
-def differences(
-    expected: str, sizes: tuple[int, ...] = SIZES, seen: Callable[[Row], None] | None = None, device: str = "cpu"
-) -> list[tuple[Row, str]]:
+def find_differences(
+    expected: str, sizes: tuple[
+        int, ...
+    ] = SIZES, seen: Callable[[ConformanceRow], None] | None = None, device: str = "cpu"
+) -> list[tuple[ConformanceRow, str]]:
     """The rows that this machine computes otherwise than `expected` (the text of a file of vectors) says.
 
     `seen` is called with every row that was computed.
     """
     wanted = dict(line.rsplit(" ", 1) for line in expected.splitlines() if line)
     found = []
-    for row in rows(sizes, device):
+    for row in compute_rows(sizes, device):
         key = f"{row.operator} {row.type} {row.n}"
         if wanted.get(key) != row.digest:
             found.append((row, wanted.get(key, "no such row")))

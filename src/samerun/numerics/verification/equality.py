@@ -20,20 +20,19 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from samerun.base.errors import SamerunError
+from samerun.base.errors import NotPortableError, SamerunError
 from samerun.base.machine import OLDEST_INSTRUCTIONS
 from samerun.numerics.dispatch import calls
-from samerun.numerics.dispatch.calls import ERROR, NO_KERNEL, Call
-from samerun.numerics.dispatch.known import known
-from samerun.numerics.verification.parts import CHANGES, NOT_TRIED, SAME, on_a_part
+from samerun.numerics.dispatch.calls import ERROR, NO_KERNEL, RecordedCall
+from samerun.numerics.operators.declare import split_names
 
-WHAT = ("threads", "capability", "batch")
-STAR = " *"
-WHOLE = "whole batch"
+CIRCUMSTANCES = ("threads", "capability", "batch")
+KNOWN_ELSEWHERE = " *"
+WHOLE_BATCH = "whole batch"
 
 
 @dataclass(frozen=True)
-class Operator:
+class OperatorEquality:
     """One operator of the model, with arguments of one kind.
 
     `plain`, `portable`: for each of "threads", "capability" and "batch" what the experiment said, "same", "changes"
@@ -53,51 +52,53 @@ class Operator:
 class Equality:
     """What `portable_equal` found; print it for a table."""
 
-    operators: list[Operator]
+    operators: list[OperatorEquality]
     notes: list[str]
 
     @property
-    def changing(self) -> list[Operator]:
+    def changing(self) -> list[OperatorEquality]:
         """The operators whose bits changed in plain torch."""
         return [one for one in self.operators if CHANGES in one.plain.values()]
 
     @property
     def portable(self) -> bool:
         """Whether every operator has a portable kernel, none of which changed."""
-        return all(set(one.portable.values()) <= {SAME, NOT_TRIED, WHOLE} for one in self.operators)
+        return all(set(one.portable.values()) <= {SAME, NOT_TRIED, WHOLE_BATCH} for one in self.operators)
 
     def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [("operator", "line", "calls", *WHAT, "portable()")]
+        rows: list[tuple[str, ...]] = [("operator", "line", "calls", *CIRCUMSTANCES, "portable()")]
         rows += [
-            (one.operator.removeprefix("aten."), one.line, str(one.times), *(_shown(one, what) for what in WHAT),
-             _worst(one.portable))
+            (one.operator.removeprefix(
+                "aten."
+            ), one.line, str(one.times), *(_format_cell(one, what) for what in CIRCUMSTANCES),
+             _worst_outcome(one.portable))
             for one in self.operators
-            if CHANGES in one.plain.values() or one.known or _worst(one.portable) != SAME
+            if CHANGES in one.plain.values() or one.known or _worst_outcome(one.portable) != SAME
         ]  # fmt: skip
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         rest = len(self.operators) - len(rows) + 1
         head = f"{len(self.changing)} of {len(self.operators)} operators change their bits in plain torch."
         shown = [f"{rest} more give the same bits in plain torch."] if rest else []
-        if any(STAR in cell for row in rows for cell in row):
+        if any(KNOWN_ELSEWHERE in cell for row in rows for cell in row):
             shown.append("* the same here, but known to change with other inputs or on other machines")
         return "\n".join([head, "", *table, *shown, *self.notes])
 
 
-def _shown(one: Operator, what: str) -> str:
+def _format_cell(one: OperatorEquality, what: str) -> str:
     if one.plain[what] != CHANGES and what in one.known:
-        return one.plain[what] + STAR
+        return one.plain[what] + KNOWN_ELSEWHERE
     return one.plain[what]
 
 
-def _worst(found: dict[str, str]) -> str:
+def _worst_outcome(found: dict[str, str]) -> str:
     for each in (CHANGES, NO_KERNEL):
         if each in found.values():
             return each
     return SAME
 
 
-def examined(
+def examine_model(
     model: Callable[..., Any], inputs: Any, loss: Callable[[Any], torch.Tensor] | None, batch: int | None
 ) -> Equality:
     """What `samerun.portable_equal` returns and raises."""
@@ -120,28 +121,30 @@ def examined(
         )
     state = torch.get_rng_state()
     try:
-        noting = calls.note(lambda: _work(model, given, loss))
+        noting = calls.record_calls(lambda: _run_model(model, given, loss))
         found = list(noting.calls.values())
         notes: list[str] = []
-        tried = {"threads": _threads(found), "capability": _capability(found, notes)}
-        tried["batch"] = _batch(found, noting, lambda: _work(model, _first(given, whole, small), loss), small, notes)
+        tried = {"threads": _try_threads(found), "capability": _try_capability(found, notes)}
+        tried["batch"] = _try_batch(
+            found, noting, lambda: _run_model(model, _take_smaller_batch(given, whole, small), loss), small, notes
+        )
     finally:
         torch.set_rng_state(state)
     operators = [
-        Operator(
-            call.operator, call.line, call.times, {what: tried[what][at][0] for what in WHAT},
-            {what: tried[what][at][1] for what in WHAT}, known(call.operator),
+        OperatorEquality(
+            call.operator, call.line, call.times, {what: tried[what][at][0] for what in CIRCUMSTANCES},
+            {what: tried[what][at][1] for what in CIRCUMSTANCES}, known_changes(call.operator),
         )
         for at, call in enumerate(found)
     ]  # fmt: skip
     return Equality(operators, notes)
 
 
-Pairs = list[tuple[str, str]]
+OutcomePairs = list[tuple[str, str]]
 """For each call: what the experiment said of plain torch, and of portable()."""
 
 
-def _work(model: Callable[..., Any], given: Any, loss: Callable[[Any], torch.Tensor] | None) -> None:
+def _run_model(model: Callable[..., Any], given: Any, loss: Callable[[Any], torch.Tensor] | None) -> None:
     torch.manual_seed(0)
     work = copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model
     result = work(*given)
@@ -157,7 +160,7 @@ def _work(model: Callable[..., Any], given: Any, loss: Callable[[Any], torch.Ten
         value.backward()  # type: ignore[no-untyped-call]
 
 
-def _first(given: Any, whole: int, small: int) -> Any:
+def _take_smaller_batch(given: Any, whole: int, small: int) -> Any:
     def one(leaf: Any) -> Any:
         is_batch = isinstance(leaf, torch.Tensor) and leaf.ndim and leaf.shape[0] == whole
         return leaf[:small].detach().requires_grad_(leaf.requires_grad) if is_batch else leaf
@@ -165,7 +168,7 @@ def _first(given: Any, whole: int, small: int) -> Any:
     return _pytree.tree_map(one, given)
 
 
-def _compared(first: Sequence[str], second: Sequence[str]) -> tuple[str, str]:
+def _compare_outcomes(first: Sequence[str], second: Sequence[str]) -> tuple[str, str]:
     if first[0].startswith(ERROR):
         return NOT_TRIED, NOT_TRIED  # it cannot be run again by itself
     plain = SAME if first[0] == second[0] else CHANGES
@@ -174,22 +177,22 @@ def _compared(first: Sequence[str], second: Sequence[str]) -> tuple[str, str]:
     return plain, SAME if first[1] == second[1] else CHANGES
 
 
-def _both(found: list[Call]) -> list[list[str]]:
-    return [[calls.outcome(call, False), calls.outcome(call, True)] for call in found]
+def _plain_and_portable(found: list[RecordedCall]) -> list[list[str]]:
+    return [[calls.call_outcome(call, False), calls.call_outcome(call, True)] for call in found]
 
 
-def _threads(found: list[Call]) -> Pairs:
-    with calls.threads(1):
-        one = _both(found)
-    with calls.threads(max(2, torch.get_num_threads())):
-        several = _both(found)
-    return [_compared(*pair) for pair in zip(one, several, strict=True)]
+def _try_threads(found: list[RecordedCall]) -> OutcomePairs:
+    with calls.with_thread_count(1):
+        one = _plain_and_portable(found)
+    with calls.with_thread_count(max(2, torch.get_num_threads())):
+        several = _plain_and_portable(found)
+    return [_compare_outcomes(*pair) for pair in zip(one, several, strict=True)]
 
 
-def _capability(found: list[Call], notes: list[str]) -> Pairs:
+def _try_capability(found: list[RecordedCall], notes: list[str]) -> OutcomePairs:
     with tempfile.TemporaryDirectory(prefix="samerun-") as folder:
         saved, answer = Path(folder) / "calls.pt", Path(folder) / "answer.json"
-        torch.save(calls.encoded(found), saved)
+        torch.save(calls.encode_calls(found), saved)
         environment = {**os.environ, **OLDEST_INSTRUCTIONS, "OMP_NUM_THREADS": str(torch.get_num_threads())}
         command = [sys.executable, "-m", "samerun.numerics.verification.replay", str(saved), str(answer)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -203,28 +206,112 @@ def _capability(found: list[Call], notes: list[str]) -> Pairs:
     if said["capability"] == here:
         notes.append(f"capability: torch has no other instructions than {here} here, so they were not tried.")
         return [(NOT_TRIED, NOT_TRIED)] * len(found)
-    with calls.threads(torch.get_num_threads()):
-        mine = _both(found)
-    return [_compared(*pair) for pair in zip(mine, said["outcomes"], strict=True)]
+    with calls.with_thread_count(torch.get_num_threads()):
+        mine = _plain_and_portable(found)
+    return [_compare_outcomes(*pair) for pair in zip(mine, said["outcomes"], strict=True)]
 
 
-def _batch(
-    found: list[Call], noting: calls.Noting, smaller: Callable[[], object], small: int, notes: list[str]
-) -> Pairs:
+def _try_batch(
+    found: list[RecordedCall], noting: calls.CallRecorder, smaller: Callable[[], object], small: int, notes: list[str]
+) -> OutcomePairs:
     """Each operator on the part of its inputs that a smaller batch has, against that part of its results."""
-    other = calls.note(smaller)
+    other = calls.record_calls(smaller)
     if [operator for operator, _ in other.shapes] != [operator for operator, _ in noting.shapes]:
         notes.append(f"batch: the model calls other operators with a batch of {small}, so it was not tried.")
         return [(NOT_TRIED, NOT_TRIED)] * len(found)
-    pairs: Pairs = []
+    pairs: OutcomePairs = []
     for call in found:
         narrow = other.calls[other.shapes[call.number][1]]
-        plain, portable = (on_a_part(call, narrow, inside_portable) for inside_portable in (False, True))
+        plain, portable = (rerun_on_part(call, narrow, inside_portable) for inside_portable in (False, True))
         # A row of a portable kernel depends on nothing but its own inputs, unless the operator says otherwise.
-        pairs.append((WHOLE, WHOLE) if portable == CHANGES else (plain, portable))
-    if any(pair[0] in (NOT_TRIED, WHOLE) for pair in pairs):
+        pairs.append((WHOLE_BATCH, WHOLE_BATCH) if portable == CHANGES else (plain, portable))
+    if any(pair[0] in (NOT_TRIED, WHOLE_BATCH) for pair in pairs):
         notes.append(
             "batch: what sums over the batch (gradients of weights, batch norm in training, a mean) has no rows to "
             'compare ("not tried"), or other rows by its nature ("whole batch").'
         )
     return pairs
+
+
+SAME, CHANGES, NOT_TRIED = "same", "changes", "not tried"
+
+
+def shorter_dimension(wide: torch.Tensor, narrow: torch.Tensor) -> int | None:
+    """The one dimension in which `narrow` is smaller; None if there is none, or another difference."""
+    if wide.ndim != narrow.ndim or wide.dtype != narrow.dtype:
+        return None
+    differing = [dim for dim in range(wide.ndim) if wide.shape[dim] != narrow.shape[dim]]
+    return differing[0] if len(differing) == 1 and wide.shape[differing[0]] > narrow.shape[differing[0]] else None
+
+
+def _take_part(wide: Any, narrow: Any) -> Any:
+    """As much of `wide` as `narrow` has; the very number or tensor that belongs to the smaller batch otherwise."""
+    if not isinstance(wide, torch.Tensor) or not isinstance(narrow, torch.Tensor):
+        return narrow
+    dim = shorter_dimension(wide, narrow)
+    if dim is None:
+        return wide if wide.shape == narrow.shape else narrow
+    return wide.narrow(dim, 0, narrow.shape[dim])
+
+
+def rerun_on_part(call: RecordedCall, narrow: RecordedCall, inside_portable: bool) -> str:
+    """ "same" or "changes"; "not tried" where the results have no part for the smaller batch, as sums over it have
+    not; "no portable kernel".
+    """
+    given, small = (call.args, call.kwargs), (narrow.args, narrow.kwargs)
+    leaves, spec = _pytree.tree_flatten(given)
+    others = _pytree.tree_leaves(small)
+    if len(leaves) != len(others):
+        return NOT_TRIED
+    args, kwargs = _pytree.tree_unflatten([_take_part(*pair) for pair in zip(leaves, others, strict=True)], spec)
+    try:
+        whole = calls.rerun_call(call, inside_portable)
+        part = calls.rerun_call(RecordedCall(call.operator, call.line, args, kwargs), inside_portable)
+    except NotPortableError:
+        return NO_KERNEL
+    except Exception:  # the part is no input that the operator takes
+        return NOT_TRIED
+    found = NOT_TRIED
+    for wide, rows in zip(whole, part, strict=True):
+        dim = shorter_dimension(wide, rows)
+        if dim is None:
+            continue
+        same = calls.fingerprint([wide.narrow(dim, 0, rows.shape[dim])]) == calls.fingerprint([rows])
+        found = CHANGES if not same else found if found == CHANGES else SAME
+    return found
+
+
+THREADS = frozenset(
+    split_names("""
+    dot mv mm addmm bmm baddbmm convolution convolution_backward sum mean var std var_mean prod _softmax
+    native_layer_norm native_layer_norm_backward native_batch_norm native_batch_norm_backward _native_batch_norm_legit
+    sigmoid gelu sinh index_put _index_put_impl _linalg_svd linalg_qr linalg_inv_ex _linalg_solve_ex _linalg_eigh
+    linalg_lstsq linalg_cholesky_ex _fft_r2c
+""")
+)
+
+CAPABILITY = frozenset(
+    split_names("""
+    dot mv mm addmm bmm baddbmm convolution convolution_backward _softmax _softmax_backward_data _log_softmax
+    _log_softmax_backward_data native_layer_norm native_layer_norm_backward native_group_norm
+    native_group_norm_backward native_batch_norm native_batch_norm_backward _native_batch_norm_legit
+    binary_cross_entropy_with_logits log_sigmoid_forward log_sigmoid_backward tanh tanh_backward sigmoid
+    sigmoid_backward gelu gelu_backward expm1 silu silu_backward softplus softplus_backward mish mish_backward elu
+    elu_backward sinh exp2 pow log1p lgamma digamma add sub atan2 lerp addcmul glu glu_backward
+    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward mkldnn_rnn_layer
+    mkldnn_rnn_layer_backward _embedding_bag _embedding_bag_dense_backward upsample_bilinear2d
+    upsample_bilinear2d_backward upsample_bicubic2d grid_sampler_2d grid_sampler_2d_backward _cdist_forward
+    _cdist_backward _linalg_svd linalg_qr linalg_inv_ex _linalg_solve_ex _linalg_eigh _linalg_det linalg_lstsq
+    linalg_cholesky_ex linalg_matrix_exp normal uniform randn _fused_adam _fused_adamw _fused_sgd
+""")
+)
+
+BATCH = frozenset(split_names("mm addmm convolution sigmoid"))
+
+KNOWN = {"threads": THREADS, "capability": CAPABILITY, "batch": BATCH}
+
+
+def known_changes(operator: str) -> list[str]:
+    """What an operator ("aten.mm.default") is known to change with."""
+    name = operator.split(".")[1].rstrip("_").removeprefix("_foreach_")
+    return [what for what, names in KNOWN.items() if name in names]

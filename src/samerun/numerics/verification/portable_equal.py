@@ -37,9 +37,9 @@ def portable_equal(
             process with other instructions fails. Whatever the model raises.
     """
     try:
-        from samerun.numerics.verification.equality import examined
+        from samerun.numerics.verification.equality import examine_model
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise SamerunError("portable_equal(): torch is not installed.", "pip install torch") from None
-    return examined(model, inputs, loss, batch)
+    return examine_model(model, inputs, loss, batch)

@@ -2,7 +2,7 @@
 
     python -m samerun.numerics.verification.replay CALLS ANSWER
 
-Reads what `calls.encoded` made, and writes for each call what it gives in plain torch and inside portable().
+Reads what `calls.encode_calls` made, and writes for each call what it gives in plain torch and inside portable().
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 
 import torch
 
-from samerun.numerics.dispatch.calls import decoded, outcome
+from samerun.numerics.dispatch.calls import call_outcome, decode_calls
 
 
 def main(calls: str, answer: str) -> None:
-    found = decoded(torch.load(calls, weights_only=True))
-    both = [[outcome(call, False), outcome(call, True)] for call in found]
+    found = decode_calls(torch.load(calls, weights_only=True))
+    both = [[call_outcome(call, False), call_outcome(call, True)] for call in found]
     said = {"capability": torch.backends.cpu.get_cpu_capability(), "outcomes": both}
     Path(answer).write_text(json.dumps(said), encoding="utf-8")
 

@@ -15,55 +15,55 @@ SPECIFICATION = 1
 """The version of the specification."""
 
 
-def survey(progress: Callable[[int, int], None]) -> dict[str, Any]:
+def survey_machine(progress: Callable[[int, int], None]) -> dict[str, Any]:
     """Compute every row of the conformance vectors at the level in force, and on each CUDA device.
     `progress(rows done, rows in all)`.
 
     `different`: the rows with other bits, what was wanted and what came. `cuda`: the same for each device, with its
     name; or `trouble`, why its kernels cannot run.
     """
-    expected = conformance.vectors()
+    expected = conformance.read_vectors()
     devices = torch.cuda.device_count() if torch.version.cuda and torch.cuda.is_available() else 0
     total, done = len(expected.splitlines()) * (1 + devices), 0
 
-    def seen(row: conformance.Row) -> None:
+    def on_row(row: conformance.ConformanceRow) -> None:
         nonlocal done
         done += 1
         progress(done, total)
 
-    wrong = conformance.differences(expected, seen=seen)
+    differences = conformance.find_differences(expected, seen=on_row)
     rows = done
-    cuda = [_on_device(expected, f"cuda:{number}", seen) for number in range(devices)]
+    cuda = [_survey_device(expected, f"cuda:{number}", on_row) for number in range(devices)]
     return {
         "specification": SPECIFICATION,
-        "library": library.load() is not None,
-        "level": library.level(),
-        "levels": library.levels(),
+        "library": library.load_library() is not None,
+        "level": library.current_level(),
+        "levels": library.supported_levels(),
         "threads": torch.get_num_threads(),
         "rows": rows,
-        "different": _told(wrong),
+        "different": _describe_differences(differences),
         "cuda": cuda,
     }
 
 
-def _told(wrong: list[tuple[conformance.Row, str]]) -> list[dict[str, Any]]:
+def _describe_differences(differences: list[tuple[conformance.ConformanceRow, str]]) -> list[dict[str, Any]]:
     return [
         {"operator": row.operator, "type": row.type, "n": row.n, "wanted": wanted, "got": row.digest}
-        for row, wanted in wrong
+        for row, wanted in differences
     ]
 
 
-def _on_device(expected: str, device: str, seen: Callable[[conformance.Row], None]) -> dict[str, Any]:
+def _survey_device(expected: str, device: str, on_row: Callable[[conformance.ConformanceRow], None]) -> dict[str, Any]:
     rows = 0
 
-    def one(row: conformance.Row) -> None:
+    def count_row(row: conformance.ConformanceRow) -> None:
         nonlocal rows
         rows += 1
-        seen(row)
+        on_row(row)
 
     record: dict[str, Any] = {"device": device, "name": torch.cuda.get_device_name(device), "trouble": None}
     try:
-        wrong = conformance.differences(expected, seen=one, device=device)
+        differences = conformance.find_differences(expected, seen=count_row, device=device)
     except SamerunError as error:
         return {**record, "trouble": str(error), "rows": rows, "different": []}
-    return {**record, "rows": rows, "different": _told(wrong)}
+    return {**record, "rows": rows, "different": _describe_differences(differences)}

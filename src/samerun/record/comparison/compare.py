@@ -1,107 +1,115 @@
-"""Align two runs and find the first event that differs.
+"""Compare the traces of two runs and find the first difference.
 
-Compared are the values a program computes: operators, draws of torch's generators, what optimizer steps
-and ended models hold. Host events (clocks, entropy, listings, ...) are evidence: they may differ freely
-as long as no value does. Operators that only one run has (logging by the clock, say) are passed over
-when everything around them is the same: they are the difference only when they are followed by one.
+Only computed values are compared: operators, draws from torch's generators, the states after optimizer steps and the
+models at the end. Host events (clocks, entropy, listings, ...) may differ freely as long as no value does; they are
+evidence (`evidence.py`). Operators that only one run has (periodic logging, say) are skipped if everything around
+them is equal: they become the difference only when another difference follows them.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from samerun.record.comparison.alignment import StreamComparison, event_at
-from samerun.record.comparison.difference import Difference, kind_of_difference
-from samerun.record.comparison.streams import Array, Names, ThreadStreams
+from samerun.record.comparison.alignment import StreamComparison, read_event
+from samerun.record.comparison.difference import Difference, classify_difference
+from samerun.record.comparison.streams import (
+    ONLY_SAMPLE_ROWS,
+    Array,
+    SharedNumbering,
+    ThreadStreams,
+    is_process_compared,
+)  # fmt: skip
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
-from samerun.record.trace.run import Event, RunTraces, events_of
-from samerun.record.trace.scope import ROWS, compared
+from samerun.record.trace.run import Event, RunTraces, select_events
 
-MOST_THREADS = 0xFFFF
-"""An event has 16 bits for the number of its thread."""
+MAX_THREAD_NUMBER = 0xFFFF
+"""An event has 16 bits for its thread number."""
 
 
-def first_difference(a: RunTraces, b: RunTraces, scope: tuple[str, ...] = ()) -> Difference | None:
-    """The first difference of two runs, or None when every value compared is the same.
+def find_first_difference(a: RunTraces, b: RunTraces, scope: tuple[str, ...] = ()) -> Difference | None:
+    """The first difference between two runs, or None if every compared value is equal.
 
-    In the main process first, then in the others in the order of their roles. `scope` says what is left
-    out: see `samerun.record.trace.scope`.
+    The main process comes first, then the others in the order of their roles. `scope`: what is not compared, see
+    `samerun.record.comparison.streams`.
     """
     roles = sorted(set(a.traces) | set(b.traces), key=lambda role: (role != "main", role))
-    roles = [role for role in roles if compared(role, scope)]
+    roles = [role for role in roles if is_process_compared(role, scope)]
     missing = None
     for role in roles:
-        one, other = a.traces.get(role), b.traces.get(role)
-        if one is None or other is None:
-            present = one or other
+        trace_a, trace_b = a.traces.get(role), b.traces.get(role)
+        if trace_a is None or trace_b is None:
+            present = trace_a or trace_b
             assert present is not None
             if missing is None and any((c["kind"] == f.OPERATOR).any() for c in present.chunks()):
-                missing = Difference("process", role, "main", None, None, 0, 0, "a" if one else "b")
+                missing = Difference("process", role, "main", None, None, 0, 0, "a" if trace_a else "b")
             continue
-        found = compare_traces(one, other, scope)
-        if found is not None:
-            return found
-    return missing or (None if scope else _find_empty_run(a, b, roles))
+        difference = compare_traces(trace_a, trace_b, scope)
+        if difference is not None:
+            return difference
+    return missing or (None if scope else _compare_with_empty_run(a, b, roles))
 
 
-def _find_empty_run(a: RunTraces, b: RunTraces, roles: list[str]) -> Difference | None:
-    """The first operator of a run where the other has none at all.
+def _compare_with_empty_run(a: RunTraces, b: RunTraces, roles: list[str]) -> Difference | None:
+    """The first operator of one run if the other has no operators at all.
 
-    Operators that only one run has are passed over because all around them is the same. Around these there is nothing.
+    Extra operators are normally skipped because everything around them is equal. Here nothing surrounds them, so two
+    runs of which one computes nothing would count as the same.
     """
-    one, other = (
-        next((found for role in roles if (found := _first_operator(run.traces.get(role)))), None) for run in (a, b)
+    first_a, first_b = (
+        next((first for role in roles if (first := _first_operator(run.traces.get(role)))), None) for run in (a, b)
     )
-    present = one or other
-    if present is None or (one and other):
+    present = first_a or first_b
+    if present is None or (first_a and first_b):
         return None
     role, event = present
-    if one:
+    if first_a:
         return Difference("operator", role, "main", event, None, 1, 1, "a", (event,))
     return Difference("operator", role, "main", None, event, 1, 0, "b", (event,), 1)
 
 
 def _first_operator(trace: Trace | None) -> tuple[str, Event] | None:
+    """(role, event) of the first operator in a trace."""
     at = 0
     for chunk in trace.chunks() if trace is not None else ():
         hits = np.flatnonzero(chunk["kind"] == f.OPERATOR)
         if trace is not None and len(hits):
-            return trace.role, event_at(trace, at + int(hits[0]))
+            return trace.role, read_event(trace, at + int(hits[0]))
         at += len(chunk)
     return None
 
 
 def compare_traces(a: Trace, b: Trace, scope: tuple[str, ...] = ()) -> Difference | None:
-    """The first difference of two processes: of all its threads' the earliest."""
-    if ROWS in scope:
-        return compare_rows(a, b)
-    threads_a, threads_b = threads_of(a), threads_of(b)
-    names = Names(a, b, scope)
-    alone = len(threads_a) == 1 and len(threads_b) == 1
+    """The first difference between two processes: the earliest over all threads."""
+    if ONLY_SAMPLE_ROWS in scope:
+        return compare_sample_rows(a, b)
+    threads_a, threads_b = thread_numbers_by_role(a), thread_numbers_by_role(b)
+    numbering = SharedNumbering(a, b, scope)
+    single_threaded = len(threads_a) == 1 and len(threads_b) == 1
     left, right = (
-        ThreadStreams(trace, names, translate, None if alone else len(threads))
+        ThreadStreams(trace, numbering, translate, None if single_threaded else len(threads))
         for trace, translate, threads in ((a, False, threads_a), (b, True, threads_b))
     )
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for role in dict.fromkeys([*threads_a, *threads_b]):
-        one, other = threads_a.get(role, []), threads_b.get(role, [])
+        numbers_a, numbers_b = threads_a.get(role, []), threads_b.get(role, [])
         if role.rsplit("/", 1)[-1] == f.POOL_THREAD:
-            difference = compare_sets((a, b), left.gather(one), right.gather(other), role)
+            difference = compare_unordered((a, b), left.gather(numbers_a), right.gather(numbers_b), role)
         else:
-            difference = StreamComparison((a, b), (left.stream(one), right.stream(other)), role).first()
+            streams = left.stream(numbers_a), right.stream(numbers_b)
+            difference = StreamComparison((a, b), streams, role).find_first_difference()
         if difference is not None:
-            found.append(difference)
-    return min(found, key=lambda d: d.event.index if d.event else 0) if found else None
+            differences.append(difference)
+    return min(differences, key=lambda d: d.event.index if d.event else 0, default=None)
 
 
-def threads_of(trace: Trace) -> dict[str, list[int]]:
-    """Thread role -> its numbers. Threads of pools share one role."""
+def thread_numbers_by_role(trace: Trace) -> dict[str, list[int]]:
+    """Thread role -> thread numbers. The threads of a pool share one role."""
     roles: dict[str, list[int]] = {"main": [0]}
     known = {0}
-    for event in events_of(trace, (f.THREAD,)):
-        if event.inputs in known or event.inputs > MOST_THREADS:
-            continue  # no recorder writes that; a number that belonged to many roles would be compared as often
+    for event in select_events(trace, (f.THREAD,)):
+        if event.inputs in known or event.inputs > MAX_THREAD_NUMBER:
+            continue  # hostile trace: a thread with many roles would be compared once for each of them
         known.add(event.inputs)
         role = event.name
         head, _, tail = role.rpartition("/")
@@ -111,61 +119,66 @@ def threads_of(trace: Trace) -> dict[str, list[int]]:
     return roles
 
 
-def compare_sets(
+def compare_unordered(
     traces: tuple[Trace, Trace], left: tuple[Array, Array], right: tuple[Array, Array], role: str
 ) -> Difference | None:
-    """Threads of a pool take tasks as they come: their events are compared without their order."""
+    """Compare the events of pool threads as sets: which thread runs a task, and when, is a race.
+
+    `left`, `right`: events and their indices in the trace.
+    """
     (a, b), (ea, ia), (eb, ib) = traces, left, right
-    keys_a, keys_b = set_keys(ea), set_keys(eb)
+    keys_a, keys_b = hash_events(ea), hash_events(eb)
     sorted_a, sorted_b = np.sort(keys_a), np.sort(keys_b)
     if np.array_equal(sorted_a, sorted_b):
         return None
-    only_a, only_b = np.flatnonzero(_lacking(keys_a, sorted_b)), np.flatnonzero(_lacking(keys_b, sorted_a))
+    only_a, only_b = np.flatnonzero(_not_among(keys_a, sorted_b)), np.flatnonzero(_not_among(keys_b, sorted_a))
     if not len(only_a):
-        other = event_at(b, int(ib[only_b[0]])) if len(only_b) else None
+        other = read_event(b, int(ib[only_b[0]])) if len(only_b) else None
         step = b.steps_before(other.index) + 1 if other is not None else 0
         return Difference("operator", a.role, role, None, other, step, 0, "b")
-    one = event_at(a, int(ia[only_a[0]]))
-    step, first, there = a.steps_before(one.index) + 1, ea[only_a[0]], eb[only_b]
-    alike = (there["kind"] == first["kind"]) & (there["name"] == first["name"]) & (there["place"] == first["place"])
+    event = read_event(a, int(ia[only_a[0]]))
+    step, first, rest = a.steps_before(event.index) + 1, ea[only_a[0]], eb[only_b]
+    alike = (rest["kind"] == first["kind"]) & (rest["name"] == first["name"])
+    alike &= rest["location"] == first["location"]
     if not alike.any():
-        return Difference("operator", a.role, role, one, None, step, 0, "a")
-    other = event_at(b, int(ib[only_b[np.flatnonzero(alike)[0]]]))
-    return Difference(kind_of_difference(one, other), a.role, role, one, other, step, 0)
+        return Difference("operator", a.role, role, event, None, step, 0, "a")
+    other = read_event(b, int(ib[only_b[np.flatnonzero(alike)[0]]]))
+    return Difference(classify_difference(event, other), a.role, role, event, other, step, 0)
 
 
-def compare_rows(a: Trace, b: Trace) -> Difference | None:
-    """The first result whose rows differ, of those that both runs have; their passes over the data are counted."""
-    left, right = rows_of(a), rows_of(b)
-    for key, one in left.items():
-        other = right.get(key)
-        if other is not None and one.outputs != other.outputs:
-            return Difference("rows", a.role, "main", one, other, a.steps_before(one.index) + 1, 0)
+def compare_sample_rows(a: Trace, b: Trace) -> Difference | None:
+    """The first operator, of those that both runs have, whose results for single samples differ."""
+    rows_a, rows_b = sample_rows(a), sample_rows(b)
+    for key, event in rows_a.items():
+        other = rows_b.get(key)
+        if other is not None and event.outputs != other.outputs:
+            return Difference("rows", a.role, "main", event, other, a.steps_before(event.index) + 1, 0)
     return None
 
 
-def rows_of(trace: Trace) -> dict[tuple[object, ...], Event]:
-    found: dict[tuple[object, ...], Event] = {}
-    for event in events_of(trace, (f.ROWS,)):
-        found[(event.name, event.file, event.line, event.module, event.inputs)] = event
-    return found
+def sample_rows(trace: Trace) -> dict[tuple[object, ...], Event]:
+    """Operator, source location and number of the pass over the data -> event with the digest of its rows."""
+    rows: dict[tuple[object, ...], Event] = {}
+    for event in select_events(trace, (f.ROWS,)):
+        rows[(event.name, event.file, event.line, event.module, event.inputs)] = event
+    return rows
 
 
-def _lacking(keys: Array, others: Array) -> Array:
-    """Mask of the keys that are not among the sorted others."""
+def _not_among(keys: Array, others: Array) -> Array:
+    """Mask of the keys that do not occur in the sorted others."""
     if not len(others):
         return np.ones(len(keys), dtype=bool)
     at = np.minimum(np.searchsorted(others, keys), len(others) - 1)
     return np.asarray(others[at] != keys)
 
 
-def set_keys(events: Array) -> Array:
-    """One number for each event, for comparing sets of them."""
+def hash_events(events: Array) -> Array:
+    """One 64-bit number for each event, so that sets of events can be compared."""
     with np.errstate(over="ignore"):
         key = events["out0"] * np.uint64(0x9E3779B97F4A7C15) ^ events["inputs"]
         key = key * np.uint64(0xBF58476D1CE4E5B9) ^ events["name"].astype(np.uint64)
-        key = key * np.uint64(0x94D049BB133111EB) ^ events["place"].astype(np.uint64)
+        key = key * np.uint64(0x94D049BB133111EB) ^ events["location"].astype(np.uint64)
     return np.asarray(key)
 
 
-__all__ = ["Difference", "compare_traces", "first_difference"]
+__all__ = ["Difference", "compare_traces", "find_first_difference"]

@@ -1,7 +1,12 @@
-"""The events of two traces that are compared, in one numbering, a chunk at a time."""
+"""The events of two traces that are compared, under one numbering of strings and source locations, in chunks.
+
+A scope is a tuple of the names below. It says what is not compared, for runs that are not meant to be equal
+everywhere: with another number of DataLoader workers, say, the same batches are made in other processes.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,43 +14,59 @@ import numpy as np
 
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import EVENT_DTYPE, Trace
-from samerun.record.trace.scope import RANKS, WORKERS
+
+IGNORE_DATA_LOADING = "workers"
+"""Skip what DataLoaders do, in worker processes and in the main one."""
+IGNORE_CHILDREN = "children"
+"""Skip child processes: under another start method they may, or may not, run through the program's file again."""
+ONLY_RANK_0 = "ranks"
+"""Compare only what the model of rank 0 holds after each step and at the end."""
+ONLY_SAMPLE_ROWS = "rows"
+"""Compare only what is computed for each sample, whatever batch it comes in."""
 
 SOFT_LEAVES = frozenset(("batch", "rng", "rng.numpy", "rng.python"))
-"""Leaves of a step that are evidence only: a generator's state matters when something is drawn from it."""
+"""States of a step that are evidence only: a generator's state matters once something is drawn from it."""
 
 Array = np.ndarray[Any, Any]
 
 
-class Names:
-    """Translate the numbers of run B's strings and places into run A's.
+def is_process_compared(role: str, scope: tuple[str, ...]) -> bool:
+    if IGNORE_DATA_LOADING in scope and re.search(r"/loader\d+\.worker\d+", role):
+        return False
+    if IGNORE_CHILDREN in scope and "/" in role:
+        return False
+    return ONLY_RANK_0 not in scope or role in ("main", "rank0")
 
-    A stranger's trace may hold a string twice, or events with numbers that none has. So run A's numbers are translated,
-    too, where they have to be: otherwise a run would differ from itself.
+
+class SharedNumbering:
+    """Translates the string and location ids of two traces into one numbering, that of run A.
+
+    A hostile trace may define a string twice, or use ids that it never defines. So run A's own ids are translated too
+    where necessary: otherwise a run could differ from itself.
     """
 
     def __init__(self, a: Trace, b: Trace, scope: tuple[str, ...] = ()) -> None:
         self.scope = scope
-        self.own_strings, self.strings = _numbers(a.strings, b.strings)
-        self.own_places, self.places = _numbers(a.places, b.places)
-        named = [*zip(a.strings, self.own_strings, strict=True), *zip(b.strings, self.strings, strict=True)]
+        self.strings_a, self.strings_b = _number_entries(a.strings, b.strings)
+        self.locations_a, self.locations_b = _number_entries(a.locations, b.locations)
+        named = [*zip(a.strings, self.strings_a, strict=True), *zip(b.strings, self.strings_b, strict=True)]
         self.soft = np.array([number for text, number in named if text in SOFT_LEAVES], dtype=np.uint32)
         self.params = np.array([number for text, number in named if text == "params"], dtype=np.uint32)
         self.torch = np.array([number for text, number in named if text.startswith("torch")], dtype=np.uint32)
 
-    def translate(self, chunk: Array) -> Array:
-        """Events of run B."""
-        return _renumbered(chunk, self.strings, self.places)
+    def translate_b(self, chunk: Array) -> Array:
+        """Events of run B with shared ids."""
+        return _renumber(chunk, self.strings_b, self.locations_b)
 
-    def clean(self, chunk: Array) -> Array:
-        """Events of run A."""
-        for field, numbers in (("name", self.own_strings), ("place", self.own_places)):
+    def translate_a(self, chunk: Array) -> Array:
+        """Events of run A with shared ids; usually the chunk itself."""
+        for field, numbers in (("name", self.strings_a), ("location", self.locations_a)):
             if chunk[field].max(initial=0) >= len(numbers) or numbers[-1] != len(numbers) - 1:
-                return _renumbered(chunk, self.own_strings, self.own_places)
+                return _renumber(chunk, self.strings_a, self.locations_a)
         return chunk
 
-    def values(self, chunk: Array) -> Array:
-        """Mask of the events that are compared."""
+    def value_mask(self, chunk: Array) -> Array:
+        """Mask of the events that are compared: those that hold computed values, within the scope."""
         kind = chunk["kind"]
         mask: Array = (kind == f.OPERATOR) | (kind == f.FINAL) | (kind == f.MARK)
         leaf = kind == f.LEAF
@@ -54,39 +75,40 @@ class Names:
         draw = kind == f.DRAW
         if draw.any():
             mask |= draw & np.isin(chunk["name"], self.torch)
-        if WORKERS in self.scope:
+        if IGNORE_DATA_LOADING in self.scope:
             mask &= (chunk["flags"] & f.PHASE_MASK) != f.DATA
-        if RANKS in self.scope:
+        if ONLY_RANK_0 in self.scope:
             mask &= (kind == f.FINAL) | (leaf & np.isin(chunk["name"], self.params))
         return mask
 
 
-def _numbers(a: Sequence[Any], b: Sequence[Any]) -> tuple[Array, Array]:
-    """For every entry of either its number: equal ones share it, and A's keep theirs if all differ."""
+def _number_entries(a: Sequence[Any], b: Sequence[Any]) -> tuple[Array, Array]:
+    """The shared id of every entry of both tables. Equal entries share one; A's ids stay as they are if all differ."""
     known: dict[Any, int] = {}
     for entry in a:
         known.setdefault(entry, len(known))
-    own = np.array([known[entry] for entry in a], dtype=np.uint32)
+    ids_a = np.array([known[entry] for entry in a], dtype=np.uint32)
     for entry in b:
         known.setdefault(entry, len(known))
-    return own, np.array([known[entry] for entry in b], dtype=np.uint32)
+    return ids_a, np.array([known[entry] for entry in b], dtype=np.uint32)
 
 
-def _renumbered(chunk: Array, strings: Array, places: Array) -> Array:
-    out = chunk.copy()
-    for field, numbers in (("name", strings), ("place", places)):
-        out[field] = numbers[np.where(chunk[field] < len(numbers), chunk[field], 0)]  # none has it: as `Trace.string`
+def _renumber(chunk: Array, strings: Array, locations: Array) -> Array:
+    out: Array = chunk.copy()
+    for field, numbers in (("name", strings), ("location", locations)):
+        # Undefined ids read as 0, as in `Trace.string`.
+        out[field] = numbers[np.where(chunk[field] < len(numbers), chunk[field], 0)]
     return out
 
 
-def value_chunks(
-    trace: Trace, names: Names, translate: bool, threads: list[int] | None
+def compared_chunks(
+    trace: Trace, numbering: SharedNumbering, is_run_b: bool, threads: list[int] | None
 ) -> Iterator[tuple[Array, Array]]:
-    """(events compared, their indices in the file), chunk by chunk."""
+    """Yield (compared events, their indices in the trace), chunk by chunk. `threads`: None for all."""
     at = 0
     for chunk in trace.chunks():
-        chunk = names.translate(chunk) if translate else names.clean(chunk)
-        mask = names.values(chunk)
+        chunk = numbering.translate_b(chunk) if is_run_b else numbering.translate_a(chunk)
+        mask = numbering.value_mask(chunk)
         if threads is not None:
             mask &= np.isin(chunk["thread"], threads)
         where = np.flatnonzero(mask)
@@ -94,19 +116,21 @@ def value_chunks(
         at += len(chunk)
 
 
-def raw_of(events: Array) -> bytes:
-    """The events without what does not count, so that equal bytes are equal events."""
-    counted = events.copy()
-    counted["flags"] = 0
-    counted["thread"] = 0
-    counted["aux"][counted["kind"] != f.OPERATOR] = 0
-    return counted.tobytes()
+def comparable_bytes(events: Array) -> bytes:
+    """The events with fields zeroed that may differ, so that equal bytes mean equal events."""
+    masked = events.copy()
+    masked["flags"] = 0
+    masked["thread"] = 0
+    masked["aux"][masked["kind"] != f.OPERATOR] = 0
+    content: bytes = masked.tobytes()
+    return content
 
 
 class ValueStream:
-    """The events of one thread (or of all) that are compared, with as many at hand as are asked for.
+    """The compared events of one thread (or of all), buffered as far as they are needed.
 
-    `raw`: see `raw_of`; `start`: number of the event in it that is the first at hand.
+    `events`, `indices`: the buffered events and their indices in the trace. `raw`: their `comparable_bytes`, in which
+    `start` is the number of the first buffered event.
     """
 
     def __init__(self, chunks: Iterator[tuple[Array, Array]]) -> None:
@@ -116,72 +140,77 @@ class ValueStream:
         self.raw, self.start = b"", 0
 
     def fill(self, wanted: int) -> int:
-        """Have at least so many events at hand, fewer only at the end; returns how many there are."""
+        """Buffer at least `wanted` events, fewer only at the end of the trace; returns how many are buffered."""
         parts: list[tuple[Array, Array]] = []
-        there = len(self.events)
-        while there < wanted and self._more is not None:
+        count = len(self.events)
+        while count < wanted and self._more is not None:
             item = next(self._more, None)
             if item is None:
                 self._more = None
             elif len(item[0]):
                 parts.append(item)
-                there += len(item[0])
+                count += len(item[0])
         if parts and not len(self.events) and len(parts) == 1:
             self.events, self.indices = parts[0]
-            self.raw, self.start = raw_of(self.events), 0
+            self.raw, self.start = comparable_bytes(self.events), 0
         elif parts:
-            self.raw = b"".join([self.raw[self.start * f.EVENT_BYTES :], *(raw_of(events) for events, _ in parts)])
+            added = [comparable_bytes(events) for events, _ in parts]
+            self.raw = b"".join([self.raw[self.start * f.EVENT_BYTES :], *added])
             self.start = 0
             self.events = np.concatenate([self.events, *(events for events, _ in parts)])
             self.indices = np.concatenate([self.indices, *(indices for _, indices in parts)])
-        return there
+        return count
 
     def drop(self, count: int) -> None:
+        """Remove the first events from the buffer."""
         self.events, self.indices = self.events[count:], self.indices[count:]
         self.start += count
 
     def slice(self, at: int, count: int) -> bytes:
-        """So many events at hand, from one on."""
+        """The comparable bytes of `count` buffered events from number `at` on."""
         begin = (self.start + at) * f.EVENT_BYTES
         return self.raw[begin : begin + count * f.EVENT_BYTES]
 
     def head(self, count: int) -> bytes:
+        """The comparable bytes of the first buffered events."""
         return self.slice(0, count)
 
     def kinds(self, count: int) -> bytes:
-        """A byte for each of the first events at hand."""
+        """The kinds of the first buffered events, one byte each."""
         return self.head(count)[:: f.EVENT_BYTES]
 
 
 class ThreadStreams:
-    """The streams of the threads of one process. `threads`: how many there are; None: all are one stream.
+    """The event streams of the threads of one process. `threads`: how many there are; None: treat all as one stream.
 
-    A trace is gone through once for each of a few threads. Of many, all events are held in memory, by thread.
+    With few threads the trace is read once for each of them, which needs no memory. With many, that would be
+    quadratic: all events are held in memory, sorted by thread.
     """
 
-    FEW = 8
+    MAX_THREADS_READ_SEPARATELY = 8
 
-    def __init__(self, trace: Trace, names: Names, translate: bool, threads: int | None) -> None:
-        self._trace, self._names, self._translate, self._threads = trace, names, translate, threads
+    def __init__(self, trace: Trace, numbering: SharedNumbering, is_run_b: bool, threads: int | None) -> None:
+        self._trace, self._numbering, self._is_run_b, self._threads = trace, numbering, is_run_b, threads
         self._by_thread: tuple[Array, Array, list[int]] | None = None
 
     def stream(self, numbers: list[int]) -> ValueStream:
+        """The events of the threads with these numbers, as a stream."""
         return ValueStream(self._chunks(numbers))
 
     def gather(self, numbers: list[int]) -> tuple[Array, Array]:
-        """All events of some threads, and their indices in the file, in order."""
+        """All events of the threads with these numbers, and their indices in the trace, in order."""
         parts = [(np.empty(0, EVENT_DTYPE), np.empty(0, np.int64)), *self._chunks(numbers)]
         return np.concatenate([events for events, _ in parts]), np.concatenate([indices for _, indices in parts])
 
     def _chunks(self, numbers: list[int]) -> Iterator[tuple[Array, Array]]:
-        if self._threads is None or self._threads <= self.FEW:
+        if self._threads is None or self._threads <= self.MAX_THREADS_READ_SEPARATELY:
             threads = None if self._threads is None else numbers
-            return value_chunks(self._trace, self._names, self._translate, threads)
-        return iter([self._held(numbers)])
+            return compared_chunks(self._trace, self._numbering, self._is_run_b, threads)
+        return iter([self._select_from_memory(numbers)])
 
-    def _held(self, numbers: list[int]) -> tuple[Array, Array]:
+    def _select_from_memory(self, numbers: list[int]) -> tuple[Array, Array]:
         if self._by_thread is None:
-            parts = list(value_chunks(self._trace, self._names, self._translate, None))
+            parts = list(compared_chunks(self._trace, self._numbering, self._is_run_b, None))
             events = np.concatenate([np.empty(0, EVENT_DTYPE), *(each for each, _ in parts)])
             indices = np.concatenate([np.empty(0, np.int64), *(each for _, each in parts)])
             order = np.argsort(events["thread"], kind="stable")

@@ -21,7 +21,7 @@ KIND_DEVICE = "weighted-sum-128"
 RELEASED = b"released"
 """Stands for the elements of a tensor whose storage no longer holds them."""
 
-_seeds: dict[tuple[Any, Any], int] = {}
+_shape_seeds: dict[tuple[Any, Any], int] = {}
 _CHUNK_BYTES = 1 << 26
 _CHUNK_WORDS = 1 << 22
 _REPEATED_BYTES = 1 << 26
@@ -30,11 +30,11 @@ _REPEATED_BYTES = 1 << 26
 
 def shape_seed(dtype: Any, shape: Any) -> int:
     """64-bit seed that stands for a dtype and a shape."""
-    seed = _seeds.get((dtype, shape))
+    seed = _shape_seeds.get((dtype, shape))
     if seed is None:
-        if len(_seeds) > 1 << 16:  # programs whose every batch has another shape
-            _seeds.clear()
-        seed = _seeds[(dtype, shape)] = xxh3_64_intdigest(f"{dtype}{tuple(shape)}".encode())
+        if len(_shape_seeds) > 1 << 16:  # programs whose every batch has another shape
+            _shape_seeds.clear()
+        seed = _shape_seeds[(dtype, shape)] = xxh3_64_intdigest(f"{dtype}{tuple(shape)}".encode())
     return seed
 
 
@@ -46,13 +46,13 @@ def digest(tensor: Any) -> bytes:
     shape and layout alone where there is nothing else to read (see `is_readable`). No code of the program's
     is called for it, and what cannot be read at all counts by its type.
     """
-    from samerun.record.digests.undisturbed import Undisturbed, is_plain, no_functions
+    from samerun.record.digests.torch_guards import HiddenFromProgram, is_plain, no_torch_function
 
     try:
-        with no_functions():
+        with no_torch_function():
             if is_plain(tensor) and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
                 return dense_digest(tensor, shape_seed(tensor.dtype, tensor.shape))
-        with Undisturbed():
+        with HiddenFromProgram():
             return _digest_carefully(tensor)
     except Exception:
         return xxh3_128_digest(f"unreadable {type(tensor).__qualname__}".encode())
@@ -60,7 +60,7 @@ def digest(tensor: Any) -> bytes:
 
 def _digest_carefully(tensor: Any) -> bytes:
     """What is not plain, or not contiguous. Only called while nothing of the program's can notice."""
-    from samerun.record.digests.undisturbed import as_plain
+    from samerun.record.digests.torch_guards import as_plain
 
     if not is_readable(tensor):
         return _composite(tensor)
@@ -100,12 +100,12 @@ def is_readable(tensor: Any) -> bool:
     """True where the elements lie in memory that this process can read. Calls no code of the program's."""
     import torch
 
-    from samerun.record.digests.undisturbed import has_values, no_functions
+    from samerun.record.digests.torch_guards import has_values, no_torch_function
 
     base = torch.Tensor
     if has_own_dispatch(tensor):
         return False
-    with no_functions():
+    with no_torch_function():
         return (
             base.layout.__get__(tensor) is torch.strided  # type: ignore[attr-defined]
             and has_values(tensor)
@@ -246,7 +246,7 @@ def _wrapper_digest(tensor: Any) -> bytes:
     """
     import torch
 
-    from samerun.record.digests.undisturbed import has_values
+    from samerun.record.digests.torch_guards import has_values
 
     kind, base = type(tensor), torch.Tensor
     layout, device, dtype, shape = (

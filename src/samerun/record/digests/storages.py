@@ -23,117 +23,120 @@ SMALL_BYTES = 1 << 18
 """Memory that may change behind torch's back is digested at every use up to this size."""
 
 
-class Storage:
+class StorageRecord:
     """What is known of one piece of memory."""
 
-    __slots__ = ("content", "cpu", "known", "ours", "place", "read_at", "uninitialised", "weak", "writer")
+    __slots__ = (
+        "content_digest", "last_writer", "made_at", "on_cpu", "read_epoch", "trusted", "uninitialised", "view_digests",
+        "weak_ref",
+    )  # fmt: skip
 
-    def __init__(self, weak: int, ours: bool, cpu: bool) -> None:
-        self.weak = weak
-        self.cpu = cpu
-        self.known: dict[Any, bytes] = {}
+    def __init__(self, weak_ref: int, trusted: bool, on_cpu: bool) -> None:
+        self.weak_ref = weak_ref
+        self.on_cpu = on_cpu
+        self.view_digests: dict[Any, bytes] = {}
         """Geometry (offset, shape, dtype) of a contiguous view -> its digest; (address, bytes) of one that is large ->
         the digests of its pieces, which views of other shapes share."""
-        self.content: bytes | None = None
+        self.content_digest: bytes | None = None
         """Stands for all of the memory; None when unknown."""
-        self.ours = ours
+        self.trusted = trusted
         """Made by a recorded operator and never handed to NumPy."""
         self.uninitialised = False
         """Not all of it was written since it was made by `empty` or its like, or a collective may still be writing."""
-        self.place = 0
+        self.made_at = 0
         """Where it was made, for uninitialised memory."""
-        self.writer = -1
+        self.last_writer = -1
         """Number of the thread that wrote last, or `COLLECTIVE`."""
-        self.read_at = -1
+        self.read_epoch = -1
 
-    def forget(self) -> None:
+    def forget_values(self) -> None:
         """What is known of the values may be wrong."""
-        self.known.clear()
-        self.content, self.read_at = None, -1
+        self.view_digests.clear()
+        self.content_digest, self.read_epoch = None, -1
 
 
-class Storages:
+class StorageDigests:
     """All memory that operators have touched and that is still alive."""
 
     def __init__(self) -> None:
         import torch
 
-        self.entries: dict[int, Storage] = {}
+        self.records: dict[int, StorageRecord] = {}
         self._untyped: Any = torch.UntypedStorage
         self.epoch = 0
         """Advances with every optimizer step."""
-        self._purge_at = 128
+        self._drop_above = 128
 
-    def of(self, tensor: Any, made_here: bool = False) -> Storage:
+    def record_of(self, tensor: Any, made_here: bool = False) -> StorageRecord:
         """The record of a tensor's memory, made if it is new."""
         storage = tensor.untyped_storage()
         key = storage._cdata
-        entry = self.entries.get(key)
-        return self._add(storage, key, made_here, tensor.is_cpu) if entry is None else entry
+        record = self.records.get(key)
+        return self._add_record(storage, key, made_here, tensor.is_cpu) if record is None else record
 
-    def _add(self, storage: Any, key: int, made_here: bool, cpu: bool) -> Storage:
+    def _add_record(self, storage: Any, key: int, made_here: bool, cpu: bool) -> StorageRecord:
         # The weak reference keeps the address from being given to another storage; it does not keep the
         # memory itself.
-        entry = self.entries[key] = Storage(storage._weak_ref(), made_here, cpu)
-        if len(self.entries) > self._purge_at:
-            self.purge()
-        return entry
+        record = self.records[key] = StorageRecord(storage._weak_ref(), made_here, cpu)
+        if len(self.records) > self._drop_above:
+            self.drop_expired()
+        return record
 
-    def result(self, tensor: Any, thread: int) -> bytes:
+    def digest_output(self, tensor: Any, thread: int) -> bytes:
         """The digest of an operator's output: fresh memory, or an alias that its schema does not speak of."""
         storage = tensor.untyped_storage()
         key = storage._cdata
-        entry = self.entries.get(key)
-        if entry is not None:
-            return UNDEFINED if entry.uninitialised else self.value(tensor, entry)
-        return self.made(tensor, self._add(storage, key, True, tensor.is_cpu), thread)
+        record = self.records.get(key)
+        if record is not None:
+            return UNDEFINED if record.uninitialised else self.digest_input(tensor, record)
+        return self.digest_new_memory(tensor, self._add_record(storage, key, True, tensor.is_cpu), thread)
 
-    def purge(self) -> None:
+    def drop_expired(self) -> None:
         """Forget memory that is gone."""
         expired, free = self._untyped._expired, self._untyped._free_weak_ref
-        for key, entry in list(self.entries.items()):
-            if expired(entry.weak) and self.entries.pop(key, None) is not None:
-                free(entry.weak)
-        self._purge_at = max(128, 2 * len(self.entries))
+        for key, record in list(self.records.items()):
+            if expired(record.weak_ref) and self.records.pop(key, None) is not None:
+                free(record.weak_ref)
+        self._drop_above = max(128, 2 * len(self.records))
 
-    def collective(self, tensor: Any, returns_early: bool) -> None:
+    def note_collective_write(self, tensor: Any, returns_early: bool) -> None:
         """A collective writes to a tensor, and may go on doing so after it has returned.
 
         Work.wait() calls no operator, so that the memory counts as undefined until something else writes to it.
         """
-        entry = self.of(tensor)
-        partial = entry.uninitialised and tensor.nbytes < tensor.untyped_storage().nbytes()
-        entry.ours, entry.uninitialised = False, returns_early or partial
-        entry.forget()
-        entry.writer = COLLECTIVE if returns_early else -1
+        record = self.record_of(tensor)
+        partial = record.uninitialised and tensor.nbytes < tensor.untyped_storage().nbytes()
+        record.trusted, record.uninitialised = False, returns_early or partial
+        record.forget_values()
+        record.last_writer = COLLECTIVE if returns_early else -1
 
-    def moved(self, tensor: Any, place: int, thread: int) -> bytes:
+    def note_unwritten_copy(self, tensor: Any, place: int, thread: int) -> bytes:
         """A copy of memory that was not wholly written: what it holds is no value either."""
-        entry = self.of(tensor, True)
-        entry.uninitialised, entry.place, entry.writer = True, place, thread
-        entry.forget()
+        record = self.record_of(tensor, True)
+        record.uninitialised, record.made_at, record.last_writer = True, place, thread
+        record.forget_values()
         return UNDEFINED
 
-    def shared(self, storage: Any) -> None:
+    def distrust(self, storage: Any) -> None:
         """From now on the memory may change behind torch's back. (Memory not known yet is never trusted.)"""
-        entry = self.entries.get(storage._cdata)
-        if entry is not None:
-            entry.ours = False
+        record = self.records.get(storage._cdata)
+        if record is not None:
+            record.trusted = False
 
-    def changed(self, storage: Any) -> None:
+    def distrust_and_forget(self, storage: Any) -> None:
         """Something that is no operator gives the memory another size or other values, now or while it is held."""
-        entry = self.entries.get(storage._cdata)
-        if entry is not None:
-            entry.ours = False
-            entry.forget()
+        record = self.records.get(storage._cdata)
+        if record is not None:
+            record.trusted = False
+            record.forget_values()
 
-    def forget(self, tensors: list[Any]) -> None:
+    def forget_values(self, tensors: list[Any]) -> None:
         """Something that is no operator may have written to these: what was known of them may be wrong."""
         for tensor in tensors:
             if d.is_readable(tensor):
-                self.of(tensor).forget()
+                self.record_of(tensor).forget_values()
 
-    def value(self, tensor: Any, entry: Storage) -> bytes:
+    def digest_input(self, tensor: Any, record: StorageRecord) -> bytes:
         """16 bytes that stand for an input's value.
 
         For contiguous tensors its digest. For other views of memory whose whole content is known, a
@@ -142,84 +145,84 @@ class Storages:
         if tensor.is_neg() or tensor.is_conj():  # rare; its geometry is that of what it is made of
             return d.digest(tensor)
         contiguous = tensor.is_contiguous()
-        if not entry.ours:
-            return self._outside(tensor, entry, contiguous)
+        if not record.trusted:
+            return self._digest_untrusted(tensor, record, contiguous)
         if contiguous:
             key = (tensor.storage_offset(), tensor.shape, tensor.dtype)
-            found = entry.known.get(key)
+            found = record.view_digests.get(key)
             if found is None:
-                found = entry.known[key] = dense(tensor, entry)
+                found = record.view_digests[key] = digest_dense(tensor, record)
             return found
-        if entry.content is None or entry.uninitialised:
+        if record.content_digest is None or record.uninitialised:
             return d.digest(tensor)
         view = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-        found = entry.known.get(view)
+        found = record.view_digests.get(view)
         if found is None:
-            found = entry.known[view] = xxh3_128_digest(entry.content + str(view).encode())
+            found = record.view_digests[view] = xxh3_128_digest(record.content_digest + str(view).encode())
         return found
 
-    def _outside(self, tensor: Any, entry: Storage, contiguous: bool) -> bytes:
+    def _digest_untrusted(self, tensor: Any, record: StorageRecord, contiguous: bool) -> bytes:
         size = tensor.numel() * tensor.element_size()
         if size <= SMALL_BYTES:
-            return dense(tensor, entry) if contiguous else d.digest(tensor)
-        if entry.read_at != self.epoch:
-            entry.read_at = self.epoch
-            entry.known.clear()
+            return digest_dense(tensor, record) if contiguous else d.digest(tensor)
+        if record.read_epoch != self.epoch:
+            record.read_epoch = self.epoch
+            record.view_digests.clear()
         key = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-        found = entry.known.get(key)
+        found = record.view_digests.get(key)
         if found is None:
-            found = entry.known[key] = d.digest(tensor)
+            found = record.view_digests[key] = d.digest(tensor)
         return found
 
-    def made(self, tensor: Any, entry: Storage, thread: int) -> bytes:
+    def digest_new_memory(self, tensor: Any, record: StorageRecord, thread: int) -> bytes:
         """Note and return the digest of an operator's fresh output."""
-        entry.writer = thread
+        record.last_writer = thread
         if tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
-            found = dense(tensor, entry)
-            entry.known[(tensor.storage_offset(), tensor.shape, tensor.dtype)] = found
-            entry.content = found
+            found = digest_dense(tensor, record)
+            record.view_digests[(tensor.storage_offset(), tensor.shape, tensor.dtype)] = found
+            record.content_digest = found
         else:
             found = d.digest(tensor)
             # Another layout: the digest is of the value, so the content is told apart by its strides.
-            entry.content = xxh3_128_digest(found + str(tensor.stride()).encode())
+            record.content_digest = xxh3_128_digest(found + str(tensor.stride()).encode())
         return found
 
-    def opaque(self, tensor: Any) -> None:
+    def note_scratch_output(self, tensor: Any) -> None:
         """Scratch space: it counts as the same whatever it holds."""
-        entry = self.of(tensor, True)
+        record = self.record_of(tensor, True)
         if d.is_readable(tensor) and tensor.is_contiguous():
-            entry.known[(tensor.storage_offset(), tensor.shape, tensor.dtype)] = b"opaque".ljust(16, b"\0")
-        entry.content = b"opaque".ljust(16, b"\0")
+            record.view_digests[(tensor.storage_offset(), tensor.shape, tensor.dtype)] = b"opaque".ljust(16, b"\0")
+        record.content_digest = b"opaque".ljust(16, b"\0")
 
-    def written(self, tensor: Any, entry: Storage, thread: int) -> bytes:
+    def digest_written(self, tensor: Any, record: StorageRecord, thread: int) -> bytes:
         """Note and return the digest of a tensor that an operator wrote into."""
         plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
-        entry.known.clear()
-        found = dense(tensor, entry) if plain else d.digest(tensor)
-        entry.writer = thread
+        record.view_digests.clear()
+        found = digest_dense(tensor, record) if plain else d.digest(tensor)
+        record.last_writer = thread
         whole = tensor.nbytes == tensor.untyped_storage().nbytes()
         key: tuple[Any, ...] = (tensor.storage_offset(), tensor.shape, tensor.dtype)
         if plain:
-            entry.known[key] = found
+            record.view_digests[key] = found
         else:
             key = (*key, tensor.stride(), tensor.is_conj(), tensor.is_neg())
         if whole:
-            entry.content = found if plain else xxh3_128_digest(found + str(key).encode())
-            entry.uninitialised = False
-        elif entry.content is not None:
-            entry.content = xxh3_128_digest(entry.content + str(key).encode() + found)
+            record.content_digest = found if plain else xxh3_128_digest(found + str(key).encode())
+            record.uninitialised = False
+        elif record.content_digest is not None:
+            record.content_digest = xxh3_128_digest(record.content_digest + str(key).encode() + found)
         return found
 
 
-def dense(tensor: Any, entry: Storage) -> bytes:
+def digest_dense(tensor: Any, record: StorageRecord) -> bytes:
     """Digest of a contiguous tensor that is no lazy conjugate or negative; quick on the CPU."""
-    if not entry.cpu or not d.lies_in_storage(tensor):
+    if not record.on_cpu or not d.lies_in_storage(tensor):
         return d.digest(tensor)
     seed, size = d.shape_seed(tensor.dtype, tensor.shape), tensor.nbytes
-    if size < LARGE or not entry.ours:
+    if size < LARGE or not record.trusted:
         return d.dense_digest(tensor, seed)
     at = (tensor.data_ptr(), size)
-    pieces = entry.known.get(at)
+    pieces = record.view_digests.get(at)
     if pieces is None:
-        pieces = entry.known[at] = digests_of_pieces(*at)
+        pieces = record.view_digests[at] = digests_of_pieces(*at)
     return xxh3_128_digest(pieces, seed)

@@ -1,13 +1,64 @@
-"""Find the tensors in whatever a program hands around."""
+"""Find the tensors in containers and models. No method that the program may have overridden is called."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import digest
-from samerun.record.digests.models import items_of
+
+Named = Iterator[tuple[str, Any]]
+
+
+def items_of(mapping: Any) -> list[tuple[Any, Any]]:
+    """The items of a dict of whatever class, without calling a method of that class."""
+    kind = type(mapping)
+    if kind is dict:
+        return list(mapping.items())
+    if issubclass(kind, OrderedDict):
+        return list(OrderedDict.items(mapping))
+    if issubclass(kind, dict):
+        return list(dict.items(mapping))
+    if kind.__module__.startswith("torch."):  # what a compiled script holds
+        return list(mapping.items())
+    return []
+
+
+def named_modules(root: Any) -> Named:
+    """As `Module.named_modules()` gives them: each once."""
+    seen: dict[int, Any] = {}  # holds the objects: scripted modules make them anew, and an id must not come twice
+    waiting = [("", root)]
+    while waiting:
+        name, module = waiting.pop()
+        if module is None or id(module) in seen:
+            continue
+        seen[id(module)] = module
+        yield name, module
+        inner = items_of(vars(module).get("_modules"))
+        waiting += [(f"{name}.{key}" if name else str(key), each) for key, each in reversed(inner)]
+
+
+def named_parameters(root: Any) -> Named:
+    """As `Module.named_parameters()` gives them."""
+    return _named_members(root, "_parameters")
+
+
+def named_buffers(root: Any) -> Named:
+    """As `Module.named_buffers()` gives them."""
+    return _named_members(root, "_buffers")
+
+
+def _named_members(root: Any, kind: str) -> Named:
+    seen: dict[int, Any] = {}
+    for prefix, module in named_modules(root):
+        for key, tensor in items_of(vars(module).get(kind)):
+            if tensor is not None and id(tensor) not in seen:
+                seen[id(tensor)] = tensor
+                yield f"{prefix}.{key}" if prefix else str(key), tensor
+
 
 MAX_DEPTH = 12
 LARGE_BYTES = 1 << 26
@@ -22,7 +73,7 @@ def tree_digest(value: Any, tensor_type: type, depth: int = 0) -> bytes:
     if issubclass(kind, tensor_type):
         return digest(value)
     if value is None or issubclass(kind, (bool, int, float, complex, str)):
-        return xxh3_128_digest(_repr(value).encode("utf-8", "surrogatepass"))
+        return xxh3_128_digest(_plain_repr(value).encode("utf-8", "surrogatepass"))
     if issubclass(kind, (bytes, bytearray)):
         return xxh3_128_digest(bytes(value))
     if depth >= MAX_DEPTH:
@@ -44,17 +95,17 @@ def tree_digest(value: Any, tensor_type: type, depth: int = 0) -> bytes:
         return xxh3_128_digest(f"{value.dtype}{value.shape}".encode() + value.tobytes())
     fields = getattr(kind, "__dataclass_fields__", None)
     if fields is not None:
-        return tree_digest([_field(value, name) for name in fields], tensor_type, depth + 1)
+        return tree_digest([_dataclass_field(value, name) for name in fields], tensor_type, depth + 1)
     return xxh3_128_digest(kind.__qualname__.encode())
 
 
-def _repr(value: Any) -> str:
+def _plain_repr(value: Any) -> str:
     """`repr` of a number or text as its plain type writes it: a class of the program's may write anything."""
     kinds: tuple[Any, ...] = (bool, int, float, complex, str, type(None))
     return str(next(kind for kind in kinds if issubclass(type(value), kind)).__repr__(value))
 
 
-def _field(value: Any, name: str) -> Any:
+def _dataclass_field(value: Any, name: str) -> Any:
     try:
         return object.__getattribute__(value, name)
     except AttributeError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.record.comparison.compare import Difference, first_difference
+from samerun.record.comparison.compare import Difference, find_first_difference
 from samerun.record.receipt.assemble import Assembled
 from samerun.record.receipt.compare_receipts import Compared, FirstStep, Tables, compare, holds_results
 from samerun.record.receipt.process_section import relative
@@ -153,13 +153,13 @@ def _first_operator(a: Side, b: Side) -> Difference | None:
     """None also where traces were not kept."""
     if a.traces is None or b.traces is None:
         return None
-    return first_difference(RunTraces(a.traces), RunTraces(b.traces))
+    return find_first_difference(RunTraces(a.traces), RunTraces(b.traces))
 
 
 def _by_operator_alone(a: Side, b: Side) -> dict[str, Any]:
     assert a.traces is not None and b.traces is not None
     runs = RunTraces(a.traces), RunTraces(b.traces)
-    found = first_difference(*runs)
+    found = find_first_difference(*runs)
     told = None
     if found is not None:
         told = {
@@ -173,7 +173,7 @@ def _by_operator_alone(a: Side, b: Side) -> dict[str, Any]:
         "verdict": SAME if found is None else DIFFERENT,
         "a": a.name,
         "b": b.name,
-        "steps": min(run.steps() for run in runs),
+        "steps": min(run.step_count() for run in runs),
         "first_difference": told,
         "generators_differ_earlier": None,
         "others": [],

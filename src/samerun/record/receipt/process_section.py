@@ -13,7 +13,7 @@ from samerun.record.receipt.redact import key_digest
 from samerun.record.receipt.step_table import Table, tables_of
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
-from samerun.record.trace.run import Event, events_of
+from samerun.record.trace.run import Event, select_events
 
 MOST = 1000
 """So many entries of each list are told; the receipt says how many there were."""
@@ -44,8 +44,8 @@ class Section:
 
 def section_of(trace: Trace, first: int = 0, last: int | None = None) -> Section:
     """From event `first` to before event `last`."""
-    events = [event for event in events_of(trace, KINDS, last) if event.index >= first]
-    before = len(events_of(trace, (f.STEP,), first)) if first else 0
+    events = [event for event in select_events(trace, KINDS, last) if event.index >= first]
+    before = len(select_events(trace, (f.STEP,), first)) if first else 0
     by_kind = {kind: [event for event in events if event.kind == kind] for kind in KINDS}
     told: dict[str, Any] = {
         "seeds": _cut(_seeds([*by_kind[f.SEED], *by_kind[f.CREATE]])),
@@ -58,7 +58,7 @@ def section_of(trace: Trace, first: int = 0, last: int | None = None) -> Section
         "marks": _cut({"name": e.name, "step": e.inputs - before, "digest": _hex(e)} for e in by_kind[f.MARK]),
     }
     values, evidence = tables_of(trace, first, last)
-    return Section(trace.role, trace.pid, trace.whole, trace.failure, told, values, evidence)
+    return Section(trace.role, trace.pid, trace.complete, trace.failure, told, values, evidence)
 
 
 def _cut(items: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from samerun.base.launch import with_bootstrap
 from samerun.base.supervise import Ended
 from samerun.base.target import Target
 from samerun.base.work_folder import work_folder
-from samerun.record.config import ROLE_VARIABLE, VARIABLE, WatchConfig
+from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE, WatchConfig
 from samerun.record.receipt import receipt_file, signing
 from samerun.record.receipt.assemble import Assembled, assemble, facts_in, here, sections_of
 from samerun.record.receipt.code_version import code_version
@@ -68,7 +68,7 @@ def _run_watched(request: Request, folder: Path) -> Ended:
     watch = WatchConfig(folder=str(folder), depth=request.depth, user_folder=request.target.user_folder, receipt=True)
     config = folder / "watch.json"
     config.write_text(watch.to_json(), encoding="utf-8")
-    environment = with_bootstrap({**request.environment, VARIABLE: str(config), FACTS_VARIABLE: str(folder)})
+    environment = with_bootstrap({**request.environment, CONFIG_VARIABLE: str(config), FACTS_VARIABLE: str(folder)})
     environment.pop(ROLE_VARIABLE, None)
     command = list(request.target.command)
     try:

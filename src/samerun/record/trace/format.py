@@ -1,7 +1,9 @@
-"""The trace file, byte by byte. `docs/reference/trace-format.md` says the same in words.
+"""The binary layout of a trace file: header, blocks, event kinds and flags.
 
-A trace is a 512-byte header followed by blocks. Everything is little-endian. A block is written with
-one system call, so that whatever was written before a crash can be read up to the last whole block.
+A trace is a 512-byte header followed by blocks. Everything is little-endian. A block is written with one system
+call, so after a crash a trace can be read up to the last complete block. `docs/reference/trace-format.md` documents
+the same layout in prose (it calls a source location a place). Numbers and tags are never reused: old traces stay
+readable.
 """
 
 from __future__ import annotations
@@ -19,44 +21,44 @@ STATUS_AT, STATUS_BYTES = 280, 232
 BLOCK = struct.Struct("<4sIQ")
 """Tag, number of entries, number of payload bytes."""
 STRINGS = b"STRS"
-PLACES = b"PLCS"
+LOCATIONS = b"PLCS"
 EVENTS = b"EVTS"
 END = b"END."
 
-PLACE = struct.Struct("<III")
-"""String id of the file (0: none), line, string id of the module path (0: none)."""
+LOCATION = struct.Struct("<III")
+"""A source location: string id of the file (0: none), line, string id of the module path (0: none)."""
 
 EVENT = struct.Struct("<BBHIIIQ16s")
-"""kind, flags, thread, name, place, aux, inputs, outputs: 40 bytes."""
+"""kind, flags, thread, name, location, aux, inputs, outputs: 40 bytes."""
 EVENT_BYTES = EVENT.size
 
 # --- kinds of event --------------------------------------------------------------------------------------
 OPERATOR = 1  # name: operator; aux: digest of scalar arguments; inputs: digest of tensors; outputs: digest
-DRAW = 2  # name: generator; aux: function (string); inputs: seed it had; outputs: digest of the state before
+DRAW = 2  # name: generator; aux: function (string); inputs: its seed; outputs: digest of its state before the draw
 SEED = 3  # name: generator; inputs: digest of the seed
-CREATE = 4  # name: generator; inputs: digest of the seed, 0 where there was none
+CREATE = 4  # name: generator; inputs: digest of the seed, 0 if there was none
 ENTROPY = 5  # name: function; outputs: digest of the value
 CLOCK = 6  # name: function; outputs: the value
-LISTING = 7  # name: function; aux: path (string); inputs: digest of the sorted names; outputs: of the order
+LISTING = 7  # name: function; aux: path (string); inputs: digest of the sorted names; outputs: of their order
 FILE = 8  # name: function; aux: path (string); inputs: size in bytes; outputs: digest of the content
 ENVIRONMENT = 9  # name: variable; outputs: digest of the value
-LOADER = 10  # a DataLoader (aux: "made"; inputs: 1 if in order) or an iterator of one (inputs: workers) is made
-BATCH = 11  # a DataLoader hands over a batch; outputs: digest
-STEP = 12  # an optimizer step ended; inputs: its number, from 1; outputs: root of its leaves
-LEAF = 13  # name: what it is (params, grads, ...); outputs: digest. Leaves stand before their STEP
+LOADER = 10  # a DataLoader (aux: "made"; inputs: 1 if in order) or its iterator (inputs: workers) is created
+BATCH = 11  # a DataLoader yields a batch; outputs: digest
+STEP = 12  # an optimizer step ended; inputs: its number, from 1; outputs: root digest of its leaves
+LEAF = 13  # name: the state (params, grads, ...); outputs: digest. Leaves precede their STEP
 SAVE = 14  # torch.save; aux: path; outputs: digest of the tensors
 LOAD = 15  # torch.load; aux: path; outputs: digest of the tensors
-FINAL = 16  # name: model class; outputs: digest of its parameters and buffers when the program ended
+FINAL = 16  # name: model class; outputs: digest of its parameters and buffers at the end of the program
 THREAD = 17  # a thread starts; name: its role; inputs: its number
-COMPLETION = 18  # something finished out of a pool or a queue; outputs: digest of which
-FRESH = 19  # memory that is not wholly written is read; name: reader; place: where it was made
-LINE = 20  # only on demand: name: variable; place: the line that ran; outputs: digest of its value
-FACT = 21  # something asked of the system; name: function; aux: path (string) or empty; outputs: digest of the answer
-OUTPUT = 22  # name: open; aux: path; a file opened for writing, as it is at the end: inputs: size; outputs: digest
-MARK = 23  # name: what samerun.mark was called with; inputs: steps so far; outputs: digest of the tensors
-ROWS = 24  # name: operator; over a pass that trains nothing. inputs: number of the pass; outputs: digest of the rows
-SKIPPED = 25  # name: operator; at the end; inputs: how often it was not recorded; aux: why (string)
-DOUBLE = 32  # executed twice; name: operator; aux: what was found, as JSON (see samerun.record.watching.double.finding)
+COMPLETION = 18  # a task of a pool, or an item of a queue, completed; outputs: digest of which one
+FRESH = 19  # partly uninitialised memory is read; name: reader; location: where it was allocated
+LINE = 20  # only on request: name: variable; location: the line that ran; outputs: digest of its value
+FACT = 21  # a query to the system; name: function; aux: path (string) or empty; outputs: digest of the answer
+OUTPUT = 22  # name: open; aux: path; a file opened for writing, in its final state: inputs: size; outputs: digest
+MARK = 23  # name: the argument of samerun.mark; inputs: steps so far; outputs: digest of the tensors
+ROWS = 24  # name: operator; one pass without training. inputs: number of the pass; outputs: digest of the rows
+SKIPPED = 25  # name: operator; at the end; inputs: how often it was not recorded; aux: reason (string)
+DOUBLE = 32  # finding of a run that executes operators twice; name: operator; aux: the finding as JSON
 
 KIND_NAMES = {
     OPERATOR: "operator", DRAW: "draw", SEED: "seed", CREATE: "create", ENTROPY: "entropy", CLOCK: "clock",
@@ -67,16 +69,19 @@ KIND_NAMES = {
 }  # fmt: skip
 
 POOL_THREAD = "pool"
-"""Role of threads that take tasks as they come: their events are compared as a set."""
+"""Role of pool threads. Which one runs a task is a race, so their events are compared as a set."""
+
+NO_VALUES = "no values"
+"""The reason in a SKIPPED event for tensors that hold no values (fake and meta tensors)."""
 
 # --- flags: the phase in the low three bits --------------------------------------------------------------
 PHASES = ("forward", "backward", "optimizer", "data", "host", "between")
 FORWARD, BACKWARD, OPTIMIZER, DATA, HOST, BETWEEN = range(6)
 PHASE_MASK = 7
-DIRECT = 8  # host events: user code called it itself, no library in between
-FOREIGN_WRITE = 8  # operators: an input was last written by another thread
-UNSEEDED = 16  # generators: made or seeded without a seed
-UNINITIALISED = 16  # operators: an input holds memory that nothing wrote
+DIRECT = 8  # host events: user code made the call itself, with no library in between
+FOREIGN_WRITE = 8  # operators: another thread wrote an input last
+UNSEEDED = 16  # generators: created or seeded without an explicit seed
+UNINITIALISED = 16  # operators: an input holds uninitialised memory
 NO_INPUTS = 32  # operators: there are no tensor inputs
-ON_DEVICE = 128  # operators, leaves: some digest is of the kind computed on a device, not xxh3
-INEXACT = 64  # operators: some tensor could not be read, only its dtype and shape are in the digest
+ON_DEVICE = 128  # operators, leaves: some digest was computed on a device, with another function than xxh3
+INEXACT = 64  # operators: some tensor could not be read; only its dtype and shape are in the digest

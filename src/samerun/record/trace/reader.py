@@ -1,4 +1,4 @@
-"""Read a trace, whole or cut off."""
+"""Read a trace file, complete or truncated, without trusting it: it may come from a stranger."""
 
 from __future__ import annotations
 
@@ -17,33 +17,38 @@ from samerun.record.trace import format as f
 
 EVENT_DTYPE = np.dtype(
     [
-        ("kind", "u1"), ("flags", "u1"), ("thread", "<u2"), ("name", "<u4"), ("place", "<u4"),
+        ("kind", "u1"), ("flags", "u1"), ("thread", "<u2"), ("name", "<u4"), ("location", "<u4"),
         ("aux", "<u4"), ("inputs", "<u8"), ("out0", "<u8"), ("out1", "<u8"),
     ]
 )  # fmt: skip
 assert EVENT_DTYPE.itemsize == f.EVENT_BYTES
 CHUNK_EVENTS = 1 << 18
-SMALL = 1 << 20
-MOST_NAMES = 1 << 20
-"""Strings, and places, of one trace: each costs far more in memory than in the file."""
+MAX_BYTES_READ_WHOLE = 1 << 20
+"""Larger files are mapped into memory."""
+MAX_TABLE_ENTRIES = 1 << 20
+"""Limit on strings, and on source locations: each costs far more in memory than in the file."""
 
 
 class TraceError(SamerunError):
-    """A file is no trace, or a damaged one."""
+    """The file is not a trace, or it is damaged."""
 
 
 class Trace:
-    """One process's events. String 0 is "", place 0 is ("", 0, "")."""
+    """The events of one process. String 0 is "", location 0 is ("", 0, "").
+
+    `complete`: the end mark is there; a killed process leaves a trace without one. `failure`: why recording stopped,
+    or "". `count`: number of events. Raises TraceError for a file that is not a trace, or is damaged.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.strings: list[str] = [""]
-        self.places: list[tuple[str, int, str]] = [("", 0, "")]
-        self.whole = False
+        self.locations: list[tuple[str, int, str]] = [("", 0, "")]
+        self.complete = False
         self.count = 0
         self._blocks: list[tuple[int, int]] = []
-        self._starts: np.ndarray[Any, Any] | None = None
-        self._steps: np.ndarray[Any, Any] | None = None
+        self._block_starts: np.ndarray[Any, Any] | None = None
+        self._step_indices: np.ndarray[Any, Any] | None = None
         try:
             file = open_regular(path)
         except OSError as error:
@@ -61,92 +66,101 @@ class Trace:
             self.role = head[f.ROLE_AT : f.ROLE_AT + min(length, f.ROLE_BYTES)].decode("utf-8", "replace")
             self.pid = struct.unpack_from("<Q", head, f.PID_AT)[0]
             self.failure = head[f.STATUS_AT :].split(b"\0", 1)[0].decode("utf-8", "replace")
-            # A mapped file keeps a descriptor, and a run may have more processes than there are descriptors.
+            # A memory map holds a file descriptor, and a run may have more processes than descriptors are allowed:
+            # small files are read into memory instead.
             size = os.fstat(file.fileno()).st_size
-            small = size <= SMALL
+            small = size <= MAX_BYTES_READ_WHOLE
             self._data: Any = head + file.read() if small else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._index()
+        self._index_blocks()
 
-    def _index(self) -> None:
+    def _index_blocks(self) -> None:
         data, at, size = self._data, f.HEADER_BYTES, len(self._data)
         while at + f.BLOCK.size <= size:
             tag, count, length = f.BLOCK.unpack_from(data, at)
             at += f.BLOCK.size
             if at + length > size:
-                return  # cut off in the middle of a block: everything before it counts
+                return  # truncated in the middle of a block: everything before it is valid
             if tag == f.EVENTS:
                 if count * f.EVENT_BYTES != length:
                     raise TraceError(f"{self.path} is damaged at byte {at}: a block of events has an odd size.")
                 if count:
                     self._blocks.append((at, count))
                 self.count += count
-            elif tag in (f.STRINGS, f.PLACES) and count + max(len(self.strings), len(self.places)) > MOST_NAMES:
-                raise TraceError(f"{self.path} has more than {MOST_NAMES} strings or places.", hint="Is it ours?")
+            elif (
+                tag in (f.STRINGS, f.LOCATIONS)
+                and count + max(len(self.strings), len(self.locations)) > MAX_TABLE_ENTRIES
+            ):
+                raise TraceError(
+                    f"{self.path} has more than {MAX_TABLE_ENTRIES} strings or source locations.",
+                    hint="samerun did not write it.",
+                )
             elif tag == f.STRINGS:
                 self._read_strings(data[at : at + length], count, at)
-            elif tag == f.PLACES:
-                if count * f.PLACE.size != length:
-                    raise TraceError(f"{self.path} is damaged at byte {at}: a block of places has an odd size.")
-                for file, line, module in f.PLACE.iter_unpack(data[at : at + length]):
+            elif tag == f.LOCATIONS:
+                if count * f.LOCATION.size != length:
+                    raise TraceError(f"{self.path} is damaged at byte {at}: a block of locations has an odd size.")
+                for file, line, module in f.LOCATION.iter_unpack(data[at : at + length]):
                     if max(file, module) >= len(self.strings):
-                        raise TraceError(f"{self.path} is damaged at byte {at}: a place names a string it lacks.")
-                    self.places.append((self.strings[file], line, self.strings[module]))
+                        raise TraceError(f"{self.path} is damaged at byte {at}: a location refers to a missing string.")
+                    self.locations.append((self.strings[file], line, self.strings[module]))
             elif tag == f.END:
-                self.whole = True
-            at += length  # blocks of a kind we do not know are passed over: the format is additive
+                self.complete = True
+            at += length  # unknown blocks are skipped: newer versions may add some
 
     def _read_strings(self, raw: bytes, count: int, at: int) -> None:
-        here = 0
+        begin = 0
         for _ in range(count):
-            if here + 4 > len(raw):
+            if begin + 4 > len(raw):
                 raise TraceError(f"{self.path} is damaged at byte {at}: a string table is too short.")
-            length = struct.unpack_from("<I", raw, here)[0]
-            if here + 4 + length > len(raw):
+            length = struct.unpack_from("<I", raw, begin)[0]
+            if begin + 4 + length > len(raw):
                 raise TraceError(f"{self.path} is damaged at byte {at}: a string runs past its table.")
-            self.strings.append(raw[here + 4 : here + 4 + length].decode("utf-8", "surrogateescape"))
-            here += 4 + length
+            self.strings.append(raw[begin + 4 : begin + 4 + length].decode("utf-8", "surrogateescape"))
+            begin += 4 + length
 
     def chunks(self) -> Iterator[np.ndarray[Any, Any]]:
-        """Events in order, as structured arrays of at most about `CHUNK_EVENTS`."""
+        """Yield the events in order, as structured arrays of about `CHUNK_EVENTS` events."""
         with memoryview(self._data) as data:
-            held: list[memoryview] = []
+            parts: list[memoryview] = []
             total = 0
             for at, count in self._blocks:
-                held.append(data[at : at + count * f.EVENT_BYTES])
+                parts.append(data[at : at + count * f.EVENT_BYTES])
                 total += count
                 if total >= CHUNK_EVENTS:
-                    yield np.frombuffer(b"".join(held), EVENT_DTYPE)  # joined as bytes: far faster than as records
-                    held, total = [], 0
-            if held:
-                yield np.frombuffer(b"".join(held), EVENT_DTYPE)
+                    yield np.frombuffer(b"".join(parts), EVENT_DTYPE)  # far faster than np.concatenate
+                    parts, total = [], 0
+            if parts:
+                yield np.frombuffer(b"".join(parts), EVENT_DTYPE)
 
     def events(self) -> np.ndarray[Any, Any]:
-        """All events at once (40 bytes each)."""
+        """All events as one array (40 bytes each)."""
         parts = list(self.chunks())
         return np.concatenate(parts) if parts else np.empty(0, EVENT_DTYPE)
 
     def event(self, index: int) -> Any:
-        """The record at an index as it stands in the file, with the file's own numbers. Raises IndexError."""
-        if self._starts is None:
-            self._starts = np.cumsum([0, *(count for _, count in self._blocks)])
-        block = int(np.searchsorted(self._starts, index, side="right")) - 1
+        """The raw record at an index, with the string and location ids of this file. Raises IndexError."""
+        if self._block_starts is None:
+            self._block_starts = np.cumsum([0, *(count for _, count in self._blocks)])
+        block = int(np.searchsorted(self._block_starts, index, side="right")) - 1
         if not 0 <= index < self.count:
             raise IndexError(index)
-        at = self._blocks[block][0] + (index - int(self._starts[block])) * f.EVENT_BYTES
+        at = self._blocks[block][0] + (index - int(self._block_starts[block])) * f.EVENT_BYTES
         return np.frombuffer(self._data[at : at + f.EVENT_BYTES], EVENT_DTYPE)[0]
 
     def steps_before(self, index: int) -> int:
-        """Optimizer steps that ended before an event."""
-        if self._steps is None:
-            at, found = 0, [np.empty(0, np.int64)]
+        """Number of optimizer steps that ended before the event at `index`."""
+        if self._step_indices is None:
+            at, parts = 0, [np.empty(0, np.int64)]
             for chunk in self.chunks():
-                found.append(np.flatnonzero(chunk["kind"] == f.STEP) + at)
+                parts.append(np.flatnonzero(chunk["kind"] == f.STEP) + at)
                 at += len(chunk)
-            self._steps = np.concatenate(found)
-        return int(np.searchsorted(self._steps, index))
+            self._step_indices = np.concatenate(parts)
+        return int(np.searchsorted(self._step_indices, index))
 
     def string(self, number: int) -> str:
+        """The string with this id; "" for an id that the trace does not define."""
         return self.strings[number] if number < len(self.strings) else ""
 
-    def place(self, number: int) -> tuple[str, int, str]:
-        return self.places[number] if number < len(self.places) else ("", 0, "")
+    def location(self, number: int) -> tuple[str, int, str]:
+        """(file, line, module path) of a source location; ("", 0, "") for an unknown id."""
+        return self.locations[number] if number < len(self.locations) else ("", 0, "")

@@ -1,7 +1,8 @@
-"""The traces of one run: one a process, found by role."""
+"""The traces of one run, one for each process, and the events in them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,16 @@ import numpy as np
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace, TraceError
 
+MAX_OPERATORS_DESCRIBED = 5
+
 
 @dataclass(frozen=True)
 class Event:
-    """One event with its numbers resolved."""
+    """One event of a trace, with the ids of its strings and source location resolved.
+
+    `index`: its position in the trace. `text`: the string behind `aux`, for host events. What `inputs`, `outputs` and
+    `aux` mean depends on the kind: see samerun.record.trace.format.
+    """
 
     index: int
     kind: int
@@ -27,7 +34,6 @@ class Event:
     module: str
     aux: int
     text: str
-    """The string behind aux, for host events."""
     inputs: int
     outputs: bytes
 
@@ -41,10 +47,10 @@ class Event:
 
 
 class RunTraces:
-    """All traces in one folder.
+    """All traces in one folder, by the role of their process.
 
-    Raises TraceError for a damaged trace. Traces of processes that were killed are read as far as they
-    go.
+    The traces of killed processes are read as far as they go. `failures`: what could not be recorded, for people.
+    Raises TraceError for a damaged trace.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,24 +70,25 @@ class RunTraces:
     def main(self) -> Trace | None:
         return self.traces.get("main") or next(iter(self.traces.values()), None)
 
-    def events(self) -> int:
+    def event_count(self) -> int:
         return sum(trace.count for trace in self.traces.values())
 
-    def steps(self) -> int:
-        """Optimizer steps of the process that made most."""
-        return max((count_of(trace, f.STEP) for trace in self.traces.values()), default=0)
+    def step_count(self) -> int:
+        """Number of optimizer steps of the process that made the most."""
+        return max((count_events(trace, f.STEP) for trace in self.traces.values()), default=0)
 
-    def operators(self) -> int:
-        return sum(count_of(trace, f.OPERATOR) for trace in self.traces.values())
+    def operator_count(self) -> int:
+        return sum(count_events(trace, f.OPERATOR) for trace in self.traces.values())
 
 
-def count_of(trace: Trace, kind: int) -> int:
+def count_events(trace: Trace, kind: int) -> int:
+    """Number of events of one kind."""
     return sum(int((chunk["kind"] == kind).sum()) for chunk in trace.chunks())
 
 
-def resolve(trace: Trace, index: int, raw: Any) -> Event:
-    """One record as an `Event`."""
-    file, line, module = trace.place(int(raw["place"]))
+def resolve_event(trace: Trace, index: int, raw: Any) -> Event:
+    """Look up the strings and the source location of a raw record."""
+    file, line, module = trace.location(int(raw["location"]))
     kind, flags = int(raw["kind"]), int(raw["flags"])
     phase = flags & f.PHASE_MASK
     return Event(
@@ -101,9 +108,9 @@ def resolve(trace: Trace, index: int, raw: Any) -> Event:
     )
 
 
-def events_of(trace: Trace, kinds: tuple[int, ...], before: int | None = None, since: int = 0) -> list[Event]:
-    """Resolved events of some kinds, in order, from an index up to another."""
-    found: list[Event] = []
+def select_events(trace: Trace, kinds: tuple[int, ...], before: int | None = None, since: int = 0) -> list[Event]:
+    """The events of some kinds in order, from index `since` up to (not including) index `before`."""
+    selected: list[Event] = []
     at = 0
     for chunk in trace.chunks():
         if before is not None and at >= before:
@@ -113,9 +120,32 @@ def events_of(trace: Trace, kinds: tuple[int, ...], before: int | None = None, s
         for i in where:
             if before is not None and at + int(i) >= before:
                 break
-            found.append(resolve(trace, at + int(i), chunk[i]))
+            selected.append(resolve_event(trace, at + int(i), chunk[i]))
         at += len(chunk)
-    return found
+    return selected
 
 
-__all__ = ["Event", "RunTraces", "TraceError", "count_of", "events_of", "resolve"]
+def describe_skipped_operators(traces: RunTraces) -> list[str]:
+    """Sentences about the operators that were not recorded: one for all on tensors without values, one for each
+    operator whose tensors could not be read."""
+    without_values = 0
+    unread: Counter[tuple[str, str]] = Counter()
+    for trace in traces.traces.values():
+        for event in select_events(trace, (f.SKIPPED,)):
+            if event.text == f.NO_VALUES:
+                without_values += event.inputs
+            else:
+                unread[(event.name, event.text)] += event.inputs
+    notes = []
+    if without_values:
+        notes.append(f"Not compared: {without_values} operators on tensors without values (fake or meta tensors).")
+    for (name, reason), count in unread.most_common(MAX_OPERATORS_DESCRIBED):
+        notes.append(f"Not compared: {count} times {name}, whose tensors could not be read ({reason}).")
+    if len(unread) > MAX_OPERATORS_DESCRIBED:
+        rest = len(unread) - MAX_OPERATORS_DESCRIBED
+        notes.append(f"Not compared: {rest} more operators whose tensors could not be read.")
+    return notes
+
+
+__all__ = ["Event", "RunTraces", "TraceError", "count_events", "describe_skipped_operators", "resolve_event",
+           "select_events"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Write one trace: append-only, block by block."""
+"""Write one trace file: append-only, block by block."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import struct
 from collections import deque
 
-from samerun.record.config import as_named
+from samerun.record.config import to_original_path
 from samerun.record.trace import format as f
 
 FLUSH_EVENTS = 256
@@ -15,34 +15,34 @@ FLUSH_EVENTS = 256
 class TraceWriter:
     """Appends events to one file.
 
-    Safe to use from several threads: events are collected in a deque and written under a lock of the
-    file. A failed write (disk full, folder gone) ends the trace, never the program: the reason is put
-    into the header, whose bytes are on the disk already, and `failure` holds it.
+    Thread-safe: events are collected in a deque and written under a lock. A failed write (disk full, folder removed)
+    ends the trace, never the program: the reason goes into the header, whose bytes are allocated on disk already, and
+    into `failure`. `count`: number of events written.
     """
 
-    def __init__(self, path: str, role: str, moved: tuple[str, str] | None = None) -> None:
+    def __init__(self, path: str, role: str, copied_folder: tuple[str, str] | None = None) -> None:
         import threading
 
         self.path = path
-        self.moved = moved
-        """(folder, original): files in the one are named as if they lay in the other."""
+        self.copied_folder = copied_folder
+        """(copy, original): files in the copy are recorded under their original paths."""
         self.failure = ""
         self.count = 0
         self._pending: deque[bytes] = deque()
         self._strings: dict[str, int] = {}
         self._new_strings: list[bytes] = []
-        self._places: dict[tuple[int, int, int], int] = {}
-        self._new_places: list[bytes] = []
+        self._locations: dict[tuple[int, int, int], int] = {}
+        self._new_locations: list[bytes] = []
         self._lock = threading.RLock()
-        self._fd = _move_high(_open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o644))
-        self._identity = _identity_of(self._fd)
+        self._fd = _move_to_high_descriptor(_open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o644))
+        self._identity = _device_and_inode(self._fd)
         name = role.encode()[: f.ROLE_BYTES]
         header = f.MAGIC + struct.pack("<II", f.VERSION, len(name)) + name.ljust(f.ROLE_BYTES, b"\0")
         header += struct.pack("<Q", os.getpid()) + b"\0" * f.STATUS_BYTES
         self._write(header)
 
-    def string(self, text: str) -> int:
-        """Number of a string; 0 is the empty one."""
+    def intern_string(self, text: str) -> int:
+        """The id of a string in this trace; 0 is the empty string."""
         if not text:
             return 0
         number = self._strings.get(text)
@@ -56,28 +56,28 @@ class TraceWriter:
                     self._strings[text] = number
         return number
 
-    def place(self, file: str, line: int, module: str) -> int:
-        """Number of a place in the program: file, line, module path. Places are numbered from 1."""
-        file = as_named(file, self.moved)
-        key = (self.string(file), line, self.string(module))
-        number = self._places.get(key)
+    def intern_location(self, file: str, line: int, module: str) -> int:
+        """The id of a source location (file, line, module path) in this trace, counted from 1."""
+        file = to_original_path(file, self.copied_folder)
+        key = (self.intern_string(file), line, self.intern_string(module))
+        number = self._locations.get(key)
         if number is None:
             with self._lock:
-                number = self._places.get(key)
+                number = self._locations.get(key)
                 if number is None:
-                    number = len(self._places) + 1
-                    self._new_places.append(f.PLACE.pack(*key))
-                    self._places[key] = number
+                    number = len(self._locations) + 1
+                    self._new_locations.append(f.LOCATION.pack(*key))
+                    self._locations[key] = number
         return number
 
-    def line_of(self, number: int) -> int:
-        """The line of a place; 0 for an unknown one."""
-        return next((line for (_, line, _), known in self._places.items() if known == number), 0)
+    def line_of_location(self, number: int) -> int:
+        """The line of a source location; 0 for an unknown id."""
+        return next((line for (_, line, _), known in self._locations.items() if known == number), 0)
 
-    def is_at(self, number: int, file: str, line: int) -> bool:
-        """Is this the number of a place at that line, in whatever module?"""
-        key = next((key for key, known in self._places.items() if known == number), None)
-        return key is not None and key[:2] == (self.string(file), line)
+    def location_is_at(self, number: int, file: str, line: int) -> bool:
+        """Whether a location id refers to this line, in any module."""
+        key = next((key for key, known in self._locations.items() if known == number), None)
+        return key is not None and key[:2] == (self.intern_string(file), line)
 
     def append(self, event: bytes) -> None:
         self._pending.append(event)
@@ -85,23 +85,23 @@ class TraceWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending: new strings and places first, so that a reader knows them."""
+        """Write pending events, preceded by the new strings and locations that they refer to."""
         with self._lock:
             pending = self._pending
-            taken = [pending.popleft() for _ in range(len(pending))]
+            events = [pending.popleft() for _ in range(len(pending))]
             strings, self._new_strings = self._new_strings, []
-            places, self._new_places = self._new_places, []
+            locations, self._new_locations = self._new_locations, []
             data = b""
-            for tag, items in ((f.STRINGS, strings), (f.PLACES, places), (f.EVENTS, taken)):
+            for tag, items in ((f.STRINGS, strings), (f.LOCATIONS, locations), (f.EVENTS, events)):
                 if items:
                     payload = b"".join(items)
                     data += f.BLOCK.pack(tag, len(items), len(payload)) + payload
-            self.count += len(taken)
+            self.count += len(events)
             if data:
                 self._write(data)
 
     def close(self) -> None:
-        """Write the end mark: the trace is whole."""
+        """Write the end mark, which makes the trace complete."""
         with self._lock:
             if self._fd < 0:
                 return
@@ -110,40 +110,44 @@ class TraceWriter:
             self.drop()
 
     def drop(self) -> None:
-        """Close the file without an end mark (in a forked child: the file belongs to the parent)."""
-        if self._is_ours():
+        """Close the file without an end mark: in a forked child the file belongs to the parent."""
+        if self._owns_descriptor():
             _close(self._fd)
         self._fd = -1
 
     def fail(self, reason: str) -> None:
-        """Stop recording and say why in the header."""
+        """Stop recording and put the reason into the header."""
         with self._lock:
             if self._fd >= 0 and not self.failure:
                 self.failure = reason
-                if not self._say_in_header(reason) and self._has_header():
-                    self._leave_empty_trace()
+                if not self._write_reason_to_header(reason) and self._has_header():
+                    self._create_empty_trace()
                 self.drop()
             self.failure = self.failure or reason
 
-    def _say_in_header(self, reason: str) -> bool:
+    def _write_reason_to_header(self, reason: str) -> bool:
         text = reason.encode(errors="replace")[: f.STATUS_BYTES - 1]
         try:
-            if self._is_ours() or self._reopen():
+            if self._owns_descriptor() or self._reopen():
                 _pwrite(self._fd, text.ljust(f.STATUS_BYTES, b"\0"), f.STATUS_AT)
                 return True
-        except OSError:  # no file may grow to where the header ends, say
+        except OSError:  # for example: a file size limit below the end of the header
             pass
         return False
 
     def _has_header(self) -> bool:
-        """A trace without a header says by itself that it could not be written."""
+        """Whether the header is on disk. A trace without one shows by itself that it could not be written."""
         try:
             return os.stat(self.path).st_size >= f.STATUS_AT + f.STATUS_BYTES
         except OSError:
             return True
 
-    def _leave_empty_trace(self) -> None:
-        """A trace that only ends early looks like that of a killed process, and what is missing like nothing."""
+    def _create_empty_trace(self) -> None:
+        """Create a trace without a header beside this one: readers report it as a failure.
+
+        A trace that merely ends early would look like that of a killed process, and the lost events would go
+        unnoticed.
+        """
         name = self.path.removesuffix(".trace") + "~unwritten.trace"
         try:
             _close(_open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o644))
@@ -153,7 +157,7 @@ class TraceWriter:
     def _write(self, data: bytes) -> None:
         if self._fd < 0:
             return
-        if not self._is_ours() and not self._reopen():
+        if not self._owns_descriptor() and not self._reopen():
             self.fail("the program closed the trace, and it could not be opened again")
             return
         view = memoryview(data)
@@ -163,52 +167,53 @@ class TraceWriter:
         except OSError as error:
             self.fail(f"the trace could not be written: {error.strerror}")
 
-    def _is_ours(self) -> bool:
-        """Whether the descriptor still is the trace's.
+    def _owns_descriptor(self) -> bool:
+        """Whether the descriptor still refers to the trace.
 
-        A program may close all descriptors, as daemons do, and be given this number for a file of its own.
+        A program may close all descriptors, as daemons do, and then get this number for a file of its own: writing
+        to it would corrupt that file.
         """
         try:
-            return self._fd >= 0 and _identity_of(self._fd) == self._identity
+            return self._fd >= 0 and _device_and_inode(self._fd) == self._identity
         except OSError:
             return False
 
     def _reopen(self) -> bool:
-        """Go on at the end of the trace with another descriptor; the old number is the program's now."""
+        """Continue at the end of the trace with a new descriptor; the old number belongs to the program now."""
         self._fd = -1
         try:
-            fd = _move_high(_open(self.path, os.O_WRONLY | _FLAGS))
-            if _identity_of(fd) == self._identity:
+            fd = _move_to_high_descriptor(_open(self.path, os.O_WRONLY | _FLAGS))
+            if _device_and_inode(fd) == self._identity:
                 _seek(fd, 0, os.SEEK_END)
                 self._fd = fd
                 return True
-            _close(fd)  # another file has the name of ours
+            _close(fd)  # another file has taken the name
         except OSError:
             pass
         return False
 
 
 _open, _close, _write, _pwrite, _seek, _fstat = os.open, os.close, os.write, os.pwrite, os.lseek, os.fstat
-"""By name: a program may replace them, and samerun watches some."""
+"""Bound at import: a program may monkeypatch them, and samerun itself intercepts some."""
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-HIGH_NUMBERS = (900, 200)
+HIGH_DESCRIPTORS = (900, 200)
 
 
-def _identity_of(fd: int) -> tuple[int, int]:
+def _device_and_inode(fd: int) -> tuple[int, int]:
     info = _fstat(fd)
     return info.st_dev, info.st_ino
 
 
-def _move_high(fd: int) -> int:
-    """Move a descriptor above the low numbers, which programs get from their own `open` and close in loops."""
+def _move_to_high_descriptor(fd: int) -> int:
+    """Move a descriptor above the low numbers, which programs expect from their own `open` and close in loops."""
     try:
         import fcntl
     except ImportError:
         return fd
-    for number in HIGH_NUMBERS:
+    for number in HIGH_DESCRIPTORS:
         try:
             high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, number)
-        except (OSError, ValueError):  # fewer descriptors are allowed
+        except (OSError, ValueError):  # the limit on descriptors is lower
             continue
         _close(fd)
         return high

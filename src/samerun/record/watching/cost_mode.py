@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from samerun.record.watching.uncompiled import Uncompiled
+from samerun.record.watching.torch_internals import UncompiledMode
 
 _RSS_BYTES = 1 if sys.platform == "darwin" else 1024
 _usage, _self = resource.getrusage, resource.RUSAGE_SELF
 
 
-class CostMode(Uncompiled, TorchDispatchMode):
+class CostMode(UncompiledMode, TorchDispatchMode):
     """Adds up (calls, seconds, bytes) in `table`, by operator. On a device each operator is waited for.
 
     Entered on top of what else is in force, so that an operator's time is that of everything that stands in for it.

@@ -9,8 +9,8 @@ from types import ModuleType
 from typing import Any
 
 from samerun.base.wrapping import replace_in_type, wrap_like
+from samerun.record.watching.hidden_frames import hide_frame
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.unseen import unseen
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Interceptor:
     install: Callable[[Recorder, Any], None]
 
 
-def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+def wrap_attribute(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     """Replace `owner.name` by `make(original)`, as an object of the original's type. Absent: nothing.
 
     Warnings issued below it name the same line of the program as without it.
@@ -34,7 +34,7 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     original = getattr(owner, name, None)
     if original is None:
         return
-    replacement = wrap_like(original, unseen(make(original)))
+    replacement = wrap_like(original, hide_frame(make(original)))
     home = sys.modules.get(getattr(original, "__module__", None) or "")
     if isinstance(owner, ModuleType) and home is not owner and getattr(home, name, None) is original:
         try:
@@ -44,11 +44,11 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     setattr(owner, name, replacement)
 
 
-def replace_method(kind: type, name: str, make: Callable[[Any], Any]) -> None:
+def wrap_builtin_method(kind: type, name: str, make: Callable[[Any], Any]) -> None:
     """Replace a method of a type written in C, in the type itself, by `make(original)`. Absent: nothing.
 
     `original` is what stands in the type: a method takes `self`, a class method is bound by its `__get__`.
     """
     original = next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), None)
     if original is not None:
-        replace_in_type(kind, name, unseen(make(original)))
+        replace_in_type(kind, name, hide_frame(make(original)))

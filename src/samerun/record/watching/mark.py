@@ -22,21 +22,21 @@ def mark(name: str, tensors: Any = None) -> None:
     if not isinstance(name, str) or not 0 < len(name) <= 200:
         raise SamerunError(f"mark({name!r}): a name is a text of 1 to 200 characters.")
     recorder = start.current
-    if recorder is None or recorder.stopped or recorder.thread.inside:
+    if recorder is None or recorder.stopped or recorder.thread.inside_samerun:
         return
     from samerun.record.digests.trees import tree_digest
 
     torch: Any = sys.modules.get("torch")
     tensor_type = getattr(torch, "Tensor", None) or _Nothing
     state = recorder.thread
-    state.inside += 1
+    state.inside_samerun += 1
     try:
         module_type: Any = getattr(getattr(torch, "nn", None), "Module", _Nothing)
         value = dict(tensors.state_dict()) if isinstance(tensors, module_type) else tensors
         digest = tree_digest(value, tensor_type)
     finally:
-        state.inside -= 1
-    recorder.host(f.MARK, name, inputs=recorder.step, outputs=digest)
+        state.inside_samerun -= 1
+    recorder.emit_host_event(f.MARK, name, inputs=recorder.step, outputs=digest)
 
 
 class _Nothing:

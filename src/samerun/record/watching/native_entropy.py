@@ -40,7 +40,7 @@ def preloaded(library: Path, before: Mapping[str, str], stream: Path | None, val
 
 def write_stream(path: Path, value: int = 0) -> None:
     """What the devices give when they are held still: the same in every run with this value of the pin."""
-    path.write_bytes(pins.byte_stream(f"device{value}" if value else "device")(STREAM_BYTES))
+    path.write_bytes(pins.pinned_byte_stream(f"device{value}" if value else "device")(STREAM_BYTES))
 
 
 def counter() -> Callable[[], int] | None:

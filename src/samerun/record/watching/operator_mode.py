@@ -10,20 +10,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record import pins
-from samerun.record.comparison.skipped import NO_VALUES
 from samerun.record.config import WatchConfig
 from samerun.record.digests import digest as d
-from samerun.record.digests.storages import COLLECTIVE, UNDEFINED, Storages
-from samerun.record.digests.undisturbed import PLAIN_TYPES, Undisturbed, as_plain, has_values, is_plain, no_functions
+from samerun.record.digests.storages import COLLECTIVE, UNDEFINED, StorageDigests
+from samerun.record.digests.torch_guards import (
+    PLAIN_TYPES,
+    HiddenFromProgram,
+    as_plain,
+    has_values,
+    is_plain,
+    no_torch_function,
+)
 from samerun.record.trace import format as f
-from samerun.record.watching import fresh, keep, sites
-from samerun.record.watching.nodes import note_nodes, place_of_node
-from samerun.record.watching.operator import Operator, flatten
-from samerun.record.watching.operator_generator import generator_of, makes_no_values
+from samerun.record.watching import kept_tensors, memory_fill, sites
 from samerun.record.watching.recorder import NOTHING, Recorder
 from samerun.record.watching.thread_state import ThreadState
-from samerun.record.watching.thread_streams import ThreadStreams
-from samerun.record.watching.uncompiled import Uncompiled
+from samerun.record.watching.torch_generators import ThreadStreams, makes_valueless_tensor, operator_generator
+from samerun.record.watching.torch_internals import UncompiledMode, place_of_running_node, remember_nodes
+from samerun.record.watching.watched_operator import WatchedOperator, flatten
 
 Before = tuple[int, int, int, int]
 """Phase and flags, place, digest of the inputs, digest of the scalars."""
@@ -43,7 +47,7 @@ _graph_task = torch._C._current_graph_task_id
 _next_sequence = torch._C._autograd._get_sequence_nr
 _grad_enabled = torch.is_grad_enabled
 _pack = f.EVENT.pack
-_kinds = sites._kinds
+_kinds = sites._code_kinds
 
 
 def isolating(config: WatchConfig) -> bool:
@@ -56,29 +60,29 @@ class OperatorTable:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.operators: dict[Any, Operator] = {}
-        self.by_id: dict[int, Operator] = {}
+        self.operators: dict[Any, WatchedOperator] = {}
+        self.by_id: dict[int, WatchedOperator] = {}
         """The same by `id`: torch's operators are hashed by a function in Python."""
-        self.storages = Storages()
+        self.storages = StorageDigests()
         self.places: dict[tuple[int, int, str], int] = {}
         self.streams = ThreadStreams() if pins.THREAD_STREAMS in recorder.config.pins else None
-        recorder.after_fork.append(self.forget_numbers)
+        recorder.fork_callbacks.append(self.forget_numbers)
 
     def forget_numbers(self) -> None:
         """Another trace numbers its strings and places anew."""
         self.places.clear()
         for operator in self.operators.values():
-            operator.number = -1
+            operator.name_id = -1
 
-    def operator(self, func: Any) -> Operator | None:
+    def operator(self, func: Any) -> WatchedOperator | None:
         """None for higher-order operators, which call others that are seen themselves."""
         if getattr(func, "_schema", None) is None:
             return None
-        found = self.operators[func] = self.by_id[id(func)] = Operator(func, _random_tag, _plain_call)
+        found = self.operators[func] = self.by_id[id(func)] = WatchedOperator(func, _random_tag, _plain_call)
         return found
 
 
-class OperatorMode(Uncompiled, TorchDispatchMode):
+class OperatorMode(UncompiledMode, TorchDispatchMode):
     """Records what passes and changes nothing of it. One for each thread."""
 
     supports_higher_order_operators = True
@@ -87,7 +91,7 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.table = table
         self.recorder = table.recorder
-        self.memory = table.recorder.config.memory
+        self.memory = table.recorder.config.fresh_memory
         self.isolating = isolating(table.recorder.config)
         self.capture = table.recorder.config.capture
         self.replayer = table.recorder.replayer
@@ -96,25 +100,25 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         """Does this thread hold the lock of `ThreadStreams`?"""
         self.fresh_place = 0
         """Where the memory was made that the operator at hand reads though not all of it was written."""
-        self.entry: Any = None
+        self.written_record: Any = None
         """What is known of the tensor that the operator at hand writes into, where it is just one."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         recorder, state = self.recorder, self.state
-        if state.inside or recorder.stopped:
+        if state.inside_samerun or recorder.stopped:
             return func(*args, **kwargs) if kwargs else func(*args)
         operator = self.table.by_id.get(id(func)) or self.table.operator(func)
-        if operator is None or not (recorder.recording or operator.empty):
+        if operator is None or not (recorder.recording or operator.allocates):
             return func(*args, **kwargs) if kwargs else func(*args)
         call = operator.call  # `func`, but without a line of torch's own in tracebacks
         if operator.silent:
-            if state.sequence != _next_sequence() and _graph_task() == -1:
-                note_nodes(state, self._place(state.module))
+            if state.last_sequence != _next_sequence() and _graph_task() == -1:
+                remember_nodes(state, self._place(state.module))
             return call(*args, **kwargs) if kwargs else call(*args)
-        if operator.empty:
+        if operator.allocates:
             out = call(*args, **kwargs) if kwargs else call(*args)
             try:
-                with no_functions():
+                with no_torch_function():
                     self._made_fresh(out, state)
             except Exception as error:
                 self._failed(operator, error)
@@ -122,38 +126,38 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         if operator.random and self.table.streams is not None and not self.in_turn:
             self.in_turn = True
             try:
-                with self.table.streams.turn(state):
+                with self.table.streams.switch_to(state):
                     return self.__torch_dispatch__(func, types, args, kwargs)
             finally:
                 self.in_turn = False
-        if operator.random and self.isolating and recorder.pinned(pins.EXTRA):
+        if operator.random and self.isolating and recorder.is_pinned_here(pins.EXTRA):
             return self._isolated(call, args, kwargs)
         try:
-            with no_functions():
+            with no_torch_function():
                 before = self._before(operator, args, kwargs, state)
         except Exception as error:
             self._failed(operator, error)
             return call(*args, **kwargs) if kwargs else call(*args)
         out = call(*args, **kwargs) if kwargs else call(*args)
         try:
-            with no_functions():
-                if self.replayer is not None and operator.simple:
+            with no_torch_function():
+                if self.replayer is not None and operator.writes_nothing:
                     out = self.replayer.operator(operator.name, before[1], out)
                 self._after(operator, args, kwargs, out, state, before)
         except Exception as error:
             self._failed(operator, error)
         return out
 
-    def _failed(self, operator: Operator, error: Exception) -> None:
+    def _failed(self, operator: WatchedOperator, error: Exception) -> None:
         """What is computed on tensors without values, or cannot be read, is left out; the program goes on."""
-        reason = NO_VALUES if isinstance(error, NoValues) else repr(error)
-        self.recorder.skip(operator.name, reason)
+        reason = f.NO_VALUES if isinstance(error, NoValues) else repr(error)
+        self.recorder.count_skipped(operator.name, reason)
 
     def _isolated(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Draw, and leave the generator as it was."""
         tensors: list[Any] = []
         flatten(args, _Tensor, tensors, [])
-        generator = generator_of(kwargs, tensors)
+        generator = operator_generator(kwargs, tensors)
         state = generator.get_state()
         try:
             return func(*args, **kwargs) if kwargs else func(*args)
@@ -168,13 +172,13 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
             code = frame.f_code
             kind = _kinds.get(id(code))
             if kind is None:
-                kind = sites.kind_of(code)
+                kind = sites.code_kind(code)
             if kind == sites.USER:
                 key = (id(code), frame.f_lineno, module)
                 place = self.table.places.get(key)
                 if place is None:
-                    writer = self.recorder.writer or self.recorder.open()
-                    place = writer.place(code.co_filename, frame.f_lineno, module) if writer else 0
+                    writer = self.recorder.writer or self.recorder.open_writer()
+                    place = writer.intern_location(code.co_filename, frame.f_lineno, module) if writer else 0
                     self.table.places[key] = place
                 return place
             frame = frame.f_back
@@ -182,35 +186,35 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
 
     def _phase_and_place(self, state: ThreadState, tensors: list[Any]) -> tuple[int, int]:
         if _graph_task() != -1:
-            return f.BACKWARD, place_of_node(state) or self._place(state.module)
+            return f.BACKWARD, place_of_running_node(state) or self._place(state.module)
         if state.phase == f.OPTIMIZER and state.step_place and not _grad_enabled():
             return f.OPTIMIZER, state.step_place
         place = self._place(state.module)
-        if state.sequence != _next_sequence():
-            note_nodes(state, place)
+        if state.last_sequence != _next_sequence():
+            remember_nodes(state, place)
         if state.phase >= 0:
             return state.phase, place
-        if state.modules or (_grad_enabled() and any(_requires_grad(tensor) for tensor in tensors)):
+        if state.outer_modules or (_grad_enabled() and any(_requires_grad(tensor) for tensor in tensors)):
             return f.FORWARD, place
         return f.BETWEEN, place
 
     # --- what ----------------------------------------------------------------------------------------
     def _made_fresh(self, out: Any, state: ThreadState) -> None:
         """Memory that nothing was written to: fill it where that is asked for, remember where it was made."""
-        filled = fresh.filled_by_torch()
+        filled = memory_fill.filled_by_torch()
         if not d.is_readable(out):
             return
         if self.memory is not None and not filled:
-            with Undisturbed():
-                fresh.fill(out, self.memory if self.recorder.applies("memory") else "zeros")
+            with HiddenFromProgram():
+                memory_fill.fill(out, self.memory if self.recorder.variation_applies("memory") else "zeros")
         if self.recorder.recording:
-            entry = self.table.storages.of(out, True)
-            entry.uninitialised = out.numel() > 0 and not filled
-            entry.ours, entry.content = True, NOTHING
-            entry.known.clear()
-            entry.place = self._place(state.module)
+            record = self.table.storages.record_of(out, True)
+            record.uninitialised = out.numel() > 0 and not filled
+            record.trusted, record.content_digest = True, NOTHING
+            record.view_digests.clear()
+            record.made_at = self._place(state.module)
 
-    def _before(self, operator: Operator, args: Any, kwargs: Any, state: ThreadState) -> Before:
+    def _before(self, operator: WatchedOperator, args: Any, kwargs: Any, state: ThreadState) -> Before:
         """What is known of an event before its operator runs.
 
         Written out rather than taken apart: a step calls it hundreds of times, each with cold caches.
@@ -234,8 +238,8 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
             skip = {id(t) for t in operator.written_tensors(args, kwargs)}
             tensors = [tensor for tensor in tensors if id(tensor) not in skip]
         parts = []
-        thread, entries = state.number, storages.entries
-        self.entry = None
+        thread, records = state.number, storages.records
+        self.written_record = None
         written = args[0] if operator.in_place else None
         for tensor in tensors:
             if not is_plain(tensor):
@@ -249,43 +253,43 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
                 written = tensor if original is written else written
                 if not tensor.is_cpu:
                     flags |= f.ON_DEVICE
-            entry = entries.get(tensor.untyped_storage()._cdata)
-            if entry is None:
-                entry = storages.of(tensor)
+            record = records.get(tensor.untyped_storage()._cdata)
+            if record is None:
+                record = storages.record_of(tensor)
             if tensor is written:
-                self.entry = entry
-            if entry.writer != thread and entry.writer >= 0:
+                self.written_record = record
+            if record.last_writer != thread and record.last_writer >= 0:
                 flags |= f.FOREIGN_WRITE
-            if entry.uninitialised:  # what is made of it is compared, not what happens to lie there
-                self._note_undefined(operator, entry)
-                flags |= f.INEXACT if entry.writer == COLLECTIVE else f.UNINITIALISED
+            if record.uninitialised:  # what is made of it is compared, not what happens to lie there
+                self._note_undefined(operator, record)
+                flags |= f.INEXACT if record.last_writer == COLLECTIVE else f.UNINITIALISED
                 parts.append(UNDEFINED)
                 continue
-            if entry.ours and tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
-                known = entry.known.get((tensor.storage_offset(), tensor.shape, tensor.dtype))
-                parts.append(storages.value(tensor, entry) if known is None else known)
+            if record.trusted and tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
+                known = record.view_digests.get((tensor.storage_offset(), tensor.shape, tensor.dtype))
+                parts.append(storages.digest_input(tensor, record) if known is None else known)
             else:
-                parts.append(storages.value(tensor, entry))
+                parts.append(storages.digest_input(tensor, record))
         if not parts:
             flags |= f.NO_INPUTS
         if operator.random:
-            if not tensors and makes_no_values(kwargs):
+            if not tensors and makes_valueless_tensor(kwargs):
                 raise NoValues
-            self._draw(operator, generator_of(kwargs, tensors), place, state, flags & f.PHASE_MASK)
+            self._draw(operator, operator_generator(kwargs, tensors), place, state, flags & f.PHASE_MASK)
         scalars = xxh3_64_intdigest(repr(others).encode()) & 0xFFFFFFFF if others else 0
         inputs = parts[0] if len(parts) == 1 else b"".join(parts)
         return flags, place, xxh3_64_intdigest(inputs), scalars
 
-    def _note_undefined(self, operator: Operator, entry: Any) -> None:
-        if entry.writer == COLLECTIVE:
+    def _note_undefined(self, operator: WatchedOperator, record: Any) -> None:
+        if record.last_writer == COLLECTIVE:
             return
-        self.fresh_place = entry.place
-        if self.recorder.due(("uninitialised", operator.name, entry.place)):
-            self.recorder.emit(f.FRESH, name=operator.name, place=entry.place, phase=f.HOST)
+        self.fresh_place = record.made_at
+        if self.recorder.should_record(("uninitialised", operator.name, record.made_at)):
+            self.recorder.emit(f.FRESH, name=operator.name, place=record.made_at, phase=f.HOST)
 
-    def _draw(self, operator: Operator, used: Any, place: int, state: ThreadState, phase: int) -> None:
+    def _draw(self, operator: WatchedOperator, used: Any, place: int, state: ThreadState, phase: int) -> None:
         """The generator that an operator is about to draw from: its seed and its state."""
-        writer = self.recorder.writer or self.recorder.open()
+        writer = self.recorder.writer or self.recorder.open_writer()
         if writer is None:
             return
         if used is torch.default_generator:
@@ -294,28 +298,30 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
             name = "torch.Generator" if used.device.type == "cpu" else f"torch.{used.device}"
         seed = used.initial_seed() & 0xFFFFFFFFFFFFFFFF
         value = d.dense_digest(used.get_state(), 0)
-        writer.append(
-            _pack(f.DRAW, phase, state.number, writer.string(name), place, writer.string(operator.name), seed, value)
-        )
+        name_id, function = writer.intern_string(name), writer.intern_string(operator.name)
+        writer.append(_pack(f.DRAW, phase, state.number, name_id, place, function, seed, value))
 
-    def _after(self, operator: Operator, args: Any, kwargs: Any, out: Any, state: ThreadState, before: Before) -> None:
+    def _after(
+        self, operator: WatchedOperator, args: Any, kwargs: Any, out: Any, state: ThreadState, before: Before
+    ) -> None:
         """Digest what came out, written arguments first, and write the event."""
-        writer = self.recorder.writer or self.recorder.open()
+        writer = self.recorder.writer or self.recorder.open_writer()
         if writer is None:
             return
         storages, thread = self.table.storages, state.number
         flags, place, inputs, scalars = before
-        rows = self.recorder.rows
+        rows = self.recorder.sample_rows
         if rows is not None and rows.rows >= 0 and thread == 0:
             outs: list[Any] = []
             flatten((out,), _Tensor, outs, [])
             rows.operator(place, operator.name, outs)
-        moved = operator.moves and bool(flags & f.UNINITIALISED)
-        if operator.simple and type(out) is _Tensor and is_plain(out) and not moved:
-            self._write(writer, operator, state, before, storages.result(out, thread), (out,))
+        moved = operator.only_moves and bool(flags & f.UNINITIALISED)
+        if operator.writes_nothing and type(out) is _Tensor and is_plain(out) and not moved:
+            self._write(writer, operator, state, before, storages.digest_output(out, thread), (out,))
             return
-        if out is not None and operator.in_place and out is args[0] and self.entry is not None:
-            self._write(writer, operator, state, before, storages.written(as_plain(out), self.entry, thread), (out,))
+        if out is not None and operator.in_place and out is args[0] and self.written_record is not None:
+            digest = storages.digest_written(as_plain(out), self.written_record, thread)
+            self._write(writer, operator, state, before, digest, (out,))
             return
         results: list[bytes] = []
         kept: list[Any] = []
@@ -330,13 +336,13 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
             tensor = as_plain(tensor)
             if not tensor.is_cpu:
                 flags |= f.ON_DEVICE
-            entry = storages.of(tensor)
+            record = storages.record_of(tensor)
             if operator.asynchronous:
-                storages.collective(tensor, operator.returns_early(args, kwargs))
+                storages.note_collective_write(tensor, operator.returns_early(args, kwargs))
             elif moved:
-                results.append(storages.moved(tensor, self.fresh_place, thread))
+                results.append(storages.note_unwritten_copy(tensor, self.fresh_place, thread))
             else:
-                results.append(storages.written(tensor, entry, thread))
+                results.append(storages.digest_written(tensor, record, thread))
         outs = []
         values: list[Any] = []
         flatten((out,), _Tensor, outs, values)
@@ -344,13 +350,13 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         if operator.asynchronous:
             for tensor in outs:
                 if id(tensor) not in done and type(tensor) in PLAIN_TYPES:
-                    storages.collective(tensor, operator.returns_early(args, kwargs))
+                    storages.note_collective_write(tensor, operator.returns_early(args, kwargs))
             outs, values = [], []
         for at, tensor in enumerate(outs):
             if id(tensor) in done:
                 continue
-            if at == operator.opaque:
-                storages.opaque(tensor)
+            if at == operator.scratch_output:
+                storages.note_scratch_output(tensor)
                 continue
             kept.append(tensor)
             if not d.is_readable(tensor):
@@ -362,8 +368,8 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
             tensor = as_plain(tensor)
             if not tensor.is_cpu:
                 flags |= f.ON_DEVICE
-            undefined = moved and storages.moved(tensor, self.fresh_place, thread)
-            results.append(undefined or storages.result(tensor, thread))
+            undefined = moved and storages.note_unwritten_copy(tensor, self.fresh_place, thread)
+            results.append(undefined or storages.digest_output(tensor, thread))
         if values and out is not None:
             results.append(repr(values).encode())
         if len(results) == 1 and len(results[0]) == 16:
@@ -373,13 +379,13 @@ class OperatorMode(Uncompiled, TorchDispatchMode):
         self._write(writer, operator, state, (flags, place, inputs, scalars), digest, kept)
 
     def _write(
-        self, writer: Any, operator: Operator, state: ThreadState, event: Before, digest: bytes, kept: Any
+        self, writer: Any, operator: WatchedOperator, state: ThreadState, event: Before, digest: bytes, kept: Any
     ) -> None:
         flags, place, inputs, scalars = event
-        if operator.number < 0:
-            operator.number = writer.string(operator.name)
-        state.ordinal += 1
+        if operator.name_id < 0:
+            operator.name_id = writer.intern_string(operator.name)
+        state.operator_count += 1
         capture = self.capture
-        if capture is not None and state.ordinal == capture.ordinal and state.number == capture.thread:
-            keep.keep(capture, self.recorder, list(kept), operator.name, place)
-        writer.append(_pack(f.OPERATOR, flags, state.number, operator.number, place, scalars, inputs, digest))
+        if capture is not None and state.operator_count == capture.ordinal and state.number == capture.thread:
+            kept_tensors.keep_operator_tensors(capture, self.recorder, list(kept), operator.name, place)
+        writer.append(_pack(f.OPERATOR, flags, state.number, operator.name_id, place, scalars, inputs, digest))

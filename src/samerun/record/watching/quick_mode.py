@@ -19,17 +19,16 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record.digests import digest as d
 from samerun.record.digests import pieces
-from samerun.record.digests.storages import SMALL_BYTES, Storage, Storages
-from samerun.record.digests.undisturbed import ODD_DTYPES
+from samerun.record.digests.storages import SMALL_BYTES, StorageDigests, StorageRecord
+from samerun.record.digests.torch_guards import ODD_DTYPES
 from samerun.record.trace import format as f
 from samerun.record.trace.writer import FLUSH_EVENTS, TraceWriter
 from samerun.record.watching import sites
-from samerun.record.watching.nodes import NODE_RING
-from samerun.record.watching.operator import Operator, flatten
 from samerun.record.watching.operator_mode import OperatorMode, OperatorTable, isolating
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.thread_state import ThreadState
-from samerun.record.watching.uncompiled import leave_alone
+from samerun.record.watching.torch_internals import NODE_RING, exclude_from_compilation
+from samerun.record.watching.watched_operator import WatchedOperator, flatten
 
 _watch: Any
 try:
@@ -57,59 +56,60 @@ def quick_mode() -> type[OperatorMode] | None:
     if _watch is None:
         return None
     try:
-        _watch.setup(host())
+        _watch.setup(host_objects())
     except (AttributeError, TypeError):  # another torch than it knows
         return None
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_watch.alone)
+        os.register_at_fork(after_in_child=_watch.borrow_no_threads)
 
-    leave_alone(
-        OperatorMode._after, OperatorMode._failed, Storages.of, Storages.value, Storages.made, Storages.written,
-        Storages.purge, flatten, sites.kind_of, d.shape_seed, d.digest, Recorder.open, TraceWriter.place,
-        TraceWriter.string, TraceWriter.append,
+    exclude_from_compilation(
+        OperatorMode._after, OperatorMode._failed, StorageDigests.record_of, StorageDigests.digest_input,
+        StorageDigests.digest_new_memory, StorageDigests.digest_written, StorageDigests.drop_expired, flatten,
+        sites.code_kind, d.shape_seed, d.digest, Recorder.open_writer, TraceWriter.intern_location,
+        TraceWriter.intern_string, TraceWriter.append,
     )  # fmt: skip
 
     class QuickMode(_watch.Watcher, OperatorMode):  # type: ignore[misc, no-untyped-call]
         def __init__(self, table: OperatorTable) -> None:
             OperatorMode.__init__(self, table)
             storages, slow = table.storages, OperatorMode.__torch_dispatch__.__get__(self)
-            self.attach(table.recorder, self.state, storages, storages.entries, table.by_id, table.places, slow)
+            self.attach(table.recorder, self.state, storages, storages.records, table.by_id, table.places, slow)
 
         __torch_dispatch__ = _watch.Watcher.dispatch
 
     registry: Any = sys.modules.get("torch._library.simple_registry")
     find_rule = getattr(registry, "find_torch_dispatch_rule", None)
     if find_rule is not None:  # torch looks it up once, when the first mode is called
-        _watch.no_rules(QuickMode, find_rule)
-        registry.find_torch_dispatch_rule = _watch.rule
+        _watch.skip_rules_for(QuickMode, find_rule)
+        registry.find_torch_dispatch_rule = _watch.find_rule
     return QuickMode
 
 
-def mode_of(table: OperatorTable) -> OperatorMode:
+def make_operator_mode(table: OperatorTable) -> OperatorMode:
     """A mode for the present thread. What is done on purpose to the run is done the slow way alone."""
     config = table.recorder.config
-    slow = config.capture is not None or config.replay is not None or config.rows or isolating(config)
+    slow = config.capture is not None or config.replay is not None or config.hash_rows or isolating(config)
     quick = None if slow else quick_mode()
     return OperatorMode(table) if quick is None else quick(table)
 
 
-def host() -> SimpleNamespace:
+def host_objects() -> SimpleNamespace:
     """What the library works with."""
-    digest_pieces, team = pieces.addresses()
+    digest_pieces, openmp_parallel = pieces.addresses()
     return SimpleNamespace(
         Tensor=torch.Tensor,
         Parameter=torch.nn.Parameter,
         strided=torch.strided,
         odd_dtypes=ODD_DTYPES,
         flatten=flatten,
-        Storage=Storage,
+        StorageRecord=StorageRecord,
         UntypedStorage=torch.UntypedStorage,
-        Operator=Operator,
+        WatchedOperator=WatchedOperator,
         ThreadState=ThreadState,
         xxh3_128_digest=xxh3_128_digest,
         xxh3_64_intdigest=xxh3_64_intdigest,
         shape_seed=d.shape_seed,
-        seeds=d._seeds,
+        shape_seeds=d._shape_seeds,
         dense_digest=d.dense_digest,
         digest=d.digest,
         graph_task=torch._C._current_graph_task_id,
@@ -118,8 +118,8 @@ def host() -> SimpleNamespace:
         grad_enabled=torch.is_grad_enabled,
         get_num_threads=torch.get_num_threads,
         function_mode=torch._C._is_torch_function_mode_enabled,
-        kinds=sites._kinds,
-        kind_of=sites.kind_of,
+        code_kinds=sites._code_kinds,
+        code_kind=sites.code_kind,
         user_kind=sites.USER,
         node_ring=NODE_RING,
         phase_forward=f.FORWARD,
@@ -129,11 +129,11 @@ def host() -> SimpleNamespace:
         event_operator=f.OPERATOR,
         flag_foreign_write=f.FOREIGN_WRITE,
         flag_no_inputs=f.NO_INPUTS,
-        large=pieces.LARGE,
-        piece=pieces.PIECE,
-        small=SMALL_BYTES,
+        large_bytes=pieces.LARGE,
+        piece_bytes=pieces.PIECE,
+        small_bytes=SMALL_BYTES,
         flush_events=FLUSH_EVENTS,
         digest_pieces=digest_pieces,
-        team=team,
+        openmp_parallel=openmp_parallel,
         main_thread=threading.main_thread().ident,
     )

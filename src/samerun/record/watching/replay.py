@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from samerun.record.config import Replay
+from samerun.record.config import DataReplay
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.states import NUMPY, PYTHON, TORCH, Held
+from samerun.record.watching.training_states import NUMPY, PYTHON, TORCH, TrainingObjects
 
 LIMIT_BYTES = 1 << 30
 """More is not kept. The experiment is then not made."""
@@ -24,15 +24,15 @@ TOO_LARGE, GIVEN = "too-large", "given"
 class Replayer:
     """Keeps what passes by, or puts what was kept into its place."""
 
-    def __init__(self, recorder: Recorder, config: Replay) -> None:
+    def __init__(self, recorder: Recorder, config: DataReplay) -> None:
         self.recorder, self.config = recorder, config
-        self.held = Held(torch, [])
+        self.held = TrainingObjects(torch, [])
         self.now: list[Any] = []
         self.count = self.bytes = 0
         self.places: dict[int, bool] = {}
         self.given: tuple[int, list[Any]] = -1, []
         self.save, self.load = torch.save, torch.load
-        recorder.on_step.append(self.step_ended)
+        recorder.step_callbacks.append(self.step_ended)
 
     @property
     def step(self) -> int:
@@ -45,24 +45,24 @@ class Replayer:
     # --- what passes by ------------------------------------------------------------------------------
     def batch(self, value: Any) -> Any:
         """A batch that a DataLoader hands over."""
-        return with_tensors(value, self.pass_by(tensors_in(value))) if self.config.place is None else value
+        return with_tensors(value, self.pass_by(tensors_in(value))) if self.config.source is None else value
 
     def operator(self, name: str, place: int, out: Any) -> Any:
         """What an operator gave. Only single tensors that are not written in place are replaced."""
-        wanted = self.config.place
+        wanted = self.config.source
         if wanted is None or name != wanted[2] or type(out) is not torch.Tensor:
             return out
         here = self.places.get(place)
         if here is None:
             writer = self.recorder.writer
-            here = self.places[place] = writer is not None and writer.is_at(place, *wanted[:2])
+            here = self.places[place] = writer is not None and writer.location_is_at(place, *wanted[:2])
         if not here:
             return out
-        self.recorder.thread.inside += 1
+        self.recorder.thread.inside_samerun += 1
         try:
             return self.pass_by([out])[0]
         finally:
-            self.recorder.thread.inside -= 1
+            self.recorder.thread.inside_samerun -= 1
 
     def pass_by(self, tensors: list[Any]) -> list[Any]:
         if self.step < 0 or self.recorder.thread.number != 0:
@@ -98,11 +98,11 @@ class Replayer:
 
     def step_ended(self) -> None:
         if self.config.keep and self.step > 0:
-            self.recorder.thread.inside += 1
+            self.recorder.thread.inside_samerun += 1
             try:
                 self.save(self.now, self.path(str(self.step - 1)))
             finally:
-                self.recorder.thread.inside -= 1
+                self.recorder.thread.inside_samerun -= 1
         self.now, self.count = [], 0
 
 

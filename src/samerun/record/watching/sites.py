@@ -1,4 +1,4 @@
-"""Where in the user's program are we: the nearest frame that is neither a library's nor ours."""
+"""Where in the user's program are we: the nearest stack frame that is neither a library's nor samerun's."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ from types import CodeType, FrameType
 
 from samerun.base import user_code
 from samerun.base.user_code import is_library_file
+from samerun.record.watching import sites
 
 _HERE = user_code.SAMERUN_FOLDER
 USER, LIBRARY, IMPORT = 1, 0, 2
 
-_kinds: dict[int, int] = {}
-_kept: list[CodeType] = []  # ids stay valid as long as the code lives
+_code_kinds: dict[int, int] = {}
+_kept_code: list[CodeType] = []  # ids stay valid as long as the code lives
 
 
 def treat_as_user(folder: str) -> None:
     """Count files under `folder` as the user's, even inside an installed package (`-m package`)."""
     user_code.treat_as_user(folder)
-    _kinds.clear()
+    _code_kinds.clear()
 
 
-def kind_of(code: CodeType) -> int:
+def code_kind(code: CodeType) -> int:
     """USER, LIBRARY or IMPORT (Python's import machinery) for a code object."""
-    kind = _kinds.get(id(code))
+    kind = _code_kinds.get(id(code))
     if kind is None:
         name = code.co_filename
         imports = "importlib" in name and not name.startswith(_HERE)
         kind = IMPORT if imports else LIBRARY if is_library_file(name) else USER
-        _kept.append(code)
-        _kinds[id(code)] = kind
+        _kept_code.append(code)
+        _code_kinds[id(code)] = kind
     return kind
 
 
@@ -43,12 +44,12 @@ def called_by_user(through: tuple[str, ...] = ()) -> bool:
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_HERE) and frame.f_globals.get("__name__", "").split(".")[0] not in through:
-            return kind_of(frame.f_code) == USER
+            return code_kind(frame.f_code) == USER
         frame = frame.f_back
     return False
 
 
-def host_site(through_imports: bool = False) -> tuple[str, int, bool]:
+def find_user_line(through_imports: bool = False) -> tuple[str, int, bool]:
     """File, line and directness of a host event.
 
     Direct means: no installed package stands between the user's line and the call, so that a clock read
@@ -60,9 +61,9 @@ def host_site(through_imports: bool = False) -> tuple[str, int, bool]:
     nameless = ""
     while frame is not None:
         code = frame.f_code
-        kind = _kinds.get(id(code))
+        kind = _code_kinds.get(id(code))
         if kind is None:
-            kind = kind_of(code)
+            kind = code_kind(code)
         if kind == USER:
             own = not nameless or nameless == frame.f_globals.get("__name__")
             return code.co_filename, frame.f_lineno, direct and own
@@ -80,20 +81,20 @@ def host_site(through_imports: bool = False) -> tuple[str, int, bool]:
     return "", 0, False
 
 
-RECORD = os.path.join(_HERE, "record", "")
+RECORD_FOLDER = os.path.join(_HERE, "record", "")
 _MAPPINGS = (os.__file__, os.path.join(os.path.dirname(os.__file__), "_collections_abc.py"), "<frozen os>",
              "<frozen _collections_abc>")  # fmt: skip
 
 
-def asked_by_samerun() -> bool:
+def called_by_samerun() -> bool:
     """Whether it is samerun that reads the environment here, for a program that called it."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith((RECORD, *_MAPPINGS)):
+    while frame is not None and frame.f_code.co_filename.startswith((RECORD_FOLDER, *_MAPPINGS)):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_HERE)
 
 
-def given_back_by_torch() -> bool:
+def called_by_torch() -> bool:
     """Whether torch itself puts back a random state that it took before: that seeds nothing.
 
     `fork_rng`, recomputed activations and compilation do.
@@ -102,3 +103,36 @@ def given_back_by_torch() -> bool:
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
     return frame is not None and str(frame.f_globals.get("__name__")).startswith("torch.")
+
+
+def unseeded_owner_site() -> tuple[str, int, bool] | None:
+    """The line that calls an object whose method makes a generator from a seed it was not given.
+
+    An object that makes its generator in a method of its own (`seed`, `reset`), out of a parameter that
+    was left None, offers to be seeded: what is missing is that call, and the line that is to be mended is
+    the one that uses the object unseeded. None where the generator is made in the open or in `__init__`.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and sites.code_kind(frame.f_code) != sites.USER:
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_name == "__init__" or not has_seed_left_none(frame):
+        return None
+    names = frame.f_code.co_varnames
+    owner = frame.f_locals.get(names[0]) if names and names[0] == "self" else None
+    if owner is None:
+        return None
+    while frame is not None and frame.f_code.co_varnames[:1] == ("self",) and frame.f_locals.get("self") is owner:
+        frame = frame.f_back
+    while frame is not None and sites.code_kind(frame.f_code) != sites.USER:
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno, True) if frame is not None else None
+
+
+def has_seed_left_none(frame: FrameType) -> bool:
+    """Has the function a parameter for a seed that was left None?"""
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount
+    return any(
+        ("seed" in name or name in ("rng", "random_state", "generator")) and frame.f_locals.get(name, 0) is None
+        for name in code.co_varnames[:count]
+    )

@@ -13,11 +13,11 @@ from samerun.base.after_import import AfterImport
 from samerun.base.unwatched import hide_by
 from samerun.base.versions import unsupported
 from samerun.record import pins
-from samerun.record.config import MARK, VARIABLE, WatchConfig, config_of_environment
-from samerun.record.watching import sites, tracebacks
+from samerun.record.config import CONFIG_VARIABLE, STARTED_FILE, WatchConfig, load_watch_config
+from samerun.record.watching import hidden_frames, sites
 from samerun.record.watching.interceptor import Interceptor
 from samerun.record.watching.interceptors.table import INTERCEPTORS
-from samerun.record.watching.lines import LineFollower
+from samerun.record.watching.line_follower import LineFollower
 from samerun.record.watching.recorder import Recorder
 
 current: Recorder | None = None
@@ -28,27 +28,27 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
     global current
     if current is not None:
         return current
-    config = config or config_of_environment()
+    config = config or load_watch_config()
     if config is None:
         return None
-    pins.choose_value(config.pin_value)
+    pins.choose_pin_value(config.pin_value)
     recorder = current = Recorder(config)
     hide_by(partial(_hidden, recorder))
     _leave_mark(config.folder)
-    tracebacks.install()
+    hidden_frames.install_excepthook()
     with suppress(OSError):
-        user_code.treat_as_generated_since(os.stat(os.environ.get(VARIABLE) or config.folder).st_mtime_ns)
+        user_code.treat_as_generated_since(os.stat(os.environ.get(CONFIG_VARIABLE) or config.folder).st_mtime_ns)
     if config.user_folder:
         sites.treat_as_user(os.path.realpath(config.user_folder))
     after = AfterImport()
     for interceptor in INTERCEPTORS:
         after.add(interceptor.module, _installer(recorder, interceptor))
     after.install()
-    if config.imports:
-        from samerun.record.watching.preloaded.noted import Noted
+    if config.check_imports:
+        from samerun.record.watching.preloaded.import_conditions import ImportOrderFinder
 
-        Noted(config.folder).install()
-    if config.lines:
+        ImportOrderFinder(config.folder).install()
+    if config.trace_lines:
         LineFollower(recorder).start()
     return recorder
 
@@ -57,16 +57,16 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
 def _hidden(recorder: Recorder) -> Iterator[None]:
     """A block in which this thread does nothing that is recorded."""
     state = recorder.thread
-    state.inside += 1
+    state.inside_samerun += 1
     try:
         yield
     finally:
-        state.inside -= 1
+        state.inside_samerun -= 1
 
 
 def _leave_mark(folder: str) -> None:
     try:
-        os.close(os.open(os.path.join(folder, MARK), os.O_WRONLY | os.O_CREAT, 0o644))
+        os.close(os.open(os.path.join(folder, STARTED_FILE), os.O_WRONLY | os.O_CREAT, 0o644))
     except OSError:  # the trace will say what is wrong with the folder
         pass
 

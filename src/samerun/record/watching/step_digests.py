@@ -10,8 +10,8 @@ import torch
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import dense_digest
-from samerun.record.digests.models import named_buffers
 from samerun.record.digests.rng_digests import numpy_state_reader, python_state_reader
+from samerun.record.digests.trees import named_buffers
 from samerun.record.watching.quick_mode import digest_function, join_digests_function
 from samerun.record.watching.recorder import NOTHING, Recorder
 
@@ -50,7 +50,7 @@ class StepDigester:
 
     def buffers(self) -> list[Any]:
         """The buffers of every model that was called and is still alive."""
-        roots = [reference() for reference in list(self.recorder.roots.values())]
+        roots = [reference() for reference in list(self.recorder.root_models.values())]
         return [buffer for root in roots if root is not None for _, buffer in named_buffers(root)]
 
     def digest_gradient(self, gradient: Any) -> bytes:

@@ -10,23 +10,23 @@ class ThreadState:
     """What is particular to a thread: its number, its module stack, whether it is inside samerun."""
 
     __slots__ = (
-        "children", "forks", "inside", "mode", "module", "modules", "nodes", "number", "ordinal", "phase", "role",
-        "sequence", "step_place",
+        "child_counts", "fork_count", "inside_samerun", "last_sequence", "mode", "module", "node_places", "number",
+        "operator_count", "outer_modules", "phase", "role", "step_place",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.number = -1
         self.role = ""
-        self.children: dict[str, int] = {}
-        self.forks = 0
+        self.child_counts: dict[str, int] = {}
+        self.fork_count = 0
         """How often this thread forked: threads take turns as they come, so each counts its own."""
-        self.inside = 0
+        self.inside_samerun = 0
         self.phase = -1
-        self.modules: list[str] = []
+        self.outer_modules: list[str] = []
         self.module = ""
-        self.ordinal = 0
-        self.nodes: dict[int, int] = {}
-        self.sequence = 0
+        self.operator_count = 0
+        self.node_places: dict[int, int] = {}
+        self.last_sequence = 0
         self.mode: Any = None
         self.step_place = 0
         """Number of the line that called the optimizer's step, while it runs."""

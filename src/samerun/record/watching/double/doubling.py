@@ -1,4 +1,4 @@
-"""What the modes of all threads of a process share when operators are executed twice."""
+"""What the modes of all threads of a process share when operators are executed twice (`samerun check --double`)."""
 
 from __future__ import annotations
 
@@ -9,113 +9,112 @@ from typing import Any
 
 from samerun.record.digests.digest import is_readable
 from samerun.record.trace import format as f
-from samerun.record.watching.double.execution import silence_warnings, why_not
-from samerun.record.watching.double.finding import UNSEEN, Finding, Findings
-from samerun.record.watching.double.looks import Looks
-from samerun.record.watching.double.twins import Twins
-from samerun.record.watching.double.witness import Witness
-from samerun.record.watching.operator import UNORDERED, Operator
+from samerun.record.watching.double.double_findings import UNSEEN, DoubleFinding, DoubleFindingLog
+from samerun.record.watching.double.execution import install_warning_filter, schema_exclusion
+from samerun.record.watching.double.memory_registry import MemoryRegistry, SharedMemoryMonitor
+from samerun.record.watching.double.shadow_buffers import ShadowBuffers
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.thread_state import ThreadState
+from samerun.record.watching.watched_operator import UNORDERED, WatchedOperator
 
 MOST_PAUSES = 200
 PAUSES_AT_A_PLACE = 6
 
 
 class Doubling:
-    """One for each process."""
+    """The memory, shadow buffers and findings of one process, and which operators are executed twice."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.executions = recorder.config.double
-        self.looks = Looks()
-        self.twins = Twins()
-        self.witness = Witness()
-        self.findings = Findings(recorder)
+        self.executions = recorder.config.executions
+        self.memory = MemoryRegistry()
+        self.shadows = ShadowBuffers()
+        self.shared_memory = SharedMemoryMonitor()
+        self.findings = DoubleFindingLog(recorder)
         self.local = threading.local()
-        """`apart`: greater than 0 while this thread is in a compiled region."""
+        """`region_depth`: greater than 0 while this thread is in a compiled region."""
         self._reasons: dict[Any, str] = {}
-        self._unseen: dict[str, int] = {}
+        self._not_executed: dict[str, int] = {}
         self._pauses: dict[int, int] = {}
         self._names: dict[int, str] = {}
         self._roles: dict[int, str] = {}
-        recorder.after_fork.append(self.forget)
-        recorder.at_end.append(self.tell_unseen)
-        silence_warnings()
+        recorder.fork_callbacks.append(self.reset_in_child)
+        recorder.end_callbacks.append(self.report_not_executed)
+        install_warning_filter()
 
-    def forget(self) -> None:
+    def reset_in_child(self) -> None:
         """In a forked child: places are numbered anew, and the parent's findings are the parent's."""
-        self.looks.clear()
-        self.witness.clear()
-        self.twins = Twins()
+        self.memory.clear()
+        self.shared_memory.clear()
+        self.shadows = ShadowBuffers()
         self.findings.clear()
-        self._unseen.clear()
+        self._not_executed.clear()
         self._names.clear()
-        self.recorder.at_end.append(self.tell_unseen)
+        self.recorder.end_callbacks.append(self.report_not_executed)
 
-    def reason(self, func: Any, operator: Operator) -> str:
-        """Why an operator is not executed twice; "" where it is."""
+    def exclusion_reason(self, func: Any, operator: WatchedOperator) -> str:
+        """Returns why an operator is not executed twice, or "" if it is."""
         found = self._reasons.get(func)
         if found is None:
-            found = self._reasons[func] = why_not(func, operator)
+            found = self._reasons[func] = schema_exclusion(func, operator)
         return found
 
-    def apart(self) -> bool:
-        """Is this thread inside a compiled region?"""
-        return bool(getattr(self.local, "apart", 0))
+    def in_compiled_region(self) -> bool:
+        """True while this thread executes a compiled region."""
+        return bool(getattr(self.local, "region_depth", 0))
 
     @contextmanager
-    def kept_apart(self) -> Iterator[None]:
-        """In a compiled region: its parts are not executed twice, all of it is."""
-        self.local.apart = getattr(self.local, "apart", 0) + 1
+    def enter_compiled_region(self) -> Iterator[None]:
+        """For the execution of a compiled region: the region is executed twice as a whole, not its parts."""
+        self.local.region_depth = getattr(self.local, "region_depth", 0) + 1
         try:
             yield
         finally:
-            self.local.apart -= 1
+            self.local.region_depth -= 1
 
-    def alone(self) -> bool:
-        """Is no other thread alive that has used operators? Generators can then be taken back for a moment."""
+    def is_only_thread(self) -> bool:
+        """True if no other living thread has used operators: generators can then be set back for a moment."""
         return all(
             thread.ident not in self._names or thread is threading.current_thread() for thread in threading.enumerate()
         )
 
-    def share(self, tensor: Any, how: str, place: int) -> None:
-        """From now on others than torch can write to a tensor's memory."""
+    def note_shared(self, tensor: Any, how: str, place: int) -> None:
+        """From now on something other than torch can write to a tensor's memory."""
         if not is_readable(tensor) or not tensor.numel():
             return
         storage = tensor.untyped_storage()
-        known = self.looks.of(storage, place)
-        known.shared, known.how = place, how
-        self.twins.drop(storage)  # what they write, its twin would never learn
-        self.witness.watch(known)
+        record = self.memory.record_of(storage, place)
+        record.shared, record.how = place, how
+        self.shadows.drop(storage)  # what they write, its shadow would never learn
+        self.shared_memory.watch(record)
 
-    def times(self, operator: Operator) -> int:
-        """How often an operator is executed in all: more often where sums may follow the order of threads."""
+    def execution_count(self, operator: WatchedOperator) -> int:
+        """Executions of an operator in all: more where the order of threads may decide how sums are added."""
         return self.executions * (2 if any(part in operator.name for part in UNORDERED) else 1)
 
-    def unseen(self, reason: str) -> None:
-        self._unseen[reason] = self._unseen.get(reason, 0) + 1
+    def count_not_executed(self, reason: str) -> None:
+        self._not_executed[reason] = self._not_executed.get(reason, 0) + 1
 
-    def tell_unseen(self) -> None:
-        """At the end: what was not executed twice."""
-        for reason, times in self._unseen.items():
-            self.findings.add(Finding(UNSEEN, how=reason, times=times), reason, 0, f.HOST)
-        self._unseen.clear()
+    def report_not_executed(self) -> None:
+        """At the end of the process: report what was not executed twice, and why."""
+        for reason, times in self._not_executed.items():
+            self.findings.add(DoubleFinding(UNSEEN, how=reason, times=times), reason, 0, f.HOST)
+        self._not_executed.clear()
 
     def may_pause(self, place: int) -> bool:
-        """May an operator wait here for other threads? Only so often, in all and at one place."""
+        """True if an operator may still wait here for other threads: limited in all, and for each place."""
         if threading.active_count() < 2 or sum(self._pauses.values()) >= MOST_PAUSES:
             return False
         self._pauses[place] = self._pauses.get(place, 0) + 1
         return self._pauses[place] <= PAUSES_AT_A_PLACE
 
-    def enter(self, state: ThreadState) -> None:
-        """A thread uses an operator."""
+    def register_thread(self, state: ThreadState) -> None:
+        """Note that a thread uses operators, and its role."""
         ident = threading.get_ident()
         if ident not in self._names:
             self._names[ident] = state.role
             self._roles[state.number] = state.role
 
-    def name(self, number: int) -> str:
-        """The role of the thread of a number."""
+    def role_of_thread(self, number: int) -> str:
+        """The role of the thread with this number; "" if it is not known."""
         return self._roles.get(number, "")

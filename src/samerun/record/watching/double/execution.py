@@ -1,4 +1,4 @@
-"""Execute an operator once more: same arguments, same random numbers, other fresh memory, no trace of it."""
+"""Execute an operator once more: same arguments, same random numbers, other fresh memory, unseen by the program."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from samerun.record.watching.double.copies import substituted
-from samerun.record.watching.operator import Operator
-from samerun.record.watching.operator_generator import generator_of
+from samerun.record.watching.double.argument_copies import substitute_tensors
 from samerun.record.watching.thread_state import ThreadState
+from samerun.record.watching.torch_generators import operator_generator
+from samerun.record.watching.watched_operator import WatchedOperator
 
 ZERO, OTHER = 0x00, 0x03
 """What memory that an operator allocates for itself holds: in the program's own execution, and in the other one."""
@@ -25,8 +25,8 @@ NEVER = frozenset(("aten::from_file", "aten::record_stream", "aten::_print", "at
 _DEVICES = ("CPU", "CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 
-def why_not(func: Any, operator: Operator) -> str:
-    """Why an operator is never executed again; "" if it may be."""
+def schema_exclusion(func: Any, operator: WatchedOperator) -> str:
+    """Returns why an operator is never executed again, or "" if it may be."""
     schema = func._schema
     if operator.asynchronous or schema.name in NEVER:
         return "operators that communicate" if operator.asynchronous else schema.name
@@ -36,33 +36,33 @@ def why_not(func: Any, operator: Operator) -> str:
     return ""
 
 
-def own_memory(func: Any) -> bool:
-    """Is it torch's own? Others may write to what their schemas do not name: they get copies of everything."""
+def writes_only_as_declared(func: Any) -> bool:
+    """True for torch's own operators. Others may write to what their schemas do not name: all arguments are copied."""
     return bool(func._schema.name.startswith(("aten::", "prims::", "quantized::", "mkldnn::")))
 
 
-class Draws:
-    """The generator that a random operator draws from, as it was before."""
+class GeneratorSnapshot:
+    """The generator that a random operator draws from, and its state before the draw."""
 
     __slots__ = ("generator", "given", "other", "state")
 
     def __init__(self, func: Any, args: Any, kwargs: Any, tensors: list[Any]) -> None:
         given = next((arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Generator)), None)
-        self.generator: Any = given if given is not None else generator_of(kwargs, tensors)
+        self.generator: Any = given if given is not None else operator_generator(kwargs, tensors)
         names = [argument.name for argument in func._schema.arguments]
         self.given = "generator" in names
-        """The operator takes a generator: the other execution gets one of its own. Else this one is taken back for
-        a moment, and no other thread may draw from it then.
+        """True if the operator takes a generator: the other execution then gets a copy. Otherwise the generator itself
+        is set back for a moment, and no other thread may draw from it meanwhile.
         """
         self.other: Any = None
         self.state = self.generator.get_state()
 
-    def undisturbed(self) -> bool:
-        """Is the generator where the other execution left its own? If not, somebody else drew from it."""
+    def only_operator_drew(self) -> bool:
+        """True if the generator is where the other execution left its copy; else another thread drew from it too."""
         return not self.given or bool(torch.equal(self.other.get_state(), self.generator.get_state()))
 
-    def again(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Callable[[], None]]:
-        """Arguments for an execution that draws the same, and what puts the generator right afterwards."""
+    def rewind(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Callable[[], None]]:
+        """Arguments for an execution that draws the same numbers, and a function that restores the generator."""
         if not self.given:
             after = self.generator.get_state()
             self.generator.set_state(self.state)
@@ -75,28 +75,34 @@ class Draws:
         return args, {**kwargs, "generator": other}, lambda: None
 
 
-def execute(
-    func: Any, args: Any, kwargs: Any, others: Mapping[int, Any], draws: Draws | None, state: ThreadState, fill: int
+def execute_again(
+    func: Any,
+    args: Any,
+    kwargs: Any,
+    others: Mapping[int, Any],
+    draws: GeneratorSnapshot | None,
+    state: ThreadState,
+    fill: int,
 ) -> Any:
     """One more execution. Raises what the operator raises; `others` replaces tensors by their `id`."""
-    args, kwargs = substituted(args, others), substituted(kwargs, others)
-    restore: Callable[[], None] = _nothing
+    args, kwargs = substitute_tensors(args, others), substitute_tensors(kwargs, others)
+    restore: Callable[[], None] = _do_nothing
     if draws is not None:
-        args, kwargs, restore = draws.again(func, args, kwargs)
-    state.inside += 1
+        args, kwargs, restore = draws.rewind(func, args, kwargs)
+    state.inside_samerun += 1
     try:
-        with fresh_memory(fill), quiet():
+        with malloc_filled_with(fill), without_warnings():
             return func(*args, **kwargs)
     finally:
-        state.inside -= 1
+        state.inside_samerun -= 1
         restore()
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
-def _mallopt() -> Callable[[int, int], int] | None:
+def _find_mallopt() -> Callable[[int, int], int] | None:
     """glibc's; None elsewhere, or where another allocator stands before it."""
     if "jemalloc" in os.environ.get("LD_PRELOAD", "") or "tcmalloc" in os.environ.get("LD_PRELOAD", ""):
         return None
@@ -104,30 +110,30 @@ def _mallopt() -> Callable[[int, int], int] | None:
     return library.mallopt if hasattr(library, "gnu_get_libc_version") else None
 
 
-_set = _mallopt()
-_usual = int(os.environ.get("MALLOC_PERTURB_", "0") or 0)
-fills_memory = _set is not None and _usual == 0xFF
+_mallopt = _find_mallopt()
+_usual_perturb = int(os.environ.get("MALLOC_PERTURB_", "0") or 0)
+fills_memory = _mallopt is not None and _usual_perturb == 0xFF
 """Can the memory that operators allocate for themselves be filled? The check starts the program filling zeros."""
 
 
 @contextmanager
-def fresh_memory(byte: int) -> Any:
+def malloc_filled_with(byte: int) -> Any:
     """What malloc gives holds this byte, in every thread."""
-    if byte == ZERO or not fills_memory or _set is None:
+    if byte == ZERO or not fills_memory or _mallopt is None:
         yield
         return
-    _set(_M_PERTURB, 0xFF ^ byte)
+    _mallopt(_M_PERTURB, 0xFF ^ byte)
     try:
         yield
     finally:
-        _set(_M_PERTURB, _usual)
+        _mallopt(_M_PERTURB, _usual_perturb)
 
 
 _silenced = threading.local()
 
 
 @contextmanager
-def quiet() -> Any:
+def without_warnings() -> Any:
     """Warnings of this thread are not shown: the program's own execution has given them already."""
     _silenced.depth = getattr(_silenced, "depth", 0) + 1
     try:
@@ -136,8 +142,8 @@ def quiet() -> Any:
         _silenced.depth -= 1
 
 
-def silence_warnings() -> None:
-    """Let `quiet` work. `warnings.catch_warnings` would make warnings that were shown once appear again."""
+def install_warning_filter() -> None:
+    """Let `without_warnings` work. `warnings.catch_warnings` would make warnings that were shown once appear again."""
     shown: Any = getattr(warnings, "_showwarnmsg", None)
     if shown is None:
         return

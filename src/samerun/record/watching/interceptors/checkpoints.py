@@ -1,4 +1,11 @@
-"""`torch.save` and `torch.load`: what was written and read, by the values of its tensors."""
+"""`torch.save` and `torch.load`: what was written and read, by the values of its tensors.
+
+The second interceptor is an experiment: a checkpoint holds everything a training continues from, whatever the program
+puts into it. At each `torch.save` the states are kept in a file of samerun's own, named after what is saved. After the
+`torch.load` that reads the same, up to the first optimizer step, they are put back: right there, whenever the program
+loads a state itself, and when it makes an optimizer, a scheduler or a scaler. So putting them back is the last thing
+that happens before the training continues.
+"""
 
 from __future__ import annotations
 
@@ -7,47 +14,164 @@ from typing import Any
 
 from samerun.record.digests.trees import tree_digest
 from samerun.record.trace import format as f
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
+from samerun.record.watching.training_states import PARTS, TrainingObjects
 
 
-def install(recorder: Recorder, torch: Any) -> None:
-    def note(kind: int, name: str, value: Any, target: Any) -> None:
-        if recorder.stopped or recorder.thread.inside:
+def install_checkpoints(recorder: Recorder, torch: Any) -> None:
+    def record_tensors(kind: int, name: str, value: Any, target: Any) -> None:
+        if recorder.stopped or recorder.thread.inside_samerun:
             return
-        recorder.thread.inside += 1
+        recorder.thread.inside_samerun += 1
         try:
             outputs = tree_digest(value, torch.Tensor)
         except Exception:
             outputs = b"\0" * 16
         finally:
-            recorder.thread.inside -= 1
+            recorder.thread.inside_samerun -= 1
         if kind == f.SAVE and recorder.config.receipt and isinstance(target, (str, os.PathLike)):
-            recorder.outputs[os.path.abspath(os.fsdecode(target))] = None  # torch's own writer is not seen opening it
+            # torch's own writer is not seen opening it
+            recorder.output_files[os.path.abspath(os.fsdecode(target))] = None
         path = os.path.basename(os.fspath(target)) if isinstance(target, (str, os.PathLike)) else ""
-        recorder.host(kind, name, aux=str(path), outputs=outputs, user_only=True)
+        recorder.emit_host_event(kind, name, aux=str(path), outputs=outputs, user_only=True)
 
-    def saving(original: Any) -> Any:
-        def save(obj: Any, f_: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if f_ is None and "f" in kwargs:
-                f_ = kwargs.pop("f")
-            note(f.SAVE, "torch.save", obj, f_)
-            return original(obj, f_, *args, **kwargs)
+    def wrap_save(original: Any) -> Any:
+        def save(obj: Any, file: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if file is None and "f" in kwargs:
+                file = kwargs.pop("f")
+            record_tensors(f.SAVE, "torch.save", obj, file)
+            return original(obj, file, *args, **kwargs)
 
         return save
 
-    def loading(original: Any) -> Any:
-        def load(f_: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if f_ is None and "f" in kwargs:
-                f_ = kwargs.pop("f")
-            value = original(f_, *args, **kwargs)
-            note(f.LOAD, "torch.load", value, f_)
+    def wrap_load(original: Any) -> Any:
+        def load(file: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if file is None and "f" in kwargs:
+                file = kwargs.pop("f")
+            value = original(file, *args, **kwargs)
+            record_tensors(f.LOAD, "torch.load", value, file)
             return value
 
         return load
 
-    replace(torch, "save", saving)
-    replace(torch, "load", loading)
+    wrap_attribute(torch, "save", wrap_save)
+    wrap_attribute(torch, "load", wrap_load)
 
 
-INTERCEPTOR = Interceptor("checkpoints", "torch", install)
+CHECKPOINTS = Interceptor("checkpoints", "torch", install_checkpoints)
+
+
+PUT_BACK = "put-back"
+"""A file that says which parts took their states back."""
+
+
+class StateKeeper:
+    """Keeps the states of a program's objects, and puts them back."""
+
+    def __init__(self, recorder: Recorder, torch: Any, folder: str, parts: tuple[str, ...]) -> None:
+        self.recorder, self.torch, self.folder, self.parts = recorder, torch, folder, parts
+        self.save, self.load = torch.save, torch.load
+        self.objects = TrainingObjects(torch, recorder.own_generators if recorder.own_generators is not None else [])
+        self.states: dict[str, Any] | None = None
+        self.busy = False
+
+    def state_file(self, value: Any) -> str:
+        role = self.recorder.process_role().replace("/", ".")
+        return os.path.join(self.folder, f"{role}-{tree_digest(value, self.torch.Tensor).hex()}")
+
+    def keep_states(self, value: Any) -> None:
+        path = self.state_file(value)
+        self.save(self.objects.states(), path + ".new")
+        os.replace(path + ".new", path)
+
+    def restore_states(self, value: Any) -> None:
+        path = self.state_file(value)
+        if os.path.exists(path) and not self.recorder.step:
+            self.states = self.load(path, weights_only=True)
+            self.put_back()
+
+    def put_back(self) -> None:
+        if self.states is None or self.recorder.step:
+            return
+        taken = self.objects.put_back(self.states, [part for part in PARTS if part in self.parts])
+        with open(os.path.join(self.folder, PUT_BACK), "a", encoding="utf-8") as file:
+            file.writelines(f"{part}\n" for part in taken)
+
+    def call_hidden(self, call: Any, *args: Any) -> None:
+        """Call what is samerun's own doing: nothing of it is recorded, and its errors do not reach the program."""
+        if self.busy or self.recorder.thread.inside_samerun or self.recorder.stopped:
+            return
+        self.busy = True
+        self.recorder.thread.inside_samerun += 1
+        try:
+            call(*args)
+        except Exception as error:
+            self.recorder.stop(f"samerun could not keep the states of a training: {error!r}")
+        finally:
+            self.recorder.thread.inside_samerun -= 1
+            self.busy = False
+
+
+def install_kept_states(recorder: Recorder, torch: Any) -> None:
+    kept = recorder.config.kept_states
+    if kept is None:
+        return
+    keeper = StateKeeper(recorder, torch, kept.folder, kept.parts)
+
+    def wrap_save(original: Any) -> Any:
+        def save(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            keeper.call_hidden(keeper.keep_states, args[0] if args else kwargs["obj"])
+            return result
+
+        return save
+
+    def wrap_load(original: Any) -> Any:
+        def load(*args: Any, **kwargs: Any) -> Any:
+            value = original(*args, **kwargs)
+            keeper.call_hidden(keeper.restore_states, value)
+            return value
+
+        return load
+
+    def wrap_load_state_dict(original: Any) -> Any:
+        def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+            value = original(self, *args, **kwargs)
+            keeper.call_hidden(keeper.put_back)
+            return value
+
+        return load_state_dict
+
+    def wrap_init(objects: list[Any]) -> Any:
+        def wrap(original: Any) -> Any:
+            def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+                original(self, *args, **kwargs)
+                if not any(known is self for known in objects):
+                    objects.append(self)
+                keeper.call_hidden(keeper.put_back)
+
+            return __init__
+
+        return wrap
+
+    wrap_attribute(torch, "save", wrap_save)
+    wrap_attribute(torch, "load", wrap_load)
+    schedulers = [
+        kind for kind in vars(torch.optim.lr_scheduler).values()
+        if isinstance(kind, type) and issubclass(kind, torch.optim.lr_scheduler.LRScheduler)
+    ]  # fmt: skip
+    watched = [
+        (torch.optim.Optimizer, keeper.objects.optimizers),
+        (torch.amp.GradScaler, keeper.objects.scalers),
+        *((kind, keeper.objects.schedulers) for kind in schedulers),
+    ]
+    for kind, objects in watched:
+        if "__init__" in vars(kind):
+            wrap_attribute(kind, "__init__", wrap_init(objects))
+        if "load_state_dict" in vars(kind):
+            wrap_attribute(kind, "load_state_dict", wrap_load_state_dict)
+    wrap_attribute(torch.nn.Module, "load_state_dict", wrap_load_state_dict)
+
+
+KEPT_STATES = Interceptor("kept-states", "torch", install_kept_states)

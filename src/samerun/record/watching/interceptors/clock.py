@@ -1,118 +1,181 @@
-"""The clocks of `time`. They can be shifted (variation) or made to tick by count (pin).
+"""The clocks of `time` and `datetime`. They can be shifted (variation) or made to tick by count (pin).
 
-Where only some lines get such a clock, all others read one that began at the same moment and goes on as it does: what
-is read at one line is compared with what was read at another, in a loop that runs for so many seconds, say.
+Where only some lines get such a clock, all others read one that starts at the same moment and runs at the usual speed,
+because programs compare what they read at one line with what they read at another: a loop that runs for some seconds.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from samerun.record import pins
 from samerun.record.trace import format as f
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute, wrap_builtin_method
 from samerun.record.watching.recorder import NOTHING, Recorder
 
-SECONDS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 
 
 class Clock:
-    """What every clock of the process shows."""
+    """What every clock of the process shows to the program."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.shift = recorder.config.clock_shift
-        self.pinned = recorder.holds(pins.CLOCK)
+        self.pinned = recorder.has_pin(pins.CLOCK)
         self.tick = recorder.config.clock_tick
         self.ticks = 0
-        self.changed = bool(self.pinned or self.shift)
-        self.began: dict[str, float] = {}
-        """What each clock showed when watching began, in whole seconds."""
+        self.is_changed = bool(self.pinned or self.shift)
+        self.start_readings: dict[str, float] = {}
+        """What each clock showed when watching started, in whole seconds."""
         self.real_time: Callable[[], float] = lambda: 0.0
 
-    def seconds(self, real: float, name: str = "time") -> float:
-        """What the clock `name` is to show where it really shows `real`."""
+    def show(self, real: float, name: str = "time") -> float:
+        """What the clock `name` shows to the program while its true reading is `real`."""
         if self.pinned:
-            if self.recorder.pinned(pins.CLOCK):
+            if self.recorder.is_pinned_here(pins.CLOCK):
                 self.ticks += 1
-                return pins.clock_reading(self.ticks, self.tick)
-            real += pins.EPOCH_START - self.began.get(name, 0.0)
-        if self.shift and not self.recorder.applies("clock"):
+                return pins.pinned_clock_reading(self.ticks, self.tick)
+            real += pins.PINNED_CLOCK_START - self.start_readings.get(name, 0.0)
+        if self.shift and not self.recorder.variation_applies("clock"):
             return real
         return real + self.shift
 
-    def time(self) -> float:
-        """What `time.time()` is to show now."""
+    def current_time(self) -> float:
+        """What `time.time()` shows to the program now."""
         real = self.real_time()
-        return self.seconds(real) if self.changed and not self.recorder.thread.inside else real
+        return self.show(real) if self.is_changed and not self.recorder.thread.inside_samerun else real
 
-    def note(self, name: str, value: float) -> None:
+    def record_reading(self, name: str, value: float) -> None:
         bits = struct.pack("<d", value) + NOTHING[:8]
-        self.recorder.host(f.CLOCK, name, outputs=bits, thin=True, user_only=True)
+        self.recorder.emit_host_event(f.CLOCK, name, outputs=bits, thin=True, user_only=True)
 
 
-def install(recorder: Recorder, time: Any) -> None:
+def install_time(recorder: Recorder, time: Any) -> None:
     clock = Clock(recorder)
     clock.real_time = time.time
-    clock.began = {name: float(int(getattr(time, name)())) for name in SECONDS if hasattr(time, name)}
+    clock.start_readings = {name: float(int(getattr(time, name)())) for name in CLOCKS if hasattr(time, name)}
 
-    def in_seconds(name: str) -> Any:
-        def make(original: Any) -> Any:
+    def wrap_seconds(name: str) -> Any:
+        def wrap(original: Any) -> Any:
             def reading() -> float:
                 value: float = original()
-                if clock.changed and not recorder.thread.inside:
-                    value = clock.seconds(value, name)
-                clock.note(f"time.{name}", value)
+                if clock.is_changed and not recorder.thread.inside_samerun:
+                    value = clock.show(value, name)
+                clock.record_reading(f"time.{name}", value)
                 return value
 
             return reading
 
-        return make
+        return wrap
 
-    def in_nanoseconds(name: str) -> Any:
-        def make(original: Any) -> Any:
+    def wrap_nanoseconds(name: str) -> Any:
+        def wrap(original: Any) -> Any:
             def reading() -> int:
                 value: int = original()
-                if clock.changed and not recorder.thread.inside:
+                if clock.is_changed and not recorder.thread.inside_samerun:
                     moved, ticks = value / 1e9, clock.ticks
-                    now = clock.seconds(moved, name)
+                    now = clock.show(moved, name)
                     value = int(now * 1e9) if clock.ticks != ticks else value + round(now - moved) * 10**9
-                clock.note(f"time.{name}_ns", float(value))
+                clock.record_reading(f"time.{name}_ns", float(value))
                 return value
 
             return reading
 
-        return make
+        return wrap
 
-    for name in SECONDS:
-        replace(time, name, in_seconds(name))
-        replace(time, f"{name}_ns", in_nanoseconds(name))
+    for name in CLOCKS:
+        wrap_attribute(time, name, wrap_seconds(name))
+        wrap_attribute(time, f"{name}_ns", wrap_nanoseconds(name))
 
-    def of_now(original: Any) -> Any:
-        """`localtime()` and its like without an argument mean now."""
+    def wrap_conversion(original: Any) -> Any:
+        """`localtime()` and the like without an argument mean the current time."""
 
         def converting(*args: Any) -> Any:
             if args not in ((), (None,)):
                 return original(*args)
-            now = clock.time()
-            clock.note(f"time.{original.__name__}", now)
+            now = clock.current_time()
+            clock.record_reading(f"time.{original.__name__}", now)
             return original(now)
 
         return converting
 
     for name in ("localtime", "gmtime", "ctime"):
-        replace(time, name, of_now)
+        wrap_attribute(time, name, wrap_conversion)
 
-    def strftime_now(original: Any) -> Any:
+    def wrap_strftime(original: Any) -> Any:
         def strftime(format: str, *args: Any) -> str:
             return str(original(format, *args) if args else original(format, time.localtime()))
 
         return strftime
 
-    replace(time, "strftime", strftime_now)
+    wrap_attribute(time, "strftime", wrap_strftime)
     recorder.clock = clock
 
 
-INTERCEPTOR = Interceptor("clock", "time", install)
+INTERCEPTOR = Interceptor("clock", "time", install_time)
+
+
+def install_datetime(recorder: Recorder, module: Any) -> None:
+    clock = recorder.clock
+    datetime_type, date_type, utc = module.datetime, module.date, module.timezone.utc
+    from_timestamp = vars(datetime_type)["fromtimestamp"]
+
+    def wrap_now(original: Any) -> Any:
+        def now(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            seconds = clock.current_time()
+            clock.record_reading("datetime.now", seconds)
+            if not clock.is_changed:
+                return original.__get__(None, cls)(*args, **kwargs)
+            return from_timestamp.__get__(None, cls)(seconds, _timezone_argument(*args, **kwargs))
+
+        return now
+
+    def wrap_utcnow(original: Any) -> Any:
+        deprecation = _deprecation_message(original.__get__(None, datetime_type))
+
+        def utcnow(cls: Any) -> Any:
+            if deprecation:  # issued here, because the original would name a line of this file
+                warnings.warn(deprecation, DeprecationWarning, stacklevel=2)
+            seconds = clock.current_time()
+            clock.record_reading("datetime.utcnow", seconds)
+            now = from_timestamp.__get__(None, datetime_type)(seconds, utc)
+            if cls is datetime_type:
+                return now.replace(tzinfo=None)
+            return cls(now.year, now.month, now.day, now.hour, now.minute, now.second, now.microsecond, None)
+
+        return utcnow
+
+    def wrap_today(original: Any) -> Any:
+        def today(cls: Any) -> Any:
+            seconds = clock.current_time()
+            clock.record_reading("datetime.today" if issubclass(cls, datetime_type) else "date.today", seconds)
+            return cls.fromtimestamp(seconds)
+
+        return today
+
+    wrap_builtin_method(datetime_type, "now", wrap_now)
+    wrap_builtin_method(datetime_type, "utcnow", wrap_utcnow)
+    wrap_builtin_method(date_type, "today", wrap_today)  # the one that `datetime` inherits
+
+
+def _timezone_argument(tz: Any = None) -> Any:
+    """The argument of `datetime.now`, positional or by keyword."""
+    return tz
+
+
+def _deprecation_message(call: Any) -> str:
+    """The deprecation warning that `call` issues in Python 3.12 and later; "" before."""
+    if sys.version_info < (3, 12):
+        return ""
+    with warnings.catch_warnings(record=True) as issued:
+        warnings.simplefilter("always")
+        call()
+    return str(issued[0].message) if issued else ""
+
+
+IN_DATETIME = Interceptor("clock-datetime", "datetime", install_datetime)

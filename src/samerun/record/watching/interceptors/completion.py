@@ -1,8 +1,8 @@
-"""What finishes first: results taken from queues and pools in the order in which they come.
+"""What finishes first: results taken from queues and pools in the order in which they arrive.
 
-With the pin `in-order`, results of tasks are taken in the order asked for. With the pin `serial` too, and tasks run
-when they are submitted; whoever takes something out of a queue of limited size waits until it is full again: a thread
-that fills it, as data loaders of one's own do, then runs in step with the one that empties it.
+With the pin `in-order`, results of tasks are taken in the order in which the tasks were submitted. With the pin
+`serial` too, and tasks run when they are submitted; whoever takes an item from a queue of limited size then waits
+until it is full again, so that a thread which fills it (a hand-written data loader) runs in step with it.
 """
 
 from __future__ import annotations
@@ -15,29 +15,35 @@ from weakref import WeakKeyDictionary
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
-from samerun.record.watching.completions import InTurn, Numbers, note, note_done, takes_in_order
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.completion_order import (
+    ObjectNumbers,
+    SortedSet,
+    record_completed_item,
+    record_done_set,
+    takes_in_order,
+)
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
 def install_queue(recorder: Recorder, queue: Any) -> None:
     """`queue.Queue.get` called by the program itself."""
-    replace(queue.Queue, "get", lambda original: getting(recorder, original, "queue.get"))
+    wrap_attribute(queue.Queue, "get", lambda original: wrap_get(recorder, original, "queue.get"))
     if pins.SERIAL in recorder.config.pins:
-        steps = InStep()
-        replace(queue.Queue, "put", steps.putting)
-        replace(queue.Queue, "get", steps.getting)
+        refiller = QueueRefiller()
+        wrap_attribute(queue.Queue, "put", refiller.wrap_put)
+        wrap_attribute(queue.Queue, "get", refiller.wrap_get)
 
 
-class InStep:
-    """Fills queues of limited size again before what was taken out of them is used."""
+class QueueRefiller:
+    """Waits until a queue of limited size is full again before the item taken out of it is used."""
 
     def __init__(self) -> None:
         self.fillers: WeakKeyDictionary[Any, set[threading.Thread]] = WeakKeyDictionary()
-        self.failed: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
-        """Queues that were once waited for in vain: who fills them waits for something else."""
+        self.never_refilled: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+        """Queues that did not fill up in time: their fillers wait for something else."""
 
-    def putting(self, original: Any) -> Any:
+    def wrap_put(self, original: Any) -> Any:
         def put(queue: Any, *args: Any, **kwargs: Any) -> None:
             if queue.maxsize > 0 and sites.called_by_user(("queue",)):
                 self.fillers.setdefault(queue, set()).add(threading.current_thread())
@@ -45,84 +51,85 @@ class InStep:
 
         return put
 
-    def getting(self, original: Any) -> Any:
+    def wrap_get(self, original: Any) -> Any:
         def get(queue: Any, *args: Any, **kwargs: Any) -> Any:
             item = original(queue, *args, **kwargs)
-            if queue.maxsize > 0 and queue not in self.failed and sites.called_by_user(("queue",)):
-                self.wait(queue)
+            if queue.maxsize > 0 and queue not in self.never_refilled and sites.called_by_user(("queue",)):
+                self.wait_until_full(queue)
             return item
 
         return get
 
-    def wait(self, queue: Any) -> None:
+    def wait_until_full(self, queue: Any) -> None:
         for _ in range(int(SERIAL_SECONDS / POLL_SECONDS)):
-            beside = self.fillers.get(queue, set()) - {threading.current_thread()}
-            if queue.full() or not any(thread.is_alive() for thread in beside):
+            other_fillers = self.fillers.get(queue, set()) - {threading.current_thread()}
+            if queue.full() or not any(thread.is_alive() for thread in other_fillers):
                 return
             time.sleep(POLL_SECONDS)
-        self.failed[queue] = True
+        self.never_refilled[queue] = True
 
 
 def install_process_queue(recorder: Recorder, queues: Any) -> None:
     """`multiprocessing.Queue.get` and `SimpleQueue.get`."""
     for kind in (queues.Queue, queues.SimpleQueue):
-        replace(kind, "get", lambda original: getting(recorder, original, "multiprocessing.Queue.get"))
+        wrap_attribute(kind, "get", lambda original: wrap_get(recorder, original, "multiprocessing.Queue.get"))
 
 
-def getting(recorder: Recorder, original: Any, name: str) -> Any:
+def wrap_get(recorder: Recorder, original: Any, name: str) -> Any:
     def get(self: Any, *args: Any, **kwargs: Any) -> Any:
         item = original(self, *args, **kwargs)
-        if not recorder.thread.inside and not recorder.stopped:
-            note(recorder, name, item)
+        if not recorder.thread.inside_samerun and not recorder.stopped:
+            record_completed_item(recorder, name, item)
         return item
 
     return get
 
 
 def install_futures(recorder: Recorder, futures: Any) -> None:
-    """`concurrent.futures.as_completed`: the positions, in the order of completion. `wait`: what it says is done."""
-    in_turn = takes_in_order(recorder)
-    numbers = Numbers()
+    """`concurrent.futures.as_completed`: the positions, in the order of completion. `wait`: which futures are done."""
+    in_order = takes_in_order(recorder)
+    numbers = ObjectNumbers()
 
-    def making(original: Any) -> Any:
+    def wrap_future_init(original: Any) -> Any:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
-            numbers.of(self)
+            numbers.number_of(self)
 
         return __init__
 
-    def waiting(original: Any) -> Any:
+    def wrap_wait(original: Any) -> Any:
         def wait(fs: Any, timeout: float | None = None, return_when: str = futures.ALL_COMPLETED) -> Any:
-            given = list(fs)
-            if in_turn and given and return_when == futures.FIRST_COMPLETED:
-                first = min(given, key=numbers.of)
+            futures_given = list(fs)
+            if in_order and futures_given and return_when == futures.FIRST_COMPLETED:
+                first = min(futures_given, key=numbers.number_of)
                 found = original([first], timeout)
-                found = type(found)(found.done, found.not_done | (set(given) - {first}))
+                found = type(found)(found.done, found.not_done | (set(futures_given) - {first}))
             else:
-                found = original(given, timeout, return_when)
-            note_done(recorder, "concurrent.futures.wait", map(numbers.of, found.done))
-            return type(found)(InTurn(found.done, numbers.of), found.not_done) if in_turn else found
+                found = original(futures_given, timeout, return_when)
+            record_done_set(recorder, "concurrent.futures.wait", map(numbers.number_of, found.done))
+            return type(found)(SortedSet(found.done, numbers.number_of), found.not_done) if in_order else found
 
         return wait
 
-    def completing(original: Any) -> Any:
+    def wrap_as_completed(original: Any) -> Any:
         def as_completed(fs: Any, timeout: float | None = None) -> Any:
-            given = list(fs)
-            at = {id(future): number for number, future in enumerate(given)}
-            for future in in_order(given, timeout) if in_turn else original(given, timeout):
-                recorder.host(f.COMPLETION, "as_completed", value=str(at.get(id(future))).encode(), user_only=True)
+            futures_given = list(fs)
+            at = {id(future): number for number, future in enumerate(futures_given)}
+            for future in yield_in_order(futures_given, timeout) if in_order else original(futures_given, timeout):
+                position = str(at.get(id(future))).encode()
+                recorder.emit_host_event(f.COMPLETION, "as_completed", value=position, user_only=True)
                 yield future
 
         return as_completed
 
-    def in_order(given: list[Any], timeout: float | None) -> Any:
-        for future in given:
+    def yield_in_order(futures_given: list[Any], timeout: float | None) -> Any:
+        for future in futures_given:
             future.exception(timeout)
             yield future
 
-    replace(futures, "as_completed", completing)
-    replace(futures, "wait", waiting)
-    replace(futures._base.Future, "__init__", making)
+    wrap_attribute(futures, "as_completed", wrap_as_completed)
+    wrap_attribute(futures, "wait", wrap_wait)
+    wrap_attribute(futures._base.Future, "__init__", wrap_future_init)
 
 
 def install_executor(recorder: Recorder, thread: Any) -> None:
@@ -130,33 +137,33 @@ def install_executor(recorder: Recorder, thread: Any) -> None:
     if pins.SERIAL not in recorder.config.pins:
         return
 
-    def submitting(original: Any) -> Any:
+    def wrap_submit(original: Any) -> Any:
         def submit(self: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
             future = original(self, function, *args, **kwargs)
             try:
                 future.exception(SERIAL_SECONDS)
-            except Exception:  # it waits for something else, or was cancelled: the program's own affair
+            except Exception:  # it waits for something else or was cancelled, which is the program's business
                 pass
             return future
 
         return submit
 
-    replace(thread.ThreadPoolExecutor, "submit", submitting)
+    wrap_attribute(thread.ThreadPoolExecutor, "submit", wrap_submit)
 
 
 def install_pool(recorder: Recorder, pool: Any) -> None:
     """`Pool.imap_unordered`, of processes and of threads."""
 
-    def unordered(original: Any) -> Any:
+    def wrap_imap_unordered(original: Any) -> Any:
         def imap_unordered(self: Any, *args: Any, **kwargs: Any) -> Any:
-            made = self.imap if takes_in_order(recorder) else original.__get__(self)
-            for item in made(*args, **kwargs):
-                note(recorder, "imap_unordered", item)
+            take = self.imap if takes_in_order(recorder) else original.__get__(self)
+            for item in take(*args, **kwargs):
+                record_completed_item(recorder, "imap_unordered", item)
                 yield item
 
         return imap_unordered
 
-    replace(pool.Pool, "imap_unordered", unordered)
+    wrap_attribute(pool.Pool, "imap_unordered", wrap_imap_unordered)
 
 
 SERIAL_SECONDS, POLL_SECONDS = 3.0, 0.002

@@ -7,51 +7,51 @@ from typing import Any
 
 from samerun.record import pins
 from samerun.record.trace import format as f
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
-def watch(recorder: Recorder, name: str) -> Any:
-    """A maker of wrappers that record the value a function returns."""
+def wrap_recorded(recorder: Recorder, name: str) -> Any:
+    """A wrapper factory: the wrapped function's return value is recorded under `name`."""
 
-    def make(original: Any) -> Any:
-        def reading(*args: Any, **kwargs: Any) -> Any:
+    def wrap(original: Any) -> Any:
+        def read_recorded(*args: Any, **kwargs: Any) -> Any:
             value = original(*args, **kwargs)
-            recorder.host(f.ENTROPY, name, value=repr(value).encode(), user_only=True, thin=True)
+            recorder.emit_host_event(f.ENTROPY, name, value=repr(value).encode(), user_only=True, thin=True)
             return value
 
-        return reading
+        return read_recorded
 
-    return make
+    return wrap
 
 
 def install(recorder: Recorder, os: Any) -> None:
-    if recorder.holds(pins.ENTROPY):
-        stream = pins.byte_stream("urandom")
+    if recorder.has_pin(pins.ENTROPY):
+        stream = pins.pinned_byte_stream("urandom")
 
-        def held(original: Any) -> Any:
+        def wrap_pinned(original: Any) -> Any:
             def read(size: int, *flags: Any) -> bytes:
-                return stream(size) if recorder.pinned(pins.ENTROPY) else bytes(original(size, *flags))
+                return stream(size) if recorder.is_pinned_here(pins.ENTROPY) else bytes(original(size, *flags))
 
             return read
 
-        replace(os, "urandom", held)
-        replace(os, "getrandom", held)
-    replace(os, "urandom", watch(recorder, "os.urandom"))
-    replace(os, "getrandom", watch(recorder, "os.getrandom"))
+        wrap_attribute(os, "urandom", wrap_pinned)
+        wrap_attribute(os, "getrandom", wrap_pinned)
+    wrap_attribute(os, "urandom", wrap_recorded(recorder, "os.urandom"))
+    wrap_attribute(os, "getrandom", wrap_recorded(recorder, "os.getrandom"))
     random = sys.modules.get("random")
     if random is not None:
         random._urandom = os.urandom  # type: ignore[attr-defined]
 
 
 def install_random(recorder: Recorder, random: Any) -> None:
-    """`SystemRandom` and `secrets` read through a name of their own."""
+    """`SystemRandom` and `secrets` read through `random._urandom`, which holds the unwrapped function."""
     random._urandom = sys.modules["os"].urandom
 
 
 def install_uuid(recorder: Recorder, uuid: Any) -> None:
-    replace(uuid, "uuid1", watch(recorder, "uuid.uuid1"))
-    replace(uuid, "uuid4", watch(recorder, "uuid.uuid4"))
+    wrap_attribute(uuid, "uuid1", wrap_recorded(recorder, "uuid.uuid1"))
+    wrap_attribute(uuid, "uuid4", wrap_recorded(recorder, "uuid.uuid4"))
 
 
 INTERCEPTOR = Interceptor("entropy", "os", install)

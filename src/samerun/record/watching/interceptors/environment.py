@@ -1,16 +1,21 @@
-"""Environment variables the program reads."""
+"""What differs from process to process: environment variables, process number, processors, temporary names.
+
+With the pin `entropy` the process number and temporary names are fixed.
+"""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
-from samerun.record.watching.interceptor import Interceptor
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
-def install(recorder: Recorder, os: Any) -> None:
+def install_variables(recorder: Recorder, os: Any) -> None:
     """Wrap the one method that `environ[...]`, `environ.get` and `getenv` all come to."""
     kind = type(os.environ)
     original = kind.__getitem__
@@ -19,20 +24,67 @@ def install(recorder: Recorder, os: Any) -> None:
         try:
             value = original(self, key)
         except KeyError:
-            note(key, b"")
+            record_read(key, b"")
             raise
-        note(key, repr(value).encode("utf-8", "surrogatepass"))
+        record_read(key, repr(value).encode("utf-8", "surrogatepass"))
         return value
 
-    def note(key: Any, value: bytes) -> None:
-        if recorder.stopped or recorder.thread.inside or not isinstance(key, str) or key.startswith("SAMERUN_"):
+    def record_read(key: Any, value: bytes) -> None:
+        if recorder.stopped or recorder.thread.inside_samerun or not isinstance(key, str) or key.startswith("SAMERUN_"):
             return
-        placed = sites.host_site()
-        if placed[2] and not sites.asked_by_samerun():
-            recorder.host(f.ENVIRONMENT, key, value=value, placed=placed, thin=True)
+        placed = sites.find_user_line()
+        if placed[2] and not sites.called_by_samerun():
+            recorder.emit_host_event(f.ENVIRONMENT, key, value=value, placed=placed, thin=True)
 
     getitem.__doc__ = original.__doc__
     kind.__getitem__ = getitem
 
 
-INTERCEPTOR = Interceptor("environment", "os", install)
+VARIABLES = Interceptor("environment", "os", install_variables)
+
+
+PROCESS_NUMBERS = ("getpid", "getppid")
+PROCESSORS = ("cpu_count", "process_cpu_count", "sched_getaffinity", "getloadavg")
+
+
+def install_identity(recorder: Recorder, os: Any) -> None:
+    """Watch the functions where the program itself calls them; the standard library needs the true numbers."""
+
+    def wrap_query(original: Any) -> Any:
+        name = original.__name__
+
+        def ask(*args: Any, **kwargs: Any) -> Any:
+            value = original(*args, **kwargs)
+            if recorder.stopped or recorder.thread.inside_samerun:
+                return value
+            placed = sites.find_user_line()
+            if not placed[2] or not sites.called_by_user():
+                return value
+            if name in PROCESS_NUMBERS and recorder.is_pinned_here(pins.ENTROPY):
+                value = pins.pinned_seed(f"os.{name}", 22)  # no larger than Linux has them
+            recorder.emit_host_event(f.FACT, f"os.{name}", value=repr(value).encode(), thin=True, placed=placed)
+            return value
+
+        return ask
+
+    for name in (*PROCESS_NUMBERS, *PROCESSORS):
+        wrap_attribute(os, name, wrap_query)
+
+
+def install_temporary_names(recorder: Recorder, tempfile: Any) -> None:
+    """Temporary names are drawn from the system's entropy."""
+    kind = tempfile._RandomNameSequence
+    original_next = kind.__next__
+    numbers = itertools.count()
+
+    def __next__(self: Any) -> str:
+        pinned = recorder.is_pinned_here(pins.ENTROPY)
+        name: str = f"{pins.pinned_seed(f'temporary name {next(numbers)}'):08x}" if pinned else original_next(self)
+        recorder.emit_host_event(f.ENTROPY, "tempfile", value=name.encode(), user_only=True, thin=True)
+        return name
+
+    kind.__next__ = __next__
+
+
+IDENTITY = Interceptor("identity", "os", install_identity)
+TEMPORARY_NAMES = Interceptor("identity-tempfile", "tempfile", install_temporary_names)

@@ -1,4 +1,9 @@
-"""Data files: those opened for reading by path, size and content; those opened for writing, as they are at the end."""
+"""The file system: files opened, directories listed, and what a program asks about files without reading them.
+
+Files opened for reading count by path, size and content, those opened for writing as they are at the end. `glob`,
+`os.walk` and `pathlib` list directories through `os.listdir` and `os.scandir`; `pathlib` and `os.path` ask through
+`os.stat`, except where they call the system themselves. With the pin `stat` every file has the same times.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +12,90 @@ import stat
 import sys
 from typing import Any
 
-from xxhash import xxh3_128
+from xxhash import xxh3_64_intdigest, xxh3_128
 
+from samerun.base.wrapping import wrap_like
+from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
-from samerun.record.watching.interceptor import Interceptor
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import NOTHING, Recorder
+
+
+class ScandirIterator:
+    """What `os.scandir` returns: an iterator, a context manager, closable."""
+
+    def __init__(self, entries: list[Any]) -> None:
+        self._entries = iter(entries)
+
+    def __iter__(self) -> ScandirIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._entries)
+
+    def __enter__(self) -> ScandirIterator:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._entries = iter(())
+
+
+def install_listing(recorder: Recorder, os_module: Any) -> None:
+    order = recorder.config.listing_order
+
+    def sort_entries(items: list[Any], key: Any) -> list[Any]:
+        if order is not None:
+            try:
+                items.sort(key=key, reverse=order == "reversed" and recorder.variation_applies("listing"))
+            except TypeError:
+                pass
+        return items
+
+    def record_listing(name: str, path: Any, names: list[Any]) -> None:
+        if recorder.stopped or recorder.thread.inside_samerun:
+            return
+        shown = "." if path is None else path if isinstance(path, (str, int)) else os.fsdecode(path)
+        recorder.emit_host_event(
+            f.LISTING, name, aux=str(shown), value=repr(names).encode("utf-8", "surrogatepass"),
+            inputs=xxh3_64_intdigest(repr(sorted(names, key=str)).encode("utf-8", "surrogatepass")),
+            user_only=True,
+        )  # fmt: skip
+
+    def wrap_listdir(original: Any) -> Any:
+        def listdir(path: Any = None) -> list[Any]:
+            names: list[Any] = sort_entries(original(path), None)
+            record_listing("os.listdir", path, names)
+            return names
+
+        return listdir
+
+    def wrap_scandir(original: Any) -> Any:
+        def scandir(path: Any = None) -> Any:
+            with original(path) as found:
+                entries = sort_entries(list(found), lambda entry: entry.name)
+            record_listing("os.scandir", path, [entry.name for entry in entries])
+            return ScandirIterator(entries)
+
+        return scandir
+
+    for name, make_wrapper in (("listdir", wrap_listdir), ("scandir", wrap_scandir)):
+        takes_descriptors = getattr(os_module, name) in os_module.supports_fd
+        wrap_attribute(os_module, name, make_wrapper)
+        if takes_descriptors:
+            os_module.supports_fd.add(getattr(os_module, name))
+
+
+LISTING = Interceptor("listing", "os", install_listing)
+
 
 CONTENT_BYTES = 1 << 20
 """Of larger files the first and the last half of so much are digested."""
-_PROGRAM = (".py", ".pyc", ".so", ".pyi", ".pth", ".dll", ".dylib")
-_SYSTEM = ("/proc/", "/sys/", "/dev/")
+_CODE_SUFFIXES = (".py", ".pyc", ".so", ".pyi", ".pth", ".dll", ".dylib")
+_VIRTUAL_FOLDERS = ("/proc/", "/sys/", "/dev/")
 MOST_OUTPUTS = 1000
 """So many files that a process wrote are digested at its end."""
 
@@ -26,46 +104,47 @@ _open, _read, _close = os.open, os.read, os.close  # a program may replace them
 _READABLE = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
 
-def install(recorder: Recorder, module: Any) -> None:
+def install_opened_files(recorder: Recorder, module: Any) -> None:
     """One audit hook: it sees every way of opening a file from Python, whatever library opens it."""
 
     def hook(event: str, arguments: Any) -> None:
-        if event == "open" and not recorder.stopped and not recorder.thread.inside:
-            opened(recorder, *arguments)
+        if event == "open" and not recorder.stopped and not recorder.thread.inside_samerun:
+            record_opened(recorder, *arguments)
 
     sys.addaudithook(hook)
-    recorder.at_end.append(lambda: record_outputs(recorder))
-    recorder.after_fork.append(recorder.outputs.clear)
+    recorder.end_callbacks.append(lambda: record_outputs(recorder))
+    recorder.fork_callbacks.append(recorder.output_files.clear)
 
 
-def opened(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
-    """Note a file that the program opens: its content now where it reads, its name where it writes."""
+def record_opened(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
+    """Note a file that the program opens: its digest_file now where it reads, its name where it writes."""
     if not isinstance(path, (str, bytes)):
         return
     name = os.fsdecode(path)
     writer = recorder.writer
-    if name.endswith(_PROGRAM) or name.startswith(_SYSTEM) or (writer is not None and name == writer.path):
+    own_trace = writer is not None and name == writer.path
+    if own_trace or name.endswith(_CODE_SUFFIXES) or name.startswith(_VIRTUAL_FOLDERS):
         return
     writes = mode[:1] not in ("r", "") if mode is not None else isinstance(flags, int) and flags & 3 != os.O_RDONLY
     if writes or (mode is not None and "+" in mode):
-        if recorder.config.receipt and len(recorder.outputs) < MOST_OUTPUTS and sites.host_site()[1]:
-            recorder.outputs[os.path.abspath(name)] = None
+        if recorder.config.receipt and len(recorder.output_files) < MOST_OUTPUTS and sites.find_user_line()[1]:
+            recorder.output_files[os.path.abspath(name)] = None
         if writes:
             return
-    placed = sites.host_site()
-    if not placed[1] or not recorder.due(("file", name, placed[1])):
+    placed = sites.find_user_line()
+    if not placed[1] or not recorder.should_record(("file", name, placed[1])):
         return
-    recorder.thread.inside += 1
+    recorder.thread.inside_samerun += 1
     try:
-        size, value = content(name)
+        size, value = digest_file(name)
     except OSError:
         size, value = 0, NOTHING
     finally:
-        recorder.thread.inside -= 1
-    recorder.host(f.FILE, "open", aux=name, inputs=size, outputs=value, placed=placed)
+        recorder.thread.inside_samerun -= 1
+    recorder.emit_host_event(f.FILE, "open", aux=name, inputs=size, outputs=value, placed=placed)
 
 
-def content(name: str) -> tuple[int, bytes]:
+def digest_file(name: str) -> tuple[int, bytes]:
     """Size and digest of a regular file; other kinds are not touched."""
     info = os.stat(name)
     if not stat.S_ISREG(info.st_mode):
@@ -86,17 +165,92 @@ def content(name: str) -> tuple[int, bytes]:
 
 def record_outputs(recorder: Recorder) -> None:
     """What was written, as it is now; what is gone again was no output."""
-    recorder.thread.inside += 1
+    recorder.thread.inside_samerun += 1
     try:
-        for name in recorder.outputs:
+        for name in recorder.output_files:
             try:
-                size, value = content(name)
+                size, value = digest_file(name)
             except OSError:
                 continue
-            if value != NOTHING and (writer := recorder.writer or recorder.open()):
-                recorder.emit(f.OUTPUT, name="open", aux=writer.string(name), inputs=size, outputs=value)
+            if value != NOTHING and (writer := recorder.writer or recorder.open_writer()):
+                recorder.emit(f.OUTPUT, name="open", aux=writer.intern_string(name), inputs=size, outputs=value)
     finally:
-        recorder.thread.inside -= 1
+        recorder.thread.inside_samerun -= 1
 
 
-INTERCEPTOR = Interceptor("files", "os", install)
+OPENED_FILES = Interceptor("files", "os", install_opened_files)
+
+
+SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/usr/lib/", "/etc/")
+EXISTENCE_FUNCTIONS = ("exists", "lexists", "isfile", "isdir", "getsize")
+TIME_FUNCTIONS = ("getmtime", "getctime", "getatime")
+
+
+def install_path_facts(recorder: Recorder, path: Any) -> None:
+    """The functions of `os.path`."""
+    pinned = pins.STAT in recorder.config.pins
+
+    def wrap_query(original: Any) -> Any:
+        name = original.__name__
+
+        def ask(*args: Any, **kwargs: Any) -> Any:
+            value = original(*args, **kwargs)
+            if pinned and name in TIME_FUNCTIONS:
+                value = pins.PINNED_CLOCK_START
+            record_file_fact(recorder, f"os.path.{name}", args[0] if args else None, value)
+            return value
+
+        return ask
+
+    for name in (*EXISTENCE_FUNCTIONS, *TIME_FUNCTIONS):
+        wrap_attribute(path, name, wrap_query)
+
+
+def install_stat_facts(recorder: Recorder, os_module: Any) -> None:
+    """`os.stat`, by which `pathlib` goes too: what is noted is the kind, the size and the time of change."""
+    pinned = pins.STAT in recorder.config.pins
+    original = os_module.stat
+
+    def stat(path: Any, *args: Any, **kwargs: Any) -> Any:
+        if recorder.stopped or recorder.thread.inside_samerun:
+            return original(path, *args, **kwargs)
+        try:
+            found = original(path, *args, **kwargs)
+        except OSError:
+            record_file_fact(recorder, "os.stat", path, None)
+            raise
+        if not sites.called_by_user(("pathlib",)):
+            return found
+        if pinned:
+            kept = list(found)
+            kept[7:10] = [int(pins.PINNED_CLOCK_START)] * 3
+            times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), pins.PINNED_CLOCK_START)
+            times.update({f"{name}_ns": int(pins.PINNED_CLOCK_START) * 10**9 for name in list(times)})
+            extras = {field: getattr(found, field) for field in EXTRA_STAT_FIELDS if hasattr(found, field)}
+            found = os_module.stat_result(kept, {**extras, **times})
+        record_file_fact(recorder, "os.stat", path, (found.st_mode, found.st_size, found.st_mtime_ns))
+        return found
+
+    watched = wrap_like(original, stat)
+    for names in (os_module.supports_fd, os_module.supports_dir_fd, os_module.supports_follow_symlinks):
+        if original in names:
+            names.add(watched)
+    os_module.stat = watched
+
+
+EXTRA_STAT_FIELDS = ("st_blksize", "st_blocks", "st_rdev")
+
+
+def record_file_fact(recorder: Recorder, name: str, path: Any, value: Any) -> None:
+    if recorder.stopped or recorder.thread.inside_samerun or not isinstance(path, (str, bytes, os.PathLike)):
+        return
+    if not sites.called_by_user(("pathlib",)):
+        return
+    shown = os.fsdecode(path)
+    if shown.startswith(SYSTEM_FOLDERS):
+        return
+    recorder.emit_host_event(f.FACT, name, aux=shown, value=repr(value).encode(), user_only=True, thin=True)
+
+
+STAT_FACTS = Interceptor("file-facts", "os", install_stat_facts)
+PATH_FACTS = Interceptor("file-facts-path", "posixpath", install_path_facts)

@@ -1,4 +1,8 @@
-"""DataLoader: when an iterator starts, what each batch holds, and which process is which worker."""
+"""DataLoader: when an iterator starts, what each batch holds, which process is which worker.
+
+Passes over a `samerun.data.DataLoader` in which nothing is trained can be given smaller batches, and every sample can
+be followed through the operators.
+"""
 
 from __future__ import annotations
 
@@ -9,43 +13,43 @@ from typing import Any
 from samerun.record.digests.trees import tree_digest
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
-from samerun.record.watching.completions import takes_in_order
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.completion_order import takes_in_order
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 LOADER_VARIABLE = "SAMERUN_LOADER"
 
 
-def install(recorder: Recorder, dataloader: Any) -> None:
+def install_dataloader(recorder: Recorder, dataloader: Any) -> None:
     """Wrap the iterators' construction and `__next__`."""
     import torch
 
     base = dataloader._BaseDataLoaderIter
-    begin, following = base.__init__, base.__next__
+    original_init, original_next = base.__init__, base.__next__
 
-    def start(self: Any, loader: Any) -> None:
+    def start_iterator(self: Any, loader: Any) -> None:
         state = recorder.thread
-        recorder.loaders += 1
-        recorder.host(f.LOADER, "DataLoader", inputs=int(getattr(loader, "num_workers", 0) or 0))
+        recorder.loader_count += 1
+        recorder.emit_host_event(f.LOADER, "DataLoader", inputs=int(getattr(loader, "num_workers", 0) or 0))
         phase, state.phase = state.phase, f.DATA
         try:
-            begin(self, loader)
+            original_init(self, loader)
         finally:
             state.phase = phase
 
-    def fetch(self: Any) -> Any:
+    def next_batch(self: Any) -> Any:
         state = recorder.thread
         phase, state.phase = state.phase, f.DATA
         try:
-            batch = following(self)
+            batch = original_next(self)
         except StopIteration:
-            if recorder.rows is not None and recorder.rows.is_of(self):
-                recorder.rows.end()
+            if recorder.sample_rows is not None and recorder.sample_rows.is_of(self):
+                recorder.sample_rows.end()
             raise
         finally:
             state.phase = phase
-        if not recorder.stopped and not state.inside:
-            state.inside += 1
+        if not recorder.stopped and not state.inside_samerun:
+            state.inside_samerun += 1
             try:
                 if recorder.replayer is not None:
                     batch = recorder.replayer.batch(batch)
@@ -53,23 +57,24 @@ def install(recorder: Recorder, dataloader: Any) -> None:
             except Exception:
                 value = b"\0" * 16
             finally:
-                state.inside -= 1
+                state.inside_samerun -= 1
             recorder.last_batch = value
-            if recorder.rows is not None:
-                recorder.rows.handed_over(self, batch)
-            recorder.host(f.BATCH, "DataLoader", outputs=value)
+            if recorder.sample_rows is not None:
+                recorder.sample_rows.handed_over(self, batch)
+            recorder.emit_host_event(f.BATCH, "DataLoader", outputs=value)
         return batch
 
-    base.__init__, base.__next__ = start, fetch
-    replace(dataloader._MultiProcessingDataLoaderIter, "__init__", lambda original: numbering(recorder, original))
-    replace(dataloader.DataLoader, "__init__", lambda original: making(recorder, original))
+    base.__init__, base.__next__ = start_iterator, next_batch
+    workers = dataloader._MultiProcessingDataLoaderIter
+    wrap_attribute(workers, "__init__", lambda original: wrap_worker_iterator_init(recorder, original))
+    wrap_attribute(dataloader.DataLoader, "__init__", lambda original: wrap_dataloader_init(recorder, original))
 
 
-def numbering(recorder: Recorder, original: Any) -> Any:
+def wrap_worker_iterator_init(recorder: Recorder, original: Any) -> Any:
     """Tell workers that do not inherit memory which loader they belong to. They start in here."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        os.environ[LOADER_VARIABLE] = str(recorder.loaders + 1)
+        os.environ[LOADER_VARIABLE] = str(recorder.loader_count + 1)
         try:
             original(self, *args, **kwargs)
         finally:
@@ -78,13 +83,13 @@ def numbering(recorder: Recorder, original: Any) -> Any:
     return __init__
 
 
-def making(recorder: Recorder, original: Any) -> Any:
+def wrap_dataloader_init(recorder: Recorder, original: Any) -> Any:
     """Note where a loader is made, and whether it may hand over batches out of order."""
     parameters = inspect.signature(original)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        recorder.host(f.LOADER, "DataLoader", aux="made", inputs=int(kwargs.get("in_order", True)))
-        if recorder.config.workers:
+        recorder.emit_host_event(f.LOADER, "DataLoader", aux="made", inputs=int(kwargs.get("in_order", True)))
+        if recorder.config.extra_workers:
             given = parameters.bind(self, *args, **kwargs)
             count = int(given.arguments.get("num_workers") or 0)
             given.arguments["num_workers"] = count + 1 if count else 2
@@ -92,19 +97,19 @@ def making(recorder: Recorder, original: Any) -> Any:
         if "in_order" in kwargs and takes_in_order(recorder):
             kwargs["in_order"] = True
         original(self, *args, **kwargs)
-        note_iterable(recorder, getattr(self, "dataset", None))
+        record_iterable_dataset(recorder, getattr(self, "dataset", None))
 
     return __init__
 
 
-def note_iterable(recorder: Recorder, dataset: Any) -> None:
+def record_iterable_dataset(recorder: Recorder, dataset: Any) -> None:
     """Where a dataset that is iterated says what it yields: every worker goes through all of it."""
     if not any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__):
         return
     code = getattr(type(dataset).__iter__, "__code__", None)
-    if code is not None and sites.kind_of(code) == sites.USER:
+    if code is not None and sites.code_kind(code) == sites.USER:
         placed = (code.co_filename, code.co_firstlineno, True)
-        recorder.host(f.LOADER, "IterableDataset", aux="iterable", placed=placed)
+        recorder.emit_host_event(f.LOADER, "IterableDataset", aux="iterable", placed=placed)
 
 
 def install_worker(recorder: Recorder, worker: Any) -> None:
@@ -116,9 +121,9 @@ def install_worker(recorder: Recorder, worker: Any) -> None:
             # positions: index_queue, data_queue, done_event, auto_collation, collate_fn, drop_last,
             # base_seed, init_fn, worker_id, num_workers, ...
             number = args[8] if len(args) > 8 else kwargs.get("worker_id", 0)
-            parent = recorder.own_role().rsplit("/", 1)[0]
-            loader = recorder.loaders or int(os.environ.get(LOADER_VARIABLE, "0"))
-            recorder.rename(f"{parent}/loader{loader}.worker{number}")
+            parent = recorder.process_role().rsplit("/", 1)[0]
+            loader = recorder.loader_count or int(os.environ.get(LOADER_VARIABLE, "0"))
+            recorder.set_role(f"{parent}/loader{loader}.worker{number}")
             recorder.thread.phase = f.DATA
         except Exception as error:
             recorder.stop(f"samerun could not name a DataLoader worker: {error!r}")
@@ -128,5 +133,40 @@ def install_worker(recorder: Recorder, worker: Any) -> None:
     worker._worker_loop = _worker_loop
 
 
-INTERCEPTOR = Interceptor("loader", "torch.utils.data.dataloader", install)
+INTERCEPTOR = Interceptor("loader", "torch.utils.data.dataloader", install_dataloader)
 IN_WORKER = Interceptor("loader-worker", "torch.utils.data._utils.worker", install_worker)
+
+
+def install_split_passes(recorder: Recorder, loader: Any) -> None:
+    """Let an iteration without gradients hand out batches of half the size."""
+    if not recorder.config.split_batches:
+        return
+    import torch
+
+    def wrap_iter(original: Any) -> Any:
+        def __iter__(self: Any) -> Any:
+            size = self.batch_size
+            fixed = self.drop_last or isinstance(self.dataset, torch.utils.data.IterableDataset)
+            if torch.is_grad_enabled() or fixed or not isinstance(size, int) or size < 2:
+                return original(self)  # else other samples would be left out, or come in another order
+            held = vars(self)  # torch refuses another batch size by an error of its `__setattr__`
+            held["batch_size"] = (size + 1) // 2
+            try:
+                return original(self)
+            finally:
+                held["batch_size"] = size
+
+        return __iter__
+
+    wrap_attribute(loader.DataLoader, "__iter__", wrap_iter)
+
+
+def install_sample_rows(recorder: Recorder, iterators: Any) -> None:
+    if recorder.config.hash_rows:
+        from samerun.record.watching.sample_rows import SampleRows
+
+        recorder.sample_rows = SampleRows(recorder, (iterators.SingleProcessIterator, iterators.MultiProcessIterator))
+
+
+SPLIT_PASSES = Interceptor("passes", "samerun.data.loader", install_split_passes)
+SAMPLE_ROWS = Interceptor("passes-rows", "samerun.data.iterators", install_sample_rows)

@@ -8,11 +8,11 @@ from typing import Any
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import digest
-from samerun.record.digests.models import named_buffers, named_modules, named_parameters
+from samerun.record.digests.trees import named_buffers, named_modules, named_parameters
 from samerun.record.trace import format as f
+from samerun.record.watching.hidden_frames import hide_frame
 from samerun.record.watching.interceptor import Interceptor
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.unseen import unseen
 
 
 def install(recorder: Recorder, torch: Any) -> None:
@@ -25,7 +25,7 @@ def install(recorder: Recorder, torch: Any) -> None:
     roots: dict[int, Any] = {}
     is_compiling = torch.compiler.is_compiling
 
-    def learn(root: Any) -> None:
+    def learn_names(root: Any) -> None:
         if id(root) not in roots:
             roots[id(root)] = weakref.ref(root)
         try:
@@ -39,7 +39,7 @@ def install(recorder: Recorder, torch: Any) -> None:
         if known is None or known[0]() is not module:
             if not outermost:
                 return type(module).__name__
-            learn(module)
+            learn_names(module)
             known = names[id(module)]
         return known[1]
 
@@ -49,25 +49,25 @@ def install(recorder: Recorder, torch: Any) -> None:
         if is_compiling():
             return original(self, *args, **kwargs)
         state = recorder.thread
-        state.modules.append(state.module)
-        state.module = name_of(self, len(state.modules) == 1)
+        state.outer_modules.append(state.module)
+        state.module = name_of(self, len(state.outer_modules) == 1)
         try:
             return original(self, *args, **kwargs)
         finally:
-            state.module = state.modules.pop()
+            state.module = state.outer_modules.pop()
 
     _call_impl.__qualname__ = original.__qualname__
-    torch.nn.Module._call_impl = unseen(_call_impl)
-    recorder.roots = roots
-    recorder.after_fork.append(roots.clear)  # what a child does with its parent's model is in its events
-    recorder.at_end.append(lambda: record_final(recorder))
-    recorder.seen += [roots, names]  # the models of this trace are those that are called in it
+    torch.nn.Module._call_impl = hide_frame(_call_impl)
+    recorder.root_models = roots
+    recorder.fork_callbacks.append(roots.clear)  # what a child does with its parent's model is in its events
+    recorder.end_callbacks.append(lambda: record_final_models(recorder))
+    recorder.cleared_on_restart += [roots, names]  # the models of this trace are those that are called in it
 
 
-def record_final(recorder: Recorder) -> None:
+def record_final_models(recorder: Recorder) -> None:
     """At the end: what every model that was called holds, however it was written."""
-    recorder.thread.inside += 1
-    for reference in list(recorder.roots.values()):
+    recorder.thread.inside_samerun += 1
+    for reference in list(recorder.root_models.values()):
         root = reference()
         if root is None:
             continue
@@ -79,7 +79,7 @@ def record_final(recorder: Recorder) -> None:
         recorder.emit(
             f.FINAL, name=type(root).__name__, inputs=len(tensors), outputs=xxh3_128_digest(value), phase=f.BETWEEN
         )
-    recorder.thread.inside -= 1
+    recorder.thread.inside_samerun -= 1
 
 
 INTERCEPTOR = Interceptor("modules", "torch", install)

@@ -1,4 +1,9 @@
-"""NumPy's random numbers: the global generator, and `Generator` objects with or without a seed."""
+"""NumPy's random numbers: the global generator, `Generator` and `RandomState`, and libraries that draw from them.
+
+scikit-learn and SciPy do not call the functions of `numpy.random`: they ask `check_random_state` for a generator.
+Where none is given, it returns the object behind `numpy.random`, and the library draws from it directly. What is
+recorded then is that the generator was taken.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,8 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 from samerun.record import pins
 from samerun.record.digests.rng_digests import global_generator, numpy_state_digest
 from samerun.record.trace import format as f
-from samerun.record.watching import owners, sites
-from samerun.record.watching.interceptor import Interceptor, replace, replace_method
+from samerun.record.watching import sites
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute, wrap_builtin_method
 from samerun.record.watching.recorder import Recorder
 
 LEGACY_DRAWS = (
@@ -32,7 +37,7 @@ GENERATOR_DRAWS = (
 )  # fmt: skip
 
 
-def seed_bits(value: Any) -> int:
+def seed_digest(value: Any) -> int:
     entropy = getattr(value, "entropy", None)  # a SeedSequence
     if entropy is not None:
         value = (entropy, getattr(value, "spawn_key", ()))
@@ -42,7 +47,7 @@ def seed_bits(value: Any) -> int:
 def install(recorder: Recorder, numpy_random: Any) -> None:
     """Watch the global generator, seeds from the system, and generators that `default_rng` makes."""
     if pins.NUMPY_GLOBAL in recorder.config.pins:
-        numpy_random.seed(pins.fixed_seed("numpy"))
+        numpy_random.seed(pins.pinned_seed("numpy"))
     watch_draws(recorder, numpy_random)
     watch_seeding(recorder, numpy_random)
     watch_system_seeds(recorder)
@@ -54,111 +59,111 @@ def watch_draws(recorder: Recorder, numpy_random: Any) -> None:
     """Wrap the module's functions, which draw from the global generator."""
     get_state = numpy_random.get_state
 
-    def state() -> bytes:
+    def global_state() -> bytes:
         return numpy_state_digest(get_state(legacy=False))
 
-    def draw(original: Any) -> Any:
+    def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(*args: Any, **kwargs: Any) -> Any:
-            if not recorder.thread.inside and not recorder.stopped:
-                recorder.draw("numpy", name, state)
+            if not recorder.thread.inside_samerun and not recorder.stopped:
+                recorder.record_draw("numpy", name, global_state)
             return original(*args, **kwargs)
 
         drawing.__module__, drawing.__qualname__ = "numpy.random", name
         return drawing
 
     for name in LEGACY_DRAWS:
-        replace(numpy_random, name, draw)
+        wrap_attribute(numpy_random, name, wrap_draw)
 
 
 def watch_seeding(recorder: Recorder, numpy_random: Any) -> None:
     """Wrap `seed` and `set_state` of the global generator."""
 
-    def seeding(original: Any) -> Any:
+    def wrap_seed(original: Any) -> Any:
         def seed(*args: Any, **kwargs: Any) -> None:
             value = args[0] if args else kwargs.get("seed")
             if value is None:
-                recorder.host(f.SEED, "numpy", flags=f.UNSEEDED)
+                recorder.emit_host_event(f.SEED, "numpy", flags=f.UNSEEDED)
                 if pins.NUMPY_GLOBAL in recorder.config.pins:
-                    args, kwargs = (pins.fixed_seed("numpy"),), {}
+                    args, kwargs = (pins.pinned_seed("numpy"),), {}
             else:
-                recorder.host(f.SEED, "numpy", inputs=seed_bits(value))
-            recorder.thread.inside += 1
+                recorder.emit_host_event(f.SEED, "numpy", inputs=seed_digest(value))
+            recorder.thread.inside_samerun += 1
             try:
                 original(*args, **kwargs)
             finally:
-                recorder.thread.inside -= 1
+                recorder.thread.inside_samerun -= 1
 
         return seed
 
-    def restoring(original: Any) -> Any:
+    def wrap_set_state(original: Any) -> Any:
         def set_state(state: Any) -> None:
-            recorder.host(f.SEED, "numpy", inputs=seed_bits(state))
+            recorder.emit_host_event(f.SEED, "numpy", inputs=seed_digest(state))
             original(state)
 
         return set_state
 
-    replace(numpy_random, "seed", seeding)
-    replace(numpy_random, "set_state", restoring)
+    wrap_attribute(numpy_random, "seed", wrap_seed)
+    wrap_attribute(numpy_random, "set_state", wrap_set_state)
 
 
 def watch_system_seeds(recorder: Recorder) -> None:
     """Every generator made without a seed asks `bit_generator.randbits` for one."""
-    stream = pins.byte_stream("numpy-generator")
+    stream = pins.pinned_byte_stream("numpy-generator")
 
-    def from_system(original: Any) -> Any:
+    def wrap_system_seed(original: Any) -> Any:
         def randbits(bits: int) -> int:
-            placed = sites.host_site(through_imports=True)  # a library may make one when it is imported
-            recorder.host(f.CREATE, "numpy.Generator", flags=f.UNSEEDED, placed=placed, user_only=True)
-            owner = owners.place_of_owner()
+            placed = sites.find_user_line(through_imports=True)  # a library may make one when it is imported
+            recorder.emit_host_event(f.CREATE, "numpy.Generator", flags=f.UNSEEDED, placed=placed, user_only=True)
+            owner = sites.unseeded_owner_site()
             if owner is not None:
-                recorder.host(f.CREATE, "numpy.Generator", aux="owner", flags=f.UNSEEDED, placed=owner)
-            if recorder.pinned(pins.NUMPY_GENERATOR):
+                recorder.emit_host_event(f.CREATE, "numpy.Generator", aux="owner", flags=f.UNSEEDED, placed=owner)
+            if recorder.is_pinned_here(pins.NUMPY_GENERATOR):
                 return int.from_bytes(stream((bits + 7) // 8), "little") >> (-bits % 8)
-            recorder.thread.inside += 1  # it reads os.urandom, which is not the program's own doing
+            recorder.thread.inside_samerun += 1  # it reads os.urandom, which is not the program's own doing
             try:
                 return int(original(bits))
             finally:
-                recorder.thread.inside -= 1
+                recorder.thread.inside_samerun -= 1
 
         return randbits
 
     bit_generator = sys.modules.get("numpy.random.bit_generator")
     if bit_generator is not None:
-        replace(bit_generator, "randbits", from_system)
+        wrap_attribute(bit_generator, "randbits", wrap_system_seed)
 
 
 def watch_generators(recorder: Recorder, numpy_random: Any) -> None:
     """Watch the draws of `Generator`, and seeds given to `default_rng`."""
     plain = numpy_random.Generator
 
-    def draw(original: Any) -> Any:
+    def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not recorder.thread.inside and not recorder.stopped:
-                recorder.draw("numpy.Generator", name, lambda: state_digest(self))
+            if not recorder.thread.inside_samerun and not recorder.stopped:
+                recorder.record_draw("numpy.Generator", name, lambda: generator_state_digest(self))
             return original(self, *args, **kwargs)
 
         return drawing
 
     for name in GENERATOR_DRAWS:
-        replace_method(plain, name, draw)
+        wrap_builtin_method(plain, name, wrap_draw)
 
-    def making(original: Any) -> Any:
+    def wrap_making(original: Any) -> Any:
         def default_rng(*args: Any, **kwargs: Any) -> Any:
             seed = args[0] if args else kwargs.get("seed")
             if seed is not None and not isinstance(seed, (plain, numpy_random.BitGenerator)):
-                recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
+                recorder.emit_host_event(f.CREATE, "numpy.Generator", inputs=seed_digest(seed), user_only=True)
             made = original(*args, **kwargs)
             if made is not seed:
-                recorder.note_generator(made)
+                recorder.keep_generator(made)
             return made
 
         return default_rng
 
-    replace(numpy_random, "default_rng", making)
+    wrap_attribute(numpy_random, "default_rng", wrap_making)
 
 
 def watch_random_states(recorder: Recorder, numpy_random: Any) -> None:
@@ -169,39 +174,39 @@ def watch_random_states(recorder: Recorder, numpy_random: Any) -> None:
     """
     shared = global_generator()
 
-    def draw(original: Any) -> Any:
+    def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if self is not shared and not recorder.thread.inside and not recorder.stopped:
-                recorder.draw("numpy.Generator", name, lambda: numpy_state_digest(self.get_state(legacy=False)))
+            if self is not shared and not recorder.thread.inside_samerun and not recorder.stopped:
+                recorder.record_draw("numpy.Generator", name, lambda: numpy_state_digest(self.get_state(legacy=False)))
             return original(self, *args, **kwargs)
 
         return drawing
 
     for name in LEGACY_DRAWS:
-        replace_method(numpy_random.RandomState, name, draw)
+        wrap_builtin_method(numpy_random.RandomState, name, wrap_draw)
 
-    def making(original: Any) -> Any:
+    def wrap_making(original: Any) -> Any:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             seed = args[0] if args else kwargs.get("seed")
             if seed is None or isinstance(seed, numpy_random.BitGenerator):
                 original(self, *args, **kwargs)
             else:
-                recorder.host(f.CREATE, "numpy.Generator", inputs=seed_bits(seed), user_only=True)
-                recorder.thread.inside += 1
+                recorder.emit_host_event(f.CREATE, "numpy.Generator", inputs=seed_digest(seed), user_only=True)
+                recorder.thread.inside_samerun += 1
                 try:
                     original(self, *args, **kwargs)
                 finally:
-                    recorder.thread.inside -= 1
-            recorder.note_generator(self)
+                    recorder.thread.inside_samerun -= 1
+            recorder.keep_generator(self)
 
         return __init__
 
-    replace_method(numpy_random.RandomState, "__init__", making)
+    wrap_builtin_method(numpy_random.RandomState, "__init__", wrap_making)
 
 
-def state_digest(generator: Any) -> bytes:
+def generator_state_digest(generator: Any) -> bytes:
     held = generator.bit_generator.state.get("state")
     if not isinstance(held, dict):  # a bit generator of another library
         return xxh3_128_digest(repr(generator.bit_generator.state).encode())
@@ -210,3 +215,49 @@ def state_digest(generator: Any) -> bytes:
 
 
 INTERCEPTOR = Interceptor("numpy-random", "numpy.random", install)
+
+
+CHECK_RANDOM_STATE = "check_random_state"
+
+
+def install_check_random_state(recorder: Recorder, module: Any) -> None:
+    """Watch a module's `check_random_state`."""
+    shared = global_generator()
+
+    def wrap_check(original: Any) -> Any:
+        def check_random_state(*args: Any, **kwargs: Any) -> Any:
+            given = original(*args, **kwargs)
+            if given is shared:
+                record_global_generator_use(recorder, shared)
+            return given
+
+        return check_random_state
+
+    if shared is not None:
+        wrap_attribute(module, CHECK_RANDOM_STATE, wrap_check)
+
+
+def install_distributions(recorder: Recorder, module: Any) -> None:
+    """SciPy's distributions take the generator when they are made, and draw from it in `rvs`."""
+    shared = global_generator()
+
+    def wrap_rvs(original: Any) -> Any:
+        def rvs(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("random_state") is None and getattr(self, "_random_state", None) is shared:
+                record_global_generator_use(recorder, shared)
+            return original(self, *args, **kwargs)
+
+        return rvs
+
+    if shared is not None:
+        wrap_attribute(module.rv_generic, "rvs", wrap_rvs)
+
+
+def record_global_generator_use(recorder: Recorder, generator: Any) -> None:
+    if not recorder.thread.inside_samerun and not recorder.stopped:
+        recorder.record_draw("numpy", CHECK_RANDOM_STATE, lambda: numpy_state_digest(generator.get_state(legacy=False)))
+
+
+IN_SCIKIT_LEARN = Interceptor("numpy-in-scikit-learn", "sklearn.utils.validation", install_check_random_state)
+IN_SCIPY = Interceptor("numpy-in-scipy", "scipy._lib._util", install_check_random_state)
+IN_DISTRIBUTIONS = Interceptor("numpy-in-distributions", "scipy.stats._distn_infrastructure", install_distributions)

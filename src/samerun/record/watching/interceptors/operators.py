@@ -1,42 +1,61 @@
-"""Every operator that computes: forward, backward, optimizer."""
+"""Every operator that computes: forward, backward, optimizer; and where the memory of tensors is shared with others.
+
+Memory that NumPy, DLPack or another process can write changes without an operator, so known digests of it end here.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
+from samerun.record import pins
 from samerun.record.digests.digest import is_readable
-from samerun.record.watching.interceptor import Interceptor
+from samerun.record.watching import sites
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
-def install(recorder: Recorder, torch: Any) -> None:
+def install_torch_pins(recorder: Recorder, torch: Any) -> None:
+    if pins.THREADS in recorder.config.pins:
+        torch.set_num_threads(1)
+        torch.set_num_threads = lambda number: None
+    if pins.DETERMINISTIC in recorder.config.pins:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
+
+
+TORCH_PINS = Interceptor("held-still", "torch", install_torch_pins)
+
+
+def install_operators(recorder: Recorder, torch: Any) -> None:
     """Enter the recording mode in this thread; other threads enter it when they start."""
     import torch.utils._python_dispatch as dispatch
 
     from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
-    from samerun.record.watching.quick_mode import mode_of
-    from samerun.record.watching.uncompiled import leave_alone
+    from samerun.record.watching.quick_mode import make_operator_mode
+    from samerun.record.watching.torch_internals import exclude_from_compilation
 
     table = OperatorTable(recorder)
-    memory = recorder.config.memory
-    leave_alone(OperatorMode.__torch_dispatch__)
+    memory = recorder.config.fresh_memory
+    exclude_from_compilation(OperatorMode.__torch_dispatch__)
 
-    def make() -> OperatorMode:
+    def make_mode() -> OperatorMode:
         if recorder.doubling is None:
-            return mode_of(table)
+            return make_operator_mode(table)
         return DoubleMode(table, recorder.doubling)
 
-    if recorder.config.double:
+    if recorder.config.executions:
         from samerun.record.watching.double.doubling import Doubling
         from samerun.record.watching.double.mode import DoubleMode
 
-        leave_alone(DoubleMode.__torch_dispatch__)
+        exclude_from_compilation(DoubleMode.__torch_dispatch__)
         recorder.doubling = Doubling(recorder)
 
     def enter() -> None:
         """Enter the mode in this thread, once."""
         if recorder.thread.mode is None:
-            mode: Any = make()
+            mode: Any = make_mode()
             recorder.thread.mode = mode
             mode.__enter__()
 
@@ -59,39 +78,99 @@ def install(recorder: Recorder, torch: Any) -> None:
         from samerun.record.watching.replay import Replayer
 
         recorder.replayer = Replayer(recorder, recorder.config.replay)
-    recorder.on_step.append(step_ended)
+    recorder.step_callbacks.append(step_ended)
     recorder.enter_operators, recorder.leave_operators = enter, leave
     if recorder.recording or memory is not None:
         enter()
-    recorder.forget_values = table.storages.forget
+    recorder.forget_values = table.storages.forget_values
     for name in ("numpy", "__dlpack__"):
-        watch_sharing(recorder, table, torch.Tensor, name)
+        end_trust_when_shared(recorder, table, torch.Tensor, name)
     for name in ("_share_fd_cpu_", "_share_filename_cpu_"):  # `share_memory_`, and what goes to other processes
-        watch_sharing(recorder, table, torch.UntypedStorage, name)
+        end_trust_when_shared(recorder, table, torch.UntypedStorage, name)
     for name in ("resize_", "fill_", "copy_", "__setitem__", "_set_from_file"):
-        watch_sharing(recorder, table, torch.UntypedStorage, name)
+        end_trust_when_shared(recorder, table, torch.UntypedStorage, name)
 
 
-def watch_sharing(recorder: Recorder, table: Any, owner: Any, name: str) -> None:
+def end_trust_when_shared(recorder: Recorder, table: Any, owner: Any, name: str) -> None:
     """From `tensor.numpy()` and the like on, others can write to the memory without an operator.
 
     Methods of a storage change its memory at once.
     """
     original = getattr(owner, name)
 
-    def sharing(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not recorder.thread.inside and not recorder.stopped:
+    def call_and_distrust(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not recorder.thread.inside_samerun and not recorder.stopped:
             try:
                 if not hasattr(self, "untyped_storage"):
-                    table.storages.changed(self)
+                    table.storages.distrust_and_forget(self)
                 elif is_readable(self):
-                    table.storages.shared(self.untyped_storage())
+                    table.storages.distrust(self.untyped_storage())
             except Exception as error:
                 recorder.stop(f"samerun's recorder failed at {owner.__name__}.{name}: {error!r}")
         return original(self, *args, **kwargs)
 
-    sharing.__name__, sharing.__qualname__, sharing.__doc__ = name, f"{owner.__name__}.{name}", original.__doc__
-    setattr(owner, name, sharing)
+    call_and_distrust.__name__, call_and_distrust.__qualname__ = name, f"{owner.__name__}.{name}"
+    call_and_distrust.__doc__ = original.__doc__
+    setattr(owner, name, call_and_distrust)
 
 
-INTERCEPTOR = Interceptor("operators", "torch", install)
+OPERATORS = Interceptor("operators", "torch", install_operators)
+
+
+MEMORY_GIVING_METHODS = ("numpy", "__array__", "__dlpack__", "data_ptr")
+"""Methods of a tensor that give its memory away."""
+MEMORY_TAKING_FUNCTIONS = ("from_numpy", "frombuffer", "as_tensor", "asarray", "from_dlpack")
+"""Functions of torch that make a tensor of memory that others have."""
+
+
+def install_sharing(recorder: Recorder, torch: Any) -> None:
+    if recorder.doubling is None:
+        return
+    doubling, tensor_type = recorder.doubling, torch.Tensor
+
+    def record_sharing(tensor: Any, how: str) -> None:
+        if recorder.thread.inside_samerun or recorder.stopped or torch.compiler.is_compiling():
+            return
+        recorder.thread.inside_samerun += 1
+        try:
+            placed = sites.find_user_line()
+            writer = recorder.writer or recorder.open_writer()
+            if writer is not None and isinstance(tensor, tensor_type):
+                place = writer.intern_location(placed[0], placed[1], recorder.thread.module) if placed[1] else 0
+                doubling.note_shared(tensor, how, place)
+        except Exception as error:
+            recorder.stop(f"samerun's recorder failed at {how}: {error!r}")
+        finally:
+            recorder.thread.inside_samerun -= 1
+
+    def wrap_giving(name: str) -> Callable[[Any], Any]:
+        def wrap(original: Any) -> Any:
+            def give(self: Any, *args: Any, **kwargs: Any) -> Any:
+                # Libraries, and samerun itself, ask for addresses all the time, and only to read.
+                if name != "data_ptr" or sites.code_kind(sys._getframe(1).f_code) == sites.USER:
+                    record_sharing(self, f"Tensor.{name}()")
+                return original(self, *args, **kwargs)
+
+            return give
+
+        return wrap
+
+    def wrap_taking(name: str) -> Callable[[Any], Any]:
+        def wrap(original: Any) -> Any:
+            def take(*args: Any, **kwargs: Any) -> Any:
+                made = original(*args, **kwargs)
+                if args and not isinstance(args[0], (tensor_type, list, tuple, int, float)):
+                    record_sharing(made, f"torch.{name}()")
+                return made
+
+            return take
+
+        return wrap
+
+    for name in MEMORY_GIVING_METHODS:
+        wrap_attribute(tensor_type, name, wrap_giving(name))
+    for name in MEMORY_TAKING_FUNCTIONS:
+        wrap_attribute(torch, name, wrap_taking(name))
+
+
+SHARING = Interceptor("sharing", "torch", install_sharing)

@@ -10,7 +10,7 @@ from xxhash import xxh3_64_intdigest
 from samerun.record import pins
 from samerun.record.digests.rng_digests import python_state_digest
 from samerun.record.trace import format as f
-from samerun.record.watching.interceptor import Interceptor, replace
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 DRAWS = (
@@ -20,7 +20,7 @@ DRAWS = (
 )  # fmt: skip
 
 
-def seed_bits(value: Any) -> int:
+def seed_digest(value: Any) -> int:
     return xxh3_64_intdigest(repr(value).encode("utf-8", "surrogatepass"))
 
 
@@ -28,64 +28,64 @@ def install(recorder: Recorder, random: Any) -> None:
     """Wrap the module's functions, and `Random.seed`, through which every instance is seeded."""
     get_state = random.getstate
     if pins.PYTHON in recorder.config.pins:
-        random.seed(pins.fixed_seed("python"))
+        random.seed(pins.pinned_seed("python"))
 
-    def state() -> bytes:
+    def global_state() -> bytes:
         return python_state_digest(get_state())
 
-    def draw(original: Any) -> Any:
+    def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(*args: Any, **kwargs: Any) -> Any:
-            if not recorder.thread.inside and not recorder.stopped:
-                recorder.draw("python", name, state)
+            if not recorder.thread.inside_samerun and not recorder.stopped:
+                recorder.record_draw("python", name, global_state)
             return original(*args, **kwargs)
 
         return drawing
 
     for name in DRAWS:
-        replace(random, name, draw)
+        wrap_attribute(random, name, wrap_draw)
 
-    def global_seed(original: Any) -> Any:
+    def wrap_global_seed(original: Any) -> Any:
         def seed(a: Any = None, version: int = 2) -> None:
             if a is None:
-                recorder.host(f.SEED, "python", flags=f.UNSEEDED, user_only=True)
+                recorder.emit_host_event(f.SEED, "python", flags=f.UNSEEDED, user_only=True)
                 if pins.PYTHON in recorder.config.pins:
-                    a = pins.fixed_seed("python")
+                    a = pins.pinned_seed("python")
             else:
-                recorder.host(f.SEED, "python", inputs=seed_bits(a))
+                recorder.emit_host_event(f.SEED, "python", inputs=seed_digest(a))
             original(a, version)
 
         return seed
 
-    replace(random, "seed", global_seed)
+    wrap_attribute(random, "seed", wrap_global_seed)
 
-    def own_seed(original: Any) -> Any:
+    def wrap_instance_seed(original: Any) -> Any:
         def seed(self: Any, a: Any = None, version: int = 2) -> None:
             if a is None and not isinstance(self, random.SystemRandom):
-                recorder.host(f.CREATE, "python.Random", flags=f.UNSEEDED, user_only=True)
-                if recorder.pinned(pins.PYTHON_GENERATOR):
-                    a = pins.fixed_seed("python.Random")
+                recorder.emit_host_event(f.CREATE, "python.Random", flags=f.UNSEEDED, user_only=True)
+                if recorder.is_pinned_here(pins.PYTHON_GENERATOR):
+                    a = pins.pinned_seed("python.Random")
             elif a is not None:
-                recorder.host(f.CREATE, "python.Random", inputs=seed_bits(a), user_only=True)
+                recorder.emit_host_event(f.CREATE, "python.Random", inputs=seed_digest(a), user_only=True)
             original(self, a, version)
             if not isinstance(self, random.SystemRandom):
-                recorder.note_generator(self)
+                recorder.keep_generator(self)
 
         return seed
 
-    replace(random.Random, "seed", own_seed)
+    wrap_attribute(random.Random, "seed", wrap_instance_seed)
 
-    def set_state(original: Any) -> Any:
+    def wrap_setstate(original: Any) -> Any:
         def setstate(value: Any) -> None:
             # The compiler gives back the state it found, from C, as if the user's line did: that seeds nothing.
             if "torch._dynamo" not in sys.modules or value != get_state():
-                recorder.host(f.SEED, "python", inputs=seed_bits(value))
+                recorder.emit_host_event(f.SEED, "python", inputs=seed_digest(value))
             original(value)
 
         return setstate
 
-    replace(random, "setstate", set_state)
+    wrap_attribute(random, "setstate", wrap_setstate)
 
 
 INTERCEPTOR = Interceptor("python-random", "random", install)

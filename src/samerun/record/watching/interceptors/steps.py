@@ -17,90 +17,90 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
     """Hook every optimizer's step, and `Tensor.backward` for the loss."""
     import torch
 
-    from samerun.record.digests.undisturbed import no_functions
+    from samerun.record.digests.torch_guards import no_torch_function
+    from samerun.record.watching.kept_tensors import keep_step
     from samerun.record.watching.step_digests import StepDigester
-    from samerun.record.watching.step_values import keep_step
 
     digester: StepDigester | None = None
 
-    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         state = recorder.thread
         state.phase = f.OPTIMIZER
-        file, line, _ = sites.host_site()
-        writer = recorder.writer or recorder.open()
-        state.step_place = writer.place(file, line, state.module) if writer is not None and line else 0
+        file, line, _ = sites.find_user_line()
+        writer = recorder.writer or recorder.open_writer()
+        state.step_place = writer.intern_location(file, line, state.module) if writer is not None and line else 0
 
-    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         nonlocal digester
         state = recorder.thread
         state.phase = -1
-        if recorder.stopped or state.inside:
+        if recorder.stopped or state.inside_samerun:
             return
-        state.inside += 1
+        state.inside_samerun += 1
         try:
-            with no_functions():
+            with no_torch_function():
                 digester = digester or StepDigester(recorder)
                 leaves = digester.leaves_of(optimizer)
                 on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
-                if recorder.step + 1 in recorder.config.snapshots:
+                if recorder.step + 1 in recorder.config.snapshot_steps:
                     keep_step(recorder, optimizer, recorder.step + 1)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed after an optimizer step: {error!r}")
             return
         finally:
-            state.inside -= 1
-        recorder.emit_leaves(leaves, f.ON_DEVICE if on_device else 0)
-        recorder.step_done(xxh3_128_digest(b"".join(value for _, value in leaves)))
+            state.inside_samerun -= 1
+        recorder.emit_step_leaves(leaves, f.ON_DEVICE if on_device else 0)
+        recorder.end_step(xxh3_128_digest(b"".join(value for _, value in leaves)))
 
-    optimizer_module.register_optimizer_step_pre_hook(before)
-    optimizer_module.register_optimizer_step_post_hook(after)
-    note_losses(recorder, torch)
+    optimizer_module.register_optimizer_step_pre_hook(before_step)
+    optimizer_module.register_optimizer_step_post_hook(after_step)
+    record_losses(recorder, torch)
 
 
-def note_losses(recorder: Recorder, torch: Any) -> None:
-    """The value `backward` is called on is the step's loss."""
-    from samerun.record.digests.undisturbed import Undisturbed, no_functions
+def record_losses(recorder: Recorder, torch: Any) -> None:
+    """Record the tensor on which `backward` is called as the loss of the step."""
+    from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function
     from samerun.record.watching.quick_mode import digest_function
 
     digest: Callable[[Any], bytes] | None = None
 
-    def note(tensor: Any) -> None:
+    def record_loss(tensor: Any) -> None:
         nonlocal digest
         state = recorder.thread
-        if state.inside or recorder.stopped or torch.compiler.is_compiling():
+        if state.inside_samerun or recorder.stopped or torch.compiler.is_compiling():
             return
-        state.inside += 1
+        state.inside_samerun += 1
         try:
             digest = digest or digest_function()  # torch must be whole before it is asked for
-            with no_functions():
+            with no_torch_function():
                 recorder.last_loss = digest(tensor)
-            if recorder.config.snapshots:
-                with no_functions():
+            if recorder.config.snapshot_steps:
+                with no_torch_function():
                     single = tensor.numel() == 1 and tensor.is_floating_point()
-                with Undisturbed():
-                    recorder.loss = float(tensor.detach()) if single else None
+                with HiddenFromProgram():
+                    recorder.last_loss_value = float(tensor.detach()) if single else None
         except Exception:
             recorder.last_loss = NOTHING
         finally:
-            state.inside -= 1
+            state.inside_samerun -= 1
 
-    torch.Tensor.backward = _Noting(torch.Tensor.backward, note)
+    torch.Tensor.backward = _CallOnLookup(torch.Tensor.backward, record_loss)
 
 
-class _Noting:
-    """A method that is noted when it is looked up on an object, which is right before it is called.
+class _CallOnLookup:
+    """A method that calls `on_lookup` when it is looked up on an object, which is right before it is called.
 
-    A function around it would be a frame of its own: in the program's tracebacks, and in the place that a warning
-    names, which is counted in frames (`stacklevel`).
+    A wrapper function would add a stack frame: to the program's tracebacks, and to what `stacklevel` counts, so that a
+    warning would name another line.
     """
 
-    def __init__(self, method: Any, note: Callable[[Any], None]) -> None:
-        self.method, self.note = method, note
+    def __init__(self, method: Any, on_lookup: Callable[[Any], None]) -> None:
+        self.method, self.on_lookup = method, on_lookup
 
-    def __get__(self, own: Any, kind: type | None = None) -> Any:
-        if own is not None:
-            self.note(own)
-        return self.method.__get__(own, kind)
+    def __get__(self, instance: Any, kind: type | None = None) -> Any:
+        if instance is not None:
+            self.on_lookup(instance)
+        return self.method.__get__(instance, kind)
 
 
 INTERCEPTOR = Interceptor("steps", "torch.optim.optimizer", install)

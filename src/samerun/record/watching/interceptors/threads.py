@@ -1,33 +1,38 @@
-"""Threads: each gets a role that is the same from run to run, and the operator mode, which is per thread."""
+"""Threads: each gets a role that is the same from run to run, and the operator mode, which is per thread.
+
+For `samerun check --double` also the points where threads wait for each other: locks of a condition, `join`, `sleep`.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
-from samerun.record.watching.interceptor import Interceptor
+from samerun.record.watching.double import wait_counter
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 SERIAL_SECONDS = 3.0
 """With the pin `serial`, a thread is waited for so long when it is started."""
 
 
-def install(recorder: Recorder, threading: Any) -> None:
+def install_threads(recorder: Recorder, threading: Any) -> None:
     """Wrap the starting of threads."""
     start, bootstrap = threading.Thread.start, threading.Thread._bootstrap_inner
 
     serial = pins.SERIAL in recorder.config.pins
 
-    def watched_start(self: Any) -> None:
-        self._samerun_role = recorder.name_child_thread(role_name(self))
+    def start_with_role(self: Any) -> None:
+        self._samerun_role = recorder.child_thread_role(thread_role(self))
         start(self)
         if serial and sites.called_by_user():
             self.join(SERIAL_SECONDS)  # one that waits for others goes on beside them after this
 
-    def watched_bootstrap(self: Any) -> None:
+    def run_with_role(self: Any) -> None:
         role = getattr(self, "_samerun_role", "")
         if role:
             try:
@@ -54,19 +59,47 @@ def install(recorder: Recorder, threading: Any) -> None:
             except Exception as error:
                 recorder.stop(f"samerun's recorder failed in a thread that ends: {error!r}")
 
-    watched_start.__doc__ = start.__doc__
-    threading.Thread.start = watched_start
-    threading.Thread._bootstrap_inner = watched_bootstrap
+    start_with_role.__doc__ = start.__doc__
+    threading.Thread.start = start_with_role
+    threading.Thread._bootstrap_inner = run_with_role
 
 
-def role_name(thread: Any) -> str:
+def thread_role(thread: Any) -> str:
     """A thread's own name without the counters that Python adds; pool threads share one name."""
     name = re.sub(r"^Thread-\d+( \((.*)\))?$", r"\2", thread.name) or "thread"
-    work = getattr(thread, "_target", None)
-    pool = getattr(work, "__module__", "") == "concurrent.futures.thread" or re.match(r"^Thread-Pool.*_\d+$", name)
+    target = getattr(thread, "_target", None)
+    pool = getattr(target, "__module__", "") == "concurrent.futures.thread" or re.match(r"^Thread-Pool.*_\d+$", name)
     if pool or type(thread).__name__ == "DummyProcess" or name == "worker":
         return f.POOL_THREAD
     return name
 
 
-INTERCEPTOR = Interceptor("threads", "threading", install)
+INTERCEPTOR = Interceptor("threads", "threading", install_threads)
+
+
+def install_waits(recorder: Recorder, threading: Any) -> None:
+    """Queues, futures, events, semaphores and barriers are made of conditions."""
+    if recorder.config.executions:
+        wrap_attribute(threading.Condition, "__enter__", wrap_wait)
+        wrap_attribute(threading.Event, "is_set", wrap_wait)
+        wrap_attribute(threading.Thread, "join", wrap_wait)
+
+
+def install_sleep(recorder: Recorder, time: Any) -> None:
+    """A program that polls sleeps in between."""
+    if recorder.config.executions:
+        wrap_attribute(time, "sleep", wrap_wait)
+
+
+def wrap_wait(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        finally:
+            wait_counter.waited()
+
+    return wait
+
+
+WAITS = Interceptor("waits", "threading", install_waits)
+WAITS_IN_TIME = Interceptor("waits-time", "time", install_sleep)

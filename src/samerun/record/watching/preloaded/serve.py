@@ -18,10 +18,11 @@ import sys
 from typing import Any
 
 from samerun.base import first_at_exit
-from samerun.record.config import VARIABLE
+from samerun.record.config import CONFIG_VARIABLE
 from samerun.record.watching import start as watching
-from samerun.record.watching.preloaded import captured, early
-from samerun.record.watching.preloaded.modules import Given, Preloaded
+from samerun.record.watching.preloaded import captured_functions, import_conditions
+from samerun.record.watching.preloaded.captured_functions import CapturedFunction
+from samerun.record.watching.preloaded.hidden_modules import Given, Preloaded
 
 PRELOAD = "SAMERUN_PRELOAD"
 """Number of the socket's descriptor, the modules, and a folder that marks this process: "201:numpy,torch:/tmp/a"."""
@@ -42,7 +43,7 @@ def start() -> None:
     preloaded = Preloaded()
     try:
         preloaded.load(names.split(","))
-        held = captured.places(preloaded, baseline)
+        captured = captured_functions.find_captured(preloaded, baseline)
         preloaded.hide()
     except Exception as error:
         preloaded.reason = f"{type(error).__name__}: {error}"
@@ -54,7 +55,7 @@ def start() -> None:
         pid = os.fork()
         if pid == 0:
             line.close()
-            _become(json.loads(message), descriptors, preloaded, held)
+            _become(json.loads(message), descriptors, preloaded, captured)
             return
         for descriptor in descriptors:
             os.close(descriptor)
@@ -66,7 +67,9 @@ def start() -> None:
             os._exit(1)  # samerun is gone
 
 
-def _become(request: dict[str, Any], descriptors: list[int], preloaded: Preloaded, held: list[captured.Place]) -> None:
+def _become(
+    request: dict[str, Any], descriptors: list[int], preloaded: Preloaded, captured: list[CapturedFunction]
+) -> None:
     """Make this child what a fresh process is at this point, and watch it."""
     os.setsid()
     for target, descriptor in enumerate(descriptors, 1):
@@ -76,7 +79,7 @@ def _become(request: dict[str, Any], descriptors: list[int], preloaded: Preloade
         os.umask(request["umask"])
     os.environ.update(request["environment"])
     _other_random_bytes()
-    folder = os.path.dirname(os.environ[VARIABLE])
+    folder = os.path.dirname(os.environ[CONFIG_VARIABLE])
 
     def refuse(reason: str) -> None:
         with open(os.path.join(folder, REFUSED), "w", encoding="utf-8") as file:
@@ -86,9 +89,9 @@ def _become(request: dict[str, Any], descriptors: list[int], preloaded: Preloade
     given = Given(preloaded, refuse)
     sys.meta_path.insert(0, given)
     watching.start()
-    captured.replace(held)
+    captured_functions.replace_captured(captured)
     _import_again()
-    given.before = early.surroundings()
+    given.before = import_conditions.read_import_conditions()
 
 
 def _other_random_bytes() -> None:

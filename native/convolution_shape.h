@@ -1,0 +1,26 @@
+/* The shape of a convolution, and what can be told from it and from the values alone. */
+#ifndef SAMERUN_CONVOLUTION_SHAPE_H
+#define SAMERUN_CONVOLUTION_SHAPE_H
+
+#include "multiply.h"
+
+/* As Python hands them over; sizes and settings of the three dimensions each. */
+typedef struct {
+    int64_t images, groups, inputs, outputs; /* channels in all */
+    int64_t in[3], out[3], taps[3], stride[3], padding[3], dilation[3];
+} samerun_shape;
+
+static inline int64_t samerun_volume(const int64_t *size) { return size[0] * size[1] * size[2]; }
+
+/* Where place `place` of a line of `size` lies when places that are `apart` from each other follow each other. */
+static inline int64_t samerun_place(int64_t place, int64_t size, int64_t apart) {
+    return apart == 1 ? place : place % apart * (size / apart) + place / apart;
+}
+
+/* Whether none is infinite or NaN. */
+int samerun_all_finite(const void *values, int64_t n, int is_double);
+
+/* Which part of all taps meets a value of the image, without strides in the gradient of the input: a quick estimate. */
+double samerun_part_met(const samerun_shape *s, int turned);
+
+#endif

@@ -1,0 +1,266 @@
+"""The tasks of an epoch, one per batch: generated from an order, a sampler, or the shards of an iterable dataset.
+
+A task says everything that its batch depends on, so any worker, in any process, loads the same bits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+
+from samerun.base.errors import DataError
+from samerun.control.rng.snapshot import RNGSnapshot, restore_snapshot, take_snapshot
+from samerun.data.keys import KeyContext
+from samerun.data.order import Order
+from samerun.data.progress import LoaderProgress
+from samerun.data.seeded_section import GENERATOR_KINDS, SeededSection
+
+
+class BatchTask(NamedTuple):
+    """One batch of a map-style dataset.
+
+    indices: those of the samples, as the sampler gives them. repetitions: how often each sample has occurred before
+    in this epoch (or, where that is not counted, its position); None: no sample has. position: the number of the
+    batch's first sample in the epoch, counted over all ranks; end: that of the first sample behind the batch.
+    alone: load one sample without batching it.
+    """
+
+    seed: int
+    epoch: int
+    indices: list[Any]
+    repetitions: list[int] | None
+    position: int
+    end: int
+    alone: bool = False
+
+
+class ShardBatchTask(NamedTuple):
+    """The next batch of a shard of an iterable dataset. shard None: an empty task, see `generate_shard_tasks`.
+
+    iteration: a different number in every iteration over the loader. skip: how many samples to skip if the shard is
+    not open yet. state: the dataset's own state behind those samples, which makes reading them again unnecessary.
+    """
+
+    seed: int
+    epoch: int
+    iteration: int
+    shard: int | None
+    skip: int
+    state: Any = None
+
+
+@dataclass
+class LoadedBatch:
+    """A batch and what the main process has to know about it.
+
+    notes: the dataset's own generators that were drawn from. shard, count, ended, state: of an iterable dataset.
+    """
+
+    data: Any
+    notes: tuple[str, ...] = ()
+    shard: int | None = None
+    count: int = 0
+    empty: bool = False
+    ended: bool = False
+    state: Any = None
+
+    def pin_memory(self, device: Any = None) -> LoadedBatch:
+        """Pin the batch. torch's pinning thread calls this method on every batch that has one."""
+        from torch.utils.data._utils import pin_memory
+
+        if not self.empty:
+            pin: Any = pin_memory.pin_memory
+            self.data = pin(self.data, device)
+        return self
+
+
+_CHUNK_LENGTH = 1 << 14
+"""How many positions are computed at a time: the fixed cost of computing them is about 0.5 ms."""
+
+Shard = tuple[int, int]
+"""(rank, number of ranks)."""
+
+
+def generate_order_tasks(
+    order: Order, progress: LoaderProgress, batch_size: int | None, drop_last: bool, shard: Shard
+) -> Iterator[BatchTask]:
+    """Yield the tasks from `progress` to the end of the epoch, for one rank.
+
+    There is one global order; rank r of w takes positions r, r + w, r + 2w, ... behind what was seen. So the batches
+    of all ranks together are a contiguous piece of the global order for every w, and a state can be resumed with
+    another number of ranks. At the end the order is padded from its beginning to a multiple of w; with drop_last,
+    samples that do not fill a batch on every rank are dropped.
+    """
+    rank, world = shard
+    size = batch_size or 1
+    count = count_samples_left(order.length, progress.begin, size, drop_last, world)
+    seed = order.seed_for(progress.seed)
+    chunk = max(size, _CHUNK_LENGTH // size * size)
+    for begin in range(0, count, chunk):
+        inside = np.arange(begin, min(begin + chunk, count), dtype=np.uint64)
+        positions = inside * np.uint64(world) + np.uint64(progress.begin + rank)
+        indices = order.at(positions % np.uint64(order.length), epoch=progress.epoch, seed=seed).tolist()
+        repetitions = None
+        if order.repeats:
+            repetitions = positions.tolist()
+        elif int(positions[-1]) >= order.length:
+            repetitions = (positions // np.uint64(order.length)).tolist()
+        for at in range(0, len(indices), size):
+            own = indices[at : at + size]
+            first = progress.begin + world * (begin + at)
+            end = min(first + world * len(own), order.length)
+            again = None if repetitions is None else repetitions[at : at + size]
+            yield BatchTask(progress.seed, progress.epoch, own, again, first + rank, end, batch_size is None)
+
+
+def count_samples_left(length: int, seen: int, size: int, drop_last: bool, world: int) -> int:
+    """Return how many samples are left on each rank."""
+    left = max(0, length - seen)
+    return left // (size * world) * size if drop_last else -(-left // world)
+
+
+_DRAW_AT_START = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
+"""torch's samplers that draw only when asked for their first index, if at all."""
+
+
+def generate_sampler_tasks(
+    sampler: Any, progress: LoaderProgress, batch_size: int | None, drop_last: bool, name: str
+) -> Iterator[BatchTask]:
+    """Yield the tasks from `progress` on for a sampler that gives single indices."""
+    seen, size = 0, batch_size or 1
+    repeated = _RepetitionCounter(sampler)
+    indices: list[Any] = []
+    repetitions: list[int] = []
+    for index in _iterate_sampler(sampler, progress, name):
+        repetition = repeated.count(index)
+        seen += 1
+        if seen <= progress.begin:
+            continue
+        indices.append(index)
+        repetitions.append(repetition)
+        if len(indices) == size:
+            yield _make_task(progress, indices, repetitions, seen, batch_size is None)
+            indices, repetitions = [], []
+    if seen < progress.begin:
+        raise _sampler_too_short(progress.begin, f"samples, and the sampler gives {seen}")
+    if indices and not drop_last:
+        yield _make_task(progress, indices, repetitions, seen, False)
+
+
+def generate_batch_sampler_tasks(sampler: Any, progress: LoaderProgress, name: str) -> Iterator[BatchTask]:
+    """Yield the tasks from `progress` on for a sampler that gives lists of indices."""
+    seen, batches = 0, 0
+    inner = getattr(sampler, "sampler", sampler) if isinstance(sampler, BatchSampler) else sampler
+    repeated = _RepetitionCounter(inner)
+    for batch in _iterate_sampler(sampler, progress, name):
+        indices = list(batch)
+        repetitions = [repeated.count(index) for index in indices]
+        seen, batches = seen + len(indices), batches + 1
+        if batches > progress.begin_batches:
+            yield _make_task(progress, indices, repetitions, seen, False)
+    if batches < progress.begin_batches:
+        raise _sampler_too_short(progress.begin_batches, f"batches, and the sampler gives {batches}")
+
+
+def _make_task(
+    progress: LoaderProgress, indices: list[Any], repetitions: list[int], seen: int, alone: bool
+) -> BatchTask:
+    counted = repetitions if any(repetitions) else None
+    return BatchTask(progress.seed, progress.epoch, indices, counted, seen - len(indices), seen, alone)
+
+
+class _RepetitionCounter:
+    """Counts how often each sample has occurred, where a sampler may give one twice."""
+
+    def __init__(self, sampler: Any) -> None:
+        once = isinstance(sampler, (SequentialSampler, SubsetRandomSampler, DistributedSampler))
+        once = once or (isinstance(sampler, RandomSampler) and not sampler.replacement)
+        self._seen: dict[Any, int] | None = None if once else {}
+
+    def count(self, index: Any) -> int:
+        if self._seen is None:
+            return 0
+        key = index if isinstance(index, int) else repr(index)
+        before = self._seen.get(key, 0)
+        self._seen[key] = before + 1
+        return before
+
+
+def _iterate_sampler(sampler: Any, progress: LoaderProgress, name: str) -> Iterator[Any]:
+    """Yield what the sampler gives, with generators seeded for the epoch; the program's generators do not move.
+
+    A sampler of the user's may draw at any item. So its generator states are swapped in for every item and swapped
+    out again; torch's own samplers draw at the first item, and are spared that cost.
+    """
+    inner = getattr(sampler, "sampler", None) if type(sampler) is BatchSampler else sampler
+    at_once = type(inner) in _DRAW_AT_START
+    inside: RNGSnapshot | None = None
+    with SeededSection(progress.seed, GENERATOR_KINDS, restore=True) as section:
+        section.seed_for(KeyContext(progress.seed, name, progress.epoch, "sampler"), 0)
+        items = iter(sampler)
+        first = next(items, _END)
+        inside = None if at_once else take_snapshot(start_devices=False)
+    item = first
+    while item is not _END:
+        yield item
+        if inside is None:
+            item = next(items, _END)
+            continue
+        outside = take_snapshot(start_devices=False)
+        try:
+            restore_snapshot(inside)
+            item = next(items, _END)
+            inside = take_snapshot(start_devices=False)
+        finally:
+            restore_snapshot(outside)
+
+
+_END = object()
+
+
+def _sampler_too_short(begin: int, what: str) -> DataError:
+    return DataError(
+        f"The loader's state stands behind {begin} {what}.",
+        "The sampler must give the same samples as in the run that saved the state.",
+    )
+
+
+def generate_shard_tasks(progress: LoaderProgress, own: list[int], num_workers: int) -> Iterator[ShardBatchTask]:
+    """Yield one batch of every shard of this rank per round, until all shards have ended.
+
+    torch hands tasks to workers in turn, so a shard stays with one worker if the length of a round is a multiple of
+    the number of workers: each round is padded with empty tasks.
+    """
+    workers = max(1, num_workers)
+    slots: list[int | None] = [*own, *[None] * (-len(own) % workers)]
+    skips, states = dict(progress.shards), dict(progress.states)
+    begin = own.index(progress.next_shard) if progress.next_shard in own else 0
+    while not progress.ended.issuperset(own):
+        for slot, shard in enumerate(slots):
+            asked = None if shard in progress.ended or slot < begin else shard
+            skip = 0 if asked is None else skips.get(asked, 0)
+            state = None if asked is None else states.pop(asked, None)  # its first task opens it
+            yield ShardBatchTask(progress.seed, progress.epoch, progress.iteration, asked, skip, state)
+        begin = 0
+
+
+def record_shard_batch(progress: LoaderProgress, own: list[int], shard: int, loaded: LoadedBatch) -> None:
+    """Note in `progress` that a batch of `shard` was handed over."""
+    progress.shards[shard] = progress.shards.get(shard, 0) + loaded.count
+    progress.states.pop(shard, None)
+    if loaded.state is not None:
+        progress.states[shard] = loaded.state
+    if loaded.ended:
+        progress.ended.add(shard)
+    progress.next_shard = own[(own.index(shard) + 1) % len(own)]

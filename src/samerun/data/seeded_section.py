@@ -1,0 +1,207 @@
+"""A section of code in which the global generators are seeded per sample, and restored when it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from samerun.control.rng.seeding import all_sources, available_sources
+from samerun.control.seed_derivation import derive_seed
+from samerun.control.seeds.source import RandomSource
+from samerun.control.streams import process_seed
+from samerun.control.streams.process_seed import ProcessOrigin
+from samerun.control.streams.stream import process_streams
+from samerun.data import generator_seeding
+from samerun.data.generator_memory import SNAPSHOTS
+from samerun.data.generator_seeding import GeneratorStateRows, seed_samples_by_library
+from samerun.data.keys import KeyContext
+
+GENERATOR_KINDS = frozenset(SNAPSHOTS)
+"""The generators that the argument `keyed` selects by name; those of `find_other_sources` are always keyed."""
+
+
+class _SampleOrigin(ProcessOrigin):
+    """The origin of named streams while a sample is loaded: the sample, whichever process or rank loads it."""
+
+    def current_path(self) -> str:
+        context, number, repetition = _current_samples.context, *_current_samples.current()
+        return f"data/{context.purpose}/{context.name}/{context.epoch}/{number}/{repetition}"
+
+
+class _SampleCursor:
+    """Which sample is being loaded, read off the length of the list that loaded samples are appended to.
+
+    So nothing has to be set per sample: named streams ask for it rarely, samples are loaded often.
+    """
+
+    def __init__(
+        self, context: KeyContext, numbers: Sequence[int], repetitions: Sequence[int] | None, loaded: list[Any]
+    ) -> None:
+        self.context, self._numbers, self._repetitions, self._loaded = context, numbers, repetitions, loaded
+
+    def current(self) -> tuple[int, int]:
+        """Return the number and the repetition of the sample being loaded; of the last one when all are loaded."""
+        at = min(len(self._loaded), len(self._numbers) - 1)
+        return int(self._numbers[at]), 0 if self._repetitions is None else self._repetitions[at]
+
+
+_current_samples = _SampleCursor(KeyContext(0, "", 0), [0], None, [])
+_SAMPLE_ORIGIN = _SampleOrigin()
+_nested_rows: list[GeneratorStateRows] = []
+"""One set of buffers per nesting depth: an outer section continues when the inner one has ended."""
+_depth = 0
+_process_lock = threading.RLock()
+"""Global generators belong to the process: while one thread loads a batch, other threads wait."""
+
+
+def _reset_after_fork() -> None:
+    global _process_lock, _depth
+    _depth = 0
+    _process_lock = threading.RLock()  # its owner may be a thread that only the parent has
+
+
+os.register_at_fork(after_in_child=_reset_after_fork)
+_cached_others: tuple[tuple[int, int], list[RandomSource]] | None = None
+
+
+def find_other_sources() -> list[RandomSource]:
+    """Return the other generators in use: registered ones, those of devices and of other libraries."""
+    global _cached_others
+    known = (len(sys.modules), len(all_sources()))
+    if _cached_others is None or _cached_others[0] != known:
+        found = [source for source in available_sources() if source.name not in GENERATOR_KINDS | {"streams"}]
+        _cached_others = known, found
+    return [source for source in _cached_others[1] if _is_cheap_to_seed(source)]
+
+
+def _is_cheap_to_seed(source: RandomSource) -> bool:
+    """Return False for a device that is not initialized: torch queues each seed call there, with a stack trace."""
+    if not source.name.startswith("torch_"):
+        return True
+    device: Any = getattr(torch, source.name.removeprefix("torch_"), None)
+    return bool(getattr(device, "is_initialized", lambda: True)())
+
+
+class SeededSection:
+    """Inside the section, `load_samples` and `seed_for` seed the generators; leaving it restores their states.
+
+    restore: False in a DataLoader worker, where nobody else draws from the generators. Sections may be nested: a
+    dataset may itself iterate over a loader.
+    """
+
+    def __init__(self, seed: int, kinds: frozenset[str], restore: bool) -> None:
+        self._run_seed, self._kinds, self._restore = seed, kinds, restore
+        self.others = find_other_sources()
+
+    def __enter__(self) -> SeededSection:
+        global _depth
+        _process_lock.acquire()
+        _depth += 1
+        self._seed, self._origin = process_seed.current_seed(), process_seed.current_origin()
+        self._outer = _current_samples
+        self._restore = self._restore or _depth > 1  # the generators of the outer sample must continue
+        try:
+            self._rows = _rows_at_depth() if generator_seeding.can_write_states(self._kinds) else None
+            if self._restore:
+                self._save_generators()
+        except BaseException:
+            self._release()
+            raise
+        process_seed.set_origin(self._run_seed, _SAMPLE_ORIGIN)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        global _current_samples
+        _current_samples = self._outer
+        process_seed.set_origin(self._seed, self._origin)
+        try:
+            if self._restore:
+                self._restore_generators()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        global _depth
+        _depth -= 1
+        _process_lock.release()
+
+    def _save_generators(self) -> None:
+        self._snapshots = [snapshot() for kind, snapshot in SNAPSHOTS.items() if kind in self._kinds]
+        self._other_states = [(source, source.get_state()) for source in self.others]
+        self._stream_state = _find_streams_source().get_state() if process_streams else None
+
+    def _restore_generators(self) -> None:
+        for snapshot in self._snapshots:
+            snapshot.restore()
+        for source, state in self._other_states:
+            if state is not None:
+                source.set_state(state)
+        if process_streams:
+            source = _find_streams_source()
+            now: Any = source.get_state()
+            source.set_state(self._stream_state or {**now, "streams": []})
+            process_seed.set_origin(self._seed, self._origin)
+
+    def load_samples(
+        self,
+        context: KeyContext,
+        numbers: Sequence[int],
+        repetitions: Sequence[int] | None,
+        get: Callable[[Any], Any],
+        indices: Iterable[Any],
+        loaded: list[Any],
+    ) -> None:
+        """Append `get(index)` for each index to the empty list `loaded`, with the generators seeded for each sample.
+
+        numbers, repetitions: of the samples, see `KeyContext.derive_keys`.
+        """
+        samples = self._set_current_samples(context, numbers, repetitions, loaded)
+        others = self.others
+        for index, _ in zip(indices, self._seed_samples(context, numbers, repetitions), strict=True):
+            if process_streams or others:
+                self._seed_others(context.derive_key64(*samples.current()))
+            loaded.append(get(index))
+
+    def seed_for(self, context: KeyContext, number: int) -> None:
+        """Seed every generator for item `number` of the context: a batch, a shard, a sampler."""
+        samples = self._set_current_samples(context, [number], None, [])
+        next(self._seed_samples(context, [number], None))
+        if process_streams or self.others:
+            self._seed_others(context.derive_key64(*samples.current()))
+
+    def _set_current_samples(self, *fields: Any) -> _SampleCursor:
+        global _current_samples
+        _current_samples = _SampleCursor(*fields)  # a named stream that a sample creates reads it
+        return _current_samples
+
+    def _seed_samples(
+        self, context: KeyContext, numbers: Sequence[int], repetitions: Sequence[int] | None
+    ) -> Iterator[Any]:
+        """Return an iterator; each `next` seeds the generators for the next sample."""
+        if self._rows is not None:
+            return self._rows.seed_samples(context.derive_key_arrays(numbers, repetitions, self._kinds), len(numbers))
+        return seed_samples_by_library(context.derive_keys(numbers, repetitions, self._kinds), len(numbers))
+
+    def _seed_others(self, key: int) -> None:
+        for stream in process_streams.values():
+            stream.restart()
+        for source in self.others:
+            source.seed(derive_seed(key, source.name))
+
+
+def _rows_at_depth() -> GeneratorStateRows:
+    while len(_nested_rows) < _depth:
+        _nested_rows.append(GeneratorStateRows())
+    return _nested_rows[_depth - 1]
+
+
+def _find_streams_source() -> RandomSource:
+    return next(source for source in all_sources() if source.name == "streams")

@@ -1,0 +1,218 @@
+"""Save and load a whole training: objects with a `state_dict`, and all random generators."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from samerun.base.atomic_file import replace_file
+from samerun.base.errors import CheckpointError, SamerunError, UnfitStateError
+from samerun.base.text import shown
+from samerun.control.ddp import warn_if_buckets_change
+from samerun.control.rng.snapshot import restore_snapshot, take_snapshot
+from samerun.control.rng.state_dict import load_state_dict, state_dict
+from samerun.control.streams.process_seed import find_rank
+from samerun.data import checkpoint_file, plain_values, state_fit
+
+VERSION = 1
+"""Version of the file's layout. A newer layout gets a new number, and older ones stay readable."""
+
+
+def save_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], extra: Any) -> None:
+    """See `samerun.checkpoint.save`."""
+    target = Path(path)
+    rng = _gather_from_ranks(state_dict())
+    _run_on_rank_zero(lambda: _write_checkpoint(target, parts, extra, rng))
+
+
+def _write_checkpoint(target: Path, parts: Mapping[str, Any], extra: Any, rng: list[Any]) -> None:
+    states = {name: _get_state(part, name) for name, part in parts.items()}
+    saved = {**states, "extra": extra, "rng": rng}
+    for name, value in saved.items():
+        plain_values.require_plain(value, name)
+    digests = {name: plain_values.digest(value) for name, value in saved.items()}
+    content = {"samerun_checkpoint": VERSION, "parts": saved, "digests": digests, "torch": str(torch.__version__)}
+    try:
+        previous = checkpoint_file.previous_path(target)
+        replace_file(target, lambda file: checkpoint_file.write_archive(content, file), previous=previous)
+    except OSError as error:
+        raise CheckpointError(
+            f"checkpoint.save({str(target)!r}): {error.strerror or error}.",
+            "Name a file in a folder that exists and has room. The checkpoint before this one is untouched.",
+        ) from error
+    except SamerunError as error:
+        raise CheckpointError(f"checkpoint.save({str(target)!r}): {error.message}", error.hint) from error
+
+
+def load_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], rng: bool) -> Any:
+    """See `samerun.checkpoint.load`."""
+    target = Path(path)
+    saved = read_parts(target)
+    absent = [name for name in parts if name not in saved]
+    if absent:
+        there = ", ".join(name for name in saved if name not in ("rng", "extra")) or "no parts"
+        raise CheckpointError(
+            f"checkpoint.load({str(target)!r}): it holds no {' and no '.join(absent)}; it holds {there}.",
+            f"Save it too: samerun.checkpoint.save(path, {', '.join(f'{name}={name}' for name in absent)}, ...).",
+        )
+    state_fit.check_states_fit(parts, saved, str(target))
+    if rng:
+        _check_generator_states(saved["rng"], target)
+    checkpoint_file.copy_out_of_mapped_file(saved)
+    for name, part in parts.items():
+        _load_into(part, saved[name], name, target)
+    warn_if_buckets_change(parts.get("model"))
+    if rng:
+        _restore_generators(saved["rng"], target)
+    return saved["extra"]
+
+
+def read_parts(target: Path) -> dict[str, Any]:
+    """Return the parts of a checkpoint, after checking their digests. Raises CheckpointError if missing or damaged."""
+    if not target.exists():
+        hint = _hint_at_previous(target) or "Is the path right? The first run has to start without a checkpoint."
+        raise CheckpointError(f"checkpoint.load({str(target)!r}): there is no such file.", hint)
+    content: Any = None
+    try:
+        content = checkpoint_file.read_untrusted_archive(target)
+        reason = _describe_damage(content, 4 * target.stat().st_size + plain_values.MIN_BUDGET)
+    except (checkpoint_file.UnreadableCheckpoint, CheckpointError, OSError) as error:
+        reason = error.message if isinstance(error, CheckpointError) else str(error)
+    if reason:
+        raise CheckpointError(
+            f"checkpoint.load({str(target)!r}): the file is damaged or not samerun's: {shown(reason)}.",
+            _hint_at_previous(target) or "There is no previous checkpoint beside it.",
+        )
+    saved: dict[str, Any] = content["parts"]
+    return saved
+
+
+def _describe_damage(content: Any, budget: int) -> str:
+    if not isinstance(content, dict) or "samerun_checkpoint" not in content:
+        return "it was not written by samerun.checkpoint.save"
+    version = content["samerun_checkpoint"]
+    if type(version) is not int or version != VERSION:
+        return f"it has layout {shown(version, 40)}, and this samerun knows {VERSION}"
+    saved, digests = content.get("parts"), content.get("digests")
+    if not isinstance(saved, dict) or not isinstance(digests, dict) or saved.keys() != digests.keys():
+        return "parts are missing"
+    if not all(isinstance(name, str) for name in saved) or not {"extra", "rng"} <= saved.keys():
+        return "parts are missing"
+    if not all(isinstance(digest, str) for digest in digests.values()):
+        return "digests are missing"
+    changed = [name for name, value in saved.items() if not _matches_digest(value, digests[name], budget)]
+    return f"the digest of {', '.join(changed)} does not match" if changed else ""
+
+
+def _matches_digest(value: Any, expected: Any, budget: int) -> bool:
+    """Return whether the digest matches; also that which earlier versions computed for expanded tensors."""
+    return any(plain_values.digest(value, budget=budget, dense=dense) == expected for dense in (False, True))
+
+
+def _hint_at_previous(target: Path) -> str:
+    """Return a hint that names the previous checkpoint if it is intact; "" if there is none."""
+    previous = checkpoint_file.previous_path(target)
+    if target.name.endswith(".previous") or not previous.exists():
+        return ""
+    try:
+        read_parts(previous)
+    except CheckpointError:
+        return f"The previous one, {previous}, is damaged too."
+    return f"The previous one is intact: samerun.checkpoint.load({str(previous)!r}, ...)."
+
+
+def _get_state(part: Any, name: str) -> Any:
+    if hasattr(part, "state_dict"):
+        return part.state_dict()
+    if isinstance(part, Mapping):
+        return {str(key): _get_state(inner, f"{name}[{key!r}]") for key, inner in part.items()}
+    if isinstance(part, (list, tuple)):
+        return [_get_state(inner, f"{name}[{at}]") for at, inner in enumerate(part)]
+    raise CheckpointError(
+        f"checkpoint.save(): {name} is a {type(part).__name__}, which has no state_dict().",
+        "Pass the object itself, or put plain values into extra=.",
+    )
+
+
+def _load_into(part: Any, state: Any, name: str, target: Path) -> None:
+    if hasattr(part, "load_state_dict"):
+        try:
+            part.load_state_dict(state)
+        except Exception as error:
+            reason = error.message if isinstance(error, SamerunError) else str(error)
+            hint = error.hint if isinstance(error, SamerunError) else "Make it as it was made in the run that saved it."
+            message = f"{name} ({type(part).__name__}) did not take its state: {reason}"
+            raise UnfitStateError(f"checkpoint.load({str(target)!r}): {message}", hint) from error
+        return
+    for key in list(part) if isinstance(part, Mapping) else range(len(part)):
+        _load_into(part[key], state[str(key) if isinstance(state, Mapping) else key], f"{name}[{key!r}]", target)
+
+
+def _check_generator_states(of_ranks: Any, target: Path) -> None:
+    """Raises CheckpointError if the generators reject their states, before anything is changed.
+
+    The states are really loaded, and the present ones restored: no check from outside is as strict as the libraries.
+    """
+    if not isinstance(of_ranks, list) or not of_ranks:
+        raise CheckpointError(
+            f"checkpoint.load({str(target)!r}): it holds no states of random generators.", "Load it with rng=False."
+        )
+    before = take_snapshot()
+    try:
+        _restore_generators(of_ranks, target)
+    finally:
+        restore_snapshot(before)
+
+
+def _restore_generators(of_ranks: list[Any], target: Path) -> None:
+    """Restore this rank's generators. A rank that the saved run lacked takes rank 0's, with distinct named streams."""
+    rank = find_rank() or 0
+    try:
+        if rank < len(of_ranks):
+            load_state_dict(of_ranks[rank])
+        else:
+            load_state_dict(of_ranks[0], strict=False)
+    except Exception as error:
+        reason = error.message if isinstance(error, SamerunError) else str(error)
+        hint = error.hint if isinstance(error, SamerunError) else None
+        raise UnfitStateError(f"checkpoint.load({str(target)!r}): rng: {reason}", hint) from error
+
+
+# --- ranks ---------------------------------------------------------------------------------------
+
+
+def _world_size() -> int:
+    distributed = torch.distributed
+    here = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_world_size() if here else 1
+
+
+def _gather_from_ranks(state: Any) -> list[Any]:
+    if _world_size() == 1:
+        return [state]
+    states: list[Any] = [None] * _world_size()
+    torch.distributed.all_gather_object(states, state)
+    return states
+
+
+def _run_on_rank_zero(write: Callable[[], None]) -> None:
+    """Call `write` on rank 0 only; the other ranks wait, and raise too if it failed."""
+    if _world_size() == 1:
+        write()
+        return
+    failure: list[Any] = [None]
+    if torch.distributed.get_rank() == 0:
+        try:
+            write()
+        except CheckpointError as error:
+            failure = [(error.message, error.hint)]
+        except BaseException as error:
+            torch.distributed.broadcast_object_list([(f"rank 0 failed: {error!r}", None)])
+            raise
+    torch.distributed.broadcast_object_list(failure)
+    if failure[0] is not None:
+        raise CheckpointError(*failure[0])

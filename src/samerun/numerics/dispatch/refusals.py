@@ -1,0 +1,127 @@
+"""The error for an operator, type, device or layout that the table leaves out, and the program's line that it names."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from samerun.numerics.operators import table
+from samerun.numerics.operators.declare import NotInTable, split_names
+
+ALTERNATIVES = {
+    "aten::_fft_r2c": "A product with a matrix of cosines and sines (torch.mm) is portable.",
+    "aten::_linalg_svd": "Do it before the portable part, and keep the result in a file.",
+    "aten::linalg_cholesky_ex": "Do it before the portable part, and keep the result in a file.",
+    "aten::linalg_matrix_exp": "Do it before the portable part, and keep the result in a file.",
+    "aten::linalg_inv_ex": "q, r = torch.linalg.qr(a); torch.linalg.solve_triangular(r, q.mT, upper=True) is portable.",
+    "aten::_linalg_solve_ex": (
+        "q, r = torch.linalg.qr(a); torch.linalg.solve_triangular(r, q.mT @ b, upper=True) is portable."
+    ),
+    "aten::linalg_lstsq": (
+        "q, r = torch.linalg.qr(a); torch.linalg.solve_triangular(r, q.mT @ b, upper=True) is portable."
+    ),
+}
+
+WITHOUT_MEANING = frozenset(
+    split_names("""
+    all any as backward copy cross data dim ex for forward from functional impl in is like linalg linear loss native new
+    no of on out reduce shape special tensor the to true unsafe with without
+""")
+)
+"""Words of many names, which say little about what the operator computes."""
+
+GENERAL_ADVICE = (
+    "Write it with portable operators (sums, products, elementwise functions), or do it before the portable part."
+)
+
+
+def refuse_tensor(tensor: Any) -> None:
+    """Raise NotInTable for a tensor whose type, layout or device the specification leaves out."""
+    if tensor.is_meta:
+        return
+    if tensor.layout is not torch.strided:
+        raise NotInTable(
+            f"a tensor of layout {_name_without_torch(tensor.layout)}.", "Make it dense: tensor.to_dense()."
+        )
+    if tensor.is_complex():
+        raise NotInTable(
+            f"a tensor of type {_name_without_torch(tensor.dtype)}.",
+            "Compute with real and imaginary parts (torch.view_as_real).",
+        )
+    if not tensor.is_cpu and not (tensor.is_cuda and torch.version.cuda):
+        raise NotInTable(
+            f"a tensor on {tensor.device}.", "Portable kernels run on the CPU and on CUDA devices: tensor.cpu()."
+        )
+    raise NotInTable(
+        f"a tensor of type {_name_without_torch(tensor.dtype)}.", "Convert it to float32 first: tensor.float()."
+    )
+
+
+def _meaningful_words(name: str) -> frozenset[str]:
+    """The words of an operator's name that say what it computes, without a number of dimensions."""
+    found = (re.sub(r"\d+d?$", "", word) for word in name.split("_"))
+    return frozenset(word for word in found if len(word) > 2) - WITHOUT_MEANING
+
+
+def nearest_operators(name: str) -> list[str]:
+    """Up to three portable operators that share a word with this one; those with most in common first.
+
+    Names that only look alike say nothing of what is computed. Gradients and names with an underscore in front, which
+    no program calls, are left out.
+    """
+    wanted = _meaningful_words(name)
+    found = []
+    for other in sorted(table.portable_names()):
+        common = len(wanted & _meaningful_words(other))
+        if common and not other.startswith("_") and not other.endswith("_backward"):
+            found.append((-common, -difflib.SequenceMatcher(None, name, other).ratio(), other))
+    return [other for *_, other in sorted(found)[:3]]
+
+
+def explain_refusal(func: Any, reason: NotInTable, line: str) -> tuple[str, str]:
+    """The message and the hint of a NotPortableError."""
+    name = func._schema.name.removeprefix("aten::").rstrip("_")
+    message = f"{line}: {func} has no portable kernel for {reason.reason}" if reason.reason else (
+        f"{line}: {func} has no portable kernel."
+    )  # fmt: skip
+    hint = reason.hint or ALTERNATIVES.get(func._schema.name)
+    if hint is None:
+        near = nearest_operators(name)
+        hint = f"The nearest portable operators: {', '.join(near)}." if near else GENERAL_ADVICE
+    return message, hint + ' With portable(unsupported="warn") torch\'s own kernel runs, with the bits of this machine.'
+
+
+def _name_without_torch(value: Any) -> str:
+    return str(value).removeprefix("torch.")
+
+
+_SAMERUN_FOLDER = str(Path(__file__).resolve().parents[2]) + os.sep
+
+
+def user_line() -> str:
+    """ "file:line" of the innermost frame that is neither torch's nor samerun's; the file relative if it can be."""
+    torch = sys.modules.get("torch")
+    skipped = [_SAMERUN_FOLDER, "<"]
+    if torch is not None:
+        skipped.append(str(Path(str(torch.__file__)).parent) + os.sep)
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(tuple(skipped)) and os.sep + "contextlib.py" not in name:
+            return f"{_relative_path(name)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "no line of Python"
+
+
+def _relative_path(name: str) -> str:
+    try:
+        relative = os.path.relpath(name)
+    except ValueError:  # another drive
+        return name
+    return name if relative.startswith("..") else relative

@@ -1,0 +1,102 @@
+"""Elementwise kernels besides the functions of class R: square roots, remainders, and the steps of optimizers.
+
+Roots and remainders are rounded once in float32 or float64; bfloat16 and float16 are widened, and the result is rounded
+again. torch's own CPU kernels cannot serve: its root may be MKL's, which rounds some roots otherwise on some
+processors, and its vectorized remainder gives NaN for large quotients, so that a result depends on where an element
+lies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from samerun.numerics.kernels import library
+from samerun.numerics.kernels.tensors import call_reference, compute_type, to_dense
+
+_roots = library.declare_function("samerun_roots", "vippl")
+
+
+def sqrt(x: torch.Tensor) -> torch.Tensor:
+    """The square root of every element; NaN below 0, and -0.0 of -0.0.
+
+    Raises SamerunError for types that are not floating.
+    """
+    wide = to_dense(x, compute_type("sqrt", x))
+    if library.uses_kernels(x):
+        out = torch.empty_like(wide)
+        _roots.on(wide)(wide.dtype is torch.float64, wide.data_ptr(), out.data_ptr(), wide.numel())
+    else:
+        with np.errstate(invalid="ignore"):
+            out = call_reference(np.sqrt, wide.reshape(-1)).reshape(wide.shape)
+    return out if x.dtype == out.dtype else out.to(x.dtype)
+
+
+_remainders = library.declare_function("samerun_remainders", "viipppl")
+
+
+def fmod(x: Any, y: Any) -> Tensor:
+    """x - y * trunc(x / y), with the sign of x. Tensors or one tensor and a number, as `torch.fmod` takes them."""
+    return _compute_remainder(x, y, False)
+
+
+def remainder(x: Any, y: Any) -> Tensor:
+    """r = fmod(x, y); r + y where r is not 0 and has not the sign of y. As `torch.remainder` takes them."""
+    return _compute_remainder(x, y, True)
+
+
+def _compute_remainder(x: Any, y: Any, floored: bool) -> Tensor:
+    some = x if isinstance(x, Tensor) else y
+    dtype = torch.result_type(x, y)
+    if not dtype.is_floating_point or library.is_off_cpu(some):  # whole numbers; CUDA's own functions are exact
+        out: Tensor = (torch.remainder if floored else torch.fmod)(x, y)
+        return out
+    wide = compute_type("remainder" if floored else "fmod", torch.empty(0, dtype=dtype))
+    pair = (
+        each.to(dtype) if isinstance(each, Tensor) else torch.full((), float(each), dtype=wide) for each in (x, y)
+    )
+    one, other = (to_dense(each, wide) for each in torch.broadcast_tensors(*pair))  # type: ignore[no-untyped-call]
+    if library.uses_kernels(one):
+        found = torch.empty_like(one)
+        _remainders.on(one)(
+            wide is torch.float64, floored, one.data_ptr(), other.data_ptr(), found.data_ptr(), one.numel()
+        )
+    else:
+        with np.errstate(all="ignore"):
+            found = call_reference(_floored_remainder if floored else np.fmod, one, other)
+    return found.to(dtype)
+
+
+def _floored_remainder(x: Any, y: Any) -> Any:
+    r = np.fmod(x, y)
+    return np.where((r != 0) & ((y < 0) != (r < 0)), r + y, r).astype(r.dtype)
+
+
+UPDATE_NAMES = ("lerp", "addcmul", "addcdiv")
+"""x + (y - x) * value, x + (y * value) * z, x + (y * value) / z."""
+
+_LARGEST = 3.4028234663852886e38
+_update = library.declare_function("samerun_update", "vipppfl")
+
+
+def update_in_place(name: str, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, value: float) -> bool:
+    """Write the result into x, and say so; False, with nothing done, for what the kernel does not take.
+
+    It takes float32 of one shape on the CPU that lies in one piece, and `value` in the range of float32, to which it is
+    rounded.
+    """
+    if not library.is_available() or not isinstance(value, (int, float)) or not -_LARGEST <= value <= _LARGEST:
+        return False
+    n, where = x.numel(), x.data_ptr()
+    for each in (x, y, z):
+        if library.is_off_cpu(each) or each.dtype is not torch.float32:
+            return False
+        if each.shape != x.shape or not each.is_contiguous():
+            return False
+        if each.is_neg() or 0 < abs(each.data_ptr() - where) < 4 * n:
+            return False
+    _update(UPDATE_NAMES.index(name), where, y.data_ptr(), z.data_ptr(), value, n)
+    return True

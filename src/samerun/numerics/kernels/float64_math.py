@@ -1,0 +1,107 @@
+"""The float64 functions of `reference.wide` on tensors: the same operations in the same order, by torch's + - * /.
+
+Each of these operations rounds once on any CPU and on CUDA devices, so that the bits are the same there. All take and
+give float64 of any shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from samerun.numerics.reference import float64_math as reference
+
+_FRACTION, _ONE = (1 << 52) - 1, 1023 << 52
+
+
+def polynomial(x: Tensor, terms: Sequence[float]) -> Tensor:
+    """((t0 x + t1) x + t2) ...: two roundings a term."""
+    total = torch.mul(x, 0.0)  # 0 x + t0 is t0; and NaN stays
+    for term in terms:
+        total = total.mul_(x).add_(term)
+    return total
+
+
+def _alternating(w: Tensor, terms: Sequence[float]) -> Tensor:
+    """... t2 - w (t1 - w t0)."""
+    total = torch.zeros_like(w)
+    for term in terms:
+        total = torch.rsub(torch.mul(w, total), term)
+    return total
+
+
+def over(x: float, y: Tensor) -> Tensor:
+    """x / y. (torch takes the number's quotient by a tensor as one division; a quotient by a number it may not.)"""
+    return torch.div(torch.full((), x, dtype=torch.float64, device=y.device), y)
+
+
+def _of_ratio(s: Tensor) -> Tensor:
+    z = torch.mul(s, s)
+    total = polynomial(z, reference.LOG_TERMS)
+    return torch.add(torch.mul(s, 2.0), torch.mul(s, torch.mul(z, total)))
+
+
+def log(x: Tensor) -> Tensor:
+    tiny = x < reference.TINIEST
+    bits = torch.where(tiny, torch.mul(x, 2.0**54), x).view(torch.int64)
+    m = ((bits & _FRACTION) | _ONE).view(torch.float64)
+    large = m > reference.ROOT2
+    m = torch.where(large, torch.mul(m, 0.5), m)
+    e = ((bits >> 52) - 1023 + large.to(torch.int64) - 54 * tiny.to(torch.int64)).to(torch.float64)
+    rest = _of_ratio(torch.div(torch.sub(m, 1.0), torch.add(m, 1.0)))
+    found = torch.add(torch.mul(e, reference.LN2_HIGH), torch.add(rest, torch.mul(e, reference.LN2_LOW)))
+    found = torch.where(x == 0, float("-inf"), torch.where(x > 0, found, float("nan")))
+    return torch.where(x == float("inf"), x, found)
+
+
+def log_of(x: Tensor, above: Tensor) -> Tensor:
+    near = _of_ratio(torch.div(above, torch.add(above, 2.0)))
+    return torch.where((above > -0.25) & (above < 0.25), near, log(x))
+
+
+def log1p(x: Tensor) -> Tensor:
+    return log_of(torch.add(x, 1.0), x)
+
+
+def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
+    inside = torch.clamp(x, reference.LEAST, reference.MOST)
+    k = torch.floor(torch.add(torch.mul(inside, reference.INVERSE_LN2), 0.5))
+    r = torch.sub(torch.sub(inside, torch.mul(k, reference.LN2_HIGH)), torch.mul(k, reference.LN2_LOW))
+    total = polynomial(r, reference.EXP_TERMS)
+    power = ((torch.nan_to_num(k).to(torch.int64) + 1023) << 52).view(torch.float64)
+    return power, torch.add(r, torch.mul(torch.mul(r, r), total))
+
+
+def _ends(x: Tensor, found: Tensor, least: float) -> Tensor:
+    found = torch.where(x > reference.MOST, float("inf"), found)
+    return torch.where(x < reference.LEAST, least, found)
+
+
+def exp(x: Tensor) -> Tensor:
+    power, rest = _parts(x)
+    return _ends(x, torch.add(power, torch.mul(power, rest)), 0.0)
+
+
+def expm1(x: Tensor) -> Tensor:
+    power, rest = _parts(x)
+    return _ends(x, torch.add(torch.mul(power, rest), torch.sub(power, 1.0)), -1.0)
+
+
+def correction(m: Tensor) -> Tensor:
+    table = torch.tensor(reference.CORRECTIONS, dtype=torch.float64, device=m.device)
+    small = table[torch.clamp(torch.nan_to_num(m), 1, 9).to(torch.int64) - 1]
+    total = _alternating(over(1.0, torch.mul(m, m)), reference.CORRECTION_TERMS)
+    return torch.where(m < 10, small, torch.div(total, m))
+
+
+def digamma(x: Tensor) -> Tensor:
+    below = torch.zeros_like(x)
+    for _ in range(10):
+        small = x < 10
+        below = torch.where(small, torch.add(below, over(1.0, x)), below)
+        x = torch.where(small, torch.add(x, 1.0), x)
+    w = over(1.0, torch.mul(x, x))
+    total = _alternating(w, reference.DIGAMMA_TERMS)
+    return torch.sub(torch.sub(torch.sub(log(x), over(0.5, x)), torch.mul(w, total)), below)

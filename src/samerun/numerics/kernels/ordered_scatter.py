@@ -1,0 +1,134 @@
+"""Scatter in a fixed order: values that share a destination are added (or written) in ascending source order.
+
+A sum of floats depends on the order of its terms, so the order is part of the specification. On the CPU torch's own
+operators take the values one after the other. On a CUDA device they use atomics, whose order changes from run to run;
+there the indices are sorted (stably, which is exact) and one thread finishes each destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from samerun.base.errors import SamerunError
+from samerun.numerics.cuda import segments
+from samerun.numerics.kernels import library, sums
+from samerun.numerics.kernels.tensors import split_around
+
+
+def sort_index(index: Tensor, places: int) -> tuple[Tensor, Tensor]:
+    """The indices sorted, and where each stood; int64. Raises (on CUDA: when the device comes to it) where one is
+    below 0 or not below `places`.
+    """
+    flat = index.reshape(-1).to(torch.int64)
+    torch._assert_async(((flat >= 0) & (flat < places)).all(), "an index is out of bounds")
+    key, order = torch.sort(flat, stable=True)
+    return key, order
+
+
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """x with source[.., i, ..] added at index[i] along `dim`, in ascending i. `index` is 1-D."""
+    if not library.is_off_cpu(x) or not x.is_floating_point():
+        return torch.index_add(x, dim, index, source)
+    if x.dtype not in (torch.float32, torch.float64):
+        raise SamerunError(f"sums into places: {x.dtype} has no portable kernel on CUDA.", "Use float32: x.float().")
+    if source.dtype is not x.dtype or x.dim() != source.dim() or index.dim() > 1:
+        return torch.index_add(x.cpu(), dim, index.cpu(), source.cpu())  # torch's own words for what is wrong
+    out = x.contiguous().clone()
+    outer, places, inner = split_around(x, dim % max(x.dim(), 1))
+    key, order = sort_index(index, places)
+    given = source.contiguous().view(outer, key.numel(), inner)
+    segments.add_to_segments(out.view(outer, places, inner), given, key, order)
+    return out
+
+
+def index_add_(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """`index_add`, in place."""
+    if library.is_off_cpu(x):
+        return x.copy_(index_add(x, dim, index, source))
+    return x.index_add_(dim, index, source)
+
+
+def segment_sum(
+    source: Tensor, index: Tensor, rows: int, lines: Tensor | None = None, factors: Tensor | None = None
+) -> Tensor:
+    """[rows, width]: class S over the rows of source [n, width] with each index, in ascending n; 0 where none has it.
+    float32 or float64. `lines`: row i is source[lines[i]]; `factors`: each is multiplied first.
+    """
+    if library.is_off_cpu(source):
+        source = source if lines is None else source.index_select(0, lines)
+        source = source if factors is None else torch.mul(source, factors[:, None])
+    out = torch.zeros(rows, source.shape[1], dtype=source.dtype, device=source.device)
+    if library.is_off_cpu(source):  # nothing is asked of the device, so that it can be captured in a graph
+        key, order = sort_index(index, rows)
+        segments.sum_segments(out, source.contiguous(), key, order, torch.searchsorted(key, key, right=True))
+        return out
+    in_turn = bool((index[1:] >= index[:-1]).all())
+    order = torch.arange(index.numel()) if in_turn else torch.argsort(index, stable=True)
+    found, counts = torch.unique_consecutive(index if in_turn else index[order], return_counts=True)
+    starts = torch.cumsum(counts, 0) - counts
+    for size in torch.unique(counts).tolist():  # rows that occur equally often, together
+        chosen = counts == size
+        where = order[starts[chosen][:, None] + torch.arange(size)].reshape(-1)
+        terms = source.index_select(0, where if lines is None else lines[where])
+        terms = terms if factors is None else torch.mul(terms, factors[where, None])
+        out[found[chosen]] = sums.sum(terms.reshape(-1, size, source.shape[1]), 1)
+    return out
+
+
+def count_occurrences(index: Tensor, rows: int) -> Tensor:
+    """How often each of `rows` places is named by a 1-D index; 1 for those that never are. int64."""
+    counts = torch.zeros(rows, dtype=torch.int64, device=index.device)
+    return torch.clamp(counts.index_add_(0, index, torch.ones_like(index, dtype=torch.int64)), min=1)
+
+
+def put_last(x: Tensor, places: Tensor, values: Tensor) -> Tensor:
+    """x (1-D, contiguous) with values[i] at places[i], in place; of several for one the last stays. CUDA alone."""
+    key, order = sort_index(places, x.numel())
+    segments.write_last(x, values.reshape(-1).to(x.dtype).contiguous(), key, order)
+    return x
+
+
+def flat_places(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Where x, contiguous and flat, has place (index along dim) of each line: as scatter and gather mean it."""
+    shape, dim = index.shape, dim % x.dim()
+    flat = torch.zeros(shape, dtype=torch.int64, device=x.device)
+    for at, stride in enumerate(torch.empty(x.shape, device="meta").stride()):
+        if at == dim:
+            flat += index * stride
+        else:
+            line = torch.arange(shape[at], device=x.device)
+            flat += line.view([-1 if i == at else 1 for i in range(x.dim())]) * stride
+    outside = ((index < 0) | (index >= x.shape[dim])).any()
+    if library.is_off_cpu(x):
+        torch._assert_async(outside.logical_not(), "scatter: an index is out of bounds")
+    elif bool(outside):
+        raise RuntimeError(f"scatter: an index is out of bounds for dimension {dim} with size {x.shape[dim]}")
+    return flat
+
+
+def scatter_add_flat(g: Tensor, flat: Tensor, shape: Sequence[int]) -> Tensor:
+    """Zeros of `shape` with g added at flat positions, in ascending order of g: the gradient of a gather."""
+    out = torch.zeros(tuple(shape), dtype=g.dtype, device=g.device).reshape(-1)
+    return index_add_(out, 0, flat.reshape(-1), g.reshape(-1)).reshape(tuple(shape))
+
+
+def number_elements(shape: Sequence[int], device: torch.device) -> Tensor:
+    """The flat position of every element. As float64, because torch's padding and resizing take floats alone; exact
+    up to 2^53 elements.
+    """
+    return torch.arange(torch.Size(shape).numel(), dtype=torch.float64, device=device).reshape(tuple(shape))
+
+
+def make_padding_backward(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The gradient of a padding that repeats values of the tensor.
+
+    Padding the element numbers themselves shows which element each padded value was copied from.
+    """
+
+    def backward(g: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
+        return scatter_add_flat(g, forward(number_elements(x.shape, x.device), padding).to(torch.int64), x.shape)
+
+    return backward

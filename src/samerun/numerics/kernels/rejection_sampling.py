@@ -1,0 +1,218 @@
+"""Gamma, Poisson and binomial numbers on tensors: the steps of `reference.rejection`, for all values at once.
+
+A value's words come from its own blocks, so that it depends on the seed, the draw's position and its place alone. All
+take and give float64, 1-D, on any device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from samerun.numerics.kernels import float64_math as f64
+from samerun.numerics.kernels import functions
+from samerun.numerics.kernels.elementwise import sqrt
+from samerun.numerics.kernels.random import block_words
+from samerun.numerics.reference import rejection_sampling as reference
+from samerun.numerics.reference.float64_math import HALF_LOG_TURN
+from samerun.numerics.reference.random import TURN
+
+_INF, _NAN = float("inf"), float("nan")
+Accept = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(which values, their first words, their second) -> candidates, and which of them are accepted."""
+
+
+class RandomStream:
+    """The words of one draw. seed, position: of the stream."""
+
+    def __init__(self, seed: int, position: int) -> None:
+        self.seed, self.position = seed, position
+
+    def words(self, values: Tensor, attempt: int) -> tuple[Tensor, Tensor]:
+        """The two words of an attempt of the values with these numbers; int64, their bits."""
+        high = attempt << 56
+        found = block_words(values | (high - (1 << 64) if high >> 63 else high), self.seed, self.position)
+        return found[:, 0].contiguous(), found[:, 1].contiguous()
+
+    def rejected(self, values: Tensor, accept: Accept) -> Tensor:
+        """The first accepted candidate of each of the values with these numbers."""
+        left = torch.arange(values.numel(), device=values.device)
+        out = torch.empty(values.numel(), dtype=torch.float64, device=values.device)
+        for attempt in range(reference.ATTEMPTS):
+            candidates, accepted = accept(left, *self.words(values[left], attempt))
+            out.scatter_(0, left, candidates)
+            left = left[~accepted]
+            if left.numel() == 0:
+                break
+        return out
+
+    def counted(self, values: Tensor, chance: Tensor, step: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """For each value the first number whose distribution function exceeds a uniform number.
+
+        chance: of 0. step: the chance of k, from that of k - 1 and k.
+        """
+        u, total, k = _uniform_below_one(self.words(values, 0)[0]), chance, torch.zeros_like(chance)
+        for number in range(1, reference.MOST_COUNTED + 1):
+            more = u >= total
+            if not bool(more.any()):
+                break
+            k = torch.add(k, more.to(torch.float64))
+            chance = step(chance, number)
+            total = torch.add(total, chance)
+        return k
+
+
+def _uniform_below_one(word: Tensor) -> Tensor:
+    return torch.mul(((word >> 11) & ((1 << 53) - 1)).to(torch.float64), 2.0**-53)
+
+
+def _uniform_above_zero(word: Tensor) -> Tensor:
+    return torch.mul((((word >> 11) & ((1 << 53) - 1)) + 1).to(torch.float64), 2.0**-53)
+
+
+def _normal_of_word(word: Tensor) -> Tensor:
+    u = torch.mul((((word >> 8) & 0xFFFFFF) + 1).to(torch.float32), 2.0**-24)
+    v = torch.mul(((word >> 40) & 0xFFFFFF).to(torch.float32), 2.0**-24)
+    size = sqrt(torch.mul(functions.log(u), -2.0))
+    return torch.mul(size, functions.cos(torch.mul(v, float(TURN)))).to(torch.float64)
+
+
+def sample_gamma(shape: Tensor, draw: RandomStream) -> Tensor:
+    """Gamma numbers of these shapes, and scale 1."""
+    inside = (shape > 0) & (shape < _INF)
+    given = torch.where(inside, shape, 1.0)
+    small = given < 1
+    d = torch.sub(torch.where(small, torch.add(given, 1.0), given), 1 / 3)
+    c = f64.over(1.0, sqrt(torch.mul(d, 9.0)))
+
+    def accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        x, u, scale = _normal_of_word(first), _uniform_above_zero(second), d[at]
+        t = torch.mul(c[at], x)
+        above = torch.mul(t, torch.add(torch.mul(t, torch.add(t, 3.0)), 3.0))
+        bound = torch.mul(scale, torch.sub(torch.mul(f64.log1p(t), 3.0), above))
+        bound = torch.add(torch.mul(torch.mul(x, 0.5), x), bound)
+        return torch.mul(scale, torch.add(above, 1.0)), (t > -1) & (f64.log(u) < bound)
+
+    found = draw.rejected(torch.arange(shape.numel(), device=shape.device), accept)
+    at = small.nonzero()[:, 0]
+    if at.numel():
+        boost = f64.exp(torch.div(f64.log(_uniform_above_zero(draw.words(at, reference.BOOST)[0])), given[at]))
+        found.scatter_(0, at, torch.mul(found[at], boost))
+    return torch.where(inside, found, torch.where((shape == 0) | (shape == _INF), shape, _NAN))
+
+
+def _count_or_reject(few: Tensor, counted: Callable[[Tensor], Tensor], rejected: Callable[[Tensor], Tensor]) -> Tensor:
+    """The few are counted, the others drawn by rejection; both functions take the values' numbers."""
+    out = torch.empty(few.numel(), dtype=torch.float64, device=few.device)
+    for chosen, compute in ((few, counted), (~few, rejected)):
+        values = chosen.nonzero()[:, 0]
+        if values.numel():
+            out.scatter_(0, values, compute(values))
+    return out
+
+
+def sample_poisson(rate: Tensor, draw: RandomStream) -> Tensor:
+    """Poisson numbers of these rates, which are 0 or more."""
+
+    def counted(values: Tensor) -> Tensor:
+        mean = rate[values]
+        start = f64.exp(torch.neg(mean))
+        return draw.counted(values, start, lambda p, k: _divide_by_count(torch.mul(p, mean), k))
+
+    def rejected(values: Tensor) -> Tensor:
+        return _poisson_by_rejection(torch.where(rate[values] == _INF, 1e9, rate[values]), values, draw)
+
+    found = _count_or_reject(rate < reference.REJECTION_FROM, counted, rejected)
+    return torch.where(rate == _INF, rate, found)
+
+
+def _divide_by_count(x: Tensor, k: int) -> Tensor:
+    return torch.div(x, torch.full((), float(k), dtype=torch.float64, device=x.device))
+
+
+def _poisson_by_rejection(rate: Tensor, values: Tensor, draw: RandomStream) -> Tensor:
+    b = torch.add(torch.mul(sqrt(rate), 2.53), 0.931)
+    a = torch.add(torch.mul(b, 0.02483), -0.059)
+    inverse = torch.add(f64.over(1.1328, torch.sub(b, 3.4)), 1.1239)
+    enough = torch.rsub(f64.over(3.6224, torch.sub(b, 2.0)), 0.9277)
+
+    def accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        mean, slope, height = rate[at], a[at], b[at]
+        u, v = torch.sub(_uniform_below_one(first), 0.5), _uniform_above_zero(second)
+        room = torch.rsub(torch.abs(u), 0.5)
+        wide_u = torch.mul(torch.add(torch.div(torch.mul(slope, 2.0), room), height), u)
+        k = torch.floor(torch.add(torch.add(wide_u, mean), 0.43))
+        m = torch.clamp(torch.add(k, 1.0), min=1.0)
+        chance = torch.sub(torch.mul(k, f64.log(torch.div(mean, m))), torch.mul(f64.log(m), 0.5))
+        chance = torch.add(chance, torch.sub(m, mean))
+        chance = torch.sub(chance, torch.add(f64.correction(m), HALF_LOG_TURN))
+        below = f64.log(torch.div(torch.mul(v, inverse[at]), _hat_height(slope, room, height))) <= chance
+        inside = (k >= 0) & ~((room < 0.013) & (v > room))
+        return torch.clamp(k, min=0), (room > 0) & (((room >= 0.07) & (v <= enough[at])) | (inside & below))
+
+    return draw.rejected(values, accept)
+
+
+def _hat_height(slope: Tensor, room: Tensor, height: Tensor) -> Tensor:
+    return torch.add(torch.div(slope, torch.mul(room, room)), height)
+
+
+def sample_binomial(count: Tensor, probability: Tensor, draw: RandomStream) -> Tensor:
+    """Binomial numbers of these counts of trials, and chances of success; see `reference.rejection.binomial`."""
+    drawn = (count > 0) & (count < _INF) & (probability > 0) & (probability < 1)
+    p = torch.where(drawn, probability, 0.5)
+    swapped = p > 0.5
+    q = torch.where(swapped, torch.rsub(p, 1.0), p)
+    n = torch.floor(torch.where(drawn, count, 1.0))
+
+    def counted(values: Tensor) -> Tensor:
+        trials, chance = n[values], q[values]
+        odds = torch.div(chance, torch.rsub(chance, 1.0))
+        start = f64.exp(torch.mul(trials, f64.log1p(torch.neg(chance))))
+
+        def step(p: Tensor, k: int) -> Tensor:
+            return torch.mul(p, torch.mul(odds, _divide_by_count(torch.sub(trials, k - 1.0), k)))
+
+        return torch.minimum(draw.counted(values, start, step), trials)
+
+    few = torch.mul(n, q) < reference.REJECTION_FROM
+    k = _count_or_reject(few, counted, lambda values: _binomial_by_rejection(n[values], q[values], values, draw))
+    found = torch.where(swapped, torch.sub(count, k), k)
+    none = (count <= 0) | (probability <= 0)
+    found = torch.where(none, 0.0, torch.where(probability >= 1, count, torch.where(drawn, found, _NAN)))
+    return torch.where(torch.isnan(count) | torch.isnan(probability), _NAN, found)
+
+
+def _binomial_by_rejection(n: Tensor, q: Tensor, values: Tensor, draw: RandomStream) -> Tensor:
+    rest_q = torch.rsub(q, 1.0)
+    spread = sqrt(torch.mul(torch.mul(n, q), rest_q))
+    b = torch.add(torch.mul(spread, 2.53), 1.15)
+    a = torch.add(torch.add(torch.mul(b, 0.0248), -0.0873), torch.mul(q, 0.01))
+    center, enough = torch.add(torch.mul(n, q), 0.5), torch.rsub(f64.over(4.2, b), 0.92)
+    odds, alpha = torch.div(q, rest_q), torch.mul(torch.add(f64.over(5.1, b), 2.83), spread)
+    mode = torch.floor(torch.mul(torch.add(n, 1.0), q))
+    rest = torch.add(torch.sub(n, mode), 1.0)
+    best = torch.div(torch.add(mode, 1.0), torch.mul(odds, rest))
+    best = torch.mul(torch.add(mode, 0.5), f64.log(best))
+    best = torch.add(best, torch.add(f64.correction(torch.add(mode, 1.0)), f64.correction(rest)))
+
+    def accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        trials, slope, height = n[at], a[at], b[at]
+        u, v = torch.sub(_uniform_below_one(first), 0.5), _uniform_above_zero(second)
+        room = torch.rsub(torch.abs(u), 0.5)
+        wide_u = torch.mul(torch.add(torch.div(torch.mul(slope, 2.0), room), height), u)
+        k = torch.floor(torch.add(wide_u, center[at]))
+        inside = (k >= 0) & (k <= trials)
+        k = torch.minimum(torch.clamp(k, min=0), trials)
+        m, left = torch.add(k, 1.0), torch.add(torch.sub(trials, k), 1.0)
+        chance = torch.mul(torch.add(trials, 1.0), f64.log(torch.div(rest[at], left)))
+        chance = torch.add(best[at], chance)
+        ratio = f64.log(torch.div(torch.mul(odds[at], left), m))
+        chance = torch.add(chance, torch.mul(torch.add(k, 0.5), ratio))
+        chance = torch.sub(chance, torch.add(f64.correction(m), f64.correction(left)))
+        below = f64.log(torch.div(torch.mul(v, alpha[at]), _hat_height(slope, room, height))) <= chance
+        return k, (room > 0) & (((room >= 0.07) & (v <= enough[at])) | (inside & below))
+
+    return draw.rejected(values, accept)

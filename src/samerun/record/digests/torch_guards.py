@@ -1,0 +1,90 @@
+"""Work on tensors that nothing of the program's notices. Imports torch."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import torch
+
+_KEYS = (
+    "Tracer", "Python", "PythonTLSSnapshot", "PreDispatch", "PythonDispatcher", "Functionalize", "FuncTorchBatched",
+    "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "ADInplaceOrView", "AutogradCPU",
+    "AutogradCUDA", "AutogradOther", "AutogradNestedTensor",
+)  # fmt: skip
+
+
+def _excluded() -> Any:
+    """The keys whose kernels trace, transform, or call Python."""
+    parse: Any = torch._C._parse_dispatch_key
+    sets: list[Any] = [torch._C.DispatchKeySet(parse(name)) for name in _KEYS]
+    return functools.reduce(operator.or_, sets)
+
+
+no_torch_function: Any = torch._C.DisableTorchFunction
+"""A guard: `__torch_function__` of modes and subclasses is not called when an attribute of a tensor is read."""
+_keys = _excluded()
+
+
+PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
+_strided = torch.strided
+ODD_DTYPES = frozenset((torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4))
+
+
+def is_plain(tensor: Any) -> bool:
+    """True for nearly every tensor: its elements are plain memory of this machine.
+
+    Reads attributes, so that a mode of the program's would see it: `no_torch_function` has to be entered.
+    """
+    return (
+        tensor.is_cpu
+        and type(tensor) in PLAIN_TYPES
+        and tensor.layout is _strided
+        and tensor.dtype not in ODD_DTYPES
+        and not tensor.is_nested
+    )
+
+
+class HiddenFromProgram:
+    """A guard for torch operators of our own.
+
+    They reach no dispatch mode, subclass, tracer or transform: a graph that the program traces would hold them, and a
+    mode that counts would count them.
+    """
+
+    __slots__ = ("_functions", "_kernels")
+
+    def __enter__(self) -> None:
+        functions: Any = no_torch_function()
+        kernels: Any = torch._C._ExcludeDispatchKeyGuard(_keys)
+        self._functions, self._kernels = functions, kernels
+        functions.__enter__()
+        kernels.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._kernels.__exit__(None, None, None)
+        self._functions.__exit__(None, None, None)
+
+
+def has_values(tensor: Any) -> bool:
+    """False for tensors that stand for others or for shapes alone: fake and meta tensors, those of a transform."""
+    kind = type(tensor)
+    if kind.__module__ in _SYMBOLIC_MODULES:
+        return False
+    with no_torch_function():
+        if _get_device(tensor).type == "meta":
+            return False
+    return not (torch._is_functional_tensor(tensor) or torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+_get_device = torch.Tensor.device.__get__
+_SYMBOLIC_MODULES = frozenset(("torch._subclasses.fake_tensor", "torch._subclasses.functional_tensor"))
+
+
+def as_plain(tensor: Any) -> Any:
+    """A tensor of a subclass without a dispatch of its own as a plain one: what it overrides is not called."""
+    if type(tensor) in PLAIN_TYPES:
+        return tensor
+    with HiddenFromProgram():
+        return torch.Tensor.as_subclass(tensor, torch.Tensor)

@@ -1,0 +1,68 @@
+"""What a process holds already when a receipt begins: models, parameters of their own, and states of generators."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from xxhash import xxh3_128_hexdigest
+
+from samerun.record.digests.trees import items_of, named_modules
+from samerun.record.watching.recorder import Recorder
+
+MOST = 1000
+"""So many models and tensors are told."""
+
+
+def held_at_start(recorder: Recorder) -> dict[str, Any]:
+    """Digests of the models that exist, in the order of their names, and of the global generators.
+
+    Found through the garbage collector: they were made before anybody watched. No method of the program is called, only
+    the dicts are read in which torch keeps parameters, buffers and submodules. Torch is not imported for it.
+    """
+    if "torch" not in sys.modules:
+        return {"models": [], "generators": {}}
+    from samerun.record.watching.step_digests import StepDigester
+
+    models = sorted(_models(), key=lambda one: (one["model"], one["tensors"], one["digest"]))
+    generators = {name: value.hex() for name, value in StepDigester(recorder).rng_leaves()}
+    return {"models": models[:MOST], "generators": generators}
+
+
+def _models() -> Iterator[dict[str, Any]]:
+    import torch
+
+    modules, leaves = [], []
+    for each in gc.get_objects():
+        kind = type(each)  # not isinstance: that would call properties of proxies
+        if issubclass(kind, torch.nn.Module):
+            modules.append(each)
+        elif kind in (torch.Tensor, torch.nn.Parameter) and each.is_leaf and each.requires_grad:
+            leaves.append(each)
+    inner = {id(child) for one in modules for _, child in items_of(vars(one).get("_modules"))}
+    owned: set[int] = set()
+    for one in modules:
+        if id(one) in inner:
+            continue
+        tensors = list(_tensors(one))
+        owned.update(map(id, tensors))
+        if tensors:
+            yield _told(type(one).__name__, tensors)
+    for each in leaves:
+        if id(each) not in owned:
+            yield _told("a tensor of its own", [each])
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    for _, module in named_modules(model):
+        for kind in ("_parameters", "_buffers"):
+            yield from (tensor for _, tensor in items_of(vars(module).get(kind)) if tensor is not None)
+
+
+def _told(name: str, tensors: list[Any]) -> dict[str, Any]:
+    from samerun.record.digests.digest import digest, is_readable
+
+    parts = b"".join(digest(each) for each in tensors if is_readable(each))
+    return {"model": name[:200], "tensors": len(tensors), "digest": xxh3_128_hexdigest(parts)}

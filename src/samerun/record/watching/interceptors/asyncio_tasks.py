@@ -1,0 +1,118 @@
+"""What finishes first among the tasks of asyncio: `as_completed`, `wait`, and calls in threads.
+
+With the pins `serial` and `in-order`, results are taken in the order in which the tasks were passed. With `serial`,
+calls in threads run when they are submitted: see completion.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from samerun.record.trace import format as f
+from samerun.record.watching import sites
+from samerun.record.watching.completion_order import (
+    ObjectNumbers,
+    SortedSet,
+    record_completed_item,
+    record_done_set,
+    takes_in_order,
+)
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
+from samerun.record.watching.recorder import Recorder
+
+
+def install(recorder: Recorder, asyncio: Any) -> None:
+    in_order = takes_in_order(recorder)
+    numbers = ObjectNumbers()
+
+    def wrap_as_completed(original: Any) -> Any:
+        def as_completed(fs: Any, *, timeout: float | None = None) -> Any:
+            if not in_order:
+                return RecordedCompletions(recorder, original(fs, timeout=timeout))
+            return RecordedCompletions(recorder, [asyncio.ensure_future(future) for future in fs], timeout)
+
+        return as_completed
+
+    def wrap_wait(original: Any) -> Any:
+        async def wait(fs: Any, *, timeout: float | None = None, return_when: str = asyncio.ALL_COMPLETED) -> Any:
+            if type(fs) not in (set, frozenset, list, tuple) or not all(map(asyncio.isfuture, fs)):
+                return await original(fs, timeout=timeout, return_when=return_when)  # it says what is wrong with them
+            tasks = sorted(fs, key=creation_order) if isinstance(fs, (set, frozenset)) else list(fs)
+            for future in tasks:
+                numbers.number_of(future)
+            if in_order and tasks and return_when == asyncio.FIRST_COMPLETED:
+                first = min(tasks, key=numbers.number_of)
+                done, pending = await original([first], timeout=timeout)
+                pending = pending | (set(tasks) - {first})
+            else:
+                done, pending = await original(tasks, timeout=timeout, return_when=return_when)
+            record_done_set(recorder, "asyncio.wait", map(numbers.number_of, done))
+            return (SortedSet(done, numbers.number_of) if in_order else done), pending
+
+        return wait
+
+    def wrap_run_in_executor(original: Any) -> Any:
+        def run_in_executor(loop: Any, *args: Any, **kwargs: Any) -> Any:
+            placed = sites.find_user_line()
+            found = original(loop, *args, **kwargs)
+            if placed[1]:
+                number = str(next(calls)).encode()
+                found.add_done_callback(
+                    lambda done: recorder.emit_host_event(f.COMPLETION, "run_in_executor", value=number, placed=placed)
+                )
+            return found
+
+        return run_in_executor
+
+    calls = itertools.count()
+    wrap_attribute(asyncio.base_events.BaseEventLoop, "run_in_executor", wrap_run_in_executor)
+    for name, make in (("as_completed", wrap_as_completed), ("wait", wrap_wait)):
+        for module in (asyncio.tasks, asyncio):
+            wrap_attribute(module, name, make)
+
+
+def creation_order(task: Any) -> tuple[int, str]:
+    """Sort key of a task: asyncio numbers tasks without a name of their own as they are created."""
+    name = task.get_name() if hasattr(task, "get_name") else ""
+    number = name.removeprefix("Task-")
+    return (int(number), "") if number.isdecimal() else (0, name)
+
+
+class RecordedCompletions:
+    """What `as_completed` returns: with `for`, awaitables of results; with `async for` (Python 3.13), tasks."""
+
+    def __init__(self, recorder: Recorder, results: Any, timeout: float | None = None) -> None:
+        self.recorder, self.results, self.timeout = recorder, iter(results), timeout
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        return self.record_result(next(self.results))
+
+    async def record_result(self, awaitable: Any) -> Any:
+        import asyncio
+
+        item = await (asyncio.wait_for(awaitable, self.timeout) if self.timeout is not None else awaitable)
+        record_completed_item(self.recorder, "asyncio.as_completed", item)
+        return item
+
+    def __aiter__(self) -> Any:
+        return self
+
+    async def __anext__(self) -> Any:
+        import asyncio
+
+        if hasattr(self.results, "__anext__"):
+            task = await self.results.__anext__()
+        else:
+            task = next(self.results, None)
+            if task is None:
+                raise StopAsyncIteration
+            await asyncio.tasks.wait([task], timeout=self.timeout)
+        record_completed_item(self.recorder, "asyncio.as_completed", task.exception() or task.result())
+        return task
+
+
+INTERCEPTOR = Interceptor("completion-asyncio", "asyncio", install)

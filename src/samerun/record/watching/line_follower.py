@@ -1,0 +1,154 @@
+"""Follow the user's own lines: after each, which of its variables has a new value, and what functions return.
+
+A separate, slow way of watching, used only to find the line where two runs part before any operator
+does: two runs that differ in one known thing (the hash seed, say) are followed, and the first variable
+that differs names the line. Sets are compared as sets: it is the iteration over one that matters.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from types import FrameType
+from typing import Any
+
+from xxhash import xxh3_128_digest
+
+from samerun.record.digests.digest import digest
+from samerun.record.digests.trees import items_of
+from samerun.record.trace import format as f
+from samerun.record.watching import native_entropy, sites
+from samerun.record.watching.recorder import Recorder
+
+NATIVE_DRAW = "<random bytes of the system>"
+"""The name of an event that is no variable: native code drew such bytes on the line (see native_entropy)."""
+HITS = 64
+"""A line is followed so many times."""
+DEPTH, WIDTH = 5, 2000
+ADDRESSES = ("builtins", "ctypes")
+"""Objects of types from here hold addresses (a library's handle), and are compared by type."""
+
+
+def value_digest(value: Any, depth: int = 0) -> bytes:
+    """Digest of a plain value: order counts in lists and dicts, not in sets; addresses never count."""
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        return xxh3_128_digest(repr(value).encode("utf-8", "surrogatepass"))
+    if depth >= DEPTH:
+        return b"deep"
+    if isinstance(value, (list, tuple, deque)):
+        items = [value_digest(v, depth + 1) for _, v in zip(range(WIDTH), value, strict=False)]
+        return xxh3_128_digest(f"list{len(value)}".encode() + b"".join(items))
+    if isinstance(value, dict):
+        items = [
+            value_digest(k, depth + 1) + value_digest(v, depth + 1)
+            for _, (k, v) in zip(range(WIDTH), items_of(value), strict=False)
+        ]
+        return xxh3_128_digest(f"dict{len(value)}".encode() + b"".join(items))
+    if isinstance(value, (set, frozenset)):
+        members = sorted(value_digest(v, depth + 1) for v in value) if len(value) <= WIDTH else []
+        return xxh3_128_digest(f"set{len(value)}".encode() + b"".join(members))
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return digest(value)
+    if type(value).__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject:
+        return xxh3_128_digest(f"{value.dtype}{value.shape}".encode() + value.tobytes())
+    held = getattr(value, "__dict__", None)
+    if isinstance(held, dict) and not isinstance(value, type) and type(value).__module__ not in ADDRESSES:
+        return xxh3_128_digest(type(value).__qualname__.encode() + value_digest(dict(held), depth + 1))
+    return xxh3_128_digest(type(value).__qualname__.encode())
+
+
+class LineFollower:
+    """A trace function for `sys.settrace`."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.hits: dict[tuple[int, int], int] = {}
+        self.native_draws = native_entropy.counter()
+        self.drawn = 0
+
+    def start(self) -> None:
+        self.drew()
+        sys.settrace(self.enter)
+
+    def enter(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event != "call" or sites.code_kind(frame.f_code) != sites.USER:
+            return None
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "sitecustomize":
+            return None
+        last = frame.f_lineno
+        known: dict[str, bytes] = {}
+
+        def follow(frame: FrameType, event: str, argument: Any) -> Any:
+            nonlocal last
+            if event in ("line", "return"):
+                self.look(frame, last, known)
+                last = frame.f_lineno
+            if event == "return" and frame.f_code.co_name != "<module>":
+                self.note_result(frame, argument)
+            return follow
+
+        return follow
+
+    def look(self, frame: FrameType, line: int, known: dict[str, bytes]) -> None:
+        """Note the variables whose value is new since the last look."""
+        recorder = self.recorder
+        if recorder.stopped or recorder.thread.inside_samerun:
+            return
+        drew = self.drew()
+        key = (id(frame.f_code), line)
+        hits = self.hits[key] = self.hits.get(key, 0) + 1
+        if hits > HITS:
+            return
+        recorder.thread.inside_samerun += 1
+        changed: list[tuple[str, bytes]] = []
+        try:
+            for name, value in list(frame.f_locals.items()):
+                if name.startswith("__") or type(value).__name__ in ("module", "function", "type"):
+                    continue
+                try:
+                    found = value_digest(value)
+                except Exception:
+                    continue
+                if known.get(name) != found:
+                    known[name] = found
+                    changed.append((name, found))
+        finally:
+            recorder.thread.inside_samerun -= 1
+        writer = recorder.writer or recorder.open_writer()
+        if writer is None:
+            return
+        place = writer.intern_location(frame.f_code.co_filename, line, "")
+        if drew:
+            recorder.emit(f.LINE, name=NATIVE_DRAW, place=place, phase=f.HOST)
+        for name, found in changed:
+            recorder.emit(f.LINE, name=name, place=place, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
+
+    def note_result(self, frame: FrameType, value: Any) -> None:
+        """What a function returns or yields: a value that no variable of its own ever held."""
+        recorder, line = self.recorder, frame.f_lineno
+        if value is None or recorder.stopped or recorder.thread.inside_samerun:
+            return
+        key = (id(frame.f_code), -line)
+        hits = self.hits[key] = self.hits.get(key, 0) + 1
+        if hits > HITS:
+            return
+        recorder.thread.inside_samerun += 1
+        try:
+            found = value_digest(value)
+        except Exception:
+            return
+        finally:
+            recorder.thread.inside_samerun -= 1
+        writer = recorder.writer or recorder.open_writer()
+        if writer is not None:
+            place = writer.intern_location(frame.f_code.co_filename, line, "")
+            name = f"{frame.f_code.co_name}()"
+            recorder.emit(f.LINE, name=name, place=place, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
+
+    def drew(self) -> bool:
+        """Did native code draw random bytes of the system since the last call?"""
+        if self.native_draws is None:
+            return False
+        before, self.drawn = self.drawn, self.native_draws()
+        return self.drawn != before

@@ -1,0 +1,199 @@
+"""Modules that are imported before the program starts, put out of sight, and given to it when it imports them.
+
+A program sees in `sys.modules` what it would see without: installed packages appear when they are imported. Of
+Python's own modules some are there a little early.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any, cast
+
+from samerun.base.after_import import AfterImport
+from samerun.record.watching.interceptors.table import INTERCEPTORS
+from samerun.record.watching.preloaded import import_conditions
+from samerun.record.watching.preloaded.import_conditions import ORDERED
+
+Refuse = Callable[[str], Any]
+"""Called with the reason why the program cannot be given a module; it does not return."""
+
+
+@dataclass
+class Stage:
+    """What the import of one module has loaded."""
+
+    lead: str
+    modules: dict[str, ModuleType]
+    """Of installed packages."""
+    filters: list[Any]
+    """What the import has put in front of `warnings.filters`."""
+
+
+class Preloaded:
+    """The modules, in the order in which they were imported."""
+
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
+        self.completed: list[tuple[str, frozenset[str]]] = []
+        """Modules that interceptors wait for as they were loaded, each with the modules loaded before it."""
+        self.origins: dict[str, str | None] = {}
+        """Where the outermost packages and modules were found."""
+        self.reason = ""
+        """Why a process that has imported these cannot stand for a fresh one; "" where it can."""
+
+    def load(self, names: Iterable[str]) -> None:
+        """Import them, and see that nothing is left behind that a fork would not have by itself."""
+        log = AfterImport()
+        for interceptor in INTERCEPTORS:
+            if interceptor.module not in sys.modules:
+                log.add(interceptor.module, self._log)
+        log.install()
+        before, signals, finders = set(sys.modules), _signals(), list(sys.meta_path)
+        warned: list[str] = []
+        for name in names:
+            self.stages.append(_import(name, warned))
+        if sys.meta_path != finders or _signals() != signals:
+            self.reason = "an import installs finders or signal handlers"
+        sys.meta_path.remove(log)
+        for name in set(sys.modules) - before:
+            top = name.partition(".")[0]
+            spec = getattr(sys.modules.get(top), "__spec__", None)
+            if spec is not None and top not in self.origins and not top.startswith("samerun"):
+                self.origins[top] = spec.origin
+        if warned:
+            self.reason = f"an import warns: {warned[0]}"
+        self.reason = self.reason or _left_behind()
+
+    def _log(self, module: ModuleType) -> None:
+        done = (n for n, m in list(sys.modules.items()) if not getattr(getattr(m, "__spec__", 0), "_initializing", 0))
+        self.completed.append((module.__name__, frozenset(done)))
+
+    def hide(self) -> None:
+        for stage in self.stages:
+            for name in stage.modules:
+                del sys.modules[name]
+            for one in stage.filters:
+                warnings.filters.remove(one)  # type: ignore[attr-defined]
+        warnings._filters_mutated()  # type: ignore[attr-defined]
+
+
+def _import(name: str, warned: list[str]) -> Stage:
+    """Import a module; note in `warned` what it warns of, whatever the filters say."""
+    modules, filters = set(sys.modules), list(warnings.filters)
+    always = ("always", None, Warning, None, 0)
+    shown = warnings._showwarnmsg_impl  # type: ignore[attr-defined]
+    warnings.filters.insert(0, always)  # type: ignore[attr-defined]
+    warnings._showwarnmsg_impl = lambda message: warned.append(str(message.message))  # type: ignore[attr-defined]
+    try:
+        __import__(name)
+    finally:
+        warnings._showwarnmsg_impl = shown  # type: ignore[attr-defined]
+        warnings.filters.remove(always)  # type: ignore[attr-defined]
+        warnings._filters_mutated()  # type: ignore[attr-defined]
+    new = [n for n in sys.modules if n not in modules]
+    packages = {n: sys.modules[n] for n in new if n.partition(".")[0] not in sys.stdlib_module_names}
+    added = [one for one in warnings.filters if one not in filters]
+    return Stage(name, {n: m for n, m in packages.items() if not n.startswith("samerun")}, added)
+
+
+def _signals() -> list[int]:
+    """Which signals are blocked, ignored and caught. Two of glibc's own are caught from the first thread on."""
+    own = 1 << 31 | 1 << 32
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+        return [int(line.split()[1], 16) & ~own for line in file if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
+
+
+def _left_behind() -> str:
+    """Threads, generators and children that a fork would share with its siblings."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    if len(os.listdir("/proc/self/task")) > 1:  # threads that end for a fork have ended now
+        return "an import starts threads"
+    if "numpy.random" in sys.modules:
+        return "an import makes NumPy's global generator"
+    random = sys.modules.get("random")
+    if random is None:
+        return ""
+    known = random._inst  # Python itself seeds it again after every fork
+    for each in gc.get_objects():
+        kind = type(each)
+        if issubclass(kind, random.Random) and each is not known and kind is not random.SystemRandom:
+            return "an import makes a random generator"
+    return ""
+
+
+class Given:
+    """The finder that gives a program its modules when it imports them."""
+
+    def __init__(self, preloaded: Preloaded, refuse: Refuse) -> None:
+        self.preloaded = preloaded
+        self.refuse = refuse
+        self.hidden = {name: stage for stage in preloaded.stages for name in stage.modules}
+        self.order = [name for name, _ in preloaded.completed]
+        self.before: import_conditions.ImportConditions | None = None
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        stage = self.hidden.get(name)
+        if stage is None:
+            return None
+        if name.partition(".")[0] in ORDERED:
+            leads = [each.lead for each in self.preloaded.stages]
+            if name != stage.lead or any(lead in self.hidden for lead in leads[: leads.index(name)]):
+                self.refuse("NumPy and torch are imported in another order")
+            self._look()
+            given = stage
+        else:  # a small package that torch needs too, imported for itself
+            given = Stage(name, {n: m for n, m in stage.modules.items() if n == name or n.startswith(name + ".")}, [])
+        return ModuleSpec(name, cast(Any, _Loader(self, given)))
+
+    def _look(self) -> None:
+        """Would the import find, and do, the same now?"""
+        assert self.before is not None
+        reason = import_conditions.describe_change(self.before, import_conditions.read_import_conditions())
+        for top, origin in self.preloaded.origins.items():
+            if reason:
+                break
+            there = sys.modules.get(top)
+            spec = PathFinder.find_spec(top) if origin not in ("built-in", "frozen") else None
+            if spec is not None and spec.origin != origin:
+                reason = f"another {top} would be imported"
+            elif there is not None and getattr(getattr(there, "__spec__", None), "origin", None) != origin:
+                reason = f"the program put something in the place of {top}"
+        if reason:
+            self.refuse(reason)
+
+    def give(self, stage: Stage, asked: str) -> None:
+        for name, module in stage.modules.items():
+            sys.modules[name] = module
+            self.hidden.pop(name, None)
+        warnings.filters[:0] = stage.filters  # type: ignore[index]
+        warnings._filters_mutated()  # type: ignore[attr-defined]
+        if stage.lead == "torch" and "torch" in stage.modules:
+            stage.modules["torch"]._C.default_generator.seed()  # torch draws its seed when it is imported
+        watching = [finder for finder in sys.meta_path if isinstance(finder, AfterImport)]
+        for name in self.order:
+            if name in stage.modules and name != asked:
+                for finder in reversed(watching):
+                    finder.loaded(name)
+        if not self.hidden:
+            sys.meta_path.remove(self)
+
+
+class _Loader:
+    def __init__(self, given: Given, stage: Stage) -> None:
+        self.given, self.stage = given, stage
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.given.give(self.stage, module.__name__)

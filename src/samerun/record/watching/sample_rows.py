@@ -1,0 +1,111 @@
+"""What becomes of each sample, whichever batch it came in. Imports torch.
+
+Where nothing is trained, what is computed of a sample should not depend on the samples beside it. So for a pass over
+a `samerun.data.DataLoader` without gradients, the rows of every operator's results are hashed one behind the other,
+over all batches: a row is a sample. The same samples in smaller batches give the same hashes.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from xxhash import xxh3_128
+
+from samerun.record.digests import digest as d
+from samerun.record.trace import format as f
+from samerun.record.watching import sites
+from samerun.record.watching.recorder import Recorder
+from samerun.record.watching.replay import tensors_in
+
+Key = tuple[int, str, int]
+"""A place, the operator there, and how many of its results with that place came before in the batch."""
+
+
+class RowStream:
+    """The rows of one result, batch after batch."""
+
+    def __init__(self) -> None:
+        self.hasher: Any = None
+        self.batches = 0
+        self.whole = True
+        """Whether every result so far had a row for each sample."""
+
+    def add(self, tensor: Any, rows: int) -> None:
+        self.batches += 1
+        if not d.is_readable(tensor) or tensor.dim() == 0 or tensor.shape[0] != rows:
+            self.whole = False
+        if not self.whole:
+            return
+        dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        seed = d.shape_seed(dense.dtype, dense.shape[1:])
+        if self.hasher is None:
+            self.hasher, self.seed = xxh3_128(seed=seed), seed
+        self.whole = seed == self.seed
+        if dense.nbytes:
+            self.hasher.update(d.memory(dense.data_ptr(), dense.nbytes))
+
+
+class SampleRows:
+    """Follows one pass at a time, in the main thread."""
+
+    def __init__(self, recorder: Recorder, kinds: tuple[type, ...]) -> None:
+        self.recorder, self.kinds = recorder, kinds
+        self.iterator: Any = None
+        """Weakly held: the one whose pass it is."""
+        self.passes = 0
+        self.rows = -1
+        """Samples of the batch at hand; -1 outside a pass."""
+        self.batches = 0
+        self.streams: dict[Key, RowStream] = {}
+        self.counts: dict[tuple[int, str], int] = {}
+
+    def is_of(self, iterator: Any) -> bool:
+        return self.iterator is not None and self.iterator() is iterator
+
+    def handed_over(self, iterator: Any, batch: Any) -> None:
+        """A DataLoader hands over a batch."""
+        if self.recorder.thread.number != 0:
+            return
+        if not isinstance(iterator, self.kinds) or torch.is_grad_enabled():
+            self.rows = -1
+            return
+        if not self.is_of(iterator):
+            self.forget()
+            self.iterator = weakref.ref(iterator)
+        tensors = tensors_in(batch)
+        self.rows = next((int(t.shape[0]) for t in tensors if t.dim()), -1)
+        self.batches += 1
+        self.counts.clear()
+        file, line, _ = sites.find_user_line()
+        writer = self.recorder.writer or self.recorder.open_writer()
+        if writer is not None and line:
+            self.add(writer.intern_location(file, line, ""), "DataLoader", tensors)
+
+    def operator(self, place: int, name: str, tensors: list[Any]) -> None:
+        """What an operator gave."""
+        if self.rows >= 0 and not torch.is_grad_enabled():
+            self.add(place, name, tensors)
+
+    def add(self, place: int, name: str, tensors: list[Any]) -> None:
+        for tensor in tensors:
+            number = self.counts[place, name] = self.counts.get((place, name), 0) + 1
+            self.streams.setdefault((place, name, number), RowStream()).add(tensor, self.rows)
+
+    def end(self) -> None:
+        """The pass went to its end: one event for every result that had a row for each sample in every batch."""
+        self.passes += 1
+        for (place, name, number), stream in self.streams.items():
+            if stream.whole and stream.batches == self.batches:
+                shown = name if number == 1 else f"{name}#{number}"
+                self.recorder.emit(
+                    f.ROWS, name=shown, place=place, inputs=self.passes, outputs=stream.hasher.digest(), phase=f.FORWARD
+                )  # fmt: skip
+        self.forget()
+
+    def forget(self) -> None:
+        """Also what a pass that was broken off has given: with smaller batches, it stops at another sample."""
+        self.iterator, self.rows, self.batches = None, -1, 0
+        self.streams.clear()
+        self.counts.clear()

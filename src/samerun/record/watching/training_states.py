@@ -1,0 +1,138 @@
+"""What a training holds besides its parameters, part by part, as values that `torch.load(weights_only=True)` reads.
+
+Absent libraries are not imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+TORCH, NUMPY, PYTHON, OWN = "torch", "numpy", "python", "own"
+OPTIMIZER, SCHEDULER, SCALER = "optimizer", "scheduler", "scaler"
+PARTS = (TORCH, NUMPY, PYTHON, OWN, OPTIMIZER, SCHEDULER, SCALER)
+"""The global generators, the program's own ones, and what goes on from step to step."""
+
+
+class TrainingObjects:
+    """The objects of a program whose states are kept, each kind in the order in which they were made."""
+
+    def __init__(self, torch: Any, generators: list[Any]) -> None:
+        self.torch = torch
+        self.generators = generators
+        self.optimizers: list[Any] = []
+        self.schedulers: list[Any] = []
+        self.scalers: list[Any] = []
+
+    def states(self) -> dict[str, Any]:
+        """Part -> its state; without the parts whose state cannot be had."""
+        numpy, python = sys.modules.get("numpy.random"), sys.modules.get("random")
+        ways: dict[str, Callable[[], Any]] = {
+            TORCH: lambda: self._of_torch(),
+            NUMPY: lambda: plain(numpy.get_state(legacy=False)) if numpy is not None else None,
+            PYTHON: lambda: python.getstate() if python is not None else None,
+            OWN: lambda: [_state_of(generator) for generator in self.generators],
+            OPTIMIZER: lambda: [optimizer.state_dict() for optimizer in self.optimizers],
+            SCHEDULER: lambda: ([s.state_dict() for s in self.schedulers], [_numbers(o) for o in self.optimizers]),
+            SCALER: lambda: [scaler.state_dict() for scaler in self.scalers],
+        }
+        found = {}
+        for part, way in ways.items():
+            try:
+                found[part] = way()
+            except Exception:  # a class of the user's own may give no state
+                continue
+        return found
+
+    def put_back(self, states: dict[str, Any], parts: Sequence[str]) -> list[str]:
+        """Give these parts back, to the objects that there are; returns the parts that took something."""
+        taken = []
+        for part in parts:
+            try:
+                if part in states and self._put_back(part, states[part]):
+                    taken.append(part)
+            except Exception:  # another model, say: then the experiment says nothing
+                continue
+        return taken
+
+    def _put_back(self, part: str, state: Any) -> int:
+        if part == TORCH:
+            self.torch.set_rng_state(state["cpu"])
+            if state["cuda"]:
+                self.torch.cuda.set_rng_state_all(state["cuda"])
+            return 1
+        if part == NUMPY:
+            if state is not None and "numpy.random" in sys.modules:
+                sys.modules["numpy.random"].set_state(unplain(state))
+            return state is not None
+        if part == PYTHON:
+            if state is not None and "random" in sys.modules:
+                sys.modules["random"].setstate(state)
+            return state is not None
+        if part == SCHEDULER:
+            schedulers, numbers = state
+            for optimizer, groups in zip(self.optimizers, numbers, strict=False):
+                for group, values in zip(optimizer.param_groups, groups, strict=True):
+                    group.update(values)
+            return _load(self.schedulers, schedulers)
+        if part == OWN:
+            for generator, value in zip(self.generators, state, strict=False):
+                _put_into(generator, value)
+            return min(len(self.generators), len(state))
+        return _load(self.optimizers if part == OPTIMIZER else self.scalers, state)
+
+    def _of_torch(self) -> dict[str, Any]:
+        cuda = self.torch.cuda
+        return {
+            "cpu": self.torch.get_rng_state(),
+            "cuda": cuda.get_rng_state_all() if cuda.is_available() and cuda.is_initialized() else [],
+        }
+
+
+def _load(objects: list[Any], states: list[Any]) -> int:
+    pairs = list(zip(objects, states, strict=False))
+    for each, state in pairs:
+        each.load_state_dict(state)
+    return len(pairs)
+
+
+def _numbers(optimizer: Any) -> list[dict[str, Any]]:
+    """Learning rate, momentum, ...: what stands in the groups besides the parameters."""
+    return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+
+
+def _state_of(generator: Any) -> Any:
+    if hasattr(generator, "getstate"):
+        return ["python", generator.getstate()]
+    if hasattr(generator, "bit_generator"):
+        return ["numpy", plain(generator.bit_generator.state)]
+    if hasattr(generator, "initial_seed"):
+        return ["torch", generator.get_state()]
+    return ["legacy", plain(generator.get_state(legacy=False))]
+
+
+def _put_into(generator: Any, kept: Any) -> None:
+    kind, state = kept
+    if kind == "python":
+        generator.setstate(state)
+    elif kind == "numpy":
+        generator.bit_generator.state = unplain(state)
+    else:
+        generator.set_state(unplain(state) if kind == "legacy" else state)
+
+
+def plain(value: Any) -> Any:
+    """A state of NumPy's without arrays."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if hasattr(value, "tolist"):
+        return {"array": value.tolist(), "dtype": str(value.dtype)}
+    return value
+
+
+def unplain(value: Any) -> Any:
+    """The reverse."""
+    if isinstance(value, dict) and value.keys() == {"array", "dtype"}:
+        return sys.modules["numpy"].array(value["array"], value["dtype"])
+    return {key: unplain(inner) for key, inner in value.items()} if isinstance(value, dict) else value
