@@ -30,17 +30,17 @@ def compare(steps: int) -> None:
     from receipts import made, section
 
     from samerun.record.receipt import receipt_file
-    from samerun.record.receipt.step_table import CELL, EVIDENCE, VALUES, make_table
+    from samerun.record.receipt.step_table import DIGEST_BYTES, EVIDENCE, VALUES, build_table
 
     with tempfile.TemporaryDirectory() as folder:
         for name in "ab":
             tables = []
             for columns in (VALUES, EVIDENCE):
-                words = CELL // 8 * len(columns) * steps
+                words = DIGEST_BYTES // 8 * len(columns) * steps
                 rows: Any = np.arange(words, dtype="<u8")
                 if name == "b" and columns == VALUES:
                     rows[-1] += 1
-                tables.append(make_table(columns, rows.tobytes()))
+                tables.append(build_table(columns, rows.tobytes()))
             one = section()
             vars(one).update(values=tables[0], evidence=tables[1])
             begin = time.perf_counter()
@@ -59,12 +59,12 @@ def index(count: int, steps: int) -> None:
     """A folder of so many receipts of so many steps each, listed by the command."""
     from receipts import made, section
 
-    from samerun.record.receipt.canonical import to_text
+    from samerun.record.receipt.canonical_json import encode
 
     with tempfile.TemporaryDirectory() as folder:
         receipt = made(section(steps=steps)).receipt
         receipt["circumstances"]["began"] = "BEGAN"
-        before, after = to_text(receipt).split("BEGAN")
+        before, after = encode(receipt).split("BEGAN")
         for number in range(count):
             (Path(folder) / f"{number}.json").write_text(f"{before}2026-11-21T{number:012}{after}")
         print(f"{count} receipts of {len(before) + len(after)} bytes")

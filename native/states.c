@@ -1,7 +1,8 @@
 /* The states that Python's, NumPy's and torch's Mersenne Twisters have right after they were seeded.
  *
- * Each word of a state follows from the one before it, so one seeding waits for itself; several at once do not wait
- * for each other. Written are the words alone: the caller's rows hold what stands around them.
+ * Each word of a state depends on the one before it, so one seeding is a single chain of dependent operations. Several
+ * chains, interleaved as lanes, fill the waiting time (docs/decisions/0022). Only the words are written: the caller's
+ * rows hold what surrounds them.
  */
 #include <stdint.h>
 
@@ -11,7 +12,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-/* Compiled once for each number of lanes: what a lane holds stays in registers. */
+/* Inlined with constant arguments, so that each number of lanes is compiled by itself and a lane stays in registers. */
 #if defined(__GNUC__)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #else
@@ -29,7 +30,7 @@ ALWAYS_INLINE void store_word(uint8_t *row, int wide, uint32_t i, uint32_t word)
         ((uint32_t *)row)[i] = word;
 }
 
-/* After a seed of 32 bits: NumPy's and torch's. `wide`: torch saves each word as 64 bits. */
+/* The reference init_genrand: seeding from 32 bits, as NumPy and torch do. wide: torch saves each word as 64 bits. */
 ALWAYS_INLINE void init_genrand_lanes(int lanes, int wide, const uint32_t *seeds, uint8_t **rows) {
     uint32_t x[LANES];
     for (int lane = 0; lane < lanes; lane++) {
@@ -43,21 +44,22 @@ ALWAYS_INLINE void init_genrand_lanes(int lanes, int wide, const uint32_t *seeds
         }
 }
 
-/* After a whole number of one or two words (two if it needs them): Python's. `begin`: init_genrand_lanes of 19650218. */
-ALWAYS_INLINE void init_by_array_lanes(int lanes, const uint32_t *begin, const uint64_t *seeds, uint8_t **rows) {
+/* The reference init_by_array: seeding from an integer of one or two 32-bit words (two if it needs them), as Python
+ * does. base: the words that init_genrand gives for 19650218. */
+ALWAYS_INLINE void init_by_array_lanes(int lanes, const uint32_t *base, const uint64_t *seeds, uint8_t **rows) {
     uint32_t x[LANES], odd[LANES], even[LANES];
     for (int lane = 0; lane < lanes; lane++) {
         uint32_t low = (uint32_t)seeds[lane], high = (uint32_t)(seeds[lane] >> 32);
-        x[lane] = begin[0];
+        x[lane] = base[0];
         odd[lane] = low;
         even[lane] = high ? high + 1 : low;
     }
     for (uint32_t i = 1; i < WORDS; i++)
         for (int lane = 0; lane < lanes; lane++) {
-            x[lane] = (begin[i] ^ (xor_high_bits(x[lane]) * 1664525u)) + (i & 1 ? odd[lane] : even[lane]);
+            x[lane] = (base[i] ^ (xor_high_bits(x[lane]) * 1664525u)) + (i & 1 ? odd[lane] : even[lane]);
             ((uint32_t *)rows[lane])[i] = x[lane];
         }
-    for (int lane = 0; lane < lanes; lane++) { /* the 624th step is at the first word again */
+    for (int lane = 0; lane < lanes; lane++) { /* the 624th step wraps around to the first word */
         uint32_t *words = (uint32_t *)rows[lane];
         words[1] = x[lane] = (words[1] ^ (xor_high_bits(x[lane]) * 1664525u)) + even[lane];
     }
@@ -73,50 +75,52 @@ ALWAYS_INLINE void init_by_array_lanes(int lanes, const uint32_t *begin, const u
     }
 }
 
-/* The rows of the next samples. Lanes without a sample of their own fill `spare`, which nobody reads. */
-static int select_lane_rows(int64_t left, uint8_t *first, int64_t stride, uint8_t *spare, uint8_t **rows) {
+/* Point each lane to the row of its sample, and lanes without a sample to `spare`, which nobody reads. Returns the
+ * number of lanes to compute: a single sample is computed alone, which is faster than four. */
+static int select_lane_rows(int64_t samples_left, uint8_t *first, int64_t stride, uint8_t *spare, uint8_t **rows) {
     for (int lane = 0; lane < LANES; lane++)
-        rows[lane] = lane < left ? first + stride * lane : spare;
-    return left > 1 ? LANES : 1;
+        rows[lane] = lane < samples_left ? first + stride * lane : spare;
+    return samples_left > 1 ? LANES : 1;
 }
 
-/* rows: where the first sample's words are, `stride` bytes before the second's. */
-EXPORT void samerun_mt19937_init_genrand(int64_t count, const uint32_t *seeds, uint8_t *rows, int64_t stride, int32_t wide) {
+/* rows: the first sample's words; those of the next sample lie `stride` bytes further. */
+EXPORT void samerun_mt19937_init_genrand(
+    int64_t count, const uint32_t *seeds, uint8_t *rows, int64_t stride, int32_t wide) {
     uint64_t spare[WORDS];
     for (int64_t at = 0; at < count; at += LANES) {
-        uint8_t *own[LANES];
-        uint32_t of_lanes[LANES] = {0};
-        int lanes = select_lane_rows(count - at, rows + at * stride, stride, (uint8_t *)spare, own);
+        uint8_t *lane_rows[LANES];
+        uint32_t lane_seeds[LANES] = {0};
+        int lanes = select_lane_rows(count - at, rows + at * stride, stride, (uint8_t *)spare, lane_rows);
         for (int lane = 0; lane < LANES && at + lane < count; lane++)
-            of_lanes[lane] = seeds[at + lane];
+            lane_seeds[lane] = seeds[at + lane];
         if (lanes == 1 && wide)
-            init_genrand_lanes(1, 1, of_lanes, own);
+            init_genrand_lanes(1, 1, lane_seeds, lane_rows);
         else if (lanes == 1)
-            init_genrand_lanes(1, 0, of_lanes, own);
+            init_genrand_lanes(1, 0, lane_seeds, lane_rows);
         else if (wide)
-            init_genrand_lanes(LANES, 1, of_lanes, own);
+            init_genrand_lanes(LANES, 1, lane_seeds, lane_rows);
         else
-            init_genrand_lanes(LANES, 0, of_lanes, own);
+            init_genrand_lanes(LANES, 0, lane_seeds, lane_rows);
     }
 }
 
 EXPORT void samerun_mt19937_init_by_array(int64_t count, const uint64_t *seeds, uint8_t *rows, int64_t stride) {
-    static uint32_t begin[WORDS]; /* the caller holds the interpreter's lock */
+    static uint32_t base[WORDS]; /* the caller holds the interpreter's lock */
     uint32_t spare[WORDS];
-    if (!begin[0]) {
+    if (!base[0]) {
         uint32_t seed = 19650218u;
-        uint8_t *row = (uint8_t *)begin;
+        uint8_t *row = (uint8_t *)base;
         init_genrand_lanes(1, 0, &seed, &row);
     }
     for (int64_t at = 0; at < count; at += LANES) {
-        uint8_t *own[LANES];
-        uint64_t of_lanes[LANES] = {0};
-        int lanes = select_lane_rows(count - at, rows + at * stride, stride, (uint8_t *)spare, own);
+        uint8_t *lane_rows[LANES];
+        uint64_t lane_seeds[LANES] = {0};
+        int lanes = select_lane_rows(count - at, rows + at * stride, stride, (uint8_t *)spare, lane_rows);
         for (int lane = 0; lane < LANES && at + lane < count; lane++)
-            of_lanes[lane] = seeds[at + lane];
+            lane_seeds[lane] = seeds[at + lane];
         if (lanes == 1)
-            init_by_array_lanes(1, begin, of_lanes, own);
+            init_by_array_lanes(1, base, lane_seeds, lane_rows);
         else
-            init_by_array_lanes(LANES, begin, of_lanes, own);
+            init_by_array_lanes(LANES, base, lane_seeds, lane_rows);
     }
 }

@@ -6,9 +6,9 @@ import copy
 from hashlib import blake2b
 from typing import Any
 
-from samerun.record.receipt.assemble import Assembled, assemble
-from samerun.record.receipt.process_section import Section
-from samerun.record.receipt.step_table import CELL, EVIDENCE, VALUES, Table, make_table
+from samerun.record.receipt.assemble import NewReceipt, assemble_receipt
+from samerun.record.receipt.process_section import ProcessSection
+from samerun.record.receipt.step_table import DIGEST_BYTES, EVIDENCE, VALUES, StepTable, build_table
 
 FACTS: dict[str, Any] = {
     "read_at": "first optimizer step",
@@ -26,22 +26,22 @@ NOTHING: dict[str, Any] = {
 
 
 def cell(text: str) -> bytes:
-    return blake2b(text.encode(), digest_size=CELL).digest()
+    return blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
 
 
-def table(columns: tuple[str, ...], steps: int, other: dict[tuple[int, str], str] | None = None) -> Table:
+def table(columns: tuple[str, ...], steps: int, other: dict[tuple[int, str], str] | None = None) -> StepTable:
     """Steps with known digests; `other`: (step from 1, column) -> another value."""
     other = other or {}
     rows = [cell(other.get((step, name), f"{step} {name}")) for step in range(1, steps + 1) for name in columns]
-    return make_table(columns, b"".join(rows))
+    return build_table(columns, b"".join(rows))
 
 
-def section(role: str = "main", steps: int = 5, other: Any = None, **told: Any) -> Section:
-    return Section(role, 1, True, "", {**copy.deepcopy(NOTHING), **told}, table(VALUES, steps, other),
+def section(role: str = "main", steps: int = 5, other: Any = None, **told: Any) -> ProcessSection:
+    return ProcessSection(role, 1, True, "", {**copy.deepcopy(NOTHING), **told}, table(VALUES, steps, other),
                    table(EVIDENCE, steps, other))  # fmt: skip
 
 
-def made(*sections: Section, facts: dict[str, Any] | None = None, **parts: Any) -> Assembled:
+def made(*sections: ProcessSection, facts: dict[str, Any] | None = None, **parts: Any) -> NewReceipt:
     given: dict[str, Any] = {
         "version": "0.1.0",
         "command": {"form": "script", "words": ["train.py"]},
@@ -54,4 +54,4 @@ def made(*sections: Section, facts: dict[str, Any] | None = None, **parts: Any) 
         "outside": copy.deepcopy(FACTS),
         "circumstances": {"began": "2026-11-21T08:00:00.000+00:00", "host": "here"},
     }
-    return assemble(**{**given, **parts})
+    return assemble_receipt(**{**given, **parts})

@@ -15,7 +15,7 @@ from test_architecture import fresh
 import samerun as public
 from samerun import data as samerun_data
 from samerun.base.errors import DataError
-from samerun.record.receipt.diff import diff, side_from
+from samerun.record.receipt.diff import diff_runs, load_run
 
 
 def test_the_plugin_is_light() -> None:
@@ -38,7 +38,7 @@ def test_marks_of_ranks_that_drift_are_told(tmp_path: Path) -> None:
     words = ["run", "--quiet", "--receipt", "job.json", "--", sys.executable, "-m", "torch.distributed.run"]
     done = samerun([*words, "--standalone", "--nproc-per-node", "2", "ranks.py"], tmp_path, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
-    receipt: Any = side_from(tmp_path / "job.json").receipt
+    receipt: Any = load_run(tmp_path / "job.json").receipt
     assert {"rank0", "rank1"} <= set(receipt["processes"]) and receipt["ended"]["complete"]
     assert receipt["ranks"]["drift"] == {"step": 2, "groups": [["rank0"], ["rank1"]], "from_the_start": False}
     assert "drift apart: after step 2" in samerun(["diff", "job.json", "job.json"], tmp_path).stdout
@@ -46,8 +46,8 @@ def test_marks_of_ranks_that_drift_are_told(tmp_path: Path) -> None:
 
 def same(tmp_path: Path, steps: int) -> None:
     """Both receipts are there, say the same, and hold the steps and marks."""
-    sides = [side_from(tmp_path / f"{name}.json") for name in "ab"]
-    record = diff(sides[0], sides[1], ["*"])
+    sides = [load_run(tmp_path / f"{name}.json") for name in "ab"]
+    record = diff_runs(sides[0], sides[1], ["*"])
     assert record["verdict"] == "same" and record["steps"] == steps, (record["first_difference"], record["others"])
     assert all(side.receipt and side.receipt["processes"]["main"]["marks"] for side in sides)
 

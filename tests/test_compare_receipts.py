@@ -10,14 +10,13 @@ import pytest
 from hostile_traces import operators, write
 from receipts import FACTS, made, section
 
-from samerun.record.receipt.diff import diff, drift_in_words, in_words, side_of
-from samerun.record.receipt.matters import RULES, rule_for
-from samerun.record.receipt.surroundings import Differing
-from samerun.record.receipt.tiers import tier_of
+from samerun.record.receipt.diff import describe_drift, describe_first_difference, diff_runs, wrap_new_run
+from samerun.record.receipt.environment_diff import EnvironmentDifference, find_tested_tier
+from samerun.record.receipt.impact_rules import RULES, find_rule
 
 
 def compared(a: Any, b: Any, **options: Any) -> dict[str, Any]:
-    return diff(side_of("A", a), side_of("B", b), **options)
+    return diff_runs(wrap_new_run("A", a), wrap_new_run("B", b), **options)
 
 
 def entry(name: str, value: str = "0") -> dict[str, Any]:
@@ -49,7 +48,7 @@ def test_the_first_difference(a: Any, b: Any, what: str, step: int) -> None:
     record = compared(made(a), made(b))
     assert record["verdict"] == "different"
     assert (record["first_difference"]["what"], record["first_difference"]["step"]) == (what, step)
-    assert in_words(record)
+    assert describe_first_difference(record)
     assert compared(made(a), made(a))["verdict"] == "same"
 
 
@@ -74,11 +73,11 @@ def test_receipts_without_results_are_compared_by_operator(tmp_path: Path) -> No
     other["out0"] += 100
     for name, events in (("a", operators(4)), ("b", other), ("c", operators(0))):
         write(tmp_path / name / "main.trace", events)
-    a, b, c = (replace(side_of(name.upper(), none), traces=tmp_path / name) for name in "abc")
+    a, b, c = (replace(wrap_new_run(name.upper(), none), traces=tmp_path / name) for name in "abc")
     for one, two, what in ((a, b, "outputs"), (a, c, "operator"), (c, b, "operator")):
-        record = diff(one, two)
+        record = diff_runs(one, two)
         assert (record["verdict"], record["first_difference"]["what"]) == ("different", what)
-    assert diff(a, a)["verdict"] == "same" and not diff(a, a)["notes"]
+    assert diff_runs(a, a)["verdict"] == "same" and not diff_runs(a, a)["notes"]
 
 
 def test_another_end_is_a_difference() -> None:
@@ -135,7 +134,7 @@ def test_another_commit_is_hardly_the_reason_where_the_sources_that_ran_are_the_
 
 def test_every_rule_can_be_reached() -> None:
     for rule in RULES:
-        assert rule_for(rule.pattern.replace("*", "x")) == rule, rule.pattern
+        assert find_rule(rule.pattern.replace("*", "x")) == rule, rule.pattern
 
 
 @pytest.mark.parametrize(
@@ -144,18 +143,18 @@ def test_every_rule_can_be_reached() -> None:
      (["machine.torch.threads"], "T2"), (["machine.processor", "knobs.threads"], "T3"), (["packages.torch"], "T3")],
 )  # fmt: skip
 def test_the_tier_is_what_was_tested(paths: list[str], tier: str) -> None:
-    assert tier_of([Differing(path, 1, 2, 0, "") for path in paths]) == tier
+    assert find_tested_tier([EnvironmentDifference(path, 1, 2, 0, "") for path in paths]) == tier
 
 
 def test_ranks_that_drift_apart_are_named() -> None:
     other = {(step, "params"): "x" for step in (3, 4, 5)}
     ranks = made(section("rank0"), section("rank1", other=other), section("rank2"), section("main", 0)).receipt["ranks"]
     assert ranks["drift"] == {"step": 3, "groups": [["rank0", "rank2"], ["rank1"]], "from_the_start": False}
-    assert "after step 3" in drift_in_words("A", ranks)
+    assert "after step 3" in describe_drift("A", ranks)
     same = made(section("rank0"), section("rank1", other={(1, "grads"): "x"})).receipt["ranks"]
     assert same == {"count": 2, "steps": {"rank0": 5, "rank1": 5}, "drift": None}
     sharded = made(section("rank0"), section("rank1", other={(1, "params"): "x"})).receipt["ranks"]
-    assert sharded["drift"]["from_the_start"] and "part of the model" in drift_in_words("A", sharded)
+    assert sharded["drift"]["from_the_start"] and "part of the model" in describe_drift("A", sharded)
     assert made().receipt["ranks"] is None
 
 
@@ -165,7 +164,7 @@ def test_settings_of_single_ranks_are_told() -> None:
     facts = {1: FACTS, 2: {**FACTS, "knobs": {"threads": 4, "mkl_cbwr": None}}}
     receipt = made(section("rank0"), replace(section("rank1"), pid=2), facts=None).receipt
     assert receipt["others"] == {}
-    from samerun.record.receipt.assemble import _others
+    from samerun.record.receipt.assemble import _facts_that_differ
 
     told = [section("rank0"), replace(section("rank1"), pid=2)]
-    assert _others(told, facts, FACTS) == {"rank1": {"knobs": {"threads": 4}}}
+    assert _facts_that_differ(told, facts, FACTS) == {"rank1": {"knobs": {"threads": 4}}}

@@ -82,7 +82,7 @@ def test_the_fuzzers_see_what_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         raise KeyError("x")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("samerun.record.receipt.diff.side_from", fail)
+    monkeypatch.setattr("samerun.record.receipt.diff.load_run", fail)
     with fuzz_commands.folder_to_run_in(), pytest.raises(AssertionError, match="bug in samerun"):
         fuzz_commands.run_command(["diff", "a.json", "b.json"])
     monkeypatch.setattr(fuzz_traces, "diff", fail)

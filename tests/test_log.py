@@ -19,7 +19,7 @@ from checking import samerun
 from receipts import made, section
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import canonical, folder_state, index, many_entries, receipt_file, remote, remote_file
+from samerun.record.receipt import canonical_json, folder_state, index, receipt_file, receipt_summary, remote
 
 
 def put(folder: Path, name: str, began: str, word: str = "train.py", **parts: Any) -> None:
@@ -37,18 +37,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def names(found: list[index.Entry]) -> list[str]:
+def names(found: list[index.ReceiptSummary]) -> list[str]:
     return [one.file for one in found]
 
 
 def test_the_newest_stand_last(folder: Path) -> None:
-    assert names(index.entries(folder)) == ["notes.json", "a.json", "b.json", "c.json"]
-    assert names(index.entries(folder, "train")) == ["a.json", "b.json"]
-    assert names(index.entries(folder, "train", 1)) == ["b.json"]
-    assert index.entries(folder, "%") == []
-    killed = index.entries(folder, "train", 1)[0]
+    assert names(index.list_receipts(folder)) == ["notes.json", "a.json", "b.json", "c.json"]
+    assert names(index.list_receipts(folder, "train")) == ["a.json", "b.json"]
+    assert names(index.list_receipts(folder, "train", 1)) == ["b.json"]
+    assert index.list_receipts(folder, "%") == []
+    killed = index.list_receipts(folder, "train", 1)[0]
     assert (killed.ended, killed.complete, killed.steps, killed.torch) == ("signal 9", False, 5, "2.13.0")
-    assert index.entries(folder)[0].problem
+    assert index.list_receipts(folder)[0].problem
 
 
 @pytest.fixture
@@ -59,12 +59,12 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("settled")
 def test_what_is_new_changed_or_gone_is_noticed(folder: Path) -> None:
-    index.entries(folder)
-    assert len(index.entries(folder, progress=not_called)) == 4
+    index.list_receipts(folder)
+    assert len(index.list_receipts(folder, progress=not_called)) == 4
     put(folder, "d.json", "2026-01-04")
     (folder / "a.json").unlink()
-    assert names(index.entries(folder)) == ["notes.json", "b.json", "c.json", "d.json"]
-    assert len(index.entries(folder, progress=not_called)) == 4
+    assert names(index.list_receipts(folder)) == ["notes.json", "b.json", "c.json", "d.json"]
+    assert len(index.list_receipts(folder, progress=not_called)) == 4
 
 
 def not_called(done: int, of: int) -> None:
@@ -75,7 +75,7 @@ def not_called(done: int, of: int) -> None:
 @pytest.mark.parametrize("newest", [None, 1])
 def test_a_file_written_to_in_place_is_noticed(folder: Path, newest: int | None) -> None:
     """The folder's time stays as it was, and so do the file's size and time of writing."""
-    index.entries(folder, newest=newest)
+    index.list_receipts(folder, newest=newest)
     raw, info = (folder / "a.json").read_bytes(), (folder / "a.json").stat()
     before = folder.stat().st_mtime_ns
     time.sleep(0.05)
@@ -83,17 +83,17 @@ def test_a_file_written_to_in_place_is_noticed(folder: Path, newest: int | None)
     os.utime(folder / "a.json", ns=(info.st_atime_ns, info.st_mtime_ns))
     after = (folder / "a.json").stat()
     assert (after.st_size, after.st_mtime_ns, folder.stat().st_mtime_ns) == (info.st_size, info.st_mtime_ns, before)
-    assert names(index.entries(folder, "abcde", newest)) == ["a.json"]
-    assert names(index.entries(folder, newest=newest))[-1] == "a.json"
+    assert names(index.list_receipts(folder, "abcde", newest)) == ["a.json"]
+    assert names(index.list_receipts(folder, newest=newest))[-1] == "a.json"
 
 
 def test_what_was_just_written_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second change in the same tick of the file system's clock, of the same size, leaves the same state."""
     same = {f"{name}/1/1/{time.time_ns()}" for name in ("a.json", "b.json")}
-    monkeypatch.setattr(folder_state, "read", lambda *_: same)
-    assert [one.command for one in index.entries(folder)] == ["train.py", "train.py"]
+    monkeypatch.setattr(folder_state, "scan_folder", lambda *_: same)
+    assert [one.command for one in index.list_receipts(folder)] == ["train.py", "train.py"]
     put(folder, "a.json", "2026-01-01", "again.py")
-    assert [one.command for one in index.entries(folder)] == ["again.py", "train.py"]
+    assert [one.command for one in index.list_receipts(folder)] == ["again.py", "train.py"]
 
 
 def test_the_c_library_sees_what_python_sees(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,48 +109,48 @@ def test_the_c_library_sees_what_python_sees(folder: Path, monkeypatch: pytest.M
     (folder / "circle.json").symlink_to("circle.json")
     (folder / "wrong.json").symlink_to("a.json/x")
     os.mkfifo(folder / "pipe.json")
-    for room, each in ((folder_state.ROOM, 5_000), (500, 2)):
-        monkeypatch.setattr(folder_state, "ROOM", room)
-        monkeypatch.setattr(folder_state, "TOLD_EACH", each)
-        found = folder_state.read(folder)
-        assert found == folder_state.slow_read(folder) and len(found) == 8
+    for room, each in ((folder_state.BUFFER_BYTES, 5_000), (500, 2)):
+        monkeypatch.setattr(folder_state, "BUFFER_BYTES", room)
+        monkeypatch.setattr(folder_state, "FILES_PER_CALL", each)
+        found = folder_state.scan_folder(folder)
+        assert found == folder_state.scan_folder_in_python(folder) and len(found) == 8
     assert any(state.startswith("\udcff.json/-1500000000/0/") for state in found)
     for where in (folder / "nothing", folder / "a.json"):
         with pytest.raises(SamerunError, match="cannot be read"):
-            folder_state.read(where)
+            folder_state.scan_folder(where)
         with pytest.raises(OSError):
-            folder_state.slow_read(where)
+            folder_state.scan_folder_in_python(where)
     (folder / "empty").mkdir()
-    assert folder_state.read(folder / "empty") == set()
+    assert folder_state.scan_folder(folder / "empty") == set()
 
 
 @pytest.mark.usefixtures("settled")
 def test_names_that_are_no_text(folder: Path) -> None:
     os.rename(folder / "c.json", os.fsencode(folder) + b"/\xff.json")
     for _ in range(2):
-        assert names(index.entries(folder))[-1] == "\\udcff.json"
+        assert names(index.list_receipts(folder))[-1] == "\\udcff.json"
     os.unlink(os.fsencode(folder) + b"/\xff.json")
-    assert names(index.entries(folder)) == ["notes.json", "a.json", "b.json"]
+    assert names(index.list_receipts(folder)) == ["notes.json", "a.json", "b.json"]
 
 
 def test_a_damaged_index_is_made_again(folder: Path) -> None:
-    index.entries(folder)
+    index.list_receipts(folder)
     for path in (folder / ".samerun").iterdir():
         path.unlink()
-    (folder / index.NAME).write_bytes(b"not a database" * 1000)
-    assert len(index.entries(folder)) == 4
-    (folder / index.NAME).write_bytes(b"")
-    assert len(index.entries(folder)) == 4
+    (folder / index.INDEX_PATH).write_bytes(b"not a database" * 1000)
+    assert len(index.list_receipts(folder)) == 4
+    (folder / index.INDEX_PATH).write_bytes(b"")
+    assert len(index.list_receipts(folder)) == 4
 
 
 def test_an_index_that_is_damaged_inside_is_made_again(folder: Path) -> None:
-    index.entries(folder)
-    raw = bytearray((folder / index.NAME).read_bytes())
+    index.list_receipts(folder)
+    raw = bytearray((folder / index.INDEX_PATH).read_bytes())
     raw[4096:] = b"\xff" * (len(raw) - 4096)  # the first page is whole
     for path in (folder / ".samerun").iterdir():
         path.unlink()
-    (folder / index.NAME).write_bytes(raw)
-    assert len(index.entries(folder)) == 4
+    (folder / index.INDEX_PATH).write_bytes(raw)
+    assert len(index.list_receipts(folder)) == 4
     assert (folder / ".samerun" / "damaged.sqlite").exists()
 
 
@@ -162,9 +162,9 @@ UNWRITABLE = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if not
 @pytest.mark.parametrize("there", ["nothing", "an index", "a damaged index"])
 def test_a_folder_that_only_can_be_read(folder: Path, there: str) -> None:
     if there != "nothing":
-        index.entries(folder)
+        index.list_receipts(folder)
     if there == "a damaged index":
-        (folder / index.NAME).write_bytes(b"not a database" * 1000)
+        (folder / index.INDEX_PATH).write_bytes(b"not a database" * 1000)
     paths = [*(folder / ".samerun").glob("*"), *folder.glob(".samerun"), folder]
     for path in paths:
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -184,34 +184,34 @@ def test_a_folder_that_only_can_be_read(folder: Path, there: str) -> None:
 
 
 def test_a_folder_in_the_place_of_the_index(folder: Path) -> None:
-    (folder / index.NAME).mkdir(parents=True)
-    assert len(index.entries(folder)) == 4
+    (folder / index.INDEX_PATH).mkdir(parents=True)
+    assert len(index.list_receipts(folder)) == 4
 
 
 def test_receipts_of_another_version_and_empty_files_are_said(folder: Path) -> None:
     text = (folder / "a.json").read_text()
     (folder / "a.json").write_text(text.replace('"schema": 1', '"schema": 2'))
     (folder / "b.json").write_text("")
-    found = {one.file: one.problem for one in index.entries(folder)}
+    found = {one.file: one.problem for one in index.list_receipts(folder)}
     assert "schema 2; this samerun reads schema 1" in found["a.json"] and "it is empty" in found["b.json"]
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(SamerunError, match="Not a directory: "):
-        index.entries(tmp_path / "nothing")
+        index.list_receipts(tmp_path / "nothing")
 
 
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """40 receipts and two files that are none, read by two workers, three at a time."""
-    text = canonical.to_text({**made().receipt, "circumstances": {"began": "BEGAN"}})
+    text = canonical_json.encode({**made().receipt, "circumstances": {"began": "BEGAN"}})
     for number in range(40):
         (tmp_path / f"{number:02}.json").write_text(text.replace("BEGAN", f"2026-{number:02}"))
     (tmp_path / "cut.json").write_text(text[:500])
     (tmp_path / "deep.json").write_text("[" * 1000)
-    monkeypatch.setattr(many_entries, "AT_ONCE", 3)
-    monkeypatch.setattr(many_entries, "WORTH_IT", 0)
-    monkeypatch.setattr(many_entries, "_cores", lambda: 2)
+    monkeypatch.setattr(receipt_summary, "FILES_PER_TASK", 3)
+    monkeypatch.setattr(receipt_summary, "MIN_FILES_FOR_WORKERS", 0)
+    monkeypatch.setattr(receipt_summary, "_usable_cores", lambda: 2)
     return tmp_path
 
 
@@ -222,12 +222,12 @@ def new_children(before: list[Any]) -> list[Any]:
 def test_workers_read_what_one_process_reads(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = multiprocessing.active_children()  # other tests' loaders may have kept theirs
     calls: list[tuple[int, int]] = []
-    by_workers = index.entries(many, progress=lambda *call: calls.append(call))
+    by_workers = index.list_receipts(many, progress=lambda *call: calls.append(call))
     assert calls == [(3 * number, 42) for number in range(1, 15)]
     assert [one.file for one in by_workers if one.problem] == ["cut.json", "deep.json"] and len(by_workers) == 42
     shutil.rmtree(many / ".samerun")
-    monkeypatch.setattr(many_entries, "WORTH_IT", 1000)
-    assert index.entries(many) == by_workers
+    monkeypatch.setattr(receipt_summary, "MIN_FILES_FOR_WORKERS", 1000)
+    assert index.list_receipts(many) == by_workers
     assert not new_children(before)
 
 
@@ -238,7 +238,7 @@ def test_what_killed_workers_were_told_is_read_all_the_same(many: Path) -> None:
         for child in new_children(before)[: 1 if done < 20 else 2]:
             child.kill()
 
-    assert len(index.entries(many, progress=kill)) == 42
+    assert len(index.list_receipts(many, progress=kill)) == 42
 
 
 def test_a_first_time_that_was_broken_off_goes_on(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,22 +250,23 @@ def test_a_first_time_that_was_broken_off_goes_on(many: Path, monkeypatch: pytes
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        index.entries(many, progress=enough)
+        index.list_receipts(many, progress=enough)
     assert not new_children(before)
     calls: list[int] = []
-    assert len(index.entries(many, progress=lambda _, of: calls.append(of))) == 42
+    assert len(index.list_receipts(many, progress=lambda _, of: calls.append(of))) == 42
     assert set(calls) == {42 - 15}
 
 
 def test_a_killed_listing_leaves_no_worker_behind(many: Path) -> None:
     program = (
         "import os, signal, multiprocessing\nfrom pathlib import Path\n"
-        "from samerun.record.receipt import index, many_entries\n"
-        "many_entries.AT_ONCE, many_entries.WORTH_IT, many_entries._cores = 3, 0, lambda: 2\n"
+        "from samerun.record.receipt import index, receipt_summary\n"
+        "receipt_summary.FILES_PER_TASK, receipt_summary.MIN_FILES_FOR_WORKERS = 3, 0\n"
+        "receipt_summary._usable_cores = lambda: 2\n"
         "def die(*_):\n"
         "    print(*(child.pid for child in multiprocessing.active_children()), flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "if __name__ == '__main__':\n    index.entries(Path('.'), progress=die)\n"
+        "if __name__ == '__main__':\n    index.list_receipts(Path('.'), progress=die)\n"
     )
     (many / "program.py").write_text(program)
     done = subprocess.run([sys.executable, "program.py"], cwd=many, capture_output=True, text=True, timeout=60)
@@ -275,7 +276,7 @@ def test_a_killed_listing_leaves_no_worker_behind(many: Path) -> None:
     while any(living(pid) for pid in pids):
         assert time.monotonic() < end
         time.sleep(0.05)
-    assert len(index.entries(many)) == 42
+    assert len(index.list_receipts(many)) == 42
 
 
 def living(pid: int) -> bool:
@@ -295,7 +296,7 @@ folder = Path(sys.argv[1])
 print("ready", flush=True)
 for number in range(1000):
     receipt_file.write(folder / f"{sys.argv[3]}-{number}.json", made(circumstances={"began": str(number)}))
-    index.entries(folder)
+    index.list_receipts(folder)
 """
 
 
@@ -311,7 +312,7 @@ def test_writers_at_once_and_killed_ones_leave_a_whole_index(folder: Path) -> No
         assert process.poll() is None, "a writer failed"
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    found = index.entries(folder)
+    found = index.list_receipts(folder)
     there = [path.name for path in folder.glob("[!.]*.json")]
     assert sorted(names(found)) == sorted(there) and len(there) > 10
     assert [one.file for one in found if one.problem] == ["notes.json"]
@@ -328,7 +329,7 @@ def make_indices():
         folder = Path(sys.argv[1], str(number))
         folder.mkdir(exist_ok=True)
         barrier.wait(60)
-        index.entries(folder)
+        index.list_receipts(folder)
 processes = [together.Process(target=make_indices) for _ in range(4)]
 for process in processes:
     process.start()
@@ -369,12 +370,12 @@ def memory(folder: Path) -> Any:
 
 def test_remote_folders(folder: Path, memory: Any) -> None:
     calls: list[tuple[int, int]] = []
-    found = remote.entries("memory://samerun-test", progress=lambda *call: calls.append(call))
+    found = remote.list_remote_receipts("memory://samerun-test", progress=lambda *call: calls.append(call))
     assert names(found) == ["notes.json", "a.json", "b.json", "c.json"] and calls == [(4, 4)]
-    assert names(remote.entries("memory://samerun-test", "train", 1)) == ["b.json"]
-    here = index.entries(folder)
+    assert names(remote.list_remote_receipts("memory://samerun-test", "train", 1)) == ["b.json"]
+    here = index.list_receipts(folder)
     assert [(one.file, one.digest, one.problem) for one in found] == [(e.file, e.digest, e.problem) for e in here]
-    with remote_file.at_hand("memory://samerun-test/a.json") as path:
+    with remote.local_copy("memory://samerun-test/a.json") as path:
         assert receipt_file.read(path)["circumstances"]["began"] == "2026-01-01"
     done = samerun(["log", "--last", "--command", "train", f"file://{folder}"], folder)
     assert done.stdout == f"file://{folder}/b.json\n", done.stderr
@@ -393,7 +394,7 @@ def test_one_remote_receipt_that_cannot_be_read(memory: Any, monkeypatch: pytest
         return whole(self, path, *words, **named)
 
     monkeypatch.setattr(type(memory), "cat_file", fails)
-    found = {one.file: one.problem for one in remote.entries("memory://samerun-test")}
+    found = {one.file: one.problem for one in remote.list_remote_receipts("memory://samerun-test")}
     assert "not yours" in found["a.json"] and not found["b.json"]
 
 

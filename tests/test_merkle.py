@@ -9,7 +9,7 @@ from receipts import table
 
 from samerun.base.errors import SamerunError
 from samerun.record.receipt import merkle
-from samerun.record.receipt.step_table import VALUES, Table, first_unequal, make_table
+from samerun.record.receipt.step_table import VALUES, StepTable, build_table, first_differing_step
 
 COLUMNS = ("params", "grads")
 
@@ -22,55 +22,55 @@ def rows(count: int, wrong: set[int] = frozenset()) -> bytes:  # type: ignore[as
 @given(count=st.sampled_from([1, 2, 1023, 1024, 1025, 5000]), data=st.data())
 def test_the_first_row_that_differs_is_found(count: int, data: st.DataObject) -> None:
     wrong = data.draw(st.sets(st.integers(0, count - 1), max_size=3))
-    a, b = make_table(COLUMNS, rows(count)), make_table(COLUMNS, rows(count, wrong))
+    a, b = build_table(COLUMNS, rows(count)), build_table(COLUMNS, rows(count, wrong))
     assert (a.root == b.root) == (not wrong)
-    assert first_unequal(a, b) == ((min(wrong), ("params",)) if wrong else None)
-    assert [len(level) for level in a.levels] == merkle.sizes_of(count)
-    assert merkle.hangs_together(b.levels)
+    assert first_differing_step(a, b) == ((min(wrong), ("params",)) if wrong else None)
+    assert [len(level) for level in a.levels] == merkle.level_sizes(count)
+    assert merkle.is_consistent(b.levels)
 
 
 @pytest.mark.parametrize("shorter", [0, 1, 1024, 4000])
 def test_of_tables_of_another_length_the_shared_part_is_compared(shorter: int) -> None:
-    a, b = make_table(COLUMNS, rows(shorter)), make_table(COLUMNS, rows(4500))
-    assert first_unequal(a, b) is None and a.root != b.root
+    a, b = build_table(COLUMNS, rows(shorter)), build_table(COLUMNS, rows(4500))
+    assert first_differing_step(a, b) is None and a.root != b.root
     if shorter:
-        assert first_unequal(a, make_table(COLUMNS, rows(4500, {shorter - 1}))) == (shorter - 1, ("params",))
+        assert first_differing_step(a, build_table(COLUMNS, rows(4500, {shorter - 1}))) == (shorter - 1, ("params",))
 
 
 def test_three_levels() -> None:
-    count = merkle.FAN * merkle.FAN + 5
+    count = merkle.FAN_OUT * merkle.FAN_OUT + 5
     plain = bytes(16 * count)
     other = bytearray(plain)
     other[16 * (count - 2)] = 1
-    a, b = make_table(("params",), plain), make_table(("params",), bytes(other))
+    a, b = build_table(("params",), plain), build_table(("params",), bytes(other))
     assert len(a.levels) == 3
-    assert first_unequal(a, b) == (count - 2, ("params",))
+    assert first_differing_step(a, b) == (count - 2, ("params",))
 
 
 def test_columns_that_only_one_has_are_not_compared() -> None:
     a, b = table(VALUES, 5), table(("params", "loss"), 5, {(3, "loss"): "other"})
-    assert first_unequal(a, b) == (2, ("loss",))
-    assert first_unequal(a, make_table((), b"")) is None
+    assert first_differing_step(a, b) == (2, ("loss",))
+    assert first_differing_step(a, build_table((), b"")) is None
 
 
 def test_a_level_that_was_changed_does_not_hang_together() -> None:
-    levels = make_table(COLUMNS, rows(3000)).levels
+    levels = build_table(COLUMNS, rows(3000)).levels
     levels[0] = b"\1" + levels[0][1:]
-    assert not merkle.hangs_together(levels)
+    assert not merkle.is_consistent(levels)
 
 
 def test_the_root_tells_the_shape() -> None:
     data = bytes(64)
-    assert make_table(("params",), data).root != make_table(COLUMNS, data).root
+    assert build_table(("params",), data).root != build_table(COLUMNS, data).root
 
 
 def test_a_row_by_name() -> None:
-    one: Table = table(COLUMNS, 3, {(2, "grads"): "other"})
+    one: StepTable = table(COLUMNS, 3, {(2, "grads"): "other"})
     assert one.row(0)["params"] == table(COLUMNS, 1).row(0)["params"]
     assert one.row(1)["grads"] != table(COLUMNS, 3).row(1)["grads"]
 
 
 def test_rows_that_are_not_those_of_their_tree_are_no_answer() -> None:
-    a, b = make_table(COLUMNS, rows(3000)), make_table(COLUMNS, rows(3000, {7}))
+    a, b = build_table(COLUMNS, rows(3000)), build_table(COLUMNS, rows(3000, {7}))
     with pytest.raises(SamerunError, match="tree"):
-        first_unequal(a, Table(b.columns, b.count, a.rows, b.levels))
+        first_differing_step(a, StepTable(b.columns, b.count, a.rows, b.levels))

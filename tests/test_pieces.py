@@ -17,7 +17,7 @@ from xxhash import xxh3_128_digest
 
 from samerun.record.digests import pieces
 from samerun.record.digests.digest import digest
-from samerun.record.digests.pieces import LARGE, PIECE, Running, digest_of_pieces, slow_digests_of_pieces
+from samerun.record.digests.pieces import LARGE, PIECE, IncrementalDigest, digest_of_pieces, python_digests_of_pieces
 
 SIZES = [LARGE, LARGE + 1, LARGE + 63, 3 * PIECE - 1, 3 * PIECE, 7 * PIECE + 12345, 64 * PIECE + 1]
 SEEDS = [0, 1, 12345678901234567890, 2**64 - 1]
@@ -36,7 +36,7 @@ def as_written_down(raw: bytes, seed: int) -> bytes:
 
 def test_the_library_was_built() -> None:
     """`make setup` builds it; without a compiler everything else here still has to pass."""
-    assert pieces.load() is not None
+    assert pieces.load_library() is not None
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -45,9 +45,9 @@ def test_all_ways_agree(size: int, seed: int) -> None:
     data = memory(size)
     expected = as_written_down(data.tobytes(), seed)
     assert digest_of_pieces(data.ctypes.data, size, seed) == expected
-    assert xxh3_128_digest(slow_digests_of_pieces(data.ctypes.data, size), seed) == expected
+    assert xxh3_128_digest(python_digests_of_pieces(data.ctypes.data, size), seed) == expected
     for part in (size, PIECE, 1000, 65537):
-        running = Running(size, seed)
+        running = IncrementalDigest(size, seed)
         for start in range(0, size, part):
             running.update(memoryview(data[start : start + part]))
         assert running.digest() == expected
@@ -56,12 +56,12 @@ def test_all_ways_agree(size: int, seed: int) -> None:
 @pytest.mark.parametrize("size", [0, 1, 240, 241, 5000, PIECE, LARGE - 1])
 def test_small_memory_is_one_piece(size: int) -> None:
     data = memory(size)
-    running = Running(size, 3)
+    running = IncrementalDigest(size, 3)
     running.update(memoryview(data))
     assert running.digest() == xxh3_128_digest(data.tobytes(), 3)
 
 
-@pytest.mark.skipif(pieces.load() is None, reason="the C library was not built")
+@pytest.mark.skipif(pieces.load_library() is None, reason="the C library was not built")
 @settings(deadline=None, max_examples=60)
 @given(
     size=st.integers(241, 9000), piece=st.integers(241, 3000), seed=st.integers(0, 2**64 - 1), shift=st.integers(0, 7)
@@ -71,7 +71,7 @@ def test_pieces_of_any_size(size: int, piece: int, seed: int, shift: int) -> Non
     piece = min(piece, size)
     data = memory(size + shift, size)[shift:]
     out = ctypes.create_string_buffer(16 * (size // piece))
-    pieces.load()(data.ctypes.data, size, piece, seed, out, None, 1)
+    pieces.load_library()(data.ctypes.data, size, piece, seed, out, None, 1)
     raw, count = data.tobytes(), size // piece
     for n in range(count):
         part = raw[n * piece : (n + 1) * piece if n < count - 1 else size]
@@ -86,13 +86,13 @@ def test_threads_are_borrowed_and_change_nothing() -> None:
     try:
         for threads in (1, 2, 3, 8):
             torch.set_num_threads(threads)
-            team, count = pieces._team()
+            team, count = pieces._borrowed_team()
             assert team is not None and count == threads
             found[threads] = digest(tensor)
     finally:
         torch.set_num_threads(before)
     other: list[Any] = []
-    thread = threading.Thread(target=lambda: other.append((pieces._team(), digest(tensor))))
+    thread = threading.Thread(target=lambda: other.append((pieces._borrowed_team(), digest(tensor))))
     thread.start()
     thread.join()
     assert other == [((None, 1), found[1])]
@@ -128,7 +128,7 @@ def test_large_memory_is_digested_where_torch_is_not_loaded() -> None:
     program = (
         "import ctypes, sys; from samerun.record.digests import pieces; n = 4 * pieces.PIECE; "
         "memory = ctypes.create_string_buffer(n); given = ctypes.addressof(memory), n; "
-        "assert pieces.digests_of_pieces(*given) == pieces.slow_digests_of_pieces(*given); "
+        "assert pieces.digests_of_pieces(*given) == pieces.python_digests_of_pieces(*given); "
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -13,7 +13,7 @@ import pytest
 import samerun
 from samerun.base.errors import SamerunError
 from samerun.record.receipt import receipt_file
-from samerun.record.receipt.diff import diff, side_from
+from samerun.record.receipt.diff import diff_runs, load_run
 
 PROGRAM = """
 import os, sys
@@ -195,7 +195,7 @@ def test_what_was_built_before_the_block_is_the_reason(
     (tmp_path / "train.py").write_text(BUILT_BEFORE)
     for name in ("r1.json", "r2.json"):
         subprocess.run([sys.executable, "train.py", name, *words], cwd=tmp_path, check=True)
-    record = diff(side_from(tmp_path / "r1.json"), side_from(tmp_path / "r2.json"))
+    record = diff_runs(load_run(tmp_path / "r1.json"), load_run(tmp_path / "r2.json"))
     assert record["verdict"] == ("same" if generators is None else "different")
     if generators is None:
         return

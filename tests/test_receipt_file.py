@@ -17,8 +17,8 @@ from receipts import made, section
 from samerun.base.atomic_file import write_atomically
 from samerun.base.errors import SamerunError
 from samerun.base.text import shown
-from samerun.record.receipt import canonical, receipt_file, side_file
-from samerun.record.receipt.assemble import sealed
+from samerun.record.receipt import canonical_json, receipt_file, step_table
+from samerun.record.receipt.assemble import with_digest
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -37,7 +37,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_the_schema_in_the_docs_is_the_one_that_is_used() -> None:
     shown_one = json.loads((ROOT / "docs/reference/receipt.schema.json").read_text())
-    assert shown_one == receipt_file.schema()
+    assert shown_one == receipt_file.load_schema()
     import jsonschema
 
     jsonschema.Draft202012Validator.check_schema(shown_one)
@@ -45,23 +45,23 @@ def test_the_schema_in_the_docs_is_the_one_that_is_used() -> None:
 
 def test_many_steps_lie_beside_the_receipt_and_go_with_it(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    long = made(section(steps=side_file.INLINE_ROWS + 1))
+    long = made(section(steps=step_table.MAX_INLINE_ROWS + 1))
     receipt_file.write(path, long)
     receipt = receipt_file.read(path)
     assert receipt["steps_in"] == "file"
-    beside = side_file.path_of(path, receipt["digest"])
+    beside = step_table.steps_path(path, receipt["digest"])
     assert sorted(os.listdir(tmp_path)) == sorted(["run.json", beside.name])
-    tables = side_file.read_tables(path, receipt)
+    tables = step_table.read_tables(path, receipt)
     assert bytes(tables["main", "values"].rows) == bytes(long.tables[1].rows)
     raw = bytearray(beside.read_bytes())
     raw[len(raw) // 2] ^= 1
     beside.write_bytes(raw)
     with pytest.raises(SamerunError, match="not those"):
-        tables = side_file.read_tables(path, receipt)
-        side_file.check_rows(tables)
+        tables = step_table.read_tables(path, receipt)
+        step_table.verify_rows(tables)
     beside.write_bytes(raw[:-1])
     with pytest.raises(SamerunError, match="bytes"):
-        side_file.read_tables(path, receipt)
+        step_table.read_tables(path, receipt)
     written(path)
     assert os.listdir(tmp_path) == ["run.json"], "what lay beside the earlier receipt goes with it"
 
@@ -106,9 +106,9 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
 def test_a_change_by_hand_is_noticed_but_not_in_the_circumstances(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     receipt = written(path)
-    path.write_text(canonical.to_text({**receipt, "circumstances": {"began": "never"}}))
+    path.write_text(canonical_json.encode({**receipt, "circumstances": {"began": "never"}}))
     receipt_file.read(path)
-    path.write_text(canonical.to_text({**receipt, "seed": 8}))
+    path.write_text(canonical_json.encode({**receipt, "seed": 8}))
     with pytest.raises(SamerunError, match="changed"):
         receipt_file.read(path)
 
@@ -117,7 +117,7 @@ def refused(tmp_path: Path, raw: bytes) -> str:
     path = tmp_path / "hostile.json"
     path.write_bytes(raw)
     with pytest.raises(SamerunError) as caught:
-        side_file.read_tables(path, receipt_file.read(path))
+        step_table.read_tables(path, receipt_file.read(path))
     return str(caught.value)
 
 
@@ -147,7 +147,7 @@ def test_a_pipe_is_not_waited_for_and_a_giant_is_not_read(tmp_path: Path) -> Non
     with pytest.raises(SamerunError, match="regular file"):
         receipt_file.read(tmp_path / "pipe")
     with open(tmp_path / "giant", "wb") as file:
-        file.truncate(canonical.LARGEST_BYTES + 1)
+        file.truncate(canonical_json.MAX_BYTES + 1)
     with pytest.raises(SamerunError, match="at most"):
         receipt_file.read(tmp_path / "giant")
     with pytest.raises(SamerunError, match="cannot be read"):
@@ -186,7 +186,7 @@ def test_a_receipt_with_anything_in_it_is_read_or_refused(
     place: tuple[Any, ...], value: Any, drop: bool, seal: bool, tmp_path: Path
 ) -> None:
     """Never another exception; `seal`: the digest is made to fit, as whoever writes one can."""
-    from samerun.record.receipt.diff import diff, in_words, side_from
+    from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
 
     receipt = json.loads(json.dumps(RECEIPT))
     if place:
@@ -200,14 +200,14 @@ def test_a_receipt_with_anything_in_it_is_read_or_refused(
     else:
         receipt = value
     if seal and isinstance(receipt, dict):
-        receipt = sealed(receipt)
+        receipt = with_digest(receipt)
     good, path = tmp_path / "good.json", tmp_path / "hostile.json"
     if not good.exists():
-        good.write_text(canonical.to_text(RECEIPT))
+        good.write_text(canonical_json.encode(RECEIPT))
     path.write_text(json.dumps(receipt))
     try:
-        side = side_from(path)
-        in_words(diff(side_from(good), side))
+        side = load_run(path)
+        describe_first_difference(diff_runs(load_run(good), side))
     except SamerunError as error:
         assert str(error)
 
@@ -228,12 +228,12 @@ def test_what_the_fuzzer_makes_is_read_or_refused() -> None:
 @given(value=JSON)
 @settings(deadline=None)
 def test_canonical_text_gives_the_value_back_and_has_one_form(value: Any) -> None:
-    text = canonical.to_text(value)
-    if canonical._depth(text.encode()) <= canonical.DEEPEST and not _long_number(value):
-        assert canonical.parse(text.encode(), "x") == value
+    text = canonical_json.encode(value)
+    if canonical_json._nesting_depth(text.encode()) <= canonical_json.MAX_DEPTH and not _long_number(value):
+        assert canonical_json.parse(text.encode(), "x") == value
     assert text.isascii()
     if isinstance(value, dict):
-        assert canonical.to_text(dict(reversed(value.items()))) == text
+        assert canonical_json.encode(dict(reversed(value.items()))) == text
 
 
 def _long_number(value: Any) -> bool:

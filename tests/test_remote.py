@@ -19,8 +19,8 @@ from checking import samerun
 from receipts import made, section
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import receipt_file, remote, remote_file
-from samerun.record.receipt.diff import diff, side_from
+from samerun.record.receipt import receipt_file, remote
+from samerun.record.receipt.diff import diff_runs, load_run
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -111,10 +111,10 @@ def through_a_block(address: str, folder: Path, **environment: str) -> None:
         (folder / "steps").write_text(str(steps))
         done = do("block.py", f"{address}/block.json")
         assert done.returncode == 0, done.stderr
-        with remote_file.at_hand(f"{address}/block.json") as path:
-            told = diff(side_from(folder / "here.json"), side_from(path))
+        with remote.local_copy(f"{address}/block.json") as path:
+            told = diff_runs(load_run(folder / "here.json"), load_run(path))
         assert (told["verdict"], told["steps"]) == ("same", steps)
-    system, there = remote.file_system(address)
+    system, there = remote.open_file_system(address)
     names = [posixpath.basename(path) for path in system.ls(there, detail=False)]
     assert [name for name in names if "block" in name] == ["block.json"]
     done = do("-m", "samerun", "verify", "--yes", "--json", "-", f"{address}/block.json")
@@ -211,7 +211,7 @@ def test_what_cannot_be_sent_is_kept(tmp_path: Path) -> None:
     done = samerun(["run", "--quiet", "--receipt", f"file://{far}/a.json", "nothing.py", str(far)], tmp_path,
                    TMPDIR=str(tmp_path))  # fmt: skip
     assert done.returncode == 2 and f"file://{far}/a.json cannot be written" in done.stderr
-    kept = Path(done.stderr.strip().rpartition("send it yourself: ")[2])
+    kept = Path(done.stderr.strip().rpartition("upload it yourself: ")[2])
     assert receipt_file.read(kept)["ended"]["exit_code"] == 3
 
 
@@ -226,11 +226,11 @@ def test_what_was_sent_leaves_nothing_here(tmp_path: Path) -> None:
 def test_steps_and_errors_of_what_was_fetched(tmp_path: Path) -> None:
     receipt_file.write(tmp_path / "long.json", made(section(steps=3000)))
     (tmp_path / "wrong.json").write_text((tmp_path / "long.json").read_text().replace("train.py", "other.py"))
-    with remote_file.at_hand(f"file://{tmp_path}/long.json") as path:
+    with remote.local_copy(f"file://{tmp_path}/long.json") as path:
         assert [each.suffix for each in sorted(path.parent.glob("long*"))] == [".json", ".steps"]
     assert not path.parent.exists()
     address = f"file://{tmp_path}/wrong.json"
-    with pytest.raises(SamerunError, match=f"^{address} was changed after"), remote_file.at_hand(address):
+    with pytest.raises(SamerunError, match=f"^{address} was changed after"), remote.local_copy(address):
         pass
     next(tmp_path.glob("*.steps")).unlink()
     done = samerun(["diff", f"file://{tmp_path}/long.json", "long.json"], tmp_path)

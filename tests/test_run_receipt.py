@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from checking import samerun, wait_for
 
-from samerun.record.receipt import canonical, index, receipt_file
-from samerun.record.receipt.assemble import sealed
-from samerun.record.receipt.diff import side_from
+from samerun.record.receipt import canonical_json, index, receipt_file
+from samerun.record.receipt.assemble import with_digest
+from samerun.record.receipt.diff import load_run
 from samerun.record.trace.reader import Trace
 
 TRAIN = """
@@ -72,7 +72,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_two_runs_give_the_same_text_but_for_the_circumstances(place: Path) -> None:
     a, b = receipt_file.read(place / "a.json"), receipt_file.read(place / "b.json")
-    assert canonical.to_text(body(a)) == canonical.to_text(body(b))
+    assert canonical_json.encode(body(a)) == canonical_json.encode(body(b))
     assert a["circumstances"] != b["circumstances"]
 
 
@@ -207,8 +207,8 @@ def test_verify_says_different_and_what_cannot_be_met(place: Path, tmp_path: Pat
 
 
 def hostile(place: Path, tmp_path: Path, **changes: Any) -> str:
-    receipt = sealed({**receipt_file.read(place / "a.json"), **changes})
-    (tmp_path / "hostile.json").write_text(canonical.to_text(receipt))
+    receipt = with_digest({**receipt_file.read(place / "a.json"), **changes})
+    (tmp_path / "hostile.json").write_text(canonical_json.encode(receipt))
     shutil.copy(place / "train.py", tmp_path)
     code, record, said = verify(tmp_path, "--yes", "hostile.json")
     assert code == 2 and not record.get("ran")
@@ -418,10 +418,10 @@ def interrupted_in_a_folder(plain: Path, times: int) -> None:
             process.wait(timeout=60)
         there = {each.name: each.read_bytes() for each in folder.glob("[!.]*.json")}
         assert {name: there.get(name) for name in complete} == complete
-        listed = index.entries(folder) if folder.exists() else []
+        listed = index.list_receipts(folder) if folder.exists() else []
         assert [one.problem for one in listed] == [""] * len(there)
         for name in there:
-            side = side_from(folder / name)
+            side = load_run(folder / name)
             assert side.receipt is not None and side.traces is not None
             assert (side.receipt["ended"]["complete"]) or side.receipt["ended"]["why"]
             for path in side.traces.glob("*.trace"):

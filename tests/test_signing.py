@@ -29,19 +29,19 @@ def test_a_signature_is_checked(tmp_path: Path) -> None:
     public = private.public_key().public_bytes_raw().hex()
     key = pem(tmp_path / "key.pem", private)
     receipt = made().receipt
-    assert signing.check(receipt) is None
+    assert signing.verify_signature(receipt) is None
     with pytest.raises(SamerunError, match="not signed"):
-        signing.check(receipt, public)
+        signing.verify_signature(receipt, public)
     signed = {**receipt, "signature": signing.sign(receipt["digest"], key)}
-    assert signing.check(signed) == signing.check(signed, public.upper()) == public
+    assert signing.verify_signature(signed) == signing.verify_signature(signed, public.upper()) == public
     with pytest.raises(SamerunError, match="is signed by"):
-        signing.check(signed, "0" * 64)
+        signing.verify_signature(signed, "0" * 64)
     other = made(section(steps=6)).receipt
     with pytest.raises(SamerunError, match="wrong"):
-        signing.check({**other, "signature": signed["signature"]})
+        signing.verify_signature({**other, "signature": signed["signature"]})
     for field in ("public_key", "signature"):
         with pytest.raises(SamerunError, match="wrong"):
-            signing.check(
+            signing.verify_signature(
                 {**signed, "signature": {**signed["signature"], field: "f" * len(signed["signature"][field])}}
             )
 
@@ -56,4 +56,4 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
             (tmp_path / name).write_bytes(content)
             (tmp_path / name).chmod(0o600)
         with pytest.raises(SamerunError, match=said):
-            signing.private_key(tmp_path / name)
+            signing.load_private_key(tmp_path / name)

@@ -14,7 +14,7 @@ from receipts import made
 from samerun.base import machine
 from samerun.base.programs import find_program
 from samerun.record.receipt import receipt_file
-from samerun.record.receipt.code_version import code_version, digest_of_file
+from samerun.record.receipt.code_version import digest_file, read_code_version
 
 GIT = find_program("git")
 pytestmark = pytest.mark.skipif(GIT is None or os.name != "posix", reason="needs git")
@@ -75,32 +75,32 @@ def set_traps(folder: Path, ran: Path) -> None:
 
 
 def test_what_is_committed_and_what_is_not(repository: Path) -> None:
-    clean = code_version(repository)
+    clean = read_code_version(repository)
     assert clean == {"commit": git(repository, "rev-parse", "HEAD"), "diff": None, "untracked": {}}
     os.utime(repository / "train.py", (1, 1))
-    assert code_version(repository)["diff"] is None, "another time is no other content"
+    assert read_code_version(repository)["diff"] is None, "another time is no other content"
     (repository / "train.py").write_text("print(2)\n")
     (repository / "more.py").write_text("")
     (repository / "ignored.py").write_text("")
     os.mkfifo(repository / "pipe.py")
     os.symlink("/dev/zero", repository / "zeros.py")
-    changed = code_version(repository)
+    changed = read_code_version(repository)
     assert changed["commit"] == clean["commit"]
     assert changed["diff"] is not None
     assert set(changed["untracked"]) == {"more.py", "zeros.py"}
     git(repository, "pack-refs", "--all")
-    assert code_version(repository) == changed
+    assert read_code_version(repository) == changed
     below = repository / "below"
     below.mkdir()
-    assert code_version(below) == changed
+    assert read_code_version(below) == changed
     git(repository, "worktree", "add", "-q", "--detach", str(repository.parent / "other"))
-    assert code_version(repository.parent / "other") == clean
+    assert read_code_version(repository.parent / "other") == clean
     (repository / ".git" / "index").unlink()
     os.mkfifo(repository / ".git" / "index")
     begin = time.monotonic()
-    assert code_version(repository)["commit"] is None
+    assert read_code_version(repository)["commit"] is None
     assert time.monotonic() - begin < 5
-    assert code_version(Path("/proc")) == {"commit": None, "diff": None, "untracked": None}
+    assert read_code_version(Path("/proc")) == {"commit": None, "diff": None, "untracked": None}
 
 
 def test_a_repository_with_submodules_and_links(repository: Path) -> None:
@@ -112,13 +112,13 @@ def test_a_repository_with_submodules_and_links(repository: Path) -> None:
     git(inner, "commit", "-q", "-m", "inner")
     git(repository, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "inner")
     git(repository, "commit", "-q", "-m", "two")
-    clean = code_version(repository)
+    clean = read_code_version(repository)
     assert clean["diff"] is None
-    assert code_version(repository / "inner")["commit"] == git(inner, "rev-parse", "HEAD")
+    assert read_code_version(repository / "inner")["commit"] == git(inner, "rev-parse", "HEAD")
     ran = repository.parent / "ran"
     git(repository / "inner", "config", "core.fsmonitor", f"touch {ran}")
     (repository / "inner" / "a.py").write_text("1")
-    assert code_version(repository)["commit"] == clean["commit"]
+    assert read_code_version(repository)["commit"] == clean["commit"]
     assert not ran.exists()
 
 
@@ -180,7 +180,7 @@ def test_a_file_is_digested_in_bounded_time(tmp_path: Path) -> None:
     with open(tmp_path / "sparse.py", "wb") as file:
         file.truncate(1 << 40)
     begin = time.monotonic()
-    assert digest_of_file(tmp_path / "sparse.py") is not None
+    assert digest_file(tmp_path / "sparse.py") is not None
     assert time.monotonic() - begin < 5
     os.mkfifo(tmp_path / "pipe.py")
-    assert digest_of_file(tmp_path / "pipe.py") is None
+    assert digest_file(tmp_path / "pipe.py") is None

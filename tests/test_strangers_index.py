@@ -96,7 +96,7 @@ def test_what_lies_in_the_place_of_the_index_stays_as_it_is(trap: Callable[[Path
     receipt_file.write(folder / "a.json", made())
     victim = other / "victim.sqlite"
     before = foreign(victim)
-    trap(folder / index.NAME, victim)
+    trap(folder / index.INDEX_PATH, victim)
     if trap is folder_linked:
         victim = victim.with_name("index.sqlite")
     for _ in range(2):
@@ -111,8 +111,8 @@ def test_what_lies_in_the_place_of_the_index_stays_as_it_is(trap: Callable[[Path
 
 def test_our_own_index_is_kept(tmp_path: Path) -> None:
     receipt_file.write(tmp_path / "a.json", made())
-    assert len(index.entries(tmp_path)) == 1
-    before = (tmp_path / index.NAME).stat().st_ino
-    assert len(index.entries(tmp_path)) == 1
-    assert (tmp_path / index.NAME).stat().st_ino == before
+    assert len(index.list_receipts(tmp_path)) == 1
+    before = (tmp_path / index.INDEX_PATH).stat().st_ino
+    assert len(index.list_receipts(tmp_path)) == 1
+    assert (tmp_path / index.INDEX_PATH).stat().st_ino == before
     assert not (tmp_path / ".samerun" / "damaged.sqlite").exists()

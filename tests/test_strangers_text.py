@@ -19,8 +19,8 @@ from receipts import FACTS, made, section
 
 from samerun.base.errors import CheckpointError
 from samerun.base.text import fit, shown
-from samerun.record.receipt import canonical, receipt_file
-from samerun.record.receipt.assemble import sealed
+from samerun.record.receipt import canonical_json, receipt_file
+from samerun.record.receipt.assemble import with_digest
 from samerun.record.receipt.schema_check import compile_schema
 
 SAMERUN = str(Path(sys.executable).with_name("samerun"))
@@ -65,7 +65,7 @@ def test_every_field_of_a_receipt(tmp_path: Path) -> None:
     files = [{"path": "p", "bytes": 1, "digest": "0" * 32}]
     good = made(section(marks=marks, files=files, outputs=files, saved=[{"name": "s", "digest": "0" * 32}]),
                 section(f"rank{BAD}"), facts={"variables": {**FACTS["variables"], BAD: BAD}}).receipt  # fmt: skip
-    check = compile_schema(receipt_file.schema())
+    check = compile_schema(receipt_file.load_schema())
     for text in (BAD, "\u202e" * 400):
         everything = good
         for path in texts_of(good):
@@ -74,7 +74,7 @@ def test_every_field_of_a_receipt(tmp_path: Path) -> None:
                 continue
             everything = with_text(everything, path, text)
         for name, receipt in (("a.json", good), ("b.json", everything)):
-            (tmp_path / name).write_text(canonical.to_text(sealed(receipt)), encoding="ascii")
+            (tmp_path / name).write_text(canonical_json.encode(with_digest(receipt)), encoding="ascii")
         assert "DIFFERENT" in run("diff", "a.json", "b.json", folder=tmp_path)
         run("verify", "b.json", folder=tmp_path)
         run("verify", "--command", "b.json", folder=tmp_path)

@@ -40,7 +40,8 @@ static const struct {
     SAME(digest_new_memory), SAME(digest_written), SAME(drop_expired), {"_drop_above", &names.drop_above},
     SAME(append), {"_pending", &names.pending}, SAME(intern_string), SAME(intern_location),
     {"_sequence_nr", &names.sequence_nr},
-    {"_after", &names.after}, SAME(written_record), SAME(co_filename), {"_failed", &names.failed},
+    {"_record_results", &names.record_results}, SAME(written_record), SAME(co_filename),
+    {"_skip_failed", &names.skip_failed},
 };
 
 /* setup(host): an object with the attributes above. Raises where this torch or Python is another than expected. */

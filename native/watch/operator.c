@@ -214,15 +214,15 @@ done:
     return found;
 }
 
-/* Let `OperatorMode._after` record results that are unusual: the operator has run, so it cannot start again. */
+/* Let `OperatorMode._record_results` record unusual results: the operator has run, so it cannot start again. */
 static watch_status record_results_in_python(watcher_t *watcher, PyObject *operator, event_t *event, PyObject *args,
                                              PyObject *kwargs, PyObject *out) {
     PyObject *known = Py_BuildValue("(llKI)", event->flags, event->place, (unsigned long long)event->inputs,
                                     (unsigned)event->scalars);
     PyObject *record = event->written_record ? event->written_record : Py_None, *done = NULL;
     if (known && !PyObject_SetAttr((PyObject *)watcher, names.written_record, record))
-        done = PyObject_CallMethodObjArgs((PyObject *)watcher, names.after, operator, args, kwargs ? kwargs : Py_None,
-                                          out, watcher->state, known, NULL);
+        done = PyObject_CallMethodObjArgs((PyObject *)watcher, names.record_results, operator, args,
+                                          kwargs ? kwargs : Py_None, out, watcher->state, known, NULL);
     Py_XDECREF(known);
     Py_XDECREF(done);
     return done ? STATUS_DONE : STATUS_ERROR;
@@ -261,7 +261,7 @@ static watch_status report_failure(watcher_t *watcher, PyObject *operator) {
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
     PyErr_NormalizeException(&type, &error, &trace);
-    PyObject *done = PyObject_CallMethodObjArgs((PyObject *)watcher, names.failed, operator, error, NULL);
+    PyObject *done = PyObject_CallMethodObjArgs((PyObject *)watcher, names.skip_failed, operator, error, NULL);
     Py_XDECREF(type);
     Py_XDECREF(error);
     Py_XDECREF(trace);

@@ -43,7 +43,7 @@ typedef struct {
     PyObject *stopped, *recording, *writer, *open_writer;
     PyObject *record_of, *digest_input, *digest_new_memory, *digest_written, *drop_expired, *drop_above;
     PyObject *append, *pending, *intern_string, *intern_location, *sequence_nr;
-    PyObject *after, *written_record, *co_filename, *failed;
+    PyObject *record_results, *written_record, *co_filename, *skip_failed;
 } names_t;
 extern names_t names;
 

@@ -49,10 +49,10 @@ def receipt(
         raise SamerunError(f"receipt(redact={redact!r}): a list of patterns is wanted.", hint=f"Try [{redact!r}].")
     with unwatched():
         to = _place(path)
-    from samerun.record.receipt.code_version import code_version
+    from samerun.record.receipt.code_version import read_code_version
 
     with unwatched():
-        code = code_version(Path(sys.argv[0] if sys.argv and sys.argv[0] else ".").resolve().parent)
+        code = read_code_version(Path(sys.argv[0] if sys.argv and sys.argv[0] else ".").resolve().parent)
     begin, pid = time.time(), os.getpid()
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
         taken = _begin(folder)
@@ -90,13 +90,13 @@ class _Whole:
             recorder.restart(config)
 
     def end(self) -> tuple[list[Any], list[str]]:
-        from samerun.record.receipt.assemble import sections_of
+        from samerun.record.receipt.assemble import read_sections
 
         self.recorder.finish()
         os.environ.pop(ROLE_VARIABLE, None)
         if self.role is not None:
             os.environ[ROLE_VARIABLE] = self.role
-        return sections_of(Path(self.folder))
+        return read_sections(Path(self.folder))
 
 
 class _Slice:
@@ -123,7 +123,7 @@ class _Slice:
     def end(self) -> tuple[list[Any], list[str]]:
         from dataclasses import replace
 
-        from samerun.record.receipt.process_section import section_of
+        from samerun.record.receipt.process_section import build_section
         from samerun.record.trace.reader import Trace
 
         for call in list(self.recorder.end_callbacks):
@@ -136,8 +136,8 @@ class _Slice:
         last, writer = self._events(), self.recorder.writer
         if writer is None:
             return [], [f"the recording had stopped: {self.recorder.failure}"]
-        section = section_of(Trace(Path(writer.path)), self.first, last)
-        return [replace(section, whole=True)], []
+        section = build_section(Trace(Path(writer.path)), self.first, last)
+        return [replace(section, complete=True)], []
 
 
 def _begin(folder: str) -> _Whole | _Slice:
@@ -150,7 +150,7 @@ def _begin(folder: str) -> _Whole | _Slice:
 def _place(path: str | os.PathLike[str]) -> Path | str:
     """The file, or the address, that the receipt goes to. Raises SamerunError now, where it could not be written
     later."""
-    from samerun.record.receipt import remote_file
+    from samerun.record.receipt import remote
     from samerun.record.receipt.remote import is_address
 
     text, other = os.fspath(path), os.environ.get(FOLDER_VARIABLE)
@@ -159,7 +159,7 @@ def _place(path: str | os.PathLike[str]) -> Path | str:
     if other:
         return _file(Path(other) / posixpath.basename(text))
     with isolate_rng():  # whatever the packages draw
-        if not posixpath.basename(text) or remote_file.is_folder(text):
+        if not posixpath.basename(text) or remote.is_remote_folder(text):
             raise SamerunError(f"receipt({text!r}): that is a folder.", hint="Name a file, such as run.json.")
     return posixpath.join(posixpath.dirname(text), _of_rank(posixpath.basename(text)))
 
@@ -187,15 +187,15 @@ def _write(
     held: dict[str, Any], failed: BaseException | None, key: Path | None, redact: tuple[str, ...],
 ) -> None:  # fmt: skip
     from samerun.control.determinism.process_facts import collect_facts
-    from samerun.record.receipt import receipt_file, remote_file, signing
-    from samerun.record.receipt.assemble import assemble
+    from samerun.record.receipt import receipt_file, remote, signing
+    from samerun.record.receipt.assemble import assemble_receipt
     from samerun.record.receipt.watched_run import circumstances
 
     now = collect_facts("end of samerun.receipt")
     ended: dict[str, Any] = {"exit_code": None, "signal": None}
     ended["exception"] = None if failed is None else type(failed).__name__
     script = relative_path(sys.argv[0]) if sys.argv and sys.argv[0] else "-"
-    made = assemble(
+    made = assemble_receipt(
         version=sys.modules["samerun"].__version__,  # an import would be a circle: samerun names us
         command={"form": "code", "words": [script, *sys.argv[1:]]},
         held=_held(),
@@ -213,7 +213,7 @@ def _write(
     if isinstance(to, Path):
         receipt_file.write(to, made)
         return
-    with isolate_rng(), remote_file.sent(to) as file:
+    with isolate_rng(), remote.upload_on_exit(to) as file:
         receipt_file.write(file, made)
 
 

@@ -30,18 +30,18 @@ with atheris.instrument_imports(include=["samerun", "json", "jsonschema"]) if at
     from receipts import made, section
 
     from samerun.base.errors import SamerunError
-    from samerun.record.receipt import canonical, recorded_command, side_file, signing
-    from samerun.record.receipt.assemble import Assembled, sealed
-    from samerun.record.receipt.diff import diff, in_words, side_from
-    from samerun.record.receipt.entry import entry_from
-    from samerun.record.receipt.unmet import unmet
-    from samerun.report import diff as shown_diff
+    from samerun.record.receipt import canonical_json, recorded_command, signing, step_table
+    from samerun.record.receipt.assemble import NewReceipt, with_digest
+    from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
+    from samerun.record.receipt.environment_diff import unmet_conditions
+    from samerun.record.receipt.receipt_summary import parse_summary
     from samerun.report import log as shown_log
+    from samerun.report import receipts as shown_receipts
 
 GOOD = made(section(marks=[{"name": "m", "step": 2, "digest": "0" * 32}]), section("rank0"), section("rank1"))
-LONG = made(section(steps=side_file.INLINE_ROWS + 1))
+LONG = made(section(steps=step_table.MAX_INLINE_ROWS + 1))
 SIGNED = {**GOOD.receipt, "signature": {"algorithm": "ed25519", "public_key": "0" * 64, "signature": "0" * 128}}
-SEEDS = [canonical.to_text(each).encode() for each in (GOOD.receipt, LONG.receipt, SIGNED)]
+SEEDS = [canonical_json.encode(each).encode() for each in (GOOD.receipt, LONG.receipt, SIGNED)]
 PIECES = [b"\xff", b"1" * 30, *b'" { } [ ] , : null -1 1e9 \\ \\ud800 ../'.split()]
 QUIET = open(os.devnull, "w")  # noqa: SIM115
 
@@ -50,31 +50,31 @@ def read_all(data: bytes, folder: Path) -> None:
     """Everything that reads a receipt, on these bytes. The digest is made to fit, as whoever writes one can."""
     from rich.console import Console
 
-    entry = entry_from("x.json", 0, data)
-    list(shown_log.lines([vars(entry)]))
+    entry = parse_summary("x.json", 0, data)
+    list(shown_log.format_log([vars(entry)]))
     try:
-        value = canonical.parse(data, "x.json")
+        value = canonical_json.parse(data, "x.json")
     except SamerunError:
         return
     if isinstance(value, dict):
         with contextlib.suppress(RecursionError):
-            data = canonical.to_text(sealed(value)).encode()
+            data = canonical_json.encode(with_digest(value)).encode()
     path = folder / "hostile.json"
     path.write_bytes(data)
     try:
-        side = side_from(path)
+        side = load_run(path)
         assert side.receipt is not None
-        side_file.check_rows(side.tables)
-        for answer in (diff(side_from(folder / "good.json"), side), diff(side, side)):
-            in_words(answer)
-            shown_diff.show(answer, Console(file=QUIET))
+        step_table.verify_rows(side.tables)
+        for answer in (diff_runs(load_run(folder / "good.json"), side), diff_runs(side, side)):
+            describe_first_difference(answer)
+            shown_receipts.show_diff(answer, Console(file=QUIET))
     except SamerunError:
         return
     for read in (
-        lambda receipt: recorded_command.target_of(receipt["command"]),
-        lambda receipt: recorded_command.in_words(receipt["command"]),
-        lambda receipt: signing.check(receipt),
-        lambda receipt: unmet(receipt, HERE_NOW),
+        lambda receipt: recorded_command.resolve_recorded_command(receipt["command"]),
+        lambda receipt: recorded_command.describe_command(receipt["command"]),
+        lambda receipt: signing.verify_signature(receipt),
+        lambda receipt: unmet_conditions(receipt, HERE_NOW),
     ):
         with contextlib.suppress(SamerunError):
             read(side.receipt)
@@ -141,9 +141,9 @@ def prepare(folder: Path) -> None:
     os.chdir(folder)  # where scripts that a receipt names are looked for
 
 
-def _put_steps(path: Path, long: Assembled) -> None:
+def _put_steps(path: Path, long: NewReceipt) -> None:
     assert long.side is not None
-    side_file.path_of(path, long.receipt["digest"]).write_bytes(long.side)
+    step_table.steps_path(path, long.receipt["digest"]).write_bytes(long.side)
 
 
 def main() -> None:

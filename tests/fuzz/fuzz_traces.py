@@ -24,11 +24,11 @@ from hostile_traces import block, head, places, strings
 from rich.console import Console
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt.diff import diff, in_words, side_from
-from samerun.record.receipt.process_section import section_of
+from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
+from samerun.record.receipt.process_section import build_section
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import EVENT_DTYPE, Trace
-from samerun.report import diff as shown_diff
+from samerun.report import receipts as shown_receipts
 
 QUIET = open(os.devnull, "w")  # noqa: SIM115
 TEXTS: list[str | bytes] = ["train.py", "aten.mm", "aten.add", "torch:cpu", "params", "main/pool-1#1", "main/t", "rows"]
@@ -108,13 +108,13 @@ def read_all(data: bytes, folder: Path) -> bool:
     taken = False
     for one, other in (("a", "b"), ("b", "a"), ("b", "b")):
         with contextlib.suppress(SamerunError):
-            record = diff(side_from(folder / one), side_from(folder / other))
+            record = diff_runs(load_run(folder / one), load_run(folder / other))
             assert one != other or record["verdict"] == "same", "a run differs from itself"
-            in_words(record)
-            shown_diff.show(record, Console(file=QUIET))
+            describe_first_difference(record)
+            shown_receipts.show_diff(record, Console(file=QUIET))
             taken = True
     with contextlib.suppress(SamerunError):
-        section_of(Trace(folder / "b" / "main.trace"))
+        build_section(Trace(folder / "b" / "main.trace"))
     return taken
 
 

@@ -24,7 +24,7 @@ from samerun.check.plan import Plan
 from samerun.control.seed_derivation import validate_seed
 from samerun.record.comparison.compare import Difference, find_first_difference
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
-from samerun.record.receipt.process_section import relative
+from samerun.record.receipt.process_section import shown_path
 from samerun.record.trace import format as f
 from samerun.record.trace.run import RunTraces, count_events
 from samerun.record.watching import start
@@ -69,7 +69,7 @@ def checked_reports(
         item._report_sections.clear()
         with recorded(sides[1], seed, item.config):
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        again = "python -m pytest " + shlex.quote(relative(str(item.path)) + item.nodeid[item.nodeid.find("::") :])
+        again = "python -m pytest " + shlex.quote(shown_path(str(item.path)) + item.nodeid[item.nodeid.find("::") :])
         try:
             wrong = compare(sides[0], sides[1], again, item.config)
         except CannotCheck as why:
@@ -131,7 +131,7 @@ def call_twice(call: Callable[[], Any], seed: int, name: str, config: pytest.Con
 
 def _call_twice_inside(call: Callable[[], Any], seed: int, name: str) -> Any:
     """The same by receipts, where the test itself is being recorded: parts of one trace are compared by steps."""
-    from samerun.record.receipt.diff import diff, in_words, side_from
+    from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
 
     __tracebackhide__ = True
     value = None
@@ -143,9 +143,9 @@ def _call_twice_inside(call: Callable[[], Any], seed: int, name: str) -> Any:
                 with samerun.receipt(file):
                     value = _awaited(call())
                     samerun.mark("return value", value)
-        record = diff(side_from(files[0]), side_from(files[1]), ignore=("*",))
+        record = diff_runs(load_run(files[0]), load_run(files[1]), ignore=("*",))
     if record["verdict"] != "same":
-        pytest.fail(f"samerun: {name} {DIFFERENT} {seed}.\n  {in_words(record)}", pytrace=False)
+        pytest.fail(f"samerun: {name} {DIFFERENT} {seed}.\n  {describe_first_difference(record)}", pytrace=False)
     return value
 
 
@@ -206,7 +206,7 @@ def _place(difference: Difference) -> str:
     names = event.name
     if event.kind == f.LEAF:
         names = f"optimizer step {difference.step}: {event.name}"
-    where = f" at {relative(event.file)}:{event.line}" if event.line else ""
+    where = f" at {shown_path(event.file)}:{event.line}" if event.line else ""
     module = f" in {event.module}" if event.module else ""
     extra = ", which only one run has" if difference.what == "operator" else ""
     return f"{names}{module}{where}{extra}"
@@ -220,5 +220,5 @@ def _suspect(a: Path, b: Path, difference: Difference) -> Iterator[str]:
         yield "  What was made when the module was imported is shared by both runs: globals, parameters of parametrize."
         return
     best = listed[0]
-    yield f"  Suspect: {best.kind} at {relative(best.file)}:{best.line}: {'; '.join(best.evidence)}"
+    yield f"  Suspect: {best.kind} at {shown_path(best.file)}:{best.line}: {'; '.join(best.evidence)}"
     yield f"  Fix: {cause_of_kind(best.kind).fix}"

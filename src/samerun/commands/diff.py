@@ -35,12 +35,12 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
       samerun diff saved/control-1 saved/varied
       samerun diff s3://bucket/runs/a.json b.json
     """
-    from samerun.report.answer import answer
-    from samerun.report.diff import show
+    from samerun.report.output import output_record
+    from samerun.report.receipts import show_diff
 
     try:
         record = compared(a, b, ignore_output, json_to)
-        answer(record, show, json_to, quiet)
+        output_record(record, show_diff, json_to, quiet)
     except SamerunError as error:
         say(f"samerun: {error}", err=True)
         sys.exit(2)
@@ -48,10 +48,10 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
 
 
 def compared(a: str, b: str, ignore: tuple[str, ...], json_to: str | None) -> dict[str, Any]:
-    from samerun.record.receipt.diff import diff, side_from
-    from samerun.record.receipt.remote_file import at_hand
+    from samerun.record.receipt.diff import diff_runs, load_run
+    from samerun.record.receipt.remote import local_copy
 
     check_writable("--json", json_to)
-    with at_hand(a) as one, at_hand(b) as other:
-        found = diff(side_from(one, a), side_from(other, b), ignore)
+    with local_copy(a) as one, local_copy(b) as other:
+        found = diff_runs(load_run(one, a), load_run(other, b), ignore)
     return {"schema": 1, "samerun": __version__, **found}

@@ -50,23 +50,23 @@ def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_
 def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool) -> int:
     """Do it; returns the exit code."""
     from samerun.record.receipt import remote
-    from samerun.record.receipt.index import entries
-    from samerun.report.progress import Counter
+    from samerun.record.receipt.index import list_receipts
+    from samerun.report.progress import CountProgress
 
     check_writable("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
-    with Counter("looking at files", quiet) as looking, Counter("reading receipts", quiet) as progress:
+    with CountProgress("looking at files", quiet) as looking, CountProgress("reading receipts", quiet) as progress:
         if remote.is_address(folder):
-            found = remote.entries(folder, text, wanted, progress)
+            found = remote.list_remote_receipts(folder, text, wanted, progress)
         else:
-            found = entries(Path(folder), text, wanted, progress, looking)
+            found = list_receipts(Path(folder), text, wanted, progress, looking)
     if last or compare:
         found = [one for one in found if not one.problem]
         if len(found) < (wanted or 0):
             of = f" of a command with {text!r}" if text else ""
             raise SamerunError(f"{folder} holds {len(found)} receipts{of}; {wanted} needed.", hint="See samerun log.")
     if last:
-        path = remote.joined(folder, found[-1].file)
+        path = remote.join_path(folder, found[-1].file)
         if sys.stdout.isatty():
             say(path)
         else:
@@ -78,22 +78,22 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
         record = {"schema": 1, "samerun": __version__, "receipts": [vars(one) for one in found]}
         write_result("--json", json_to, json.dumps(record, indent=1, sort_keys=True) + "\n")
     if not quiet and json_to != "-":
-        from samerun.report.log import lines
+        from samerun.report.log import format_log
 
-        say("\n".join(lines([vars(one) for one in found])))
+        say("\n".join(format_log([vars(one) for one in found])))
     return 0
 
 
 def _compare(folder: str, a: str, b: str, json_to: str | None, quiet: bool) -> int:
     from samerun.record.receipt import remote
-    from samerun.record.receipt.diff import diff, side_from
-    from samerun.record.receipt.remote_file import at_hand
-    from samerun.report.answer import answer
-    from samerun.report.diff import show
+    from samerun.record.receipt.diff import diff_runs, load_run
+    from samerun.record.receipt.remote import local_copy
+    from samerun.report.output import output_record
+    from samerun.report.receipts import show_diff
 
-    names = remote.joined(folder, a), remote.joined(folder, b)
-    with at_hand(names[0]) as one, at_hand(names[1]) as other:
-        compared = diff(side_from(one, names[0]), side_from(other, names[1]))
+    names = remote.join_path(folder, a), remote.join_path(folder, b)
+    with local_copy(names[0]) as one, local_copy(names[1]) as other:
+        compared = diff_runs(load_run(one, names[0]), load_run(other, names[1]))
     record: dict[str, Any] = {"schema": 1, "samerun": __version__, **compared}
-    answer(record, show, json_to, quiet)
+    output_record(record, show_diff, json_to, quiet)
     return EXIT_CODES[record["verdict"]]

@@ -114,14 +114,14 @@ def _as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str
 def _receipt_file(text: str, target: Target) -> Path | str:
     """The file that is meant, or the address. Raises SamerunError before anything runs, where it could not be
     written later."""
-    from samerun.record.receipt import remote_file
-    from samerun.record.receipt.index import new_file, new_name
+    from samerun.record.receipt import remote
+    from samerun.record.receipt.index import new_receipt_name, new_receipt_path
     from samerun.record.receipt.remote import is_address
 
     if is_address(text):
-        return f"{text.rstrip('/')}/{new_name(target.shown)}" if remote_file.is_folder(text) else text
+        return f"{text.rstrip('/')}/{new_receipt_name(target.shown)}" if remote.is_remote_folder(text) else text
     if text.endswith(os.sep) or os.path.isdir(text):
-        file = new_file(Path(text), target.shown)
+        file = new_receipt_path(Path(text), target.shown)
         check_writable("--receipt", str(file))
         return file
     refuse_special(Path(text))
@@ -131,9 +131,9 @@ def _receipt_file(text: str, target: Target) -> Path | str:
 
 
 def _check_key(key: str) -> None:
-    from samerun.record.receipt.signing import private_key
+    from samerun.record.receipt.signing import load_private_key
 
-    private_key(Path(key))
+    load_private_key(Path(key))
 
 
 def with_receipt(
@@ -143,7 +143,7 @@ def with_receipt(
     """Run the program beside this process, write its receipt to a file or an address, and end as it ended."""
     from samerun.base.supervise import end_like
     from samerun.control.determinism.process_facts import collect_facts_outside
-    from samerun.record.receipt.remote_file import sent
+    from samerun.record.receipt.remote import upload_on_exit
     from samerun.record.receipt.watched_run import Request, run
 
     sys.stdout.flush()
@@ -151,7 +151,7 @@ def with_receipt(
     end_on_sigterm()  # while the program runs, it gets the signal instead
     request = Request(target, form, __version__, held, environment, collect_facts_outside(), trace, redact)
     try:
-        with sent(to) if isinstance(to, str) else nullcontext(to) as file:
+        with upload_on_exit(to) if isinstance(to, str) else nullcontext(to) as file:
             ended, _ = run(request, file, Path(key) if key is not None else None)
     except SamerunError as error:
         say(f"samerun: {error}", err=True)

@@ -49,16 +49,16 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
       samerun verify run.json -- python train.py --epochs 3
       samerun verify --command s3://bucket/runs/run.json
     """
-    from samerun.record.receipt.remote_file import at_hand
-    from samerun.report.answer import answer
-    from samerun.report.verify import show
+    from samerun.record.receipt.remote import local_copy
+    from samerun.report.output import output_record
+    from samerun.report.receipts import show_verification
 
     end_on_sigterm()
     try:
         text, own = _receipt_and_target(ctx)
-        with at_hand(text) as path:
+        with local_copy(text) as path:
             record = verify(path, text, own, json_to=json_to, quiet=quiet, **options)
-        answer(record, show, json_to, quiet)
+        output_record(record, show_verification, json_to, quiet)
     except SamerunError as error:
         say(f"samerun: {error}", err=True)
         sys.exit(2)
@@ -94,26 +94,26 @@ def verify(
     """Do it; returns the record of what came of it. `path`: where the receipt is at hand; `name`: what it is called."""
     from samerun.control.determinism.process_facts import collect_facts_outside
     from samerun.record.receipt import recorded_command, signing
-    from samerun.record.receipt.diff import side_from
-    from samerun.record.receipt.side_file import check_rows
-    from samerun.record.receipt.unmet import unmet
+    from samerun.record.receipt.diff import load_run
+    from samerun.record.receipt.environment_diff import unmet_conditions
+    from samerun.record.receipt.step_table import verify_rows
 
     check_writable("--json", json_to)
     if os.path.isdir(path):
         raise SamerunError(f"{name} is a folder.", hint="Name a receipt: a file.")
-    recorded = side_from(path, name)
+    recorded = load_run(path, name)
     assert recorded.receipt is not None
-    check_rows(recorded.tables)
+    verify_rows(recorded.tables)
     receipt, now = recorded.receipt, collect_facts_outside()
-    shown_command = recorded_command.in_words(receipt["command"])
+    shown_command = recorded_command.describe_command(receipt["command"])
     record: dict[str, Any] = {
         "schema": 1,
         "samerun": __version__,
         "verdict": "trouble",
         "receipt": name,
         "command": shown_command,
-        "signed_by": signing.check(receipt, signed_by),
-        "unmet": unmet(receipt, now),
+        "signed_by": signing.verify_signature(receipt, signed_by),
+        "unmet": unmet_conditions(receipt, now),
         "ran": False,
         "tier": None,
         "notes": [],
@@ -122,7 +122,7 @@ def verify(
         if not (yes or ask):
             record["notes"].append("Nothing was run. --command shows the recorded command and asks; --yes runs it.")
             return record
-        own = recorded_command.target_of(receipt["command"])
+        own = recorded_command.resolve_recorded_command(receipt["command"])
         if not yes and not _confirmed(shown_command):
             record["notes"].append("Nothing was run.")
             return record
@@ -146,10 +146,9 @@ def again(path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore
     from samerun.control.determinism.preflight import required_environment
     from samerun.control.startup.launch_environment import launch_environment
     from samerun.receipt_block import FOLDER_VARIABLE
-    from samerun.record.receipt.diff import diff, side_from, side_of
+    from samerun.record.receipt.diff import diff_runs, load_run, wrap_new_run
+    from samerun.record.receipt.environment_diff import TIERS, EnvironmentDifference, find_tested_tier
     from samerun.record.receipt.recorded_command import safe_variables
-    from samerun.record.receipt.surroundings import Differing
-    from samerun.record.receipt.tiers import TIERS, tier_of
     from samerun.record.receipt.watched_run import Request, run
 
     receipt = recorded.receipt
@@ -172,13 +171,13 @@ def again(path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore
             raise SamerunError(f"The program ended with {how}; recorded is {_ending(expected)}.",
                                hint="Does it run here by itself?")  # fmt: skip
         if in_code:
-            side = replace(side_from(_made_by(folder, path.name)), name="this run")
+            side = replace(load_run(_made_by(folder, path.name)), name="this run")
         else:
             # How the user wrote the command is no difference of the program.
-            side = side_of("this run", replace(made, receipt={**made.receipt, "command": receipt["command"]}))
-        told = diff(recorded, side, ignore)
+            side = wrap_new_run("this run", replace(made, receipt={**made.receipt, "command": receipt["command"]}))
+        told = diff_runs(recorded, side, ignore)
     told.pop("a"), told.pop("b")
-    tier = tier_of([Differing(**each) for each in told["surroundings"]])
+    tier = find_tested_tier([EnvironmentDifference(**each) for each in told["surroundings"]])
     return {**told, "tier": {"name": tier, "what": TIERS[tier]}}
 
 

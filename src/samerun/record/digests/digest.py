@@ -13,19 +13,19 @@ from typing import Any
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.base.user_code import is_library_file
-from samerun.record.digests.pieces import LARGE, Running, buffer_class, digest_of_pieces
+from samerun.record.digests.pieces import LARGE, IncrementalDigest, buffer_class, digest_of_pieces
 
 KIND_CPU = "xxh3-128"
 KIND_DEVICE = "weighted-sum-128"
 
 RELEASED = b"released"
-"""Stands for the elements of a tensor whose storage no longer holds them."""
+"""In place of the elements of a tensor whose storage was shrunk below them."""
 
 _shape_seeds: dict[tuple[Any, Any], int] = {}
 _CHUNK_BYTES = 1 << 26
 _CHUNK_WORDS = 1 << 22
 _REPEATED_BYTES = 1 << 26
-"""A larger view that shows memory more than once is not read element by element."""
+"""A larger view that repeats memory (an expanded one) is not read element by element."""
 
 
 def shape_seed(dtype: Any, shape: Any) -> int:
@@ -41,10 +41,13 @@ def shape_seed(dtype: Any, shape: Any) -> int:
 def digest(tensor: Any) -> bytes:
     """Digest of one tensor, 16 bytes.
 
-    Any dtype, shape and stride; `-0.0` and `0.0` differ. Tensors whose elements are not plain memory
-    (sparse, nested, quantised, meta, subclasses) give a digest of what they are made of, or of dtype,
-    shape and layout alone where there is nothing else to read (see `is_readable`). No code of the program's
-    is called for it, and what cannot be read at all counts by its type.
+    It reads memory, not values: as values, 0.0 equals -0.0 and a NaN equals nothing, while two runs are the same only
+    if every bit is; and memory needs neither a copy nor a conversion of its elements.
+
+    Any dtype, shape and stride. Tensors whose elements are not plain memory (sparse, nested, quantised, meta,
+    subclasses) are digested by their component tensors, or by dtype, shape and layout alone if there is nothing else
+    to read (see `is_readable`). None of the program's code is called, and what cannot be read at all counts by its
+    type.
     """
     from samerun.record.digests.torch_guards import HiddenFromProgram, is_plain, no_torch_function
 
@@ -59,11 +62,11 @@ def digest(tensor: Any) -> bytes:
 
 
 def _digest_carefully(tensor: Any) -> bytes:
-    """What is not plain, or not contiguous. Only called while nothing of the program's can notice."""
+    """Digest of what is not plain or not contiguous. Called only inside `HiddenFromProgram`: it uses operators."""
     from samerun.record.digests.torch_guards import as_plain
 
     if not is_readable(tensor):
-        return _composite(tensor)
+        return _digest_components(tensor)
     tensor = as_plain(tensor)
     seed = shape_seed(tensor.dtype, tensor.shape)
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
@@ -72,16 +75,16 @@ def _digest_carefully(tensor: Any) -> bytes:
         return xxh3_128_digest(RELEASED, seed)
     size = tensor.numel() * tensor.element_size()
     if size > _REPEATED_BYTES and size > tensor.untyped_storage().nbytes():
-        return _overlapping_digest(tensor, seed)
+        return _digest_overlapping(tensor, seed)
     if not tensor.is_cpu:
         return device_digest(tensor, seed)
     if size <= _CHUNK_BYTES or tensor.dim() == 0:
         return dense_digest(tensor.resolve_conj().resolve_neg().contiguous(), seed)
-    return _in_pieces(tensor, seed)
+    return _digest_in_chunks(tensor, seed)
 
 
 def has_own_dispatch(tensor: Any) -> bool:
-    """True for subclasses whose operators are Python code of their own."""
+    """True for subclasses with a `__torch_dispatch__` of their own."""
     import torch
 
     kind = type(tensor)
@@ -97,7 +100,7 @@ def join_digests(values: list[Any], otherwise: Callable[[Any], bytes]) -> bytes:
 
 
 def is_readable(tensor: Any) -> bool:
-    """True where the elements lie in memory that this process can read. Calls no code of the program's."""
+    """True if the elements lie in memory that this process can read. Calls none of the program's code."""
     import torch
 
     from samerun.record.digests.torch_guards import has_values, no_torch_function
@@ -115,23 +118,23 @@ def is_readable(tensor: Any) -> bool:
 
 
 def lies_in_storage(tensor: Any) -> bool:
-    """False where `untyped_storage().resize_` left less memory than the tensor has elements: reading would crash."""
+    """False if `untyped_storage().resize_` left less memory than the tensor has elements: reading it would crash."""
     end = (tensor.storage_offset() + _span(tensor)) * tensor.element_size()
     return tensor.numel() == 0 or bool(end <= tensor.untyped_storage().nbytes())
 
 
 def _span(tensor: Any) -> int:
-    """Elements from the first to the last in memory, of a tensor that has some."""
+    """Number of elements from the first to the last in memory, of a tensor that is not empty."""
     if tensor.is_contiguous():
         return int(tensor.numel())
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     return int(1 + sum((size - 1) * stride for size, stride in steps))
 
 
-def _overlapping_digest(tensor: Any, seed: int) -> bytes:
+def _digest_overlapping(tensor: Any, seed: int) -> bytes:
     """Digest of a view with more elements than its memory holds, such as an expanded one: that memory and the geometry.
 
-    Read one after the other, its elements may be 10^12 copies of the same.
+    Element by element, it might be 10^12 copies of one number.
     """
     import torch
 
@@ -141,7 +144,7 @@ def _overlapping_digest(tensor: Any, seed: int) -> bytes:
     return xxh3_128_digest(digest(held) + geometry.encode(), seed)
 
 
-def memory(address: int, size: int) -> Any:
+def memory_at(address: int, size: int) -> Any:
     """The bytes at an address as a buffer, without a copy."""
     return buffer_class(size).from_address(address)
 
@@ -155,7 +158,7 @@ def dense_digest(tensor: Any, seed: int) -> bytes:
         return digest_of_pieces(tensor.data_ptr(), size, seed)
     if size == 0:
         return xxh3_128_digest(b"", seed)
-    return xxh3_128_digest(memory(tensor.data_ptr(), size), seed)
+    return xxh3_128_digest(memory_at(tensor.data_ptr(), size), seed)
 
 
 def device_digest(tensor: Any, seed: int) -> bytes:
@@ -207,12 +210,12 @@ def _mix(x: Any) -> Any:
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
 
-def _composite(tensor: Any) -> bytes:
+def _digest_components(tensor: Any) -> bytes:
     """Digest of a tensor made of other tensors."""
     import torch
 
     if has_own_dispatch(tensor):
-        return _wrapper_digest(tensor)
+        return _digest_wrapper(tensor)
     tag = f"{tensor.layout}{tensor.device.type}{type(tensor).__qualname__}".encode()
     seed = shape_seed(tensor.dtype, () if tensor.is_nested else tensor.shape)
     parts: list[Any] = []
@@ -239,7 +242,7 @@ def _composite(tensor: Any) -> bytes:
     return xxh3_128_digest(tag + b"".join(digest(p) for p in parts), seed)
 
 
-def _wrapper_digest(tensor: Any) -> bytes:
+def _digest_wrapper(tensor: Any) -> bytes:
     """Digest of a tensor of a class with a dispatch of its own.
 
     A library's class (DTensor, nested tensors) is asked for its parts; the program's own code is not called.
@@ -262,12 +265,12 @@ def _wrapper_digest(tensor: Any) -> bytes:
 
 
 _UNFINISHED = frozenset(("AsyncCollectiveTensor",))
-"""Their values may not be there yet."""
+"""Their values may not have arrived yet."""
 
 
-def _in_pieces(tensor: Any, seed: int) -> bytes:
-    """Like the digest of the contiguous copy, without holding more than one row of it at a time."""
-    running = Running(tensor.nbytes, seed)
+def _digest_in_chunks(tensor: Any, seed: int) -> bytes:
+    """The digest of the contiguous copy, without making more of it than a chunk at a time."""
+    running = IncrementalDigest(tensor.nbytes, seed)
     stack = [tensor]
     while stack:
         part = stack.pop()
@@ -275,7 +278,7 @@ def _in_pieces(tensor: Any, seed: int) -> bytes:
             dense = part.resolve_conj().resolve_neg().contiguous()
             size = dense.numel() * dense.element_size()
             if size:
-                running.update(memoryview(memory(dense.data_ptr(), size)).cast("B"))
+                running.update(memoryview(memory_at(dense.data_ptr(), size)).cast("B"))
         else:
             stack.extend(reversed(part.unbind(0)))
     return running.digest()

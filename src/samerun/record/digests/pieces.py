@@ -17,7 +17,7 @@ from samerun.base import openmp
 from samerun.base.native import built
 
 PIECE = 1 << 16
-"""Bytes. Memory of at least two pieces is digested in pieces; the last one takes what is left over."""
+"""Bytes. Memory of at least two pieces is digested in pieces; the last one takes the remainder (decision 0010)."""
 LARGE = 2 * PIECE
 
 _classes: dict[int, Any] = {}
@@ -25,7 +25,7 @@ _in_child = False
 
 
 def buffer_class(size: int) -> Any:
-    """ctypes makes a class for every size, which takes 20 us and is garbage for the collector: they are kept."""
+    """The ctypes class for so many bytes. Kept: making one takes 20 us and leaves a reference cycle to collect."""
     found = _classes.get(size)
     if found is None:
         if len(_classes) > 1 << 14:
@@ -41,15 +41,15 @@ def digest_of_pieces(address: int, size: int, seed: int) -> bytes:
 
 def digests_of_pieces(address: int, size: int) -> bytes:
     """16 bytes for each piece. They do not depend on the seed: any view of the same memory may use them again."""
-    if _native is None:
-        return slow_digests_of_pieces(address, size)
+    if _library_function is None:
+        return python_digests_of_pieces(address, size)
     out = buffer_class(size // PIECE * 16)()
-    team, threads = _team()
-    _native(address, size, PIECE, 0, out, team, threads)
+    team, threads = _borrowed_team()
+    _library_function(address, size, PIECE, 0, out, team, threads)
     return bytes(out)
 
 
-def slow_digests_of_pieces(address: int, size: int) -> bytes:
+def python_digests_of_pieces(address: int, size: int) -> bytes:
     """The same, by the xxhash package alone."""
     starts = range(0, size - PIECE + 1, PIECE)
     ends = [*starts[1:], size]
@@ -60,8 +60,8 @@ def slow_digests_of_pieces(address: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-class Running:
-    """The digest of `size` bytes that come one part after the other."""
+class IncrementalDigest:
+    """The digest of `size` bytes that arrive in parts of any length."""
 
     def __init__(self, size: int, seed: int) -> None:
         self._seed = seed
@@ -90,8 +90,8 @@ class Running:
         return xxh3_128_digest(b"".join([*self._digests, self._piece.digest()]), self._seed)
 
 
-def load() -> Any:
-    """The C function, or None."""
+def load_library() -> Any:
+    """The C function that digests pieces; None if it was not built."""
     library = built(__file__, "_digest")
     try:
         if library is None or not library.samerun_digest_ready():
@@ -106,33 +106,33 @@ def load() -> Any:
     return function
 
 
-_native = load()
+_library_function = load_library()
 
 
-def _team() -> tuple[Any, int]:
-    """torch's OpenMP threads and their number, where they may be borrowed."""
+def _borrowed_team() -> tuple[Any, int]:
+    """torch's OpenMP threads and their number, if they may be borrowed; else (None, 1)."""
     torch = sys.modules.get("torch")
     if torch is None or not openmp.may_borrow():
         return None, 1
-    team = _parallel()
+    team = _gomp_parallel()
     return (None, 1) if team is None else (team, torch.get_num_threads())
 
 
-def addresses() -> tuple[int, int]:
+def native_addresses() -> tuple[int, int]:
     """Where the C function and torch's `GOMP_parallel` lie, for other C code; 0 for what there is not."""
-    team = _parallel()
+    team = _gomp_parallel()
     return (
-        ctypes.cast(_native, ctypes.c_void_p).value or 0 if _native is not None else 0,
+        ctypes.cast(_library_function, ctypes.c_void_p).value or 0 if _library_function is not None else 0,
         team.value or 0 if team is not None else 0,
     )
 
 
 @cache
-def _parallel() -> Any:
+def _gomp_parallel() -> Any:
     """torch's `GOMP_parallel`, once the C library was told how the threads of such a team are numbered."""
     number = openmp.number_of_thread()
     if number is None:
         return None
-    if _native is not None:  # loaded long ago: looking for a file here would be an event of the program's
-        _native.numbered(number)
+    if _library_function is not None:  # loaded long ago: looking for a file here would be an event of the program's
+        _library_function.numbered(number)
     return openmp.parallel()

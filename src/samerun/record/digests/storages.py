@@ -1,9 +1,11 @@
-"""Know a tensor's value without reading it twice.
+"""The digest of every tensor's value, without reading any memory twice (decisions 0001 and 0002).
 
-Every operator's outputs are digested when they are made. When they come back as inputs, what was
-digested then still holds unless something wrote to their memory, and every write by an operator passes
-through here. Memory that others can write behind torch's back (NumPy arrays, memory that no recorded
-operator made) is read again: at every use when it is small, once per optimizer step when it is large.
+An operator's outputs are digested when they are made. When they come back as inputs, that digest still holds unless
+something wrote to their memory, and every write by an operator passes through here. So digests are kept by memory and
+geometry, not by tensor object: two views of one memory must both change when either is written.
+
+Memory that others can write without an operator (NumPy arrays, memory that no recorded operator made) is not trusted.
+It is read again: at every use when it is small, once per optimizer step when it is large.
 """
 
 from __future__ import annotations
@@ -16,15 +18,15 @@ from samerun.record.digests import digest as d
 from samerun.record.digests.pieces import LARGE, digests_of_pieces
 
 COLLECTIVE = -2
-"""Stands for the thread that wrote last, where a collective may still be writing."""
+"""In place of the thread that wrote last: a collective may still be writing."""
 UNDEFINED = b"undefined".ljust(16, b"\0")
-"""Stands for the value of memory that nothing has written yet, or not all of it: what it holds is no value."""
+"""Digest of memory that was not completely written: what it holds is garbage, not a value."""
 SMALL_BYTES = 1 << 18
-"""Memory that may change behind torch's back is digested at every use up to this size."""
+"""Untrusted memory up to this size is digested at every use."""
 
 
 class StorageRecord:
-    """What is known of one piece of memory."""
+    """What is known of one storage. `native/watch` reads and writes these slots by their offsets."""
 
     __slots__ = (
         "content_digest", "last_writer", "made_at", "on_cpu", "read_epoch", "trusted", "uninitialised", "view_digests",
@@ -38,25 +40,25 @@ class StorageRecord:
         """Geometry (offset, shape, dtype) of a contiguous view -> its digest; (address, bytes) of one that is large ->
         the digests of its pieces, which views of other shapes share."""
         self.content_digest: bytes | None = None
-        """Stands for all of the memory; None when unknown."""
+        """Digest that stands for all of the memory; None if it is not known."""
         self.trusted = trusted
-        """Made by a recorded operator and never handed to NumPy."""
+        """A recorded operator made it, and it was never handed to NumPy or others: only operators write to it."""
         self.uninitialised = False
         """Not all of it was written since it was made by `empty` or its like, or a collective may still be writing."""
         self.made_at = 0
-        """Where it was made, for uninitialised memory."""
+        """Where it was allocated, for uninitialised memory."""
         self.last_writer = -1
         """Number of the thread that wrote last, or `COLLECTIVE`."""
         self.read_epoch = -1
 
     def forget_values(self) -> None:
-        """What is known of the values may be wrong."""
+        """Drop all digests: something may have written to the memory."""
         self.view_digests.clear()
         self.content_digest, self.read_epoch = None, -1
 
 
 class StorageDigests:
-    """All memory that operators have touched and that is still alive."""
+    """The records of all storages that operators have used and that are still alive."""
 
     def __init__(self) -> None:
         import torch
@@ -64,26 +66,27 @@ class StorageDigests:
         self.records: dict[int, StorageRecord] = {}
         self._untyped: Any = torch.UntypedStorage
         self.epoch = 0
-        """Advances with every optimizer step."""
+        """Number of optimizer steps so far: untrusted large memory is read once in each."""
         self._drop_above = 128
 
     def record_of(self, tensor: Any, made_here: bool = False) -> StorageRecord:
-        """The record of a tensor's memory, made if it is new."""
+        """The record of a tensor's storage, made if it is new."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         record = self.records.get(key)
         return self._add_record(storage, key, made_here, tensor.is_cpu) if record is None else record
 
     def _add_record(self, storage: Any, key: int, made_here: bool, cpu: bool) -> StorageRecord:
-        # The weak reference keeps the address from being given to another storage; it does not keep the
-        # memory itself.
+        # Records are found by the storage's address. The weak reference keeps that address from being given to another
+        # storage while the record exists, but it does not keep the memory: watching must not change when memory is
+        # freed, and a strong reference would also stop autograd from taking over gradients.
         record = self.records[key] = StorageRecord(storage._weak_ref(), made_here, cpu)
         if len(self.records) > self._drop_above:
             self.drop_expired()
         return record
 
     def digest_output(self, tensor: Any, thread: int) -> bytes:
-        """The digest of an operator's output: fresh memory, or an alias that its schema does not speak of."""
+        """Digest an operator's output: new memory, or a view that its schema does not declare."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         record = self.records.get(key)
@@ -92,7 +95,7 @@ class StorageDigests:
         return self.digest_new_memory(tensor, self._add_record(storage, key, True, tensor.is_cpu), thread)
 
     def drop_expired(self) -> None:
-        """Forget memory that is gone."""
+        """Drop the records of storages that were freed."""
         expired, free = self._untyped._expired, self._untyped._free_weak_ref
         for key, record in list(self.records.items()):
             if expired(record.weak_ref) and self.records.pop(key, None) is not None:
@@ -102,7 +105,8 @@ class StorageDigests:
     def note_collective_write(self, tensor: Any, returns_early: bool) -> None:
         """A collective writes to a tensor, and may go on doing so after it has returned.
 
-        Work.wait() calls no operator, so that the memory counts as undefined until something else writes to it.
+        Work.wait() calls no operator, so nobody knows when the value is complete: the memory counts as undefined until
+        something else writes to it.
         """
         record = self.record_of(tensor)
         partial = record.uninitialised and tensor.nbytes < tensor.untyped_storage().nbytes()
@@ -111,27 +115,27 @@ class StorageDigests:
         record.last_writer = COLLECTIVE if returns_early else -1
 
     def note_unwritten_copy(self, tensor: Any, place: int, thread: int) -> bytes:
-        """A copy of memory that was not wholly written: what it holds is no value either."""
+        """Note a copy of memory that was not completely written: the copy is as undefined as its source."""
         record = self.record_of(tensor, True)
         record.uninitialised, record.made_at, record.last_writer = True, place, thread
         record.forget_values()
         return UNDEFINED
 
     def distrust(self, storage: Any) -> None:
-        """From now on the memory may change behind torch's back. (Memory not known yet is never trusted.)"""
+        """From now on the memory may change without an operator. (Memory without a record is never trusted.)"""
         record = self.records.get(storage._cdata)
         if record is not None:
             record.trusted = False
 
     def distrust_and_forget(self, storage: Any) -> None:
-        """Something that is no operator gives the memory another size or other values, now or while it is held."""
+        """Something other than an operator changes size or values of the memory, now or while it holds it."""
         record = self.records.get(storage._cdata)
         if record is not None:
             record.trusted = False
             record.forget_values()
 
     def forget_values(self, tensors: list[Any]) -> None:
-        """Something that is no operator may have written to these: what was known of them may be wrong."""
+        """Something other than an operator (a compiled graph) may have written to these: drop their digests."""
         for tensor in tensors:
             if d.is_readable(tensor):
                 self.record_of(tensor).forget_values()
@@ -139,10 +143,10 @@ class StorageDigests:
     def digest_input(self, tensor: Any, record: StorageRecord) -> bytes:
         """16 bytes that stand for an input's value.
 
-        For contiguous tensors its digest. For other views of memory whose whole content is known, a
-        digest of that content and of the view's geometry, which needs no copy.
+        For contiguous tensors the digest of the value. For other views of memory whose whole content is known, a
+        digest of that content and of the view's geometry: digesting the value would need a copy (decision 0002).
         """
-        if tensor.is_neg() or tensor.is_conj():  # rare; its geometry is that of what it is made of
+        if tensor.is_neg() or tensor.is_conj():  # rare, and its geometry equals that of its base
             return d.digest(tensor)
         contiguous = tensor.is_contiguous()
         if not record.trusted:
@@ -175,7 +179,7 @@ class StorageDigests:
         return found
 
     def digest_new_memory(self, tensor: Any, record: StorageRecord, thread: int) -> bytes:
-        """Note and return the digest of an operator's fresh output."""
+        """Digest an operator's output in new memory, and keep the digest."""
         record.last_writer = thread
         if tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
             found = digest_dense(tensor, record)
@@ -183,19 +187,19 @@ class StorageDigests:
             record.content_digest = found
         else:
             found = d.digest(tensor)
-            # Another layout: the digest is of the value, so the content is told apart by its strides.
+            # The digest is of the value. The same value in another layout is other memory: hence the strides.
             record.content_digest = xxh3_128_digest(found + str(tensor.stride()).encode())
         return found
 
     def note_scratch_output(self, tensor: Any) -> None:
-        """Scratch space: it counts as the same whatever it holds."""
+        """Note scratch space: its unused bytes are never written, so it counts as equal whatever it holds."""
         record = self.record_of(tensor, True)
         if d.is_readable(tensor) and tensor.is_contiguous():
             record.view_digests[(tensor.storage_offset(), tensor.shape, tensor.dtype)] = b"opaque".ljust(16, b"\0")
         record.content_digest = b"opaque".ljust(16, b"\0")
 
     def digest_written(self, tensor: Any, record: StorageRecord, thread: int) -> bytes:
-        """Note and return the digest of a tensor that an operator wrote into."""
+        """Digest a tensor that an operator wrote into, and drop the digests of all other views of its memory."""
         plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
         record.view_digests.clear()
         found = digest_dense(tensor, record) if plain else d.digest(tensor)
@@ -215,7 +219,7 @@ class StorageDigests:
 
 
 def digest_dense(tensor: Any, record: StorageRecord) -> bytes:
-    """Digest of a contiguous tensor that is no lazy conjugate or negative; quick on the CPU."""
+    """Digest of a contiguous tensor that is no lazy conjugate or negative. Pieces of large memory are kept (0010)."""
     if not record.on_cpu or not d.lies_in_storage(tensor):
         return d.digest(tensor)
     seed, size = d.shape_seed(tensor.dtype, tensor.shape), tensor.nbytes

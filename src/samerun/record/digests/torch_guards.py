@@ -1,4 +1,4 @@
-"""Work on tensors that nothing of the program's notices. Imports torch."""
+"""Guards: read tensors and call operators so that nothing in the program notices. Imports torch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ _KEYS = (
 
 
 def _excluded() -> Any:
-    """The keys whose kernels trace, transform, or call Python."""
+    """The dispatch keys whose kernels trace, transform, or call Python."""
     parse: Any = torch._C._parse_dispatch_key
     sets: list[Any] = [torch._C.DispatchKeySet(parse(name)) for name in _KEYS]
     return functools.reduce(operator.or_, sets)
 
 
 no_torch_function: Any = torch._C.DisableTorchFunction
-"""A guard: `__torch_function__` of modes and subclasses is not called when an attribute of a tensor is read."""
+"""A guard to be entered before any attribute of a tensor is read.
+
+Reading `tensor.shape` calls `__torch_function__` of the program's modes and subclasses. A mode that counts or logs
+would see the recorder, a subclass could answer with a value of its own, and either may raise or recurse.
+"""
 _keys = _excluded()
 
 
@@ -35,7 +39,7 @@ ODD_DTYPES = frozenset((torch.quint8, torch.qint8, torch.qint32, torch.quint4x2,
 def is_plain(tensor: Any) -> bool:
     """True for nearly every tensor: its elements are plain memory of this machine.
 
-    Reads attributes, so that a mode of the program's would see it: `no_torch_function` has to be entered.
+    Reads attributes: call it only inside `no_torch_function`.
     """
     return (
         tensor.is_cpu
@@ -47,10 +51,10 @@ def is_plain(tensor: Any) -> bool:
 
 
 class HiddenFromProgram:
-    """A guard for torch operators of our own.
+    """A guard for torch operators that samerun calls itself.
 
-    They reach no dispatch mode, subclass, tracer or transform: a graph that the program traces would hold them, and a
-    mode that counts would count them.
+    They then reach no dispatch mode, subclass, tracer or transform. Otherwise a graph that the program traces would
+    contain them, and a mode that counts operators would count them.
     """
 
     __slots__ = ("_functions", "_kernels")
@@ -68,7 +72,7 @@ class HiddenFromProgram:
 
 
 def has_values(tensor: Any) -> bool:
-    """False for tensors that stand for others or for shapes alone: fake and meta tensors, those of a transform."""
+    """False for tensors that stand for shapes or for other tensors: fake and meta tensors, those of a transform."""
     kind = type(tensor)
     if kind.__module__ in _SYMBOLIC_MODULES:
         return False
@@ -83,7 +87,7 @@ _SYMBOLIC_MODULES = frozenset(("torch._subclasses.fake_tensor", "torch._subclass
 
 
 def as_plain(tensor: Any) -> Any:
-    """A tensor of a subclass without a dispatch of its own as a plain one: what it overrides is not called."""
+    """A subclass without a dispatch of its own, as a plain tensor: the methods it overrides are not called."""
     if type(tensor) in PLAIN_TYPES:
         return tensor
     with HiddenFromProgram():

@@ -1,4 +1,4 @@
-"""Put a receipt together from the traces of a run and the facts that its processes noted."""
+"""Assemble a receipt from the traces of a run and the facts that its processes recorded."""
 
 from __future__ import annotations
 
@@ -9,126 +9,133 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import side_file
-from samerun.record.receipt.canonical import SCHEMA, digest_of
-from samerun.record.receipt.drift import ranks_of
-from samerun.record.receipt.process_section import Section, section_of
-from samerun.record.receipt.redact import key_name, redact_circumstances, redact_values, redact_words
-from samerun.record.receipt.step_table import Table
+from samerun.record.receipt import step_table
+from samerun.record.receipt.canonical_json import SCHEMA, digest_value
+from samerun.record.receipt.process_section import ProcessSection, build_section, describe_ranks
+from samerun.record.receipt.redact import key_fingerprint, redact_circumstances, redact_values, redact_words
+from samerun.record.receipt.step_table import StepTable
 from samerun.record.trace.reader import Trace
 
 KIND = "samerun receipt"
 OUTSIDE_DIGEST = ("digest", "circumstances", "signature")
-"""What the receipt's digest does not cover: itself, and what differs between two runs that are the same."""
+"""What the digest of a receipt does not cover: itself, and what differs even between two equal runs."""
 PER_PROCESS = ("knobs", "variables", "machine", "seed", "streams")
 
 
 @dataclass(frozen=True)
-class Assembled:
-    """A receipt, and its steps where they do not stand in it."""
+class NewReceipt:
+    """A receipt just assembled, and its step tables."""
 
     receipt: dict[str, Any]
-    tables: list[Table]
+    tables: list[StepTable]
 
     @property
     def side(self) -> bytes | None:
-        return side_file.content(iter(self.tables)) if self.receipt["steps_in"] == "file" else None
+        """The content of the .steps file; None if the receipt holds the rows itself."""
+        return step_table.encode_steps_file(iter(self.tables)) if self.receipt["steps_in"] == "file" else None
 
 
-def sections_of(folder: Path) -> tuple[list[Section], list[str]]:
-    """The sections of all traces in a folder, and what is wrong with those that cannot be read."""
-    found, wrong = [], []
+def read_sections(folder: Path) -> tuple[list[ProcessSection], list[str]]:
+    """The sections of all traces in a folder, and the errors of those that cannot be read."""
+    sections, errors = [], []
     for path in sorted(folder.glob("*.trace")):
         try:
-            found.append(section_of(Trace(path)))
+            sections.append(build_section(Trace(path)))
         except SamerunError as error:
-            wrong.append(error.message.replace(str(path), path.name))
-    return found, wrong
+            errors.append(error.message.replace(str(path), path.name))
+    return sections, errors
 
 
-def facts_in(folder: Path) -> dict[int, dict[str, Any]]:
-    """Process id -> what it noted."""
+def read_facts(folder: Path) -> dict[int, dict[str, Any]]:
+    """Process id -> the facts that it recorded."""
     found = {}
     for path in folder.glob("*.facts.json"):
         try:
             found[int(path.name.split(".")[0])] = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            continue  # a process that was killed while it wrote
+            continue  # the process was killed while it wrote
     return found
 
 
-def assemble(
+def assemble_receipt(
     *,
     version: str,
     command: dict[str, Any],
     held: dict[str, Any] | None,
     ended: dict[str, Any],
     code: dict[str, Any],
-    sections: list[Section],
+    sections: list[ProcessSection],
     wrong: list[str],
     facts: dict[int, dict[str, Any]],
     outside: dict[str, Any],
     circumstances: dict[str, Any],
     redact: tuple[str, ...] = (),
-) -> Assembled:
-    """All parts in their places. `outside`: the facts to go by where no process noted any.
+) -> NewReceipt:
+    """Assemble a receipt with its digest.
 
-    `redact`: patterns of names whose values are left out, beside those that look secret (`redact.py`).
+    wrong: errors that make the receipt incomplete. outside: the facts used if no process recorded any. redact:
+    patterns of names whose values are left out, besides those that look secret (`redact.py`).
     """
-    facts = {pid: _redacted(one, redact) for pid, one in facts.items()}
-    outside = _redacted(outside, redact)
-    told = [one for one in sections if one.is_principal or one.has_results or (one.whole and one.told["files"])]
-    told.sort(key=lambda one: one.role)
-    main = _main(told, facts, outside)
-    why = [*wrong, *(f"{one.role}: {one.failure}" for one in told if one.failure)]
-    why += [f"{one.role}: its trace ends before its end" for one in told if one.is_principal and not one.whole]
-    if not any(one.is_principal for one in told) and ended["signal"] is not None:
+    facts = {pid: _redact_facts(one, redact) for pid, one in facts.items()}
+    outside = _redact_facts(outside, redact)
+    recorded = [
+        one for one in sections if one.is_principal or one.has_results or (one.complete and one.record["files"])
+    ]
+    recorded.sort(key=lambda one: one.role)
+    main = _main_facts(recorded, facts, outside)
+    why = [*wrong, *(f"{one.role}: {one.failure}" for one in recorded if one.failure)]
+    why += [f"{one.role}: its trace ends before its end" for one in recorded if one.is_principal and not one.complete]
+    if not any(one.is_principal for one in recorded) and ended["signal"] is not None:
         why.append("no process of the program left a trace")
-    rows = sum(one.values.count for one in told)
-    inline = rows <= side_file.INLINE_ROWS
+    rows = sum(one.values.count for one in recorded)
+    inline = rows <= step_table.MAX_INLINE_ROWS
     body: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": KIND,
         "samerun": version,
         "command": {**command, "words": redact_words(command["words"], redact)},
-        "environment_key": key_name(),
+        "environment_key": key_fingerprint(),
         "held": held,
         "ended": {**ended, "complete": not why, "why": why},
         "code": {**code, "sources": main.get("sources", {})},
         "read_at": main["read_at"],
         "packages": main["packages"],
         **{key: main[key] for key in PER_PROCESS},
-        "others": _others(told, facts, main),
-        "processes": {one.role: _process(one, inline) for one in told},
-        "ranks": ranks_of(sections),
+        "others": _facts_that_differ(recorded, facts, main),
+        "processes": {one.role: _process_record(one, inline) for one in recorded},
+        "ranks": describe_ranks(sections),
         "steps_in": "receipt" if inline else "file",
     }
-    receipt = sealed(body)
+    receipt = with_digest(body)
     numbers = {one.role: one.pid for one in sections}
     receipt["circumstances"] = {**redact_circumstances(circumstances, redact), "processes": numbers}
-    tables = [table for one in told for table in (one.evidence, one.values)]
-    return Assembled(receipt, tables)
+    tables = [table for one in recorded for table in (one.evidence, one.values)]
+    return NewReceipt(receipt, tables)
 
 
-def _redacted(facts: dict[str, Any], patterns: tuple[str, ...]) -> dict[str, Any]:
+def _redact_facts(facts: dict[str, Any], patterns: tuple[str, ...]) -> dict[str, Any]:
     return {**facts, "variables": redact_values(facts["variables"], patterns)}
 
 
-def sealed(receipt: dict[str, Any]) -> dict[str, Any]:
+def with_digest(receipt: dict[str, Any]) -> dict[str, Any]:
     """The receipt with its digest."""
-    return {**receipt, "digest": digest_of({k: v for k, v in receipt.items() if k not in OUTSIDE_DIGEST})}
+    return {**receipt, "digest": digest_value({k: v for k, v in receipt.items() if k not in OUTSIDE_DIGEST})}
 
 
-def _main(told: list[Section], facts: dict[int, dict[str, Any]], outside: dict[str, Any]) -> dict[str, Any]:
-    """The facts of the process that made steps: the program itself, or the first rank."""
-    order = sorted(told, key=lambda one: (not one.is_principal, not one.values.count, len(one.role), one.role))
+def _main_facts(
+    sections: list[ProcessSection], facts: dict[int, dict[str, Any]], outside: dict[str, Any]
+) -> dict[str, Any]:
+    """The facts of the process that made the steps: the program itself, or the first rank."""
+    order = sorted(sections, key=lambda one: (not one.is_principal, not one.values.count, len(one.role), one.role))
     return next((facts[one.pid] for one in order if one.pid in facts), outside)
 
 
-def _others(told: list[Section], facts: dict[int, dict[str, Any]], main: dict[str, Any]) -> dict[str, Any]:
-    """Of the other ranks, what is not as in the first one."""
+def _facts_that_differ(
+    sections: list[ProcessSection], facts: dict[int, dict[str, Any]], main: dict[str, Any]
+) -> dict[str, Any]:
+    """For each other rank the facts that differ from those of the first one."""
     found = {}
-    for one in told:
+    for one in sections:
         mine = facts.get(one.pid)
         if mine is None or mine is main or not one.is_principal or not one.values.count:
             continue
@@ -145,25 +152,25 @@ def _others(told: list[Section], facts: dict[int, dict[str, Any]], main: dict[st
     return found
 
 
-def _process(one: Section, inline: bool) -> dict[str, Any]:
+def _process_record(section: ProcessSection, inline: bool) -> dict[str, Any]:
     steps: dict[str, Any] = {
         part: {
             "columns": list(table.columns),
             "count": table.count,
             "root": table.root,
-            "rows": side_file.inline_rows(table) if inline else None,
+            "rows": step_table.encode_inline_rows(table) if inline else None,
         }
-        for part, table in (("values", one.values), ("evidence", one.evidence))
+        for part, table in (("values", section.values), ("evidence", section.evidence))
     }
-    return {**one.told, "steps": steps}
+    return {**section.record, "steps": steps}
 
 
-def here() -> dict[str, Any]:
-    """Where this process runs: part of the circumstances."""
+def describe_host() -> dict[str, Any]:
+    """Host, working directory and process id: part of the circumstances of a receipt."""
     import platform
 
     try:
         folder = os.getcwd()
-    except OSError:  # deleted, by the program perhaps
+    except OSError:  # the working directory was deleted
         folder = os.environ.get("PWD", "")
     return {"host": platform.node(), "folder": folder, "pid": os.getpid()}

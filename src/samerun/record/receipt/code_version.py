@@ -1,63 +1,252 @@
-"""Which version of the program ran: the commit, and what is not committed."""
+"""Which version of the program ran: its git commit, uncommitted changes and untracked Python files.
+
+The repository may come from a stranger, and a repository's own configuration can name programs: core.fsmonitor,
+filters, diff drivers, hooks, pagers, credential helpers, transports of missing objects, and includes of all that. So
+git is never pointed at the repository itself, but at an empty temporary one that borrows its objects and index: the
+only configuration git reads is ours. Attributes still name filters and drivers, but no program is defined for them.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import select
 import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from samerun.base.regular_file import open_regular
-from samerun.record.receipt.git import GitError, borrowed, find_repository
+from samerun.base.programs import find_program
+from samerun.base.regular_file import open_regular, read_small
 
-MOST_UNTRACKED = 1000
-MOST_WHOLE = 16 << 20
-"""Larger files count by their size and their ends: a sparse file costs its maker nothing."""
+TIMEOUT_SECONDS = 20
+MAX_OUTPUT_BYTES = 256 << 20
+_SMALL = 1 << 20
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_INHERITED_VARIABLES = ("HOME", "PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""The variables that git inherits; in particular none that begins with GIT_."""
+
+
+class GitError(Exception):
+    """Git is not installed, or a command failed."""
+
+
+@dataclass(frozen=True)
+class Repository:
+    """`top`: the working tree; `folder`: its git directory; `common`: the directory with the objects."""
+
+    top: Path
+    folder: Path
+    common: Path
+    commit: str
+
+
+def find_repository(start: Path) -> Repository | None:
+    """The repository that contains a folder, with its current commit; None if there is none. Runs no program."""
+    here = Path(os.path.realpath(start))
+    for top in (here, *here.parents):
+        try:
+            folder = _git_directory(top / ".git")
+            if folder is None:
+                continue
+            common = folder / "commondir"
+            shared = Path(os.path.realpath(folder / _read_text(common))) if common.exists() else folder
+            commit = _read_commit(folder, shared)
+        except (OSError, ValueError):
+            return None
+        return Repository(top, folder, shared, commit) if commit else None
+    return None
+
+
+def _git_directory(path: Path) -> Path | None:
+    """`.git` is the directory itself, or a file that names it (a linked working tree, a submodule)."""
+    if path.is_dir():
+        return path if (path / "HEAD").exists() else None
+    if not path.exists():
+        return None
+    text = _read_text(path)
+    return Path(os.path.realpath(path.parent / text.removeprefix("gitdir: "))) if text.startswith("gitdir: ") else None
+
+
+def _read_commit(folder: Path, common: Path) -> str | None:
+    name = _read_text(folder / "HEAD")
+    for _ in range(5):  # a reference may name another reference
+        if _COMMIT.fullmatch(name):
+            return name
+        if not name.startswith("ref: refs/") or ".." in name:
+            return None
+        reference = name.removeprefix("ref: ")
+        found = next((each for each in (folder / reference, common / reference) if each.is_file()), None)
+        name = _read_text(found) if found is not None else _read_packed_reference(common, reference)
+    return None
+
+
+def _read_packed_reference(common: Path, reference: str) -> str:
+    try:
+        lines = read_small(common / "packed-refs", 64 * _SMALL).decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    return next((line.split(" ")[0] for line in lines if line.endswith(f" {reference}")), "")
+
+
+def _read_text(path: Path) -> str:
+    return os.fsdecode(read_small(path, _SMALL)).strip()
+
+
+@contextmanager
+def borrow_repository(repository: Repository) -> Iterator[SandboxedGit]:
+    """Git on the objects, the index and the files of a repository, with a configuration that runs no program.
+
+    Raises GitError if git is not installed.
+    """
+    program = find_program("git", repository.top)
+    if program is None:
+        raise GitError("git is not installed")
+    with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as name:
+        try:
+            _create_borrowing_repository(Path(name), repository)
+        except OSError as error:
+            raise GitError(str(error)) from error
+        yield SandboxedGit(program, Path(name), repository)
+
+
+def _create_borrowing_repository(folder: Path, repository: Repository) -> None:
+    sha256 = len(repository.commit) == 64
+    lines = ["[core]", f"repositoryformatversion = {int(sha256)}", "bare = false", "bigFileThreshold = 16m"]
+    lines += ["packedGitWindowSize = 32m", "packedGitLimit = 256m", "attributesFile =", "hooksPath = /dev/null"]
+    lines += ["[extensions]", "objectFormat = sha256"] if sha256 else []
+    (folder / "config").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "HEAD").write_text(repository.commit + "\n", encoding="ascii")
+    for each in ("refs", "info"):
+        (folder / each).mkdir()
+    exclude = repository.common / "info" / "exclude"
+    if exclude.is_file():
+        (folder / "info" / "exclude").write_bytes(read_small(exclude, _SMALL))
+    index = repository.folder / "index"
+    if index.exists():
+        # A copy, not a link: git would wait forever for a pipe. It keeps the timestamp, by which git decides which
+        # files may have been written after the index.
+        with open_regular(index) as file, open(folder / "index", "wb") as copy:
+            while part := file.read(_SMALL):
+                copy.write(part)
+            info = os.fstat(file.fileno())
+        os.utime(folder / "index", ns=(info.st_atime_ns, info.st_mtime_ns))
+    for shared in repository.folder.glob("sharedindex.*"):
+        if shared.is_file():
+            os.symlink(shared, folder / shared.name)
+
+
+@dataclass(frozen=True)
+class SandboxedGit:
+    """Runs git commands on a borrowed repository; `folder` is the temporary one."""
+
+    program: str
+    folder: Path
+    repository: Repository
+
+    def run(self, *words: str) -> Iterator[bytes]:
+        """Yield the output of a git command. Raises GitError if it fails, is too slow or prints too much."""
+        environment = {key: value for key, value in os.environ.items() if key in _INHERITED_VARIABLES}
+        environment |= {
+            "GIT_DIR": str(self.folder), "GIT_WORK_TREE": str(self.repository.top), "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_OBJECT_DIRECTORY": str(self.repository.common / "objects"), "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "", "LC_ALL": "C",
+        }  # fmt: skip
+        try:
+            process = subprocess.Popen(
+                [self.program, "--no-pager", *words], cwd=self.repository.top, env=environment,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError as error:
+            raise GitError(str(error)) from error
+        yield from _read_to_end(process)
+
+    def digest(self, *words: str) -> str | None:
+        """BLAKE2b-256 of the output of a git command; None if there is no output."""
+        hasher, has_output = blake2b(digest_size=32), False
+        for part in self.run(*words):
+            hasher.update(part)
+            has_output = True
+        return hasher.hexdigest() if has_output else None
+
+
+def _read_to_end(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
+    """Yield the output of a process. Uses no thread: this may run inside a program whose threads are recorded."""
+    end, size = time.monotonic() + TIMEOUT_SECONDS, 0
+    output: Any = process.stdout
+    try:
+        while True:
+            if os.name == "posix" and not select.select([output], [], [], max(0.0, end - time.monotonic()))[0]:
+                raise GitError(f"git took longer than {TIMEOUT_SECONDS} s")
+            part = os.read(output.fileno(), _SMALL)
+            if not part:
+                break
+            size += len(part)
+            if size > MAX_OUTPUT_BYTES:
+                raise GitError(f"git printed more than {MAX_OUTPUT_BYTES} bytes")
+            yield part
+        if process.wait(max(0.1, end - time.monotonic())) != 0:
+            raise GitError(f"git ended with exit code {process.returncode}")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GitError(str(error)) from error
+    finally:
+        process.kill()
+        process.wait()
+        output.close()
+
+
+MAX_UNTRACKED = 1000
+MAX_BYTES_HASHED = 16 << 20
+"""Of larger files only size, beginning and end are hashed: a huge sparse file costs a hostile repository nothing."""
 _DIFF = ("diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty")
 _UNTRACKED = ("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py")
 
 
-def code_version(folder: Path) -> dict[str, Any]:
-    """Of the git repository around `folder`; every value is None where there is none, or git cannot be asked.
+def read_code_version(folder: Path) -> dict[str, Any]:
+    """The version of the code in the git repository that contains `folder`; every value is None without one, or git.
 
-    `commit`: its hash. `diff`: digest of what is changed and not committed, None where nothing is.
-    `untracked`: digests of the Python files that git does not know, by path from the repository's root.
-
-    The repository may be a stranger's: nothing that its configuration names is run (`git.py`).
+    commit: its hash. diff: digest of the uncommitted changes, None if there are none. untracked: digests of the
+    untracked Python files, by path from the repository's root.
     """
     nothing: dict[str, Any] = {"commit": None, "diff": None, "untracked": None}
     repository = find_repository(folder)
     if repository is None:
         return nothing
     try:
-        with borrowed(repository) as git:
+        with borrow_repository(repository) as git:
             diff = git.digest(*_DIFF)
-            listed = b"".join(git.ask(*_UNTRACKED))
+            listed = b"".join(git.run(*_UNTRACKED))
     except GitError:
         return nothing
-    names = sorted(os.fsdecode(name) for name in listed.split(b"\0") if name)[:MOST_UNTRACKED]
-    untracked = {name: digest for name in names if (digest := digest_of_file(repository.top / name))}
+    names = sorted(os.fsdecode(name) for name in listed.split(b"\0") if name)[:MAX_UNTRACKED]
+    untracked = {name: digest for name in names if (digest := digest_file(repository.top / name))}
     return {"commit": repository.commit, "diff": diff, "untracked": untracked}
 
 
-def digest_of_file(path: Path) -> str | None:
-    """64 hex digits; None where it cannot be read. A link counts by where it leads to."""
+def digest_file(path: Path) -> str | None:
+    """64 hex digits; None if the file cannot be read. Of a symbolic link its target path is hashed."""
     try:
         if stat.S_ISLNK(os.lstat(path).st_mode):
-            return digest_of_bytes(os.fsencode(os.readlink(path)))
+            return digest_bytes(os.fsencode(os.readlink(path)))
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
-            running = blake2b(digest_size=32)
-            if size > MOST_WHOLE:
-                running.update(f"{size} bytes\n".encode())
-                running.update(file.read(MOST_WHOLE // 2))
-                file.seek(size - MOST_WHOLE // 2)
-            running.update(file.read(MOST_WHOLE))
-            return running.hexdigest()
+            hasher = blake2b(digest_size=32)
+            if size > MAX_BYTES_HASHED:
+                hasher.update(f"{size} bytes\n".encode())
+                hasher.update(file.read(MAX_BYTES_HASHED // 2))
+                file.seek(size - MAX_BYTES_HASHED // 2)
+            hasher.update(file.read(MAX_BYTES_HASHED))
+            return hasher.hexdigest()
     except (OSError, ValueError):
         return None
 
 
-def digest_of_bytes(data: bytes) -> str:
+def digest_bytes(data: bytes) -> str:
     return blake2b(data, digest_size=32).hexdigest()

@@ -1,4 +1,4 @@
-"""The difference of two runs, as plain values: by their receipts, and by operator where traces were kept."""
+"""Compare two runs by their receipts, and by operator if traces were kept; the result is plain values."""
 
 from __future__ import annotations
 
@@ -11,24 +11,34 @@ from typing import Any
 
 from samerun.base.errors import SamerunError
 from samerun.record.comparison.compare import Difference, find_first_difference
-from samerun.record.receipt.assemble import Assembled
-from samerun.record.receipt.compare_receipts import Compared, FirstStep, Tables, compare, holds_results
-from samerun.record.receipt.process_section import relative
-from samerun.record.receipt.receipt_file import read, traces_of
-from samerun.record.receipt.side_file import in_order, read_tables
-from samerun.record.receipt.surroundings import differences, start_differences
+from samerun.record.receipt.assemble import NewReceipt
+from samerun.record.receipt.compare_results import (
+    ResultComparison,
+    ResultDifference,
+    Tables,
+    compare_results,
+    has_results,
+)
+from samerun.record.receipt.environment_diff import (
+    EnvironmentDifference,
+    environment_differences,
+    initial_state_differences,
+)  # fmt: skip
+from samerun.record.receipt.process_section import shown_path
+from samerun.record.receipt.receipt_file import read, traces_path
+from samerun.record.receipt.step_table import ordered_tables, read_tables
 from samerun.record.trace.run import Event, RunTraces
 
 SAME, DIFFERENT, TROUBLE = "same", "different", "trouble"
-ONLY_ENDINGS = (
+NOTHING_TO_COMPARE = (
     "Neither receipt holds an optimizer step, a model, a mark or a file: only how the runs ended was compared. "
     "Mark results with samerun.mark(), or record both runs with --trace ops."
 )
 
 
 @dataclass(frozen=True)
-class Side:
-    """One of the two runs: its receipt with its steps, or only traces, or both."""
+class ComparedRun:
+    """One of two runs to compare: its receipt with its step tables, or only traces, or both."""
 
     name: str
     receipt: dict[str, Any] | None
@@ -36,64 +46,66 @@ class Side:
     traces: Path | None
 
 
-def side_from(path: Path, name: str = "") -> Side:
-    """A receipt, or a folder of traces; `name`: what to call it. Raises SamerunError for anything else."""
+def load_run(path: Path, name: str = "") -> ComparedRun:
+    """Load a receipt, or a folder of traces; `name`: how to call it. Raises SamerunError for anything else."""
     name = name or str(path)
     if os.path.isdir(path):
         if not any(path.glob("*.trace")):
             raise SamerunError(f"{path} is a folder without traces.", hint="Name a receipt, or a folder of one run.")
-        return Side(name, None, {}, path)
+        return ComparedRun(name, None, {}, path)
     receipt = read(path)
-    traces = traces_of(path, receipt["digest"])
-    return Side(name, receipt, read_tables(path, receipt), traces if traces.is_dir() else None)
+    traces = traces_path(path, receipt["digest"])
+    return ComparedRun(name, receipt, read_tables(path, receipt), traces if traces.is_dir() else None)
 
 
-def side_of(name: str, made: Assembled) -> Side:
-    """A run that was just made."""
-    names = [(role, part) for role, part, _ in in_order(made.receipt["processes"])]
-    return Side(name, made.receipt, dict(zip(names, made.tables, strict=True)), None)
+def wrap_new_run(name: str, made: NewReceipt) -> ComparedRun:
+    """A run that has just ended, whose receipt is still in memory."""
+    names = [(role, part) for role, part, _ in ordered_tables(made.receipt["processes"])]
+    return ComparedRun(name, made.receipt, dict(zip(names, made.tables, strict=True)), None)
 
 
-def diff(a: Side, b: Side, ignore: Iterable[str] = ()) -> dict[str, Any]:
-    """The answer of `samerun diff`. `ignore`: patterns of output files that do not count."""
+def diff_runs(a: ComparedRun, b: ComparedRun, ignore: Iterable[str] = ()) -> dict[str, Any]:
+    """The result of `samerun diff`. `ignore`: patterns of output files that are not compared."""
     if a.receipt is None or b.receipt is None:
         if a.traces is None or b.traces is None:
             raise SamerunError(
                 "A receipt without traces cannot be compared with a folder of traces.",
                 hint="Compare two receipts, or two folders of traces.",
             )
-        return _by_operator_alone(a, b)
-    left, right = (_without(side.receipt or {}, tuple(ignore)) for side in (a, b))
-    compared = compare(left, right, a.tables, b.tables)
-    first, notes = compared.first, _notes(a, b)
-    if first is None and _ending(left) != _ending(right):
-        first = FirstStep("ended", "main", 0, (_ending(left), _ending(right)))
-    if first is None and not holds_results(left) and not holds_results(right):
+        return _diff_traces(a, b)
+    left, right = (_without_outputs(side.receipt or {}, tuple(ignore)) for side in (a, b))
+    compared = compare_results(left, right, a.tables, b.tables)
+    first, notes = compared.first, _drift_notes(a, b)
+    if first is None and _describe_ending(left) != _describe_ending(right):
+        first = ResultDifference("ended", "main", 0, (_describe_ending(left), _describe_ending(right)))
+    if first is None and not has_results(left) and not has_results(right):
         operator = _first_operator(a, b)
         if operator is not None:
-            first = FirstStep(operator.what, operator.role, operator.step, ())
+            first = ResultDifference(operator.what, operator.role, operator.step, ())
         elif a.traces is None or b.traces is None:
-            notes.append(ONLY_ENDINGS)
+            notes.append(NOTHING_TO_COMPARE)
     cut_off = [side.name for side in (a, b) if side.receipt and not side.receipt["ended"]["complete"]]
     verdict = DIFFERENT if first is not None else SAME
     if cut_off and (first is None or first.what in ("count", "final", "output", "ended", "saved", "process")):
-        verdict = TROUBLE  # what is missing may only have been lost
+        verdict = TROUBLE  # the missing part may only have been lost, not different
         notes.append(f"As far as both go nothing differs, but the record of {' and '.join(cut_off)} is not whole.")
-    at_start = list(start_differences(left, right, _drawn_from(compared))) if verdict == DIFFERENT else []
+    at_start: list[EnvironmentDifference] = []
+    if verdict == DIFFERENT:
+        at_start = list(initial_state_differences(left, right, _unseeded_generators(compared)))
     return {
         "verdict": verdict,
         "a": a.name,
         "b": b.name,
         "steps": compared.steps,
-        "first_difference": None if first is None or verdict == TROUBLE else _first(first, a, b),
-        "generators_differ_earlier": _earlier(compared) if verdict == DIFFERENT else None,
-        "others": [_told(each) for each in compared.others] if verdict == DIFFERENT else [],
-        "surroundings": [asdict(each) for each in (*at_start, *differences(left, right))],
+        "first_difference": None if first is None or verdict == TROUBLE else _first_record(first, a, b),
+        "generators_differ_earlier": _earlier_record(compared) if verdict == DIFFERENT else None,
+        "others": [_result_record(each) for each in compared.others] if verdict == DIFFERENT else [],
+        "surroundings": [asdict(each) for each in (*at_start, *environment_differences(left, right))],
         "notes": notes,
     }
 
 
-def _without(receipt: dict[str, Any], ignore: tuple[str, ...]) -> dict[str, Any]:
+def _without_outputs(receipt: dict[str, Any], ignore: tuple[str, ...]) -> dict[str, Any]:
     if not ignore:
         return receipt
     processes = {
@@ -103,22 +115,22 @@ def _without(receipt: dict[str, Any], ignore: tuple[str, ...]) -> dict[str, Any]
     return {**receipt, "processes": processes}
 
 
-def _ending(receipt: dict[str, Any]) -> str:
+def _describe_ending(receipt: dict[str, Any]) -> str:
     ended = receipt["ended"]
     return f"signal {ended['signal']}" if ended["signal"] is not None else f"exit code {ended['exit_code']}"
 
 
-def _notes(a: Side, b: Side) -> list[str]:
+def _drift_notes(a: ComparedRun, b: ComparedRun) -> list[str]:
     found = []
     for side in (a, b):
         ranks = (side.receipt or {}).get("ranks")
         if ranks and ranks["drift"]:
-            found.append(drift_in_words(side.name, ranks))
+            found.append(describe_drift(side.name, ranks))
     return found
 
 
-def drift_in_words(name: str, ranks: dict[str, Any]) -> str:
-    """One sentence."""
+def describe_drift(name: str, ranks: dict[str, Any]) -> str:
+    """One sentence about ranks whose parameters differ."""
     drift = ranks["drift"]
     groups = " | ".join(", ".join(group) for group in drift["groups"])
     if drift["from_the_start"]:
@@ -129,34 +141,34 @@ def drift_in_words(name: str, ranks: dict[str, Any]) -> str:
     return f"{name}: the ranks drift apart: after step {drift['step']} their parameters differ ({groups})."
 
 
-def _drawn_from(compared: Compared) -> tuple[str, ...]:
-    """The generators that are in another state after the first step: those that the program did not seed itself."""
+def _unseeded_generators(compared: ResultComparison) -> tuple[str, ...]:
+    """The generators that differ after the first step already: the program did not seed them itself."""
     return compared.earlier[2] if compared.earlier is not None and compared.earlier[1] == 1 else ()
 
 
-def _earlier(compared: Compared) -> dict[str, Any] | None:
+def _earlier_record(compared: ResultComparison) -> dict[str, Any] | None:
     if compared.earlier is None:
         return None
     process, step, columns = compared.earlier
     return {"process": process, "step": step, "what": list(columns)}
 
 
-def _told(first: FirstStep) -> dict[str, Any]:
+def _result_record(first: ResultDifference) -> dict[str, Any]:
     return {"what": first.what, "process": first.process, "step": first.step, "names": list(first.names)}
 
 
-def _first(first: FirstStep, a: Side, b: Side) -> dict[str, Any]:
-    return {**_told(first), "operator": _operator(_first_operator(a, b))}
+def _first_record(first: ResultDifference, a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
+    return {**_result_record(first), "operator": _operator_record(_first_operator(a, b))}
 
 
-def _first_operator(a: Side, b: Side) -> Difference | None:
-    """None also where traces were not kept."""
+def _first_operator(a: ComparedRun, b: ComparedRun) -> Difference | None:
+    """The first operator that differs; None also if traces were not kept."""
     if a.traces is None or b.traces is None:
         return None
     return find_first_difference(RunTraces(a.traces), RunTraces(b.traces))
 
 
-def _by_operator_alone(a: Side, b: Side) -> dict[str, Any]:
+def _diff_traces(a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
     assert a.traces is not None and b.traces is not None
     runs = RunTraces(a.traces), RunTraces(b.traces)
     found = find_first_difference(*runs)
@@ -167,7 +179,7 @@ def _by_operator_alone(a: Side, b: Side) -> dict[str, Any]:
             "process": found.role,
             "step": found.step,
             "names": [],
-            "operator": _operator(found),
+            "operator": _operator_record(found),
         }
     return {
         "verdict": SAME if found is None else DIFFERENT,
@@ -183,8 +195,8 @@ def _by_operator_alone(a: Side, b: Side) -> dict[str, Any]:
     }
 
 
-def _operator(found: Difference | None) -> dict[str, Any] | None:
-    """The first operator that differs: its name, phase, module, line, and what of it differs."""
+def _operator_record(found: Difference | None) -> dict[str, Any] | None:
+    """The record of the first operator that differs."""
     event: Event | None = found.event if found is not None else None
     if found is None or event is None:
         return None
@@ -195,14 +207,14 @@ def _operator(found: Difference | None) -> dict[str, Any] | None:
         "name": event.name,
         "phase": event.phase,
         "module": event.module,
-        "file": relative(event.file) if event.file else "",
+        "file": shown_path(event.file) if event.file else "",
         "line": event.line,
         "only_in": found.extra_in.upper() or None,
     }
 
 
-def in_words(record: dict[str, Any]) -> str:
-    """The first difference in one line; "" where there is none."""
+def describe_first_difference(record: dict[str, Any]) -> str:
+    """The first difference in one line; without one, the notes."""
     first = record["first_difference"]
     if first is None:
         return " ".join(record["notes"])

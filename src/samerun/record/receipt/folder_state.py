@@ -1,7 +1,8 @@
-"""What stands in a folder of receipts, and in which state: the one thing that is done for every file each time.
+"""The states of the files in a folder of receipts: name, timestamps and size of each.
 
-The time of the folder itself does not tell: a file that is written to in place leaves it as it is. So every file
-is looked at. Its state is one text, for what is done with 100,000 of them is done to all at once (sets, one query).
+The modification time of the folder is not enough, because writing to a file in place does not change it. So every file
+is looked at for every listing; native/folder.c does it where it was built. A state is one string, so that 100,000 of
+them can be compared with set operations and one query.
 """
 
 from __future__ import annotations
@@ -19,27 +20,28 @@ from samerun.base.errors import SamerunError
 from samerun.base.native import built
 
 SETTLED_NS = 2_000_000_000
-"""A file that was changed so shortly before it was looked at may change again in the same tick of its clock: the
-coarsest there are have ticks of two seconds."""
-TOLD_EACH = 5_000
-ROOM = 1 << 20
-_NOTHING_THERE = {errno.ENOENT, errno.ELOOP, errno.ENOTDIR}
-"""Gone in the meantime, or a link that leads nowhere."""
+"""A file changed this recently may change again without a new timestamp: the coarsest file systems have a resolution
+of two seconds."""
+FILES_PER_CALL = 5_000
+BUFFER_BYTES = 1 << 20
+_VANISHED = {errno.ENOENT, errno.ELOOP, errno.ENOTDIR}
+"""Errors of a file that was deleted meanwhile, or of a dangling symbolic link."""
 
 Progress = Callable[[int, int], None]
-"""Called with how many are done, and how many there are."""
+"""Called with the number done and the total."""
 
 
-def read(folder: Path, progress: Progress | None = None) -> set[str]:
-    """The states of the files of a folder that may be receipts. Raises SamerunError if it cannot be read."""
+def scan_folder(folder: Path, progress: Progress | None = None) -> set[str]:
+    """The states of the files of a folder that may be receipts. Raises SamerunError if the folder cannot be read."""
     try:
-        return _in_c(folder, progress) if _library() is not None else slow_read(folder, progress)
+        scan = _scan_folder_in_c if _library() is not None else scan_folder_in_python
+        return scan(folder, progress)
     except OSError as error:
         raise SamerunError(f"{folder} cannot be read: {error.strerror}.", hint="Name a folder of receipts.") from error
 
 
-def slow_read(folder: Path, progress: Progress | None = None) -> set[str]:
-    """What `read` does, where the C library was not built. Raises OSError."""
+def scan_folder_in_python(folder: Path, progress: Progress | None = None) -> set[str]:
+    """What `scan_folder` does if the C library was not built. Raises OSError."""
     found = set()
     with os.scandir(folder) as items:
         names = [item.name for item in items if item.name.endswith(".json") and item.name[0] != "."]
@@ -47,32 +49,33 @@ def slow_read(folder: Path, progress: Progress | None = None) -> set[str]:
         try:
             info = os.stat(os.path.join(folder, name))
         except OSError as error:
-            if error.errno in _NOTHING_THERE:
+            if error.errno in _VANISHED:
                 continue
             raise
         if stat.S_ISREG(info.st_mode):
-            # The name cannot hold a "/". The time of change (ctime) is set by the system alone, so that a file put
-            # in the place of another with the same size and time of writing is noticed.
+            # "/" separates the parts because a name cannot contain it. Programs can set mtime but not ctime, so
+            # ctime shows when a file was replaced by another of the same size and mtime.
             found.add(f"{name}/{info.st_mtime_ns}/{info.st_size}/{info.st_ctime_ns}")
-        if progress is not None and number % TOLD_EACH == 0:
+        if progress is not None and number % FILES_PER_CALL == 0:
             progress(number, len(names))
     return found
 
 
-def _in_c(folder: Path, progress: Progress | None) -> set[str]:
+def _scan_folder_in_c(folder: Path, progress: Progress | None) -> set[str]:
     library: Any = _library()
     found = set[str]()
     fd, names, used = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t()
-    _check(library.samerun_folder_begin(os.fsencode(folder), ctypes.byref(fd), ctypes.byref(names), ctypes.byref(used)))
+    results = ctypes.byref(fd), ctypes.byref(names), ctypes.byref(used)
+    _raise_errno(library.samerun_folder_begin(os.fsencode(folder), *results))
     try:
-        at, wrote, room = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.create_string_buffer(ROOM)
-        where = ctypes.byref(at), TOLD_EACH, room, ctypes.c_size_t(ROOM), ctypes.byref(wrote)
+        at, wrote, room = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.create_string_buffer(BUFFER_BYTES)
+        arguments = ctypes.byref(at), FILES_PER_CALL, room, ctypes.c_size_t(BUFFER_BYTES), ctypes.byref(wrote)
         count = ctypes.string_at(names, used.value).count(0) if used.value else 0
         done = 0
         while at.value < used.value:
-            _check(library.samerun_folder_look(fd, names, used, *where))
+            _raise_errno(library.samerun_folder_look(fd, names, used, *arguments))
             found.update(os.fsdecode(ctypes.string_at(room, wrote.value)).split("\0")[:-1])
-            done = min(done + TOLD_EACH, count)
+            done = min(done + FILES_PER_CALL, count)
             if progress is not None:
                 progress(done, count)
     finally:
@@ -80,7 +83,7 @@ def _in_c(folder: Path, progress: Progress | None) -> set[str]:
     return found
 
 
-def _check(error: int) -> None:
+def _raise_errno(error: int) -> None:
     if error:
         raise OSError(error, os.strerror(error))
 
@@ -91,14 +94,14 @@ def _library() -> ctypes.CDLL | None:
     return library if hasattr(library, "samerun_folder_look") else None
 
 
-def parts(state: str) -> tuple[str, int, int, int]:
-    """Name, time of writing (ns), size (bytes), time of change (ns)."""
+def split_state(state: str) -> tuple[str, int, int, int]:
+    """Name, mtime (ns), size (bytes) and ctime (ns)."""
     name, written, size, changed = state.split("/")
     return name, int(written), int(size), int(changed)
 
 
 def is_settled(state: str, looked: int) -> bool:
-    """Whether a change after `looked` (ns since 1970) is sure to give another state."""
-    _, written, _, changed = parts(state)
-    # elsewhere that time is the one of creation
+    """Whether any change after `looked` (ns since 1970) is certain to give another state."""
+    _, written, _, changed = split_state(state)
+    # on other systems ctime is the time of creation
     return looked - (changed if os.name == "posix" else written) > SETTLED_NS

@@ -1,9 +1,13 @@
-"""The index of a folder of receipts: SQLite, made of the receipts and made again from them at any time.
+"""The index of a folder of receipts: an SQLite database, a cache that can be rebuilt at any time.
 
-Receipts are the truth. The index is brought up to date when it is read: every file of the folder is looked at
-(`folder_state.py`), those that are new or not as they were are read again, rows of files that are gone are
-deleted. Several processes may do that at once; one that is killed leaves the last state that was whole
-(write-ahead log).
+The receipts are the truth. Each listing updates the index: it looks at every file of the folder (`folder_state.py`),
+reads those that are new or changed, and deletes the rows of files that are gone. Several processes may do that at
+once, and one that is killed leaves the last consistent state (write-ahead log).
+
+The folder may come from a stranger, and SQLite obeys what a database contains: a symbolic link leads to another
+database, a view or a trigger runs as long as its author likes, and a journal names a file that is deleted after it was
+played back. So only a regular file in a real directory is opened, and it is queried only if its schema is exactly
+ours. Anything else is moved aside unread, and the index is rebuilt.
 """
 
 from __future__ import annotations
@@ -12,136 +16,201 @@ import os
 import re
 import socket
 import sqlite3
+import stat
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import folder_state, index_file
-from samerun.record.receipt.entry import Entry, as_text
+from samerun.record.receipt import folder_state
 from samerun.record.receipt.folder_state import Progress
-from samerun.record.receipt.index_file import NotOurs
-from samerun.record.receipt.many_entries import read_entries
+from samerun.record.receipt.receipt_summary import ReceiptSummary, read_summaries, to_storable_text
 
-NAME = os.path.join(".samerun", "index.sqlite")
-"""In a folder of its own: there SQLite's files come and go without a change of the folder of the receipts."""
+JOURNAL_SECONDS = 2.0
+"""A journal exists for milliseconds, while another process creates the index."""
+SIDECAR_SUFFIXES = ("-journal", "-wal", "-shm")
+
+
+class ForeignIndexError(Exception):
+    """Something other than our index lies at its path."""
+
+
+def prepare_folder(path: Path) -> bool:
+    """Create the folder of the index; False if its path is not a directory. Raises OSError."""
+    try:
+        path.parent.mkdir()
+    except FileExistsError:
+        pass
+    return stat.S_ISDIR(os.lstat(path.parent).st_mode)
+
+
+def check_file(path: Path) -> None:
+    """Require that the database and SQLite's files beside it are regular files with a single hard link.
+
+    Raises ForeignIndexError otherwise, and OSError.
+    """
+    for each in (path, *_sqlite_sidecars(path)):
+        try:
+            info = os.lstat(each)
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
+            raise ForeignIndexError(each)
+    end = time.monotonic() + JOURNAL_SECONDS
+    while os.path.lexists(f"{path}-journal"):
+        if time.monotonic() > end:
+            raise ForeignIndexError(f"{path}-journal")
+        time.sleep(0.01)
+
+
+def check_schema(index: sqlite3.Connection, statements: Iterable[str]) -> None:
+    """Raises ForeignIndexError unless a database is empty, or has exactly the schema that our statements create."""
+    index.execute("PRAGMA trusted_schema=OFF")
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
+    found = index.execute(query).fetchmany(100)
+    ours = sqlite3.connect(":memory:")
+    try:
+        for each in statements:
+            ours.execute(each)
+        if found and found != ours.execute(query).fetchall():
+            raise ForeignIndexError("schema")
+    finally:
+        ours.close()
+
+
+def move_aside(path: Path) -> None:
+    """Rename what lies at the path, without following or opening it. Raises OSError."""
+    for each in _sqlite_sidecars(path):  # they would be played back into the next database
+        each.unlink(missing_ok=True)
+    if os.path.lexists(path):
+        os.replace(path, path.with_name("damaged.sqlite"))
+
+
+def _sqlite_sidecars(path: Path) -> list[Path]:
+    return [path.with_name(path.name + each) for each in SIDECAR_SUFFIXES]
+
+
+INDEX_PATH = os.path.join(".samerun", "index.sqlite")
+"""In a folder of its own, so that SQLite's temporary files do not change the folder of the receipts."""
 VERSION = 2
-UNSETTLED = ""
-"""The state of what was read so soon after it was written that another change might not show: read again."""
+MAY_CHANGE_UNNOTICED = ""
+"""Stored instead of the state of a file that was read right after it was written: another change might not show in
+its timestamps, so it is read again."""
 WAIT_SECONDS = 60
 
-_COLUMNS = tuple(field.name for field in fields(Entry))
+_COLUMNS = tuple(field.name for field in fields(ReceiptSummary))
 _TABLE = f"CREATE TABLE IF NOT EXISTS receipts ({', '.join(_COLUMNS)}, state, PRIMARY KEY (file))"
-"""`state`: of the file when it was read, or UNSETTLED."""
+"""`state`: of the file when it was read, or MAY_CHANGE_UNNOTICED."""
 _NEWEST = "CREATE INDEX IF NOT EXISTS newest ON receipts (began, file)"
 _STATES = "CREATE INDEX IF NOT EXISTS states ON receipts (state)"
 _SCHEMA = (_TABLE, _NEWEST, _STATES)
 _PUT = f"INSERT OR REPLACE INTO receipts VALUES ({', '.join('?' * (len(_COLUMNS) + 1))})"
 
 
-def new_file(folder: Path, command: tuple[str, ...]) -> Path:
-    """A name for a receipt in a folder of them. Makes the folder."""
+def new_receipt_path(folder: Path, command: tuple[str, ...]) -> Path:
+    """The path of a new receipt in a folder. Creates the folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SamerunError(f"--receipt {folder}: {error.strerror}.", hint="Name a folder that can be made.") from error
-    return folder.resolve() / new_name(command)
+    return folder.resolve() / new_receipt_name(command)
 
 
-def new_name(command: tuple[str, ...]) -> str:
-    """Time, program, machine, process: containers that share a folder often have the same process ids."""
+def new_receipt_name(command: tuple[str, ...]) -> str:
+    """A file name of time, program, host and process id. Containers that share a folder often share process ids."""
     program = next((word for word in command if not word.startswith("-")), "run")
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", os.path.basename(program).removesuffix(".py"))[:40] or "run"
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", socket.gethostname())[:20]
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{stem}-{host}-{os.getpid()}.json"
 
 
-def entries(
+def list_receipts(
     folder: Path,
     command: str = "",
     newest: int | None = None,
     progress: Progress | None = None,
     looking: Progress | None = None,
-) -> list[Entry]:
-    """The receipts in a folder, the newest last, after the index was brought up to date.
+) -> list[ReceiptSummary]:
+    """Update the index of a folder and return its receipts, the newest last.
 
-    command: only those whose command contains this text. newest: at most so many. progress: told how far the
-    reading of new receipts is; looking: how many files were looked at. Raises SamerunError if the folder cannot
-    be read.
+    command: only those whose command contains this text. newest: at most this many. progress: called as new receipts
+    are read; looking: called as files are looked at. Raises SamerunError if the folder cannot be read.
+
+    If the folder cannot hold an index (read-only, disk full, not ours), one in memory serves this listing.
     """
     if not os.path.isdir(folder):
         raise SamerunError(f"Not a directory: {folder}", hint="Name a folder of receipts.")
     order = "ORDER BY began DESC, file DESC" + (f" LIMIT {int(newest)}" if newest is not None else "")
-    # instr, not LIKE: a % in the text is a %
+    # instr, not LIKE: a % in the text has no special meaning
     query = f"SELECT {', '.join(_COLUMNS)} FROM receipts WHERE instr(command, ?) > 0 OR ? = '' {order}"
 
-    def listed(index: sqlite3.Connection) -> list[Entry]:
+    def update_and_query(index: sqlite3.Connection) -> list[ReceiptSummary]:
         with closing(index):
-            bring_up_to_date(index, folder, progress, looking)
-            return [Entry(*row) for row in reversed(index.execute(query, (command, command)).fetchall())]
+            update_index(index, folder, progress, looking)
+            return [ReceiptSummary(*row) for row in reversed(index.execute(query, (command, command)).fetchall())]
 
-    path = folder / NAME
+    path = folder / INDEX_PATH
     try:
-        if index_file.prepare_folder(path):
+        if prepare_folder(path):
             try:
-                return listed(_connect(path))
+                return update_and_query(_connect(path))
             except sqlite3.OperationalError:
                 raise
-            except (sqlite3.DatabaseError, NotOurs):  # it is damaged, or no index at all
-                index_file.move_aside(path)
-                return listed(_connect(path))
+            except (sqlite3.DatabaseError, ForeignIndexError):  # damaged, or not an index
+                move_aside(path)
+                return update_and_query(_connect(path))
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
             raise SamerunError(f"{path} cannot be used: {error}.", hint="Is another program holding it?") from error
-    except (sqlite3.DatabaseError, OSError, NotOurs):
+    except (sqlite3.DatabaseError, OSError, ForeignIndexError):
         pass
-    return listed(_in_memory(path))
+    return update_and_query(_open_in_memory(path))
 
 
-def bring_up_to_date(
+def update_index(
     index: sqlite3.Connection, folder: Path, progress: Progress | None = None, looking: Progress | None = None
 ) -> None:
-    """Look at every file of the folder, read what is new or changed, forget what is gone."""
+    """Look at every file of the folder, read those that are new or changed, delete the rows of those that are gone."""
     looked = time.time_ns()
-    there = folder_state.read(folder, looking)
-    known = _known(index)
-    fresh = {as_text(folder_state.parts(state)[0]): state for state in sorted(there - known)}
-    _forget(index, known - there, fresh)
+    present = folder_state.scan_folder(folder, looking)
+    indexed = _indexed_states(index)
+    fresh = {to_storable_text(folder_state.split_state(state)[0]): state for state in sorted(present - indexed)}
+    _delete_rows(index, indexed - present, fresh)
     read = 0
-    for some in read_entries(folder, [folder_state.parts(state)[:3] for state in fresh.values()]):
-        rows = [(*vars(one).values(), _kept(fresh[one.file], looked)) for one in some]
-        with _writing(index):  # at once: a first time that was broken off goes on from here
+    for some in read_summaries(folder, [folder_state.split_state(state)[:3] for state in fresh.values()]):
+        rows = [(*vars(one).values(), _state_to_store(fresh[one.file], looked)) for one in some]
+        with _transaction(index):  # one transaction for each part: an interrupted first listing continues from here
             index.executemany(_PUT, rows)
         read += len(some)
         if progress is not None:
             progress(read, len(fresh))
 
 
-def _kept(state: str, looked: int) -> str:
-    return as_text(state) if folder_state.is_settled(state, looked) else UNSETTLED
+def _state_to_store(state: str, looked: int) -> str:
+    return to_storable_text(state) if folder_state.is_settled(state, looked) else MAY_CHANGE_UNNOTICED
 
 
-def _forget(index: sqlite3.Connection, states: set[str], fresh: Container[str]) -> None:
-    """Delete the rows of files that are gone. What is only in another state is replaced when it was read."""
-    gone = [(state.split("/")[0], state) for state in states - {UNSETTLED}]
-    if UNSETTLED in states:
-        gone += index.execute("SELECT file, state FROM receipts WHERE state = ?", (UNSETTLED,)).fetchall()
+def _delete_rows(index: sqlite3.Connection, states: set[str], fresh: Container[str]) -> None:
+    """Delete the rows of files that are gone. Rows of changed files are replaced when those have been read."""
+    gone = [(state.split("/")[0], state) for state in states - {MAY_CHANGE_UNNOTICED}]
+    if MAY_CHANGE_UNNOTICED in states:
+        gone += index.execute("SELECT file, state FROM receipts WHERE state = ?", (MAY_CHANGE_UNNOTICED,)).fetchall()
     gone = [each for each in gone if each[0] not in fresh]
     if gone:
-        with _writing(index):
+        with _transaction(index):
             index.executemany("DELETE FROM receipts WHERE file = ? AND state = ?", gone)
 
 
-def _known(index: sqlite3.Connection) -> set[str]:
-    """The states in which files were read. Fetched as one text: 100,000 rows would take several times as long."""
+def _indexed_states(index: sqlite3.Connection) -> set[str]:
+    """The states of the indexed files. Fetched as one text: 100,000 rows would take several times as long."""
     text = index.execute("SELECT group_concat(state, char(0)) FROM receipts").fetchone()[0]
     return set() if text is None else set(text.split("\0"))
 
 
 @contextmanager
-def _writing(index: sqlite3.Connection) -> Iterator[None]:
+def _transaction(index: sqlite3.Connection) -> Iterator[None]:
     index.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -151,37 +220,37 @@ def _writing(index: sqlite3.Connection) -> Iterator[None]:
     index.execute("COMMIT")
 
 
-def _in_memory(path: Path) -> sqlite3.Connection:
-    """Where the folder, or the disk, takes no index: what there is of one, and nothing is kept."""
+def _open_in_memory(path: Path) -> sqlite3.Connection:
+    """An index in memory, filled from the one on disk if that can be read. Nothing is written."""
     found = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        index_file.check_file(path)
+        check_file(path)
         if path.parent.is_symlink():
-            raise NotOurs(path.parent)
+            raise ForeignIndexError(path.parent)
         uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as there:
             there.backup(found)
-        index_file.check_schema(found, _SCHEMA)
-    except (sqlite3.Error, OSError, NotOurs):
+        check_schema(found, _SCHEMA)
+    except (sqlite3.Error, OSError, ForeignIndexError):
         found.close()
         found = sqlite3.connect(":memory:", isolation_level=None)
-    return _prepared(found)
+    return _prepare(found)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Raises NotOurs, before anything is changed, where it is another database."""
-    index_file.check_file(path)
-    return _prepared(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None))
+    """Open the index. Raises ForeignIndexError, before anything is changed, if it is not ours."""
+    check_file(path)
+    return _prepare(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None))
 
 
-def _prepared(index: sqlite3.Connection) -> sqlite3.Connection:
+def _prepare(index: sqlite3.Connection) -> sqlite3.Connection:
     try:
-        index_file.check_schema(index, _SCHEMA)
-        _log_ahead(index)
+        check_schema(index, _SCHEMA)
+        _enable_write_ahead_log(index)
         index.execute("PRAGMA synchronous=NORMAL")
         if _version(index) != VERSION:
-            with _writing(index):
-                index_file.check_schema(index, _SCHEMA)  # another process may have been here meanwhile
+            with _transaction(index):
+                check_schema(index, _SCHEMA)  # another process may have created it meanwhile
                 for each in _SCHEMA:
                     index.execute(each)
                 index.execute(f"PRAGMA user_version={VERSION}")
@@ -196,8 +265,8 @@ def _version(index: sqlite3.Connection) -> int:
     return found
 
 
-def _log_ahead(index: sqlite3.Connection) -> None:
-    """Readers and a writer at once. SQLite itself does not wait where two processes change this at the same time."""
+def _enable_write_ahead_log(index: sqlite3.Connection) -> None:
+    """Let readers and a writer work at once. SQLite does not wait when two processes switch the mode, so retry."""
     end = time.monotonic() + WAIT_SECONDS
     while True:
         try:

@@ -12,8 +12,8 @@ from typing import Any
 from samerun.base.atomic_file import sync_folder, write_atomically
 from samerun.base.errors import SamerunError
 from samerun.base.text import shown
-from samerun.record.receipt import canonical, side_file
-from samerun.record.receipt.assemble import Assembled, sealed
+from samerun.record.receipt import canonical_json, step_table
+from samerun.record.receipt.assemble import NewReceipt, with_digest
 from samerun.record.receipt.schema_check import Check, compile_schema
 
 MODE = 0o600
@@ -21,7 +21,7 @@ MODE = 0o600
 SCHEMA_FILE = Path(__file__).with_name("receipt.schema.json")
 
 
-def write(path: Path, made: Assembled, traces: Path | None = None) -> None:
+def write(path: Path, made: NewReceipt, traces: Path | None = None) -> None:
     """Write the receipt last: what lies beside it is named after its content, so the earlier receipt stays whole
     until the very moment of its replacement. Then remove what lay beside the earlier one.
 
@@ -31,18 +31,18 @@ def write(path: Path, made: Assembled, traces: Path | None = None) -> None:
     digest = made.receipt["digest"]
     try:
         if made.side is not None:
-            write_atomically(side_file.path_of(path, digest), made.side, mode=MODE)
+            write_atomically(step_table.steps_path(path, digest), made.side, mode=MODE)
         if traces is not None:
-            _keep(traces, traces_of(path, digest))
-        write_atomically(path, canonical.to_text(made.receipt).encode("ascii"), mode=MODE)
+            _move_traces(traces, traces_path(path, digest))
+        write_atomically(path, canonical_json.encode(made.receipt).encode("ascii"), mode=MODE)
     except OSError as error:
         raise SamerunError(
             f"The receipt cannot be written: {path}: {error.strerror}.", hint="Name a file in a folder that can."
         ) from error
-    _remove_beside(path, digest)
+    _remove_outdated_files(path, digest)
 
 
-def traces_of(receipt: Path, digest: str) -> Path:
+def traces_path(receipt: Path, digest: str) -> Path:
     """Where the traces by operator lie, if they were kept."""
     return receipt.with_name(f"{receipt.name}.{digest[:16]}.traces")
 
@@ -53,26 +53,26 @@ def read(path: Path) -> dict[str, Any]:
     Raises SamerunError for anything else: not there, too large, nested too deeply, no receipt, another schema,
     changed by hand. Nothing in it is executed, and no file that it names is opened.
     """
-    value = canonical.load(path)
-    check_form(value, str(path))
+    value = canonical_json.read_file(path)
+    require_receipt(value, str(path))
     receipt: dict[str, Any] = value
-    if sealed(receipt)["digest"] != receipt["digest"]:
+    if with_digest(receipt)["digest"] != receipt["digest"]:
         raise SamerunError(
             f"{path} was changed after it was written: its digest is another one.", hint="Use the original."
         )
     return receipt
 
 
-def check_form(value: Any, name: str) -> None:
+def require_receipt(value: Any, name: str) -> None:
     """Raises SamerunError unless the value is a receipt of the schema."""
     if not isinstance(value, dict) or value.get("kind") != "samerun receipt":
         raise SamerunError(f"{name} is not a samerun receipt.", hint="A receipt is written by samerun run --receipt.")
-    if value.get("schema") != canonical.SCHEMA:
+    if value.get("schema") != canonical_json.SCHEMA:
         raise SamerunError(
-            f"{name} has schema {shown(value.get('schema'), 40)}; this samerun reads schema {canonical.SCHEMA}.",
+            f"{name} has schema {shown(value.get('schema'), 40)}; this samerun reads schema {canonical_json.SCHEMA}.",
             hint="Read it with the samerun that wrote it.",
         )
-    said = _check()(value)
+    said = _schema_check()(value)
     if said:
         where, _, what = said.partition(": ")
         raise SamerunError(
@@ -87,18 +87,18 @@ def check_form(value: Any, name: str) -> None:
 
 
 @functools.cache
-def schema() -> dict[str, Any]:
+def load_schema() -> dict[str, Any]:
     """The schema as a value."""
     value: dict[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
     return value
 
 
 @functools.cache
-def _check() -> Check:
-    return compile_schema(schema())
+def _schema_check() -> Check:
+    return compile_schema(load_schema())
 
 
-def _keep(traces: Path, target: Path) -> None:
+def _move_traces(traces: Path, target: Path) -> None:
     if target.exists():  # the same run once more: its traces are there
         return
     part = traces / "kept"  # in the folder of the run, which is deleted in the end, or by the next run
@@ -113,9 +113,9 @@ def _keep(traces: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
-def _remove_beside(path: Path, digest: str) -> None:
+def _remove_outdated_files(path: Path, digest: str) -> None:
     """What belonged to earlier receipts of this name. Only names that we make ourselves."""
-    for each in path.parent.glob(f"{_escaped(path.name)}.{'[0-9a-f]' * 16}.*"):
+    for each in path.parent.glob(f"{_escape_glob(path.name)}.{'[0-9a-f]' * 16}.*"):
         if each.name.split(".")[-2] == digest[:16]:
             continue
         if each.suffix == ".steps":
@@ -124,5 +124,5 @@ def _remove_beside(path: Path, digest: str) -> None:
             shutil.rmtree(each, ignore_errors=True)
 
 
-def _escaped(name: str) -> str:
+def _escape_glob(name: str) -> str:
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)

@@ -27,39 +27,39 @@ SAFE_VARIABLES = {
 }
 """Recorded variables that a rerun takes over, and what their values may look like. No other one is: a variable
 such as LD_PRELOAD is code."""
-OWN = "Name it yourself: samerun verify RECEIPT -- COMMAND..."
+HINT = "Name it yourself: samerun verify RECEIPT -- COMMAND..."
 
 
-def in_words(command: dict[str, Any]) -> str:
+def describe_command(command: dict[str, Any]) -> str:
     """One line, for people."""
     words = " ".join(shown(word, 100) if word else "''" for word in command["words"][:50])
     return {"script": "python ", "code": "python ", "module": "python -m "}.get(command["form"], "") + words
 
 
-def target_of(command: dict[str, Any]) -> Target:
+def resolve_recorded_command(command: dict[str, Any]) -> Target:
     """The program, found here. Raises SamerunError where the receipt names one that lies elsewhere or is odd.
 
     A script has to lie in the working directory; a command has to be one on PATH, or lie there too.
     """
-    words = [_word(each) for each in command["words"]]
+    words = [_check_word(each) for each in command["words"]]
     if any(REDACTED in word for word in words):
-        raise SamerunError("The receipt does not hold the whole command: secrets were left out of it.", hint=OWN)
+        raise SamerunError("The receipt does not hold the whole command: secrets were left out of it.", hint=HINT)
     if not words or not words[0]:
-        raise SamerunError("The receipt names no command.", hint=OWN)
+        raise SamerunError("The receipt names no command.", hint=HINT)
     form = command["form"]
     if form == "module":
         if MODULE.fullmatch(words[0]) is None:
-            raise SamerunError(f"The receipt names a module that is none: {shown(words[0], 80)}.", hint=OWN)
+            raise SamerunError(f"The receipt names a module that is none: {shown(words[0], 80)}.", hint=HINT)
         return Target((sys.executable, "-m", *words), ("-m", *words), module_folder(words[0]))
     if form == "command":
         if os.sep in words[0]:
-            _inside(words[0])
+            _resolve_inside_folder(words[0])
         if shutil.which(words[0]) is None:
-            raise SamerunError(f"There is no command {shown(words[0], 80)} here.", hint=OWN)
+            raise SamerunError(f"There is no command {shown(words[0], 80)} here.", hint=HINT)
         return Target(tuple(words), tuple(words))
-    script = _inside(words[0])
+    script = _resolve_inside_folder(words[0])
     if not os.path.exists(script):
-        raise SamerunError(f"There is no script {shown(words[0], 80)} here.", hint=OWN)
+        raise SamerunError(f"There is no script {shown(words[0], 80)} here.", hint=HINT)
     check_script(script)
     return Target((sys.executable, *words), tuple(words), str(script.parent))
 
@@ -73,23 +73,23 @@ def safe_variables(recorded: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _word(word: str) -> str:
+def _check_word(word: str) -> str:
     try:
         if "\0" in word:
             raise ValueError
         os.fsencode(word)
     except ValueError:
-        raise SamerunError(f"The receipt's command cannot be run: {shown(word, 80)}.", hint=OWN) from None
+        raise SamerunError(f"The receipt's command cannot be run: {shown(word, 80)}.", hint=HINT) from None
     return word
 
 
-def _inside(name: str) -> Path:
+def _resolve_inside_folder(name: str) -> Path:
     """The path, which has to lie in the working directory, links followed."""
     here = Path.cwd().resolve()
     try:
         path = (here / name).resolve()
     except (OSError, RuntimeError) as error:
-        raise SamerunError(f"The receipt names {shown(name, 80)}, which cannot be found.", hint=OWN) from error
+        raise SamerunError(f"The receipt names {shown(name, 80)}, which cannot be found.", hint=HINT) from error
     if Path(name).is_absolute() or name.startswith("-") or not path.is_relative_to(here):
-        raise SamerunError(f"The receipt names {shown(name, 80)}, outside of the working directory.", hint=OWN)
+        raise SamerunError(f"The receipt names {shown(name, 80)}, outside of the working directory.", hint=HINT)
     return path

@@ -62,18 +62,18 @@ def redact_circumstances(circumstances: dict[str, Any], patterns: Iterable[str] 
     return {key: REDACTED if key in hidden else value for key, value in circumstances.items()}
 
 
-def as_redacted(here: dict[str, str], recorded: dict[str, str]) -> dict[str, str]:
+def redact_like(here: dict[str, str], recorded: dict[str, str]) -> dict[str, str]:
     """Values of this machine as a receipt would tell them, for comparing: what it left out is left out here too."""
     told = redact_values(here)
     return {name: REDACTED if recorded.get(name) == REDACTED else value for name, value in told.items()}
 
 
-def key_digest(digest: bytes) -> str:
+def keyed_digest(digest: bytes) -> str:
     """32 hex digits in the place of the digest of a value that may be a password: only our key leads back to it."""
     return blake2b(digest, key=_key(), digest_size=16).hexdigest()
 
 
-def key_name() -> str:
+def key_fingerprint() -> str:
     """Which key it was: digests under another one say nothing about whether values are the same."""
     return blake2b(b"samerun environment key\n" + _key(), digest_size=8).hexdigest()
 

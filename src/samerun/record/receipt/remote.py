@@ -1,34 +1,46 @@
-"""Receipts in a folder that is an address: whatever fsspec and its packages reach (memory, s3, gs, ...)."""
+"""Receipts at an address that fsspec and its packages reach (s3://bucket/runs/a.json): list, download, upload."""
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import posixpath
+import re
+import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
 from samerun.base.text import shown
-from samerun.record.receipt import canonical
-from samerun.record.receipt.entry import Entry, entry_from, no_receipt
+from samerun.base.work_folder import work_folder
+from samerun.record.receipt import canonical_json, receipt_file, step_table
 from samerun.record.receipt.folder_state import Progress
+from samerun.record.receipt.receipt_summary import ReceiptSummary, parse_summary, unreadable_summary
 
-AT_ONCE = 200
-"""So many receipts are fetched together, and held in memory."""
+RECEIPTS_PER_FETCH = 200
+"""How many receipts are fetched together, and held in memory."""
 
 
 def is_address(folder: str) -> bool:
+    """Whether this is an address for fsspec, not a local path."""
     return "://" in folder
 
 
-def joined(folder: str, name: str) -> str:
+def join_path(folder: str, name: str) -> str:
     """The path or address of a file in a folder."""
     return f"{folder.rstrip('/')}/{name}" if is_address(folder) else os.path.join(folder, name)
 
 
-def file_system(address: str) -> tuple[Any, str]:
-    """Raises SamerunError where fsspec, or the package for this kind of address, is missing."""
+def open_file_system(address: str) -> tuple[Any, str]:
+    """The fsspec file system of an address and the path in it.
+
+    Raises SamerunError if fsspec, or the package for this kind of address, is missing.
+    """
     try:
         import fsspec
     except ImportError as error:
@@ -46,49 +58,212 @@ def file_system(address: str) -> tuple[Any, str]:
     return found
 
 
-def entries(
+def list_remote_receipts(
     address: str, command: str = "", newest: int | None = None, progress: Progress | None = None
-) -> list[Entry]:
-    """As `index.entries`, reading every receipt. Raises SamerunError where the folder cannot be read."""
-    system, root = file_system(address)
+) -> list[ReceiptSummary]:
+    """Like `index.list_receipts`, but without an index: reads every receipt. Raises SamerunError on failure."""
+    system, root = open_file_system(address)
     found = []
-    with reaching(address):
+    with translate_errors(address):
         there = {}
         for item in system.ls(root, detail=True):
             name = posixpath.basename(item["name"])
             if item["type"] == "file" and name.endswith(".json") and not name.startswith("."):
                 there[item["name"]] = int(item["size"] or 0)
-        small = [path for path, size in there.items() if size <= canonical.LARGEST_BYTES]
-        for at in range(0, len(small), AT_ONCE):
-            part = small[at : at + AT_ONCE]
-            # together: a file system far away fetches them at the same time
+        small = [path for path, size in there.items() if size <= canonical_json.MAX_BYTES]
+        for at in range(0, len(small), RECEIPTS_PER_FETCH):
+            part = small[at : at + RECEIPTS_PER_FETCH]
+            # in one call: a remote file system fetches them concurrently
             fetched = system.cat(part, on_error="return")
-            found += [_entry(path, fetched[path]) for path in part]
+            found += [_summarize_fetched(path, fetched[path]) for path in part]
             if progress is not None:
                 progress(len(found), len(small))
-    found += [no_receipt(posixpath.basename(path), 0, there[path], "too large") for path in set(there) - set(small)]
+    large = set(there) - set(small)
+    found += [unreadable_summary(posixpath.basename(path), 0, there[path], "too large") for path in large]
     chosen = sorted((one for one in found if command in one.command), key=lambda one: (one.began, one.file))
     return chosen if newest is None else chosen[-newest:] if newest else []
 
 
-def _entry(path: str, fetched: Any) -> Entry:
+def _summarize_fetched(path: str, fetched: Any) -> ReceiptSummary:
     name = posixpath.basename(path)
     if isinstance(fetched, BaseException):
-        return no_receipt(name, 0, 0, f"cannot be read: {fetched}")
-    return entry_from(name, 0, fetched)
+        return unreadable_summary(name, 0, 0, f"cannot be read: {fetched}")
+    return parse_summary(name, 0, fetched)
 
 
 @contextmanager
-def reaching(address: str, what: str = "read") -> Iterator[None]:
-    """Whatever a file system far away raises is trouble with the address: their exceptions have no common base."""
+def translate_errors(address: str, what: str = "read") -> Iterator[None]:
+    """Turn any exception of a remote file system into a SamerunError: they have no common base class."""
     try:
         yield
     except SamerunError:
         raise
-    except FileNotFoundError as error:  # its text is a path, or a sentence of the file system's own
+    except FileNotFoundError as error:  # its text differs between file systems
         raise SamerunError(f"{address} cannot be {what}: nothing is there.", hint="Is the address right?") from error
     except Exception as error:
         told = shown(str(error) or type(error).__name__, 200)
         raise SamerunError(
             f"{address} cannot be {what}: {told}.", hint="Is the address right, and do your credentials allow it?"
         ) from error
+
+
+log = logging.getLogger("samerun")
+
+ATOMIC_STORES = {"s3", "gs", "abfs", "memory"}
+"""Stores in which an object appears only after it was uploaded completely. Renaming means copying there."""
+
+
+@contextmanager
+def local_copy(text: str) -> Iterator[Path]:
+    """A local path unchanged; for an address a temporary local copy of the receipt, its steps and its traces.
+
+    Errors inside the block name the address. Raises SamerunError if the receipt cannot be downloaded.
+    """
+    if not is_address(text):
+        yield Path(text)
+        return
+    with work_folder() as folder:
+        # keep the file name: `samerun verify` looks for a receipt of that name
+        here = folder / (posixpath.basename(text) or "receipt")
+        try:
+            _download(text, here)
+            yield here
+        except SamerunError as error:
+            raise SamerunError(error.message.replace(str(here), text), error.hint) from error
+
+
+def _download(address: str, here: Path) -> None:
+    system, there = open_file_system(address)
+    with translate_errors(address):
+        size = int(system.info(there)["size"] or 0)
+        if size > canonical_json.MAX_BYTES:
+            raise SamerunError(f"{address} has {size} bytes; a receipt has at most {canonical_json.MAX_BYTES}.")
+        system.get_file(there, str(here))
+    receipt = receipt_file.read(here)
+    # safe names: the receipt's digest has been verified
+    steps, traces = step_table.steps_path(here, receipt["digest"]), receipt_file.traces_path(here, receipt["digest"])
+    beside = posixpath.dirname(there)
+    with translate_errors(address):
+        if receipt["steps_in"] == "file" and system.exists(posixpath.join(beside, steps.name)):
+            system.get_file(posixpath.join(beside, steps.name), str(steps))
+        far = posixpath.join(beside, traces.name)
+        if system.isdir(far):
+            traces.mkdir()
+            for item in system.ls(far, detail=False):
+                if item.endswith(".trace"):
+                    system.get_file(item, str(traces / posixpath.basename(item)))
+
+
+def is_remote_folder(address: str) -> bool:
+    """Whether an address is a folder for new receipts. Raises SamerunError if nothing could be written there."""
+    system, there = open_file_system(address)
+    with translate_errors(address, "written"):
+        _require_bucket(address, system, there)
+        return address.endswith("/") or bool(system.isdir(there))
+
+
+@contextmanager
+def upload_on_exit(address: str) -> Iterator[Path]:
+    """A local path for a new receipt; it is uploaded, with the files beside it, when the block ends.
+
+    If the block raises, nothing is uploaded. If the upload fails or is interrupted, the receipt is kept on this
+    machine, and the message says where. Raises SamerunError if it cannot be uploaded.
+    """
+    with work_folder() as folder:
+        waiting = folder / "receipt"  # a folder of its own: everything in it is uploaded
+        waiting.mkdir()
+        here = waiting / posixpath.basename(address)
+        yield here
+        try:
+            _upload(here, address)
+        except SamerunError as error:
+            hint = f"The receipt is kept, upload it yourself: {_keep_locally(here)}"
+            raise SamerunError(error.message, hint) from error
+        except BaseException:
+            log.warning("%s was not written; the receipt is kept, upload it yourself: %s", address, _keep_locally(here))
+            raise
+
+
+def _keep_locally(receipt: Path) -> Path:
+    """Move the receipt and the files beside it to a folder that is not deleted; returns the new path."""
+    folder = Path(tempfile.mkdtemp(prefix="samerun-receipt-"))
+    for each in list(receipt.parent.iterdir()):
+        shutil.move(str(each), folder / each.name)
+    return folder / receipt.name
+
+
+def _upload(receipt: Path, address: str) -> None:
+    """Upload a receipt and the files beside it, the receipt last.
+
+    The files beside it are named after its content. So an earlier receipt at the address stays complete until the
+    very moment at which this one replaces it.
+    """
+    system, there = open_file_system(address)
+    beside = posixpath.dirname(there)
+    with translate_errors(address, "written"):
+        _require_bucket(address, system, there)
+        system.makedirs(beside, exist_ok=True)
+        earlier = _read_remote_digest(system, there)
+        ours = [each for each in sorted(receipt.parent.iterdir()) if each != receipt]
+        for each in ours:
+            _put(system, each, posixpath.join(beside, each.name))
+        _put_atomically(system, receipt, there)
+    if earlier:
+        with suppress(Exception):  # permission to write does not imply permission to delete
+            _remove_remote(system, step_table.steps_path(Path(there), earlier), ours)
+            _remove_remote(system, receipt_file.traces_path(Path(there), earlier), ours)
+
+
+def _read_remote_digest(system: Any, there: str) -> str:
+    """The digest of the earlier receipt at the address; "" if there is none."""
+    try:
+        found = json.loads(system.cat_file(there, end=canonical_json.MAX_BYTES))["digest"]
+    except Exception:  # nothing is there, or not a receipt
+        return ""
+    return found if isinstance(found, str) and re.fullmatch(r"[0-9a-f]{64}", found) else ""
+
+
+def _remove_remote(system: Any, beside: Path, kept: list[Path]) -> None:
+    """Remove a file or folder of an earlier receipt, unless this one uses it. No globs: names may contain a [."""
+    there = beside.as_posix()
+    if beside.name in {each.name for each in kept} or not system.exists(there):
+        return
+    if system.isdir(there):
+        for item in system.ls(there, detail=False):
+            system.rm_file(item)
+        system.rmdir(there)
+    else:
+        system.rm_file(there)
+
+
+def _put_atomically(system: Any, here: Path, there: str) -> None:
+    """Upload a receipt so that readers find either the earlier one or this one, whenever this process dies."""
+    names = {system.protocol} if isinstance(system.protocol, str) else set(system.protocol)
+    if names & ATOMIC_STORES:
+        system.put_file(str(here), there)
+        return
+    # a hidden name, which listings skip, and random, so that nobody else writes to it
+    part = posixpath.join(posixpath.dirname(there), f".{here.name}.{secrets.token_hex(16)}.part")
+    try:
+        system.put_file(str(here), part)
+        system.mv(part, there)
+    except BaseException:
+        with suppress(Exception):
+            system.rm_file(part)
+        raise
+
+
+def _require_bucket(address: str, system: Any, there: str) -> None:
+    """Raises SamerunError if the bucket is missing: otherwise a mistyped one would be created."""
+    top = there.split("/")[0] or "/"
+    if not system.exists(top):
+        raise SamerunError(f"{address} cannot be written: there is no {top}.", hint="Is the address right?")
+
+
+def _put(system: Any, here: Path, there: str) -> None:
+    if not here.is_dir():
+        system.put_file(str(here), there)
+        return
+    system.makedirs(there, exist_ok=True)
+    for each in sorted(here.iterdir()):
+        system.put_file(str(each), posixpath.join(there, each.name))

@@ -23,7 +23,7 @@ def _ed25519() -> Any:
     return ed25519
 
 
-def private_key(path: Path) -> Any:
+def load_private_key(path: Path) -> Any:
     """Read an Ed25519 private key in PEM without a passphrase. Raises SamerunError for anything else."""
     ed25519 = _ed25519()
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -50,7 +50,7 @@ def private_key(path: Path) -> Any:
 
 def sign(digest: str, path: Path) -> dict[str, str]:
     """The signature of a receipt's digest, as the receipt tells it."""
-    key = private_key(path)
+    key = load_private_key(path)
     return {
         "algorithm": "ed25519",
         "public_key": key.public_key().public_bytes_raw().hex(),
@@ -58,7 +58,7 @@ def sign(digest: str, path: Path) -> dict[str, str]:
     }
 
 
-def check(receipt: dict[str, Any], wanted: str | None = None) -> str | None:
+def verify_signature(receipt: dict[str, Any], wanted: str | None = None) -> str | None:
     """The public key (64 hex digits) by which a receipt is signed; None if it is not signed.
 
     `wanted`: the public key it has to be. Raises SamerunError where the signature is wrong, is of another key,

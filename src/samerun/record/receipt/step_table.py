@@ -1,70 +1,80 @@
-"""What the optimizer steps of one process left behind: a row of digests a step."""
+"""The digests of every optimizer step of a process: one row for each step, and the file that holds them.
+
+Short tables are part of the receipt. Those of long runs are in a .steps file beside it: eight bytes of magic; then, in
+the order of the processes' names, for `evidence` and `values`: the rows, and the levels of their Merkle tree from the
+lowest up. The layout follows from the columns and counts in the receipt; the root digests there prove that the file
+belongs to it.
+"""
 
 from __future__ import annotations
 
+import mmap
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from samerun.base.errors import SamerunError
+from samerun.base.regular_file import open_regular
 from samerun.record.comparison.streams import SOFT_LEAVES
 from samerun.record.receipt import merkle
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 
 Array = np.ndarray[Any, Any]
-CELL = 16
+DIGEST_BYTES = 16
 VALUES = ("params", "grads", "buffers", "optimizer", "loss")
-"""Columns that are what the run computed, in the order in which a step has them."""
+"""Columns with computed values, in the order of a step."""
 EVIDENCE = ("batch", "rng", "rng.numpy", "rng.python")
-"""Columns that may differ as long as no value does: where a generator stands matters when it is drawn from."""
+"""Columns that may differ as long as no value does: a generator's state matters once something is drawn from it."""
 assert set(EVIDENCE) == SOFT_LEAVES
 
 
 @dataclass
-class Table:
-    """`count` rows of `len(columns)` digests of 16 bytes, and the tree over them."""
+class StepTable:
+    """`count` rows of `len(columns)` digests of 16 bytes, and the levels of the Merkle tree over them."""
 
     columns: tuple[str, ...]
     count: int
     rows: Any
-    """Bytes, or what can be sliced like them (a mapped file)."""
+    """Bytes, or a memory-mapped file."""
     levels: list[bytes] = field(default_factory=list)
 
     @property
     def row_bytes(self) -> int:
-        return CELL * len(self.columns)
+        return DIGEST_BYTES * len(self.columns)
 
     @property
     def root(self) -> str:
-        return merkle.root_of(self.levels, self.count, self.row_bytes)
+        return merkle.root_digest(self.levels, self.count, self.row_bytes)
 
     def row(self, number: int) -> dict[str, bytes]:
         """The digests of one step, counted from 0."""
         raw = bytes(self.rows[number * self.row_bytes : (number + 1) * self.row_bytes])
-        return {name: raw[i * CELL : (i + 1) * CELL] for i, name in enumerate(self.columns)}
+        return {name: raw[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES] for i, name in enumerate(self.columns)}
 
 
-def make_table(columns: tuple[str, ...], rows: bytes) -> Table:
-    """A table with its tree. `rows`: the digests row by row."""
-    size = CELL * len(columns) or 1
-    return Table(columns, len(rows) // size, rows, merkle.levels_of(rows, size))
+def build_table(columns: tuple[str, ...], rows: bytes) -> StepTable:
+    """A table with its Merkle tree. `rows`: the digests, row by row."""
+    size = DIGEST_BYTES * len(columns) or 1
+    return StepTable(columns, len(rows) // size, rows, merkle.build_levels(rows, size))
 
 
-def tables_of(trace: Trace, first: int = 0, last: int | None = None) -> tuple[Table, Table]:
-    """(values, evidence) of the steps whose events stand in `trace` from event `first` to before `last`."""
-    ends, leaves = _gathered(trace, first, last)
-    rows = _rows(ends)
+def build_tables(trace: Trace, first: int = 0, last: int | None = None) -> tuple[StepTable, StepTable]:
+    """The tables (values, evidence) of the steps in a trace, from event `first` up to (not including) event `last`."""
+    ends, leaves = _collect_leaves(trace, first, last)
+    rows = _row_numbers(ends)
     count = sum(len(part) for part in rows.values())
-    return _table(VALUES, leaves, rows, count), _table(EVIDENCE, leaves, rows, count)
+    return _build_from_leaves(VALUES, leaves, rows, count), _build_from_leaves(EVIDENCE, leaves, rows, count)
 
 
 Leaves = dict[str, list[tuple[int, Array, Array]]]
 
 
-def _gathered(trace: Trace, first: int, last: int | None) -> tuple[dict[int, list[Array]], Leaves]:
-    """Where each thread's steps end, and each leaf's digests with the number of the step in its thread."""
+def _collect_leaves(trace: Trace, first: int, last: int | None) -> tuple[dict[int, list[Array]], Leaves]:
+    """For each thread the indices of its STEP events; for each leaf (thread, step numbers in the thread, digests)."""
     at, done = 0, {}  # type: int, dict[int, int]
     ends_of: dict[int, list[Array]] = {}
     leaves: Leaves = {}
@@ -88,30 +98,30 @@ def _gathered(trace: Trace, first: int, last: int | None) -> tuple[dict[int, lis
     return ends_of, leaves
 
 
-def _rows(ends_of: dict[int, list[Array]]) -> dict[int, Array]:
-    """Thread -> the row of each of its steps: rows stand in the order in which steps ended."""
+def _row_numbers(ends_of: dict[int, list[Array]]) -> dict[int, Array]:
+    """Thread -> the row of each of its steps. Rows are in the order in which the steps ended."""
     positions = {thread: np.concatenate(parts) for thread, parts in ends_of.items()}
     if not positions:
         return {}
-    everything = np.sort(np.concatenate(list(positions.values())))
-    return {thread: np.searchsorted(everything, part) for thread, part in positions.items()}
+    all_ends = np.sort(np.concatenate(list(positions.values())))
+    return {thread: np.searchsorted(all_ends, part) for thread, part in positions.items()}
 
 
-def _table(names: tuple[str, ...], leaves: Leaves, rows_of: dict[int, Array], count: int) -> Table:
+def _build_from_leaves(names: tuple[str, ...], leaves: Leaves, rows_of: dict[int, Array], count: int) -> StepTable:
     columns = tuple(name for name in names if name in leaves)
     rows = np.zeros((count, len(columns), 2), dtype="<u8")
     for column, name in enumerate(columns):
         for thread, numbers, cells in leaves[name]:
             own = rows_of.get(thread, np.empty(0, np.int64))
-            known = numbers < len(own)  # a step that was cut off has leaves and no end
+            known = numbers < len(own)  # an interrupted step has leaves but no STEP event
             rows[own[numbers[known]], column] = cells[known]
-    return make_table(columns, rows.tobytes())
+    return build_table(columns, rows.tobytes())
 
 
-def first_unequal(a: Table, b: Table) -> tuple[int, tuple[str, ...]] | None:
-    """(row from 0, columns that differ there) of the first step that differs; None: as far as both go, none does.
+def first_differing_step(a: StepTable, b: StepTable) -> tuple[int, tuple[str, ...]] | None:
+    """(row from 0, differing columns) of the first step that differs; None if all common rows are equal.
 
-    Columns that only one table has are not compared. Raises SamerunError where a tree is not that of its rows.
+    Columns that only one table has are not compared. Raises SamerunError if a tree does not match its rows.
     """
     shared = tuple(name for name in a.columns if name in b.columns)
     if not shared or not min(a.count, b.count):
@@ -119,18 +129,20 @@ def first_unequal(a: Table, b: Table) -> tuple[int, tuple[str, ...]] | None:
     if a.columns == b.columns:
         if a.count == b.count and a.root == b.root:
             return None
-        node = merkle.first_unequal(a.levels, b.levels)
+        node = merkle.first_differing_leaf(a.levels, b.levels)
         if node is None:
             return None
-        found = _search(a, b, shared, node * merkle.FAN, node * merkle.FAN + merkle.FAN)
+        found = _search(a, b, shared, node * merkle.FAN_OUT, node * merkle.FAN_OUT + merkle.FAN_OUT)
         if found is None and a.count == b.count:
             raise SamerunError("The steps are not those of their tree.", hint="A .steps file was changed.")
         return found
     return _search(a, b, shared, 0, min(a.count, b.count))
 
 
-def _search(a: Table, b: Table, shared: tuple[str, ...], begin: int, end: int) -> tuple[int, tuple[str, ...]] | None:
-    """Look at the rows themselves, a part at a time."""
+def _search(
+    a: StepTable, b: StepTable, shared: tuple[str, ...], begin: int, end: int
+) -> tuple[int, tuple[str, ...]] | None:
+    """Compare the rows from `begin` to `end` themselves, in chunks."""
     end = min(end, a.count, b.count)
     for at in range(begin, end, 1 << 16):
         size = min(end - at, 1 << 16)
@@ -142,7 +154,102 @@ def _search(a: Table, b: Table, shared: tuple[str, ...], begin: int, end: int) -
     return None
 
 
-def _column(table: Table, name: str, at: int, size: int) -> Array:
+def _column(table: StepTable, name: str, at: int, size: int) -> Array:
     raw = table.rows[at * table.row_bytes : (at + size) * table.row_bytes]
     cells: Array = np.frombuffer(raw, dtype="<u8").reshape(size, len(table.columns), 2)
     return cells[:, table.columns.index(name)]
+
+
+MAGIC = b"SRSTEPS\x01"
+MAX_INLINE_ROWS = 2000
+"""Up to this many rows in all processes together are stored in the receipt itself."""
+
+
+def steps_path(receipt: Path, digest: str) -> Path:
+    """The .steps file of a receipt. Its name holds the digest: a new receipt never touches the steps of the old one."""
+    return receipt.with_name(f"{receipt.name}.{digest[:16]}.steps")
+
+
+def encode_steps_file(tables: Iterator[StepTable]) -> bytes:
+    """The content of a .steps file."""
+    parts = [MAGIC]
+    for table in tables:
+        parts.extend([bytes(table.rows), *table.levels])
+    return b"".join(parts)
+
+
+def ordered_tables(processes: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield (process, part, the receipt's record of the table) in the order of the .steps file."""
+    for role in sorted(processes):
+        for part in ("evidence", "values"):
+            yield role, part, processes[role]["steps"][part]
+
+
+def encode_inline_rows(table: StepTable) -> list[str]:
+    """One string for each step: its digests in hex, separated by spaces."""
+    return [" ".join(cell.hex() for cell in table.row(number).values()) for number in range(table.count)]
+
+
+def read_tables(path: Path, receipt: dict[str, Any]) -> dict[tuple[str, str], StepTable]:
+    """The step tables of a receipt. Raises SamerunError if they are missing, or do not belong to it."""
+    processes = receipt["processes"]
+    if receipt["steps_in"] == "receipt":
+        tables = {(role, part): _read_inline_table(told) for role, part, told in ordered_tables(processes)}
+    else:
+        tables = _read_steps_file(steps_path(path, receipt["digest"]), processes)
+    for role, part, told in ordered_tables(processes):
+        table = tables[role, part]
+        if table.root != told["root"] or not merkle.is_consistent(table.levels):
+            raise SamerunError(
+                f"{path}: the steps of {role} are not those of the receipt.",
+                hint="The receipt, or the .steps file beside it, was changed.",
+            )
+    return tables
+
+
+def _read_inline_table(told: dict[str, Any]) -> StepTable:
+    columns, width = tuple(told["columns"]), DIGEST_BYTES * len(told["columns"])
+    rows = [bytes.fromhex(text) for text in told["rows"]]
+    if len(rows) != (told["count"] if columns else 0) or any(len(row) != width for row in rows):
+        raise SamerunError("The receipt has other steps than it says itself.", hint="It was changed by hand.")
+    return build_table(columns, b"".join(rows))
+
+
+def _read_steps_file(path: Path, processes: dict[str, Any]) -> dict[tuple[str, str], StepTable]:
+    wanted = len(MAGIC)
+    for _, _, told in ordered_tables(processes):
+        count = told["count"] if told["columns"] else 0
+        wanted += told["count"] * DIGEST_BYTES * len(told["columns"]) + sum(merkle.level_sizes(count))
+    try:
+        with open_regular(path) as file:
+            data: Any = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError) as error:
+        why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+        raise SamerunError(
+            f"{path} {why}; it holds the steps of the receipt.", hint="Keep it beside the receipt."
+        ) from error
+    if len(data) != wanted or bytes(data[: len(MAGIC)]) != MAGIC:
+        raise SamerunError(
+            f"{path} has {len(data)} bytes, {wanted} are due.", hint="It was cut off, or belongs to another receipt."
+        )
+    at, tables = len(MAGIC), {}
+    for role, part, told in ordered_tables(processes):
+        columns, count = tuple(told["columns"]), told["count"]
+        size = count * DIGEST_BYTES * len(columns)
+        rows, at = data[at : at + size], at + size
+        levels = []
+        for length in merkle.level_sizes(count if columns else 0):
+            levels.append(bytes(data[at : at + length]))
+            at += length
+        tables[role, part] = StepTable(columns, count, rows, levels)
+    return tables
+
+
+def verify_rows(tables: dict[tuple[str, str], StepTable]) -> None:
+    """Read every row. Raises SamerunError if the rows do not match their Merkle tree."""
+    for (role, part), table in tables.items():
+        if merkle.build_levels(table.rows, table.row_bytes or 1)[0] != table.levels[0]:
+            raise SamerunError(
+                f"The rows of {role}, {part}, are not those of the receipt.",
+                hint="The .steps file beside it was changed.",
+            )

@@ -18,8 +18,8 @@ from samerun.base.target import Target
 from samerun.base.work_folder import work_folder
 from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE, WatchConfig
 from samerun.record.receipt import receipt_file, signing
-from samerun.record.receipt.assemble import Assembled, assemble, facts_in, here, sections_of
-from samerun.record.receipt.code_version import code_version
+from samerun.record.receipt.assemble import NewReceipt, assemble_receipt, describe_host, read_facts, read_sections
+from samerun.record.receipt.code_version import read_code_version
 
 FACTS_VARIABLE = "SAMERUN_FACTS"
 
@@ -40,14 +40,14 @@ class Request:
     """Where the program's output goes; None: where ours does."""
 
 
-def run(request: Request, receipt: Path | None, key: Path | None = None) -> tuple[Ended, Assembled]:
+def run(request: Request, receipt: Path | None, key: Path | None = None) -> tuple[Ended, NewReceipt]:
     """Run to the end and write the receipt, if a file is named; with depth "ops", keep the traces beside it.
 
     `key`: sign it with this private key.
 
     Raises SamerunError where the program cannot be started or the receipt cannot be written.
     """
-    code = code_version(Path(request.target.user_folder or "."))
+    code = read_code_version(Path(request.target.user_folder or "."))
     with work_folder(_near(receipt) if request.depth == "ops" else None) as folder:
         begin = time.time()
         ended = _run_watched(request, folder)
@@ -77,12 +77,12 @@ def _run_watched(request: Request, folder: Path) -> Ended:
         raise SamerunError(f"{command[0]} cannot be started: {error.strerror}.") from error
 
 
-def _receipt_of(request: Request, folder: Path, ended: Ended, code: dict[str, Any], begin: float) -> Assembled:
-    sections, wrong = sections_of(folder)
+def _receipt_of(request: Request, folder: Path, ended: Ended, code: dict[str, Any], begin: float) -> NewReceipt:
+    sections, wrong = read_sections(folder)
     words = list(request.target.shown)
     if request.form == "module":
         words = words[1:]  # "-m"
-    return assemble(
+    return assemble_receipt(
         version=request.version,
         command={"form": request.form, "words": words},
         held=request.held,
@@ -90,7 +90,7 @@ def _receipt_of(request: Request, folder: Path, ended: Ended, code: dict[str, An
         code=code,
         sections=sections,
         wrong=wrong,
-        facts=facts_in(folder),
+        facts=read_facts(folder),
         outside=request.outside,
         circumstances=circumstances(begin),
         redact=request.redact,
@@ -100,7 +100,7 @@ def _receipt_of(request: Request, folder: Path, ended: Ended, code: dict[str, An
 def circumstances(begin: float) -> dict[str, Any]:
     """Times and place of a run that began at `begin`, in seconds since 1970."""
     end = time.time()
-    return {**here(), "began": _told(begin), "ended": _told(end), "seconds": round(end - begin, 3)}
+    return {**describe_host(), "began": _told(begin), "ended": _told(end), "seconds": round(end - begin, 3)}
 
 
 def _told(seconds: float) -> str:

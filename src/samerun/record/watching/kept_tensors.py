@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from samerun.record.config import TensorCapture
-from samerun.record.digests.digest import is_readable, lies_in_storage, memory
+from samerun.record.digests.digest import is_readable, lies_in_storage, memory_at
 from samerun.record.watching.recorder import Recorder
 
 LIMIT_BYTES = 1 << 28
@@ -37,7 +37,7 @@ def write_tensors(path: str, tensors: list[Any], facts: dict[str, Any]) -> None:
         with HiddenFromProgram():
             dense = as_plain(tensor).resolve_conj().resolve_neg().cpu().contiguous()
             # not `view`: a contiguous tensor of one element may have any stride, which `view` refuses
-            raw = bytes(memory(dense.data_ptr(), dense.nbytes)) if dense.nbytes else b""
+            raw = bytes(memory_at(dense.data_ptr(), dense.nbytes)) if dense.nbytes else b""
         heads.append({"dtype": str(tensor.dtype), "shape": list(tensor.shape), "bytes": len(raw)})
         parts.append(raw)
     head = json.dumps({**facts, "tensors": heads}).encode() + b"\n"

@@ -29,8 +29,8 @@ from samerun.record.watching.torch_generators import ThreadStreams, makes_valuel
 from samerun.record.watching.torch_internals import UncompiledMode, place_of_running_node, remember_nodes
 from samerun.record.watching.watched_operator import WatchedOperator, flatten
 
-Before = tuple[int, int, int, int]
-"""Phase and flags, place, digest of the inputs, digest of the scalars."""
+EventInputs = tuple[int, int, int, int]
+"""What an event says of its inputs: phase and flags, place, digest of the tensors, digest of the scalars."""
 
 _Tensor = torch.Tensor
 _requires_grad: Any = vars(torch._C.TensorBase)["requires_grad"].__get__
@@ -50,32 +50,32 @@ _pack = f.EVENT.pack
 _kinds = sites._code_kinds
 
 
-def isolating(config: WatchConfig) -> bool:
-    """Are the draws of some lines kept from the generator's state?"""
+def isolates_draws(config: WatchConfig) -> bool:
+    """True if a pin keeps the draws of some lines from changing the generator's state."""
     return any(pin.startswith(pins.EXTRA + "@") for pin in config.pins)
 
 
 class OperatorTable:
-    """What the modes of all threads of a process share."""
+    """What the operator modes of all threads of a process share."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.operators: dict[Any, WatchedOperator] = {}
         self.by_id: dict[int, WatchedOperator] = {}
-        """The same by `id`: torch's operators are hashed by a function in Python."""
+        """The same by `id`: hashing torch's operators would call a Python function for each."""
         self.storages = StorageDigests()
         self.places: dict[tuple[int, int, str], int] = {}
-        self.streams = ThreadStreams() if pins.THREAD_STREAMS in recorder.config.pins else None
+        self.thread_streams = ThreadStreams() if pins.THREAD_STREAMS in recorder.config.pins else None
         recorder.fork_callbacks.append(self.forget_numbers)
 
     def forget_numbers(self) -> None:
-        """Another trace numbers its strings and places anew."""
+        """Another trace has other numbers for strings and places."""
         self.places.clear()
         for operator in self.operators.values():
             operator.name_id = -1
 
-    def operator(self, func: Any) -> WatchedOperator | None:
-        """None for higher-order operators, which call others that are seen themselves."""
+    def add_operator(self, func: Any) -> WatchedOperator | None:
+        """Add an operator met for the first time; None if it is of higher order: those it calls are seen themselves."""
         if getattr(func, "_schema", None) is None:
             return None
         found = self.operators[func] = self.by_id[id(func)] = WatchedOperator(func, _random_tag, _plain_call)
@@ -83,7 +83,12 @@ class OperatorTable:
 
 
 class OperatorMode(UncompiledMode, TorchDispatchMode):
-    """Records what passes and changes nothing of it. One for each thread."""
+    """Records every operator and changes none. One for each thread.
+
+    `native/watch` does the same for the usual operator (decision 0027): a change here is to be made there too.
+    Whatever it reads of a tensor, it reads inside `no_torch_function`: a program's own `__torch_function__` mode or
+    subclass would otherwise see each attribute that is read, and might answer with a value of its own.
+    """
 
     supports_higher_order_operators = True
 
@@ -92,69 +97,69 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         self.table = table
         self.recorder = table.recorder
         self.memory = table.recorder.config.fresh_memory
-        self.isolating = isolating(table.recorder.config)
+        self.isolates_draws = isolates_draws(table.recorder.config)
         self.capture = table.recorder.config.capture
         self.replayer = table.recorder.replayer
         self.state = table.recorder.thread
-        self.in_turn = False
-        """Does this thread hold the lock of `ThreadStreams`?"""
-        self.fresh_place = 0
-        """Where the memory was made that the operator at hand reads though not all of it was written."""
+        self.holds_stream_lock = False
+        """True while this thread holds the lock of `ThreadStreams`."""
+        self.unwritten_origin = 0
+        """Where the memory was allocated that the current operator reads before all of it was written."""
         self.written_record: Any = None
-        """What is known of the tensor that the operator at hand writes into, where it is just one."""
+        """The record of the memory that the current operator writes into, if it is only one."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         recorder, state = self.recorder, self.state
         if state.inside_samerun or recorder.stopped:
             return func(*args, **kwargs) if kwargs else func(*args)
-        operator = self.table.by_id.get(id(func)) or self.table.operator(func)
+        operator = self.table.by_id.get(id(func)) or self.table.add_operator(func)
         if operator is None or not (recorder.recording or operator.allocates):
             return func(*args, **kwargs) if kwargs else func(*args)
         call = operator.call  # `func`, but without a line of torch's own in tracebacks
         if operator.silent:
             if state.last_sequence != _next_sequence() and _graph_task() == -1:
-                remember_nodes(state, self._place(state.module))
+                remember_nodes(state, self._user_line_place(state.module))
             return call(*args, **kwargs) if kwargs else call(*args)
         if operator.allocates:
             out = call(*args, **kwargs) if kwargs else call(*args)
             try:
                 with no_torch_function():
-                    self._made_fresh(out, state)
+                    self._handle_fresh_memory(out, state)
             except Exception as error:
-                self._failed(operator, error)
+                self._skip_failed(operator, error)
             return out
-        if operator.random and self.table.streams is not None and not self.in_turn:
-            self.in_turn = True
+        if operator.random and self.table.thread_streams is not None and not self.holds_stream_lock:
+            self.holds_stream_lock = True
             try:
-                with self.table.streams.switch_to(state):
+                with self.table.thread_streams.switch_to(state):
                     return self.__torch_dispatch__(func, types, args, kwargs)
             finally:
-                self.in_turn = False
-        if operator.random and self.isolating and recorder.is_pinned_here(pins.EXTRA):
-            return self._isolated(call, args, kwargs)
+                self.holds_stream_lock = False
+        if operator.random and self.isolates_draws and recorder.is_pinned_here(pins.EXTRA):
+            return self._draw_isolated(call, args, kwargs)
         try:
             with no_torch_function():
-                before = self._before(operator, args, kwargs, state)
+                before = self._record_operands(operator, args, kwargs, state)
         except Exception as error:
-            self._failed(operator, error)
+            self._skip_failed(operator, error)
             return call(*args, **kwargs) if kwargs else call(*args)
         out = call(*args, **kwargs) if kwargs else call(*args)
         try:
             with no_torch_function():
                 if self.replayer is not None and operator.writes_nothing:
                     out = self.replayer.operator(operator.name, before[1], out)
-                self._after(operator, args, kwargs, out, state, before)
+                self._record_results(operator, args, kwargs, out, state, before)
         except Exception as error:
-            self._failed(operator, error)
+            self._skip_failed(operator, error)
         return out
 
-    def _failed(self, operator: WatchedOperator, error: Exception) -> None:
-        """What is computed on tensors without values, or cannot be read, is left out; the program goes on."""
+    def _skip_failed(self, operator: WatchedOperator, error: Exception) -> None:
+        """Leave out an operator on tensors that have no values or cannot be read; the program continues."""
         reason = f.NO_VALUES if isinstance(error, NoValues) else repr(error)
         self.recorder.count_skipped(operator.name, reason)
 
-    def _isolated(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Draw, and leave the generator as it was."""
+    def _draw_isolated(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Draw, then put the generator back to where it was."""
         tensors: list[Any] = []
         flatten(args, _Tensor, tensors, [])
         generator = operator_generator(kwargs, tensors)
@@ -165,8 +170,8 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             generator.set_state(state)
 
     # --- where ---------------------------------------------------------------------------------------
-    def _place(self, module: str) -> int:
-        """Number of the user's present line; 0 where there is none."""
+    def _user_line_place(self, module: str) -> int:
+        """Number of the user's current line in the trace; 0 if no user code is on the stack."""
         frame: Any = sys._getframe(2)
         while frame is not None:
             code = frame.f_code
@@ -186,10 +191,10 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
 
     def _phase_and_place(self, state: ThreadState, tensors: list[Any]) -> tuple[int, int]:
         if _graph_task() != -1:
-            return f.BACKWARD, place_of_running_node(state) or self._place(state.module)
+            return f.BACKWARD, place_of_running_node(state) or self._user_line_place(state.module)
         if state.phase == f.OPTIMIZER and state.step_place and not _grad_enabled():
             return f.OPTIMIZER, state.step_place
-        place = self._place(state.module)
+        place = self._user_line_place(state.module)
         if state.last_sequence != _next_sequence():
             remember_nodes(state, place)
         if state.phase >= 0:
@@ -199,8 +204,8 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         return f.BETWEEN, place
 
     # --- what ----------------------------------------------------------------------------------------
-    def _made_fresh(self, out: Any, state: ThreadState) -> None:
-        """Memory that nothing was written to: fill it where that is asked for, remember where it was made."""
+    def _handle_fresh_memory(self, out: Any, state: ThreadState) -> None:
+        """Memory that nothing was written to: fill it if that is asked for, and note where it was allocated."""
         filled = memory_fill.filled_by_torch()
         if not d.is_readable(out):
             return
@@ -212,17 +217,17 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             record.uninitialised = out.numel() > 0 and not filled
             record.trusted, record.content_digest = True, NOTHING
             record.view_digests.clear()
-            record.made_at = self._place(state.module)
+            record.made_at = self._user_line_place(state.module)
 
-    def _before(self, operator: WatchedOperator, args: Any, kwargs: Any, state: ThreadState) -> Before:
-        """What is known of an event before its operator runs.
+    def _record_operands(self, operator: WatchedOperator, args: Any, kwargs: Any, state: ThreadState) -> EventInputs:
+        """Digest the operands before the operator runs: it may write over them.
 
-        Written out rather than taken apart: a step calls it hundreds of times, each with cold caches.
+        Not split into functions: a step calls this hundreds of times, each time with cold caches.
         """
         storages = self.table.storages
         tensors: list[Any] = []
         others: list[Any] = []
-        for item in args:  # what `flatten` does, without a call for the common kinds
+        for item in args:  # as `flatten` does, without a call for the common kinds
             if isinstance(item, _Tensor):
                 tensors.append(item)
             elif type(item) in _scalars:
@@ -233,7 +238,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             flatten(kwargs.values(), _Tensor, tensors, others)
         flags, place = self._phase_and_place(state, tensors)
         if operator.random and not all(map(has_values, tensors)):
-            raise NoValues  # such a draw takes nothing from a generator
+            raise NoValues  # such a draw takes nothing from any generator
         if operator.overwrites:
             skip = {id(t) for t in operator.written_tensors(args, kwargs)}
             tensors = [tensor for tensor in tensors if id(tensor) not in skip]
@@ -260,8 +265,8 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
                 self.written_record = record
             if record.last_writer != thread and record.last_writer >= 0:
                 flags |= f.FOREIGN_WRITE
-            if record.uninitialised:  # what is made of it is compared, not what happens to lie there
-                self._note_undefined(operator, record)
+            if record.uninitialised:  # its garbage is not compared; what is computed from it is
+                self._record_undefined_read(operator, record)
                 flags |= f.INEXACT if record.last_writer == COLLECTIVE else f.UNINITIALISED
                 parts.append(UNDEFINED)
                 continue
@@ -275,20 +280,20 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         if operator.random:
             if not tensors and makes_valueless_tensor(kwargs):
                 raise NoValues
-            self._draw(operator, operator_generator(kwargs, tensors), place, state, flags & f.PHASE_MASK)
+            self._record_draw(operator, operator_generator(kwargs, tensors), place, state, flags & f.PHASE_MASK)
         scalars = xxh3_64_intdigest(repr(others).encode()) & 0xFFFFFFFF if others else 0
         inputs = parts[0] if len(parts) == 1 else b"".join(parts)
         return flags, place, xxh3_64_intdigest(inputs), scalars
 
-    def _note_undefined(self, operator: WatchedOperator, record: Any) -> None:
+    def _record_undefined_read(self, operator: WatchedOperator, record: Any) -> None:
         if record.last_writer == COLLECTIVE:
             return
-        self.fresh_place = record.made_at
+        self.unwritten_origin = record.made_at
         if self.recorder.should_record(("uninitialised", operator.name, record.made_at)):
             self.recorder.emit(f.FRESH, name=operator.name, place=record.made_at, phase=f.HOST)
 
-    def _draw(self, operator: WatchedOperator, used: Any, place: int, state: ThreadState, phase: int) -> None:
-        """The generator that an operator is about to draw from: its seed and its state."""
+    def _record_draw(self, operator: WatchedOperator, used: Any, place: int, state: ThreadState, phase: int) -> None:
+        """Record seed and state of the generator that an operator is about to draw from."""
         writer = self.recorder.writer or self.recorder.open_writer()
         if writer is None:
             return
@@ -301,10 +306,10 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         name_id, function = writer.intern_string(name), writer.intern_string(operator.name)
         writer.append(_pack(f.DRAW, phase, state.number, name_id, place, function, seed, value))
 
-    def _after(
-        self, operator: WatchedOperator, args: Any, kwargs: Any, out: Any, state: ThreadState, before: Before
+    def _record_results(
+        self, operator: WatchedOperator, args: Any, kwargs: Any, out: Any, state: ThreadState, before: EventInputs
     ) -> None:
-        """Digest what came out, written arguments first, and write the event."""
+        """Digest the results, written arguments first, and write the event."""
         writer = self.recorder.writer or self.recorder.open_writer()
         if writer is None:
             return
@@ -317,11 +322,11 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             rows.operator(place, operator.name, outs)
         moved = operator.only_moves and bool(flags & f.UNINITIALISED)
         if operator.writes_nothing and type(out) is _Tensor and is_plain(out) and not moved:
-            self._write(writer, operator, state, before, storages.digest_output(out, thread), (out,))
+            self._write_event(writer, operator, state, before, storages.digest_output(out, thread), (out,))
             return
         if out is not None and operator.in_place and out is args[0] and self.written_record is not None:
             digest = storages.digest_written(as_plain(out), self.written_record, thread)
-            self._write(writer, operator, state, before, digest, (out,))
+            self._write_event(writer, operator, state, before, digest, (out,))
             return
         results: list[bytes] = []
         kept: list[Any] = []
@@ -340,7 +345,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             if operator.asynchronous:
                 storages.note_collective_write(tensor, operator.returns_early(args, kwargs))
             elif moved:
-                results.append(storages.note_unwritten_copy(tensor, self.fresh_place, thread))
+                results.append(storages.note_unwritten_copy(tensor, self.unwritten_origin, thread))
             else:
                 results.append(storages.digest_written(tensor, record, thread))
         outs = []
@@ -368,7 +373,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             tensor = as_plain(tensor)
             if not tensor.is_cpu:
                 flags |= f.ON_DEVICE
-            undefined = moved and storages.note_unwritten_copy(tensor, self.fresh_place, thread)
+            undefined = moved and storages.note_unwritten_copy(tensor, self.unwritten_origin, thread)
             results.append(undefined or storages.digest_output(tensor, thread))
         if values and out is not None:
             results.append(repr(values).encode())
@@ -376,10 +381,10 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             digest = results[0]
         else:
             digest = xxh3_128_digest(b"".join(results)) if results else NOTHING
-        self._write(writer, operator, state, (flags, place, inputs, scalars), digest, kept)
+        self._write_event(writer, operator, state, (flags, place, inputs, scalars), digest, kept)
 
-    def _write(
-        self, writer: Any, operator: WatchedOperator, state: ThreadState, event: Before, digest: bytes, kept: Any
+    def _write_event(
+        self, writer: Any, operator: WatchedOperator, state: ThreadState, event: EventInputs, digest: bytes, kept: Any
     ) -> None:
         flags, place, inputs, scalars = event
         if operator.name_id < 0:

@@ -24,7 +24,7 @@ from samerun.record.digests.torch_guards import ODD_DTYPES
 from samerun.record.trace import format as f
 from samerun.record.trace.writer import FLUSH_EVENTS, TraceWriter
 from samerun.record.watching import sites
-from samerun.record.watching.operator_mode import OperatorMode, OperatorTable, isolating
+from samerun.record.watching.operator_mode import OperatorMode, OperatorTable, isolates_draws
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.thread_state import ThreadState
 from samerun.record.watching.torch_internals import NODE_RING, exclude_from_compilation
@@ -63,7 +63,7 @@ def quick_mode() -> type[OperatorMode] | None:
         os.register_at_fork(after_in_child=_watch.borrow_no_threads)
 
     exclude_from_compilation(
-        OperatorMode._after, OperatorMode._failed, StorageDigests.record_of, StorageDigests.digest_input,
+        OperatorMode._record_results, OperatorMode._skip_failed, StorageDigests.record_of, StorageDigests.digest_input,
         StorageDigests.digest_new_memory, StorageDigests.digest_written, StorageDigests.drop_expired, flatten,
         sites.code_kind, d.shape_seed, d.digest, Recorder.open_writer, TraceWriter.intern_location,
         TraceWriter.intern_string, TraceWriter.append,
@@ -88,14 +88,14 @@ def quick_mode() -> type[OperatorMode] | None:
 def make_operator_mode(table: OperatorTable) -> OperatorMode:
     """A mode for the present thread. What is done on purpose to the run is done the slow way alone."""
     config = table.recorder.config
-    slow = config.capture is not None or config.replay is not None or config.hash_rows or isolating(config)
+    slow = config.capture is not None or config.replay is not None or config.hash_rows or isolates_draws(config)
     quick = None if slow else quick_mode()
     return OperatorMode(table) if quick is None else quick(table)
 
 
 def host_objects() -> SimpleNamespace:
     """What the library works with."""
-    digest_pieces, openmp_parallel = pieces.addresses()
+    digest_pieces, openmp_parallel = pieces.native_addresses()
     return SimpleNamespace(
         Tensor=torch.Tensor,
         Parameter=torch.nn.Parameter,

@@ -44,7 +44,7 @@ class RowStream:
             self.hasher, self.seed = xxh3_128(seed=seed), seed
         self.whole = seed == self.seed
         if dense.nbytes:
-            self.hasher.update(d.memory(dense.data_ptr(), dense.nbytes))
+            self.hasher.update(d.memory_at(dense.data_ptr(), dense.nbytes))
 
 
 class SampleRows:

@@ -32,7 +32,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         recorder, state = self.recorder, self.state
-        operator = self.table.operators.get(func) or self.table.operator(func)
+        operator = self.table.operators.get(func) or self.table.add_operator(func)
         watching = recorder.recording and not recorder.stopped and not state.inside_samerun
         if not watching or operator is None or self.doubling.in_compiled_region():
             return super().__torch_dispatch__(func, types, args, kwargs)
@@ -146,7 +146,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         if storage.nbytes() > kept:
             if kept:  # `empty` is filled with zeros already
                 raw_bytes(storage, kept, storage.nbytes() - kept).zero_()
-            place = self._place(self.state.module)
+            place = self._user_line_place(self.state.module)
             self.doubling.memory.record_of(storage, place)
             self.doubling.shadows.add_for_fresh(out, place, operator.name.split(".")[1], kept)
 

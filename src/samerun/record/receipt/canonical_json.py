@@ -13,15 +13,15 @@ from samerun.base.errors import SamerunError
 
 SCHEMA = 1
 """The version of receipts that are written and read."""
-LARGEST_BYTES = 64 << 20
-DEEPEST = 32
-LONGEST_NUMBER = 40
-MOST_VALUES = 5_000_000
+MAX_BYTES = 64 << 20
+MAX_DEPTH = 32
+MAX_NUMBER_LENGTH = 40
+MAX_VALUES = 5_000_000
 """Each value costs far more memory than its two characters of text: `[{},{},...]` of 64 MiB takes gigabytes. An object
 counts as four. What samerun writes needs 4.2 million for 64 MiB."""
 
 
-def to_text(value: Any) -> str:
+def encode(value: Any) -> str:
     """Sorted keys, one space of indentation, ASCII only, shortest floats; ends with a newline.
 
     Raises ValueError for NaN and infinity, which JSON does not have.
@@ -32,7 +32,7 @@ def to_text(value: Any) -> str:
 _ENCODER = json.JSONEncoder(sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False)
 
 
-def digest_of(value: Any) -> str:
+def digest_value(value: Any) -> str:
     """64 hex digits: BLAKE2b-256 of the canonical text, of which only a part is in memory at a time."""
     running, part, size = blake2b(digest_size=32), list[str](), 0
     for piece in _ENCODER.iterencode(value):
@@ -45,16 +45,16 @@ def digest_of(value: Any) -> str:
     return running.hexdigest()
 
 
-def load(path: Path) -> Any:
+def read_file(path: Path) -> Any:
     """The value in a file. Raises SamerunError for anything that is not plain JSON of a bounded size and depth."""
     try:
-        with open(path, "rb", opener=_at_once) as file:
+        with open(path, "rb", opener=_open_nonblocking) as file:
             info = os.fstat(file.fileno())
             if not stat.S_ISREG(info.st_mode):
                 raise SamerunError(f"{path} is no regular file.", hint="Name a receipt: a file of JSON.")
-            if info.st_size > LARGEST_BYTES:
+            if info.st_size > MAX_BYTES:
                 raise SamerunError(
-                    f"{path} has {info.st_size} bytes; a receipt has at most {LARGEST_BYTES}.", hint="Is it a receipt?"
+                    f"{path} has {info.st_size} bytes; a receipt has at most {MAX_BYTES}.", hint="Is it a receipt?"
                 )
             raw = file.read(info.st_size)  # no more: room for the largest of all would be fetched each time
     except (OSError, ValueError) as error:
@@ -63,7 +63,7 @@ def load(path: Path) -> Any:
     return parse(raw, str(path))
 
 
-def _at_once(path: str, flags: int) -> int:
+def _open_nonblocking(path: str, flags: int) -> int:
     """Open without waiting for anybody at the other end of a pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
@@ -75,28 +75,28 @@ def parse(raw: bytes, name: str) -> Any:
         hint = "A receipt is a file that samerun wrote, unchanged."
         return SamerunError(f"{name} is not a samerun receipt: {why}.", hint=hint)
 
-    if len(raw) > LARGEST_BYTES:
-        raise refuse(f"it has more than {LARGEST_BYTES} bytes")
+    if len(raw) > MAX_BYTES:
+        raise refuse(f"it has more than {MAX_BYTES} bytes")
     if not raw.strip():
         raise refuse("it is empty")
     values = raw.count(b",") + raw.count(b"[") + 4 * raw.count(b"{")  # more than there are, where strings hold some
-    if max(values, raw.count(b'"') // 2) > MOST_VALUES:
-        raise refuse(f"it has more than {MOST_VALUES} values")
-    if _depth(raw) > DEEPEST:
-        raise refuse(f"it is nested deeper than {DEEPEST}")
+    if max(values, raw.count(b'"') // 2) > MAX_VALUES:
+        raise refuse(f"it has more than {MAX_VALUES} values")
+    if _nesting_depth(raw) > MAX_DEPTH:
+        raise refuse(f"it is nested deeper than {MAX_DEPTH}")
     try:
         return json.loads(
-            raw.decode("utf-8"), object_pairs_hook=_no_key_twice, parse_constant=_no_constant,
-            parse_int=_short_int, parse_float=_short_float,
+            raw.decode("utf-8"), object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant,
+            parse_int=_parse_int, parse_float=_parse_float,
         )  # fmt: skip
     except (ValueError, RecursionError) as error:
         raise refuse(str(error)[:200]) from error
 
 
-def _depth(raw: bytes) -> int:
+def _nesting_depth(raw: bytes) -> int:
     """How deep brackets are nested, without parsing: the parser's own limit is the interpreter's stack.
 
-    Anything above DEEPEST means "deeper than that". Each turn takes away the innermost brackets; what is left in
+    Anything above MAX_DEPTH means "deeper than that". Each turn takes away the innermost brackets; what is left in
     the end has no partner, and is the parser's to refuse.
     """
     if b"\\" in raw:
@@ -104,37 +104,37 @@ def _depth(raw: bytes) -> int:
     left = raw.translate(_ONE_KIND, _NO_BRACKETS).replace(b'""', b"")
     if b'"' in left:  # brackets in strings
         left = b"".join(left.split(b'"')[::2])
-    for depth in range(DEEPEST + 1):
+    for depth in range(MAX_DEPTH + 1):
         fewer = left.replace(b"[]", b"")
         if len(fewer) == len(left):
             return max(depth, left.count(b"["))
         left = fewer
-    return DEEPEST + 1
+    return MAX_DEPTH + 1
 
 
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
 
 
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key stands twice in one object")
     return found
 
 
-def _no_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _short_int(text: str) -> int:
-    if len(text) > LONGEST_NUMBER:
+def _parse_int(text: str) -> int:
+    if len(text) > MAX_NUMBER_LENGTH:
         raise ValueError(f"a number has {len(text)} digits")
     return int(text)
 
 
-def _short_float(text: str) -> float:
-    if len(text) > 10 * LONGEST_NUMBER:
+def _parse_float(text: str) -> float:
+    if len(text) > 10 * MAX_NUMBER_LENGTH:
         raise ValueError(f"a number has {len(text)} digits")
     value = float(text)
     if value != value or value in (float("inf"), float("-inf")):

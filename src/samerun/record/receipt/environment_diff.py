@@ -1,0 +1,220 @@
+"""How the environments of two runs differ, and which claim of reproducibility the comparison tests.
+
+Differences are sorted by how likely they explain different bits (`impact_rules.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from samerun.record.receipt.code_version import digest_file, read_code_version
+from samerun.record.receipt.impact_rules import find_rule
+from samerun.record.receipt.recorded_command import safe_variables
+from samerun.record.receipt.redact import redact_like
+
+IMPLIED_BY = {
+    "machine.torch.threads": "knobs.threads",
+    "machine.torch.cpu_capability": "knobs.cpu_capability",
+    "machine.torch.version": "packages.torch",
+    "machine.torch.git": "packages.torch",
+    "variables.PYTHONHASHSEED": "knobs.hash_seed",
+    "variables.MKL_CBWR": "knobs.mkl_cbwr",
+    "seed": "held.seed",
+    "processes/*/seeds": "held.seed",
+    "held.threads": "knobs.threads",
+}
+"""Difference -> the difference that implies it. An implied difference is reported only if that other one is absent."""
+MISSING = "not there"
+
+
+@dataclass(frozen=True)
+class EnvironmentDifference:
+    """One difference between two environments: its path in the receipts, both values, and what it can change."""
+
+    path: str
+    a: Any
+    b: Any
+    rank: int
+    changes: str
+
+
+def environment_differences(a: dict[str, Any], b: dict[str, Any]) -> list[EnvironmentDifference]:
+    """All differences between two receipts but for results and circumstances, the most likely explanation first."""
+    found = {one.path: one for one in _all_differences(a, b)}
+    keep = [one for one in found.values() if not _is_implied(one.path, found)]
+    return sorted(keep, key=lambda one: (-one.rank, one.path))
+
+
+def _is_implied(path: str, found: dict[str, EnvironmentDifference]) -> bool:
+    parts = path.split("/")
+    general = "/".join([parts[0], "*", *parts[2:]]) if len(parts) > 2 else path
+    return IMPLIED_BY.get(general, "") in found
+
+
+def _all_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[EnvironmentDifference]:
+    for key in ("samerun", "seed", "streams", "others", "command"):
+        if a[key] != b[key]:
+            yield _difference(key, _join_words(a[key]), _join_words(b[key]))
+    for key in ("packages", "variables", "knobs"):
+        yield from _differing_entries(key, a[key], b[key])
+    sources = a["code"]["sources"]
+    rules = "repository" if sources and sources == b["code"]["sources"] else "code"
+    for key in ("commit", "diff"):
+        if a["code"][key] != b["code"][key]:
+            yield _difference(f"code.{key}", a["code"][key], b["code"][key], rules=rules)
+    for key in ("untracked", "sources"):
+        left, right = a["code"][key] or {}, b["code"][key] or {}
+        names = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
+        if names:
+            group = rules if key == "untracked" else "code"
+            yield _difference(f"code.{key}", _select(left, names), _select(right, names), rules=group)
+    held_a, held_b = a["held"], b["held"]
+    if held_a is None or held_b is None:
+        if held_a != held_b:
+            yield _difference("held", held_a is not None, held_b is not None)
+    else:
+        yield from _differing_entries("held", held_a, held_b)
+    machine_a, machine_b = dict(a["machine"]), dict(b["machine"])
+    torch_a, torch_b = machine_a.pop("torch", None), machine_b.pop("torch", None)
+    machine_a.pop("libraries", None), machine_b.pop("libraries", None)  # the packages hold the same versions
+    yield from _differing_entries("machine", machine_a, machine_b)
+    if isinstance(torch_a, dict) and isinstance(torch_b, dict):
+        yield from _differing_entries("machine.torch", torch_a, torch_b)
+    same_key = a.get("environment_key") == b.get("environment_key")
+    for role in sorted(set(a["processes"]) & set(b["processes"])):
+        yield from _process_differences(role, a["processes"][role], b["processes"][role], same_key)
+
+
+def _join_words(value: Any) -> Any:
+    return " ".join(value["words"]) if isinstance(value, dict) and "words" in value else value
+
+
+def _differing_entries(name: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[EnvironmentDifference]:
+    for key in sorted(set(a) | set(b)):
+        if a.get(key) != b.get(key):
+            yield _difference(f"{name}.{key}", a.get(key), b.get(key))
+
+
+def _process_differences(
+    role: str, a: dict[str, Any], b: dict[str, Any], same_key: bool
+) -> Iterator[EnvironmentDifference]:
+    """`same_key`: the digests of environment values can be compared. Otherwise only the names of those read can."""
+    for key, by in (("files", "path"), ("loaded", "name")):
+        left, right = ({str(e[by]): e["digest"] for e in one[key]} for one in (a, b))
+        names = [name for name in sorted(set(left) | set(right)) if left.get(name) != right.get(name)]
+        if names:
+            yield _difference(f"processes/{role}/{key}", *(_select(side, names) for side in (left, right)))
+    names = [n for n in sorted(set(a["environment"]) | set(b["environment"]))
+             if (a["environment"].get(n) != b["environment"].get(n) if same_key
+                 else (n in a["environment"]) != (n in b["environment"]))]  # fmt: skip
+    if names:
+        yield _difference(f"processes/{role}/environment", *(_select(side["environment"], names) for side in (a, b)))
+    if a["seeds"] != b["seeds"]:
+        one, other = ([_describe_seed(e) for e in side["seeds"]] for side in (a, b))
+        only_a, only_b = set(one) - set(other), set(other) - set(one)
+        yield _difference(
+            f"processes/{role}/seeds",
+            [seed for seed in one if seed in only_a] or one,
+            [seed for seed in other if seed in only_b] or other,
+        )
+
+
+def _select(side: dict[str, str], names: list[str]) -> dict[str, str]:
+    return {name: side.get(name, MISSING) for name in names}
+
+
+def _describe_seed(entry: dict[str, Any]) -> str:
+    value = "without a seed" if entry["unseeded"] else entry["seed"] if entry["seed"] is not None else entry["digest"]
+    return f"{entry['generator']} {value}" + (f" ({entry['at']})" if entry["at"] else "")
+
+
+def _difference(path: str, a: Any, b: Any, *, rules: str = "") -> EnvironmentDifference:
+    """`rules`: the group whose rule applies instead of that of the path."""
+    rule = find_rule(f"{rules}.{path.partition('.')[2]}" if rules else path)
+    return EnvironmentDifference(path, a, b, rule.rank, rule.changes)
+
+
+def initial_state_differences(
+    a: dict[str, Any], b: dict[str, Any], drawn_from: tuple[str, ...]
+) -> Iterator[EnvironmentDifference]:
+    """What already differed when the `samerun.receipt` blocks began: models, and the generators in `drawn_from`."""
+    starts = [one["circumstances"].get("start") for one in (a, b)]
+    if any(start is None for start in starts):
+        return
+    models = [[f"{one['model']} {one['digest'][:8]}" for one in start["models"]] for start in starts]
+    if models[0] != models[1]:
+        only = [[one for one in side if one not in other] for side, other in (models, models[::-1])]
+        yield _difference("start.models", *(", ".join(side) or MISSING for side in only))
+    states = [start["generators"] for start in starts]
+    names = [name for name in drawn_from if states[0].get(name) != states[1].get(name)]
+    if names:
+        yield _difference("start.generators", *(_select(side, names) for side in states))
+
+
+TIERS = {
+    "T0": "rerun: same machine, same environment, same command",
+    "T1": "environment: also another environment of the process",
+    "T2": "shape of the run: also another number of threads or workers",
+    "T3": "anywhere: also another processor, device, torch release or system",
+}
+_ANYWHERE = ("packages.torch", "machine.processor", "machine.machine", "machine.system", "machine.torch.*",
+             "knobs.cpu_capability", "knobs.mkl_cbwr", "knobs.onednn_isa", "variables.ATEN_*", "variables.MKL_CBWR",
+             "variables.ONEDNN_*", "packages.numpy", "machine.python", "machine.implementation")  # fmt: skip
+_SHAPE = ("knobs.threads", "held.threads", "machine.torch.threads", "machine.torch.interop_threads",
+          "variables.OMP_*", "machine.cores*")  # fmt: skip
+_ENVIRONMENT = ("variables.*", "knobs.hash_seed", "processes/*/environment", "packages.*")
+
+
+def find_tested_tier(surroundings: list[EnvironmentDifference]) -> str:
+    """The highest tier of the promise that a comparison of runs with these differences tests."""
+    paths = [one.path for one in surroundings]
+    for tier, patterns in (("T3", _ANYWHERE), ("T2", _SHAPE), ("T1", _ENVIRONMENT)):
+        inner = ("machine.torch.threads", "machine.torch.interop_threads") if tier == "T3" else ()
+        if any(fnmatchcase(path, pattern) for path in paths for pattern in patterns if path not in inner):
+            return tier
+    return "T0"
+
+
+def unmet_conditions(receipt: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
+    """The differences between a receipt's environment and this machine, before anything runs.
+
+    `now`: the facts of this machine, collected without running the program. No file is read but sources inside the
+    working directory.
+    """
+    machine = {k: v for k, v in receipt["machine"].items() if k != "torch"}
+    variables = redact_like({**now["variables"], **safe_variables(receipt["variables"])}, receipt["variables"])
+    held = ("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG", "TORCH_DISABLE_NATIVE_JIT") if receipt["held"] else ()
+    here = {
+        **receipt,
+        "machine": now["machine"],
+        "packages": now["packages"],
+        "variables": {**variables, **{n: receipt["variables"][n] for n in held if n in receipt["variables"]}},
+        "code": {**_code_here(receipt["code"]), "sources": _sources_here(receipt["code"]["sources"])},
+    }
+    return [asdict(one) for one in environment_differences({**receipt, "machine": machine}, here)]
+
+
+def _code_here(recorded: dict[str, Any]) -> dict[str, Any]:
+    """The code version here, for the parts that the receipt records."""
+    found = read_code_version(Path.cwd())
+    return {key: found[key] if recorded[key] is not None else None for key in ("commit", "diff", "untracked")}
+
+
+def _sources_here(recorded: dict[str, str]) -> dict[str, str]:
+    here = Path.cwd().resolve()
+    found = {}
+    for name, digest in recorded.items():
+        try:
+            path = (here / name).resolve()
+            inside = path.is_relative_to(here) and path.is_file()
+        except (OSError, ValueError, RuntimeError):
+            continue
+        if Path(name).is_absolute():
+            found[name] = digest  # absolute paths in a stranger's receipt are not read
+        elif inside and (mine := digest_file(path)) is not None:
+            found[name] = mine
+    return found

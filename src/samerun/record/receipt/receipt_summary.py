@@ -1,0 +1,221 @@
+"""Summaries of receipts, for the index and `samerun log`; many receipts are read in parallel.
+
+Parsing is what a first listing waits for, so large folders are read on all cores. Workers are sent file names and
+return plain values. A worker whose parent has died exits because its pipe closes; the files of a worker that was
+killed are read by the parent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from samerun.base.errors import SamerunError
+from samerun.record.receipt import canonical_json
+
+
+@dataclass(frozen=True)
+class ReceiptSummary:
+    """One receipt in one row. The field names are columns of the index and keys of `samerun log --json`.
+
+    `stamp`, `size`: modification time (ns) and size of the file when it was read. `problem`: why the file is not a
+    receipt, or "".
+    """
+
+    file: str
+    stamp: int
+    size: int
+    began: str
+    command: str
+    ended: str
+    complete: bool
+    steps: int
+    processes: int
+    commit_: str
+    torch: str
+    threads: str
+    host: str
+    digest: str
+    problem: str
+
+
+def read_summary(path: Path, stamp: int, size: int) -> ReceiptSummary:
+    """Summarize a file, whatever it contains."""
+    return _try_summary(path.name, stamp, size, lambda: canonical_json.read_file(path))
+
+
+def parse_summary(name: str, stamp: int, raw: bytes) -> ReceiptSummary:
+    """Summarize the bytes of a file, whatever they contain."""
+    return _try_summary(name, stamp, len(raw), lambda: canonical_json.parse(raw, name))
+
+
+def unreadable_summary(name: str, stamp: int, size: int, problem: str) -> ReceiptSummary:
+    name, problem = to_storable_text(name), to_storable_text(problem)
+    return ReceiptSummary(name, stamp, size, "", "", "", False, 0, 0, "", "", "", "", "", problem)
+
+
+def _try_summary(name: str, stamp: int, size: int, load: Callable[[], Any]) -> ReceiptSummary:
+    try:
+        return _summarize(name, stamp, size, load())
+    except SamerunError as error:
+        return unreadable_summary(name, stamp, size, error.message)
+    except ValueError as error:
+        return unreadable_summary(name, stamp, size, f"not a samerun receipt: {error}")
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        return unreadable_summary(name, stamp, size, f"not a samerun receipt: {error!r}")
+
+
+def _summarize(name: str, stamp: int, size: int, receipt: dict[str, Any]) -> ReceiptSummary:
+    """Raises ValueError, KeyError, TypeError and the like for JSON that is not a receipt."""
+    if receipt["kind"] != "samerun receipt":
+        raise ValueError("it has another kind")
+    if receipt["schema"] != canonical_json.SCHEMA:
+        raise ValueError(f"it has schema {receipt['schema']!r}; this samerun reads schema {canonical_json.SCHEMA}")
+    ended = receipt["ended"]
+    end = f"signal {ended['signal']}" if ended["signal"] is not None else f"exit {ended['exit_code']}"
+    if ended.get("exception") is not None or (ended["signal"] is None and ended["exit_code"] is None):
+        end = ended.get("exception") or "block ended"
+    steps = sum(int(one["steps"]["values"]["count"]) for one in receipt["processes"].values())
+    return ReceiptSummary(
+        file=to_storable_text(name),
+        stamp=stamp,
+        size=size,
+        began=to_storable_text(receipt["circumstances"].get("began", "")),
+        command=" ".join(to_storable_text(word) for word in receipt["command"]["words"]),
+        ended=to_storable_text(end),
+        complete=bool(ended["complete"]),
+        steps=max(0, min(steps, 1 << 60)),
+        processes=len(receipt["processes"]),
+        commit_=to_storable_text(receipt["code"]["commit"] or ""),
+        torch=to_storable_text(receipt["packages"].get("torch", "")),
+        threads=to_storable_text(receipt["knobs"].get("threads", "")),
+        host=to_storable_text(receipt["circumstances"].get("host", "")),
+        digest=to_storable_text(receipt["digest"]),
+        problem="",
+    )
+
+
+def to_storable_text(value: Any) -> str:
+    """A text without lone surrogates, which SQLite refuses, and at most 1000 characters long."""
+    return str(value)[:1000].encode("utf-8", "backslashreplace").decode()
+
+
+FILES_PER_TASK = 500
+"""How many files one task of a worker has."""
+MIN_FILES_FOR_WORKERS = 4 * FILES_PER_TASK
+"""Fewer files are read before a worker process would have started."""
+MOST_WORKERS = 16
+
+FileState = tuple[str, int, int]
+"""Name, modification time (ns) and size of a file."""
+
+
+def read_summaries(folder: Path, files: Sequence[FileState]) -> Iterator[list[ReceiptSummary]]:
+    """Yield the summaries of files of a folder, in lists and in any order."""
+    parts = [files[at : at + FILES_PER_TASK] for at in range(0, len(files), FILES_PER_TASK)]
+    workers = min(_usable_cores(), MOST_WORKERS, len(parts))
+    if len(files) < MIN_FILES_FOR_WORKERS or workers < 2:
+        for part in parts:
+            yield _read_files(folder, part)
+        return
+    yield from _read_with_workers(folder, parts, workers)
+
+
+def _read_files(folder: Path, part: Sequence[FileState]) -> list[ReceiptSummary]:
+    return [read_summary(folder / name, stamp, size) for name, stamp, size in part]
+
+
+def _read_with_workers(folder: Path, parts: list[Sequence[FileState]], count: int) -> Iterator[list[ReceiptSummary]]:
+    from multiprocessing.connection import wait
+
+    with _start_workers(folder, count) as free:
+        left = iter(parts)
+        busy: dict[Any, Sequence[FileState]] = {}
+        while True:
+            for worker in free:
+                part = next(left, None)
+                if part is None:
+                    break
+                busy[worker] = part
+                _assign(worker, part)
+            if not busy:
+                return
+            free = list[Any](wait(list(busy)))
+            for worker in tuple(free):
+                part = busy.pop(worker)
+                try:
+                    answer = worker.recv()
+                except (EOFError, OSError):  # it was killed
+                    free.remove(worker)
+                    answer = _read_files(folder, part)
+                yield answer
+            if not free and not busy:
+                for part in left:  # all workers were killed
+                    yield _read_files(folder, part)
+
+
+def _assign(worker: Any, part: Sequence[FileState]) -> None:
+    try:
+        worker.send(part)
+    except OSError:
+        pass  # it was killed: `recv` will raise
+
+
+@contextmanager
+def _start_workers(folder: Path, count: int) -> Iterator[list[Any]]:
+    """Pipes to new worker processes. They are spawned, not forked: the caller may have threads."""
+    from multiprocessing import get_context
+
+    context = get_context("spawn")
+    pipes, processes = [], []
+    try:
+        with _ignoring_interrupts():
+            for _ in range(count):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_serve_worker, args=(folder, theirs), daemon=True)
+                process.start()
+                theirs.close()
+                pipes.append(ours)
+                processes.append(process)
+        yield list(pipes)
+    finally:
+        for pipe in pipes:
+            pipe.close()
+        for process in processes:
+            process.terminate()
+            process.join()
+
+
+def _serve_worker(folder: Path, pipe: Any) -> None:
+    """The main loop of a worker: read files until the parent closes the pipe."""
+    try:
+        while True:
+            pipe.send(_read_files(folder, pipe.recv()))
+    except (EOFError, OSError):
+        return
+
+
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Children started in the block ignore Ctrl-C, which a terminal sends to all processes: the parent stops them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _usable_cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not available on this system
+        return os.cpu_count() or 1
