@@ -19,9 +19,8 @@ from test_report_html import EVIL, Page
 
 from samerun.base.cost_records import Amount, CostReport, OperatorCost, Setting
 from samerun.base.machine import machine
-from samerun.check.execution.cost import Measured, amount, operators_of
-from samerun.report.cost import cell, quantity, whole_rows
-from samerun.report.cost_html import to_html
+from samerun.check.execution.cost import MeasuredRun, median_operator_costs, summarize_amounts
+from samerun.report.cost import cost_to_html, format_cell, format_quantity, program_rows
 
 TRAIN = """
 import sys, torch
@@ -46,33 +45,33 @@ def part(steps: int = 3, **operators: list[float]) -> dict[str, Any]:
 
 
 def test_processes_of_a_run_are_added_up_and_runs_give_the_median() -> None:
-    runs = [Measured(1.0, (part(mm=[2, n, 8]), part(mm=[1, n, 0], add=[1, 1.0, 0])), "") for n in (1.0, 5.0, 2.0)]
-    assert operators_of(runs) == {"mm": OperatorCost(3, 4.0, 8), "add": OperatorCost(1, 1.0, 0)}
-    assert runs[0].steps == 3 and runs[0].between_steps(0) == 0.5
-    assert Measured(1.0, (part(1),), "").between_steps(0) is None
-    assert amount([3.0, 1.0, 2.0]) == Amount(2.0, 1.0, 3.0) and amount([]) is None
+    runs = [MeasuredRun(1.0, (part(mm=[2, n, 8]), part(mm=[1, n, 0], add=[1, 1.0, 0])), "") for n in (1.0, 5.0, 2.0)]
+    assert median_operator_costs(runs) == {"mm": OperatorCost(3, 4.0, 8), "add": OperatorCost(1, 1.0, 0)}
+    assert runs[0].steps == 3 and runs[0].seconds_per_step(0) == 0.5
+    assert MeasuredRun(1.0, (part(1),), "").seconds_per_step(0) is None
+    assert summarize_amounts([3.0, 1.0, 2.0]) == Amount(2.0, 1.0, 3.0) and summarize_amounts([]) is None
 
 
 def test_quantities() -> None:
-    assert [quantity(v, "s") for v in (12.345, 0.0021, 3.2e-6)] == ["12.3 s", "2.1 ms", "3.2 us"]
-    assert quantity(3 * 2**20, "B") == "3 MiB"
+    assert [format_quantity(v, "s") for v in (12.345, 0.0021, 3.2e-6)] == ["12.3 s", "2.1 ms", "3.2 us"]
+    assert format_quantity(3 * 2**20, "B") == "3 MiB"
     plain = Amount(2.0, 2.0, 2.0)
-    assert cell(plain, plain, "s") == "2 s" and cell(Amount(3.0, 3, 3), plain, "s") == "3 s (1.50x)"
-    assert cell(None, plain, "s") == "-"
+    assert format_cell(plain, plain, "s") == "2 s" and format_cell(Amount(3.0, 3, 3), plain, "s") == "3 s (1.50x)"
+    assert format_cell(None, plain, "s") == "-"
 
 
 def test_the_page_is_escaped_and_fetches_nothing() -> None:
     wall = Amount(1.0, 1.0, 1.0)
     settings = (Setting("plain", "measured", "", 6, wall, wall), Setting("portable", "stopped", EVIL))
     report = CostReport((EVIL,), 3, settings, ((EVIL, (OperatorCost(1, 0.5, 8), None)),))
-    text = to_html(report, "0", machine(), 15)
+    text = cost_to_html(report, "0", machine(), 15)
     page = Page(text)
     assert "script" not in page.tags and not {"link", "img", "iframe"} & set(page.tags)
     assert "".join(page.words).count(EVIL) >= 4
     assert not [value for name, value in page.attributes if name in ("src", "href") and "://" in value]
     for opening in re.findall(r"<div class=\"scroll\"[^>]*>", text):
         assert 'tabindex="0"' in opening and "aria-label" in opening
-    assert report.exit_code == 1 and whole_rows(report)[0] == ["the program", "1 s", "-"]
+    assert report.exit_code == 1 and program_rows(report)[0] == ["the program", "1 s", "-"]
 
 
 @pytest.mark.parametrize(

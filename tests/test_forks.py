@@ -20,7 +20,7 @@ from checking import check
 from forking import held_plan, inside, runner, was_forked
 
 from samerun.base.launch import with_bootstrap
-from samerun.check.execution.preloaded import Forked, Preloaded
+from samerun.check.execution.forks import ForkedProcess, PreloadedProcess
 from samerun.check.execution.runner import Run, Runner
 from samerun.record import pins
 from samerun.record.comparison.compare import find_first_difference
@@ -147,15 +147,15 @@ def test_what_is_not_held_is_not_forked(program: Path, change: str) -> None:
     with ExitStack() as stack:
         made = ends(program, stack)
         plan = held_plan(program / "program.py", "mark")
-        assert made.forks.possible(plan)
+        assert made.forks.may_fork(plan)
         if change == "hash_seed":
-            assert not made.forks.possible(plan.with_environment(PYTHONHASHSEED="random"))
+            assert not made.forks.may_fork(plan.with_environment(PYTHONHASHSEED="random"))
         elif change == "address_layout":
             from dataclasses import replace
 
-            assert not made.forks.possible(replace(plan, prefix=()))
+            assert not made.forks.may_fork(replace(plan, prefix=()))
         else:
-            assert not made.forks.possible(choose("memory")[0].apply(plan, True))
+            assert not made.forks.may_fork(choose("memory")[0].apply(plan, True))
 
 
 # --- how runs end -------------------------------------------------------------------------------------------
@@ -166,8 +166,10 @@ def test_exit_codes_and_last_words(program: Path) -> None:
     with inside(program):
         plan = held_plan(program / "program.py")
         environment = with_bootstrap({**os.environ, **plan.environment, CONFIG_VARIABLE: "", "HOW": ""})
-        parent = Preloaded.start(plan.command, plan.prefix, environment, ["numpy", "torch"], program / "preloaded")
-        assert isinstance(parent, Preloaded), parent
+        parent = PreloadedProcess.start(
+            plan.command, plan.prefix, environment, ["numpy", "torch"], program / "preloaded"
+        )
+        assert isinstance(parent, PreloadedProcess), parent
         try:
             for how, code in ENDINGS.items():
                 folder = program / f"run-{how}"
@@ -176,7 +178,7 @@ def test_exit_codes_and_last_words(program: Path) -> None:
                 config.write_text(WatchConfig(folder=str(folder)).to_json())
                 with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
                     child = parent.run({CONFIG_VARIABLE: str(config), "HOW": how}, out, err, 0o022)
-                    assert isinstance(child, Forked)
+                    assert isinstance(child, ForkedProcess)
                     assert child.wait(120) == code, how
                 text, errors = (folder / "stdout").read_text(), (folder / "stderr").read_text()
                 assert ("at exit" in text) == (how not in ("leave", "killed")), how

@@ -11,11 +11,11 @@ import torch
 from checking import check
 
 from samerun.base.records import Growth, Spread
-from samerun.check.evidence.growth import MOST_POINTS, growth, steps_to_keep
+from samerun.check.evidence.growth import MOST_POINTS, measure_growth_points, steps_to_keep
 from samerun.record.watching import kept_tensors
 from samerun.record.watching.kept_tensors import step_file
-from samerun.report.growth_plot import plot
-from samerun.report.terminal import grown
+from samerun.report.html import plot_growth
+from samerun.report.terminal import describe_growth
 
 
 @pytest.mark.parametrize("different", [((1, 1),), ((3, 40),), ((1, 5), (9, 9)), ((7, 100_000),), ((99_999, 100_000),)])
@@ -43,17 +43,17 @@ def test_the_numbers(tmp_path: Path) -> None:
     for name, tensors, loss in (("a", one, 0.5), ("b", other, 0.25)):
         keep_values(tmp_path / name, 1, one, None)
         keep_values(tmp_path / name, 2, tensors, loss)
-    same, apart = growth(tmp_path / "a", tmp_path / "b", (1, 2, 5))
+    same, apart = measure_growth_points(tmp_path / "a", tmp_path / "b", (1, 2, 5))
     gap = 2.0**-22
     assert same == Growth(1, 0, 3, 3, None, None, 0.0, None)
     assert apart == Growth(2, 1, 3, 3, gap, 1, gap / 5, (0.5, 0.25))
-    assert growth(tmp_path / "a", tmp_path / "a", (1, 2)) == ()
+    assert measure_growth_points(tmp_path / "a", tmp_path / "a", (1, 2)) == ()
 
 
 def test_values_that_are_not_finite(tmp_path: Path) -> None:
     keep_values(tmp_path / "a", 1, [torch.tensor([1.0, math.nan])], math.inf)
     keep_values(tmp_path / "b", 1, [torch.tensor([2.0, math.inf])], 1.0)
-    (point,) = growth(tmp_path / "a", tmp_path / "b", (1,))
+    (point,) = measure_growth_points(tmp_path / "a", tmp_path / "b", (1,))
     assert (point.elements_different, point.max_abs, point.relative, point.losses) == (2, 1.0, None, None)
 
 
@@ -63,23 +63,25 @@ def point(step: int, relative: float, different: int = 2, losses: tuple[float, f
 
 def test_in_words() -> None:
     spread = Spread(20, ((2, 20),), (), "different", (point(2, 1e-7), point(20, 1e-4, losses=(0.5, 0.501))))
-    assert grown(spread) == [
+    assert describe_growth(spread) == [
         "Parameters: after step 2, 2 of 4 differ, by up to 3 ulp, relative 1e-07;"
         " after step 20, 2 of 4 differ, by up to 3 ulp, relative 0.0001",
         "The difference grows by a factor of 1e+03 over 18 steps",
         "Loss at step 20: 0.5 and 0.501, 0.2 % apart",
     ]
     gone = Spread(20, ((2, 3),), (), "same", (point(2, 1e-7), point(20, 0.0, 0, (0.5, 0.5))))
-    assert grown(gone)[1:] == ["After step 20 the parameters are the same again", "Loss at step 20: 0.5 in both runs"]
+    assert describe_growth(gone)[1:] == [
+        "After step 20 the parameters are the same again", "Loss at step 20: 0.5 in both runs"
+    ]
 
 
 def test_the_plot_has_a_point_for_every_step_that_differs() -> None:
-    drawn = plot((point(1, 1e-8), point(3, 1e-4), point(9, 0.0, 0), point(11, 0.03)))
+    drawn = plot_growth((point(1, 1e-8), point(3, 1e-4), point(9, 0.0, 0), point(11, 0.03)))
     assert drawn is not None
     assert [mark.text.split(":")[0] for mark in drawn.points] == ["step 1", "step 3", "step 11"]
     heights = [mark.y for mark in drawn.points]
     assert heights == sorted(heights, reverse=True)
-    assert plot((point(1, 1e-8),)) is None
+    assert plot_growth((point(1, 1e-8),)) is None
 
 
 PROGRAM = """

@@ -14,7 +14,7 @@ from samerun.check.evidence.situation import Suspect
 from samerun.check.execution.runner import Runner
 from samerun.check.search.run_status import runner_with_time_limit
 from samerun.record import pins
-from samerun.report.progress import Progress
+from samerun.report.progress import RunProgress
 
 BEGIN = "import os, torch\nx = torch.ones(64)\n"
 END = "print(x.relu().shape)\n"
@@ -151,7 +151,7 @@ print(os.urandom(8), uuid.uuid4(), random.Random().random(), torch.Generator().s
 def test_an_experiment_has_a_limit(
     labels: tuple[str, ...], asked: float | None, limit: float | None, tmp_path: Path
 ) -> None:
-    runner = Runner(tmp_path, asked, Progress(quiet=True))
+    runner = Runner(tmp_path, asked, RunProgress(quiet=True))
     assert runner_with_time_limit(runner, 10.0, labels).time_limit == limit
     assert runner.time_limit == asked
 

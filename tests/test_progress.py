@@ -72,13 +72,13 @@ COUNT = """
 import sys, time
 from samerun.report import progress
 progress.QUIET_SECONDS = progress.REDRAW_SECONDS = 0.0
-with progress.Progress(sys.argv[2:] == ["quiet"]) as runs:
+with progress.RunProgress(sys.argv[2:] == ["quiet"]) as runs:
     runs("varied-together (hash_seed, listing_order, memory, clock, locale, timezone, address_layout)", 12.3, "running")
-with progress.Counter(sys.argv[1], sys.argv[2:] == ["quiet"]) as counter:
+with progress.CountProgress(sys.argv[1], sys.argv[2:] == ["quiet"]) as counter:
     counter(1, 3)
     counter(2, 3)
 print("after")
-with progress.Counter("nothing is left of it", False) as counter:
+with progress.CountProgress("nothing is left of it", False) as counter:
     counter(3, 3)
 """
 

@@ -15,9 +15,9 @@ from checking import samerun
 
 from samerun.base.machine import machine
 from samerun.base.records import CheckReport, FirstDifference, Fix, FoundCause, Growth, Outcome, RunRecord, Spread
-from samerun.check.evidence.spread import ranges
-from samerun.report.html import cells, to_html
-from samerun.report.terminal import told
+from samerun.check.evidence.growth import to_ranges
+from samerun.report.html import check_report_to_html, group_steps
+from samerun.report.terminal import describe_spread
 
 GROWTH = (
     Growth(2, 1, 8, 8, 1e-7, 1, 1e-8, (0.5, 0.5)),
@@ -77,7 +77,7 @@ def source(tmp_path: Path) -> str:
 
 
 def test_everything_of_the_users_is_escaped(source: str) -> None:
-    text = to_html(report(EVIL, source), "0", machine())
+    text = check_report_to_html(report(EVIL, source), "0", machine())
     page = Page(text)
     assert "script" not in page.tags and "<script" not in text
     assert "{{ 7 * 7 }}" in text and "&amp;49" not in text
@@ -85,7 +85,7 @@ def test_everything_of_the_users_is_escaped(source: str) -> None:
 
 
 def test_nothing_is_fetched(source: str) -> None:
-    page = Page(to_html(report("word", source), "0", machine()))
+    page = Page(check_report_to_html(report("word", source), "0", machine()))
     assert not {"script", "link", "img", "iframe"} & set(page.tags)
     assert not [value for name, value in page.attributes if name in ("src", "action") or "://" in value]
     ids = {value for name, value in page.attributes if name == "id"}
@@ -93,20 +93,20 @@ def test_nothing_is_fetched(source: str) -> None:
 
 
 def test_a_keyboard_reaches_what_scrolls(source: str) -> None:
-    text = to_html(report("word", source), "0", machine())
+    text = check_report_to_html(report("word", source), "0", machine())
     for opening in re.findall(r"<pre[^>]*>|<div class=\"scroll\"[^>]*>", text):
         assert 'tabindex="0"' in opening and "aria-label" in opening
 
 
 def test_the_hazards_line_is_marked(source: str) -> None:
-    text = to_html(report("word", source), "0", machine())
+    text = check_report_to_html(report("word", source), "0", machine())
     marked = re.findall(r'<span class="marked">(.*?)\n</span>', text, re.S)
     assert len(marked) == 2 and all("alert" in one for one in marked)
 
 
 @pytest.mark.parametrize("verdict", ["same", "trouble"])
 def test_reports_without_a_difference(verdict: str) -> None:
-    page = Page(to_html(CheckReport(verdict, ("train.py",)), "0", machine()))
+    page = Page(check_report_to_html(CheckReport(verdict, ("train.py",)), "0", machine()))
     assert verdict.upper() in page.words
 
 
@@ -114,7 +114,7 @@ def test_reports_without_a_difference(verdict: str) -> None:
 def test_cells_cover_every_step_once(steps: int) -> None:
     second = (steps // 2 + 1, steps)
     spread = Spread(steps, ((1, 1), second) if second[0] > 1 else ((1, 1),), (), "unknown")
-    found = cells(spread)
+    found = group_steps(spread)
     assert len(found) <= 120
     assert [found[0].first, found[-1].last] == [1, steps]
     assert all(a.last + 1 == b.first for a, b in pairwise(found))
@@ -123,19 +123,19 @@ def test_cells_cover_every_step_once(steps: int) -> None:
 
 
 def test_ranges() -> None:
-    assert ranges([]) == ()
-    assert ranges([1, 3, 4]) == ((1, 1), (3, 4))
+    assert to_ranges([]) == ()
+    assert to_ranges([1, 3, 4]) == ((1, 1), (3, 4))
 
 
 def test_the_spread_in_words() -> None:
     spread = Spread(40, ((3, 5),), (("loss", 3),), "same")
-    assert told(spread) == [
+    assert describe_spread(spread) == [
         "3 of 40 optimizer steps differ (3-5); later ones are the same again",
         "First differing step per state: loss 3",
         "The model at the end is the same",
     ]
     many = replace(spread, different=tuple((n, n) for n in range(1, 40, 2)), end="unknown", leaves=())
-    assert told(many) == [
+    assert describe_spread(many) == [
         "20 of 40 optimizer steps differ (1, 3, 5, 7 and 16 more stretches); later ones are the same again"
     ]
 

@@ -9,7 +9,7 @@ import pytest
 from checking import check, samerun
 
 from samerun.base.errors import SamerunError
-from samerun.check.execution.interruption import Interruption, Settings, interruptions
+from samerun.check.execution.interruption import Interruption, StartSettings, parse_interruptions
 
 PROGRAM = str(Path(__file__).parent / "programs" / "resuming.py")
 SAVED, LOOP = (
@@ -99,12 +99,12 @@ def test_a_program_that_fails_when_taken_up(tmp_path: Path) -> None:
 
 
 def test_settings_are_variables_then_arguments() -> None:
-    given = interruptions("A=1 B='x y' --flag C=2", "D={folder}/c", "7:TERM")
-    first = Settings((("A", "1"), ("B", "x y")), ("--flag", "C=2"))
-    assert given == (Interruption(first, Settings((("D", "{folder}/c"),)), 7, "TERM"),)
-    assert [one.signal for one in interruptions(None, None, None)] == ["TERM", "KILL"]
+    given = parse_interruptions("A=1 B='x y' --flag C=2", "D={folder}/c", "7:TERM")
+    first = StartSettings((("A", "1"), ("B", "x y")), ("--flag", "C=2"))
+    assert given == (Interruption(first, StartSettings((("D", "{folder}/c"),)), 7, "TERM"),)
+    assert [one.signal for one in parse_interruptions(None, None, None)] == ["TERM", "KILL"]
     with pytest.raises(SamerunError, match="step from 1"):
-        interruptions(None, None, "3:HUP")
+        parse_interruptions(None, None, "3:HUP")
 
 
 def test_where_something_else_differs_it_says_that_it_was_not_tried(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_a_full_or_read_only_disk_is_trouble_and_nothing_is_half_written(receipt
     try_all("Read-only file system")
 
 
-CURRENT = "from samerun.record.watching.start import current"
+CURRENT = "from samerun.record.watching.start import current_recorder as current"
 
 
 @pytest.mark.parametrize(

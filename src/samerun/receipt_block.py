@@ -57,9 +57,9 @@ def receipt(
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
         taken = _start_recording(folder)
         with unwatched():
-            from samerun.record.watching.initial_state import held_at_start
+            from samerun.record.watching.initial_state import read_initial_state
 
-            held = held_at_start(taken.recorder)
+            held = read_initial_state(taken.recorder)
         failed: BaseException | None = None
         try:
             yield
@@ -141,7 +141,7 @@ class _TraceSlice:
 
 
 def _start_recording(folder: str) -> _OwnRecording | _TraceSlice:
-    recorder = start.current
+    recorder = start.current_recorder
     if recorder is not None and not recorder.stopped:
         return _TraceSlice(recorder)
     return _OwnRecording(folder, recorder)

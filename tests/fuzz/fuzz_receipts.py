@@ -35,8 +35,8 @@ with atheris.instrument_imports(include=["samerun", "json", "jsonschema"]) if at
     from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
     from samerun.record.receipt.environment_diff import unmet_conditions
     from samerun.record.receipt.receipt_summary import parse_summary
-    from samerun.report import diff as shown_diff
     from samerun.report import log as shown_log
+    from samerun.report import receipts as shown_receipts
 
 GOOD = made(section(marks=[{"name": "m", "step": 2, "digest": "0" * 32}]), section("rank0"), section("rank1"))
 LONG = made(section(steps=step_table.MAX_INLINE_ROWS + 1))
@@ -51,7 +51,7 @@ def read_all(data: bytes, folder: Path) -> None:
     from rich.console import Console
 
     entry = parse_summary("x.json", 0, data)
-    list(shown_log.lines([vars(entry)]))
+    list(shown_log.format_log([vars(entry)]))
     try:
         value = canonical_json.parse(data, "x.json")
     except SamerunError:
@@ -67,7 +67,7 @@ def read_all(data: bytes, folder: Path) -> None:
         step_table.verify_rows(side.tables)
         for answer in (diff_runs(load_run(folder / "good.json"), side), diff_runs(side, side)):
             describe_first_difference(answer)
-            shown_diff.show(answer, Console(file=QUIET))
+            shown_receipts.show_diff(answer, Console(file=QUIET))
     except SamerunError:
         return
     for read in (

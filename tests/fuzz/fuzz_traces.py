@@ -28,7 +28,7 @@ from samerun.record.receipt.diff import describe_first_difference, diff_runs, lo
 from samerun.record.receipt.process_section import build_section
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import EVENT_DTYPE, Trace
-from samerun.report import diff as shown_diff
+from samerun.report import receipts as shown_receipts
 
 QUIET = open(os.devnull, "w")  # noqa: SIM115
 TEXTS: list[str | bytes] = ["train.py", "aten.mm", "aten.add", "torch:cpu", "params", "main/pool-1#1", "main/t", "rows"]
@@ -111,7 +111,7 @@ def read_all(data: bytes, folder: Path) -> bool:
             record = diff_runs(load_run(folder / one), load_run(folder / other))
             assert one != other or record["verdict"] == "same", "a run differs from itself"
             describe_first_difference(record)
-            shown_diff.show(record, Console(file=QUIET))
+            shown_receipts.show_diff(record, Console(file=QUIET))
             taken = True
     with contextlib.suppress(SamerunError):
         build_section(Trace(folder / "b" / "main.trace"))

@@ -115,8 +115,8 @@ def check(
     from samerun.check.search.findings import report_all_findings
     from samerun.check.search.ignore_rules import parse_ignore_rule
     from samerun.check.search.search import Search
-    from samerun.report.json import to_json
-    from samerun.report.progress import Progress
+    from samerun.report.output import check_report_to_json
+    from samerun.report.progress import RunProgress
 
     check_writable("--json", json_to)
     check_writable("--html", html_to)
@@ -134,7 +134,7 @@ def check(
     asked = _interruptions(options) if any(v.name == "resume" for v in variations) else ()
     with ExitStack() as stack:
         folder = _folder(save, stack)
-        progress = stack.enter_context(Progress(quiet))
+        progress = stack.enter_context(RunProgress(quiet))
         runner = stack.enter_context(closing(Runner(folder, options["time_limit"], progress)))
         search = Search(
             runner, plan, variations, environment, options["repeat"], saved=save is not None,
@@ -154,16 +154,16 @@ def check(
         progress.clear()
         if not quiet and "-" not in (json_to, patch_to):
             from samerun.report.console import Console
-            from samerun.report.terminal import show
+            from samerun.report.terminal import show_check_report
 
-            show(report, Console())
+            show_check_report(report, Console())
         if json_to is not None:
-            write_result("--json", json_to, to_json(report, __version__))
+            write_result("--json", json_to, check_report_to_json(report, __version__))
         if html_to is not None:
             from samerun.base.machine import machine
-            from samerun.report.html import to_html
+            from samerun.report.html import check_report_to_html
 
-            write_result("--html", html_to, to_html(report, __version__, machine()))
+            write_result("--html", html_to, check_report_to_html(report, __version__, machine()))
         if patch_to is not None or apply:
             from samerun.check.search.patching import write_or_apply_patches
 
@@ -216,9 +216,9 @@ def _nothing_varied(ctx: click.Context, options: dict[str, Any]) -> None:
 
 
 def _interruptions(options: dict[str, Any]) -> Any:
-    from samerun.check.execution.interruption import interruptions
+    from samerun.check.execution.interruption import parse_interruptions
 
-    return interruptions(options["interrupt"], options["resume"], options["kill"])
+    return parse_interruptions(options["interrupt"], options["resume"], options["kill"])
 
 
 def _folder(save: Path | None, stack: ExitStack) -> Path:
@@ -241,7 +241,7 @@ def _folder(save: Path | None, stack: ExitStack) -> Path:
 def _trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:
     from samerun.base.records import TROUBLE, CheckReport
     from samerun.check.execution.runner import RunFailed
-    from samerun.report.json import to_json
+    from samerun.report.output import check_report_to_json
 
     if isinstance(error, RunFailed) and error.said:
         say(f"--- the program's standard error ({error.run.name}) ---\n{error.said}\n---", err=True)
@@ -249,7 +249,7 @@ def _trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoRe
     if json_to is not None:
         report = CheckReport(TROUBLE, tuple(words), notes=(str(error),))
         try:
-            write_result("--json", json_to, to_json(report, __version__))
+            write_result("--json", json_to, check_report_to_json(report, __version__))
         except SamerunError:
             pass
     sys.exit(2)

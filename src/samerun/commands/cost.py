@@ -58,27 +58,27 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet: bool, top: int, **options: Any) -> int:
     """Do it; returns the exit code."""
     from samerun.base.machine import machine
-    from samerun.check.execution.cost import PLAIN, Measurement
+    from samerun.check.execution.cost import PLAIN, CostMeasurement
     from samerun.control.held import as_run_does
     from samerun.numerics.dispatch.start import VARIABLE
-    from samerun.report.progress import Progress
+    from samerun.report.progress import RunProgress
 
     check_writable("--json", json_to)
     check_writable("--html", html_to)
     target = target_of(ctx)
     settings = {PLAIN: {}, "deterministic": as_run_does(0), "portable": {VARIABLE: "1"}}
-    with work_folder() as folder, guarded(folder, temporary=True), Progress(quiet) as progress:
-        report = Measurement(target, folder, settings, progress=progress, **options).measure()
+    with work_folder() as folder, guarded(folder, temporary=True), RunProgress(quiet) as progress:
+        report = CostMeasurement(target, folder, settings, progress=progress, **options).measure()
     if not quiet and json_to != "-":
         from samerun.report.console import Console
-        from samerun.report.cost import show
+        from samerun.report.cost import show_cost
 
-        show(report, Console(), top)
+        show_cost(report, Console(), top)
     if json_to is not None:
         record = report.to_dict(__version__, machine())
         write_result("--json", json_to, json.dumps(record, indent=2, allow_nan=False) + "\n")
     if html_to is not None:
-        from samerun.report.cost_html import to_html
+        from samerun.report.cost import cost_to_html
 
-        write_result("--html", html_to, to_html(report, __version__, machine(), top))
+        write_result("--html", html_to, cost_to_html(report, __version__, machine(), top))
     return report.exit_code

@@ -35,12 +35,17 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
       samerun diff saved/control-1 saved/varied
       samerun diff s3://bucket/runs/a.json b.json
     """
-    from samerun.report.answer import answer
-    from samerun.report.diff import show
+    from samerun.report.output import output_record
+    from samerun.report.receipts import show_diff
 
     try:
+<<<<<<< HEAD
         record = compare_runs(a, b, ignore_output, json_to)
         answer(record, show, json_to, quiet)
+=======
+        record = compared(a, b, ignore_output, json_to)
+        output_record(record, show_diff, json_to, quiet)
+>>>>>>> trunk
     except SamerunError as error:
         say(f"samerun: {error}", err=True)
         sys.exit(2)

@@ -95,10 +95,10 @@ def doctor(
         seen["program"] = None
     findings = [one for one in seen["switches"] if one["verdict"] in FINDINGS]
     record = {"schema": 1, "samerun": __version__, "verdict": "findings" if findings else "clean", **seen}
-    from samerun.report.answer import answer
-    from samerun.report.switches import show
+    from samerun.report.doctor import show_switches
+    from samerun.report.output import output_record
 
-    answer(record, lambda told, console: show(told, console, everything), json_to, quiet)
+    output_record(record, lambda told, console: show_switches(told, console, everything), json_to, quiet)
     return 1 if findings else 0
 
 
@@ -113,17 +113,17 @@ def look_at_numerics(ctx: click.Context, json_to: str | None, quiet: bool) -> in
     if importlib.util.find_spec("torch") is None:
         raise SamerunError("--numerics: torch is not installed.", hint="pip install torch")
     from samerun.numerics.verification.survey import survey_machine
-    from samerun.report.progress import Counter
+    from samerun.report.progress import CountProgress
 
-    with Counter("conformance vectors", quiet) as counter:
+    with CountProgress("conformance vectors", quiet) as counter:
         seen = survey_machine(counter)
     wrong = seen["different"] or any(device["different"] for device in seen["cuda"])
     verdict = "findings" if wrong else "clean"
     record = {"schema": 1, "samerun": __version__, "verdict": verdict, "numerics": seen}
-    from samerun.report.answer import answer
-    from samerun.report.numerics import show_numerics
+    from samerun.report.doctor import show_numerics
+    from samerun.report.output import output_record
 
-    answer(record, show_numerics, json_to, quiet)
+    output_record(record, show_numerics, json_to, quiet)
     return 1 if wrong else 0
 
 

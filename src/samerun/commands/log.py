@@ -51,11 +51,11 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
     """List or compare the receipts of a folder; returns the exit code."""
     from samerun.record.receipt import remote
     from samerun.record.receipt.index import list_receipts
-    from samerun.report.progress import Counter
+    from samerun.report.progress import CountProgress
 
     check_writable("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
-    with Counter("looking at files", quiet) as looking, Counter("reading receipts", quiet) as progress:
+    with CountProgress("looking at files", quiet) as looking, CountProgress("reading receipts", quiet) as progress:
         if remote.is_address(folder):
             found = remote.list_remote_receipts(folder, text, wanted, progress)
         else:
@@ -78,9 +78,9 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
         record = {"schema": 1, "samerun": __version__, "receipts": [vars(one) for one in found]}
         write_result("--json", json_to, json.dumps(record, indent=1, sort_keys=True) + "\n")
     if not quiet and json_to != "-":
-        from samerun.report.log import lines
+        from samerun.report.log import format_log
 
-        say("\n".join(lines([vars(one) for one in found])))
+        say("\n".join(format_log([vars(one) for one in found])))
     return 0
 
 
@@ -88,12 +88,12 @@ def _compare(folder: str, a: str, b: str, json_to: str | None, quiet: bool) -> i
     from samerun.record.receipt import remote
     from samerun.record.receipt.diff import diff_runs, load_run
     from samerun.record.receipt.remote import local_copy
-    from samerun.report.answer import answer
-    from samerun.report.diff import show
+    from samerun.report.output import output_record
+    from samerun.report.receipts import show_diff
 
     names = remote.join_path(folder, a), remote.join_path(folder, b)
     with local_copy(names[0]) as one, local_copy(names[1]) as other:
         compared = diff_runs(load_run(one, names[0]), load_run(other, names[1]))
     record: dict[str, Any] = {"schema": 1, "samerun": __version__, **compared}
-    answer(record, show, json_to, quiet)
+    output_record(record, show_diff, json_to, quiet)
     return EXIT_CODES[record["verdict"]]

@@ -50,15 +50,15 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
       samerun verify --command s3://bucket/runs/run.json
     """
     from samerun.record.receipt.remote import local_copy
-    from samerun.report.answer import answer
-    from samerun.report.verify import show
+    from samerun.report.output import output_record
+    from samerun.report.receipts import show_verification
 
     end_on_sigterm()
     try:
         text, own = _receipt_and_target(ctx)
         with local_copy(text) as path:
             record = verify(path, text, own, json_to=json_to, quiet=quiet, **options)
-        answer(record, show, json_to, quiet)
+        output_record(record, show_verification, json_to, quiet)
     except SamerunError as error:
         say(f"samerun: {error}", err=True)
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""Where reports and progress for people go."""
+"""The console that reports and progress are printed to."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from samerun.base.text import fit
 
 
 class Console(console.Console):
-    """Standard output, or standard error, without guesses at what in a text could be coloured."""
+    """Standard output or standard error, without rich's automatic highlighting."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(highlight=False, stderr=stderr)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Whatever a report shows passes here, names and lines of the user's program among it."""
+        """Escape control characters: every text of a report passes here, names from the user's program included."""
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else fit(segment.text)
             yield segment if text == segment.text else Segment(text, segment.style)

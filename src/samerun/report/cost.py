@@ -1,6 +1,9 @@
-"""What `samerun cost` shows: the whole program first, then the operators that take most."""
+"""What `samerun cost` shows, in the terminal or as one HTML file: the whole program, then the costliest operators."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -8,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from samerun.base.cost_records import MEASURED, Amount, CostReport, OperatorCost
+from samerun.report.html import render_page
 
-WHOLE = (
+PROGRAM_ROWS = (
     ("a step", "step", "s"),
     ("a step, processor", "step_cpu", "s"),
     ("the program", "wall", "s"),
@@ -17,78 +21,80 @@ WHOLE = (
     ("peak memory", "peak", "B"),
     ("peak on the device", "device_peak", "B"),
 )
-"""What is told of each setting: a name, the field, the unit."""
+"""The rows of the table: a name, the field of `Setting`, the unit."""
 
 
-def show(report: CostReport, console: Console, top: int) -> None:
+def show_cost(report: CostReport, console: Console, top: int) -> None:
     """Print the tables; they read well in 80 columns."""
     console.print(Text.assemble(("COST", "bold"), f"  {' '.join(report.command)}"))
     steps = next((one.steps for one in report.settings if one.outcome == MEASURED), 0)
     turns = f"medians of {report.repeat} runs each, in turns" if report.repeat > 1 else "one run each"
     console.print(Text(f"      {turns}; {steps} optimizer steps", style="dim"))
     console.print()
-    console.print(Padding(whole(report), (0, 0, 0, 2), expand=False))
+    console.print(Padding(program_table(report), (0, 0, 0, 2), expand=False))
     for one in report.settings:
         if one.outcome != MEASURED:
             console.print()
             console.print(Text(f"{one.name}: the program {one.detail}", style="yellow"))
     if report.operators:
         console.print()
-        console.print(Padding(operators(report, top), (0, 0, 0, 2), expand=False))
-        console.print(Padding(Text(told(report, top), style="dim"), (0, 0, 0, 2), expand=False))
+        console.print(Padding(operator_table(report, top), (0, 0, 0, 2), expand=False))
+        console.print(Padding(Text(describe_times(report, top), style="dim"), (0, 0, 0, 2), expand=False))
 
 
-def whole(report: CostReport) -> Table:
+def program_table(report: CostReport) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row("", *(Text(one.name, style="bold") for one in report.settings))
-    for row in whole_rows(report):
+    for row in program_rows(report):
         table.add_row(Text(row[0], style="dim"), *row[1:])
     return table
 
 
-def whole_rows(report: CostReport) -> list[list[str]]:
-    """One row for everything that at least one setting has a number for."""
+def program_rows(report: CostReport) -> list[list[str]]:
+    """A row for each quantity that at least one setting has a number for."""
     plain = report.settings[0]
     rows = []
-    for name, field, unit in WHOLE:
+    for name, field, unit in PROGRAM_ROWS:
         amounts: list[Amount | None] = [getattr(one, field) for one in report.settings]
         if any(amounts):
-            rows.append([name, *(cell(one, getattr(plain, field), unit) for one in amounts)])
+            rows.append([name, *(format_cell(one, getattr(plain, field), unit) for one in amounts)])
     return rows
 
 
-def cell(one: Amount | None, plain: Amount | None, unit: str) -> str:
+def format_cell(one: Amount | None, plain: Amount | None, unit: str) -> str:
     if one is None:
         return "-"
-    text = quantity(one.median, unit)
-    return text if plain is None or one is plain or not plain.median else f"{text} ({times(one.median, plain.median)})"
+    text = format_quantity(one.median, unit)
+    if plain is None or one is plain or not plain.median:
+        return text
+    return f"{text} ({format_ratio(one.median, plain.median)})"
 
 
-def operators(report: CostReport, top: int) -> Table:
+def operator_table(report: CostReport, top: int) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row(Text("operator", style="bold"), *(Text(one.name, style="bold") for one in report.settings))
     for name, costs in report.operators[:top]:
-        table.add_row(name.removeprefix("aten."), *(operator_cell(one, costs[0]) for one in costs))
+        table.add_row(name.removeprefix("aten."), *(format_operator_cell(one, costs[0]) for one in costs))
     return table
 
 
-def operator_cell(one: OperatorCost | None, plain: OperatorCost | None) -> str:
+def format_operator_cell(one: OperatorCost | None, plain: OperatorCost | None) -> str:
     if one is None:
         return "-"
-    text = quantity(one.seconds, "s")
+    text = format_quantity(one.seconds, "s")
     if plain is None or one is plain or not plain.seconds:
         return text
-    return f"{text} ({times(one.seconds, plain.seconds)})"
+    return f"{text} ({format_ratio(one.seconds, plain.seconds)})"
 
 
-def told(report: CostReport, top: int) -> str:
+def describe_times(report: CostReport, top: int) -> str:
     """How much of the operators' time the table does not show, and what the times are."""
     text = "Seconds in all calls of a run"
     rest = len(report.operators) - top
     return text + (f"; {rest} more operators: --top, --json." if rest > 0 else ".")
 
 
-def quantity(value: float, unit: str) -> str:
+def format_quantity(value: float, unit: str) -> str:
     """Three digits and a unit."""
     if unit == "B":
         return f"{value / 2**20:.4g} MiB"
@@ -97,5 +103,59 @@ def quantity(value: float, unit: str) -> str:
     return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} us"
 
 
-def times(value: float, plain: float) -> str:
+def format_ratio(value: float, plain: float) -> str:
     return f"{value / plain:.2f}x"
+
+
+# --- the page ---------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class CostBar:
+    """One operator under one setting; `width`: of the longest bar, from 0 to 100."""
+
+    setting: str
+    width: float
+    text: str
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """One operator: how often it is called as the program is, its bars, and what it adds to the peak of memory."""
+
+    operator: str
+    calls: str
+    bars: tuple[CostBar, ...]
+    memory: tuple[str, ...]
+
+
+def cost_to_html(report: CostReport, version: str, machine: dict[str, Any], top: int) -> str:
+    """The whole page. Whatever comes from the user's program is escaped."""
+    return render_page(
+        "cost.html.jinja",
+        report=report,
+        version=version,
+        machine=machine,
+        command=" ".join(report.command),
+        whole=program_rows(report),
+        rows=bar_rows(report, top),
+        told=describe_times(report, top),
+    )
+
+
+def bar_rows(report: CostReport, top: int) -> list[CostRow]:
+    shown = report.operators[:top]
+    longest = max((cost.seconds for _, costs in shown for cost in costs if cost is not None), default=0.0)
+    found = []
+    for name, costs in shown:
+        bars = tuple(
+            CostBar(
+                setting.name,
+                round(100 * cost.seconds / longest, 2) if longest else 0.0,
+                format_operator_cell(cost, costs[0]),
+            )
+            for setting, cost in zip(report.settings, costs, strict=True)
+            if cost is not None
+        )
+        memory = tuple(format_quantity(cost.peak_bytes, "B") if cost is not None else "-" for cost in costs)
+        calls = " / ".join(str(cost.calls) if cost is not None else "-" for cost in costs)
+        found.append(CostRow(name, calls, bars, memory))
+    return found

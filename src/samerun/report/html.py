@@ -1,8 +1,9 @@
-"""The report as one HTML file: no network, no script, readable offline, in the dark and on paper."""
+"""The report of a check as one HTML file: no network, no script, readable offline, in the dark and on paper."""
 
 from __future__ import annotations
 
 import linecache
+import math
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -10,48 +11,47 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from samerun.base.records import CheckReport, Spread
+from samerun.base.records import CheckReport, Growth, Spread
 from samerun.base.text import fit
-from samerun.report.growth_plot import plot
-from samerun.report.terminal import told
+from samerun.report.terminal import describe_spread
 
 CONTEXT = 4
-MOST_CELLS = 120
+MOST_GROUPS = 120
 
 
 @dataclass(frozen=True)
-class Line:
+class ExcerptLine:
     number: int
     text: str
     marked: bool
 
 
 @dataclass(frozen=True)
-class Cell:
-    """Some steps in a row. `part`: how many of them differ, from 0 to 1."""
+class StepGroup:
+    """Some consecutive steps. `part`: the share of them that differ, from 0 to 1."""
 
     first: int
     last: int
     part: float
 
 
-def to_html(report: CheckReport, version: str, machine: dict[str, Any]) -> str:
+def check_report_to_html(report: CheckReport, version: str, machine: dict[str, Any]) -> str:
     """The whole page. Whatever comes from the user's program is escaped."""
-    return rendered(
+    return render_page(
         "check.html.jinja",
         report=report,
         version=version,
         machine=machine,
         command=" ".join(report.command),
-        excerpt=excerpt,
-        cells=cells(report.spread) if report.spread is not None else [],
-        plot=plot(report.spread.growth) if report.spread is not None else None,
-        told=told(report.spread) if report.spread is not None else [],
+        excerpt=read_excerpt,
+        cells=group_steps(report.spread) if report.spread is not None else [],
+        plot=plot_growth(report.spread.growth) if report.spread is not None else None,
+        told=describe_spread(report.spread) if report.spread is not None else [],
     )
 
 
-def rendered(template: str, **values: Any) -> str:
-    """A page of this room, with the style that all pages have. Whatever stands in `values` is escaped."""
+def render_page(template: str, **values: Any) -> str:
+    """A page from one of the templates here, with the common style. All of `values` is escaped."""
     environment = Environment(
         autoescape=True, finalize=_fit, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -64,20 +64,72 @@ def _fit(value: Any) -> Any:
     return value if isinstance(value, Markup) or not isinstance(value, str) else fit(value)
 
 
-def excerpt(file: str, line: int) -> list[Line]:
+def read_excerpt(file: str, line: int) -> list[ExcerptLine]:
     """The line with its neighbours; empty where the file cannot be read."""
     linecache.checkcache(file)
     numbers = range(max(1, line - CONTEXT), line + CONTEXT + 1)
-    found = [Line(n, linecache.getline(file, n).rstrip("\n"), n == line) for n in numbers if linecache.getline(file, n)]
+    texts = ((number, linecache.getline(file, number)) for number in numbers)
+    found = [ExcerptLine(number, text.rstrip("\n"), number == line) for number, text in texts if text]
     return found if any(one.marked for one in found) else []
 
 
-def cells(spread: Spread) -> list[Cell]:
-    """The steps in at most `MOST_CELLS` groups of equal size."""
-    size = -(-spread.steps // MOST_CELLS)
+def group_steps(spread: Spread) -> list[StepGroup]:
+    """The steps in at most `MOST_GROUPS` groups of equal size."""
+    size = -(-spread.steps // MOST_GROUPS)
     found = []
     for first in range(1, spread.steps + 1, size):
         last = min(first + size - 1, spread.steps)
         hit = sum(max(0, min(last, b) - max(first, a) + 1) for a, b in spread.different)
-        found.append(Cell(first, last, hit / (last - first + 1)))
+        found.append(StepGroup(first, last, hit / (last - first + 1)))
     return found
+
+
+# --- the plot of a growing difference --------------------------------------------------------------------------
+WIDTH, HEIGHT = 640, 220
+LEFT, RIGHT, TOP, BOTTOM = 70, 20, 14, 34
+
+
+@dataclass(frozen=True)
+class PlotLabel:
+    """A position in the drawing and its text."""
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class GrowthPlot:
+    """What the page draws. `line`: the points of the curve, as SVG writes them."""
+
+    points: tuple[PlotLabel, ...]
+    line: str
+    left: tuple[PlotLabel, ...]
+    below: tuple[PlotLabel, ...]
+
+
+def plot_growth(growth: tuple[Growth, ...]) -> GrowthPlot | None:
+    """The relative difference over steps, on a log scale; None if fewer than two steps have one."""
+    shown = [(one, math.log10(one.relative)) for one in growth if one.relative]
+    if len(shown) < 2:
+        return None
+    low, high = math.floor(min(y for _, y in shown)), math.ceil(max(y for _, y in shown))
+    high = max(high, low + 1)
+    first, last = shown[0][0].step, shown[-1][0].step
+
+    def across(step: int) -> float:
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * (step - first) / (last - first), 2)
+
+    def up(power: float) -> float:
+        return round(TOP + (HEIGHT - TOP - BOTTOM) * (high - power) / (high - low), 2)
+
+    points = tuple(
+        PlotLabel(across(one.step), up(power), f"step {one.step}: relative {one.relative:.2g}"
+             + (f", up to {one.max_ulp} ulp" if one.max_ulp is not None else ""))
+        for one, power in shown
+    )  # fmt: skip
+    every = max(1, math.ceil((high - low) / 6))
+    left = tuple(PlotLabel(LEFT - 8, up(power), f"1e{power}") for power in range(low, high + 1, every))
+    middle = shown[len(shown) // 2][0].step
+    below = tuple(PlotLabel(across(step), HEIGHT - 12, str(step)) for step in dict.fromkeys((first, middle, last)))
+    return GrowthPlot(points, " ".join(f"{one.x},{one.y}" for one in points), left, below)

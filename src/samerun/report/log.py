@@ -10,17 +10,17 @@ from samerun.base.text import shown
 HEAD = f"{'began':19}  {'steps':>8}  {'ended':11}  {'torch':12}  {'digest':12}  receipt: command"
 
 
-def lines(entries: list[dict[str, Any]]) -> Iterator[str]:
-    """The head and the lines, the newest last."""
+def format_log(entries: list[dict[str, Any]]) -> Iterator[str]:
+    """The header and a line for each receipt, the newest last."""
     if not entries:
         yield "No receipts."
         return
     yield HEAD
     for one in entries:
-        yield _line(one)
+        yield _format_entry(one)
 
 
-def _line(one: dict[str, Any]) -> str:
+def _format_entry(one: dict[str, Any]) -> str:
     if one["problem"]:
         return f"{'':19}  {'':8}  {'!':11}  {'':12}  {'':12}  {shown(one['file'], 80)}: {shown(one['problem'], 120)}"
     ended = one["ended"] + ("" if one["complete"] else " ...")

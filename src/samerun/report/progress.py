@@ -1,4 +1,4 @@
-"""How far a command is: one line on standard error that is redrawn in place; nothing where that is no terminal."""
+"""Progress of a command: one line on standard error, redrawn in place; nothing if that is not a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 REDRAW_SECONDS = 0.2
 QUIET_SECONDS = 2.0
-"""A count that is through before that is not shown."""
+"""A count that is done sooner is not shown."""
 
 RUN_NAMES = (
     (r"control-1", "running the program"),
@@ -30,7 +30,7 @@ RUN_NAMES = (
     (r"resumed.*", "resuming the program"),
     (r"whole-.*", "keeping the data of a whole run"),
 )
-"""What the runs of a check are for, by their names; other names are shown as they are."""
+"""The purpose of the runs of a check, by their names; other names are shown unchanged."""
 
 
 def describe_run(label: str) -> str:
@@ -53,15 +53,15 @@ def describe_run(label: str) -> str:
     return label
 
 
-class _Line:
-    """A rich progress display of one line, which is gone when it is left. Made when it is first drawn."""
+class _ProgressLine:
+    """A rich progress display of one line, removed on exit. Created when it is first drawn."""
 
     def __init__(self, quiet: bool) -> None:
         self._shown = not quiet and sys.stderr.isatty()
         self._display: Display | None = None
         self._next = 0.0
 
-    def __enter__(self) -> _Line:
+    def __enter__(self) -> _ProgressLine:
         return self
 
     def __exit__(
@@ -70,7 +70,7 @@ class _Line:
         self.clear()
 
     def clear(self) -> None:
-        """Take the line away, before something else is printed."""
+        """Remove the line before something else is printed."""
         if self._display is not None:
             self._display.stop()
             self._display = None
@@ -114,14 +114,14 @@ def _new_display() -> Display:
     )  # fmt: skip
 
 
-class Progress(_Line):
-    """The run that is going on. Called by the runner; see samerun.check.execution.runner.Progress."""
+class RunProgress(_ProgressLine):
+    """The run in progress. Called by the runner; see samerun.check.execution.runner.Progress."""
 
     def __init__(self, quiet: bool) -> None:
         super().__init__(quiet)
         self._done = 0
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> RunProgress:
         return self
 
     def __call__(self, label: str, seconds: float, state: str) -> None:
@@ -131,15 +131,15 @@ class Progress(_Line):
             self._draw(f"run {self._done + 1}: {describe_run(label)}", f"{seconds:.0f} s")
 
 
-class Counter(_Line):
-    """How much of a known number is done, with what is counted: `2000 of 9000 receipts`."""
+class CountProgress(_ProgressLine):
+    """How many of a known number are done: `2000 of 9000 receipts`."""
 
     def __init__(self, what: str, quiet: bool) -> None:
         super().__init__(quiet)
         self._what = what
         self._next = time.monotonic() + QUIET_SECONDS
 
-    def __enter__(self) -> Counter:
+    def __enter__(self) -> CountProgress:
         return self
 
     def __call__(self, done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""The report for people: the verdict first, then where, what differs, why, and what to change."""
+"""The report of a check in the terminal: verdict, first difference, how it grows, cause, and fix."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from samerun.base.text import shown
 
 INDENT = 2
 CONTEXT = 2
-LEAVES = {"params": "parameters", "grads": "gradients"}
-"""What a trace calls otherwise than people do."""
+STATE_NAMES = {"params": "parameters", "grads": "gradients"}
+"""Names of states in traces that people call something else."""
 MARKS = {"same": ("=", "green"), "different": ("x", "red"), "skipped": ("-", "dim"), "trouble": ("!", "yellow")}
 
 
-def show(report: CheckReport, console: Console) -> None:
+def show_check_report(report: CheckReport, console: Console) -> None:
     """Print the report; reads well in 80 columns."""
-    console.print(verdict(report))
+    console.print(verdict_line(report))
     console.print()
-    console.print(Padding(variations(report), (0, 0, 0, INDENT), expand=False))
+    console.print(Padding(variation_table(report), (0, 0, 0, INDENT), expand=False))
     if report.verdict == DIFFERENT:
-        fixed = fix(report)
-        for part in (where(report), growth(report), why(report), fixed, every(report)):
+        fixed = fix_section(report)
+        first, growth, cause = first_difference_section(report), growth_section(report), cause_section(report)
+        for part in (first, growth, cause, fixed, hazard_section(report)):
             if part is not None:
                 console.print()
                 console.print(part)
@@ -40,7 +41,7 @@ def show(report: CheckReport, console: Console) -> None:
         console.print(Text(note, style="yellow"))
 
 
-def verdict(report: CheckReport) -> Text:
+def verdict_line(report: CheckReport) -> Text:
     command = " ".join(report.command)
     if report.verdict == SAME:
         steps = report.runs[0].steps if report.runs else 0
@@ -63,11 +64,11 @@ def verdict(report: CheckReport) -> Text:
 
 
 def is_double(report: CheckReport) -> bool:
-    """Is it the report of one run with every operator executed twice?"""
+    """Whether it is the report of `--double`: one run with every operator executed twice."""
     return any(outcome.name == "double" for outcome in report.variations)
 
 
-def variations(report: CheckReport) -> Table:
+def variation_table(report: CheckReport) -> Table:
     table = Table.grid(padding=(0, 2))
     skipped = [o for o in report.variations if o.outcome == "skipped" and ALREADY in o.detail]
     together = len(skipped) > 1 and report.verdict == DIFFERENT
@@ -84,7 +85,7 @@ def variations(report: CheckReport) -> Table:
     return table
 
 
-def where(report: CheckReport) -> Group | None:
+def first_difference_section(report: CheckReport) -> Group | None:
     first = report.first_difference
     if first is None:
         return None
@@ -98,15 +99,15 @@ def where(report: CheckReport) -> Group | None:
     elif first.step:
         at.append(f"(step {first.step})")
     lines.append(Padding(Text(" ".join(at)), (0, 0, 0, INDENT), expand=False))
-    lines.append(Padding(Text(differing(first)), (0, 0, 0, INDENT), expand=False))
+    lines.append(Padding(Text(describe_values(first)), (0, 0, 0, INDENT), expand=False))
     same_place = report.cause is not None and (report.cause.file, report.cause.line) == (first.file, first.line)
     if first.file and not same_place:
-        lines.append(Padding(excerpt(first.file, first.line, 0), (0, 0, 0, INDENT), expand=False))
+        lines.append(Padding(source_excerpt(first.file, first.line, 0), (0, 0, 0, INDENT), expand=False))
     return Group(*lines)
 
 
-def differing(first: FirstDifference) -> str:
-    """What is different about the values, in words."""
+def describe_values(first: FirstDifference) -> str:
+    """How far the values differ, in words."""
     parts = []
     if first.elements_different is not None and first.elements is not None:
         plural = "" if first.elements == 1 else "s"
@@ -124,7 +125,7 @@ def differing(first: FirstDifference) -> str:
     return " ".join(parts) + ("; " if parts else "") + inputs
 
 
-def why(report: CheckReport) -> Group | None:
+def cause_section(report: CheckReport) -> Group | None:
     cause = report.cause
     if cause is None:
         return None
@@ -134,7 +135,7 @@ def why(report: CheckReport) -> Group | None:
     head.append(f"  {how}", style="dim not bold")
     lines: list[Text | Padding] = [head]
     if cause.file:
-        lines.append(Padding(excerpt(cause.file, cause.line, CONTEXT), (0, 0, 0, INDENT), expand=False))
+        lines.append(Padding(source_excerpt(cause.file, cause.line, CONTEXT), (0, 0, 0, INDENT), expand=False))
     lines.extend(Padding(Text(f"- {each}"), (0, 0, 0, INDENT), expand=False) for each in cause.evidence)
     for other in report.others if is_double(report) else report.others[:3]:
         text = f"also seen: {other.kind} at {other.file}:{other.line}"
@@ -144,15 +145,15 @@ def why(report: CheckReport) -> Group | None:
     return Group(*lines)
 
 
-def growth(report: CheckReport) -> Text | None:
+def growth_section(report: CheckReport) -> Text | None:
     """How the difference grows: which steps, what in them, and the end."""
     if report.spread is None:
         return None
-    return Text("\n".join(told(report.spread)))
+    return Text("\n".join(describe_spread(report.spread)))
 
 
-def told(spread: Spread) -> list[str]:
-    """The spread in words, for people."""
+def describe_spread(spread: Spread) -> list[str]:
+    """Which steps and states differ, in words: one line of text each."""
     if not spread.different:
         lines = [f"None of the {spread.steps} optimizer steps differ"]
     else:
@@ -163,21 +164,21 @@ def told(spread: Spread) -> list[str]:
         if spread.different[-1][1] < spread.steps:
             lines[0] += "; later ones are the same again"
     if spread.leaves:
-        named = (f"{LEAVES.get(name, name)} {step}" for name, step in spread.leaves[:6])
+        named = (f"{STATE_NAMES.get(name, name)} {step}" for name, step in spread.leaves[:6])
         lines.append("First differing step per state: " + ", ".join(named))
-    lines += grown(spread)
+    lines += describe_growth(spread)
     if spread.end != "unknown":
         lines.append(f"The model at the end is {'the same' if spread.end == 'same' else 'different'}")
     return lines
 
 
-def grown(spread: Spread) -> list[str]:
-    """How far the parameters are apart at first and at last, whether that grows, and what the losses say."""
+def describe_growth(spread: Spread) -> list[str]:
+    """How far apart the parameters are at first and at last, whether that grows, and the losses."""
     points = [point for point in spread.growth if point.elements_different]
     lines = []
     if points:
         first, last = points[0], points[-1]
-        lines.append("Parameters: " + "; ".join(apart(point) for point in dict.fromkeys((first, last))))
+        lines.append("Parameters: " + "; ".join(describe_growth_point(point) for point in dict.fromkeys((first, last))))
         if first.elements < first.parameters:
             lines[0] += f" (a sample of {first.parameters} parameters)"
         if first.relative and last.relative and last is not first:
@@ -193,16 +194,16 @@ def grown(spread: Spread) -> list[str]:
         text = f"Loss at step {told[-1].step}: {a:.9g}"
         lines.append(text + (" in both runs" if a == b else f" and {b:.9g}"))
         if a != b and a:
-            lines[-1] += f", {percent(abs(b - a) / abs(a))} apart"
+            lines[-1] += f", {format_percent(abs(b - a) / abs(a))} apart"
     return lines
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """A share as people read it: 0.041 is "4.1 %"."""
     return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
-def apart(point: Growth) -> str:
+def describe_growth_point(point: Growth) -> str:
     """How many parameters differ after a step, and how far."""
     text = f"after step {point.step}, {point.elements_different} of {point.elements} differ"
     if point.max_ulp is not None:
@@ -210,7 +211,7 @@ def apart(point: Growth) -> str:
     return text + (f", relative {point.relative:.2g}" if point.relative is not None else "")
 
 
-def fix(report: CheckReport) -> Group | None:
+def fix_section(report: CheckReport) -> Group | None:
     if report.fix is None:
         return None
     lines: list[Text | Padding] = [Text("Fix", style="bold green")]
@@ -219,19 +220,19 @@ def fix(report: CheckReport) -> Group | None:
 
 
 def show_patch(report: CheckReport, console: Console) -> None:
-    """The patch as `git apply` and `patch -p1` take it: not indented, no line wrapped, tabs as they are."""
+    """Print the patch so that `git apply` and `patch -p1` accept it: not indented, not wrapped, tabs kept."""
     if report.fix is not None and report.fix.patch:
-        lines = (f"{fit_for_terminal(line)}\n" for line in report.fix.patch.removesuffix("\n").split("\n"))
+        lines = (f"{escape_control_characters(line)}\n" for line in report.fix.patch.removesuffix("\n").split("\n"))
         console.print(Segments([Segment("".join(lines), Style(color="cyan"))]), soft_wrap=True, end="")
 
 
-def fit_for_terminal(line: str) -> str:
+def escape_control_characters(line: str) -> str:
     """A line of source code with its tabs and its line ending, other control characters written out."""
     return re.sub(r"[^\t\r]+|\r(?!$)", lambda part: shown(part[0], len(part[0])), line)
 
 
-def every(report: CheckReport) -> Group | None:
-    """All hazards that were found, where there was a search for all: the one of the first difference comes first."""
+def hazard_section(report: CheckReport) -> Group | None:
+    """With --fix on: all hazards, that of the first difference first, and whether `samerun run` mends them."""
     counted = [one for one in report.causes if not one.ignored]
     if report.with_samerun is None:
         return None
@@ -247,8 +248,8 @@ def every(report: CheckReport) -> Group | None:
     return Group(Text("Every hazard, with and without samerun", style="bold"), Padding(table, (0, 0, 0, INDENT)))
 
 
-def excerpt(file: str, line: int, context: int) -> Text:
-    """The file, and the line with its neighbours."""
+def source_excerpt(file: str, line: int, context: int) -> Text:
+    """A line of a file with its neighbours."""
     linecache.checkcache(file)
     text = Text(f"{file}:{line}", style="cyan", no_wrap=True, overflow="ellipsis")
     for number in range(max(1, line - context), line + context + 1):

@@ -10,20 +10,22 @@ from samerun.base.records import Fix, FoundCause
 from samerun.check.attribution import confirmation, native_entropy
 from samerun.check.attribution.confirmation import is_confirmed, is_mere_reading, pin_suspect, pins_limited_to_line
 from samerun.check.causes.table import cause_of_kind, find_suspects
-from samerun.check.evidence.control_flow import branch_on_last_bits
-from samerun.check.evidence.growth import steps_to_keep
+from samerun.check.evidence.growth import compare_steps, steps_to_keep
 from samerun.check.evidence.line_search import (
     PartingLine,
-    first_use_of_id,
-    parting_line,
-    speaks_of_addresses,
-    statement_at,
+    find_parting_line,
+    first_line_using_id,
+    mentions_addresses,
+    read_statement,
 )
-from samerun.check.evidence.own_variable import batch_size, compiled_draws
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.source import diff
-from samerun.check.evidence.spread import spread
 from samerun.check.evidence.values import Elements, compare_kept
+from samerun.check.evidence.varied_run_evidence import (
+    find_batch_size_suspect,
+    find_branch_on_last_bits,
+    find_compiled_draws,
+)
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan, Variation
 from samerun.check.variations.address_layout import why_not
@@ -147,7 +149,7 @@ def attribute_by_line_trace(
         line, run = compare_line_by_line(search, followed, followed, "followed")
         if line is not None or run.timed_out:
             break
-    if line is not None and speaks_of_addresses(statement_at(line.file, line.line)):
+    if line is not None and mentions_addresses(read_statement(line.file, line.line)):
         why = (line.evidence,)
         suspect = Suspect("object-id", line.file, line.line, why, 0, (pins.ADDRESSES,))
         certain = not why_not() and is_confirmed(search, situation, plan, suspect, "pinned-addresses", suspect.pins)
@@ -176,7 +178,7 @@ def attribute_variation_difference(
     ) if variation is not None and variation.group == "own" else None
     if user_variable is not None:
         return user_variable
-    branch = branch_on_last_bits(situation) if kind in ROUNDING_CAUSES else None
+    branch = find_branch_on_last_bits(situation) if kind in ROUNDING_CAUSES else None
     if branch is not None:
         return make_attribution(branch, elements, [s for s in find_suspects(situation) if s.kind == kind])
     kinds = KINDS_OF_VARIATION_CAUSE.get(kind, (kind,))
@@ -201,7 +203,7 @@ def attribute_variation_difference(
         return make_attribution(Suspect(kind, line.file, line.line, why, 0, certain=True), elements)
     file, line_number = (event.file, event.line) if event is not None else ("", 0)
     why = ("the line is where the difference first shows",)
-    if kind == "object-id" and (by_id := first_use_of_id(file)):
+    if kind == "object-id" and (by_id := first_line_using_id(file)):
         line_number, why = by_id, ("the first line that uses id()",)
     return make_attribution(Suspect(kind, file, line_number, why, 0, certain=variation is not None), elements)
 
@@ -211,10 +213,10 @@ def attribute_user_variable(
 ) -> AttributedCause | None:
     """What a variable given with --vary-env changes: the batch size or the number of draws; None if neither."""
     folder = situation.a.folder.parent
-    batch = batch_size(situation, (folder / "kept-a.bin", folder / "kept-b.bin"))
+    batch = find_batch_size_suspect(situation, (folder / "kept-a.bin", folder / "kept-b.bin"))
     if batch is not None:
         return make_attribution(batch, elements)
-    compiled = compiled_draws(situation)
+    compiled = find_compiled_draws(situation)
     drawn = [s for s in find_suspects(situation) if s.kind == "extra-draw"]
     listed = ([compiled] if compiled is not None else []) + drawn
     for number, suspect in enumerate(listed, 1):
@@ -263,7 +265,7 @@ def measure_difference(search: AttributionSearch, situation: Situation, a: Plan,
     same_operator = (
         event is not None and difference.b is not None and difference.ordinal and difference.what != "operator"
     )
-    steps = steps_to_keep(spread(situation.a, situation.b))
+    steps = steps_to_keep(compare_steps(situation.a, situation.b))
     if not same_operator and not steps:
         return None
     kept = []
@@ -299,7 +301,7 @@ def compare_line_by_line(search: AttributionSearch, a: Plan, b: Plan, name: str)
         )
         for letter, plan in (("a", a), ("b", b))
     )
-    return parting_line(run_a, run_b), run_b
+    return find_parting_line(run_a, run_b), run_b
 
 
 def same_inputs_other_outputs(situation: Situation) -> bool:

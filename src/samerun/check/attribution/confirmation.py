@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from samerun.check.attribution import native_entropy
+from samerun.check.evidence.flakiness import shows_no_race
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.evidence.steady import is_steady
 from samerun.check.execution.forks import was_forked
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
@@ -84,7 +84,7 @@ class Experiment:
         self.name, self.names, self.among_forks = name, names, among_forks
         self.pinned_plan = pin_suspect(plan, suspect, names)
         self.label = (f"pin:{suspect.kind}",)
-        self.trials = required_trials(search, suspect, is_steady(situation.a.traces))
+        self.trials = required_trials(search, suspect, shows_no_race(situation.a.traces))
         self.forked = False
         self.first: Run | None = None
         self.later: Difference | None = None

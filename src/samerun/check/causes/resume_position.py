@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.line_search import loop_over
-from samerun.check.evidence.resumption import RNG_LEAVES, Parting
+from samerun.check.evidence.line_search import data_loop_line
+from samerun.check.evidence.resumption import RNG_LEAVES, ResumeDifference
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event
@@ -19,68 +19,74 @@ KIND = "resume-position"
 
 
 def find(situation: Situation) -> list[Suspect]:
-    parting = situation.parting
-    if parting is None:
+    comparison = situation.resume_difference
+    if comparison is None:
         return []
     file, line = situation.checkpoint_line()
-    if parting.step is None:
-        return [Suspect(KIND, file, line, (of_the_end(parting),), 3.0)]
-    where = "the first one behind the interruption" if parting.first else "not the first one behind the interruption"
-    differing = [n for n in parting.differing() if n not in RNG_LEAVES or n in parting.lost]
-    equal = [SHOWN.get(name, name) for name in parting.equal() if name not in RNG_LEAVES]
-    shown = listed([SHOWN.get(name, name) for name in differing])
-    why: tuple[str, ...] = (f"step {parting.step.number}, {where}: {shown} differ{'s' if len(differing) == 1 else ''}",)
+    if comparison.step is None:
+        return [Suspect(KIND, file, line, (difference_at_end(comparison),), 3.0)]
+    where = ("" if comparison.is_first_step else "not ") + "the first one behind the interruption"
+    lost = comparison.lost_generators
+    differing = [n for n in comparison.differing() if n not in RNG_LEAVES or n in lost]
+    equal = [SHOWN.get(name, name) for name in comparison.equal() if name not in RNG_LEAVES]
+    shown = join_words([SHOWN.get(name, name) for name in differing])
+    verb = "differs" if len(differing) == 1 else "differ"
+    why: tuple[str, ...] = (f"step {comparison.step.number}, {where}: {shown} {verb}",)
     if equal:
-        why += (f"the same there: {listed(equal)}",)
+        why += (f"the same there: {join_words(equal)}",)
     if "loss" not in differing and "grads" not in differing:
-        return of_update(parting, file, line, why)
-    return [*of_data(parting, why), Suspect(KIND, file, line, why, 3.0)]
+        return suspects_of_update(comparison, file, line, why)
+    return [*suspects_of_data(comparison, why), Suspect(KIND, file, line, why, 3.0)]
 
 
-def of_the_end(parting: Parting) -> str:
-    if parting.difference.what == "final":
+def difference_at_end(comparison: ResumeDifference) -> str:
+    if comparison.difference.what == "final":
         return "every step is the same, and what the models hold in the end is not"
-    behind = parting.difference.step - parting.shift
-    more = "fewer" if parting.difference.extra_in == "a" else "more"
+    behind = comparison.difference.step - comparison.shift
+    more = "fewer" if comparison.difference.extra_in == "a" else "more"
     return f"{behind} steps lie behind the interruption, and the resumed run makes {more}"
 
 
-def of_update(parting: Parting, file: str, line: int, why: tuple[str, ...]) -> list[Suspect]:
+def suspects_of_update(comparison: ResumeDifference, file: str, line: int, why: tuple[str, ...]) -> list[Suspect]:
     """The same gradients, another update: what the optimizer remembers, or its learning rate, is another one."""
-    event = parting.difference.a
-    rate = event is not None and parting.difference.what == "scalars"
-    told = f"{short(event)} at line {event.line} uses another number; " if event is not None and rate else ""
+    event = comparison.difference.a
+    rate = event is not None and comparison.difference.what == "scalars"
+    told = f"{operator_name(event)} at line {event.line} uses another number; " if event is not None and rate else ""
     why += (f"{told}the gradients are the same, the update is not",)
     parts = (states.SCHEDULER, states.OPTIMIZER) if rate else (states.OPTIMIZER, states.SCHEDULER)
     return [Suspect(KIND, file, line, why, 0.8 + rank / 10, parts=(part,)) for rank, part in enumerate(parts)]
 
 
-def of_data(parting: Parting, why: tuple[str, ...]) -> list[Suspect]:
+def suspects_of_data(comparison: ResumeDifference, why: tuple[str, ...]) -> list[Suspect]:
     """Other data: the loop that takes them, and the experiment that gives the resumed run those of the other."""
-    assert parting.step is not None and parting.its is not None
+    assert comparison.step is not None and comparison.resumed_step is not None
     # The resumed run may pass over batches that it has had, so they are laid end to end.
-    batches = list(zip(reversed(parting.step.events(f.BATCH)), reversed(parting.its.events(f.BATCH)), strict=False))
+    batches = list(
+        zip(reversed(comparison.step.events(f.BATCH)), reversed(comparison.resumed_step.events(f.BATCH)), strict=False)
+    )
     other = [one for one, its in reversed(batches) if one.outputs != its.outputs and one.line]
-    event = parting.difference.a
+    event = comparison.difference.a
     if event is not None and (event.kind == f.DRAW or event.flags & f.NO_INPUTS):
-        event = first_use(parting)  # an order that was drawn: where it is used
+        event = first_operator_with_other_inputs(comparison)  # an order that was drawn: where it is used
     if other:
         first = other[0]
-        line = loop_over(first.file, first.line)
+        line = data_loop_line(first.file, first.line)
         told = f"another batch comes at line {first.line}: the place in the data is another one"
         return [Suspect(KIND, first.file, line, (*why, told), 2.0, replay=True)]
     if event is None or event.kind != f.OPERATOR or not event.line or event.phase == "optimizer":
         return []
-    line = loop_over(event.file, event.line)
-    told = f"the data that {short(event)} gets at line {event.line} are other ones"
+    line = data_loop_line(event.file, event.line)
+    told = f"the data that {operator_name(event)} gets at line {event.line} are other ones"
     return [Suspect(KIND, event.file, line, (*why, told), 2.0, replay=(event.file, event.line, event.name))]
 
 
-def first_use(parting: Parting) -> Event | None:
+def first_operator_with_other_inputs(comparison: ResumeDifference) -> Event | None:
     """The first operator of the step that both runs have and that gets other inputs."""
-    assert parting.step is not None and parting.its is not None
+    assert comparison.step is not None and comparison.resumed_step is not None
     # The resumed run's first step begins where its program begins, so the two are laid end to end.
-    pairs = zip(reversed(parting.step.events(f.OPERATOR)), reversed(parting.its.events(f.OPERATOR)), strict=False)
+    pairs = zip(
+        reversed(comparison.step.events(f.OPERATOR)), reversed(comparison.resumed_step.events(f.OPERATOR)), strict=False
+    )
     found = None
     for one, its in pairs:
         if (one.thread, one.name, one.file, one.line) != (its.thread, its.name, its.file, its.line):
@@ -90,11 +96,11 @@ def first_use(parting: Parting) -> Event | None:
     return found
 
 
-def short(event: Event) -> str:
+def operator_name(event: Event) -> str:
     return event.name.removeprefix("aten.").split(".")[0]
 
 
-def listed(names: list[str]) -> str:
+def join_words(names: list[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 

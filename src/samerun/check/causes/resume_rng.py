@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.resumption import GLOBAL, Parting
+from samerun.check.evidence.resumption import GLOBAL, ResumeDifference
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event, RunTraces, select_events
@@ -14,20 +14,20 @@ SHOWN = {states.TORCH: "torch's", states.NUMPY: "NumPy's", states.PYTHON: "Pytho
 
 
 def find(situation: Situation) -> list[Suspect]:
-    parting = situation.parting
-    if parting is None or parting.step is None:
+    comparison = situation.resume_difference
+    if comparison is None or comparison.step is None:
         return []
-    return [*own_generator(situation, parting), *global_generators(situation, parting)]
+    return [*own_generator(situation, comparison), *global_generators(situation, comparison)]
 
 
-def own_generator(situation: Situation, parting: Parting) -> list[Suspect]:
+def own_generator(situation: Situation, comparison: ResumeDifference) -> list[Suspect]:
     """A generator that the program made: the line that made it, or gave it its seed."""
-    drawn, draw = parting.difference.what == "draw", parting.difference.a
+    drawn, draw = comparison.difference.what == "draw", comparison.difference.a
     if not drawn or draw is None or draw.name in GLOBAL:
-        drawn, draw = False, parting.lost_own
+        drawn, draw = False, comparison.lost_own_draw
     if draw is None:
         return []
-    trace = situation.a.traces.traces[parting.difference.role]
+    trace = situation.a.traces.traces[comparison.difference.role]
     made = [e for e in select_events(trace, (f.SEED, f.CREATE), draw.index) if e.line and _is_of(e, draw)]
     seeded = [e for e in made if e.kind == f.SEED] or made
     if not seeded:
@@ -45,10 +45,12 @@ def _is_of(event: Event, draw: Event) -> bool:
     return event.name in kinds and not seeded_otherwise
 
 
-def global_generators(situation: Situation, parting: Parting) -> list[Suspect]:
+def global_generators(situation: Situation, comparison: ResumeDifference) -> list[Suspect]:
     """Those that stand elsewhere after the first step, and torch's where the first thing that differs is its draw."""
-    draw = parting.difference.a if parting.difference.what == "draw" else None
-    found = {OF_LEAF[leaf] for leaf in parting.lost} | ({states.TORCH} if draw and draw.name in GLOBAL else set())
+    draw = comparison.difference.a if comparison.difference.what == "draw" else None
+    found = {
+        OF_LEAF[leaf] for leaf in comparison.lost_generators
+    } | ({states.TORCH} if draw and draw.name in GLOBAL else set())
     if not found:
         return []
     parts = tuple(part for part in states.PARTS if part in found)
@@ -59,7 +61,7 @@ def global_generators(situation: Situation, parting: Parting) -> list[Suspect]:
     why += (f"after the first step behind the interruption, {names} generator stands elsewhere",)
     file, line = situation.checkpoint_line()
     for part in parts:
-        early = put_back_too_early(situation.b.traces, parting, part)
+        early = put_back_too_early(situation.b.traces, comparison, part)
         if early is not None:
             put, between = early
             file, line = put.file, put.line
@@ -69,15 +71,17 @@ def global_generators(situation: Situation, parting: Parting) -> list[Suspect]:
     return [Suspect("resume-rng", file, line, why, 1.0, parts=parts)]
 
 
-def put_back_too_early(resumed: RunTraces, parting: Parting, part: str) -> tuple[Event, Event] | None:
+def put_back_too_early(
+    resumed: RunTraces, comparison: ResumeDifference, part: str
+) -> tuple[Event, Event] | None:
     """Where a generator is put back after the load, and then drawn from at a line that is none of the training's."""
-    if parting.head is None:
+    if comparison.first_steps is None:
         return None
-    ours, its = parting.head
+    ours, its = comparison.first_steps
     training = {(e.file, e.line) for e in ours.events(f.DRAW)}
     put = None
     loaded = False
-    for event in select_events(resumed.traces[parting.difference.role], (f.LOAD, f.SEED, f.DRAW), its.end):
+    for event in select_events(resumed.traces[comparison.difference.role], (f.LOAD, f.SEED, f.DRAW), its.end):
         loaded = loaded or event.kind == f.LOAD
         if event.name != part or not event.line:
             continue

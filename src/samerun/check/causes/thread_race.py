@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
+from samerun.check.evidence.flakiness import is_write
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.evidence.steady import is_write
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events

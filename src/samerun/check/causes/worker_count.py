@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.line_search import first_loop
+from samerun.check.evidence.line_search import first_loop_line
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.evidence.worker_draws import GLOBAL, worker_draws
+from samerun.check.evidence.varied_run_evidence import GLOBAL, worker_draws
 from samerun.record.trace import format as f
 
 
@@ -15,7 +15,7 @@ def find(situation: Situation) -> list[Suspect]:
     found = []
     for event in situation.host_events:
         if event.kind == f.LOADER and event.text == "iterable" and event.line:
-            line = first_loop(event.file, event.line) or event.line
+            line = first_loop_line(event.file, event.line) or event.line
             why = "every worker goes through all of the IterableDataset: more workers give every item more often"
             found.append(Suspect("worker-count", event.file, line, (why,), 1.0, certain=True))
     for draw in worker_draws(situation):

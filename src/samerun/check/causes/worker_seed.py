@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.evidence.worker_draws import GLOBAL, worker_draws
+from samerun.check.evidence.varied_run_evidence import GLOBAL, worker_draws
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
 

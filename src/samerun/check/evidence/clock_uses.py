@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from samerun.check.evidence.line_search import parsed
+from samerun.check.evidence.line_search import parse_source
 from samerun.check.evidence.source import last_name
 
 READ = {
@@ -41,7 +41,7 @@ Key = tuple[Scope | str, str]
 
 def may_decide(readings: Mapping[str, Iterable[int]]) -> bool:
     """Whether a clock may decide what is computed. Given are all files that ran, with the lines that read a clock."""
-    trees = {file: parsed(file) for file in readings}
+    trees = {file: parse_source(file) for file in readings}
     uses = Uses(trees.values())
     for file, lines in readings.items():
         calls = [node for node in ast.walk(trees[file]) if isinstance(node, ast.Call)]

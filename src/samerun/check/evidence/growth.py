@@ -1,4 +1,4 @@
-"""How a difference grows: the parameters of two runs, number by number, after some of their steps."""
+"""How a difference spreads and grows: which steps of two runs differ, and by how much their parameters do."""
 
 from __future__ import annotations
 
@@ -11,13 +11,55 @@ import numpy as np
 
 from samerun.base.records import Growth, Spread
 from samerun.check.evidence.values import compare_bytes, numbers, read_kept
+from samerun.check.execution.runner import Run
+from samerun.record.comparison.streams import SOFT_LEAVES
+from samerun.record.trace.steps import final_digests, read_steps
 from samerun.record.watching.kept_tensors import step_file
 
 MOST_POINTS = 12
 
 
+def compare_steps(a: Run, b: Run, shift: int = 0) -> Spread | None:
+    """Compare two runs step by step, by their digests; None if they have no steps in common.
+
+    shift: how many steps of `a` come before the first one of `b`. Steps are numbered as in `a`.
+    """
+    one, other = a.traces.main, b.traces.main
+    if one is None or other is None:
+        return None
+    pairs = list(zip(read_steps(one)[shift:], read_steps(other), strict=False))
+    if not pairs:
+        return None
+    differing: list[int] = []
+    leaves: dict[str, int] = {}
+    for left, right in pairs:
+        names = left.differing_leaves(right)
+        if set(names) - SOFT_LEAVES:  # random states alone are not results
+            differing.append(left.number)
+        for name in names:
+            leaves.setdefault(name, left.number)
+    ends = final_digests(one), final_digests(other)
+    end = "unknown" if not all(ends) else "same" if ends[0] == ends[1] else "different"
+    first_in = tuple(sorted(leaves.items(), key=lambda item: (item[1], item[0])))
+    return Spread(steps=shift + len(pairs), different=to_ranges(differing), leaves=first_in, end=end)
+
+
+def to_ranges(numbers: list[int]) -> tuple[tuple[int, int], ...]:
+    """The (first, last) of each run of consecutive numbers; the numbers must ascend."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return tuple(found)
+
+
 def steps_to_keep(spread: Spread | None) -> tuple[int, ...]:
-    """Steps worth comparing: the first that differs, then at growing distances, the last that differs, and the end."""
+    """The steps whose parameters are worth comparing.
+
+    The first that differs, then steps at growing distances, the last that differs, and the end.
+    """
     if spread is None or not spread.different:
         return ()
     first, last = spread.different[0][0], spread.different[-1][1]
@@ -30,8 +72,8 @@ def steps_to_keep(spread: Spread | None) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-def growth(one: Path, other: Path, steps: tuple[int, ...]) -> tuple[Growth, ...]:
-    """The points of two runs' folders; steps that one of them did not reach, or cannot be compared, are left out."""
+def measure_growth_points(one: Path, other: Path, steps: tuple[int, ...]) -> tuple[Growth, ...]:
+    """How far apart the saved parameters of two runs are; steps that cannot be compared are left out."""
     points = (_point(Path(step_file(str(one), n)), Path(step_file(str(other), n)), n) for n in steps)
     found = tuple(point for point in points if point is not None)
     return found if any(p.elements_different or (p.losses and p.losses[0] != p.losses[1]) for p in found) else ()

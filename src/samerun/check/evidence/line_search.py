@@ -28,12 +28,12 @@ class PartingLine:
         return f"`{self.variable}` is the first variable that differs, after line {self.line}"
 
 
-def parting_line(a: Run, b: Run) -> PartingLine | None:
+def find_parting_line(a: Run, b: Run) -> PartingLine | None:
     """The first variable of the user's that differs, and the line that gave it its value."""
     one, other = a.traces.main, b.traces.main
     if one is None or other is None:
         return None
-    for x, y in zip_longest(variables(one), variables(other)):
+    for x, y in zip_longest(variable_events(one), variable_events(other)):
         event = x or y
         assert event is not None
         if x is None or y is None or (x.name, x.file, x.line, x.outputs) != (y.name, y.file, y.line, y.outputs):
@@ -41,12 +41,12 @@ def parting_line(a: Run, b: Run) -> PartingLine | None:
     return None
 
 
-def variables(trace: Trace) -> list[Event]:
+def variable_events(trace: Trace) -> list[Event]:
     """Values of variables, in order. Draws of native code are none: importing a library may make some more."""
     return [event for event in select_events(trace, (f.LINE,)) if event.name != NATIVE_DRAW]
 
 
-def statement_at(file: str, line: int) -> str:
+def read_statement(file: str, line: int) -> str:
     """The source of the innermost statement at a line, "" where it cannot be read."""
     try:
         with open(file, encoding="utf-8") as source:
@@ -67,10 +67,12 @@ def statement_at(file: str, line: int) -> str:
     return ast.get_source_segment(text, best) or ""
 
 
-def first_loop(file: str, line: int) -> int:
+def first_loop_line(file: str, line: int) -> int:
     """The first line of the first loop in the function that begins at a line; 0 where there is none."""
-    for node in ast.walk(parsed(file)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and begins_at(node) <= line <= node.lineno:
+    for node in ast.walk(parse_source(file)):
+        if isinstance(
+            node, (ast.FunctionDef, ast.AsyncFunctionDef)
+        ) and first_line_with_decorators(node) <= line <= node.lineno:
             loops = [n.lineno for n in ast.walk(node) if isinstance(n, (ast.For, ast.AsyncFor, ast.While))]
             return min(loops, default=0)
     return 0
@@ -79,22 +81,22 @@ def first_loop(file: str, line: int) -> int:
 def loop_around(file: str, line: int) -> int:
     """The first line of the innermost loop around a line; 0 where there is none."""
     around = [
-        node.lineno for node in ast.walk(parsed(file))
+        node.lineno for node in ast.walk(parse_source(file))
         if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.lineno < line <= (node.end_lineno or 0)
     ]  # fmt: skip
     return max(around, default=0)
 
 
-def loop_over(file: str, line: int) -> int:
+def data_loop_line(file: str, line: int) -> int:
     """The loop that takes its items at a line, or around it; that of its caller where the function has none."""
-    if any(isinstance(n, (ast.For, ast.AsyncFor)) and n.lineno == line for n in ast.walk(parsed(file))):
+    if any(isinstance(n, (ast.For, ast.AsyncFor)) and n.lineno == line for n in ast.walk(parse_source(file))):
         return line
-    return loop_around(file, line) or loop_of_calls(file, line) or line
+    return loop_around(file, line) or loop_around_only_call(file, line) or line
 
 
-def loop_of_calls(file: str, line: int) -> int:
+def loop_around_only_call(file: str, line: int) -> int:
     """The loop around the only call of the function that a line stands in; 0 where there is none."""
-    tree = parsed(file)
+    tree = parse_source(file)
     functions = [
         node for node in ast.walk(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.lineno < line <= (node.end_lineno or 0)
@@ -112,12 +114,12 @@ def loop_of_calls(file: str, line: int) -> int:
     return loop_around(file, calls[0]) if len(calls) == 1 else 0
 
 
-def begins_at(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+def first_line_with_decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """A function's first line, decorators included."""
     return min([node.lineno, *(d.lineno for d in node.decorator_list)])
 
 
-def parsed(file: str) -> ast.Module:
+def parse_source(file: str) -> ast.Module:
     """The program's source; empty where it cannot be read."""
     try:
         with open(file, encoding="utf-8") as source:
@@ -126,13 +128,13 @@ def parsed(file: str) -> ast.Module:
         return ast.Module(body=[], type_ignores=[])
 
 
-def first_use_of_id(file: str) -> int:
+def first_line_using_id(file: str) -> int:
     """The first line that calls `id`, or passes it on; 0 where none does."""
-    uses = [node.lineno for node in ast.walk(parsed(file)) if isinstance(node, ast.Name) and node.id == "id"]
+    uses = [node.lineno for node in ast.walk(parse_source(file)) if isinstance(node, ast.Name) and node.id == "id"]
     return min(uses, default=0)
 
 
-def speaks_of_addresses(source: str) -> bool:
+def mentions_addresses(source: str) -> bool:
     """Does a statement use `id()` or a set, so that object addresses may order something?"""
     try:
         tree = ast.parse(source.strip())

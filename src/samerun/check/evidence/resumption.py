@@ -1,4 +1,4 @@
-"""Compare a run that was taken up again with the same steps of a run in one go."""
+"""Compare a resumed run with the same steps of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from samerun.record.trace.run import Event, RunTraces, select_events
 from samerun.record.trace.steps import Step, final_digests, read_steps
 
 RNG_LEAVES = ("rng", "rng.numpy", "rng.python")
-"""They count only where the whole run draws behind the interruption: else their states may be any."""
+"""They count only if the uninterrupted run draws after the interruption: else their states do not matter."""
 GLOBAL = ("torch", "numpy", "python")
 """Names of the global generators in draws; all others are the program's own."""
 
 
 @dataclass(frozen=True)
-class Parting:
-    """Where the two go apart.
+class ResumeDifference:
+    """Where a resumed run differs from the uninterrupted one.
 
-    shift: so many steps of the whole run lie before the first one of the other. step, its: the first step that
-    differs, in the whole run and in the other; None where every step is the same and the end is not. head: the first
-    step behind the interruption in both, and first: whether that is the one that differs. lost: leaves of random
-    generators that stand elsewhere after that first step. lost_own: a draw in it from a generator of the program's
-    own that stands elsewhere.
+    shift: how many steps of the uninterrupted run come before the first one of the resumed run. step, resumed_step: the
+    first step that differs, in each of the two; None if every step is the same and only the end differs. first_steps:
+    the first step after the interruption in both; is_first_step: whether that is the one that differs.
+    lost_generators: leaves of random generators in another state after that first step. lost_own_draw: a draw in it
+    from a generator of the program's own in another state.
     """
 
     difference: Difference
     shift: int
     step: Step | None = None
-    its: Step | None = None
-    head: tuple[Step, Step] | None = None
-    first: bool = False
-    lost: tuple[str, ...] = ()
-    lost_own: Event | None = None
+    resumed_step: Step | None = None
+    first_steps: tuple[Step, Step] | None = None
+    is_first_step: bool = False
+    lost_generators: tuple[str, ...] = ()
+    lost_own_draw: Event | None = None
 
     def differing(self) -> list[str]:
         """The leaves that differ there, values before evidence."""
-        if self.step is None or self.its is None:
+        if self.step is None or self.resumed_step is None:
             return []
-        return sorted(self.step.differing_leaves(self.its), key=lambda name: name in SOFT_LEAVES)
+        return sorted(self.step.differing_leaves(self.resumed_step), key=lambda name: name in SOFT_LEAVES)
 
     def equal(self) -> list[str]:
         return [] if self.step is None else [name for name in self.step.leaves if name not in self.differing()]
@@ -55,12 +55,14 @@ def stepping_roles(traces: RunTraces) -> list[str]:
     return sorted(roles, key=lambda role: (role != "main", role))
 
 
-def parting(whole: RunTraces, stopped: RunTraces, resumed: RunTraces, cut: bool = False) -> Parting | None:
-    """Where the resumed run differs from the whole one; None where it does not. The main process comes first.
+def find_resume_difference(
+    whole: RunTraces, stopped: RunTraces, resumed: RunTraces, cut: bool = False
+) -> ResumeDifference | None:
+    """Where the resumed run differs from the uninterrupted one, or None. The main process comes first.
 
-    The last steps of both are the same steps. Where they differ, the steps are counted from the checkpoint instead,
-    if the traces tell when it was saved: a run that lost its place may make more steps, or fewer. cut: the runs did
-    not go to their end, so that steps can be counted from the checkpoint alone.
+    Steps are matched from the end, where both runs make the same ones. If they differ, they are matched from the
+    checkpoint instead, if the traces tell when it was saved: a run that lost its place may make more steps, or fewer.
+    cut: the runs did not go to their end, so that steps can only be matched from the checkpoint (decision 25).
     """
     for role in stepping_roles(whole):
         if role not in resumed.traces:
@@ -68,7 +70,7 @@ def parting(whole: RunTraces, stopped: RunTraces, resumed: RunTraces, cut: bool 
         one, other = read_steps(whole.traces[role]), read_steps(resumed.traces[role])
         made = len(read_steps(stopped.traces[role])) if role in stopped.traces else len(one)
         if cut:
-            found = _of_process(one, other, taken_up_after(stopped, resumed, role), cut)
+            found = _of_process(one, other, steps_before_checkpoint(stopped, resumed, role), cut)
             if found is not None:
                 return found
             continue
@@ -86,8 +88,8 @@ def parting(whole: RunTraces, stopped: RunTraces, resumed: RunTraces, cut: bool 
     return None
 
 
-def taken_up_after(stopped: RunTraces, resumed: RunTraces, role: str) -> int:
-    """The steps before the checkpoint that is loaded; where the traces do not tell, all that the stopped run made."""
+def steps_before_checkpoint(stopped: RunTraces, resumed: RunTraces, role: str) -> int:
+    """The number of steps before the loaded checkpoint; if unknown, all that the interrupted run made."""
     if role not in stopped.traces:
         return 0
     saved = saved_after(stopped.traces[role], resumed.traces[role])
@@ -95,7 +97,7 @@ def taken_up_after(stopped: RunTraces, resumed: RunTraces, role: str) -> int:
 
 
 def saved_after(stopped: Trace, resumed: Trace) -> int | None:
-    """After how many steps the checkpoint was saved that is loaded; None where the traces do not tell."""
+    """The number of steps after which the loaded checkpoint was saved; None if unknown."""
     saves = {}
     steps = 0
     for event in select_events(stopped, (f.SAVE, f.STEP)):
@@ -110,7 +112,7 @@ def saved_after(stopped: Trace, resumed: Trace) -> int | None:
     return loaded
 
 
-def _of_process(one: list[Step], other: list[Step], shift: int, cut: bool = False) -> Parting | None:
+def _of_process(one: list[Step], other: list[Step], shift: int, cut: bool = False) -> ResumeDifference | None:
     behind = one[shift:]
     for step, its in zip(behind, other, strict=False):
         if not set(step.differing_leaves(its)) - SOFT_LEAVES:
@@ -119,22 +121,24 @@ def _of_process(one: list[Step], other: list[Step], shift: int, cut: bool = Fals
         lost = tuple(name for name in head if name in RNG_LEAVES and _moves(name, behind))
         difference = _inside(step, its) or _of_leaf(step, its)
         own = _own_generator_lost(behind[0], other[0])
-        return Parting(difference, shift, step, its, (behind[0], other[0]), step is behind[0], lost, own)
+        return ResumeDifference(difference, shift, step, its, (behind[0], other[0]), step is behind[0], lost, own)
     if cut or len(behind) == len(other):
         return None
     ends = [steps[-1].events(f.STEP)[-1] if steps else None for steps in (one, other)]
     more = "a" if len(behind) > len(other) else "b"
     role = one[0].trace.role
-    return Parting(Difference("operator", role, "main", ends[0], ends[1], len(one), 0, more), shift)
+    return ResumeDifference(Difference("operator", role, "main", ends[0], ends[1], len(one), 0, more), shift)
 
 
-def _of_ends(whole: Trace, resumed: Trace, shift: int) -> Parting | None:
-    """What the models hold in the end, for those that both runs hold."""
+def _of_ends(whole: Trace, resumed: Trace, shift: int) -> ResumeDifference | None:
+    """A difference in the final contents of a model that both runs have."""
     one, other = final_digests(whole), final_digests(resumed)
     for name, digests in one.items():
         if len(digests) == len(other.get(name, ())) and digests != other[name]:
             event = next(e for e in select_events(whole, (f.FINAL,)) if e.name == name)
-            return Parting(Difference("final", whole.role, "main", event, None, len(read_steps(whole)), 0), shift)
+            return ResumeDifference(
+                Difference("final", whole.role, "main", event, None, len(read_steps(whole)), 0), shift
+            )
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from samerun.check.evidence.resumption import Parting
+from samerun.check.evidence.resumption import ResumeDifference
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.compare import Difference
 from samerun.record.comparison.evidence import Clue, find_clues, host_events
@@ -49,7 +49,7 @@ class Situation:
     difference: Difference
     interrupted: Run | None = None
     """With the variation `resume`: the run that `b` goes on from."""
-    parting: Parting | None = None
+    resume_difference: ResumeDifference | None = None
     """With the variation `resume`: the steps in which the two part."""
 
     def checkpoint_line(self) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""The same program under several settings, in turns: what it takes as a whole, and operator by operator."""
+"""Measure a program under several settings in turns: time and memory in all, and operator by operator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Progress = Callable[[str, float, str], None]
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRun:
     """One run. `failure` is "" where it ended well."""
 
     wall: float
@@ -34,18 +34,18 @@ class Measured:
     def steps(self) -> int:
         return max((max(part["steps"], 0) for part in self.parts), default=0)
 
-    def whole(self, name: str) -> float:
+    def largest_part(self, name: str) -> float:
         """Of the process that has waited for the others, which counts them in."""
         return float(max((part[name] for part in self.parts), default=0))
 
-    def between_steps(self, which: int) -> float | None:
+    def seconds_per_step(self, which: int) -> float | None:
         """Seconds of a step, by the wall clock (0) or of the processor (1); None with fewer than two steps."""
         found = [(p["ends"][1][which] - p["ends"][0][which]) / (p["steps"] - 1) for p in self.parts if p["steps"] > 1]
         return max(found) if found else None
 
 
 @dataclass
-class Measurement:
+class CostMeasurement:
     """`settings`: names, each with the variables that put it in force; the first one is the program as it is."""
 
     target: Target
@@ -55,12 +55,12 @@ class Measurement:
     max_steps: int | None
     time_limit: float | None
     progress: Progress
-    whole: dict[str, list[Measured]] = field(default_factory=dict)
-    by_operator: dict[str, list[Measured]] = field(default_factory=dict)
+    whole: dict[str, list[MeasuredRun]] = field(default_factory=dict)
+    by_operator: dict[str, list[MeasuredRun]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
     def measure(self) -> CostReport:
-        """Runs without a look at the operators first, then runs with it: the one does not slow the other.
+        """Measure whole runs first, then runs with a clock around every operator, which slows them (decision 28).
 
         Raises SamerunError when the program does not end well as it is.
         """
@@ -79,10 +79,12 @@ class Measurement:
                         self.failed[name] = run.failure
                     kept.setdefault(name, []).append(run)
         return CostReport(
-            self.target.shown, self.repeat, tuple(self._setting(name) for name in self.settings), self._operators()
+            self.target.shown, self.repeat, tuple(
+                self._summarize_setting(name) for name in self.settings
+            ), self._rank_operators()
         )
 
-    def _run(self, name: str, operators: bool, label: str) -> Measured:
+    def _run(self, name: str, operators: bool, label: str) -> MeasuredRun:
         folder = self.folder / label
         folder.mkdir()
         asked = folder / "asked.json"
@@ -91,47 +93,51 @@ class Measurement:
         begin = time.monotonic()
         timed_out = False
         with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-            process = processes.start(self.target.command, environment, out, err, os.getcwd())
+            process = processes.start_in_session(self.target.command, environment, out, err, os.getcwd())
             try:
-                timed_out = processes.wait(process, self.time_limit, lambda now: self.progress(label, now, "running"))
+                timed_out = processes.wait_with_limit(
+                    process, self.time_limit, lambda now: self.progress(label, now, "running")
+                )
                 wall = time.monotonic() - begin
             finally:
-                processes.kill_all(process, str(asked), VARIABLE)
+                processes.kill_tree(process, str(asked), VARIABLE)
         self.progress(label, wall, "done")
         parts = tuple(json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.cost")))
         failure = ""
         if timed_out:
             failure = f"was still running after {wall:.0f} s (--time-limit) and was ended"
         elif process.returncode:
-            said = next((part["stopped"] for part in parts if part["stopped"]), "") or last_line(folder / "stderr")
+            said = next(
+                (part["stopped"] for part in parts if part["stopped"]), ""
+            ) or last_output_line(folder / "stderr")
             failure = f"ended with exit code {process.returncode}" + (f": {said}" if said else "")
         elif not parts:
             failure = "ran, but not in a Python that has samerun"
-        return Measured(wall, parts, failure)
+        return MeasuredRun(wall, parts, failure)
 
-    def _setting(self, name: str) -> Setting:
+    def _summarize_setting(self, name: str) -> Setting:
         if name in self.failed:
             return Setting(name, STOPPED, self.failed[name])
         runs = self.whole[name]
         return Setting(
             name, MEASURED, "", runs[0].steps,
-            wall=amount([run.wall for run in runs]),
-            cpu=amount([run.whole("cpu_seconds") for run in runs]),
-            step=amount([s for run in runs if (s := run.between_steps(0)) is not None]),
-            step_cpu=amount([s for run in runs if (s := run.between_steps(1)) is not None]),
-            peak=amount([run.whole("peak_bytes") for run in runs]),
-            device_peak=amount([n for run in runs if (n := run.whole("device_peak_bytes"))]),
+            wall=summarize_amounts([run.wall for run in runs]),
+            cpu=summarize_amounts([run.largest_part("cpu_seconds") for run in runs]),
+            step=summarize_amounts([s for run in runs if (s := run.seconds_per_step(0)) is not None]),
+            step_cpu=summarize_amounts([s for run in runs if (s := run.seconds_per_step(1)) is not None]),
+            peak=summarize_amounts([run.largest_part("peak_bytes") for run in runs]),
+            device_peak=summarize_amounts([n for run in runs if (n := run.largest_part("device_peak_bytes"))]),
         )  # fmt: skip
 
-    def _operators(self) -> tuple[tuple[str, tuple[OperatorCost | None, ...]], ...]:
+    def _rank_operators(self) -> tuple[tuple[str, tuple[OperatorCost | None, ...]], ...]:
         """Those that take most under any setting come first; equal ones by name."""
-        columns = [operators_of(self.by_operator.get(name, ())) for name in self.settings]
+        columns = [median_operator_costs(self.by_operator.get(name, ())) for name in self.settings]
         rows = [(name, tuple(column.get(name) for column in columns)) for name in sorted(set().union(*columns))]
         rows.sort(key=lambda row: (-max(cost.seconds for cost in row[1] if cost is not None), row[0]))
         return tuple(rows)
 
 
-def operators_of(runs: Sequence[Measured]) -> dict[str, OperatorCost]:
+def median_operator_costs(runs: Sequence[MeasuredRun]) -> dict[str, OperatorCost]:
     """Medians of the runs; what several processes of a run did is added up."""
     found: dict[str, list[list[float]]] = {}
     for run in runs:
@@ -147,11 +153,11 @@ def operators_of(runs: Sequence[Measured]) -> dict[str, OperatorCost]:
     }
 
 
-def amount(values: Sequence[float]) -> Amount | None:
+def summarize_amounts(values: Sequence[float]) -> Amount | None:
     return Amount(median(values), min(values), max(values)) if values else None
 
 
-def last_line(path: Path) -> str:
+def last_output_line(path: Path) -> str:
     """The last line that says something of what a program wrote."""
-    lines = processes.tail(path).split("\n")
+    lines = processes.read_tail(path).split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -1,61 +1,70 @@
-"""Which runs may be forked from a preloaded process, and the processes they are forked from.
+"""Runs as forks of a preloaded process: which plans may be forked, and the processes they are forked from.
 
-Forks share more than fresh processes do: addresses, the hash seed, what fresh memory holds. So a run is forked only
-where its plan holds all of these still anyway, and only to be compared with runs that were forked too.
+A preloaded process has imported torch already. Its forks share more than fresh processes do: the layout of addresses,
+the hash seed, what fresh memory holds. So a run is forked only if its plan pins all of these anyway, and only to be
+compared with runs that were forked too (decision 34).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
+import socket
+import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from samerun.check.execution import processes
 from samerun.check.execution.interruption import CHECKPOINTS
-from samerun.check.execution.preloaded import Forked, Preloaded
 from samerun.check.plan import Plan
 from samerun.check.variations.address_layout import fixed_layout
 from samerun.record.config import CONFIG_VARIABLE
 from samerun.record.watching.native_entropy import PRELOAD as LIBRARIES
 from samerun.record.watching.preloaded.import_conditions import ORDER_FILE
-from samerun.record.watching.preloaded.serve import REFUSED
+from samerun.record.watching.preloaded.serve import MESSAGE_BYTES, PRELOAD, REFUSED
 
 SWITCH = "SAMERUN_FORKS"
-"""Set to "off", every run starts from nothing."""
+"""If set to "off", every run is a fresh process."""
 OWN = (CONFIG_VARIABLE, CHECKPOINTS)
-"""Variables that are other ones in each run."""
+"""Variables whose values differ in each run."""
 FORKED = "forked"
 """File beside the traces of a forked run: the modules that were imported beforehand."""
 MOST = 3
-"""So many preloaded processes at once."""
+"""The most preloaded processes at once."""
+HIGH = 200
+"""Descriptors from here on do not collide with those of programs."""
+LOST = -9
+"""Exit code of a child whose parent is gone."""
 
 Key = tuple[object, ...]
 
 
 class Forks:
-    """The preloaded processes of a check, one for each environment that runs are asked for in."""
+    """The preloaded processes of a check, one for each environment that runs need."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "preloaded"
         self.reason = "" if sys.platform == "linux" and os.environ.get(SWITCH) != "off" else "switched off"
-        """Why no run is forked from now on; "" while they may be."""
+        """Why no run is forked any more; "" while runs may be forked."""
         self._noting = not self.reason
         self._order: list[str] | None = None
-        self._processes: dict[Key, Preloaded] = {}
+        self._processes: dict[Key, PreloadedProcess] = {}
         self._made = 0
 
-    def wants_note(self, plan: Plan) -> bool:
-        """Should a run that starts from nothing write down how it imports torch?
+    def should_record_imports(self, plan: Plan) -> bool:
+        """Whether a fresh run should record how it imports torch.
 
-        All of a check do, or none: it takes memory, and objects must lie at the same addresses in all of them.
+        All fresh runs of a check do, or none: recording takes memory, and objects must lie at the same addresses.
         """
-        return self._noting and is_script(plan)
+        return self._noting and is_plain_script(plan)
 
-    def learn(self, folder: Path) -> None:
-        """Read what the first run has written down. Nothing there: it did not import torch, so nothing is forked."""
+    def read_recorded_imports(self, folder: Path) -> None:
+        """Read what the first run recorded. If there is nothing, it did not import torch, and nothing is forked."""
         if self._order is not None or self.reason:
             return
         try:
@@ -64,14 +73,14 @@ class Forks:
             return
         self._order, self.reason = list(noted["order"]), str(noted["reason"])
 
-    def possible(self, plan: Plan) -> bool:
-        """Can this run be forked, as far as is known?"""
-        return not self.reason and self._order is not None and is_held(plan)
+    def may_fork(self, plan: Plan) -> bool:
+        """Whether this run may be forked, as far as is known."""
+        return not self.reason and self._order is not None and pins_what_forks_share(plan)
 
     def fork(
         self, plan: Plan, environment: Mapping[str, str], out: IO[bytes], err: IO[bytes]
-    ) -> tuple[Preloaded, Forked] | None:
-        """A run as a fork, where `possible` said so; None where it failed. environment: all of it."""
+    ) -> tuple[PreloadedProcess, ForkedProcess] | None:
+        """Start a run as a fork, if `may_fork` allowed it; None if that failed. environment: all of it."""
         assert self._order is not None
         rest = {k: v for k, v in environment.items() if k not in OWN}
         key = (plan.command, plan.prefix, tuple(sorted(rest.items())))
@@ -81,7 +90,7 @@ class Forks:
                 self._processes.pop(next(iter(self._processes))).close()
             blank = {**environment, **{name: "" for name in OWN if name in environment}}
             folder = self.folder / str(self._made)
-            made = Preloaded.start(plan.command, plan.prefix, blank, self._order, folder)
+            made = PreloadedProcess.start(plan.command, plan.prefix, blank, self._order, folder)
             if isinstance(made, str):
                 self.reason = made
                 return None
@@ -94,11 +103,11 @@ class Forks:
             return None
         return parent, child
 
-    def misfit(self, folder: Path, failed: bool) -> bool:
-        """Must a forked run be made again from nothing? Then nothing is forked any more.
+    def must_run_afresh(self, folder: Path, failed: bool) -> bool:
+        """Whether a forked run must be repeated as a fresh process; if so, nothing is forked any more.
 
-        That is so where the program was not as it was when it was first run, and where it did not end well:
-        whether it failed for being a fork cannot be told.
+        It must if the program imported something else than in its first run, or did not end well: whether it failed
+        because it is a fork cannot be known.
         """
         refused = folder / REFUSED
         if refused.exists():
@@ -115,21 +124,133 @@ class Forks:
 
 
 def was_forked(folder: Path) -> bool:
-    """Was the run with this folder forked?"""
+    """Whether the run with this folder was forked."""
     return (folder / FORKED).exists()
 
 
-def is_script(plan: Plan) -> bool:
-    """Is the program a file run by this very Python, without options of the interpreter?"""
+def is_plain_script(plan: Plan) -> bool:
+    """Whether the program is a file run by this Python, without interpreter options."""
     command = plan.command
     return len(command) > 1 and command[0] == sys.executable and command[1].endswith(".py")
 
 
-def is_held(plan: Plan) -> bool:
-    """Does the plan hold still what forks have in common, and change nothing that a fork cannot have of its own?"""
+def pins_what_forks_share(plan: Plan) -> bool:
+    """Whether the plan pins what forks have in common, and changes nothing that a fork inherits."""
+    # Forks of one process have the same address layout, hash seed and fresh memory. If a plan leaves one of these free,
+    # its runs must be able to differ in it, and as forks they could not: a real difference would stay hidden. Working
+    # directory, home and preloaded libraries are fixed when the process starts, so a plan that changes them is not
+    # forked either (decision 34).
     watch, environment = plan.watch, {**os.environ, **plan.environment}
     seed = environment.get("PYTHONHASHSEED", "random")
     still = seed != "random" and plan.prefix == fixed_layout() and "MALLOC_PERTURB_" in environment
     elsewhere = plan.held or plan.copied or plan.other_home or LIBRARIES in plan.environment
     other = watch.executions or watch.kill_after or watch.kept_states or watch.replay or watch.start_method
     return still and watch.fresh_memory == "zeros" and not (elsewhere or other)
+
+
+# --- one preloaded process -------------------------------------------------------------------------------------
+class ForkedProcess:
+    """A run forked from the preloaded process, with the interface of `subprocess.Popen` that is used here."""
+
+    def __init__(self, pid: int, line: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._line = line
+
+    def poll(self) -> int | None:
+        return self._look(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises subprocess.TimeoutExpired."""
+        code = self._look(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired("fork", timeout or 0)
+        return code
+
+    def _look(self, seconds: float | None) -> int | None:
+        if self.returncode is None and select.select([self._line], [], [], seconds)[0]:
+            self.returncode = int(_answer(self._line).get("exit_code", LOST))
+        return self.returncode
+
+
+class PreloadedProcess:
+    """A process that has imported torch, and forks a child for each run that it is asked for."""
+
+    def __init__(self, process: subprocess.Popen[bytes], line: socket.socket, mark: str) -> None:
+        self._process, self._line, self._mark = process, line, mark
+
+    @classmethod
+    def start(
+        cls, command: Sequence[str], prefix: Sequence[str], environment: Mapping[str, str], modules: Sequence[str],
+        folder: Path,
+    ) -> PreloadedProcess | str:  # fmt: skip
+        """Start it with the program's own command line; the reason if forks would differ from fresh processes.
+
+        Ends the process before anything is raised.
+        """
+        import fcntl
+
+        folder.mkdir(parents=True)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                number = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH)
+            except OSError:
+                ours.close()
+                return "few files may be open at once"
+        mark = f"{number}:{','.join(modules)}:{folder}"
+        try:
+            with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
+                process = processes.start_in_session(
+                    command, {**environment, PRELOAD: mark}, out, err, os.getcwd(), None, prefix, (number,)
+                )
+        finally:
+            os.close(number)
+        made = cls(process, ours, mark)
+        try:
+            answer = _answer(ours)
+        except BaseException:
+            made.close()
+            raise
+        if answer.get("ready"):
+            return made
+        made.close()
+        return str(answer.get("reason", "the preloaded process ended"))
+
+    def run(
+        self, changed: Mapping[str, str], out: IO[bytes], err: IO[bytes], umask: int | None
+    ) -> ForkedProcess | None:
+        """Fork a child with these variables changed; None if the process has ended."""
+        request = json.dumps({"environment": dict(changed), "umask": umask}).encode()
+        try:
+            socket.send_fds(self._line, [request], [out.fileno(), err.fileno()])
+            answer = _answer(self._line)
+        except OSError:
+            return None
+        return ForkedProcess(int(answer["pid"]), self._line) if "pid" in answer else None
+
+    def kill_all(self, child: ForkedProcess, mark: str) -> None:
+        """End a child and all that it has started.
+
+        What left its process group without being executed anew still shows the environment of this process.
+        """
+        processes.kill_tree(child, mark)
+        for pid in processes.pids_with_mark(self._mark, PRELOAD):
+            if pid != self._process.pid:
+                processes.kill_quietly(pid)
+
+    def close(self) -> None:
+        """End it, whatever it is doing."""
+        self._line.close()
+        end = time.monotonic() + processes.GRACE_SECONDS
+        while self._process.poll() is None and time.monotonic() < end:
+            time.sleep(0.005)
+        processes.kill_tree(self._process, self._mark, PRELOAD)
+
+
+def _answer(line: socket.socket) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(line.recv(MESSAGE_BYTES) or b"{}")
+    except OSError:
+        return {}
+    return found

@@ -1,4 +1,4 @@
-"""How a program is to be interrupted and taken up again: what the options say."""
+"""How a program is to be interrupted and resumed, as the options say."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
 @dataclass(frozen=True)
-class Settings:
+class StartSettings:
     """Variables and arguments for one start of the program; `{folder}` stands for the shared folder."""
 
     variables: tuple[tuple[str, str], ...] = ()
     arguments: tuple[str, ...] = ()
 
     @property
-    def given(self) -> bool:
+    def any(self) -> bool:
         return bool(self.variables or self.arguments)
 
     def __str__(self) -> str:
         return " ".join([*(f"{name}={value}" for name, value in self.variables), *self.arguments])
 
-    def put_on(self, plan: Plan, folder: str) -> Plan:
+    def apply_to(self, plan: Plan, folder: str) -> Plan:
         values = {name: value.replace("{folder}", folder) for name, value in self.variables}
         arguments = tuple(word.replace("{folder}", folder) for word in self.arguments)
         plan = plan.with_environment(**{CHECKPOINTS: folder}, **values)
@@ -40,19 +40,19 @@ class Settings:
 class Interruption:
     """One interruption. step None: the middle one; signal None: the program ends by itself."""
 
-    first: Settings = Settings()
-    second: Settings = Settings()
+    first: StartSettings = StartSettings()
+    second: StartSettings = StartSettings()
     step: int | None = None
     signal: str | None = None
 
     def describe(self, step: int, made: int, whole: int) -> str:
-        """In words. step: where it was to be ended; made: steps it made, of the whole number of them."""
+        """In words. step: where it was to be killed; made: the steps it made, of `whole` in all."""
         by_itself = f"interrupted after step {made} of {whole}"
         return f"ended by SIG{self.signal} at step {step}" if self.signal else by_itself
 
 
-def interruptions(first: str | None, second: str | None, kill: str | None) -> tuple[Interruption, ...]:
-    """Those that the options ask for; without any, the middle step with both signals.
+def parse_interruptions(first: str | None, second: str | None, kill: str | None) -> tuple[Interruption, ...]:
+    """The interruptions that the options ask for; by default, the middle step with both signals.
 
     Raises SamerunError for options that cannot be read, and for --interrupt without --resume or the reverse.
     """
@@ -72,7 +72,7 @@ def interruptions(first: str | None, second: str | None, kill: str | None) -> tu
             )
         return (Interruption(*starts, int(step), name or "KILL"),)
     if first is not None:
-        if not starts[0].given:
+        if not starts[0].any:
             raise SamerunError(
                 "--interrupt: nothing is set.",
                 hint='Write variables first, then arguments ("A=1 --flag"), or name a step to end it at with --kill.',
@@ -81,11 +81,11 @@ def interruptions(first: str | None, second: str | None, kill: str | None) -> tu
     return tuple(Interruption(signal=name) for name in SIGNALS)
 
 
-def _settings(option: str, text: str | None) -> Settings:
+def _settings(option: str, text: str | None) -> StartSettings:
     try:
         words = shlex.split(text or "")
     except ValueError as error:
         raise SamerunError(f"{option} {text}: {error}.", hint='Write it as in a shell: "NAME=VALUE --flag".') from error
     count = next((at for at, word in enumerate(words) if not _SETTING.match(word)), len(words))
     variables = tuple((name, value) for name, _, value in (word.partition("=") for word in words[:count]))
-    return Settings(variables, tuple(words[count:]))
+    return StartSettings(variables, tuple(words[count:]))

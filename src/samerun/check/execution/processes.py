@@ -17,7 +17,7 @@ GRACE_SECONDS = 1.0
 TAIL_BYTES = 1 << 16
 
 
-def start(
+def start_in_session(
     command: Sequence[str], environment: Mapping[str, str], out: IO[bytes], err: IO[bytes], folder: str,
     umask: int | None = None, prefix: Sequence[str] = (), keep: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:  # fmt: skip
@@ -37,7 +37,7 @@ def start(
         ) from error
 
 
-def tail(path: Path) -> str:
+def read_tail(path: Path) -> str:
     """The end of what a program wrote to a file."""
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - TAIL_BYTES))
@@ -55,8 +55,8 @@ class Process(Protocol):
     def wait(self, timeout: float | None = None) -> int: ...
 
 
-def wait(process: Process, time_limit: float | None, running: Callable[[float], None]) -> bool:
-    """Until it has ended, telling `running` the seconds so far; True when the time limit was reached first."""
+def wait_with_limit(process: Process, time_limit: float | None, running: Callable[[float], None]) -> bool:
+    """Wait for the end, calling `running` with the seconds so far; True if the time limit was reached first."""
     begin, pause = time.monotonic(), 0.005
     while process.poll() is None:
         now = time.monotonic() - begin
@@ -68,7 +68,7 @@ def wait(process: Process, time_limit: float | None, running: Callable[[float], 
     return False
 
 
-def kill_all(process: Process, mark: str, variable: str = CONFIG_VARIABLE) -> None:
+def kill_tree(process: Process, mark: str, variable: str = CONFIG_VARIABLE) -> None:
     """End a program, its process group, and whatever carries the run's mark in its environment."""
     if process.poll() is None:
         _signal_group(process.pid, signal.SIGTERM)
@@ -76,22 +76,22 @@ def kill_all(process: Process, mark: str, variable: str = CONFIG_VARIABLE) -> No
         while process.poll() is None and time.monotonic() < end:
             time.sleep(0.02)
     _signal_group(process.pid, signal.SIGKILL)
-    for pid in marked(mark, variable):
-        kill(pid)
+    for pid in pids_with_mark(mark, variable):
+        kill_quietly(pid)
     try:
         process.wait(timeout=5)
     except subprocess.TimeoutExpired:
         pass
 
 
-def kill(pid: int) -> None:
+def kill_quietly(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         pass
 
 
-def marked(mark: str, variable: str) -> list[int]:
+def pids_with_mark(mark: str, variable: str) -> list[int]:
     """Processes whose environment names this run's configuration: they may have left the group."""
     wanted = f"{variable}={mark}".encode()
     found = []

@@ -1,7 +1,8 @@
-"""Run a plan in a fresh process and collect what it did."""
+"""Run a plan in a process of its own and collect its traces; what to say if it could not be recorded."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -15,8 +16,7 @@ from samerun.base.launch import with_bootstrap
 from samerun.check.execution import processes
 from samerun.check.execution.forks import Forks
 from samerun.check.execution.interruption import CHECKPOINTS
-from samerun.check.execution.unrecorded import hint_for
-from samerun.check.execution.waiting import MachineLoad, passive_waiting
+from samerun.check.execution.machine_load import MachineLoad, passive_wait_variables
 from samerun.check.plan import Plan
 from samerun.check.variations.surroundings import copy_folder, link_neighbours, make_home, place_of_copy
 from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE
@@ -28,7 +28,7 @@ Progress = Callable[[str, float, str], None]
 
 @dataclass
 class Run:
-    """One run that was made."""
+    """A finished run and its traces."""
 
     name: str
     vary: tuple[str, ...]
@@ -62,7 +62,7 @@ class Run:
 
     def output(self, name: str) -> str:
         """The end of what the program wrote to "stdout" or "stderr"."""
-        return processes.tail(self.folder / name)
+        return processes.read_tail(self.folder / name)
 
 
 class RunFailed(SamerunError):
@@ -91,8 +91,8 @@ class Runner:
         self.forks.close()
         shutil.rmtree(self.folder / "now", ignore_errors=True)
 
-    def _alike(self, folder: Path) -> Path:
-        """Another path to a run's folder, as long as that of every other run; the folder itself without links.
+    def _link_of_equal_length(self, folder: Path) -> Path:
+        """A link to a run's folder whose path is as long as that of every other run; the folder itself if links fail.
 
         The program is told where to record. A longer path there moves objects in memory, and with them the order of
         whatever the program hashes by address: runs would differ by their names.
@@ -109,10 +109,10 @@ class Runner:
     def run(self, plan: Plan, name: str, vary: tuple[str, ...] = (), among_forks: bool = False) -> Run:
         """Run to the end, to the time limit or to Ctrl-C; leaves no process of the run behind in any case.
 
-        among_forks: it is compared only with runs for which this was said too, so that it may be forked from a
-        preloaded process. Where that cannot be, or went wrong, it is run from nothing.
+        among_forks: the run is compared only with others for which this is set, so that it may be forked from a
+        preloaded process. If it cannot be forked, it runs as a fresh process.
         """
-        if among_forks and self.forks.possible(plan):
+        if among_forks and self.forks.may_fork(plan):
             run = self._run(plan, name, vary, True)
             if run is not None:
                 return run
@@ -122,14 +122,14 @@ class Runner:
         return run
 
     def _run(self, plan: Plan, name: str, vary: tuple[str, ...], fork: bool) -> Run | None:
-        """None: it was to be forked, and cannot be."""
+        """Returns None if it was to be forked and cannot be."""
         folder, here = self.folder / name, Path.cwd()
         try:
             folder.mkdir(parents=True)
-            shown = self._alike(folder)
+            shown = self._link_of_equal_length(folder)
             where = place_of_copy(here, folder / "copy") if plan.copied else here
             moved = (str(where), str(here)) if plan.copied else None
-            check_imports = not fork and self.forks.wants_note(plan)
+            check_imports = not fork and self.forks.should_record_imports(plan)
             plan = plan.with_watch(folder=str(shown), copied_folder=moved, check_imports=check_imports)
             if plan.copied:
                 copy_folder(here, where, (*plan.without, str(self.folder)))
@@ -144,9 +144,9 @@ class Runner:
             shutil.rmtree(folder, ignore_errors=True)  # nothing half written stays
             raise SamerunError(
                 f"The folder for the traces cannot be written: {folder}: {error.strerror}.",
-                hint=hint_for(f"the trace could not be made: {error.strerror}"),
+                hint=recording_failure_hint(f"the trace could not be made: {error.strerror}"),
             ) from error
-        inherited = {**os.environ, **passive_waiting(os.environ)}
+        inherited = {**os.environ, **passive_wait_variables(os.environ)}
         environment = with_bootstrap({**inherited, **plan.environment, **plan.held, CONFIG_VARIABLE: str(config)})
         environment.pop(ROLE_VARIABLE, None)
         if plan.own_checkpoints and CHECKPOINTS not in plan.environment:
@@ -163,23 +163,56 @@ class Runner:
                     return None
                 process, kill_all = forked[1], partial(forked[0].kill_all, forked[1])
             else:
-                process = processes.start(plan.command, environment, out, err, str(where), plan.umask, plan.prefix)
-                kill_all = partial(processes.kill_all, process)
+                process = processes.start_in_session(
+                    plan.command, environment, out, err, str(where), plan.umask, plan.prefix
+                )
+                kill_all = partial(processes.kill_tree, process)
             try:
-                timed_out = processes.wait(process, self.time_limit, lambda now: self.progress(label, now, "running"))
+                timed_out = processes.wait_with_limit(
+                    process, self.time_limit, lambda now: self.progress(label, now, "running")
+                )
             finally:
                 kill_all(str(config))
-                for given in ("copy", "home"):
-                    shutil.rmtree(folder / given, ignore_errors=True)
+                for made in ("copy", "home"):
+                    shutil.rmtree(folder / made, ignore_errors=True)
                 if shown != folder:
                     shown.unlink(missing_ok=True)
         seconds = time.monotonic() - begin
-        if not fork:  # what forks take is known only when the process they come from has ended
+        if not fork:  # the processor time of forks is known only when their parent has ended
             self.load.end(begun)
         code = -9 if process.returncode is None else process.returncode  # what cannot be killed is waited for no longer
-        if fork and self.forks.misfit(folder, timed_out or code != 0):
+        if fork and self.forks.must_run_afresh(folder, timed_out or code != 0):
             return None
         if plan.watch.check_imports:
-            self.forks.learn(folder)
+            self.forks.read_recorded_imports(folder)
         self.progress(label, seconds, "done")
         return Run(name, vary, code, seconds, folder, plan, timed_out)
+
+
+# --- runs that could not be recorded ---------------------------------------------------------------------------
+_SPACE = tuple(os.strerror(getattr(errno, name)) for name in ("ENOSPC", "EDQUOT", "EFBIG") if hasattr(errno, name))
+_DESCRIPTORS = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
+_FILE = ("the trace could not be written", "the trace could not be made", "the disk may be full")
+
+
+def is_disk_failure(reason: str) -> bool:
+    """Whether a file could not be created or written."""
+    return any(said in reason for said in (*_SPACE, *_FILE))
+
+
+def describe_trace_folder(reason: str, folder: Path) -> str:
+    """" in FOLDER" if the failure is about the disk, else ""."""
+    return f" in {folder}" if is_disk_failure(reason) else ""
+
+
+def recording_failure_hint(reason: str) -> str:
+    """What to do about a trace that could not be created, written or finished."""
+    if any(said in reason for said in _DESCRIPTORS):
+        return "Raise the limit of open files (ulimit -n)."
+    if any(said in reason for said in _SPACE) or "the disk may be full" in reason:
+        return "Free some space, or put the traces elsewhere with TMPDIR or --save."
+    if is_disk_failure(reason):
+        return "Put the traces elsewhere with TMPDIR or --save."
+    if "samerun could not" in reason or "samerun's recorder failed" in reason:
+        return "This is a bug in samerun, not in the program. Please report it."
+    return ""

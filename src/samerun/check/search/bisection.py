@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samerun.base.records import DIFFERENT, SAME, TROUBLE
-from samerun.check.evidence.steady import any_uses_addresses
+from samerun.check.evidence.flakiness import any_file_uses_id
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Variation
 from samerun.check.search.run_status import describe_failure, timed_out_before_difference
@@ -70,7 +70,7 @@ def bisect_variations(
     A program that goes by addresses differs under most variations, since most of them move objects. Varying the address
     layout alone shows that in one run, and the half that contains it need not be bisected.
     """
-    single = _vary_addresses_alone(search, control, held, varied_run) if any_uses_addresses(control.traces) else None
+    single = _vary_addresses_alone(search, control, held, varied_run) if any_file_uses_id(control.traces) else None
     return single or _bisect(search, control, held, varied_run)
 
 

@@ -12,7 +12,7 @@ from samerun.base.atomic_file import write_atomically
 from samerun.base.errors import SamerunError
 from samerun.base.records import CheckReport
 from samerun.base.result_file import write_result
-from samerun.check.evidence.source_file import (
+from samerun.check.evidence.source import (
     Change,
     SourceFile,
     apply_changes,

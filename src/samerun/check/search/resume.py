@@ -8,7 +8,12 @@ from typing import Protocol
 
 from samerun.base.errors import SamerunError
 from samerun.base.records import DIFFERENT, SAME
-from samerun.check.evidence.resumption import Parting, parting, stepping_roles, taken_up_after
+from samerun.check.evidence.resumption import (
+    ResumeDifference,
+    find_resume_difference,
+    stepping_roles,
+    steps_before_checkpoint,
+)
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.interruption import SIGNALS, Interruption
 from samerun.check.execution.runner import Run, RunFailed, Runner
@@ -55,10 +60,12 @@ class ResumedProgram:
         if not self.limited_by_max_steps:
             return self.uninterrupted.steps - self.run.steps
         roles = [*stepping_roles(self.run.traces), "main"]
-        return taken_up_after(self.stopped.traces, self.run.traces, roles[0])
+        return steps_before_checkpoint(self.stopped.traces, self.run.traces, roles[0])
 
-    def first_difference(self) -> Parting | None:
-        return parting(self.uninterrupted.traces, self.stopped.traces, self.run.traces, self.limited_by_max_steps)
+    def first_difference(self) -> ResumeDifference | None:
+        return find_resume_difference(
+            self.uninterrupted.traces, self.stopped.traces, self.run.traces, self.limited_by_max_steps
+        )
 
     def describe(self) -> str:
         text = self.interruption.describe(self.step, self.stopped.steps, self.uninterrupted.steps)
@@ -88,7 +95,7 @@ def find_failing_interruption(
     Raises SamerunError if the program cannot be interrupted and resumed as asked.
     """
     if not uninterrupted.steps:
-        if any(one.first.given for one in interruptions):
+        if any(one.first.any for one in interruptions):
             raise SamerunError(
                 "--resume: the program makes no optimizer step that samerun sees, so there is nothing to compare.",
                 hint="Only programs that train with torch.optim can be compared when they are resumed.",
@@ -119,14 +126,14 @@ def interrupt_and_resume(
     tail = "".join(f"-{part}" for part in (interruption.signal, label) if part)
     folder = runs.runner.folder / f"checkpoints{tail}"
     folder.mkdir(parents=True, exist_ok=True)
-    cut = interruption.first.put_on(first, str(folder))
+    cut = interruption.first.apply_to(first, str(folder))
     if interruption.signal is not None:
         cut = cut.with_watch(kill_after=(step, int(SIGNALS[interruption.signal])))
     kind = (f"pin:{label}",) if label else ("resume",)
     stopped = runs.run(cut, f"interrupted{tail}", kind)
     require_comparable(stopped)
     require_interruption(stopped, uninterrupted, interruption, step)
-    run = runs.run(interruption.second.put_on(second, str(folder)), f"resumed{tail}", kind)
+    run = runs.run(interruption.second.apply_to(second, str(folder)), f"resumed{tail}", kind)
     require_comparable(run)
     resumed = ResumedProgram(uninterrupted, stopped, run, interruption, step)
     require_completion(resumed)

@@ -15,7 +15,7 @@ from pathlib import Path
 from samerun.base.errors import SamerunError
 from samerun.check.attribution.attribution import AttributedCause, make_attribution
 from samerun.check.causes.table import find_suspects
-from samerun.check.evidence.resumption import Parting
+from samerun.check.evidence.resumption import ResumeDifference
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.search.resume import ResumedProgram, ResumeRunner, interrupt_and_resume
 from samerun.record.config import DataReplay, KeptStates
@@ -54,9 +54,9 @@ class ResumeExperiments:
     """The runs that find the cause of one difference after a resume."""
 
     def __init__(self, runs: ResumeRunner, situation: Situation, resumed: ResumedProgram) -> None:
-        assert situation.parting is not None
+        assert situation.resume_difference is not None
         self.runs, self.situation, self.resumed = runs, situation, resumed
-        self.parting: Parting = situation.parting
+        self.resume_difference: ResumeDifference = situation.resume_difference
         self.tried: dict[tuple[str, ...], ExperimentResult] = {}
         self.folders = 0
 
@@ -162,13 +162,15 @@ class ResumeExperiments:
     def _replay_data(self, suspect: Suspect, streams: bool, folder: Path) -> ExperimentResult:
         uninterrupted = self.resumed.uninterrupted
         data_source = None if suspect.replay is True else suspect.replay or None
-        keep = DataReplay(str(folder), keep=True, shift=self.parting.shift, source=data_source)
+        keep = DataReplay(str(folder), keep=True, shift=self.resume_difference.shift, source=data_source)
         label = f"replay-{folder.name}"
         kept = self.runs.run(uninterrupted.plan.with_watch(replay=keep), f"whole-{label}", (f"pin:{label}",))
-        if kept.failed or (folder / "too-large").exists() or self.parting.head is None:
+        if kept.failed or (folder / "too-large").exists() or self.resume_difference.first_steps is None:
             return ExperimentResult(made=False)
         skip = max(
-            0, count_data_uses(self.parting.head[1], data_source) - count_data_uses(self.parting.head[0], data_source)
+            0, count_data_uses(
+                self.resume_difference.first_steps[1], data_source
+            ) - count_data_uses(self.resume_difference.first_steps[0], data_source)
         )
         give = replace(keep, keep=False, shift=0, skip=skip, streams=streams)
         try:
@@ -196,7 +198,7 @@ class ResumeExperiments:
             shutil.rmtree(folder, ignore_errors=True)
 
     def compare_with_uninterrupted(self, again: ResumedProgram) -> ExperimentResult:
-        now, before, uninterrupted = again.first_difference(), self.parting, self.resumed.uninterrupted
+        now, before, uninterrupted = again.first_difference(), self.resume_difference, self.resumed.uninterrupted
         if now is None:
             return ExperimentResult(made=True, gone=True)
         if now.step is None and now.difference.extra_in == "b":

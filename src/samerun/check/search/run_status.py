@@ -9,8 +9,7 @@ import shutil
 from copy import copy
 
 from samerun.base.target import ask_to_run_alone
-from samerun.check.execution.runner import Run, RunFailed, Runner
-from samerun.check.execution.unrecorded import hint_for, where_traces_are
+from samerun.check.execution.runner import Run, RunFailed, Runner, describe_trace_folder, recording_failure_hint
 from samerun.record.comparison.compare import Difference
 from samerun.record.config import STARTED_FILE
 from samerun.record.watching.sites import RECORD_FOLDER
@@ -26,8 +25,10 @@ def require_comparable(run: Run) -> None:
     full = shutil.disk_usage(run.folder).free < NEEDED_BYTES
     if run.traces.failures or (full and run.failed):
         reason = run.traces.failures[0] if run.traces.failures else os.strerror(errno.ENOSPC)
-        where = where_traces_are(reason, run.folder.parent)
-        raise RunFailed(f"Run {run.name} could not be recorded{where}: {reason}.", run, hint=hint_for(reason))
+        where = describe_trace_folder(reason, run.folder.parent)
+        raise RunFailed(
+            f"Run {run.name} could not be recorded{where}: {reason}.", run, hint=recording_failure_hint(reason)
+        )
     if not run.traces.traces and not run.failed:
         if (run.folder / STARTED_FILE).exists():
             raise RunFailed(

@@ -17,10 +17,9 @@ from samerun.base.records import (
     Spread,
 )
 from samerun.check.attribution import attribution
-from samerun.check.evidence.growth import growth
+from samerun.check.evidence.flakiness import shows_no_race
+from samerun.check.evidence.growth import compare_steps, measure_growth_points
 from samerun.check.evidence.situation import Situation
-from samerun.check.evidence.spread import spread
-from samerun.check.evidence.steady import is_steady
 from samerun.check.execution.interruption import Interruption
 from samerun.check.execution.runner import Run, Runner
 from samerun.check.plan import Plan, Variation
@@ -115,7 +114,7 @@ class Search:
         if any(v.name == "rerun" for v in chosen) or not (held or resuming):
             plain = [v for v in varying if not self.narrows_comparison(v)]
             by_address = not any(v.cause == "object-id" for v in plain)  # varied on purpose if among them
-            if plain and self.repeat == 2 and is_steady(first.traces, by_address):
+            if plain and self.repeat == 2 and shows_no_race(first.traces, by_address):
                 # A run with everything varied is a rerun as well: the same result settles both.
                 varied_run, plain = leave_out_failing(self, first, held, self.run_varied(first, held, plain))
             if varied_run is not None and varied_run.difference is None:
@@ -170,7 +169,7 @@ class Search:
         """
         situation: Situation | None = None
         most = max(2, self.repeat)
-        if alone and self.repeat == 2 and not is_steady(first.traces):
+        if alone and self.repeat == 2 and not shows_no_race(first.traces):
             most += EXTRA_REPEATS
         for number in range(2, most + 1):
             again = self.run(plan, f"control-{number}")
@@ -309,7 +308,7 @@ class Search:
 
     def measure_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None:
         """Compare the parameters that two more runs saved after some steps."""
-        self.growth_points = growth(a.folder, b.folder, steps)
+        self.growth_points = measure_growth_points(a.folder, b.folder, steps)
         if steps and not self.growth_points:
             self.notes.append(
                 "How the difference grows is not known: it did not come back where it was to be measured."
@@ -371,8 +370,8 @@ class Search:
         )
 
     def spread_of(self, situation: Situation) -> Spread | None:
-        shift = situation.parting.shift if situation.parting is not None else 0
-        found = spread(situation.a, situation.b, shift)
+        shift = situation.resume_difference.shift if situation.resume_difference is not None else 0
+        found = compare_steps(situation.a, situation.b, shift)
         return replace(found, growth=self.growth_points) if found is not None else None
 
     def to_run_record(self, run: Run) -> RunRecord:

@@ -38,11 +38,11 @@ def _integrate_to_endpoint(end: Tensor, fall: Function, slope: Function, integra
     return torch.mul(end, total)
 
 
-def _compute_in_chunks(compute: Callable[..., Tensor], *given: Tensor) -> Tensor:
-    if given[0].numel() <= CHUNK:
-        return compute(*given)
-    parts = zip(*(torch.split(each, CHUNK) for each in given), strict=True)
-    return torch.cat([compute(*part) for part in parts])
+def _compute_in_chunks(compute: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    if tensors[0].numel() <= CHUNK:
+        return compute(*tensors)
+    chunks = zip(*(torch.split(tensor, CHUNK) for tensor in tensors), strict=True)
+    return torch.cat([compute(*chunk) for chunk in chunks])
 
 
 def gamma_gradient(a: Tensor, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Does anything in a run look as if it might differ only now and then?"""
+"""Signs in the traces of a run that the program may be flaky: that it differs in some runs only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 
 from samerun.check.evidence.clock_uses import may_decide
-from samerun.check.evidence.line_search import first_use_of_id
+from samerun.check.evidence.line_search import first_line_using_id
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, RunTraces, select_events
@@ -16,9 +16,9 @@ from samerun.record.watching.watched_operator import UNORDERED
 QUEUES = ("queue.get", "multiprocessing.Queue.get")
 
 
-def any_uses_addresses(traces: RunTraces) -> bool:
-    """Does the user's source call or pass on `id`? Addresses are seldom in another order."""
-    return any(first_use_of_id(file) > 0 for file in files_of(traces))
+def any_file_uses_id(traces: RunTraces) -> bool:
+    """Whether the user's source calls `id` or passes it on: the order of addresses seldom changes."""
+    return any(first_line_using_id(file) > 0 for file in files_of(traces))
 
 
 def files_of(traces: RunTraces) -> set[str]:
@@ -26,15 +26,15 @@ def files_of(traces: RunTraces) -> set[str]:
     return {place[0] for trace in traces.traces.values() for place in trace.locations if place[0]}
 
 
-def is_steady(traces: RunTraces, by_address: bool = True) -> bool:
-    """True when no sign of a race was seen: what else differs, differs in every second run already.
+def shows_no_race(traces: RunTraces, by_address: bool = True) -> bool:
+    """Whether there is no sign of a race: anything else that differs by itself differs in the second run already.
 
     Signs are threads that draw from one generator or write to one tensor, results taken as they come, clocks that
     may decide something, processes other than a DataLoader's, operators whose order of summation may follow the
-    threads, and (`by_address`) `id`. A thread that prepares batches or writes a log is none, nor is how
-    long a step took where that is only printed.
+    threads, and (`by_address`) `id`. A thread that prepares batches or writes a log is not a sign, nor is the duration
+    of a step that is only printed.
     """
-    if by_address and any_uses_addresses(traces):
+    if by_address and any_file_uses_id(traces):
         return False
     clocks: dict[str, set[int]] = {file: set() for file in files_of(traces)}
     for role, trace in traces.traces.items():
@@ -47,13 +47,13 @@ def is_steady(traces: RunTraces, by_address: bool = True) -> bool:
         for event in select_events(trace, (f.COMPLETION, f.CLOCK)):
             if event.direct and event.kind == f.CLOCK:
                 clocks[event.file].add(event.line)
-            elif event.direct and not handed_over(trace, event):
+            elif event.direct and not comes_from_single_thread(trace, event):
                 return False
     return not any(clocks.values()) or not may_decide(clocks)
 
 
-def handed_over(trace: Trace, event: Event) -> bool:
-    """Whether something was taken from a queue that a single thread fills: it comes in the order of that thread."""
+def comes_from_single_thread(trace: Trace, event: Event) -> bool:
+    """Whether an item comes from a queue that a single thread fills, and so in a fixed order."""
     return event.name in QUEUES and len(select_events(trace, (f.THREAD,))) == 1
 
 
@@ -72,5 +72,5 @@ def shares_between_threads(trace: Trace) -> bool:
 
 
 def is_write(operator: str) -> bool:
-    """Whether an operator's name is that of one that writes in place."""
+    """Whether an operator writes in place, by its name."""
     return operator.split(".")[1:2] != [] and operator.split(".")[1].endswith("_")

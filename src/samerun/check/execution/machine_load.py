@@ -7,18 +7,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-PASSIVE = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
+PASSIVE_WAIT = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
 """Threads that wait for each other sleep. Where others keep the cores busy, threads that spin instead take a hundred
 times as long; the work is shared out in the same way, so that no bit changes."""
-OWN_CHOICES = (*PASSIVE, "GOMP_SPINCOUNT", "KMP_LIBRARY")
+OWN_CHOICES = (*PASSIVE_WAIT, "GOMP_SPINCOUNT", "KMP_LIBRARY")
 """Where the user has set one of these, nothing is chosen."""
-BUSY = 0.4
+BUSY_SHARE = 0.4
 """From such a share of the machine on that others have taken, seconds say little about a program."""
 
 
-def passive_waiting(environment: Mapping[str, str]) -> dict[str, str]:
+def passive_wait_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that let threads sleep while they wait; none where the user has chosen how they wait."""
-    return {} if any(name in environment for name in OWN_CHOICES) else dict(PASSIVE)
+    return {} if any(name in environment for name in OWN_CHOICES) else dict(PASSIVE_WAIT)
 
 
 @dataclass
@@ -29,12 +29,12 @@ class MachineLoad:
     possible: float = 0.0
 
     def begin(self) -> tuple[float, float, float]:
-        return time.monotonic(), busy_seconds(), own_seconds()
+        return time.monotonic(), machine_busy_seconds(), own_processor_seconds()
 
     def end(self, begun: tuple[float, float, float]) -> None:
         """After a run has ended and was waited for: its own processor time is then known."""
         began, busy, own = begun
-        others = busy_seconds() - busy - (own_seconds() - own)
+        others = machine_busy_seconds() - busy - (own_processor_seconds() - own)
         self.possible += (time.monotonic() - began) * (os.cpu_count() or 1)
         self.others += max(0.0, others)
 
@@ -42,7 +42,7 @@ class MachineLoad:
     def note(self) -> str:
         """A sentence for the report, or "" where the machine was ours."""
         share = self.others / self.possible if self.possible > 0 else 0.0
-        if share < BUSY:
+        if share < BUSY_SHARE:
             return ""
         return (
             f"The machine was busy: other programs took {share:.0%} of its processor time during the runs."
@@ -50,7 +50,7 @@ class MachineLoad:
         )
 
 
-def busy_seconds() -> float:
+def machine_busy_seconds() -> float:
     """Processor seconds that anything has taken since the machine was started; 0 where it does not say."""
     try:
         with open("/proc/stat", encoding="ascii") as file:
@@ -61,7 +61,7 @@ def busy_seconds() -> float:
     return float(user + nice + system + irq + softirq + stolen) / os.sysconf("SC_CLK_TCK")
 
 
-def own_seconds() -> float:
+def own_processor_seconds() -> float:
     """Those of this process and of the children that it has waited for."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system

@@ -1,4 +1,4 @@
-"""What `samerun diff` shows: the verdict, where the runs part, and what of their surroundings may be the reason."""
+"""What `samerun diff` and `samerun verify` show: the verdict, the first difference, and what may be the reason."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from samerun.base.text import shown
 
 STYLES = {"same": "bold green", "different": "bold red", "trouble": "bold yellow"}
 LIKELY = 45
-"""Differences of at least this rank are told with what they change."""
+"""Differences of at least this rank are shown with what they can change."""
 MOST_MINOR = 6
 
 
-def show(record: dict[str, Any], console: Console) -> None:
-    """Print the record of a diff; reads well in 80 columns. Text from receipts is made fit for a terminal."""
+def show_diff(record: dict[str, Any], console: Console) -> None:
+    """Print the record of a diff; reads well in 80 columns. Text from receipts is escaped for the terminal."""
     text = Text(record["verdict"].upper(), style=STYLES[record["verdict"]])
     text.append(f"  {shown(record['a'])}  {shown(record['b'])}", style="default not bold")
     if record["verdict"] == "same":
@@ -88,3 +88,28 @@ def _surroundings(record: dict[str, Any], console: Console) -> None:
     if len(minor) > MOST_MINOR:
         table.add_row("", Text(f"and {len(minor) - MOST_MINOR} more: --json has them all", style="dim"))
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+
+def show_verification(record: dict[str, Any], console: Console) -> None:
+    """Print the record of a verification. Text from the receipt is escaped for the terminal."""
+    console.print(Text.assemble(("command  ", "dim"), shown(record["command"], 1000)))
+    signed = record["signed_by"]
+    console.print(Text.assemble(("signed   ", "dim"), f"by {signed}" if signed else "no"))
+    if record["unmet"]:
+        console.print()
+        console.print(Text("Cannot be met here (recorded | here)", style="bold"))
+        table = Table.grid(padding=(0, 2))
+        for one in record["unmet"][:12]:
+            table.add_row(Text(shown(one["path"])), Text(f"{shown(one['a'], 60)} | {shown(one['b'], 60)}", style="dim"))
+        if len(record["unmet"]) > 12:
+            table.add_row("", Text(f"and {len(record['unmet']) - 12} more: --json has them all", style="dim"))
+        console.print(Padding(table, (0, 0, 0, 2), expand=False))
+    console.print()
+    if not record["ran"]:
+        for note in record["notes"]:
+            console.print(Text(shown(note), style="yellow"))
+        return
+    show_diff({**record, "a": record["receipt"], "b": "this run"}, console)
+    tier = record["tier"]
+    console.print()
+    console.print(Text.assemble(("tested   ", "dim"), f"{tier['name']}, {tier['what']}"))

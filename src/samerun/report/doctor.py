@@ -1,4 +1,4 @@
-"""What `samerun doctor` shows: findings first, then every switch, then the machine."""
+"""What `samerun doctor` shows: findings, switches and the machine; with --numerics, whether the bits are right."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MARKS = {"ok": ("=", "green"), "differs": ("x", "red"), "too late": ("x", "red")
 FINDINGS = ("differs", "too late")
 
 
-def show(record: dict[str, Any], console: Console, everything: bool) -> None:
+def show_switches(record: dict[str, Any], console: Console, everything: bool) -> None:
     """Print the record of a doctor; reads well in 80 columns."""
     switches = record["switches"]
     findings = [one for one in switches if one["verdict"] in FINDINGS]
@@ -24,7 +24,7 @@ def show(record: dict[str, Any], console: Console, everything: bool) -> None:
     if len(shown) < len(switches):
         rest = f"{len(switches) - len(shown)} more are only recorded, or do not apply here: --all shows them."
         console.print(Padding(Text(rest, style="dim"), (0, 0, 0, 2)))
-    for way_out, names in _ways_out(findings).items():
+    for way_out, names in _advice_by_text(findings).items():
         console.print()
         console.print(Padding(Text(", ".join(names), style="bold"), (0, 0, 0, 2)))
         console.print(Padding(Text(way_out), (0, 0, 0, 4)))
@@ -52,15 +52,15 @@ def _table(switches: list[dict[str, Any]]) -> Table:
         mark, style = MARKS[one["verdict"]]
         name = Text(one["name"], style="" if one["verdict"] in FINDINGS else "dim")
         good = one["verdict"] == "ok" and isinstance(one["in_force"], dict)
-        found = "as wanted" if good else shortly(one["in_force"])
+        found = "as wanted" if good else format_value(one["in_force"])
         when = one["when"].removeprefix("before ")
         table.add_row(
-            Text(mark, style=style), name, shortly(one["wanted"]), Text(found, style=style), one["set_by"], when
+            Text(mark, style=style), name, format_value(one["wanted"]), Text(found, style=style), one["set_by"], when
         )
     return table
 
 
-def _ways_out(findings: list[dict[str, Any]]) -> dict[str, list[str]]:
+def _advice_by_text(findings: list[dict[str, Any]]) -> dict[str, list[str]]:
     """What to do, and which findings it mends; in the order of the switches."""
     ways: dict[str, list[str]] = {}
     for one in findings:
@@ -85,15 +85,67 @@ def _machine(machine: dict[str, Any]) -> Table:
     return table
 
 
-def shortly(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value for a narrow column."""
     if value is None:
         return "-"
     if value is True or value is False:
         return "on" if value else "off"
     if isinstance(value, dict):
-        kinds = {shortly(one) for one in value.values()}
+        kinds = {format_value(one) for one in value.values()}
         return kinds.pop() if len(kinds) == 1 else "several" if kinds else "-"
     if isinstance(value, list):
-        return "/".join(shortly(one) for one in value)
+        return "/".join(format_value(one) for one in value)
     return str(value)
+
+
+# --- doctor --numerics ------------------------------------------------------------------------------------------
+MOST_ROWS = 20
+"""Rows with other bits that are shown; the record has them all."""
+
+HOW_TO_BUILD = (
+    "The C library was not built, or does not run here. portable() gives the same bits without it, by the slow "
+    "reference in NumPy. To have it: reinstall samerun where there is gcc or clang "
+    "(pip install --force-reinstall --no-binary samerun samerun)."
+)
+WHAT_TO_DO = (
+    "These kernels must not be relied on here: portable() would not give the specified bits. Please report the "
+    "rows with the machine and the compiler; until then SAMERUN_NUMERICS_LEVEL=reference computes without them."
+)
+
+
+def show_numerics(record: dict[str, Any], console: Console) -> None:
+    """Print the record; reads well in 80 columns."""
+    seen = record["numerics"]
+    wrong = seen["different"]
+    every = len(wrong) + sum(len(device["different"]) for device in seen["cuda"])
+    text = Text(f"{every} ROWS DIFFER", style="bold red") if every else Text("CLEAN", style="bold green")
+    text.append(f"  {seen['rows'] - len(wrong)} of {seen['rows']} conformance vectors", style="default not bold")
+    text.append(f"  (specification {seen['specification']})", style="dim not bold")
+    console.print(text)
+    console.print()
+    console.print(f"  computed by  {_describe_library(seen)}")
+    console.print(f"  levels here  {', '.join(seen['levels'])}")
+    _show_rows(wrong, console)
+    for device in seen["cuda"]:
+        found = f"{device['rows'] - len(device['different'])} of {device['rows']} conformance vectors"
+        console.print(f"  {device['device']:<11}  {device['trouble'] or found}  ({device['name']})")
+        _show_rows(device["different"], console)
+    anywhere = wrong or any(device["different"] for device in seen["cuda"])
+    for advice in ([WHAT_TO_DO] if anywhere else []) + ([] if seen["library"] else [HOW_TO_BUILD]):
+        console.print()
+        console.print(advice)
+
+
+def _show_rows(wrong: list[dict[str, Any]], console: Console) -> None:
+    for row in wrong[:MOST_ROWS]:
+        console.print(f"  x {row['operator']} {row['type']} {row['n']}: {row['got'][:16]}, not {row['wanted'][:16]}")
+    if len(wrong) > MOST_ROWS:
+        console.print(f"  ... and {len(wrong) - MOST_ROWS} more (--json FILE has them all)")
+
+
+def _describe_library(seen: dict[str, Any]) -> str:
+    if seen["level"] == "reference":
+        return "the reference (no C library)" if not seen["library"] else "the reference, as was asked for"
+    threads = "1 thread" if seen["threads"] == 1 else f"{seen['threads']} threads"
+    return f"the C library, {seen['level']}, {threads}"

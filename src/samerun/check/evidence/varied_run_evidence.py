@@ -1,0 +1,119 @@
+"""Signs in the traces of two runs under a variation: other branches, batch sizes, compiled draws, workers' draws."""
+
+from __future__ import annotations
+
+import json
+from itertools import zip_longest
+from pathlib import Path
+
+from samerun.check.evidence.situation import Situation, Suspect
+from samerun.record import pins
+from samerun.record.trace import format as f
+from samerun.record.trace.run import Event, select_events
+
+GLOBAL = ("torch", "numpy", "python")
+"""Generators that a DataLoader seeds in each worker, with the worker's number."""
+
+
+def find_branch_on_last_bits(situation: Situation) -> Suspect | None:
+    """The line where values that differ in their last bits decide that the runs go separate ways.
+
+    None if both runs compute the same operators to the end.
+    """
+    first = situation.difference.a
+    one, other = (run.traces.traces.get(situation.difference.role) for run in (situation.a, situation.b))
+    if first is None or one is None or other is None or situation.difference.what not in ("outputs", "inputs"):
+        return None
+    last = first
+    pair = (main_thread_events(select_events(trace, (f.OPERATOR,))) for trace in (one, other))
+    for x, y in zip_longest(*pair):
+        if x is not None and y is not None and (x.name, x.file, x.line) == (y.name, y.file, y.line):
+            last = x if x.index >= first.index else last
+            continue
+        if last is first:
+            return None
+        one_way, other_way = (f"line {e.line}" if e is not None else "the end" for e in (x, y))
+        short = last.name.removeprefix("aten.").split(".")[0]
+        why = (
+            f"{first.name} at line {first.line} gives other last bits",
+            f"{short} at line {last.line} then decides: one run goes on at {one_way}, the other at {other_way}",
+        )
+        return Suspect("control-flow", last.file, last.line, why, 0.0, certain=True)
+    return None
+
+
+def main_thread_events(events: list[Event]) -> list[Event]:
+    """The events of the main thread: the order of the others is not fixed."""
+    return [e for e in events if e.thread == 0]
+
+
+def find_batch_size_suspect(situation: Situation, kept: tuple[Path, Path] | None) -> Suspect | None:
+    """A suspect if the first operator that differs computes another number of rows."""
+    event = situation.difference.a
+    if kept is None or event is None or event.kind != f.OPERATOR:
+        return None
+    shapes = [first_saved_shape(path) for path in kept]
+    one, other = shapes
+    if not one or not other or len(one) != len(other) or one[0] == other[0] or one[1:] != other[1:]:
+        return None
+    short = event.name.removeprefix("aten.").split(".")[0]
+    why = f"{short} at line {event.line} computes {one[0]} rows at once in one run, {other[0]} in the other"
+    return Suspect("batch-size", event.file, event.line, (why,), 0.0, certain=True)
+
+
+def find_compiled_draws(situation: Situation) -> Suspect | None:
+    """A suspect if only one run compiles something and torch's generator then goes through other states."""
+    traces = [run.traces.traces.get(situation.difference.role) for run in (situation.a, situation.b)]
+    if None in traces:
+        return None
+    events = [select_events(trace, (f.FACT, f.DRAW)) for trace in traces if trace is not None]
+    places, draws = zip(*(compile_sites_and_draws(found) for found in events), strict=True)
+    only = [place for place in (*places[0], *places[1]) if (place in places[0]) != (place in places[1])]
+    if not only or draws[0] == draws[1]:
+        return None
+    file, line = only[0]
+    why = (
+        f"only one run compiles what is named at line {line}",
+        "the compiled code draws another number of times, or in another order",
+    )
+    return Suspect("extra-draw", file, line, why, 0.0, (pins.EAGER,))
+
+
+def compile_sites_and_draws(events: list[Event]) -> tuple[list[tuple[str, int]], list[bytes]]:
+    """The lines that compile something, and the states of torch's generator at its draws."""
+    places = [(e.file, e.line) for e in events if e.kind == f.FACT and e.name == "torch.compile"]
+    return places, [e.outputs for e in events if e.kind == f.DRAW and e.name.startswith("torch")]
+
+
+def first_saved_shape(path: Path) -> list[int]:
+    """The shape of the first tensor that was saved; empty if there is none."""
+    try:
+        with open(path, "rb") as file:
+            tensors = json.loads(file.readline())["tensors"]
+    except (OSError, ValueError, KeyError):
+        return []
+    return [int(n) for n in tensors[0]["shape"]] if tensors else []
+
+
+def worker_draws(situation: Situation) -> list[Event]:
+    """The first draw of each generator at each of the user's lines, in the workers of the varied run.
+
+    Generators made in the worker itself are left out: they depend on their own seeds.
+    """
+    found: dict[tuple[str, str, int], Event] = {}
+    for role, trace in sorted(situation.b.traces.traces.items()):
+        if "/loader" not in role:
+            continue
+        events = select_events(trace, (f.DRAW, f.CREATE, f.SEED))
+        # torch's worker loop seeds what is global and makes a generator for itself, before any of the user's code
+        loop = {(e.file, e.line) for e in events if e.kind == f.SEED and e.name in GLOBAL and not e.direct}
+        own = {
+            e.name for e in events
+            if e.kind in (f.CREATE, f.SEED) and e.name not in GLOBAL
+            and e.line and (e.direct or (e.file, e.line) not in loop)
+        }  # fmt: skip
+        seeded = {e.name for e in events if e.kind == f.SEED and e.direct and e.name in GLOBAL}
+        for event in events:
+            if event.kind == f.DRAW and event.line and event.name not in own | seeded:
+                found.setdefault((event.name, event.file, event.line), event)
+    return list(found.values())

@@ -1,0 +1,38 @@
+"""The end of a command: its record shown to people, written as JSON, or both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from samerun.base.records import CheckReport
+from samerun.base.result_file import write_result
+
+if TYPE_CHECKING:
+    from samerun.report.console import Console
+
+
+def output_record(
+    record: dict[str, Any], show: Callable[[dict[str, Any], Console], None], json_to: str | None, quiet: bool
+) -> None:
+    """Have `show` print the record, and write it as JSON if that is wanted.
+
+    Nothing is printed if `quiet`, or if the JSON goes to standard output ("-"). Raises SamerunError if it cannot be
+    written.
+    """
+    if not quiet and json_to != "-":
+        from samerun.report.console import Console  # loads rich, which a quiet command does not need
+
+        show(record, Console())
+    if json_to is not None:
+        write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
+
+
+def check_report_to_json(report: CheckReport, version: str) -> str:
+    """One JSON object, keys in a fixed order, ending with a newline."""
+    return json.dumps(report.to_dict(version), indent=2, allow_nan=False, default=_refuse) + "\n"
+
+
+def _refuse(value: Any) -> Any:
+    raise TypeError(f"{type(value).__name__} is not part of the report's schema")
