@@ -39,13 +39,8 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
     from samerun.report.receipts import show_diff
 
     try:
-<<<<<<< HEAD
         record = compare_runs(a, b, ignore_output, json_to)
-        answer(record, show, json_to, quiet)
-=======
-        record = compared(a, b, ignore_output, json_to)
         output_record(record, show_diff, json_to, quiet)
->>>>>>> trunk
     except SamerunError as error:
         say(f"samerun: {error}", err=True)
         sys.exit(2)
