@@ -190,7 +190,7 @@ static void bands_range(void *args, int64_t begin, int64_t end) {
     samerun_scratch_done(SCRATCH_PANELS, sums);
 }
 
-/* Whether the product is not faster: where its columns need no packing, tiles have a pixel or two, many sums are short, or
+/* Decision 0047 has the measurements. Whether the product is not faster: where its columns need no packing, tiles have a pixel or two, many sums are short, or
  * lanes would be idle. */
 static int is_faster(const direct_t *job) {
     if (job->taps == 1 || (job->apart > 1 && job->to[2] < 3 * job->apart)) return 0;

@@ -74,6 +74,8 @@ static void restore_mode(mode_t_ old) { (void)old; }
 
 static __thread int inside;
 
+/* A thread starts with its own share, whose memory its caches still hold of the operator before, then takes pieces that
+ * are left of the others' (decision 0046). Which thread computes a piece is no part of any result. */
 static void take_pieces(int thread) {
     mode_t_ old = plain_mode();
     inside = 1;

@@ -1,5 +1,8 @@
 /* Products of matrices in blocks of 256 k: `samerun_multiply_and_free` runs one on the pool.
  *
+ * Matrices in any layout, unfolded images and gradients of convolutions are all read through two tables of offsets, so
+ * that one driver keeps one order of operations for all (decision 0021).
+ *
  * A product is cut into pieces of the result; each is computed by one thread from start to end, so no order of
  * additions depends on threads, on the cut or on the instruction set.
  */

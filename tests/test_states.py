@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from samerun.control.rng.isolation import isolate_rng
-from samerun.record.watching.replay import tensors_in, with_tensors
+from samerun.record.watching.replay import batch_tensors, replace_tensors
 from samerun.record.watching.training_states import PARTS, TrainingObjects
 
 GENERATORS: dict[str, Any] = {
@@ -109,7 +109,7 @@ def test_a_part_that_does_not_fit_is_left_out() -> None:
 def test_batches_with_other_tensors() -> None:
     pair = namedtuple("pair", "x y")
     batch = {"a": [torch.zeros(2), "name"], "b": pair(torch.ones(1), (torch.zeros(()), 3))}
-    assert [t.shape for t in tensors_in(batch)] == [(2,), (1,), ()]
-    made = with_tensors(batch, [torch.full((n,), 7.0) for n in (1, 2, 3)])
+    assert [t.shape for t in batch_tensors(batch)] == [(2,), (1,), ()]
+    made = replace_tensors(batch, [torch.full((n,), 7.0) for n in (1, 2, 3)])
     assert made["a"][1] == "name" and type(made["b"]) is pair and made["b"].y[1] == 3
-    assert [t.tolist() for t in tensors_in(made)] == [[7.0], [7.0, 7.0], [7.0, 7.0, 7.0]]
+    assert [t.tolist() for t in batch_tensors(made)] == [[7.0], [7.0, 7.0], [7.0, 7.0, 7.0]]

@@ -7,7 +7,7 @@
     python tools/new.py switch some_knob
     python tools/new.py operator some_operator
 
-Exit code 2, and nothing written, for a name that is taken or is no name.
+Exit code 2, and nothing written, for a name that is taken or is not an identifier.
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ def begin(root: Path, word: str, name: str) -> list[Path]:
     if kind is None:
         raise Refused(f"there is no kind {word!r}. There are: {', '.join(KINDS)}.")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or keyword.issoftkeyword(name):
-        raise Refused(f"{name!r} is no name for a {word}: use a lower-case identifier, such as page_size.")
+        raise Refused(f"{name!r} is not a name for a {word}: use a lower-case identifier, such as page_size.")
     room = root / "src/samerun" / kind.room
     member, table, test = room / f"{name}.py", room / "table.py", root / "tests" / f"test_{word}_{name}.py"
     public = name.replace("_", "-")

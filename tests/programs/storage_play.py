@@ -166,9 +166,9 @@ def game(seed):
 first, games = map(int, sys.argv[1:3])
 for seed in range(first, first + games):
     game(seed)
-from samerun.record.watching.start import current  # noqa: E402
+from samerun.record.watching.start import current_recorder  # noqa: E402
 
-assert current is not None and not current.stopped, current and current.failure
+assert current_recorder is not None and not current_recorder.stopped, current_recorder and current_recorder.failure
 assert checks > 20 * games or sys.argv[3:] != ["slow"], checks
 refused = {}
 print(checks)

@@ -50,7 +50,8 @@ def checked_reports(
     cleared = pytest.CallInfo.from_call(lambda: item.session._setupstate.teardown_exact(None), "setup")
     if cleared.excinfo is not None:  # a fixture of the tests before could not be torn down
         return [item.ihook.pytest_runtest_makereport(item=item, call=cleared)]
-    if start.current is not None and not start.current.stopped:  # `samerun check -- pytest` compares by itself
+    # `samerun check -- pytest` compares by itself.
+    if start.current_recorder is not None and not start.current_recorder.stopped:
         return runtestprotocol(item, log=False, nextitem=nextitem)
     try:
         seed = seed_of(marker, item.config)
@@ -111,7 +112,7 @@ def _as_error(reports: list[pytest.TestReport], why: str) -> list[pytest.TestRep
 def call_twice(call: Callable[[], Any], seed: int, name: str, config: pytest.Config) -> Any:
     """What the second call returns. Fails the test where the two do not compute the same."""
     __tracebackhide__ = True
-    if start.current is not None and not start.current.stopped:
+    if start.current_recorder is not None and not start.current_recorder.stopped:
         return _call_twice_inside(call, seed, name)
     value = None
     with tempfile.TemporaryDirectory(prefix="samerun-") as folder:
@@ -161,7 +162,7 @@ def recorded(folder: Path, seed: int, config: pytest.Config) -> Iterator[None]:
     watch = WatchConfig(folder=str(folder), depth="ops", user_folder=str(config.rootpath))
     with samerun.isolate_rng():
         samerun.seed_everything(seed)
-        recorder = start.current
+        recorder = start.current_recorder
         if recorder is None:
             recorder = start.start(watch)
         else:

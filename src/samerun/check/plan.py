@@ -1,4 +1,4 @@
-"""A run that is yet to be made, as a frozen value. Variations are functions from plan to plan."""
+"""The plan of a run, as a frozen value; variations are functions from plan to plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from samerun.record.trace.run import RunTraces
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run and in which surroundings."""
+    """What to run and in which environment."""
 
     command: tuple[str, ...]
     """The whole command line, interpreter included."""
@@ -22,11 +22,11 @@ class Plan:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables set on top of the inherited environment."""
     held: Mapping[str, str] = field(default_factory=dict)
-    """Variables set on top of those: no variation reaches them."""
+    """Variables set on top of those, which no variation changes."""
     prefix: tuple[str, ...] = ()
     """Put in front of the command (`setarch -R`)."""
     umask: int | None = None
-    """Permissions that new files do not get; None: as inherited."""
+    """The umask of the run; None: inherited."""
     copied: bool = False
     """Run in a fresh copy of the working directory."""
     without: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Plan:
     other_home: bool = False
     """Another home directory, which holds links to what is in the real one."""
     scope: tuple[str, ...] = ()
-    """What is left out of a comparison with this run: see samerun.record.comparison.compare."""
+    """What comparisons with this run leave out; see samerun.record.comparison.compare."""
     own_checkpoints: bool = False
     """Give each run an empty folder in SAMERUN_CHECKPOINTS, unless the environment names one."""
 
@@ -58,8 +58,8 @@ class Variation:
     `apply(plan, vary)` is pure: with `vary` it changes the thing, without it pins the control value.
     `detail` says what is changed to what; `cause` is the kind of cause a difference points to;
     `unavailable(plan)` gives the reason why it cannot be varied here, or ""; `pointless(traces)` the
-    reason why a program that ran like this cannot depend on it, or "". Where `may_fail`, a varied run
-    that fails says nothing about the values: it is trouble, not a difference.
+    reason why a program that ran like this cannot depend on it, or "". If `may_fail`, a varied run that
+    fails says nothing about the values: it is trouble, not a difference.
     """
 
     name: str

@@ -90,10 +90,10 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     end_on_sigterm()
     try:
         if options["double"]:
-            _nothing_varied(ctx, options)
+            _refuse_options_of_other_runs(ctx, options)
         code = check(ctx.meta[FORM], ctx.meta[WORDS], **options)
     except SamerunError as error:
-        _trouble(error, options.get("json_to"), ctx.meta[WORDS])
+        _exit_with_trouble(error, options.get("json_to"), ctx.meta[WORDS])
     sys.exit(code)
 
 
@@ -109,7 +109,7 @@ def check(
     save: Path | None,
     **options: Any,
 ) -> int:
-    """Do it; returns the exit code."""
+    """Run the check and write its reports; returns the exit code."""
     from samerun.check.execution.runner import Runner
     from samerun.check.search import double_execution, eager
     from samerun.check.search.findings import report_all_findings
@@ -129,11 +129,11 @@ def check(
             hint="Add --fix on, or leave --seed out.",
         )
     target = resolve(form, words)
-    plan, variations, environment = _plan(target, options)
-    mend = _mend(plan, options["seed"] or 0) if options["fix"] == "on" else None
-    asked = _interruptions(options) if any(v.name == "resume" for v in variations) else ()
+    plan, variations, environment = _build_plan(target, options)
+    samerun_run = _samerun_run_plan(plan, options["seed"] or 0) if options["fix"] == "on" else None
+    asked = _parse_interruption_options(options) if any(v.name == "resume" for v in variations) else ()
     with ExitStack() as stack:
-        folder = _folder(save, stack)
+        folder = _trace_folder(save, stack)
         progress = stack.enter_context(RunProgress(quiet))
         runner = stack.enter_context(closing(Runner(folder, options["time_limit"], progress)))
         search = Search(
@@ -145,12 +145,14 @@ def check(
                 search.plan = eager.without_compilation(search.plan)
             report = double_execution.check_by_double_execution(search, options["repeat"], ignored)
         elif options["eager"]:
-            held = replace(mend, plan=eager.without_compilation(mend.plan)) if mend is not None else None
+            held = replace(
+                samerun_run, plan=eager.without_compilation(samerun_run.plan)
+            ) if samerun_run is not None else None
             report = eager.check_eager_and_compiled(
                 search, lambda s: report_all_findings(s, ignored, held), lambda s: report_all_findings(s, ignored, None)
             )
         else:
-            report = eager.add_eager_hint(report_all_findings(search, ignored, mend))
+            report = eager.add_eager_hint(report_all_findings(search, ignored, samerun_run))
         progress.clear()
         if not quiet and "-" not in (json_to, patch_to):
             from samerun.report.console import Console
@@ -173,7 +175,7 @@ def check(
     return report.exit_code
 
 
-def _plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
+def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
     from samerun.check.plan import Plan
     from samerun.check.variations.environment_variable import parse
     from samerun.check.variations.table import VARIATIONS, choose
@@ -193,15 +195,15 @@ def _plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
     return Plan(target.command, target.shown, watch), variations, environment
 
 
-def _mend(plan: Any, seed: int) -> Any:
+def _samerun_run_plan(plan: Any, seed: int) -> Any:
     from samerun.check.search.findings import SamerunRunPlan
     from samerun.control.startup.launch_environment import environment_of_run
 
     return SamerunRunPlan(replace(plan, held=environment_of_run(seed)), seed)
 
 
-def _nothing_varied(ctx: click.Context, options: dict[str, Any]) -> None:
-    """`--double` is one run: options that ask for others, or for less, do not go with it."""
+def _refuse_options_of_other_runs(ctx: click.Context, options: dict[str, Any]) -> None:
+    """Raises SamerunError for options that cannot go with --double, which is one run."""
     named = {"vary": "--vary", "vary_env": "--vary-env", "interrupt": "--interrupt", "resume": "--resume",
              "kill": "--kill", "fix": "--fix"}  # fmt: skip
     given = [word for name, word in named.items()
@@ -215,14 +217,14 @@ def _nothing_varied(ctx: click.Context, options: dict[str, Any]) -> None:
         raise SamerunError("--trace steps cannot go with --double, which looks at operators.", hint="Leave it out.")
 
 
-def _interruptions(options: dict[str, Any]) -> Any:
+def _parse_interruption_options(options: dict[str, Any]) -> Any:
     from samerun.check.execution.interruption import parse_interruptions
 
     return parse_interruptions(options["interrupt"], options["resume"], options["kill"])
 
 
-def _folder(save: Path | None, stack: ExitStack) -> Path:
-    """Where the runs' folders go. A folder that holds something already is never written into."""
+def _trace_folder(save: Path | None, stack: ExitStack) -> Path:
+    """The folder for the traces of all runs: temporary, or the one of --save, which must be empty."""
     if save is None:
         folder = stack.enter_context(work_folder())
         stack.enter_context(guarded(folder, temporary=True))
@@ -238,7 +240,7 @@ def _folder(save: Path | None, stack: ExitStack) -> Path:
     return folder
 
 
-def _trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:
+def _exit_with_trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:
     from samerun.base.records import TROUBLE, CheckReport
     from samerun.check.execution.runner import RunFailed
     from samerun.report.output import check_report_to_json

@@ -56,7 +56,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
 
 def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet: bool, top: int, **options: Any) -> int:
-    """Do it; returns the exit code."""
+    """Measure the program and write the report; returns the exit code."""
     from samerun.base.machine import machine
     from samerun.check.execution.cost import PLAIN, CostMeasurement
     from samerun.control.startup.launch_environment import environment_of_run

@@ -72,6 +72,9 @@ def cause_of_kind(kind: str) -> Cause:
 
 
 def find_suspects(situation: Situation) -> list[Suspect]:
-    """Everything that might lie behind a difference, the likeliest first; never empty."""
+    """Every possible cause of a difference, the likeliest first; never empty.
+
+    The sort is stable: of equal ranks, the order of the table decides, with sources of randomness before timing.
+    """
     found = [suspect for each in CAUSES for suspect in each.find(situation)]
     return sorted(found, key=lambda s: s.rank)

@@ -41,7 +41,8 @@ def shared_generator(situation: Situation) -> list[Suspect]:
             f"line {beside[0].line} draws from {GLOBAL[name]} generator in a thread, and line {other.line} in another",
             "the order in which threads come is not fixed",
         )
-        # One that waits for others cannot be run before them: what it draws from torch is kept apart first.
+        # The pin for separate streams comes before the pin that runs threads one after the other: a thread that waits
+        # for another cannot run before it, and running in turn would hide races of any kind, not this one alone.
         apart = [(1.4, pins.THREAD_STREAMS)] if name == "torch" else []
         for rank, pin in (*apart, (1.45, pins.SERIAL)):
             found.append(Suspect("thread-race", beside[0].file, beside[0].line, why, rank, (pin,)))

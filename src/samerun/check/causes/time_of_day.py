@@ -16,7 +16,7 @@ from samerun.record.trace import format as f
 from samerun.record.trace.run import Event
 
 ALL_NOTED = 64
-"""Of so many readings at a line every one is recorded; see `Recorder.due`."""
+"""Of so many readings at a line every one is recorded; see `Recorder.should_record`."""
 
 
 def find(situation: Situation) -> list[Suspect]:

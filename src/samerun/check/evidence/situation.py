@@ -1,4 +1,4 @@
-"""What is known about a difference: the two runs, where they part, and which host events differ."""
+"""A difference between two runs with the evidence around it, and the suspects that evidence points to."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Situation:
         return [clue for clue in self.clues if clue.kind in kinds]
 
     def is_seeded(self, generator: str, role: str, before: int) -> bool:
-        """Was a generator seeded with a given value before event `before` of a process?"""
+        """Whether a generator was seeded with an explicit value before event `before` of a process."""
         return any(
             e.kind == f.SEED and e.name == generator and not e.unseeded
             for e in host_events(self.a.traces, role, before)

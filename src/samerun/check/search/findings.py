@@ -91,6 +91,9 @@ def search_behind(
     suspect = found.suspect
     if suspect is None:
         return None
+    # Pins at the line first: with the whole source pinned, a second hazard of the same kind would not show. If the line
+    # is pinned already and the difference stayed, the source is read elsewhere, and all of it is pinned. Without a new
+    # pin the next search would find the same again, so there is none (decision 24).
     for names in (pins_at_cause_line(suspect.pins, found.cause), suspect.pins):
         fresh = set(names) - set(search.plan.watch.pins)
         if fresh or (names and set(suspect.without) - set(search.plan.without)):

@@ -1,4 +1,4 @@
-"""Folders a run is given instead of the user's own: a copy of the working directory, another home."""
+"""Folders that a run gets instead of the user's own: a copy of the working directory, another home."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from samerun.base.work_folder import is_work_folder
 MOST_FILES = 2000
 MOST_BYTES = 256 << 20
 LEVELS = 3
-"""So many folders above the working directory have a counterpart where its copy lies."""
+"""How many folders above the working directory have a counterpart above its copy."""
 
 
 def why_not_copied(folder: Path) -> str:

@@ -60,27 +60,27 @@ class CallRecorder(TorchDispatchMode):
         if key in self.calls:
             self.calls[key].times += 1
         else:
-            own, named = copy_arguments((args, kwargs))
-            self.calls[key] = RecordedCall(str(func), user_line(), own, named, number=len(self.shapes))
+            copied_args, copied_kwargs = copy_arguments((args, kwargs))
+            self.calls[key] = RecordedCall(str(func), user_line(), copied_args, copied_kwargs, number=len(self.shapes))
         self.shapes.append((str(func), key))
         return func(*args, **kwargs)
 
 
-def _can_be_rerun(given: Any) -> bool:
+def _can_be_rerun(arguments: Any) -> bool:
     """Whether a call can be taken down: dense CPU tensors, and no generator of the program's own."""
-    leaves = _pytree.tree_leaves(given)
+    leaves = _pytree.tree_leaves(arguments)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     return not any(isinstance(leaf, torch.Generator) for leaf in leaves) and all(
-        each.is_cpu and each.layout is torch.strided and type(each) in (torch.Tensor, torch.nn.Parameter)
-        for each in tensors
+        tensor.is_cpu and tensor.layout is torch.strided and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        for tensor in tensors
     )
 
 
-def _call_signature(given: Any) -> str:
+def _call_signature(arguments: Any) -> str:
     return repr(
         [
             (tuple(leaf.shape), leaf.stride(), str(leaf.dtype)) if isinstance(leaf, torch.Tensor) else leaf
-            for leaf in _pytree.tree_leaves(given)
+            for leaf in _pytree.tree_leaves(arguments)
         ]
     )
 
@@ -100,26 +100,26 @@ def rerun_call(call: RecordedCall, inside_portable: bool = False) -> list[torch.
     func = find_operator(call.operator)
     with torch.no_grad(), portable() if inside_portable else nullcontext():
         torch.manual_seed(0)
-        found = func(*args, **kwargs)
+        result = func(*args, **kwargs)
     written = [
         args[at] if at < len(args) else kwargs.get(argument.name)
         for at, argument in enumerate(func._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
-    leaves = _pytree.tree_leaves((found, written))
+    leaves = _pytree.tree_leaves((result, written))
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def fingerprint(results: list[torch.Tensor]) -> str:
     """SHA-256 of shapes, types and bits; every NaN counts as the same one."""
-    found = hashlib.sha256()
-    for each in results:
-        found.update(f"{each.dtype} {tuple(each.shape)}".encode())
-        value = torch.view_as_real(each) if each.is_complex() else each
+    digest = hashlib.sha256()
+    for result in results:
+        digest.update(f"{result.dtype} {tuple(result.shape)}".encode())
+        value = torch.view_as_real(result) if result.is_complex() else result
         if value.is_floating_point():
             value = torch.where(value.isnan(), torch.full((), float("nan"), dtype=value.dtype), value)
-        found.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
-    return found.hexdigest()
+        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+    return digest.hexdigest()
 
 
 def call_outcome(call: RecordedCall, inside_portable: bool) -> str:
@@ -149,17 +149,17 @@ def with_thread_count(number: int) -> Iterator[None]:
 def encode_calls(calls: list[RecordedCall]) -> list[Any]:
     """What torch.save writes and torch.load reads without unpickling anything but tensors and plain values."""
 
-    def one(leaf: Any) -> Any:
+    def encode_leaf(leaf: Any) -> Any:
         return {"torch": str(leaf).removeprefix("torch.")} if isinstance(leaf, _NAMES) else leaf
 
-    return [[call.operator, _pytree.tree_map(one, [list(call.args), dict(call.kwargs)])] for call in calls]
+    return [[call.operator, _pytree.tree_map(encode_leaf, [list(call.args), dict(call.kwargs)])] for call in calls]
 
 
 def decode_calls(saved: list[Any]) -> list[RecordedCall]:
     def is_name(value: Any) -> bool:
         return isinstance(value, dict) and set(value) == {"torch"}
 
-    def one(value: Any) -> Any:
+    def decode_leaf(value: Any) -> Any:
         if not is_name(value):
             return value
         found = getattr(torch, value["torch"], None)  # torch.cpu is a module
@@ -167,7 +167,7 @@ def decode_calls(saved: list[Any]) -> list[RecordedCall]:
 
     found = []
     for operator, given in saved:
-        args, kwargs = _pytree.tree_map(one, given, is_leaf=is_name)
+        args, kwargs = _pytree.tree_map(decode_leaf, given, is_leaf=is_name)
         found.append(RecordedCall(operator, "", args, kwargs))
     return found
 

@@ -52,6 +52,9 @@ def _handler_on_cuda(func: Any) -> Any:
     return known[0]
 
 
+# A dispatch mode, though it costs more per operator than kernels at the CPU dispatch key or a torch-function mode: only
+# it sees every operator, those of the backward pass too, and so can promise "the specified bits or an error"
+# (decision 0020).
 class PortableMode(_python_dispatch.TorchDispatchMode):
     """One for each thread that is inside. `settings`: what each nested `portable()` says of the unsupported."""
 
@@ -69,6 +72,8 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
         except KeyError:
             handler = resolve_operator(func)
             _resolved[id(func)] = handler, func
+        # The loops below are written out, because every operator of a program passes here: checks for the usual case
+        # (dense CPU tensors) come first, and functions are called for the others alone (decision 0038).
         for kind in types:
             if kind is not _Tensor and kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
                 return NotImplemented  # it unwraps itself, and what it holds comes back here

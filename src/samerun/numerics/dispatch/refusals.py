@@ -65,8 +65,8 @@ def refuse_tensor(tensor: Any) -> None:
 
 def _meaningful_words(name: str) -> frozenset[str]:
     """The words of an operator's name that say what it computes, without a number of dimensions."""
-    found = (re.sub(r"\d+d?$", "", word) for word in name.split("_"))
-    return frozenset(word for word in found if len(word) > 2) - WITHOUT_MEANING
+    words = (re.sub(r"\d+d?$", "", word) for word in name.split("_"))
+    return frozenset(word for word in words if len(word) > 2) - WITHOUT_MEANING
 
 
 def nearest_operators(name: str) -> list[str]:
@@ -76,12 +76,12 @@ def nearest_operators(name: str) -> list[str]:
     no program calls, are left out.
     """
     wanted = _meaningful_words(name)
-    found = []
-    for other in sorted(table.portable_names()):
-        common = len(wanted & _meaningful_words(other))
-        if common and not other.startswith("_") and not other.endswith("_backward"):
-            found.append((-common, -difflib.SequenceMatcher(None, name, other).ratio(), other))
-    return [other for *_, other in sorted(found)[:3]]
+    ranked = []
+    for candidate in sorted(table.portable_names()):
+        common = len(wanted & _meaningful_words(candidate))
+        if common and not candidate.startswith("_") and not candidate.endswith("_backward"):
+            ranked.append((-common, -difflib.SequenceMatcher(None, name, candidate).ratio(), candidate))
+    return [candidate for *_, candidate in sorted(ranked)[:3]]
 
 
 def explain_refusal(func: Any, reason: NotInTable, line: str) -> tuple[str, str]:
@@ -92,8 +92,8 @@ def explain_refusal(func: Any, reason: NotInTable, line: str) -> tuple[str, str]
     )  # fmt: skip
     hint = reason.hint or ALTERNATIVES.get(func._schema.name)
     if hint is None:
-        near = nearest_operators(name)
-        hint = f"The nearest portable operators: {', '.join(near)}." if near else GENERAL_ADVICE
+        operators = nearest_operators(name)
+        hint = f"The nearest portable operators: {', '.join(operators)}." if operators else GENERAL_ADVICE
     return message, hint + ' With portable(unsupported="warn") torch\'s own kernel runs, with the bits of this machine.'
 
 

@@ -14,16 +14,16 @@ _activation = library.declare_function("samerun_activation", "vipppl")
 
 
 def _compute(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
-    given = (x,) if grad is None else (x, grad)
-    dtype = compute_type(name, *given, types=(torch.float32,))
-    if given[-1].shape != x.shape:
-        raise RuntimeError(f"{name}: grad has shape {list(given[-1].shape)}, input {list(x.shape)}")
-    wide = [to_dense(each, dtype) for each in given]
+    tensors = (x,) if grad is None else (x, grad)
+    dtype = compute_type(name, *tensors, types=(torch.float32,))
+    if tensors[-1].shape != x.shape:
+        raise RuntimeError(f"{name}: grad has shape {list(tensors[-1].shape)}, input {list(x.shape)}")
+    wide = [to_dense(tensor, dtype) for tensor in tensors]
     if library.uses_kernels(x):
         out = torch.empty_like(wide[0])
         number = NAMES.index(name) + (0 if grad is None else len(NAMES))
-        where = 0 if grad is None else wide[1].data_ptr()
-        _activation.on(x)(number, wide[0].data_ptr(), where, out.data_ptr(), out.numel())
+        grad_address = 0 if grad is None else wide[1].data_ptr()
+        _activation.on(x)(number, wide[0].data_ptr(), grad_address, out.data_ptr(), out.numel())
     else:
         function = reference.FORWARD[name] if grad is None else reference.BACKWARD[name]
         out = call_reference(function, *wide)

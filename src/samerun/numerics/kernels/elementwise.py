@@ -49,25 +49,25 @@ def remainder(x: Any, y: Any) -> Tensor:
 
 
 def _compute_remainder(x: Any, y: Any, floored: bool) -> Tensor:
-    some = x if isinstance(x, Tensor) else y
+    tensor = x if isinstance(x, Tensor) else y
     dtype = torch.result_type(x, y)
-    if not dtype.is_floating_point or library.is_off_cpu(some):  # whole numbers; CUDA's own functions are exact
+    if not dtype.is_floating_point or library.is_off_cpu(tensor):  # whole numbers; CUDA's own functions are exact
         out: Tensor = (torch.remainder if floored else torch.fmod)(x, y)
         return out
     wide = compute_type("remainder" if floored else "fmod", torch.empty(0, dtype=dtype))
     pair = (
         each.to(dtype) if isinstance(each, Tensor) else torch.full((), float(each), dtype=wide) for each in (x, y)
     )
-    one, other = (to_dense(each, wide) for each in torch.broadcast_tensors(*pair))  # type: ignore[no-untyped-call]
-    if library.uses_kernels(one):
-        found = torch.empty_like(one)
-        _remainders.on(one)(
-            wide is torch.float64, floored, one.data_ptr(), other.data_ptr(), found.data_ptr(), one.numel()
+    dividend, divisor = (to_dense(each, wide) for each in torch.broadcast_tensors(*pair))  # type: ignore[no-untyped-call]
+    if library.uses_kernels(dividend):
+        result = torch.empty_like(dividend)
+        _remainders.on(dividend)(
+            wide is torch.float64, floored, dividend.data_ptr(), divisor.data_ptr(), result.data_ptr(), dividend.numel()
         )
     else:
         with np.errstate(all="ignore"):
-            found = call_reference(_floored_remainder if floored else np.fmod, one, other)
-    return found.to(dtype)
+            result = call_reference(_floored_remainder if floored else np.fmod, dividend, divisor)
+    return result.to(dtype)
 
 
 def _floored_remainder(x: Any, y: Any) -> Any:
@@ -90,13 +90,13 @@ def update_in_place(name: str, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor
     """
     if not library.is_available() or not isinstance(value, (int, float)) or not -_LARGEST <= value <= _LARGEST:
         return False
-    n, where = x.numel(), x.data_ptr()
-    for each in (x, y, z):
-        if library.is_off_cpu(each) or each.dtype is not torch.float32:
+    n, address = x.numel(), x.data_ptr()
+    for tensor in (x, y, z):
+        if library.is_off_cpu(tensor) or tensor.dtype is not torch.float32:
             return False
-        if each.shape != x.shape or not each.is_contiguous():
+        if tensor.shape != x.shape or not tensor.is_contiguous():
             return False
-        if each.is_neg() or 0 < abs(each.data_ptr() - where) < 4 * n:
+        if tensor.is_neg() or 0 < abs(tensor.data_ptr() - address) < 4 * n:
             return False
-    _update(UPDATE_NAMES.index(name), where, y.data_ptr(), z.data_ptr(), value, n)
+    _update(UPDATE_NAMES.index(name), address, y.data_ptr(), z.data_ptr(), value, n)
     return True

@@ -23,7 +23,7 @@ Function = Callable[[Tensor], Tensor]
 
 def _first_endpoint(slope: Tensor, curvature: Tensor) -> Tensor:
     root = sqrt(torch.add(torch.mul(slope, slope), torch.mul(curvature, 2 * CUT)))
-    return f64.over(2 * CUT, torch.add(slope, root))
+    return f64.divide_number(2 * CUT, torch.add(slope, root))
 
 
 def _integrate_to_endpoint(end: Tensor, fall: Function, slope: Function, integrand: Function) -> Tensor:
@@ -38,11 +38,11 @@ def _integrate_to_endpoint(end: Tensor, fall: Function, slope: Function, integra
     return torch.mul(end, total)
 
 
-def _compute_in_chunks(compute: Callable[..., Tensor], *given: Tensor) -> Tensor:
-    if given[0].numel() <= CHUNK:
-        return compute(*given)
-    parts = zip(*(torch.split(each, CHUNK) for each in given), strict=True)
-    return torch.cat([compute(*part) for part in parts])
+def _compute_in_chunks(compute: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    if tensors[0].numel() <= CHUNK:
+        return compute(*tensors)
+    chunks = zip(*(torch.split(tensor, CHUNK) for tensor in tensors), strict=True)
+    return torch.cat([compute(*chunk) for chunk in chunks])
 
 
 def gamma_gradient(a: Tensor, x: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def _gamma_chunk(a: Tensor, x: Tensor) -> Tensor:
     shift = torch.sub(f64.digamma(a), f64.log(x))
     divisor = torch.where(above, 1.0, 1.5).to(torch.float64)
     near = _first_endpoint(torch.abs(torch.sub(x, a)), torch.div(x, divisor))
-    far = f64.log(torch.add(f64.over(4 * CUT, x), 4.0))
+    far = f64.log(torch.add(f64.divide_number(4 * CUT, x), 4.0))
     below = torch.where(near <= 1, near, torch.div(torch.add(x, CUT), a))
     total = _integrate_to_endpoint(
         torch.where(above, torch.minimum(near, far), below),

@@ -96,7 +96,9 @@ class NativeFunction:
             found.restype = _TYPES.get(self.signature[0])
             found.argtypes = [_TYPES[letter] for letter in self.signature[1:]]
             self._found = found
-        if not _team_borrowed or _count_torch_threads() != _pool_threads:  # else it follows already
+        # Most calls are small, so that every step of Python shows (decision 0038): once torch's team is borrowed, only
+        # a changed number of threads is worth the call.
+        if not _team_borrowed or _count_torch_threads() != _pool_threads:
             match_torch_threads()
         return found  # type: ignore[no-any-return]
 
@@ -128,6 +130,8 @@ def match_torch_threads() -> None:
     if threads != _pool_threads:
         _library.samerun_set_threads(threads)
         _pool_threads = threads
+    # torch's OpenMP threads wait for the next operator without sleeping. Threads of our own would share the cores with
+    # them, which cost a third of the speed, so jobs of the main thread run on torch's team (decision 0044).
     if not _team_borrowed and torch is not None and openmp.may_borrow():
         _library.samerun_borrow(openmp.parallel(), openmp.number_of_thread())
         _team_borrowed, _count_torch_threads = True, torch.get_num_threads

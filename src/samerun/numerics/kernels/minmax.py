@@ -10,15 +10,15 @@ from torch import Tensor
 from samerun.numerics.kernels import library
 
 
-def _fix_zero_sign(found: Tensor, x: Tensor, dims: list[int], keepdim: bool, largest: bool) -> Tensor:
+def _fix_zero_sign(result: Tensor, x: Tensor, dims: list[int], keepdim: bool, largest: bool) -> Tensor:
     """Where the result is a zero, its sign: + for the largest if any value is +0.0."""
-    if not found.is_floating_point() or (not library.is_off_cpu(x) and not bool((found == 0).any())):
-        return found
-    wanted = torch.logical_and(x == 0, torch.signbit(x).logical_xor(torch.full((), largest, device=x.device)))
-    seen = wanted.any() if x.dim() == 0 else torch.sum(wanted, dims, keepdim) > 0
-    sign = seen if largest else seen.logical_not()
-    zero = torch.where(sign, torch.zeros_like(found), torch.full_like(found, -0.0))
-    return torch.where(found == 0, zero, found)
+    if not result.is_floating_point() or (not library.is_off_cpu(x) and not bool((result == 0).any())):
+        return result
+    deciding_zeros = torch.logical_and(x == 0, torch.signbit(x).logical_xor(torch.full((), largest, device=x.device)))
+    any_deciding = deciding_zeros.any() if x.dim() == 0 else torch.sum(deciding_zeros, dims, keepdim) > 0
+    sign = any_deciding if largest else any_deciding.logical_not()
+    zero = torch.where(sign, torch.zeros_like(result), torch.full_like(result, -0.0))
+    return torch.where(result == 0, zero, result)
 
 
 def _normalize_dims(x: Tensor, dim: Any) -> list[int]:

@@ -92,7 +92,7 @@ FORWARD, GRADIENT_OF_INPUT, GRADIENT_OF_WEIGHT = 0, 1, 2
 
 
 def convolve(
-    what: int,
+    direction: int,
     image: Tensor | Sequence[int],
     weight: Tensor | Sequence[int],
     gradient: Tensor | Sequence[int],
@@ -108,26 +108,28 @@ def convolve(
     of the third, which is the result: FORWARD gives the gradient's place, INPUT the image's, WEIGHT the weight's.
     `bias` is added to the channels of the result (not for WEIGHT).
     """
-    given = [value for value in (image, weight, gradient) if isinstance(value, Tensor)]
-    dtype, device = given[0].dtype, given[0].device
+    tensors = [value for value in (image, weight, gradient) if isinstance(value, Tensor)]
+    dtype, device = tensors[0].dtype, tensors[0].device
     if dtype in _HALF_TYPES:
         x, w, g = (value.float() if isinstance(value, Tensor) else value for value in (image, weight, gradient))
         plus = None if bias is None else bias.float()
-        return convolve(what, x, w, g, plus, stride, padding, dilation, groups).to(dtype)
+        return convolve(direction, x, w, g, plus, stride, padding, dilation, groups).to(dtype)
     image, weight, gradient = (
         value.contiguous() if isinstance(value, Tensor) else list(value) for value in (image, weight, gradient)
     )
     shapes = [list(value.shape) if isinstance(value, Tensor) else value for value in (image, weight, gradient)]
-    result = (shapes[2], shapes[0], shapes[1])[what]
-    _require_fitting_shapes(what, shapes[0], shapes[1], shapes[2], stride, padding, dilation, groups)
+    result = (shapes[2], shapes[0], shapes[1])[direction]
+    _require_fitting_shapes(direction, shapes[0], shapes[1], shapes[2], stride, padding, dilation, groups)
     if bias is not None and (bias.shape != (result[1],) or bias.dtype is not dtype):
         raise RuntimeError(f"expected {result[1]} biases of {dtype}, but got {list(bias.shape)} of {bias.dtype}")
-    if given[0].dtype is not given[1].dtype:
-        raise RuntimeError(f"expected one type, got {given[0].dtype} and {given[1].dtype}")
-    if not library.uses_kernels(given[0]):
-        return _convolve_by_reference(what, image, weight, gradient, bias, stride, padding, dilation, groups, result)
+    if tensors[0].dtype is not tensors[1].dtype:
+        raise RuntimeError(f"expected one type, got {tensors[0].dtype} and {tensors[1].dtype}")
+    if not library.uses_kernels(tensors[0]):
+        return _convolve_by_reference(
+            direction, image, weight, gradient, bias, stride, padding, dilation, groups, result
+        )
     out = torch.empty(result, dtype=dtype, device=device)
-    if math.prod(shapes[0]) == 0 and what != GRADIENT_OF_INPUT:
+    if math.prod(shapes[0]) == 0 and direction != GRADIENT_OF_INPUT:
         return _fill_empty_sums(out, bias)
     numbers = (ctypes.c_int64 * 22)(
         shapes[0][0], groups, shapes[0][1], shapes[1][0], *_pad_to_three(
@@ -141,7 +143,7 @@ def convolve(
     plus = None if bias is None else bias.contiguous()
     _require_memory(
         _convolution.on(out)(
-            what, dtype is torch.float64, numbers, *pointers, None if plus is None else plus.data_ptr(),
+            direction, dtype is torch.float64, numbers, *pointers, None if plus is None else plus.data_ptr(),
             out.data_ptr(),
         )
     )  # fmt: skip
@@ -149,7 +151,7 @@ def convolve(
 
 
 def _require_fitting_shapes(
-    what: int, image: list[int], weight: list[int], gradient: list[int], stride: Sequence[int],
+    direction: int, image: list[int], weight: list[int], gradient: list[int], stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], groups: int,
 ) -> None:  # fmt: skip
     """Raise RuntimeError where a kernel would read or write beyond one of the three, or divide by zero."""
@@ -161,7 +163,7 @@ def _require_fitting_shapes(
     if min(*stride, *dilation, groups) <= 0 or min(padding) < 0:
         raise RuntimeError("convolution: stride, dilation and groups must be positive, padding must not be negative")
     fits = image[0] == gradient[0] and image[1] == weight[1] * groups and gradient[1] == weight[0]
-    if what != GRADIENT_OF_INPUT:  # every window of the gradient lies inside the padded image
+    if direction != GRADIENT_OF_INPUT:  # every window of the gradient lies inside the padded image
         most = output_size(image[2:], weight[2:], stride, padding, dilation)
         fits = fits and all(size <= limit for size, limit in zip(gradient[2:], most, strict=True))
     if not fits or weight[0] % groups or min(*image, *weight, *gradient) < 0:
@@ -175,7 +177,7 @@ def _fill_empty_sums(out: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _convolve_by_reference(
-    what: int,
+    direction: int,
     image: Any,
     weight: Any,
     gradient: Any,
@@ -187,13 +189,13 @@ def _convolve_by_reference(
     shape: list[int],
 ) -> Tensor:
     setting = (stride, padding, dilation, groups, shape[2:])
-    if what == FORWARD:
+    if direction == FORWARD:
         plus = None if bias is None else bias.detach().numpy()
         stride, padding, dilation, groups, size = setting
         found = reference.convolution(
             image.detach().numpy(), weight.detach().numpy(), plus, stride, padding, dilation, groups, size
         )
-    elif what == GRADIENT_OF_INPUT:
+    elif direction == GRADIENT_OF_INPUT:
         found = reference.gradient_of_input(gradient.detach().numpy(), weight.detach().numpy(), *setting)
         if bias is not None:
             found = found + bias.detach().numpy().reshape(1, -1, *[1] * (len(shape) - 2))

@@ -26,22 +26,22 @@ def compute_rows(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch
         result: torch.Tensor = call_reference(function, *flat)
         return result.reshape(shape[:-1] if name == "logsumexp" else shape)
     out = x.new_empty(shape[:-1]) if name == "logsumexp" else torch.empty_like(x)
-    where = 0 if grad is None else grad.data_ptr()
-    _rows.on(x)(_NUMBERS[name], x.data_ptr(), where, out.data_ptr(), count, n)
+    grad_address = 0 if grad is None else grad.data_ptr()
+    _rows.on(x)(_NUMBERS[name], x.data_ptr(), grad_address, out.data_ptr(), count, n)
     return out
 
 
 def _apply_along(name: str, x: torch.Tensor, dim: int, grad: torch.Tensor | None = None) -> torch.Tensor:
     """A function of rows on x [..., n, ...], with n along `dim`."""
-    given = [x] if grad is None else [x, grad]
-    dtype = compute_type(name, *given, types=(torch.float32,))
+    tensors = [x] if grad is None else [x, grad]
+    dtype = compute_type(name, *tensors, types=(torch.float32,))
     over = (normalize_dims(dim, x.ndim) or [0])[0]
     if grad is not None and grad.shape != x.shape:
         raise RuntimeError(f"{name}: grad has shape {list(grad.shape)}, output {list(x.shape)}")
     if x.ndim == 0:
-        given = [each.reshape(1) for each in given]
+        tensors = [tensor.reshape(1) for tensor in tensors]
     moved = over < x.ndim - 1
-    last = [to_dense(each.movedim(over, -1) if moved else each, dtype) for each in given]
+    last = [to_dense(tensor.movedim(over, -1) if moved else tensor, dtype) for tensor in tensors]
     out = compute_rows(name, last[0], None if grad is None else last[1])
     if name != "logsumexp" and moved:
         out = out.movedim(-1, over)

@@ -153,9 +153,9 @@ def softshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
     return torch.sub(x, torch.clamp(x, -lambd, lambd))
 
 
-def _zero_inside(given: Tensor, x: Tensor, lambd: Any) -> Tensor:
+def _zero_inside(values: Tensor, x: Tensor, lambd: Any) -> Tensor:
     inside = (x >= -lambd) & (x <= lambd)
-    return torch.where(inside, torch.zeros((), dtype=given.dtype, device=given.device), given)
+    return torch.where(inside, torch.zeros((), dtype=values.dtype, device=values.device), values)
 
 
 def hardshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:

@@ -77,6 +77,7 @@ def _build_lattice(x: Tensor, targets: Tensor, input_sizes: Tensor, target_sizes
 
 def _logsumexp(*terms: Tensor) -> Tensor:
     """Their sum, in logarithms."""
+    # m is subtracted so that the largest exponential is 1. Where all terms are -inf, m - m would be NaN: 0 is used.
     m = terms[0]
     for term in terms[1:]:
         m = torch.maximum(m, term)
@@ -179,6 +180,8 @@ def ctc_loss_backward(
     return torch.where(is_zero[..., None], torch.zeros_like(gradient), gradient)
 
 
+# A plain scatter on CUDA adds the states of a class with atomics, whose order changes from run to run. Here they are
+# added in ascending order of the states.
 def _sum_states_by_class(alpha_beta: Tensor, states: Tensor, x: Tensor) -> Tensor:
     """[t, n, s] -> [t, n, classes]: for each class its states together, in ascending order."""
     class_of_state = states.expand(alpha_beta.shape).contiguous()

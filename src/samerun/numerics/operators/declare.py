@@ -20,7 +20,7 @@ HALF_TYPES = (torch.bfloat16, torch.float16)
 
 
 def split_names(text: str) -> list[str]:
-    """Names apart by blanks."""
+    """The names in a text, which blanks and line ends separate."""
     return text.split()
 
 
@@ -33,12 +33,12 @@ class NotInTable(Exception):
         self.hint = hint
 
 
-def divide(x: Tensor, by: Any) -> Tensor:
+def divide(x: Tensor, divisor: Any) -> Tensor:
     """x / by, rounded once. torch's CUDA kernels multiply by the reciprocal of a number; by a tensor they divide."""
-    if not library.is_off_cpu(x) or (isinstance(by, Tensor) and (by.dim() or library.is_off_cpu(by))):
-        return torch.div(x, by)
+    if not library.is_off_cpu(x) or (isinstance(divisor, Tensor) and (divisor.dim() or library.is_off_cpu(divisor))):
+        return torch.div(x, divisor)
     dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
-    return torch.div(x, torch.full((), float(by), dtype=dtype, device=x.device))
+    return torch.div(x, torch.full((), float(divisor), dtype=dtype, device=x.device))
 
 
 def to_floating(x: Tensor) -> Tensor:
@@ -46,30 +46,32 @@ def to_floating(x: Tensor) -> Tensor:
     return x if x.is_floating_point() else x.to(torch.get_default_dtype())
 
 
+# Half types are for storage: handlers are written once, for float32 and float64, and round to half once, at the end.
+# So a result in half precision is the float32 result rounded, whatever steps the handler takes.
 def widen_half_inputs(handler: Handler) -> Handler:
     """bfloat16 and float16 are storage types: the handler sees float32, and its results are rounded once."""
 
-    def wide(*args: Any, **kwargs: Any) -> Any:
-        narrow = None
-        for given in args:
-            if isinstance(given, Tensor) and given.dtype in HALF_TYPES:
-                narrow = given.dtype
+    def widened_handler(*args: Any, **kwargs: Any) -> Any:
+        half_type = None
+        for value in args:
+            if isinstance(value, Tensor) and value.dtype in HALF_TYPES:
+                half_type = value.dtype
                 break
-        if narrow is None:
+        if half_type is None:
             return handler(*args, **kwargs)
-        if any(isinstance(given, Tensor) and given.dtype in (torch.float32, torch.float64) for given in args):
-            narrow = torch.float32  # torch promotes
-        out = handler(*map(_widen_tensor, args), **{name: _widen_tensor(given) for name, given in kwargs.items()})
+        if any(isinstance(value, Tensor) and value.dtype in (torch.float32, torch.float64) for value in args):
+            half_type = torch.float32  # torch promotes
+        out = handler(*map(_widen_tensor, args), **{name: _widen_tensor(value) for name, value in kwargs.items()})
         if isinstance(out, Tensor):
-            return _round_tensor(out, narrow)
-        return tuple(_round_tensor(item, narrow) for item in out)
+            return _round_tensor(out, half_type)
+        return tuple(_round_tensor(item, half_type) for item in out)
 
-    return wide
-
-
-def _widen_tensor(given: Any) -> Any:
-    return given.float() if isinstance(given, Tensor) and given.dtype in HALF_TYPES else given
+    return widened_handler
 
 
-def _round_tensor(out: Any, narrow: torch.dtype) -> Any:
-    return out.to(narrow) if isinstance(out, Tensor) and out.dtype is torch.float32 else out
+def _widen_tensor(value: Any) -> Any:
+    return value.float() if isinstance(value, Tensor) and value.dtype in HALF_TYPES else value
+
+
+def _round_tensor(out: Any, half_type: torch.dtype) -> Any:
+    return out.to(half_type) if isinstance(out, Tensor) and out.dtype is torch.float32 else out

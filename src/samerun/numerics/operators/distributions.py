@@ -16,13 +16,13 @@ from samerun.numerics.operators.declare import Members, divide, widen_half_input
 from samerun.numerics.operators.random_draws import Generator, copy_rounded, next_draw, scale_normal, scale_uniform
 
 
-def _require_floating(operator: str, *given: Tensor) -> None:
+def _require_floating(operator: str, *tensors: Tensor) -> None:
     """torch's own checks."""
-    for x in given:
+    for x in tensors:
         if not x.is_floating_point():
             raise NotImplementedError(f'"{operator}" not implemented for {x.dtype}')
-        if x.dtype is not given[0].dtype:
-            raise RuntimeError(f"{operator}: expected one type, got {given[0].dtype} and {x.dtype}")
+        if x.dtype is not tensors[0].dtype:
+            raise RuntimeError(f"{operator}: expected one type, got {tensors[0].dtype} and {x.dtype}")
 
 
 def _to_float64(x: Tensor) -> Tensor:

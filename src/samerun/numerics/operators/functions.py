@@ -40,8 +40,8 @@ def _exact_power(x: Tensor, exponent: Any) -> Tensor | None:
     return None
 
 
-def _refuse_float64(*given: Any) -> None:
-    for x in given:
+def _refuse_float64(*values: Any) -> None:
+    for x in values:
         if isinstance(x, Tensor) and x.dtype is torch.float64:
             raise NotInTable("torch.float64.", "It has one for float32: tensor.float().")
 

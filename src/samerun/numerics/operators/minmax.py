@@ -25,17 +25,17 @@ def relu_(x: Tensor) -> Tensor:
 
 
 def maximum(a: Tensor, b: Tensor) -> Tensor:
-    found = torch.maximum(a, b)
-    if not found.is_floating_point():
-        return found
-    return torch.where((a == 0) & (b == 0), torch.add(a, b), found)
+    larger = torch.maximum(a, b)
+    if not larger.is_floating_point():
+        return larger
+    return torch.where((a == 0) & (b == 0), torch.add(a, b), larger)
 
 
 def minimum(a: Tensor, b: Tensor) -> Tensor:
-    found = torch.minimum(a, b)
-    if not found.is_floating_point():
-        return found
-    return torch.where((a == 0) & (b == 0), torch.neg(torch.sub(torch.neg(a), b)), found)
+    smaller = torch.minimum(a, b)
+    if not smaller.is_floating_point():
+        return smaller
+    return torch.where((a == 0) & (b == 0), torch.neg(torch.sub(torch.neg(a), b)), smaller)
 
 
 def fmax(a: Tensor, b: Tensor) -> Tensor:

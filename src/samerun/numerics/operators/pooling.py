@@ -16,9 +16,9 @@ from samerun.numerics.operators.declare import Members
 Sizes = Sequence[int]
 
 
-def _one_per_dimension(n: int, given: Sizes) -> list[int]:
+def _one_per_dimension(n: int, values: Sizes) -> list[int]:
     """One number may stand for all dimensions."""
-    return list(given) * n if len(given) == 1 else list(given)
+    return list(values) * n if len(values) == 1 else list(values)
 
 
 def _make_avg_pool(n: int) -> Callable[..., Tensor]:

@@ -19,56 +19,60 @@ Step = Callable[[Tensor, Tensor, State], State]
 """W_ih x + b_ih and W_hh h + b_hh, each [batch, gates * hidden], and the state -> the next state."""
 
 
-def _lstm_step(given: Tensor, kept: Tensor, state: State) -> State:
-    """gates = W_hh h + b_hh + given; c = f * c + i * g; h = o * tanh(c)."""
-    i, f, g, o = (kept + given).chunk(4, 1)
+def _lstm_step(input_gates: Tensor, hidden_gates: Tensor, state: State) -> State:
+    """gates = hidden_gates + input_gates; c = f * c + i * g; h = o * tanh(c)."""
+    i, f, g, o = (hidden_gates + input_gates).chunk(4, 1)
     c = torch.sigmoid(f) * state[1] + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
-def _gru_step(given: Tensor, kept: Tensor, state: State) -> State:
-    """r, z = sigmoid(kept + given); n = tanh(given + r * kept); h = (h - n) * z + n."""
-    (given_r, given_z, given_n), (kept_r, kept_z, kept_n) = given.chunk(3, 1), kept.chunk(3, 1)
+def _gru_step(input_gates: Tensor, hidden_gates: Tensor, state: State) -> State:
+    """r, z = sigmoid(hidden_gates + input_gates); n = tanh(input_gates + r * hidden_gates); h = (h - n) * z + n."""
+    (given_r, given_z, given_n), (kept_r, kept_z, kept_n) = input_gates.chunk(3, 1), hidden_gates.chunk(3, 1)
     n = torch.tanh(given_n + kept_n * torch.sigmoid(kept_r + given_r))
     return ((state[0] - n) * torch.sigmoid(kept_z + given_z) + n,)
 
 
-def _tanh_step(given: Tensor, kept: Tensor, state: State) -> State:
-    return (torch.tanh(kept + given),)
+def _tanh_step(input_gates: Tensor, hidden_gates: Tensor, state: State) -> State:
+    return (torch.tanh(hidden_gates + input_gates),)
 
 
-def _relu_step(given: Tensor, kept: Tensor, state: State) -> State:
-    return (torch.relu(kept + given),)
+def _relu_step(input_gates: Tensor, hidden_gates: Tensor, state: State) -> State:
+    return (torch.relu(hidden_gates + input_gates),)
 
 
 def _run_direction(
-    step: Step, given: Sequence[Tensor], state: State, weights: Sequence[Tensor], has_biases: bool, backwards: bool
+    step: Step, input_gates: Sequence[Tensor], state: State, weights: Sequence[Tensor], has_biases: bool,
+    backwards: bool,
 ) -> tuple[list[Tensor], State]:
-    """given: W_ih x + b_ih of each time, [batch of the time, gates * hidden]; batches shrink along a packed sequence.
+    """All time steps of one layer in one direction: the outputs in order of time, and the last state.
+
+    input_gates: W_ih x + b_ih of each time, [batch of the time, gates * hidden]; batches shrink along a packed
+    sequence.
 
     Only an LSTM has a projection, which is the last of its weights.
     """
     w_hh, b_hh = weights[1], weights[3] if has_biases else None
     projection = weights[-1] if len(weights) > (4 if has_biases else 2) else None
     first = state
-    done: list[State] = []
-    size = given[-1 if backwards else 0].shape[0]
+    ended_states: list[State] = []
+    size = input_gates[-1 if backwards else 0].shape[0]
     state = tuple(part[:size] for part in first)
-    found = []
-    for gates in reversed(given) if backwards else given:
+    outputs = []
+    for gates in reversed(input_gates) if backwards else input_gates:
         size, before = gates.shape[0], state[0].shape[0]
         if size < before:  # sequences that end here
-            done.append(tuple(part[size:] for part in state))
+            ended_states.append(tuple(part[size:] for part in state))
             state = tuple(part[:size] for part in state)
         elif size > before:  # sequences that begin here, seen from the end
             state = tuple(torch.cat([part, new[before:size]]) for part, new in zip(state, first, strict=True))
         state = step(gates, linear(state[0], w_hh, b_hh), state)
         if projection is not None:
             state = (linear(state[0], projection), *state[1:])
-        found.append(state[0])
-    if done:
-        state = tuple(torch.cat(parts) for parts in zip(state, *reversed(done), strict=True))
-    return found[::-1] if backwards else found, state
+        outputs.append(state[0])
+    if ended_states:
+        state = tuple(torch.cat(parts) for parts in zip(state, *reversed(ended_states), strict=True))
+    return outputs[::-1] if backwards else outputs, state
 
 
 def _run_layers(
@@ -88,17 +92,17 @@ def _run_layers(
     x: [time, batch, features], or [steps of all sequences, features] with the batch `sizes` of each time.
     """
     directions = 2 if bidirectional else 1
-    each = len(weights) // (layers * directions)
+    weights_per_direction = len(weights) // (layers * directions)
     last: list[State] = []
     for layer in range(layers):
         found = []
         for direction in range(directions):
             at = layer * directions + direction
-            own = weights[at * each : (at + 1) * each]
-            given = linear(x, own[0], own[2] if has_biases else None)
-            steps = given.unbind(0) if sizes is None else torch.split_with_sizes(given, list(sizes), 0)
+            direction_weights = weights[at * weights_per_direction : (at + 1) * weights_per_direction]
+            input_gates = linear(x, direction_weights[0], direction_weights[2] if has_biases else None)
+            steps = input_gates.unbind(0) if sizes is None else torch.split_with_sizes(input_gates, list(sizes), 0)
             begin = tuple(kind[at] for kind in states)
-            y, end = _run_direction(step, steps, begin, own, has_biases, direction == 1)
+            y, end = _run_direction(step, steps, begin, direction_weights, has_biases, direction == 1)
             found.append(torch.stack(y) if sizes is None else torch.cat(y))
             last.append(end)
         x = torch.cat(found, -1) if bidirectional else found[0]
@@ -107,8 +111,8 @@ def _run_layers(
     return (x, *(torch.stack(kind) for kind in zip(*last, strict=True)))
 
 
-def _as_states(given: Any) -> Sequence[Tensor]:
-    return (given,) if isinstance(given, Tensor) else given
+def _as_states(state: Any) -> Sequence[Tensor]:
+    return (state,) if isinstance(state, Tensor) else state
 
 
 def _make_sequence_handler(step: Step) -> Handler:

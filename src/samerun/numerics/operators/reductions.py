@@ -44,8 +44,8 @@ def mean_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
     return mean(x, dtype=dtype)
 
 
-def _correction_or_one(given: Any) -> float:
-    return 1 if given is None else float(given)
+def _correction_or_one(correction: Any) -> float:
+    return 1 if correction is None else float(correction)
 
 
 def _make_variance(compute: Callable[..., Any]) -> Callable[..., Any]:

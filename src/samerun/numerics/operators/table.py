@@ -58,6 +58,8 @@ ON_CUDA: Members = {**MEMBERS, **cuda_overrides.MEMBERS}
 EXACT_ON_CUDA = (EXACT | {f"aten::{name}" for name in ONLY_ON_CUDA}) - frozenset(cuda_overrides.MEMBERS)
 EXACT_OVERLOADS_ON_CUDA = EXACT_OVERLOADS - frozenset(cuda_overrides.MEMBERS)
 
+# Asking torch's meta function takes time for each new signature, which programs with changing shapes pay again and
+# again; where a member already refuses what torch refuses, it is not asked.
 SELF_CHECKED = frozenset(
     name for family in (arithmetic, minmax, functions, reductions, matmul, random, windows) for name in family.MEMBERS
 ) | {"aten::allclose", "aten::_weight_norm_interface"}
@@ -110,7 +112,7 @@ def resolve_operator(func: Any, cuda: bool = False) -> Runner | None:
 
 
 def _decompose_or_refuse(func: Any) -> Runner:
-    """An operator that torch itself writes with others is taken apart; the parts are looked up."""
+    """Decompose an operator that torch itself writes in other operators, and look those up."""
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
     if not composite:
         return _refuse

@@ -200,18 +200,18 @@ def read_vectors() -> str:
 def find_differences(
     expected: str, sizes: tuple[
         int, ...
-    ] = SIZES, seen: Callable[[ConformanceRow], None] | None = None, device: str = "cpu"
+    ] = SIZES, on_row: Callable[[ConformanceRow], None] | None = None, device: str = "cpu"
 ) -> list[tuple[ConformanceRow, str]]:
     """The rows that this machine computes otherwise than `expected` (the text of a file of vectors) says.
 
-    `seen` is called with every row that was computed.
+    `on_row` is called with every row that was computed.
     """
     wanted = dict(line.rsplit(" ", 1) for line in expected.splitlines() if line)
-    found = []
+    differing = []
     for row in compute_rows(sizes, device):
         key = f"{row.operator} {row.type} {row.n}"
         if wanted.get(key) != row.digest:
-            found.append((row, wanted.get(key, "no such row")))
-        if seen is not None:
-            seen(row)
-    return found
+            differing.append((row, wanted.get(key, "no such row")))
+        if on_row is not None:
+            on_row(row)
+    return differing

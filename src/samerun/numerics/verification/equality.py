@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +86,16 @@ class Equality:
         return "\n".join([head, "", *table, *shown, *self.notes])
 
 
-def _format_cell(one: OperatorEquality, what: str) -> str:
-    if one.plain[what] != CHANGES and what in one.known:
-        return one.plain[what] + KNOWN_ELSEWHERE
-    return one.plain[what]
+def _format_cell(operator: OperatorEquality, circumstance: str) -> str:
+    if operator.plain[circumstance] != CHANGES and circumstance in operator.known:
+        return operator.plain[circumstance] + KNOWN_ELSEWHERE
+    return operator.plain[circumstance]
 
 
-def _worst_outcome(found: dict[str, str]) -> str:
-    for each in (CHANGES, NO_KERNEL):
-        if each in found.values():
-            return each
+def _worst_outcome(outcomes: dict[str, str]) -> str:
+    for outcome in (CHANGES, NO_KERNEL):
+        if outcome in outcomes.values():
+            return outcome
     return SAME
 
 
@@ -102,16 +103,16 @@ def examine_model(
     model: Callable[..., Any], inputs: Any, loss: Callable[[Any], torch.Tensor] | None, batch: int | None
 ) -> Equality:
     """What `samerun.portable_equal` returns and raises."""
-    given = inputs if isinstance(inputs, tuple) else (inputs,)
-    tensors = [leaf for leaf in _pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+    arguments = inputs if isinstance(inputs, tuple) else (inputs,)
+    tensors = [leaf for leaf in _pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
     if not tensors:
         raise SamerunError("portable_equal(inputs=...): there is no tensor in it.", "portable_equal(model, x)")
-    for each in tensors:
-        if not each.is_cpu:
+    for tensor in tensors:
+        if not tensor.is_cpu:
             raise SamerunError(
-                f"portable_equal(inputs=...): a tensor on {each.device}.", "Give model and inputs on the CPU: .cpu()."
+                f"portable_equal(inputs=...): a tensor on {tensor.device}.", "Give model and inputs on the CPU: .cpu()."
             )
-    sizes = {each.shape[0] for each in tensors if each.ndim}
+    sizes = {tensor.shape[0] for tensor in tensors if tensor.ndim}
     whole = max(sizes, default=0)
     small = max(whole // 2, 1) if batch is None else batch
     if batch is not None and not 0 < batch < whole:
@@ -121,21 +122,20 @@ def examine_model(
         )
     state = torch.get_rng_state()
     try:
-        noting = calls.record_calls(lambda: _run_model(model, given, loss))
-        found = list(noting.calls.values())
+        recorder = calls.record_calls(lambda: _run_model(model, arguments, loss))
+        recorded = list(recorder.calls.values())
         notes: list[str] = []
-        tried = {"threads": _try_threads(found), "capability": _try_capability(found, notes)}
-        tried["batch"] = _try_batch(
-            found, noting, lambda: _run_model(model, _take_smaller_batch(given, whole, small), loss), small, notes
-        )
+        outcomes = {"threads": _try_threads(recorded), "capability": _try_capability(recorded, notes)}
+        run_smaller = partial(_run_model, model, _take_smaller_batch(arguments, whole, small), loss)
+        outcomes["batch"] = _try_batch(recorded, recorder, run_smaller, small, notes)
     finally:
         torch.set_rng_state(state)
     operators = [
         OperatorEquality(
-            call.operator, call.line, call.times, {what: tried[what][at][0] for what in CIRCUMSTANCES},
-            {what: tried[what][at][1] for what in CIRCUMSTANCES}, known_changes(call.operator),
+            call.operator, call.line, call.times, {name: outcomes[name][at][0] for name in CIRCUMSTANCES},
+            {name: outcomes[name][at][1] for name in CIRCUMSTANCES}, known_changes(call.operator),
         )
-        for at, call in enumerate(found)
+        for at, call in enumerate(recorded)
     ]  # fmt: skip
     return Equality(operators, notes)
 
@@ -144,10 +144,10 @@ OutcomePairs = list[tuple[str, str]]
 """For each call: what the experiment said of plain torch, and of portable()."""
 
 
-def _run_model(model: Callable[..., Any], given: Any, loss: Callable[[Any], torch.Tensor] | None) -> None:
+def _run_model(model: Callable[..., Any], arguments: Any, loss: Callable[[Any], torch.Tensor] | None) -> None:
     torch.manual_seed(0)
-    work = copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model
-    result = work(*given)
+    copied_model = copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model
+    result = copied_model(*arguments)
     if loss is not None:
         value = loss(result)
     else:
@@ -160,12 +160,12 @@ def _run_model(model: Callable[..., Any], given: Any, loss: Callable[[Any], torc
         value.backward()  # type: ignore[no-untyped-call]
 
 
-def _take_smaller_batch(given: Any, whole: int, small: int) -> Any:
-    def one(leaf: Any) -> Any:
+def _take_smaller_batch(arguments: Any, whole: int, small: int) -> Any:
+    def shorten(leaf: Any) -> Any:
         is_batch = isinstance(leaf, torch.Tensor) and leaf.ndim and leaf.shape[0] == whole
         return leaf[:small].detach().requires_grad_(leaf.requires_grad) if is_batch else leaf
 
-    return _pytree.tree_map(one, given)
+    return _pytree.tree_map(shorten, arguments)
 
 
 def _compare_outcomes(first: Sequence[str], second: Sequence[str]) -> tuple[str, str]:
@@ -177,51 +177,52 @@ def _compare_outcomes(first: Sequence[str], second: Sequence[str]) -> tuple[str,
     return plain, SAME if first[1] == second[1] else CHANGES
 
 
-def _plain_and_portable(found: list[RecordedCall]) -> list[list[str]]:
-    return [[calls.call_outcome(call, False), calls.call_outcome(call, True)] for call in found]
+def _plain_and_portable(recorded: list[RecordedCall]) -> list[list[str]]:
+    return [[calls.call_outcome(call, False), calls.call_outcome(call, True)] for call in recorded]
 
 
-def _try_threads(found: list[RecordedCall]) -> OutcomePairs:
+def _try_threads(recorded: list[RecordedCall]) -> OutcomePairs:
     with calls.with_thread_count(1):
-        one = _plain_and_portable(found)
+        single = _plain_and_portable(recorded)
     with calls.with_thread_count(max(2, torch.get_num_threads())):
-        several = _plain_and_portable(found)
-    return [_compare_outcomes(*pair) for pair in zip(one, several, strict=True)]
+        several = _plain_and_portable(recorded)
+    return [_compare_outcomes(*pair) for pair in zip(single, several, strict=True)]
 
 
-def _try_capability(found: list[RecordedCall], notes: list[str]) -> OutcomePairs:
+def _try_capability(recorded: list[RecordedCall], notes: list[str]) -> OutcomePairs:
     with tempfile.TemporaryDirectory(prefix="samerun-") as folder:
         saved, answer = Path(folder) / "calls.pt", Path(folder) / "answer.json"
-        torch.save(calls.encode_calls(found), saved)
+        torch.save(calls.encode_calls(recorded), saved)
         environment = {**os.environ, **OLDEST_INSTRUCTIONS, "OMP_NUM_THREADS": str(torch.get_num_threads())}
         command = [sys.executable, "-m", "samerun.numerics.verification.replay", str(saved), str(answer)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if done.returncode:
+        process = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if process.returncode:
             raise SamerunError(
-                f"portable_equal(): the process with other instructions ended with exit code {done.returncode}.",
-                done.stderr.strip()[-500:] or None,
+                f"portable_equal(): the process with other instructions ended with exit code {process.returncode}.",
+                process.stderr.strip()[-500:] or None,
             )
-        said = json.loads(answer.read_text(encoding="utf-8"))
+        answer_record = json.loads(answer.read_text(encoding="utf-8"))
     here = torch.backends.cpu.get_cpu_capability()
-    if said["capability"] == here:
+    if answer_record["capability"] == here:
         notes.append(f"capability: torch has no other instructions than {here} here, so they were not tried.")
-        return [(NOT_TRIED, NOT_TRIED)] * len(found)
+        return [(NOT_TRIED, NOT_TRIED)] * len(recorded)
     with calls.with_thread_count(torch.get_num_threads()):
-        mine = _plain_and_portable(found)
-    return [_compare_outcomes(*pair) for pair in zip(mine, said["outcomes"], strict=True)]
+        mine = _plain_and_portable(recorded)
+    return [_compare_outcomes(*pair) for pair in zip(mine, answer_record["outcomes"], strict=True)]
 
 
 def _try_batch(
-    found: list[RecordedCall], noting: calls.CallRecorder, smaller: Callable[[], object], small: int, notes: list[str]
+    recorded: list[RecordedCall], recorder: calls.CallRecorder, run_smaller: Callable[[], object], small: int,
+    notes: list[str],
 ) -> OutcomePairs:
     """Each operator on the part of its inputs that a smaller batch has, against that part of its results."""
-    other = calls.record_calls(smaller)
-    if [operator for operator, _ in other.shapes] != [operator for operator, _ in noting.shapes]:
+    smaller_recorder = calls.record_calls(run_smaller)
+    if [operator for operator, _ in smaller_recorder.shapes] != [operator for operator, _ in recorder.shapes]:
         notes.append(f"batch: the model calls other operators with a batch of {small}, so it was not tried.")
-        return [(NOT_TRIED, NOT_TRIED)] * len(found)
+        return [(NOT_TRIED, NOT_TRIED)] * len(recorded)
     pairs: OutcomePairs = []
-    for call in found:
-        narrow = other.calls[other.shapes[call.number][1]]
+    for call in recorded:
+        narrow = smaller_recorder.calls[smaller_recorder.shapes[call.number][1]]
         plain, portable = (rerun_on_part(call, narrow, inside_portable) for inside_portable in (False, True))
         # A row of a portable kernel depends on nothing but its own inputs, unless the operator says otherwise.
         pairs.append((WHOLE_BATCH, WHOLE_BATCH) if portable == CHANGES else (plain, portable))
@@ -258,9 +259,9 @@ def rerun_on_part(call: RecordedCall, narrow: RecordedCall, inside_portable: boo
     """ "same" or "changes"; "not tried" where the results have no part for the smaller batch, as sums over it have
     not; "no portable kernel".
     """
-    given, small = (call.args, call.kwargs), (narrow.args, narrow.kwargs)
-    leaves, spec = _pytree.tree_flatten(given)
-    others = _pytree.tree_leaves(small)
+    whole_arguments, part_arguments = (call.args, call.kwargs), (narrow.args, narrow.kwargs)
+    leaves, spec = _pytree.tree_flatten(whole_arguments)
+    others = _pytree.tree_leaves(part_arguments)
     if len(leaves) != len(others):
         return NOT_TRIED
     args, kwargs = _pytree.tree_unflatten([_take_part(*pair) for pair in zip(leaves, others, strict=True)], spec)
@@ -271,14 +272,14 @@ def rerun_on_part(call: RecordedCall, narrow: RecordedCall, inside_portable: boo
         return NO_KERNEL
     except Exception:  # the part is no input that the operator takes
         return NOT_TRIED
-    found = NOT_TRIED
+    outcome = NOT_TRIED
     for wide, rows in zip(whole, part, strict=True):
         dim = shorter_dimension(wide, rows)
         if dim is None:
             continue
         same = calls.fingerprint([wide.narrow(dim, 0, rows.shape[dim])]) == calls.fingerprint([rows])
-        found = CHANGES if not same else found if found == CHANGES else SAME
-    return found
+        outcome = CHANGES if not same else outcome if outcome == CHANGES else SAME
+    return outcome
 
 
 THREADS = frozenset(

@@ -31,7 +31,7 @@ def survey_machine(progress: Callable[[int, int], None]) -> dict[str, Any]:
         done += 1
         progress(done, total)
 
-    differences = conformance.find_differences(expected, seen=on_row)
+    differences = conformance.find_differences(expected, on_row=on_row)
     rows = done
     cuda = [_survey_device(expected, f"cuda:{number}", on_row) for number in range(devices)]
     return {
@@ -63,7 +63,7 @@ def _survey_device(expected: str, device: str, on_row: Callable[[conformance.Con
 
     record: dict[str, Any] = {"device": device, "name": torch.cuda.get_device_name(device), "trouble": None}
     try:
-        differences = conformance.find_differences(expected, seen=count_row, device=device)
+        differences = conformance.find_differences(expected, on_row=count_row, device=device)
     except SamerunError as error:
         return {**record, "trouble": str(error), "rows": rows, "different": []}
     return {**record, "rows": rows, "different": _describe_differences(differences)}

@@ -1,4 +1,4 @@
-"""What a process holds already when a receipt begins: models, parameters of their own, and states of generators."""
+"""What a process already holds when a receipt begins: models, single parameters, and states of generators."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from xxhash import xxh3_128_hexdigest
 from samerun.record.digests.trees import items_of, named_modules
 from samerun.record.watching.recorder import Recorder
 
-MOST = 1000
-"""So many models and tensors are told."""
+MOST_MODELS = 1000
+"""At most so many models and tensors are listed."""
 
 
-def held_at_start(recorder: Recorder) -> dict[str, Any]:
+def read_initial_state(recorder: Recorder) -> dict[str, Any]:
     """Digests of the models that exist, in the order of their names, and of the global generators.
 
     Found through the garbage collector: they were made before anybody watched. No method of the program is called, only
@@ -26,12 +26,12 @@ def held_at_start(recorder: Recorder) -> dict[str, Any]:
         return {"models": [], "generators": {}}
     from samerun.record.watching.step_digests import StepDigester
 
-    models = sorted(_models(), key=lambda one: (one["model"], one["tensors"], one["digest"]))
+    models = sorted(_find_models(), key=lambda one: (one["model"], one["tensors"], one["digest"]))
     generators = {name: value.hex() for name, value in StepDigester(recorder).rng_leaves()}
-    return {"models": models[:MOST], "generators": generators}
+    return {"models": models[:MOST_MODELS], "generators": generators}
 
 
-def _models() -> Iterator[dict[str, Any]]:
+def _find_models() -> Iterator[dict[str, Any]]:
     import torch
 
     modules, leaves = [], []
@@ -46,22 +46,22 @@ def _models() -> Iterator[dict[str, Any]]:
     for one in modules:
         if id(one) in inner:
             continue
-        tensors = list(_tensors(one))
+        tensors = list(_tensors_of(one))
         owned.update(map(id, tensors))
         if tensors:
-            yield _told(type(one).__name__, tensors)
+            yield _describe(type(one).__name__, tensors)
     for each in leaves:
         if id(each) not in owned:
-            yield _told("a tensor of its own", [each])
+            yield _describe("a tensor of its own", [each])
 
 
-def _tensors(model: Any) -> Iterator[Any]:
+def _tensors_of(model: Any) -> Iterator[Any]:
     for _, module in named_modules(model):
         for kind in ("_parameters", "_buffers"):
             yield from (tensor for _, tensor in items_of(vars(module).get(kind)) if tensor is not None)
 
 
-def _told(name: str, tensors: list[Any]) -> dict[str, Any]:
+def _describe(name: str, tensors: list[Any]) -> dict[str, Any]:
     from samerun.record.digests.digest import digest, is_readable
 
     parts = b"".join(digest(each) for each in tensors if is_readable(each))

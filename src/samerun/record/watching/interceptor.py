@@ -1,4 +1,4 @@
-"""The record that every file in `interceptors/` exposes, and how attributes are replaced."""
+"""The record that every file in `interceptors/` exposes, and how attributes are wrapped."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Interceptor:
 
 
 def wrap_attribute(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace `owner.name` by `make(original)`, as an object of the original's type. Absent: nothing.
+    """Replace `owner.name` by `make(original)`, as an object of the original's type. Does nothing if it is absent.
 
-    Warnings issued below it name the same line of the program as without it.
+    The wrapper's stack frame is hidden, so that warnings name the same line of the program (decision 0040).
     """
     original = getattr(owner, name, None)
     if original is None:
@@ -45,7 +45,7 @@ def wrap_attribute(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 
 def wrap_builtin_method(kind: type, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace a method of a type written in C, in the type itself, by `make(original)`. Absent: nothing.
+    """Replace a method of a type written in C, in the type itself, by `make(original)` (decision 0048).
 
     `original` is what stands in the type: a method takes `self`, a class method is bound by its `__get__`.
     """

@@ -22,10 +22,10 @@ from samerun.record.watching.recorder import Recorder
 
 NATIVE_DRAW = "<random bytes of the system>"
 """The name of an event that is no variable: native code drew such bytes on the line (see native_entropy)."""
-HITS = 64
-"""A line is followed so many times."""
-DEPTH, WIDTH = 5, 2000
-ADDRESSES = ("builtins", "ctypes")
+MOST_HITS = 64
+"""A line is followed at most so many times."""
+MAX_DEPTH, MAX_ITEMS = 5, 2000
+MODULES_WITH_ADDRESSES = ("builtins", "ctypes")
 """Objects of types from here hold addresses (a library's handle), and are compared by type."""
 
 
@@ -33,19 +33,19 @@ def value_digest(value: Any, depth: int = 0) -> bytes:
     """Digest of a plain value: order counts in lists and dicts, not in sets; addresses never count."""
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return xxh3_128_digest(repr(value).encode("utf-8", "surrogatepass"))
-    if depth >= DEPTH:
+    if depth >= MAX_DEPTH:
         return b"deep"
     if isinstance(value, (list, tuple, deque)):
-        items = [value_digest(v, depth + 1) for _, v in zip(range(WIDTH), value, strict=False)]
+        items = [value_digest(v, depth + 1) for _, v in zip(range(MAX_ITEMS), value, strict=False)]
         return xxh3_128_digest(f"list{len(value)}".encode() + b"".join(items))
     if isinstance(value, dict):
         items = [
             value_digest(k, depth + 1) + value_digest(v, depth + 1)
-            for _, (k, v) in zip(range(WIDTH), items_of(value), strict=False)
+            for _, (k, v) in zip(range(MAX_ITEMS), items_of(value), strict=False)
         ]
         return xxh3_128_digest(f"dict{len(value)}".encode() + b"".join(items))
     if isinstance(value, (set, frozenset)):
-        members = sorted(value_digest(v, depth + 1) for v in value) if len(value) <= WIDTH else []
+        members = sorted(value_digest(v, depth + 1) for v in value) if len(value) <= MAX_ITEMS else []
         return xxh3_128_digest(f"set{len(value)}".encode() + b"".join(members))
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
@@ -53,7 +53,7 @@ def value_digest(value: Any, depth: int = 0) -> bytes:
     if type(value).__module__ == "numpy" and hasattr(value, "tobytes") and not value.dtype.hasobject:
         return xxh3_128_digest(f"{value.dtype}{value.shape}".encode() + value.tobytes())
     held = getattr(value, "__dict__", None)
-    if isinstance(held, dict) and not isinstance(value, type) and type(value).__module__ not in ADDRESSES:
+    if isinstance(held, dict) and not isinstance(value, type) and type(value).__module__ not in MODULES_WITH_ADDRESSES:
         return xxh3_128_digest(type(value).__qualname__.encode() + value_digest(dict(held), depth + 1))
     return xxh3_128_digest(type(value).__qualname__.encode())
 
@@ -68,7 +68,7 @@ class LineFollower:
         self.drawn = 0
 
     def start(self) -> None:
-        self.drew()
+        self.native_code_drew()
         sys.settrace(self.enter)
 
     def enter(self, frame: FrameType, event: str, argument: Any) -> Any:
@@ -82,23 +82,23 @@ class LineFollower:
         def follow(frame: FrameType, event: str, argument: Any) -> Any:
             nonlocal last
             if event in ("line", "return"):
-                self.look(frame, last, known)
+                self.record_changed_variables(frame, last, known)
                 last = frame.f_lineno
             if event == "return" and frame.f_code.co_name != "<module>":
-                self.note_result(frame, argument)
+                self.record_returned(frame, argument)
             return follow
 
         return follow
 
-    def look(self, frame: FrameType, line: int, known: dict[str, bytes]) -> None:
-        """Note the variables whose value is new since the last look."""
+    def record_changed_variables(self, frame: FrameType, line: int, known: dict[str, bytes]) -> None:
+        """Record the variables whose value changed since the last line."""
         recorder = self.recorder
         if recorder.stopped or recorder.thread.inside_samerun:
             return
-        drew = self.drew()
+        drew = self.native_code_drew()
         key = (id(frame.f_code), line)
         hits = self.hits[key] = self.hits.get(key, 0) + 1
-        if hits > HITS:
+        if hits > MOST_HITS:
             return
         recorder.thread.inside_samerun += 1
         changed: list[tuple[str, bytes]] = []
@@ -124,14 +124,14 @@ class LineFollower:
         for name, found in changed:
             recorder.emit(f.LINE, name=name, place=place, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
 
-    def note_result(self, frame: FrameType, value: Any) -> None:
-        """What a function returns or yields: a value that no variable of its own ever held."""
+    def record_returned(self, frame: FrameType, value: Any) -> None:
+        """Record what a function returns or yields: a value that no variable may ever have held."""
         recorder, line = self.recorder, frame.f_lineno
         if value is None or recorder.stopped or recorder.thread.inside_samerun:
             return
         key = (id(frame.f_code), -line)
         hits = self.hits[key] = self.hits.get(key, 0) + 1
-        if hits > HITS:
+        if hits > MOST_HITS:
             return
         recorder.thread.inside_samerun += 1
         try:
@@ -146,8 +146,8 @@ class LineFollower:
             name = f"{frame.f_code.co_name}()"
             recorder.emit(f.LINE, name=name, place=place, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
 
-    def drew(self) -> bool:
-        """Did native code draw random bytes of the system since the last call?"""
+    def native_code_drew(self) -> bool:
+        """True if native code drew random bytes of the system since the last call."""
         if self.native_draws is None:
             return False
         before, self.drawn = self.drawn, self.native_draws()

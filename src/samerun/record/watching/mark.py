@@ -21,7 +21,7 @@ def mark(name: str, tensors: Any = None) -> None:
     """
     if not isinstance(name, str) or not 0 < len(name) <= 200:
         raise SamerunError(f"mark({name!r}): a name is a text of 1 to 200 characters.")
-    recorder = start.current
+    recorder = start.current_recorder
     if recorder is None or recorder.stopped or recorder.thread.inside_samerun:
         return
     from samerun.record.digests.trees import tree_digest

@@ -319,7 +319,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         if rows is not None and rows.rows >= 0 and thread == 0:
             outs: list[Any] = []
             flatten((out,), _Tensor, outs, [])
-            rows.operator(place, operator.name, outs)
+            rows.add_results(place, operator.name, outs)
         moved = operator.only_moves and bool(flags & f.UNINITIALISED)
         if operator.writes_nothing and type(out) is _Tensor and is_plain(out) and not moved:
             self._write_event(writer, operator, state, before, storages.digest_output(out, thread), (out,))

@@ -1,7 +1,7 @@
-"""The quick way of `OperatorMode`, in C (`native/watch`), where it was built and this torch allows it.
+"""The quick way of `OperatorMode`, in C (`native/watch`), if it was built and fits this torch. Imports torch.
 
-It handles the usual operator (plain tensors of this machine, nothing random, nothing uninitialised) on the same
-objects as the mode's own methods, and gives all others to them. Imports torch.
+It records the usual operator (plain tensors on the CPU, nothing random, nothing uninitialised) on the same objects as
+the mode's own methods, and leaves all others to those (decision 0027).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def join_digests_function() -> Callable[[list[Any], Callable[[Any], bytes]], byt
 
 @functools.cache
 def quick_mode() -> type[OperatorMode] | None:
-    """The kind of mode that goes the quick way; None where there is none."""
+    """The class of the quick mode; None if there is no library, or it does not know this torch."""
     if _watch is None:
         return None
     try:
@@ -86,7 +86,7 @@ def quick_mode() -> type[OperatorMode] | None:
 
 
 def make_operator_mode(table: OperatorTable) -> OperatorMode:
-    """A mode for the present thread. What is done on purpose to the run is done the slow way alone."""
+    """An operator mode for this thread. Runs that are changed on purpose (captured, replayed) go the slow way only."""
     config = table.recorder.config
     slow = config.capture is not None or config.replay is not None or config.hash_rows or isolates_draws(config)
     quick = None if slow else quick_mode()
@@ -94,7 +94,7 @@ def make_operator_mode(table: OperatorTable) -> OperatorMode:
 
 
 def host_objects() -> SimpleNamespace:
-    """What the library works with."""
+    """The objects and numbers that the library works with: `host_t` in native/watch/watch.h."""
     digest_pieces, openmp_parallel = pieces.native_addresses()
     return SimpleNamespace(
         Tensor=torch.Tensor,

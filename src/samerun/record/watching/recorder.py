@@ -1,4 +1,4 @@
-"""The recorder of one process: roles, threads, events. Interceptors call it; it calls nobody."""
+"""The recorder of one process: roles, threads, events. Interceptors call it; it imports none of them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from samerun.record.watching.thread_state import Threads, ThreadState
 _MASK64 = (1 << 64) - 1
 NOTHING = b"\0" * 16
 FULL_EMISSION = 64
-"""Draws, clock and environment reads at one place are all recorded up to so many, then at powers of two."""
+"""Draws, clock and environment reads of one line are all recorded up to this number, then at powers of two."""
 
 STEPS_LOST_SECONDS = 0.2
-"""At most so much of the steps is lost for a receipt when the process is killed."""
+"""A receipt loses at most the steps of this time when the process is killed."""
 
 
 class Recorder:
     """Collects the events of this process and writes them to its trace.
 
-    The trace file is made at the first event, because only then is the role known (a DataLoader worker
-    learns that it is one after the fork).
+    The trace file is created at the first event, because only then is the role known: a DataLoader worker learns that
+    it is one after the fork.
     """
 
     def __init__(self, config: WatchConfig) -> None:
@@ -51,26 +51,26 @@ class Recorder:
         self.clock: Any = None
         self.loader_count = 0
         self.own_generators: list[Any] | None = None if config.kept_states is None else []
-        """Where states are kept: the generators that the program made, in their order."""
+        """The generators that the program made, in that order, if states are kept; else None."""
         self.sample_rows: Any = None
-        """What follows each sample through the operators, where that is asked for."""
+        """SampleRows, if each sample is followed through the operators."""
         self.replayer: Any = None
-        """What gives the program another run's data, where that is asked for."""
+        """Replayer, if the program is given another run's data."""
         self.doubling: Any = None
-        """Where operators are executed twice: samerun.record.watching.double.doubling.Doubling."""
+        """Doubling, if operators are executed twice."""
         self.skipped_operators: dict[str, list[Any]] = {}
-        """Operators that could not be digested: how often, and why the first time."""
+        """Operators that could not be digested: how often, and why at the first time."""
         self.last_loss = NOTHING
         self.last_batch = NOTHING
         self.last_loss_value: float | None = None
-        """The value of the last loss, where steps are kept."""
+        """The value of the last loss, if steps are kept."""
         self.end_callbacks: list[Callable[[], None]] = []
         self.step_callbacks: list[Callable[[], None]] = []
         self.fork_callbacks: list[Callable[[], None]] = []
         self.output_files: dict[str, None] = {}
-        """Files that were opened for writing, in that order: they are digested at the end."""
+        """Files that were opened for writing, in that order: digested at the end of the process."""
         self.cleared_on_restart: list[dict[Any, Any]] = [self.output_files, self.skipped_operators]
-        """What was met since the record began: emptied when another one begins."""
+        """Collections that belong to one record: emptied when another one begins."""
         self._threads = itertools.count(1)
         self._written = 0.0
         self._repeats: dict[tuple[Any, ...], int] = {}
@@ -84,7 +84,7 @@ class Recorder:
 
     # --- roles ---------------------------------------------------------------------------------------
     def process_role(self) -> str:
-        """This process's name among the processes of the run, the same from run to run."""
+        """The name of this process among those of the run, equal from run to run (a process number is not)."""
         if not self.role:
             parent = os.environ.get(ROLE_VARIABLE, "")
             rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK")
@@ -101,7 +101,7 @@ class Recorder:
         return self.role
 
     def set_role(self, role: str) -> None:
-        """Give this process another role; only before its first event is written."""
+        """Give this process another role; ignored once its first event is written."""
         if self.writer is None:
             self.role = role
 
@@ -112,7 +112,7 @@ class Recorder:
             self.thread.fork_count += 1
 
     def after_fork_in_child(self) -> None:
-        """After a fork: another trace, another role, nothing of the parent's written twice."""
+        """In a forked child: start another trace under another role, and drop the parent's pending events."""
         self._lock = threading.RLock()
         if self.writer is not None:
             self.writer._lock = threading.RLock()
@@ -134,7 +134,7 @@ class Recorder:
 
     # --- threads -------------------------------------------------------------------------------------
     def child_thread_role(self, target: str) -> str:
-        """Role of a thread that the present one is about to start."""
+        """The role of a thread that this thread is about to start."""
         state = self.thread
         number = state.child_counts[target] = state.child_counts.get(target, 0) + 1
         return f"{state.role}/{target}#{number}"
@@ -146,7 +146,7 @@ class Recorder:
 
     # --- events --------------------------------------------------------------------------------------
     def open_writer(self, failing: bool = False) -> TraceWriter | None:
-        """The writer, made on first use; None when recording is over."""
+        """The trace writer, created at first use; None if recording is over."""
         writer = self.writer
         if writer is not None:
             return writer
@@ -155,7 +155,7 @@ class Recorder:
         with self._lock:
             if self.writer is not None or self.stopped:
                 return self.writer
-            self.thread.inside_samerun += 1  # opening a file and reading the environment are events themselves
+            self.thread.inside_samerun += 1  # opening a file and reading the environment would be recorded too
             try:
                 return self._make_writer(failing)
             finally:
@@ -192,13 +192,13 @@ class Recorder:
         flags: int = 0,
         phase: int | None = None,
     ) -> None:
-        """Write one event of this thread."""
+        """Write one event of the current thread."""
         writer = self.writer or self.open_writer()
         if writer is None:
             return
         state = self.thread
         if state.number < 0:
-            state.number, state.role = 0, "main"  # a thread torch made: it works for the main one
+            state.number, state.role = 0, "main"  # a thread that torch created works for the main thread
         if phase is None:
             phase = state.phase if state.phase >= 0 else f.HOST
         writer.append(
@@ -209,7 +209,7 @@ class Recorder:
         )  # fmt: skip
 
     def emit_step_leaves(self, leaves: list[tuple[str, bytes]], flags: int) -> None:
-        """Write what a step's parts hold after it: (name, digest) each."""
+        """Write the leaves of a step: (name, digest) of each state after it."""
         writer = self.writer or self.open_writer()
         if writer is None:
             return
@@ -233,10 +233,10 @@ class Recorder:
         user_only: bool = False,
         placed: tuple[str, int, bool] | None = None,
     ) -> None:
-        """Write one host event, placed at the nearest user line.
+        """Write one host event at the nearest line of user code.
 
-        `value` is digested into the outputs. `thin`: record only the first ones at a place. `user_only`:
-        nothing where no user line stands above.
+        `value` is digested into the outputs. `thin`: record only some of many events at one line. `user_only`: record
+        nothing if no user code is on the stack. `placed`: the line, if the caller has found it already.
         """
         if self.stopped or self.thread.inside_samerun:
             return
@@ -259,7 +259,7 @@ class Recorder:
         )
 
     def variation_applies(self, what: str) -> bool:
-        """Does a variation act at the user's present line? Only asked where it is set to vary."""
+        """True if a variation acts at the current user line. Asked only where the variation is switched on."""
         only, spared = self.config.varied_line, self.config.unvaried_lines
         if only is None and not spared:
             return True
@@ -269,7 +269,7 @@ class Recorder:
         return (only is None or (file, line) == only[1:]) and (what, file, line) not in spared
 
     def is_pinned_here(self, name: str) -> bool:
-        """Is a source held still, everywhere or at the user's present line (`name@file:line`)?"""
+        """True if a source is pinned everywhere, or at the current user line (`name@file:line`)."""
         names = self.config.pins
         if not names:
             return False
@@ -281,35 +281,38 @@ class Recorder:
         return f"{name}@{file}:{line}" in names
 
     def has_pin(self, name: str) -> bool:
-        """Is a source held still anywhere in the program?"""
+        """True if a source is pinned anywhere in the program."""
         return any(pin.split("@", 1)[0] == name for pin in self.config.pins)
 
     def _user_line(self) -> tuple[str, int]:
-        """The user's present line, as the trace names it."""
+        """File and line of the current user line, as the trace names them."""
         file, line, _ = sites.find_user_line()
         return to_original_path(file, self.config.copied_folder), line
 
     def record_draw(self, generator: str, function: str, state: Callable[[], bytes]) -> None:
-        """A draw from a generator in the program's own hands; `state` digests it as it is before."""
+        """Record a draw that the program itself makes; `state` digests the generator before the draw."""
         file, line, direct = sites.find_user_line()
         if not line or not self.should_record((generator, function, file, line)):
             return
         self.emit_host_event(f.DRAW, generator, aux=function, outputs=state(), placed=(file, line, direct))
 
     def keep_generator(self, generator: Any) -> None:
-        """The program made a generator of its own: its state is kept, where states are."""
+        """Remember a generator that the program made, if states are kept."""
         kept = self.own_generators
         if kept is not None and sites.find_user_line()[1] and not any(each is generator for each in kept):
             kept.append(generator)
 
     def should_record(self, key: tuple[Any, ...]) -> bool:
-        """True for the first `FULL_EMISSION` events of a key, then at powers of two."""
+        """True for the first `FULL_EMISSION` events of a key, then at powers of two.
+
+        The number of events of a key, not time or chance, decides: two equal runs must record the same events.
+        """
         seen = self._repeats.get(key, 0) + 1
         self._repeats[key] = seen
         return seen <= FULL_EMISSION or not (seen & (seen - 1))
 
     def count_skipped(self, operator: str, reason: str) -> None:
-        """An operator is left out of the trace, because its tensors have no values or cannot be read."""
+        """Count an operator that is left out of the trace: its tensors have no values or cannot be read."""
         self.skipped_operators.setdefault(operator, [0, reason[:200]])[0] += 1
 
     def end_step(self, root: bytes) -> None:
@@ -331,12 +334,12 @@ class Recorder:
             os._exit(0)
         if config.kill_after is not None and self.step == config.kill_after[0] and self.thread.number == 0:
             if self.writer is not None:
-                self.writer.flush()  # SIGKILL leaves no time for it
+                self.writer.flush()  # a process that gets SIGKILL cannot flush
             os.kill(os.getpid(), config.kill_after[1])
 
     # --- the end -------------------------------------------------------------------------------------
     def stop(self, reason: str) -> None:
-        """Record nothing more; the reason is kept in the trace's header where there is one."""
+        """Record nothing more. The reason is written to the header of the trace."""
         if not self.stopped:
             self.failure = reason
             writer = self.writer or self.open_writer(failing=True)
@@ -346,7 +349,7 @@ class Recorder:
             self.writer = None
 
     def finish(self) -> None:
-        """Last events, then the end mark. Called at exit and before `os._exit`."""
+        """Write the last events and the end mark. Called at exit and before `os._exit`."""
         if os.getpid() != self._pid:
             return
         calls = [] if self.stopped and self.writer is None else list(self.end_callbacks)
@@ -364,23 +367,23 @@ class Recorder:
         self.stopped = True
 
     def restart(self, config: WatchConfig) -> None:
-        """After `finish`: another trace, in another folder, of what this process does from now on."""
+        """After `finish`: start another trace, in another folder, of what this process does from now on."""
         self.config, self.failure, self.role = config, "", ""
         self.step, self.last_loss, self.last_batch = 0, NOTHING, NOTHING
         for one in (self._repeats, *self.cleared_on_restart, self.thread.child_counts):
             one.clear()
-        # Forks, threads and loaders are named by their number: it starts again with the record.
+        # Threads and loaders are named by their numbers, which start again with each record.
         self.loader_count, self._threads = 0, itertools.count(1)
         self.thread.number, self.thread.role, self.thread.operator_count = 0, "main", 0
         self.recording = config.depth != "steps" and not (config.operator_window and config.operator_window[0] > 1)
         if self.recording and self.enter_operators is not None:
             self.enter_operators()
-        for call in self.fork_callbacks:  # another trace, here too: it numbers its strings anew
+        for call in self.fork_callbacks:  # as after a fork: the new trace numbers its strings anew
             call()
         self.stopped = False
 
     def pause(self) -> None:
-        """After `finish`: operators of this thread are no longer looked at, until another record begins."""
+        """After `finish`: stop recording the operators of this thread until another record begins."""
         self.recording = False
         if self.leave_operators is not None:
             self.leave_operators()

@@ -26,7 +26,7 @@ class Replayer:
 
     def __init__(self, recorder: Recorder, config: DataReplay) -> None:
         self.recorder, self.config = recorder, config
-        self.held = TrainingObjects(torch, [])
+        self.objects = TrainingObjects(torch, [])
         self.now: list[Any] = []
         self.count = self.bytes = 0
         self.places: dict[int, bool] = {}
@@ -45,7 +45,9 @@ class Replayer:
     # --- what passes by ------------------------------------------------------------------------------
     def batch(self, value: Any) -> Any:
         """A batch that a DataLoader hands over."""
-        return with_tensors(value, self.pass_by(tensors_in(value))) if self.config.source is None else value
+        if self.config.source is not None:
+            return value
+        return replace_tensors(value, self.keep_or_replace(batch_tensors(value)))
 
     def operator(self, name: str, place: int, out: Any) -> Any:
         """What an operator gave. Only single tensors that are not written in place are replaced."""
@@ -60,11 +62,11 @@ class Replayer:
             return out
         self.recorder.thread.inside_samerun += 1
         try:
-            return self.pass_by([out])[0]
+            return self.keep_or_replace([out])[0]
         finally:
             self.recorder.thread.inside_samerun -= 1
 
-    def pass_by(self, tensors: list[Any]) -> list[Any]:
+    def keep_or_replace(self, tensors: list[Any]) -> list[Any]:
         if self.step < 0 or self.recorder.thread.number != 0:
             return tensors
         if self.config.keep:
@@ -72,16 +74,16 @@ class Replayer:
             return tensors
         number = self.count - (self.config.skip if self.step == 0 else 0)
         self.count += 1
-        kept = self.of_step()
+        kept = self.kept_of_step()
         if not 0 <= number < len(kept) or len(kept[number]["tensors"]) != len(tensors):
             return tensors
         if self.config.streams:
-            self.held.put_back(kept[number]["streams"], (TORCH, NUMPY, PYTHON))
+            self.objects.put_back(kept[number]["streams"], (TORCH, NUMPY, PYTHON))
         if not os.path.exists(self.path(GIVEN)):
             open(self.path(GIVEN), "wb").close()
         return [new.to(old.device) for new, old in zip(kept[number]["tensors"], tensors, strict=True)]
 
-    def of_step(self) -> list[Any]:
+    def kept_of_step(self) -> list[Any]:
         """What the other run took in during this step; nothing behind its end."""
         if self.given[0] != self.step:
             path = self.path(str(self.step))
@@ -93,7 +95,7 @@ class Replayer:
         if self.bytes > LIMIT_BYTES:
             open(self.path(TOO_LARGE), "wb").close()
             return
-        streams = {part: s for part, s in self.held.states().items() if part in (TORCH, NUMPY, PYTHON)}
+        streams = {part: s for part, s in self.objects.states().items() if part in (TORCH, NUMPY, PYTHON)}
         self.now.append({"tensors": [t.detach().cpu().clone() for t in tensors], "streams": streams})
 
     def step_ended(self) -> None:
@@ -106,15 +108,15 @@ class Replayer:
         self.now, self.count = [], 0
 
 
-def tensors_in(value: Any) -> list[Any]:
+def batch_tensors(value: Any) -> list[Any]:
     """The tensors of a batch, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return [tensor for each in inner for tensor in tensors_in(each)]
+    return [tensor for each in inner for tensor in batch_tensors(each)]
 
 
-def with_tensors(value: Any, tensors: list[Any]) -> Any:
+def replace_tensors(value: Any, tensors: list[Any]) -> Any:
     """The same batch with other tensors in the place of its own."""
     left = iter(tensors)
 

@@ -1,8 +1,8 @@
-"""What becomes of each sample, whichever batch it came in. Imports torch.
+"""Follow each sample through the operators, whichever batch it came in. Imports torch.
 
-Where nothing is trained, what is computed of a sample should not depend on the samples beside it. So for a pass over
-a `samerun.data.DataLoader` without gradients, the rows of every operator's results are hashed one behind the other,
-over all batches: a row is a sample. The same samples in smaller batches give the same hashes.
+If nothing is trained, what is computed of a sample should not depend on the other samples of its batch. So in a pass
+over a `samerun.data.DataLoader` without gradients, the rows of every operator's results are hashed one after the other,
+over all batches: a row is a sample. The same samples in smaller batches then give the same hashes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from samerun.record.digests import digest as d
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.replay import tensors_in
+from samerun.record.watching.replay import batch_tensors
 
 Key = tuple[int, str, int]
-"""A place, the operator there, and how many of its results with that place came before in the batch."""
+"""Place, operator, and the number of its result among those of the same place in the batch."""
 
 
 class RowStream:
@@ -29,20 +29,20 @@ class RowStream:
     def __init__(self) -> None:
         self.hasher: Any = None
         self.batches = 0
-        self.whole = True
+        self.has_row_per_sample = True
         """Whether every result so far had a row for each sample."""
 
     def add(self, tensor: Any, rows: int) -> None:
         self.batches += 1
         if not d.is_readable(tensor) or tensor.dim() == 0 or tensor.shape[0] != rows:
-            self.whole = False
-        if not self.whole:
+            self.has_row_per_sample = False
+        if not self.has_row_per_sample:
             return
         dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
         seed = d.shape_seed(dense.dtype, dense.shape[1:])
         if self.hasher is None:
             self.hasher, self.seed = xxh3_128(seed=seed), seed
-        self.whole = seed == self.seed
+        self.has_row_per_sample = seed == self.seed
         if dense.nbytes:
             self.hasher.update(d.memory_at(dense.data_ptr(), dense.nbytes))
 
@@ -61,20 +61,20 @@ class SampleRows:
         self.streams: dict[Key, RowStream] = {}
         self.counts: dict[tuple[int, str], int] = {}
 
-    def is_of(self, iterator: Any) -> bool:
+    def follows(self, iterator: Any) -> bool:
         return self.iterator is not None and self.iterator() is iterator
 
-    def handed_over(self, iterator: Any, batch: Any) -> None:
+    def begin_batch(self, iterator: Any, batch: Any) -> None:
         """A DataLoader hands over a batch."""
         if self.recorder.thread.number != 0:
             return
         if not isinstance(iterator, self.kinds) or torch.is_grad_enabled():
             self.rows = -1
             return
-        if not self.is_of(iterator):
+        if not self.follows(iterator):
             self.forget()
             self.iterator = weakref.ref(iterator)
-        tensors = tensors_in(batch)
+        tensors = batch_tensors(batch)
         self.rows = next((int(t.shape[0]) for t in tensors if t.dim()), -1)
         self.batches += 1
         self.counts.clear()
@@ -83,7 +83,7 @@ class SampleRows:
         if writer is not None and line:
             self.add(writer.intern_location(file, line, ""), "DataLoader", tensors)
 
-    def operator(self, place: int, name: str, tensors: list[Any]) -> None:
+    def add_results(self, place: int, name: str, tensors: list[Any]) -> None:
         """What an operator gave."""
         if self.rows >= 0 and not torch.is_grad_enabled():
             self.add(place, name, tensors)
@@ -93,11 +93,11 @@ class SampleRows:
             number = self.counts[place, name] = self.counts.get((place, name), 0) + 1
             self.streams.setdefault((place, name, number), RowStream()).add(tensor, self.rows)
 
-    def end(self) -> None:
+    def end_pass(self) -> None:
         """The pass went to its end: one event for every result that had a row for each sample in every batch."""
         self.passes += 1
         for (place, name, number), stream in self.streams.items():
-            if stream.whole and stream.batches == self.batches:
+            if stream.has_row_per_sample and stream.batches == self.batches:
                 shown = name if number == 1 else f"{name}#{number}"
                 self.recorder.emit(
                     f.ROWS, name=shown, place=place, inputs=self.passes, outputs=stream.hasher.digest(), phase=f.FORWARD
@@ -105,7 +105,7 @@ class SampleRows:
         self.forget()
 
     def forget(self) -> None:
-        """Also what a pass that was broken off has given: with smaller batches, it stops at another sample."""
+        """Drop also what an interrupted pass has given: with smaller batches, it stops at another sample."""
         self.iterator, self.rows, self.batches = None, -1, 0
         self.streams.clear()
         self.counts.clear()

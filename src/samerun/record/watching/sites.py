@@ -14,7 +14,7 @@ _HERE = user_code.SAMERUN_FOLDER
 USER, LIBRARY, IMPORT = 1, 0, 2
 
 _code_kinds: dict[int, int] = {}
-_kept_code: list[CodeType] = []  # ids stay valid as long as the code lives
+_kept_code: list[CodeType] = []  # keeps the ids in `_code_kinds` from being reused
 
 
 def treat_as_user(folder: str) -> None:
@@ -36,9 +36,9 @@ def code_kind(code: CodeType) -> int:
 
 
 def called_by_user(through: tuple[str, ...] = ()) -> bool:
-    """Is the function that asks this called by a line of the user's, but for the named standard modules?
+    """True if user code called the function that asks, directly or through the named standard modules.
 
-    The frames of samerun itself do not count.
+    Frames of samerun itself do not count.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -50,11 +50,11 @@ def called_by_user(through: tuple[str, ...] = ()) -> bool:
 
 
 def find_user_line(through_imports: bool = False) -> tuple[str, int, bool]:
-    """File, line and directness of a host event.
+    """(file, line, direct) of the nearest user code on the stack.
 
-    Direct means: no installed package stands between the user's line and the call, so that a clock read
-    by a progress bar is not taken for the program's own. Python's own library in between is fine. Events
-    under an import statement are nobody's: the line is then 0, or with `through_imports` that of the import.
+    `direct`: no installed package lies between that line and the call, so that a clock read by a progress bar is not
+    taken for the program's own. Python's standard library may lie between. Events during an import belong to nobody:
+    the line is then 0, or with `through_imports` that of the import statement.
     """
     frame: FrameType | None = sys._getframe(1)
     direct = True
@@ -73,7 +73,7 @@ def find_user_line(through_imports: bool = False) -> tuple[str, int, bool]:
             direct = False
         name = code.co_filename
         if name.startswith("<") and not name.startswith("<frozen"):
-            # Code made by exec: the user's own (a dataclass's __init__) or another module's.
+            # Code made by exec belongs to the module it runs in: the user's (a dataclass's __init__) or a library's.
             nameless = str(frame.f_globals.get("__name__", "?"))
         if direct and ("site-packages" in name or "dist-packages" in name) and not name.startswith(_HERE):
             direct = False
@@ -87,7 +87,7 @@ _MAPPINGS = (os.__file__, os.path.join(os.path.dirname(os.__file__), "_collectio
 
 
 def called_by_samerun() -> bool:
-    """Whether it is samerun that reads the environment here, for a program that called it."""
+    """True if samerun itself reads the environment here, on behalf of the program."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((RECORD_FOLDER, *_MAPPINGS)):
         frame = frame.f_back
@@ -95,9 +95,9 @@ def called_by_samerun() -> bool:
 
 
 def called_by_torch() -> bool:
-    """Whether torch itself puts back a random state that it took before: that seeds nothing.
+    """True if torch itself restores a random state that it saved before, which seeds nothing.
 
-    `fork_rng`, recomputed activations and compilation do.
+    `fork_rng`, recomputed activations and compilation do that.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
@@ -106,11 +106,11 @@ def called_by_torch() -> bool:
 
 
 def unseeded_owner_site() -> tuple[str, int, bool] | None:
-    """The line that calls an object whose method makes a generator from a seed it was not given.
+    """The line that uses an object whose method makes a generator without having been given a seed.
 
-    An object that makes its generator in a method of its own (`seed`, `reset`), out of a parameter that
-    was left None, offers to be seeded: what is missing is that call, and the line that is to be mended is
-    the one that uses the object unseeded. None where the generator is made in the open or in `__init__`.
+    An object that makes its generator in a method (`seed`, `reset`), from a parameter that was left None, can be
+    seeded by its user. What is missing is that call, so the line to fix is the one that uses the object unseeded.
+    None if the generator is made outside of an object or in `__init__`.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and sites.code_kind(frame.f_code) != sites.USER:
@@ -129,7 +129,7 @@ def unseeded_owner_site() -> tuple[str, int, bool] | None:
 
 
 def has_seed_left_none(frame: FrameType) -> bool:
-    """Has the function a parameter for a seed that was left None?"""
+    """True if the function has a parameter for a seed that was left None."""
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount
     return any(

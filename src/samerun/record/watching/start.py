@@ -20,21 +20,21 @@ from samerun.record.watching.interceptors.table import INTERCEPTORS
 from samerun.record.watching.line_follower import LineFollower
 from samerun.record.watching.recorder import Recorder
 
-current: Recorder | None = None
+current_recorder: Recorder | None = None
 
 
 def start(config: WatchConfig | None = None) -> Recorder | None:
-    """Install every interceptor for this process; once. None when there is nothing to watch for."""
-    global current
-    if current is not None:
-        return current
+    """Install every interceptor in this process, once. Returns None if the process is not to be watched."""
+    global current_recorder
+    if current_recorder is not None:
+        return current_recorder
     config = config or load_watch_config()
     if config is None:
         return None
     pins.choose_pin_value(config.pin_value)
-    recorder = current = Recorder(config)
-    hide_by(partial(_hidden, recorder))
-    _leave_mark(config.folder)
+    recorder = current_recorder = Recorder(config)
+    hide_by(partial(_hidden_block, recorder))
+    _create_started_file(config.folder)
     hidden_frames.install_excepthook()
     with suppress(OSError):
         user_code.treat_as_generated_since(os.stat(os.environ.get(CONFIG_VARIABLE) or config.folder).st_mtime_ns)
@@ -54,8 +54,8 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
 
 
 @contextmanager
-def _hidden(recorder: Recorder) -> Iterator[None]:
-    """A block in which this thread does nothing that is recorded."""
+def _hidden_block(recorder: Recorder) -> Iterator[None]:
+    """A block in which nothing that this thread does is recorded."""
     state = recorder.thread
     state.inside_samerun += 1
     try:
@@ -64,7 +64,7 @@ def _hidden(recorder: Recorder) -> Iterator[None]:
         state.inside_samerun -= 1
 
 
-def _leave_mark(folder: str) -> None:
+def _create_started_file(folder: str) -> None:
     try:
         os.close(os.open(os.path.join(folder, STARTED_FILE), os.O_WRONLY | os.O_CREAT, 0o644))
     except OSError:  # the trace will say what is wrong with the folder

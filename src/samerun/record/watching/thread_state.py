@@ -1,4 +1,4 @@
-"""What the recorder knows of each thread of the program."""
+"""What the recorder knows of each thread of the program. `native/watch` reads the slots by their offsets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class ThreadState:
-    """What is particular to a thread: its number, its module stack, whether it is inside samerun."""
+    """State of one thread: its number, its stack of modules, whether it executes samerun's own code."""
 
     __slots__ = (
         "child_counts", "fork_count", "inside_samerun", "last_sequence", "mode", "module", "node_places", "number",
@@ -19,7 +19,7 @@ class ThreadState:
         self.role = ""
         self.child_counts: dict[str, int] = {}
         self.fork_count = 0
-        """How often this thread forked: threads take turns as they come, so each counts its own."""
+        """How often this thread forked. Counted per thread, because the order of threads differs from run to run."""
         self.inside_samerun = 0
         self.phase = -1
         self.outer_modules: list[str] = []
@@ -29,7 +29,7 @@ class ThreadState:
         self.last_sequence = 0
         self.mode: Any = None
         self.step_place = 0
-        """Number of the line that called the optimizer's step, while it runs."""
+        """Number of the line that called the optimizer's step, while the step runs."""
 
 
 class Threads(threading.local):

@@ -16,7 +16,7 @@ PARTS = (TORCH, NUMPY, PYTHON, OWN, OPTIMIZER, SCHEDULER, SCALER)
 
 
 class TrainingObjects:
-    """The objects of a program whose states are kept, each kind in the order in which they were made."""
+    """The objects of a training whose states are kept, each kind in the order in which they were made."""
 
     def __init__(self, torch: Any, generators: list[Any]) -> None:
         self.torch = torch
@@ -26,37 +26,40 @@ class TrainingObjects:
         self.scalers: list[Any] = []
 
     def states(self) -> dict[str, Any]:
-        """Part -> its state; without the parts whose state cannot be had."""
+        """Part -> its state, without the parts whose state cannot be read."""
         numpy, python = sys.modules.get("numpy.random"), sys.modules.get("random")
         ways: dict[str, Callable[[], Any]] = {
-            TORCH: lambda: self._of_torch(),
-            NUMPY: lambda: plain(numpy.get_state(legacy=False)) if numpy is not None else None,
+            TORCH: lambda: self._torch_states(),
+            NUMPY: lambda: arrays_to_lists(numpy.get_state(legacy=False)) if numpy is not None else None,
             PYTHON: lambda: python.getstate() if python is not None else None,
-            OWN: lambda: [_state_of(generator) for generator in self.generators],
+            OWN: lambda: [_generator_state(generator) for generator in self.generators],
             OPTIMIZER: lambda: [optimizer.state_dict() for optimizer in self.optimizers],
-            SCHEDULER: lambda: ([s.state_dict() for s in self.schedulers], [_numbers(o) for o in self.optimizers]),
+            SCHEDULER: lambda: (
+                [scheduler.state_dict() for scheduler in self.schedulers],
+                [_hyperparameters(optimizer) for optimizer in self.optimizers],
+            ),
             SCALER: lambda: [scaler.state_dict() for scaler in self.scalers],
         }
         found = {}
         for part, way in ways.items():
             try:
                 found[part] = way()
-            except Exception:  # a class of the user's own may give no state
+            except Exception:  # a class of the user's may not support it
                 continue
         return found
 
     def put_back(self, states: dict[str, Any], parts: Sequence[str]) -> list[str]:
-        """Give these parts back, to the objects that there are; returns the parts that took something."""
+        """Put these parts back into the objects that exist. Returns the parts that took a state."""
         taken = []
         for part in parts:
             try:
-                if part in states and self._put_back(part, states[part]):
+                if part in states and self._put_back_part(part, states[part]):
                     taken.append(part)
-            except Exception:  # another model, say: then the experiment says nothing
+            except Exception:  # another model, for example: the experiment then proves nothing
                 continue
         return taken
 
-    def _put_back(self, part: str, state: Any) -> int:
+    def _put_back_part(self, part: str, state: Any) -> int:
         if part == TORCH:
             self.torch.set_rng_state(state["cpu"])
             if state["cuda"]:
@@ -64,7 +67,7 @@ class TrainingObjects:
             return 1
         if part == NUMPY:
             if state is not None and "numpy.random" in sys.modules:
-                sys.modules["numpy.random"].set_state(unplain(state))
+                sys.modules["numpy.random"].set_state(lists_to_arrays(state))
             return state is not None
         if part == PYTHON:
             if state is not None and "random" in sys.modules:
@@ -75,14 +78,14 @@ class TrainingObjects:
             for optimizer, groups in zip(self.optimizers, numbers, strict=False):
                 for group, values in zip(optimizer.param_groups, groups, strict=True):
                     group.update(values)
-            return _load(self.schedulers, schedulers)
+            return _load_state_dicts(self.schedulers, schedulers)
         if part == OWN:
             for generator, value in zip(self.generators, state, strict=False):
-                _put_into(generator, value)
+                _set_generator_state(generator, value)
             return min(len(self.generators), len(state))
-        return _load(self.optimizers if part == OPTIMIZER else self.scalers, state)
+        return _load_state_dicts(self.optimizers if part == OPTIMIZER else self.scalers, state)
 
-    def _of_torch(self) -> dict[str, Any]:
+    def _torch_states(self) -> dict[str, Any]:
         cuda = self.torch.cuda
         return {
             "cpu": self.torch.get_rng_state(),
@@ -90,49 +93,49 @@ class TrainingObjects:
         }
 
 
-def _load(objects: list[Any], states: list[Any]) -> int:
+def _load_state_dicts(objects: list[Any], states: list[Any]) -> int:
     pairs = list(zip(objects, states, strict=False))
     for each, state in pairs:
         each.load_state_dict(state)
     return len(pairs)
 
 
-def _numbers(optimizer: Any) -> list[dict[str, Any]]:
-    """Learning rate, momentum, ...: what stands in the groups besides the parameters."""
+def _hyperparameters(optimizer: Any) -> list[dict[str, Any]]:
+    """Learning rate, momentum, ...: the entries of the parameter groups besides the parameters."""
     return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
 
 
-def _state_of(generator: Any) -> Any:
+def _generator_state(generator: Any) -> Any:
     if hasattr(generator, "getstate"):
         return ["python", generator.getstate()]
     if hasattr(generator, "bit_generator"):
-        return ["numpy", plain(generator.bit_generator.state)]
+        return ["numpy", arrays_to_lists(generator.bit_generator.state)]
     if hasattr(generator, "initial_seed"):
         return ["torch", generator.get_state()]
-    return ["legacy", plain(generator.get_state(legacy=False))]
+    return ["legacy", arrays_to_lists(generator.get_state(legacy=False))]
 
 
-def _put_into(generator: Any, kept: Any) -> None:
+def _set_generator_state(generator: Any, kept: Any) -> None:
     kind, state = kept
     if kind == "python":
         generator.setstate(state)
     elif kind == "numpy":
-        generator.bit_generator.state = unplain(state)
+        generator.bit_generator.state = lists_to_arrays(state)
     else:
-        generator.set_state(unplain(state) if kind == "legacy" else state)
+        generator.set_state(lists_to_arrays(state) if kind == "legacy" else state)
 
 
-def plain(value: Any) -> Any:
-    """A state of NumPy's without arrays."""
+def arrays_to_lists(value: Any) -> Any:
+    """A state of NumPy's with arrays as lists, which `torch.load(weights_only=True)` accepts."""
     if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items()}
+        return {key: arrays_to_lists(inner) for key, inner in value.items()}
     if hasattr(value, "tolist"):
         return {"array": value.tolist(), "dtype": str(value.dtype)}
     return value
 
 
-def unplain(value: Any) -> Any:
-    """The reverse."""
+def lists_to_arrays(value: Any) -> Any:
+    """The reverse of `arrays_to_lists`."""
     if isinstance(value, dict) and value.keys() == {"array", "dtype"}:
         return sys.modules["numpy"].array(value["array"], value["dtype"])
-    return {key: unplain(inner) for key, inner in value.items()} if isinstance(value, dict) else value
+    return {key: lists_to_arrays(inner) for key, inner in value.items()} if isinstance(value, dict) else value

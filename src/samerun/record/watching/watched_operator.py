@@ -1,4 +1,4 @@
-"""What has to be known of an operator, found out once."""
+"""What the recorder has to know of an operator, read once from its schema."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ EMPTY = frozenset(
     f"aten::{name}"
     for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
 )
-"""Make memory that holds whatever was there before."""
+"""Allocate memory without writing to it."""
 OVERWRITING = frozenset(("aten::copy_", "aten::fill_", "aten::zero_", "aten::_foreach_copy_", "aten::_foreach_zero_"))
 UNDECLARED = frozenset(("running_mean", "running_var"))
-"""Arguments that batch norms write into although their schemas do not say so."""
+"""Arguments that batch norms write into although their schemas do not declare it."""
 SILENT = frozenset(
     f"aten::{name}"
     for name in (
@@ -43,10 +43,10 @@ _STABLE = frozenset(("dtype", "device", "layout", "memory_format", "Size"))
 
 
 class WatchedOperator:
-    """One overload of an operator.
+    """One overload of an operator. `native/watch` reads these slots by their offsets.
 
-    `silent`: computes no value (views, metadata, reading a number). `overwrites`: what the written
-    argument held before does not matter. `asynchronous`: its results may not be there yet when it returns.
+    `silent`: computes no value (views, metadata, reading a number). `overwrites`: what the written argument held
+    before does not matter. `asynchronous`: a collective, whose results may not be there yet when it returns.
     """
 
     __slots__ = (
@@ -58,12 +58,12 @@ class WatchedOperator:
         schema = func._schema
         space = schema.name.split("::", 1)[0]
         self.func = func
-        """Kept, so that its `id` stays its own."""
+        """Kept alive: operators are looked up by the `id` of this."""
         self.call = func._op if type(func).__call__ is plain_call else func
-        """What to call: `func` without a Python function in between, where that does nothing else."""
+        """What to call: `func` without its `__call__` in Python, if that only passes the arguments on."""
         self.name = str(func)
         self.name_id = -1
-        """Number of the name in the trace's string table; -1 when not known."""
+        """Number of the name in the trace's string table; -1 if not known yet."""
         self.written_arguments: list[tuple[int, str]] = [
             (i, argument.name)
             for i, argument in enumerate(schema.arguments)
@@ -82,15 +82,15 @@ class WatchedOperator:
         self.silent = bool(getattr(func, "is_view", False)) or space in SILENT_SPACES or schema.name in SILENT
         self.asynchronous = space in ASYNCHRONOUS_SPACES
         self.writes_nothing = not self.written_arguments and not self.asynchronous and self.scratch_output < 0
-        """Writes to nothing that it was given."""
+        """Writes into none of its arguments."""
         first_alone = [at for at, _ in self.written_arguments] == [0]
         self.in_place = first_alone and not self.asynchronous and not self.overwrites
-        """Writes to its first argument alone, and returns it."""
+        """Writes into its first argument only, and returns it."""
         if self.asynchronous:
             self._collective(schema)
 
     def _collective(self, schema: Any) -> None:
-        """Collectives do not say in their schema what they write; their arguments' names do."""
+        """Find what a collective writes: its schema does not declare it, but the names of its arguments tell."""
         name = schema.name.split("::", 1)[1]
         arguments = [(i, argument.name) for i, argument in enumerate(schema.arguments)]
         outputs = [(i, text) for i, text in arguments if text.startswith("output")]
@@ -104,7 +104,7 @@ class WatchedOperator:
             self.overwrites = name.startswith("recv") or name in BARRIERS
 
     def returns_early(self, args: Any, kwargs: Any) -> bool:
-        """Whether a collective may return before its results are there. Without `async_op` torch waits at once."""
+        """True if a collective may return before its results are there. Without `async_op` torch waits at once."""
         at = self.async_argument
         if at < 0:
             return self.asynchronous
@@ -112,7 +112,7 @@ class WatchedOperator:
         return bool(args[at] if at < len(args) else default)
 
     def written_tensors(self, args: Any, kwargs: Any) -> list[Any]:
-        """The arguments it writes into, lists of tensors taken apart."""
+        """The arguments it writes into, with lists of tensors flattened."""
         found: list[Any] = []
         for at, name in self.written_arguments:
             value: Any = args[at] if at < len(args) else (kwargs or {}).get(name)
@@ -125,7 +125,7 @@ class WatchedOperator:
 def flatten(items: Any, tensor_type: type, tensors: list[Any], others: list[Any]) -> None:
     """Split arguments into tensors and the rest, in order, through lists, tuples and dicts.
 
-    What is neither a tensor nor a plain value counts by its type alone: it may print an address.
+    What is neither a tensor nor a plain value counts by its type alone: its repr may hold an address.
     """
     for item in items:
         if isinstance(item, tensor_type):

@@ -43,8 +43,8 @@ def install_dataloader(recorder: Recorder, dataloader: Any) -> None:
         try:
             batch = original_next(self)
         except StopIteration:
-            if recorder.sample_rows is not None and recorder.sample_rows.is_of(self):
-                recorder.sample_rows.end()
+            if recorder.sample_rows is not None and recorder.sample_rows.follows(self):
+                recorder.sample_rows.end_pass()
             raise
         finally:
             state.phase = phase
@@ -60,7 +60,7 @@ def install_dataloader(recorder: Recorder, dataloader: Any) -> None:
                 state.inside_samerun -= 1
             recorder.last_batch = value
             if recorder.sample_rows is not None:
-                recorder.sample_rows.handed_over(self, batch)
+                recorder.sample_rows.begin_batch(self, batch)
             recorder.emit_host_event(f.BATCH, "DataLoader", outputs=value)
         return batch
 

@@ -13,7 +13,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from samerun.record.watching.interceptors.table import INTERCEPTORS
-from samerun.record.watching.preloaded.hidden_modules import Preloaded
+from samerun.record.watching.preloaded.hidden_modules import HiddenModules
 
 Source = tuple[str, str, frozenset[str]]
 """A module that is intercepted, a name in it, and the modules that were loaded before it was."""
@@ -21,7 +21,7 @@ CapturedFunction = tuple[Any, str | int, Any, list[Source]]
 """Who holds it, under which name or at which position, what, and where it may have come from."""
 
 
-def find_captured(preloaded: Preloaded, baseline: Iterable[str]) -> list[CapturedFunction]:
+def find_captured(preloaded: HiddenModules, baseline: Iterable[str]) -> list[CapturedFunction]:
     """All places in modules that were loaded after `baseline`, as they are before anything is intercepted."""
     finished = dict(preloaded.completed)
     sources: dict[int, list[Source]] = {}

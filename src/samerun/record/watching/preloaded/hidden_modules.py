@@ -1,7 +1,7 @@
-"""Modules that are imported before the program starts, put out of sight, and given to it when it imports them.
+"""Modules that are imported before the program starts, hidden, and handed to it when it imports them.
 
-A program sees in `sys.modules` what it would see without: installed packages appear when they are imported. Of
-Python's own modules some are there a little early.
+The program sees in `sys.modules` what it would see without: installed packages appear when they are imported. Some of
+Python's own modules are there a little early.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from samerun.record.watching.preloaded import import_conditions
 from samerun.record.watching.preloaded.import_conditions import ORDERED
 
 Refuse = Callable[[str], Any]
-"""Called with the reason why the program cannot be given a module; it does not return."""
+"""Called with the reason why a module cannot be handed over; it does not return."""
 
 
 @dataclass
-class Stage:
-    """What the import of one module has loaded."""
+class ImportStage:
+    """What the import of one module loaded."""
 
     lead: str
     modules: dict[str, ModuleType]
@@ -36,11 +36,11 @@ class Stage:
     """What the import has put in front of `warnings.filters`."""
 
 
-class Preloaded:
-    """The modules, in the order in which they were imported."""
+class HiddenModules:
+    """The preloaded modules, in the order in which they were imported."""
 
     def __init__(self) -> None:
-        self.stages: list[Stage] = []
+        self.stages: list[ImportStage] = []
         self.completed: list[tuple[str, frozenset[str]]] = []
         """Modules that interceptors wait for as they were loaded, each with the modules loaded before it."""
         self.origins: dict[str, str | None] = {}
@@ -49,17 +49,17 @@ class Preloaded:
         """Why a process that has imported these cannot stand for a fresh one; "" where it can."""
 
     def load(self, names: Iterable[str]) -> None:
-        """Import them, and see that nothing is left behind that a fork would not have by itself."""
+        """Import them, and check that the imports left nothing behind that a fresh process would not have."""
         log = AfterImport()
         for interceptor in INTERCEPTORS:
             if interceptor.module not in sys.modules:
-                log.add(interceptor.module, self._log)
+                log.add(interceptor.module, self._log_completed)
         log.install()
-        before, signals, finders = set(sys.modules), _signals(), list(sys.meta_path)
+        before, signals, finders = set(sys.modules), _signal_dispositions(), list(sys.meta_path)
         warned: list[str] = []
         for name in names:
             self.stages.append(_import(name, warned))
-        if sys.meta_path != finders or _signals() != signals:
+        if sys.meta_path != finders or _signal_dispositions() != signals:
             self.reason = "an import installs finders or signal handlers"
         sys.meta_path.remove(log)
         for name in set(sys.modules) - before:
@@ -69,9 +69,9 @@ class Preloaded:
                 self.origins[top] = spec.origin
         if warned:
             self.reason = f"an import warns: {warned[0]}"
-        self.reason = self.reason or _left_behind()
+        self.reason = self.reason or _import_side_effect()
 
-    def _log(self, module: ModuleType) -> None:
+    def _log_completed(self, module: ModuleType) -> None:
         done = (n for n, m in list(sys.modules.items()) if not getattr(getattr(m, "__spec__", 0), "_initializing", 0))
         self.completed.append((module.__name__, frozenset(done)))
 
@@ -79,13 +79,13 @@ class Preloaded:
         for stage in self.stages:
             for name in stage.modules:
                 del sys.modules[name]
-            for one in stage.filters:
-                warnings.filters.remove(one)  # type: ignore[attr-defined]
+            for filter_ in stage.filters:
+                warnings.filters.remove(filter_)  # type: ignore[attr-defined]
         warnings._filters_mutated()  # type: ignore[attr-defined]
 
 
-def _import(name: str, warned: list[str]) -> Stage:
-    """Import a module; note in `warned` what it warns of, whatever the filters say."""
+def _import(name: str, warned: list[str]) -> ImportStage:
+    """Import a module; add what it warns of to `warned`, whatever the filters say."""
     modules, filters = set(sys.modules), list(warnings.filters)
     always = ("always", None, Warning, None, 0)
     shown = warnings._showwarnmsg_impl  # type: ignore[attr-defined]
@@ -99,19 +99,19 @@ def _import(name: str, warned: list[str]) -> Stage:
         warnings._filters_mutated()  # type: ignore[attr-defined]
     new = [n for n in sys.modules if n not in modules]
     packages = {n: sys.modules[n] for n in new if n.partition(".")[0] not in sys.stdlib_module_names}
-    added = [one for one in warnings.filters if one not in filters]
-    return Stage(name, {n: m for n, m in packages.items() if not n.startswith("samerun")}, added)
+    added = [item for item in warnings.filters if item not in filters]
+    return ImportStage(name, {n: m for n, m in packages.items() if not n.startswith("samerun")}, added)
 
 
-def _signals() -> list[int]:
+def _signal_dispositions() -> list[int]:
     """Which signals are blocked, ignored and caught. Two of glibc's own are caught from the first thread on."""
     own = 1 << 31 | 1 << 32
     with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
         return [int(line.split()[1], 16) & ~own for line in file if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
 
 
-def _left_behind() -> str:
-    """Threads, generators and children that a fork would share with its siblings."""
+def _import_side_effect() -> str:
+    """Returns which threads or generators the imports left behind, that forks would share with each other; or ""."""
     pid = os.fork()
     if pid == 0:
         os._exit(0)
@@ -131,10 +131,10 @@ def _left_behind() -> str:
     return ""
 
 
-class Given:
-    """The finder that gives a program its modules when it imports them."""
+class PreloadedFinder:
+    """The import finder that hands the program its modules when it imports them."""
 
-    def __init__(self, preloaded: Preloaded, refuse: Refuse) -> None:
+    def __init__(self, preloaded: HiddenModules, refuse: Refuse) -> None:
         self.preloaded = preloaded
         self.refuse = refuse
         self.hidden = {name: stage for stage in preloaded.stages for name in stage.modules}
@@ -149,14 +149,15 @@ class Given:
             leads = [each.lead for each in self.preloaded.stages]
             if name != stage.lead or any(lead in self.hidden for lead in leads[: leads.index(name)]):
                 self.refuse("NumPy and torch are imported in another order")
-            self._look()
+            self._refuse_if_changed()
             given = stage
         else:  # a small package that torch needs too, imported for itself
-            given = Stage(name, {n: m for n, m in stage.modules.items() if n == name or n.startswith(name + ".")}, [])
-        return ModuleSpec(name, cast(Any, _Loader(self, given)))
+            own = {n: m for n, m in stage.modules.items() if n == name or n.startswith(name + ".")}
+            given = ImportStage(name, own, [])
+        return ModuleSpec(name, cast(Any, _HandOverLoader(self, given)))
 
-    def _look(self) -> None:
-        """Would the import find, and do, the same now?"""
+    def _refuse_if_changed(self) -> None:
+        """Refuse if the import would now find another module, or do something else."""
         assert self.before is not None
         reason = import_conditions.describe_change(self.before, import_conditions.read_import_conditions())
         for top, origin in self.preloaded.origins.items():
@@ -171,7 +172,7 @@ class Given:
         if reason:
             self.refuse(reason)
 
-    def give(self, stage: Stage, asked: str) -> None:
+    def hand_over(self, stage: ImportStage, asked: str) -> None:
         for name, module in stage.modules.items():
             sys.modules[name] = module
             self.hidden.pop(name, None)
@@ -188,12 +189,12 @@ class Given:
             sys.meta_path.remove(self)
 
 
-class _Loader:
-    def __init__(self, given: Given, stage: Stage) -> None:
-        self.given, self.stage = given, stage
+class _HandOverLoader:
+    def __init__(self, finder: PreloadedFinder, stage: ImportStage) -> None:
+        self.finder, self.stage = finder, stage
 
     def create_module(self, spec: ModuleSpec) -> None:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        self.given.give(self.stage, module.__name__)
+        self.finder.hand_over(self.stage, module.__name__)

@@ -38,7 +38,7 @@ class ImportConditions:
 
 
 def read_import_conditions() -> ImportConditions:
-    """As they are now. Linux."""
+    """The conditions as they are now. Linux only."""
     import _locale
     import resource
 
@@ -80,7 +80,7 @@ def foreign_libraries() -> frozenset[str]:
 
 
 def describe_change(before: ImportConditions, now: ImportConditions) -> str:
-    """What has changed in between, in words; "" for nothing that matters."""
+    """Says in words which condition changed in between; "" if none did."""
     for field in fields(ImportConditions):
         if getattr(before, field.name) != getattr(now, field.name):
             return f"the program changed its {field.name} before it imported torch"
@@ -93,7 +93,7 @@ LAST = "torch"
 
 
 class ImportOrderFinder:
-    """A finder that finds nothing: it is asked first, and sees what is about to be imported."""
+    """A finder that finds nothing: it is asked first, and so sees what is about to be imported."""
 
     def __init__(self, folder: str) -> None:
         self.path = os.path.join(folder, ORDER_FILE)
@@ -114,7 +114,7 @@ class ImportOrderFinder:
         self.order.append(name)
         self.reason = self.reason or describe_change(self.before, read_import_conditions())
         if name == LAST:
-            self.write()  # it stays where it is: who leaves now takes the next finder's turn away
+            self.write()  # it stays in sys.meta_path: removing it during the search would skip the next finder
         return None
 
     def write(self) -> None:
@@ -122,4 +122,4 @@ class ImportOrderFinder:
             with open(self.path, "x", encoding="utf-8") as file:
                 json.dump({"order": self.order, "reason": self.reason}, file)
         except OSError:
-            return  # nobody will know that it was possible: runs go on from nothing
+            return  # without this file the check starts every run as a fresh process

@@ -22,12 +22,12 @@ from samerun.record.config import CONFIG_VARIABLE
 from samerun.record.watching import start as watching
 from samerun.record.watching.preloaded import captured_functions, import_conditions
 from samerun.record.watching.preloaded.captured_functions import CapturedFunction
-from samerun.record.watching.preloaded.hidden_modules import Given, Preloaded
+from samerun.record.watching.preloaded.hidden_modules import HiddenModules, PreloadedFinder
 
 PRELOAD = "SAMERUN_PRELOAD"
 """Number of the socket's descriptor, the modules, and a folder that marks this process: "201:numpy,torch:/tmp/a"."""
 REFUSED = "refused"
-"""File beside the traces: why the child could not become the program."""
+"""File beside the traces that says why the child could not become the program."""
 MESSAGE_BYTES = 1 << 16
 _AT_RANDOM, _RANDOM_BYTES = 25, 16
 
@@ -40,7 +40,7 @@ def start() -> None:
     import socket
 
     line = socket.socket(fileno=int(number))
-    preloaded = Preloaded()
+    preloaded = HiddenModules()
     try:
         preloaded.load(names.split(","))
         captured = captured_functions.find_captured(preloaded, baseline)
@@ -55,7 +55,7 @@ def start() -> None:
         pid = os.fork()
         if pid == 0:
             line.close()
-            _become(json.loads(message), descriptors, preloaded, captured)
+            _become_program(json.loads(message), descriptors, preloaded, captured)
             return
         for descriptor in descriptors:
             os.close(descriptor)
@@ -67,10 +67,14 @@ def start() -> None:
             os._exit(1)  # samerun is gone
 
 
-def _become(
-    request: dict[str, Any], descriptors: list[int], preloaded: Preloaded, captured: list[CapturedFunction]
+def _become_program(
+    request: dict[str, Any], descriptors: list[int], preloaded: HiddenModules, captured: list[CapturedFunction]
 ) -> None:
-    """Make this child what a fresh process is at this point, and watch it."""
+    """Make this child what a fresh process is at this point, and start watching it.
+
+    Order matters (decision 0034): interceptors are installed before captured functions are replaced by their wrappers,
+    and the import conditions are read last, because all of this would otherwise count as the program's changes.
+    """
     os.setsid()
     for target, descriptor in enumerate(descriptors, 1):
         os.dup2(descriptor, target)
@@ -78,7 +82,7 @@ def _become(
     if request["umask"] is not None:
         os.umask(request["umask"])
     os.environ.update(request["environment"])
-    _other_random_bytes()
+    _replace_kernel_random_bytes()
     folder = os.path.dirname(os.environ[CONFIG_VARIABLE])
 
     def refuse(reason: str) -> None:
@@ -86,16 +90,19 @@ def _become(
             file.write(reason)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    given = Given(preloaded, refuse)
-    sys.meta_path.insert(0, given)
+    finder = PreloadedFinder(preloaded, refuse)
+    sys.meta_path.insert(0, finder)
     watching.start()
     captured_functions.replace_captured(captured)
-    _import_again()
-    given.before = import_conditions.read_import_conditions()
+    _refresh_import_state()
+    finder.before = import_conditions.read_import_conditions()
 
 
-def _other_random_bytes() -> None:
-    """The kernel gives every process some random bytes; a library loaded later may make a seed of them."""
+def _replace_kernel_random_bytes() -> None:
+    """The kernel gives every process some random bytes (AT_RANDOM), of which a library loaded later may make a seed.
+
+    A fork inherits them: without new ones, all forks would be seeded alike and look reproducible (decision 0034).
+    """
     try:
         libc = ctypes.CDLL(None)
         libc.getauxval.restype, libc.getauxval.argtypes = ctypes.c_ulong, (ctypes.c_ulong,)
@@ -106,7 +113,7 @@ def _other_random_bytes() -> None:
         return
 
 
-def _import_again() -> None:
+def _refresh_import_state() -> None:
     """What Python's own modules read of the clock and of entropy when they are imported, for this process.
 
     `random` is not among them: Python itself seeds it again after a fork.
