@@ -144,15 +144,15 @@ def with_receipt(
     from samerun.base.supervise import end_like
     from samerun.control.facts import outside
     from samerun.record.receipt.remote import upload_on_exit
-    from samerun.record.receipt.watched_run import Request, run
+    from samerun.record.receipt.watched_run import RunRequest, run_watched
 
     sys.stdout.flush()
     sys.stderr.flush()
     end_on_sigterm()  # while the program runs, it gets the signal instead
-    request = Request(target, form, __version__, held, environment, outside(), trace, redact)
+    request = RunRequest(target, form, __version__, held, environment, outside(), trace, redact)
     try:
         with upload_on_exit(to) if isinstance(to, str) else nullcontext(to) as file:
-            ended, _ = run(request, file, Path(key) if key is not None else None)
+            ended, _ = run_watched(request, file, Path(key) if key is not None else None)
     except SamerunError as error:
         say(f"samerun: {error}", err=True)
         sys.exit(2)

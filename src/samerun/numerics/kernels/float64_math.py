@@ -32,12 +32,12 @@ def _alternating(w: Tensor, terms: Sequence[float]) -> Tensor:
     return total
 
 
-def over(x: float, y: Tensor) -> Tensor:
+def divide_number(x: float, y: Tensor) -> Tensor:
     """x / y. (torch takes the number's quotient by a tensor as one division; a quotient by a number it may not.)"""
     return torch.div(torch.full((), x, dtype=torch.float64, device=y.device), y)
 
 
-def _of_ratio(s: Tensor) -> Tensor:
+def _two_atanh(s: Tensor) -> Tensor:
     z = torch.mul(s, s)
     total = polynomial(z, reference.LOG_TERMS)
     return torch.add(torch.mul(s, 2.0), torch.mul(s, torch.mul(z, total)))
@@ -50,14 +50,14 @@ def log(x: Tensor) -> Tensor:
     large = m > reference.ROOT2
     m = torch.where(large, torch.mul(m, 0.5), m)
     e = ((bits >> 52) - 1023 + large.to(torch.int64) - 54 * tiny.to(torch.int64)).to(torch.float64)
-    rest = _of_ratio(torch.div(torch.sub(m, 1.0), torch.add(m, 1.0)))
+    rest = _two_atanh(torch.div(torch.sub(m, 1.0), torch.add(m, 1.0)))
     found = torch.add(torch.mul(e, reference.LN2_HIGH), torch.add(rest, torch.mul(e, reference.LN2_LOW)))
     found = torch.where(x == 0, float("-inf"), torch.where(x > 0, found, float("nan")))
     return torch.where(x == float("inf"), x, found)
 
 
 def log_of(x: Tensor, above: Tensor) -> Tensor:
-    near = _of_ratio(torch.div(above, torch.add(above, 2.0)))
+    near = _two_atanh(torch.div(above, torch.add(above, 2.0)))
     return torch.where((above > -0.25) & (above < 0.25), near, log(x))
 
 
@@ -65,7 +65,7 @@ def log1p(x: Tensor) -> Tensor:
     return log_of(torch.add(x, 1.0), x)
 
 
-def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
+def _split_exp(x: Tensor) -> tuple[Tensor, Tensor]:
     inside = torch.clamp(x, reference.LEAST, reference.MOST)
     k = torch.floor(torch.add(torch.mul(inside, reference.INVERSE_LN2), 0.5))
     r = torch.sub(torch.sub(inside, torch.mul(k, reference.LN2_HIGH)), torch.mul(k, reference.LN2_LOW))
@@ -74,25 +74,25 @@ def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
     return power, torch.add(r, torch.mul(torch.mul(r, r), total))
 
 
-def _ends(x: Tensor, found: Tensor, least: float) -> Tensor:
+def _saturate_exp(x: Tensor, found: Tensor, least: float) -> Tensor:
     found = torch.where(x > reference.MOST, float("inf"), found)
     return torch.where(x < reference.LEAST, least, found)
 
 
 def exp(x: Tensor) -> Tensor:
-    power, rest = _parts(x)
-    return _ends(x, torch.add(power, torch.mul(power, rest)), 0.0)
+    power, rest = _split_exp(x)
+    return _saturate_exp(x, torch.add(power, torch.mul(power, rest)), 0.0)
 
 
 def expm1(x: Tensor) -> Tensor:
-    power, rest = _parts(x)
-    return _ends(x, torch.add(torch.mul(power, rest), torch.sub(power, 1.0)), -1.0)
+    power, rest = _split_exp(x)
+    return _saturate_exp(x, torch.add(torch.mul(power, rest), torch.sub(power, 1.0)), -1.0)
 
 
-def correction(m: Tensor) -> Tensor:
+def stirling_correction(m: Tensor) -> Tensor:
     table = torch.tensor(reference.CORRECTIONS, dtype=torch.float64, device=m.device)
     small = table[torch.clamp(torch.nan_to_num(m), 1, 9).to(torch.int64) - 1]
-    total = _alternating(over(1.0, torch.mul(m, m)), reference.CORRECTION_TERMS)
+    total = _alternating(divide_number(1.0, torch.mul(m, m)), reference.CORRECTION_TERMS)
     return torch.where(m < 10, small, torch.div(total, m))
 
 
@@ -100,8 +100,8 @@ def digamma(x: Tensor) -> Tensor:
     below = torch.zeros_like(x)
     for _ in range(10):
         small = x < 10
-        below = torch.where(small, torch.add(below, over(1.0, x)), below)
+        below = torch.where(small, torch.add(below, divide_number(1.0, x)), below)
         x = torch.where(small, torch.add(x, 1.0), x)
-    w = over(1.0, torch.mul(x, x))
+    w = divide_number(1.0, torch.mul(x, x))
     total = _alternating(w, reference.DIGAMMA_TERMS)
-    return torch.sub(torch.sub(torch.sub(log(x), over(0.5, x)), torch.mul(w, total)), below)
+    return torch.sub(torch.sub(torch.sub(log(x), divide_number(0.5, x)), torch.mul(w, total)), below)

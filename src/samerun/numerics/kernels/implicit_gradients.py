@@ -23,7 +23,7 @@ Function = Callable[[Tensor], Tensor]
 
 def _first_endpoint(slope: Tensor, curvature: Tensor) -> Tensor:
     root = sqrt(torch.add(torch.mul(slope, slope), torch.mul(curvature, 2 * CUT)))
-    return f64.over(2 * CUT, torch.add(slope, root))
+    return f64.divide_number(2 * CUT, torch.add(slope, root))
 
 
 def _integrate_to_endpoint(end: Tensor, fall: Function, slope: Function, integrand: Function) -> Tensor:
@@ -63,7 +63,7 @@ def _gamma_chunk(a: Tensor, x: Tensor) -> Tensor:
     shift = torch.sub(f64.digamma(a), f64.log(x))
     divisor = torch.where(above, 1.0, 1.5).to(torch.float64)
     near = _first_endpoint(torch.abs(torch.sub(x, a)), torch.div(x, divisor))
-    far = f64.log(torch.add(f64.over(4 * CUT, x), 4.0))
+    far = f64.log(torch.add(f64.divide_number(4 * CUT, x), 4.0))
     below = torch.where(near <= 1, near, torch.div(torch.add(x, CUT), a))
     total = _integrate_to_endpoint(
         torch.where(above, torch.minimum(near, far), below),

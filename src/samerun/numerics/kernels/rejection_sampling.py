@@ -30,30 +30,30 @@ class RandomStream:
     def __init__(self, seed: int, position: int) -> None:
         self.seed, self.position = seed, position
 
-    def words(self, values: Tensor, attempt: int) -> tuple[Tensor, Tensor]:
-        """The two words of an attempt of the values with these numbers; int64, their bits."""
+    def attempt_words(self, values: Tensor, attempt: int) -> tuple[Tensor, Tensor]:
+        """The two words of an attempt, for the values with these numbers; int64, their bits."""
         high = attempt << 56
         found = block_words(values | (high - (1 << 64) if high >> 63 else high), self.seed, self.position)
         return found[:, 0].contiguous(), found[:, 1].contiguous()
 
-    def rejected(self, values: Tensor, accept: Accept) -> Tensor:
+    def draw_by_rejection(self, values: Tensor, accept: Accept) -> Tensor:
         """The first accepted candidate of each of the values with these numbers."""
         left = torch.arange(values.numel(), device=values.device)
         out = torch.empty(values.numel(), dtype=torch.float64, device=values.device)
         for attempt in range(reference.ATTEMPTS):
-            candidates, accepted = accept(left, *self.words(values[left], attempt))
+            candidates, accepted = accept(left, *self.attempt_words(values[left], attempt))
             out.scatter_(0, left, candidates)
             left = left[~accepted]
             if left.numel() == 0:
                 break
         return out
 
-    def counted(self, values: Tensor, chance: Tensor, step: Callable[[Tensor, int], Tensor]) -> Tensor:
+    def draw_by_counting(self, values: Tensor, chance: Tensor, step: Callable[[Tensor, int], Tensor]) -> Tensor:
         """For each value the first number whose distribution function exceeds a uniform number.
 
         chance: of 0. step: the chance of k, from that of k - 1 and k.
         """
-        u, total, k = _uniform_below_one(self.words(values, 0)[0]), chance, torch.zeros_like(chance)
+        u, total, k = _uniform_below_one(self.attempt_words(values, 0)[0]), chance, torch.zeros_like(chance)
         for number in range(1, reference.MOST_COUNTED + 1):
             more = u >= total
             if not bool(more.any()):
@@ -85,7 +85,7 @@ def sample_gamma(shape: Tensor, draw: RandomStream) -> Tensor:
     given = torch.where(inside, shape, 1.0)
     small = given < 1
     d = torch.sub(torch.where(small, torch.add(given, 1.0), given), 1 / 3)
-    c = f64.over(1.0, sqrt(torch.mul(d, 9.0)))
+    c = f64.divide_number(1.0, sqrt(torch.mul(d, 9.0)))
 
     def accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         x, u, scale = _normal_of_word(first), _uniform_above_zero(second), d[at]
@@ -95,10 +95,10 @@ def sample_gamma(shape: Tensor, draw: RandomStream) -> Tensor:
         bound = torch.add(torch.mul(torch.mul(x, 0.5), x), bound)
         return torch.mul(scale, torch.add(above, 1.0)), (t > -1) & (f64.log(u) < bound)
 
-    found = draw.rejected(torch.arange(shape.numel(), device=shape.device), accept)
+    found = draw.draw_by_rejection(torch.arange(shape.numel(), device=shape.device), accept)
     at = small.nonzero()[:, 0]
     if at.numel():
-        boost = f64.exp(torch.div(f64.log(_uniform_above_zero(draw.words(at, reference.BOOST)[0])), given[at]))
+        boost = f64.exp(torch.div(f64.log(_uniform_above_zero(draw.attempt_words(at, reference.BOOST)[0])), given[at]))
         found.scatter_(0, at, torch.mul(found[at], boost))
     return torch.where(inside, found, torch.where((shape == 0) | (shape == _INF), shape, _NAN))
 
@@ -119,7 +119,7 @@ def sample_poisson(rate: Tensor, draw: RandomStream) -> Tensor:
     def counted(values: Tensor) -> Tensor:
         mean = rate[values]
         start = f64.exp(torch.neg(mean))
-        return draw.counted(values, start, lambda p, k: _divide_by_count(torch.mul(p, mean), k))
+        return draw.draw_by_counting(values, start, lambda p, k: _divide_by_count(torch.mul(p, mean), k))
 
     def rejected(values: Tensor) -> Tensor:
         return _poisson_by_rejection(torch.where(rate[values] == _INF, 1e9, rate[values]), values, draw)
@@ -135,8 +135,8 @@ def _divide_by_count(x: Tensor, k: int) -> Tensor:
 def _poisson_by_rejection(rate: Tensor, values: Tensor, draw: RandomStream) -> Tensor:
     b = torch.add(torch.mul(sqrt(rate), 2.53), 0.931)
     a = torch.add(torch.mul(b, 0.02483), -0.059)
-    inverse = torch.add(f64.over(1.1328, torch.sub(b, 3.4)), 1.1239)
-    enough = torch.rsub(f64.over(3.6224, torch.sub(b, 2.0)), 0.9277)
+    inverse = torch.add(f64.divide_number(1.1328, torch.sub(b, 3.4)), 1.1239)
+    enough = torch.rsub(f64.divide_number(3.6224, torch.sub(b, 2.0)), 0.9277)
 
     def accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         mean, slope, height = rate[at], a[at], b[at]
@@ -147,12 +147,12 @@ def _poisson_by_rejection(rate: Tensor, values: Tensor, draw: RandomStream) -> T
         m = torch.clamp(torch.add(k, 1.0), min=1.0)
         chance = torch.sub(torch.mul(k, f64.log(torch.div(mean, m))), torch.mul(f64.log(m), 0.5))
         chance = torch.add(chance, torch.sub(m, mean))
-        chance = torch.sub(chance, torch.add(f64.correction(m), HALF_LOG_TURN))
+        chance = torch.sub(chance, torch.add(f64.stirling_correction(m), HALF_LOG_TURN))
         below = f64.log(torch.div(torch.mul(v, inverse[at]), _hat_height(slope, room, height))) <= chance
         inside = (k >= 0) & ~((room < 0.013) & (v > room))
         return torch.clamp(k, min=0), (room > 0) & (((room >= 0.07) & (v <= enough[at])) | (inside & below))
 
-    return draw.rejected(values, accept)
+    return draw.draw_by_rejection(values, accept)
 
 
 def _hat_height(slope: Tensor, room: Tensor, height: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ def sample_binomial(count: Tensor, probability: Tensor, draw: RandomStream) -> T
         def step(p: Tensor, k: int) -> Tensor:
             return torch.mul(p, torch.mul(odds, _divide_by_count(torch.sub(trials, k - 1.0), k)))
 
-        return torch.minimum(draw.counted(values, start, step), trials)
+        return torch.minimum(draw.draw_by_counting(values, start, step), trials)
 
     few = torch.mul(n, q) < reference.REJECTION_FROM
     k = _count_or_reject(few, counted, lambda values: _binomial_by_rejection(n[values], q[values], values, draw))
@@ -190,13 +190,13 @@ def _binomial_by_rejection(n: Tensor, q: Tensor, values: Tensor, draw: RandomStr
     spread = sqrt(torch.mul(torch.mul(n, q), rest_q))
     b = torch.add(torch.mul(spread, 2.53), 1.15)
     a = torch.add(torch.add(torch.mul(b, 0.0248), -0.0873), torch.mul(q, 0.01))
-    center, enough = torch.add(torch.mul(n, q), 0.5), torch.rsub(f64.over(4.2, b), 0.92)
-    odds, alpha = torch.div(q, rest_q), torch.mul(torch.add(f64.over(5.1, b), 2.83), spread)
+    center, enough = torch.add(torch.mul(n, q), 0.5), torch.rsub(f64.divide_number(4.2, b), 0.92)
+    odds, alpha = torch.div(q, rest_q), torch.mul(torch.add(f64.divide_number(5.1, b), 2.83), spread)
     mode = torch.floor(torch.mul(torch.add(n, 1.0), q))
     rest = torch.add(torch.sub(n, mode), 1.0)
     best = torch.div(torch.add(mode, 1.0), torch.mul(odds, rest))
     best = torch.mul(torch.add(mode, 0.5), f64.log(best))
-    best = torch.add(best, torch.add(f64.correction(torch.add(mode, 1.0)), f64.correction(rest)))
+    best = torch.add(best, torch.add(f64.stirling_correction(torch.add(mode, 1.0)), f64.stirling_correction(rest)))
 
     def accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         trials, slope, height = n[at], a[at], b[at]
@@ -211,8 +211,8 @@ def _binomial_by_rejection(n: Tensor, q: Tensor, values: Tensor, draw: RandomStr
         chance = torch.add(best[at], chance)
         ratio = f64.log(torch.div(torch.mul(odds[at], left), m))
         chance = torch.add(chance, torch.mul(torch.add(k, 0.5), ratio))
-        chance = torch.sub(chance, torch.add(f64.correction(m), f64.correction(left)))
+        chance = torch.sub(chance, torch.add(f64.stirling_correction(m), f64.stirling_correction(left)))
         below = f64.log(torch.div(torch.mul(v, alpha[at]), _hat_height(slope, room, height))) <= chance
         return k, (room > 0) & (((room >= 0.07) & (v <= enough[at])) | (inside & below))
 
-    return draw.rejected(values, accept)
+    return draw.draw_by_rejection(values, accept)

@@ -27,7 +27,7 @@ CORRECTION_TERMS = (1 / 1188, 1 / 1680, 1 / 1260, 1 / 360, 1 / 12)
 DIGAMMA_TERMS = (1 / 132, 1 / 240, 1 / 252, 1 / 120, 1 / 12)
 
 
-def _of_ratio(s: float) -> float:
+def _two_atanh(s: float) -> float:
     """2 atanh(s), |s| < 0.172."""
     z = s * s
     total = 0.0
@@ -44,12 +44,12 @@ def log(x: float) -> float:
     m, e = m * 2, e - 1
     if m > ROOT2:
         m, e = m * 0.5, e + 1
-    return e * LN2_HIGH + (_of_ratio((m - 1) / (m + 1)) + e * LN2_LOW)
+    return e * LN2_HIGH + (_two_atanh((m - 1) / (m + 1)) + e * LN2_LOW)
 
 
 def log_of(x: float, above: float) -> float:
     """log(x), where x - 1 is known better, as `above`: that counts between -0.25 and 0.25."""
-    return _of_ratio(above / (2 + above)) if -0.25 < above < 0.25 else log(x)
+    return _two_atanh(above / (2 + above)) if -0.25 < above < 0.25 else log(x)
 
 
 def log1p(x: float) -> float:
@@ -57,7 +57,7 @@ def log1p(x: float) -> float:
     return log_of(1 + x, x)
 
 
-def _parts(x: float) -> tuple[float, float]:
+def _split_exp(x: float) -> tuple[float, float]:
     """2^k and exp(r) - 1, x = k log(2) + r."""
     k = math.floor(x * INVERSE_LN2 + 0.5)
     r = (x - k * LN2_HIGH) - k * LN2_LOW
@@ -70,18 +70,18 @@ def _parts(x: float) -> tuple[float, float]:
 def exp(x: float) -> float:
     if not LEAST <= x <= MOST:
         return math.inf if x > MOST else 0.0 if x < LEAST else x
-    power, rest = _parts(x)
+    power, rest = _split_exp(x)
     return power + power * rest
 
 
 def expm1(x: float) -> float:
     if not LEAST <= x <= MOST:
         return math.inf if x > MOST else -1.0 if x < LEAST else x
-    power, rest = _parts(x)
+    power, rest = _split_exp(x)
     return power * rest + (power - 1)
 
 
-def correction(m: float) -> float:
+def stirling_correction(m: float) -> float:
     """log((m-1)!) - ((m - 0.5) log(m) - m + log(2 pi) / 2) for whole m > 0: a table up to 9, then Stirling's series.
 
     Abramowitz and Stegun (1964), 6.1.41; wrong by less than 2e-14.

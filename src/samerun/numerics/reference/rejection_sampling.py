@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from samerun.numerics.reference.float64_math import HALF_LOG_TURN, correction, exp, log, log1p
+from samerun.numerics.reference.float64_math import HALF_LOG_TURN, exp, log, log1p, stirling_correction
 from samerun.numerics.reference.functions import unary
 from samerun.numerics.reference.random import STEP, TURN, F, philox_blocks
 
@@ -101,7 +101,7 @@ def sample_poisson(rate: float, words: Words) -> float:
         if k < 0 or (room < 0.013 and v > room):
             continue
         m = k + 1
-        chance = ((k * log(rate / m) - 0.5 * log(m)) + (m - rate)) - (HALF_LOG_TURN + correction(m))
+        chance = ((k * log(rate / m) - 0.5 * log(m)) + (m - rate)) - (HALF_LOG_TURN + stirling_correction(m))
         if log((v * inverse) / (a / (room * room) + b)) <= chance:
             break
     return float(max(k, 0))
@@ -143,7 +143,7 @@ def _binomial_by_rejection(n: float, q: float, words: Words) -> float:
     alpha = (2.83 + 5.1 / b) * spread
     mode = math.floor((n + 1) * q)
     rest = (n - mode) + 1
-    best = (mode + 0.5) * log((mode + 1) / (odds * rest)) + (correction(mode + 1) + correction(rest))
+    best = (mode + 0.5) * log((mode + 1) / (odds * rest)) + (stirling_correction(mode + 1) + stirling_correction(rest))
     k = mode
     for attempt in range(ATTEMPTS):
         first, second = words(attempt)
@@ -158,6 +158,8 @@ def _binomial_by_rejection(n: float, q: float, words: Words) -> float:
             continue
         left = (n - k) + 1
         chance = (best + (n + 1) * log(rest / left)) + (k + 0.5) * log((odds * left) / (k + 1))
-        if log((v * alpha) / (a / (room * room) + b)) <= chance - (correction(k + 1) + correction(left)):
+        if log(
+            (v * alpha) / (a / (room * room) + b)
+        ) <= chance - (stirling_correction(k + 1) + stirling_correction(left)):
             break
     return float(min(max(k, 0), n))
