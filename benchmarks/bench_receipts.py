@@ -87,11 +87,11 @@ def cpu_seconds() -> float:
 RANK = """
 import os, sys, time
 import torch, torch.distributed as dist
-from samerun.control.ddp_hook import Scratch, mean_over_ranks
+from samerun.control.ddp import ScratchBuffer, mean_over_ranks
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 world, floats = dist.get_world_size(), int(sys.argv[1])
-scratch = Scratch()
+scratch = ScratchBuffer()
 plain, tree = torch.randn(floats), torch.randn(floats)
 times = {"plain": [], "tree": []}
 for turn in range(int(sys.argv[2])):

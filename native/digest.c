@@ -1,10 +1,10 @@
-/* XXH3-128 of large memory in pieces, on as many threads as the caller lends.
+/* XXH3-128 of large buffers in pieces, on an OpenMP team of the caller.
  *
- * Written from the public specification of XXH3 (xxHash, doc/xxhash_spec.md); tests compare every path
- * with the `xxhash` package, which does the same work where this file could not be built. Only inputs
- * above 240 bytes are handled: short ones have their own rules and never come here.
+ * Written from the public specification of XXH3 (xxHash, doc/xxhash_spec.md). Tests compare every path with the
+ * `xxhash` package, which does the same work where this file could not be built. Only inputs above 240 bytes are
+ * handled: the algorithm for shorter ones is different, and they never come here.
  *
- * The pieces are independent, so their order of computation does not matter.
+ * The pieces are independent, so the order in which they are computed does not matter.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -26,7 +26,7 @@
 
 enum { SECRET = 192, STRIPE = 64, STRIPES = (SECRET - STRIPE) / 8, BLOCK = STRIPE * STRIPES };
 
-static const uint8_t secret_of_zero[SECRET] = {
+static const uint8_t default_secret[SECRET] = {
     0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
     0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f,
     0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21,
@@ -49,31 +49,31 @@ static uint64_t read64(const uint8_t *at) {
 
 static void write64(uint8_t *at, uint64_t value) { memcpy(at, &value, 8); }
 
-static void seeded(uint8_t *secret, uint64_t seed) {
+static void derive_secret(uint8_t *secret, uint64_t seed) {
     for (int at = 0; at < SECRET; at += 16) {
-        write64(secret + at, read64(secret_of_zero + at) + seed);
-        write64(secret + at + 8, read64(secret_of_zero + at + 8) - seed);
+        write64(secret + at, read64(default_secret + at) + seed);
+        write64(secret + at + 8, read64(default_secret + at + 8) - seed);
     }
 }
 
-static uint64_t folded(uint64_t a, uint64_t b) {
+static uint64_t fold_product(uint64_t a, uint64_t b) {
     unsigned __int128 product = (unsigned __int128)a * b;
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-static uint64_t merged(const uint64_t *acc, const uint8_t *secret, uint64_t start) {
+static uint64_t merge_accumulators(const uint64_t *acc, const uint8_t *secret, uint64_t start) {
     for (int i = 0; i < 4; i++)
-        start += folded(acc[2 * i] ^ read64(secret + 16 * i), acc[2 * i + 1] ^ read64(secret + 16 * i + 8));
+        start += fold_product(acc[2 * i] ^ read64(secret + 16 * i), acc[2 * i + 1] ^ read64(secret + 16 * i + 8));
     start ^= start >> 37;
     start *= 0x165667919E3779F9ULL;
     return start ^ (start >> 32);
 }
 
-/* Mix data into the eight lanes: `blocks` whole blocks, each followed by a scramble, then `stripes` more
- * stripes, then the last stripe, which may overlap. The secret moves on by 8 bytes a stripe. */
+/* Mix data into the eight lanes: whole blocks, each followed by a scramble, then the remaining stripes, then the last
+ * stripe, which may overlap. The secret advances by 8 bytes for each stripe. */
 typedef void mix_t(uint64_t *acc, const uint8_t *data, size_t size, const uint8_t *secret);
 
-static void stripe(uint64_t *acc, const uint8_t *data, const uint8_t *secret) {
+static void accumulate_stripe(uint64_t *acc, const uint8_t *data, const uint8_t *secret) {
     for (int i = 0; i < 8; i++) {
         uint64_t value = read64(data + 8 * i), key = value ^ read64(secret + 8 * i);
         acc[i ^ 1] += value;
@@ -84,12 +84,12 @@ static void stripe(uint64_t *acc, const uint8_t *data, const uint8_t *secret) {
 static void mix_plain(uint64_t *acc, const uint8_t *data, size_t size, const uint8_t *secret) {
     const uint8_t *end = data + size;
     for (size_t block = (size - 1) / BLOCK; block; block--) {
-        for (int n = 0; n < STRIPES; n++, data += STRIPE) stripe(acc, data, secret + 8 * n);
+        for (int n = 0; n < STRIPES; n++, data += STRIPE) accumulate_stripe(acc, data, secret + 8 * n);
         for (int i = 0; i < 8; i++)
             acc[i] = ((acc[i] ^ (acc[i] >> 47)) ^ read64(secret + SECRET - STRIPE + 8 * i)) * P32_1;
     }
-    for (int n = 0; n < (end - 1 - data) / STRIPE; n++) stripe(acc, data + STRIPE * n, secret + 8 * n);
-    stripe(acc, end - STRIPE, secret + SECRET - STRIPE - 7);
+    for (int n = 0; n < (end - 1 - data) / STRIPE; n++) accumulate_stripe(acc, data + STRIPE * n, secret + 8 * n);
+    accumulate_stripe(acc, end - STRIPE, secret + SECRET - STRIPE - 7);
 }
 
 #ifdef HAVE_X86
@@ -139,8 +139,8 @@ static mix_t *mix = mix_plain;
 static void piece_digest(const uint8_t *data, size_t size, const uint8_t *secret, uint8_t *out) {
     uint64_t acc[8] = {P32_3, P64_1, P64_2, P64_3, P64_4, P32_2, P64_5, P32_1};
     mix(acc, data, size, secret);
-    uint64_t low = merged(acc, secret + 11, (uint64_t)size * P64_1);
-    uint64_t high = merged(acc, secret + SECRET - STRIPE - 11, ~((uint64_t)size * P64_2));
+    uint64_t low = merge_accumulators(acc, secret + 11, (uint64_t)size * P64_1);
+    uint64_t high = merge_accumulators(acc, secret + SECRET - STRIPE - 11, ~((uint64_t)size * P64_2));
     for (int i = 0; i < 8; i++) {
         out[i] = (uint8_t)(high >> (56 - 8 * i));
         out[8 + i] = (uint8_t)(low >> (56 - 8 * i));
@@ -156,27 +156,27 @@ typedef struct {
 } job_t;
 
 /* omp_get_thread_num of the same library as the team. */
-static int (*number_of_thread)(void);
+static int (*get_thread_number)(void);
 
-static void some_pieces(job_t *job, uint32_t me) {
-    size_t from = job->pieces * me / job->threads, to = job->pieces * (me + 1) / job->threads;
-    for (size_t n = from; n < to; n++) {
+static void digest_share(job_t *job, uint32_t thread) {
+    size_t begin = job->pieces * thread / job->threads, end = job->pieces * (thread + 1) / job->threads;
+    for (size_t n = begin; n < end; n++) {
         size_t size = n + 1 < job->pieces ? job->piece : job->size - n * job->piece;
         piece_digest(job->data + n * job->piece, size, job->secret, job->out + 16 * n);
     }
 }
 
-/* What each thread of a team does. torch's operators give thread n the n-th part of their result, and the core
- * that wrote a part reads it fastest. */
-static void in_team(void *given) {
-    job_t *job = given;
-    uint32_t me = __atomic_fetch_add(&job->turn, 1, __ATOMIC_RELAXED);
-    some_pieces(job, number_of_thread ? (uint32_t)number_of_thread() : me);
+/* The work of each thread of a team. torch's operators give thread n the n-th part of their result, and the core that
+ * wrote a part reads it fastest. So a thread takes the share of its number, not the next share that is free. */
+static void run_in_team(void *argument) {
+    job_t *job = argument;
+    uint32_t turn = __atomic_fetch_add(&job->turn, 1, __ATOMIC_RELAXED);
+    digest_share(job, get_thread_number ? (uint32_t)get_thread_number() : turn);
 }
 
 typedef void team_t(void (*work)(void *), void *job, unsigned threads, unsigned flags);
 
-/* 1 where this machine keeps numbers as the code above expects. Chooses the instructions; call it once. */
+/* 1 if this machine is little-endian, as the code above expects. Selects the instruction set; call it once. */
 int samerun_digest_ready(void) {
     const uint16_t one = 1;
 #ifdef HAVE_X86
@@ -186,22 +186,22 @@ int samerun_digest_ready(void) {
     return *(const uint8_t *)&one;
 }
 
-/* Say how a thread learns its number in the team. */
-void samerun_digest_numbered(int (*number)(void)) { number_of_thread = number; }
+/* Set the function that returns a thread's number in the team. */
+void samerun_digest_numbered(int (*number)(void)) { get_thread_number = number; }
 
-/* The 16-byte digests of `size / piece` pieces, the last with what is left over. piece > 240.
+/* The 16-byte digests of `size / piece` pieces; the last piece includes the remainder. piece > 240.
  * `team`: GOMP_parallel of the OpenMP library that the program computes with, or NULL for one thread. */
 void samerun_digest_pieces(const uint8_t *data, size_t size, size_t piece, uint64_t seed, uint8_t *out,
                            team_t *team, uint32_t threads) {
     uint8_t secret[SECRET];
-    seeded(secret, seed);
+    derive_secret(secret, seed);
     job_t job = {data, secret, size, piece, size / piece, out, 1, 0};
     if (team && threads > 1 && job.pieces > 1) {
         job.threads = threads;
-        team(in_team, &job, threads, 0);
-        /* A team may be smaller than asked for: what it left is done here. */
-        for (uint32_t me = job.turn; me < threads; me++) some_pieces(&job, me);
+        team(run_in_team, &job, threads, 0);
+        /* A team may be smaller than requested: compute the shares that it left. */
+        for (uint32_t thread = job.turn; thread < threads; thread++) digest_share(&job, thread);
     } else {
-        some_pieces(&job, 0);
+        digest_share(&job, 0);
     }
 }

@@ -35,6 +35,7 @@ COMMANDS = "commands"
 FLOORS = {
     "check": ("search", "attribution", "causes", "evidence", "execution", "variations"),
     "record": ("receipt", "watching", "comparison", "digests", "trace"),
+    "control": ("startup", "determinism", "rng", "switches", "operators", "seeds", "streams"),
     "numerics": ("verification", "dispatch", "operators", "kernels", "cuda", "reference"),
 }
 """The rooms inside a room, the uppermost first: each may import those below it, and all what lies beside them."""

@@ -206,18 +206,20 @@ def test_nothing_is_put_back_if_asked() -> None:
 
 
 def test_without_gradients_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("samerun.control.checkpoint.take", lambda **_: pytest.fail("taken"))
+    monkeypatch.setattr("samerun.control.rng.activation_checkpoint.take_snapshot", lambda **_: pytest.fail("taken"))
     with torch.no_grad():
         assert samerun.checkpoint(torch.sin, torch.zeros(1), use_reentrant=False).item() == 0
 
 
 def test_no_device_is_started_for_its_state() -> None:
-    from samerun.control.seeds.source import Source
+    from samerun.control.seeds.source import RandomSource
 
     started: list[str] = []
-    source = Source("toy", "", lambda: True, print, lambda: started.append("toy"), print, dormant=lambda: True)
+    source = RandomSource(
+        "toy", "", lambda: True, print, lambda: started.append("toy"), print, starts_device=lambda: True
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("samerun.control.moment.present_sources", lambda: [source])
+        patch.setattr("samerun.control.rng.snapshot.available_sources", lambda: [source])
         value = torch.ones(3, requires_grad=True)
         samerun.checkpoint(torch.sin, value, use_reentrant=False).sum().backward()
     assert not started

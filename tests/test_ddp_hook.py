@@ -14,7 +14,7 @@ import torch
 
 import samerun
 from samerun.base.errors import SamerunError
-from samerun.control.ddp_hook import TreeState, tree_sum
+from samerun.control.ddp import TreeState, tree_sum
 
 PROGRAM = Path(__file__).parent / "programs/ddp_ranks.py"
 
@@ -77,7 +77,7 @@ for case in ("3 plain 0", "3 plain 1", "2 plain 0", "3 hook 0", "3 unused 0", "3
 
 
 def test_resuming_on_three_ranks_warns_of_other_buckets(tmp_path: Path) -> None:
-    """The ranks are pretended. Three are no power of two, which the hook says."""
+    """The ranks are pretended. Three are not a power of two, which the hook says."""
     (tmp_path / "resume.py").write_text(RESUMING)
     done = subprocess.run([sys.executable, "resume.py"], cwd=tmp_path, capture_output=True, text=True)
     line = next(number for number, text in enumerate(RESUMING.splitlines(), 1) if text.endswith("# here"))
@@ -108,7 +108,7 @@ def accumulated(values: list[Any]) -> Any:
         model.require_backward_grad_sync = number == len(values) - 1
         (parameter * value).sum().backward()
         assert (parameter.grad is None) != model.require_backward_grad_sync
-    state.total(parameter, parameter.grad)
+    state.add_waiting(parameter, parameter.grad)
     assert not state.waiting
     return parameter.grad
 

@@ -20,8 +20,8 @@ from torch.nn import functional
 
 import samerun
 from samerun.base.errors import SamerunError, SeedError, SwitchError, TooLateError
+from samerun.control.determinism.survey import required_environment
 from samerun.control.operators import install
-from samerun.control.survey import environment_wanted
 from samerun.control.switches import hash_seed
 
 C: Any = torch._C
@@ -387,9 +387,9 @@ def test_the_environment_is_given_back_as_it_was(own: str | None, monkeypatch: p
 def test_the_environment_that_is_wanted_needs_no_torch() -> None:
     program = """
 import json, sys
-from samerun.control.survey import environment_wanted, survey
+from samerun.control.determinism.survey import required_environment, survey
 survey()
-print(json.dumps([environment_wanted(threads=2, environment={}), "torch" in sys.modules]))
+print(json.dumps([required_environment(threads=2, environment={}), "torch" in sys.modules]))
 """
     wanted, imported = told(program)
     assert not imported
@@ -404,19 +404,19 @@ print(json.dumps([environment_wanted(threads=2, environment={}), "torch" in sys.
 
 
 def test_the_environment_that_is_wanted_is_enough() -> None:
-    names: dict[str, str | None] = dict.fromkeys(environment_wanted(environment={}))
-    names.update(environment_wanted(environment={}))
+    names: dict[str, str | None] = dict.fromkeys(required_environment(environment={}))
+    names.update(required_environment(environment={}))
     fresh("import samerun, torch; samerun.deterministic(0)", **names)
 
 
 def test_values_of_the_users_own_are_kept_or_refused() -> None:
     own = {"PYTHONHASHSEED": "7", "CUBLAS_WORKSPACE_CONFIG": ":16:8", "PATH": "/bin"}
-    wanted = environment_wanted(environment=own)
+    wanted = required_environment(environment=own)
     assert (wanted["PYTHONHASHSEED"], wanted["CUBLAS_WORKSPACE_CONFIG"]) == ("7", ":16:8") and "PATH" not in wanted
     with pytest.raises(SwitchError, match="PYTHONHASHSEED=random"):
-        environment_wanted(environment={"PYTHONHASHSEED": "random"})
+        required_environment(environment={"PYTHONHASHSEED": "random"})
     with pytest.raises(SwitchError, match="OMP_NUM_THREADS=4"):
-        environment_wanted(threads=2, environment={"OMP_NUM_THREADS": "4"})
+        required_environment(threads=2, environment={"OMP_NUM_THREADS": "4"})
 
 
 # Traps.

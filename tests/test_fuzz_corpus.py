@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from samerun.base.errors import CheckpointError
-from samerun.control.state import isolate_rng
+from samerun.control.rng.isolation import isolate_rng
 from samerun.data import checkpoint_file
 
 sys.path.insert(0, str(Path(__file__).with_name("fuzz")))
@@ -85,7 +85,7 @@ def test_the_fuzzers_see_what_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr("samerun.record.receipt.diff.load_run", fail)
     with fuzz_commands.folder_to_run_in(), pytest.raises(AssertionError, match="bug in samerun"):
         fuzz_commands.run_command(["diff", "a.json", "b.json"])
-    monkeypatch.setattr(fuzz_traces, "diff", fail)
+    monkeypatch.setattr(fuzz_traces, "diff_runs", fail)
     with pytest.raises(KeyError):
         fuzz_traces.run(1, 0)
     monkeypatch.setattr(fuzz_checkpoints.samerun.checkpoint, "load", fail)

@@ -30,7 +30,9 @@ from loading import (
 
 import samerun
 from samerun.base.errors import DataError, OwnGeneratorWarning, SeedError
-from samerun.control.state import get_rng_state, isolate_rng, seed_everything
+from samerun.control.rng.isolation import isolate_rng
+from samerun.control.rng.seeding import seed_everything
+from samerun.control.rng.snapshot import get_rng_state
 from samerun.data import DataLoader, GroupedByLength, Shuffle, Weighted, keyed_dataset, replay
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -124,10 +126,10 @@ def test_epoch_seed_and_name_decide() -> None:
 
 
 def test_where_the_seed_comes_from() -> None:
-    from samerun.control import sources
+    from samerun.control.rng import seeding
 
     assert torch.equal(rows(seed=5), rows(generator=torch.Generator().manual_seed(5)))
-    sources.put_in_force(None)
+    seeding.set_seed_in_force(None)
     torch.manual_seed(5)
     assert torch.equal(rows(seed=5), rows())
     generator = torch.Generator().manual_seed(5)

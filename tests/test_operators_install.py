@@ -188,7 +188,7 @@ def test_they_are_loaded_only_when_they_are_put_in_force() -> None:
     program = """
 import json, sys
 import samerun
-from samerun.control.survey import survey
+from samerun.control.determinism.survey import survey
 survey()
 before = "samerun.control.operators.install" in sys.modules, "torch" in sys.modules
 samerun.deterministic(0)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samerun.base.errors import DataError, SeedError
-from samerun.control.isolation import isolate_rng
-from samerun.control.state import seed_everything
+from samerun.control.rng.isolation import isolate_rng
+from samerun.control.rng.seeding import seed_everything
 from samerun.data import GroupedByLength, Order, Sequential, Shuffle, Weighted
 
 # Quantiles 0.9999 of chi-square: with fixed seeds these tests give the same numbers every time.
@@ -187,10 +187,10 @@ def test_bad_orders_are_refused(make: object, error: type[Exception], words: str
 
 
 def test_no_seed_at_all_is_said() -> None:
-    from samerun.control import sources
+    from samerun.control.rng import seeding
 
     with isolate_rng():
-        sources.put_in_force(None)
+        seeding.set_seed_in_force(None)
         with pytest.raises(DataError, match="no seed is in force"):
             Shuffle(5)[0]
 

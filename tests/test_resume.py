@@ -18,7 +18,8 @@ import torch.utils.data as torch_data
 from loading import Drawing, DrawingFromStream, Failing, Keeping, KeepingIterator, Stream, Unsharded, batches, mixing
 
 from samerun.base.errors import DataError
-from samerun.control.state import isolate_rng, seed_everything
+from samerun.control.rng.isolation import isolate_rng
+from samerun.control.rng.seeding import seed_everything
 from samerun.data import DataLoader, GroupedByLength, Shuffle, Weighted, keyed_iterable_dataset
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -271,9 +272,9 @@ def test_states_are_small() -> None:
 
 
 def test_a_seed_that_nobody_set_is_taken_over() -> None:
-    from samerun.control import sources
+    from samerun.control.rng import seeding
 
-    sources.put_in_force(None)
+    seeding.set_seed_in_force(None)
     torch.manual_seed(11)
     whole = batches(loader_of())
     loader = loader_of()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.util
 import io
 import json
@@ -24,21 +25,15 @@ from hypothesis import strategies as st
 
 import samerun
 from samerun.base.errors import SamerunError, SeedError
-from samerun.control.seed_derivation import LARGEST, sub_seed
-from samerun.control.seeds import torch_custom, torch_mps
-from samerun.control.seeds.source import Source
+from samerun.control.rng.isolation import isolate_rng
+from samerun.control.rng.seeding import register_rng, seed_everything, unregister_rng
+from samerun.control.rng.snapshot import get_rng_state, set_rng_state
+from samerun.control.seed_derivation import LARGEST_SEED, derive_seed
+from samerun.control.seeds import torch as torch_sources
+from samerun.control.seeds.source import RandomSource
 from samerun.control.seeds.table import SOURCES
-from samerun.control.seeds.torch_device import device_source, queued_seed
-from samerun.control.state import (
-    get_rng_state,
-    isolate_rng,
-    register_rng,
-    seed_everything,
-    set_rng_state,
-    unregister_rng,
-)
+from samerun.control.seeds.torch import device_source, find_queued_seed
 
-HELPERS = {"__init__", "derive", "loaded", "source", "table", "torch_device"}
 LIBRARIES_OF_TABLE = sorted({source.module for source in SOURCES} - {""})
 NAMES = [source.name for source in SOURCES]
 
@@ -92,9 +87,9 @@ LIBRARIES = {"numba": "numba", "opencv": "cv2", "polars": "polars", "tensorflow"
 
 
 @pytest.fixture(params=SOURCES, ids=NAMES)
-def source(request: pytest.FixtureRequest) -> Source:
+def source(request: pytest.FixtureRequest) -> RandomSource:
     """Each source of the table that can draw here."""
-    found: Source = request.param
+    found: RandomSource = request.param
     if found.name in LIBRARIES and importlib.util.find_spec(found.module):
         importlib.import_module(found.module)
     if found.name not in DRAW or not found.available():
@@ -134,12 +129,13 @@ def fresh(program: str, **environment: str) -> Any:
 # The table.
 
 
-def test_every_file_of_the_folder_is_in_the_table() -> None:
+def test_every_source_of_the_folder_is_in_the_table() -> None:
     import samerun.control.seeds.table as table
 
-    files = {path.stem for path in Path(table.__file__).parent.glob("*.py")} - HELPERS
-    listed = {name for name in files if getattr(table, name).SOURCE in SOURCES}
-    assert files == listed and len(files) == len(SOURCES)
+    names = [path.stem for path in Path(table.__file__).parent.glob("*.py")]
+    modules = [importlib.import_module(f"samerun.control.seeds.{name}") for name in names]
+    defined = [value for module in modules for value in vars(module).values() if isinstance(value, RandomSource)]
+    assert len(defined) == len(SOURCES) and all(source in SOURCES for source in defined)
 
 
 def test_names_are_unique_and_torch_comes_before_its_devices() -> None:
@@ -147,7 +143,7 @@ def test_names_are_unique_and_torch_comes_before_its_devices() -> None:
     assert all(NAMES.index("torch") < NAMES.index(name) for name in NAMES if name.startswith("torch_"))
 
 
-def test_draw_restore_draw_is_the_same(source: Source) -> None:
+def test_draw_restore_draw_is_the_same(source: RandomSource) -> None:
     source.seed(5)
     first = DRAW[source.name]()
     state = source.get_state()
@@ -164,15 +160,15 @@ def test_draw_restore_draw_is_the_same(source: Source) -> None:
     assert [DRAW[source.name]() for _ in range(3)] == after
 
 
-def test_another_seed_draws_otherwise(source: Source) -> None:
+def test_another_seed_draws_otherwise(source: RandomSource) -> None:
     draws = []
-    for seed in (0, 1, 2**31, 2**31 + 1, LARGEST - 1):
+    for seed in (0, 1, 2**31, 2**31 + 1, LARGEST_SEED - 1):
         source.seed(seed)
         draws.append(str(DRAW[source.name]()))
     assert len(set(draws)) >= 3  # some take fewer bits than 64
 
 
-def test_seeding_one_leaves_its_neighbours_alone(source: Source) -> None:
+def test_seeding_one_leaves_its_neighbours_alone(source: RandomSource) -> None:
     seed_everything(1)
     before = get_rng_state()
     source.seed(9)
@@ -181,7 +177,7 @@ def test_seeding_one_leaves_its_neighbours_alone(source: Source) -> None:
         assert plain(before[name]) == plain(after[name])
 
 
-def test_stateless_sources_are_announced_once(caplog: pytest.LogCaptureFixture, source: Source) -> None:
+def test_stateless_sources_are_announced_once(caplog: pytest.LogCaptureFixture, source: RandomSource) -> None:
     if source.get_state() is not None:
         pytest.skip("it gives its state")
     with caplog.at_level(logging.WARNING, "samerun"):
@@ -194,14 +190,14 @@ def test_stateless_sources_are_announced_once(caplog: pytest.LogCaptureFixture, 
 
 
 def test_sub_seeds_never_change() -> None:
-    assert [sub_seed(0, "python"), sub_seed(1, "python"), sub_seed(LARGEST, "python")] == [
+    assert [derive_seed(0, "python"), derive_seed(1, "python"), derive_seed(LARGEST_SEED, "python")] == [
         9598648224730224458,
         9262879095161973718,
         14324254890594126515,
     ]
-    assert sub_seed(0, "numpy") == 8154660921596729198
-    assert sub_seed(0, "torch") == 9879160458303429232
-    assert sub_seed(0, "torch_cuda") == 5588992240558206500
+    assert derive_seed(0, "numpy") == 8154660921596729198
+    assert derive_seed(0, "torch") == 9879160458303429232
+    assert derive_seed(0, "torch_cuda") == 5588992240558206500
 
 
 def test_first_draws_never_change() -> None:
@@ -211,17 +207,17 @@ def test_first_draws_never_change() -> None:
     assert torch.randint(0, 2**31, (2,)).tolist() == [638301783, 563983581]
 
 
-@given(st.integers(0, LARGEST), st.integers(0, LARGEST))
+@given(st.integers(0, LARGEST_SEED), st.integers(0, LARGEST_SEED))
 def test_sub_seeds_differ(one: int, other: int) -> None:
-    seeds = [sub_seed(seed, name) for seed in {one, other} for name in NAMES]
+    seeds = [derive_seed(seed, name) for seed in {one, other} for name in NAMES]
     assert len(set(seeds)) == len(seeds)
-    assert all(0 <= seed <= LARGEST for seed in seeds)
+    assert all(0 <= seed <= LARGEST_SEED for seed in seeds)
 
 
 # seed_everything.
 
 
-@given(st.integers(0, LARGEST))
+@given(st.integers(0, LARGEST_SEED))
 def test_same_seed_same_draws(seed: int) -> None:
     assert seed_everything(seed) == seed
     first = all_draws()
@@ -236,7 +232,7 @@ def test_sources_draw_different_numbers() -> None:
 
 def test_same_seed_same_draws_in_fresh_processes() -> None:
     program = (
-        "from samerun.control.state import seed_everything; import json, random, numpy, torch;"
+        "from samerun.control.rng.seeding import seed_everything; import json, random, numpy, torch;"
         "seed_everything(7); drawn = [random.random(), numpy.random.rand(), torch.rand(2).tolist()];"
         "print(json.dumps(drawn))"
     )
@@ -245,7 +241,8 @@ def test_same_seed_same_draws_in_fresh_processes() -> None:
 
 def test_nothing_is_imported() -> None:
     program = (
-        "import samerun.control.state as s, sys, json; before = set(sys.modules); s.seed_everything(1);"
+        "import samerun as s, sys, json; s.seed_everything, s.set_rng_state, s.isolate_rng;"
+        "before = set(sys.modules); s.seed_everything(1);"
         "s.set_rng_state(s.get_rng_state()); s.isolate_rng(2)(lambda: 0)();"
         f"here = [name for name in {LIBRARIES_OF_TABLE} if name in sys.modules];"
         "print(json.dumps([here, sorted(set(sys.modules) - before)]))"
@@ -254,7 +251,7 @@ def test_nothing_is_imported() -> None:
 
 
 def test_a_library_imported_later_is_seeded_on_arrival() -> None:
-    head = "from samerun.control.state import seed_everything; import json, sys\n"
+    head = "from samerun.control.rng.seeding import seed_everything; import json, sys\n"
     tail = "\nprint(json.dumps([numpy.random.rand(), torch.rand(2).tolist()]))"
     before = fresh(head + "seed_everything(4); import numpy, torch" + tail)
     after = fresh(head + "import numpy, torch; seed_everything(4)" + tail)
@@ -265,7 +262,7 @@ def test_a_library_imported_later_is_seeded_on_arrival() -> None:
 def test_arrivals_get_on_with_another_hook(order: str) -> None:
     program = """
 import json, sys, importlib.util
-from samerun.control.state import seed_everything
+from samerun.control.rng.seeding import seed_everything
 class Other:
     def find_spec(self, name, path=None, target=None):
         for finder in list(sys.meta_path) if name == "numpy" else []:
@@ -284,7 +281,8 @@ print(json.dumps(first == numpy.random.rand()))
 def test_a_library_imported_in_isolation_gets_the_seed_outside() -> None:
     program = """
 import json
-from samerun.control.state import isolate_rng, seed_everything
+from samerun.control.rng.isolation import isolate_rng
+from samerun.control.rng.seeding import seed_everything
 seed_everything(4)
 with isolate_rng(9):
     import numpy
@@ -567,7 +565,7 @@ def test_registered_generator(mine: random.Random) -> None:
     first = mine.random()  # seeded when registered: a seed was in force
     seed_everything(6)
     state = get_rng_state()
-    assert mine.random() == first == random.Random(sub_seed(6, "mine")).random()
+    assert mine.random() == first == random.Random(derive_seed(6, "mine")).random()
     set_rng_state(state)
     assert mine.random() == first
     with isolate_rng(6):
@@ -700,19 +698,19 @@ def test_a_queued_seed_does_not_undo_a_state(monkeypatch: pytest.MonkeyPatch) ->
 def test_torch_still_keeps_queued_seeds_where_we_look() -> None:
     tracker = torch._utils._LazySeedTracker()
     stub: Any = types.SimpleNamespace(_lazy_seed_tracker=tracker)
-    assert queued_seed(stub) is None and queued_seed(object()) is None
+    assert find_queued_seed(stub) is None and find_queued_seed(object()) is None
     if torch.cuda.is_initialized():
         pytest.skip("CUDA runs already: nothing is queued")
     torch.cuda.manual_seed_all(11)
-    assert queued_seed(torch.cuda) == 11
+    assert find_queued_seed(torch.cuda) == 11
     torch.manual_seed(12)
-    assert queued_seed(torch.cuda) == 12
+    assert find_queued_seed(torch.cuda) == 12
     tracker.queue_seed(print, [])  # of one device: which, is known only later
-    assert queued_seed(stub) is None
+    assert find_queued_seed(stub) is None
 
 
-@pytest.mark.parametrize("source", [torch_mps.SOURCE, torch_custom.SOURCE], ids=["mps", "toy"])
-def test_other_devices(monkeypatch: pytest.MonkeyPatch, source: Source) -> None:
+@pytest.mark.parametrize("source", [torch_sources.MPS, torch_sources.CUSTOM], ids=["mps", "toy"])
+def test_other_devices(monkeypatch: pytest.MonkeyPatch, source: RandomSource) -> None:
     device = Device(1)
     device.started = True
     stand_in(monkeypatch, "mps" if source.name == "torch_mps" else "toy", device)

@@ -18,9 +18,9 @@ from fresh import fresh, fresh_file
 
 import samerun
 from samerun.base.errors import SeedError
-from samerun.control import sources
-from samerun.control.seeds.source import OtherDevices, Source
-from samerun.control.seeds.torch_device import device_source
+from samerun.control.rng import seeding
+from samerun.control.seeds.source import DeviceCountMismatch, RandomSource
+from samerun.control.seeds.torch import device_source
 
 PROGRAM = Path(__file__).parent / "programs/resumed.py"
 
@@ -42,7 +42,7 @@ def draws() -> list[float]:
 
 
 def everything() -> str:
-    return json.dumps([samerun.state_dict(), sources.seed_in_force()], default=lambda tensor: tensor.tolist())
+    return json.dumps([samerun.state_dict(), seeding.seed_in_force()], default=lambda tensor: tensor.tolist())
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
@@ -64,17 +64,17 @@ def test_all_goes_on_from_there() -> None:
     for one in (state, copy.deepcopy(state), torch.load(file, weights_only=True)):
         samerun.seed_everything(6)
         samerun.load_state_dict(one)
-        assert [draws(), draws()] == after and sources.seed_in_force() == 5
+        assert [draws(), draws()] == after and seeding.seed_in_force() == 5
     assert set(state) == {"samerun_state", "seed", "rank", "rng"} and state["samerun_state"] == 1
 
 
 def test_the_largest_seed_and_none_survive() -> None:
     for seed in (2**64 - 1, None):
-        sources.put_in_force(seed)
+        seeding.set_seed_in_force(seed)
         state = json.loads(json.dumps({**samerun.state_dict(), "rng": {}}))
-        sources.put_in_force(1)
+        seeding.set_seed_in_force(1)
         samerun.load_state_dict(state, strict=False)
-        assert sources.seed_in_force() == seed
+        assert seeding.seed_in_force() == seed
 
 
 def test_libraries_that_arrive_later_get_the_saved_seed() -> None:
@@ -179,7 +179,7 @@ def test_nothing_is_half_loaded(name: str, strict: bool) -> None:
     assert str(caught.value).endswith(
         "\n  It was saved with other devices or another version of the library, or it is damaged. Nothing was changed."
     )
-    assert sources.seed_in_force() == 2
+    assert seeding.seed_in_force() == 2
     assert [*draws(), *parts_of("last")] == expected
 
 
@@ -215,22 +215,22 @@ def test_a_source_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def devices(count: int) -> Source:
+def devices(count: int) -> RandomSource:
     held = [0] * count
 
     def set_state(state: list[int]) -> None:
         if len(state) != count:
-            raise OtherDevices(len(state), count)
+            raise DeviceCountMismatch(len(state), count)
         held[:] = state
 
-    return Source("toys", "", lambda: True, print, lambda: list(held), set_state)
+    return RandomSource("toys", "", lambda: True, print, lambda: list(held), set_state)
 
 
 def test_another_number_of_devices(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_registered", {"toys": devices(4)})
+    monkeypatch.setattr(seeding, "_registered", {"toys": devices(4)})
     samerun.seed_everything(1)
     state, after = samerun.state_dict(), draws()
-    monkeypatch.setattr(sources, "_registered", {"toys": devices(2)})
+    monkeypatch.setattr(seeding, "_registered", {"toys": devices(2)})
     samerun.seed_everything(2)
     before = everything()
     with pytest.raises(SeedError) as caught:
@@ -250,7 +250,7 @@ def test_another_number_of_devices(caplog: pytest.LogCaptureFixture, monkeypatch
 
 def test_cuda_refuses_another_number_with_the_error_that_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(OtherDevices, match="it is of 1 devices, and there are 2 here"):
+    with pytest.raises(DeviceCountMismatch, match="it is of 1 devices, and there are 2 here"):
         device_source("cuda").set_state({"devices": [torch.zeros(16, dtype=torch.uint8)]})
 
 

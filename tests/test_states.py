@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from samerun.control.state import isolate_rng
+from samerun.control.rng.isolation import isolate_rng
 from samerun.record.watching.replay import batch_tensors, replace_tensors
 from samerun.record.watching.training_states import PARTS, TrainingObjects
 

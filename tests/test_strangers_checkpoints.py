@@ -14,7 +14,7 @@ import torch
 
 import samerun
 from samerun.base.errors import CheckpointError
-from samerun.control.state import isolate_rng
+from samerun.control.rng.isolation import isolate_rng
 from samerun.data import plain_values
 
 sys.path.insert(0, str(Path(__file__).with_name("fuzz")))

@@ -18,8 +18,9 @@ from fresh import fresh, fresh_file
 
 import samerun
 from samerun.base.errors import SeedError
-from samerun.control import named_stream, process_seed
-from samerun.control.seed_derivation import LARGEST
+from samerun.control.seed_derivation import LARGEST_SEED
+from samerun.control.streams import process_seed
+from samerun.control.streams import stream as stream_module
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -28,8 +29,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 def _streams_put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No stream of another test is here, and none is left behind."""
     monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setattr(named_stream, "streams", {})
-    monkeypatch.setattr("samerun.control.seeds.streams.streams", named_stream.streams)
+    monkeypatch.setattr(stream_module, "process_streams", {})
+    monkeypatch.setattr("samerun.control.seeds.streams.process_streams", stream_module.process_streams)
     with samerun.isolate_rng():
         yield
 
@@ -95,7 +96,7 @@ def test_a_seed_of_its_own_draws_as_that_seed_in_force() -> None:
     five = draws("a")
     samerun.seed_everything(0)
     assert draws("a", seed=5) == five
-    assert draws("a", seed=LARGEST) != draws("a", seed=0)
+    assert draws("a", seed=LARGEST_SEED) != draws("a", seed=0)
 
 
 def test_generators_can_be_pickled_and_copied_with_their_position() -> None:
@@ -197,7 +198,7 @@ def test_a_damaged_state_that_waited_is_an_error_when_it_is_used() -> None:
     samerun.seed_everything(0)
     one = samerun.stream("a")
     one.python.random()
-    one.waiting["numpy"] = {"bit_generator": "MT19937"}
+    one.pending_states["numpy"] = {"bit_generator": "MT19937"}
     with pytest.raises(SeedError, match=r"^stream\('a'\): numpy did not take its state: .*\n  The state is of"):
         _ = one.numpy
 
@@ -373,7 +374,7 @@ def test_forks_draw_their_own() -> None:
 
 def test_a_spawned_process_without_a_seed_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_seed, "_seed", None)
-    monkeypatch.setattr("samerun.control.place.process_identity", lambda: (1,))
+    monkeypatch.setattr("samerun.control.streams.process_seed.process_identity", lambda: (1,))
     with pytest.raises(SeedError, match="A spawned process has no seed unless it is given a stream of its parent"):
         samerun.stream("a")
 

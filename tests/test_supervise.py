@@ -122,7 +122,7 @@ def test_ctrl_c_while_samerun_starts_in_a_program_is_not_exit_code_1(tmp_path: P
         "import signal\nassert signal.getsignal(signal.SIGINT) is signal.default_int_handler\nprint('ran')\n"
     )
     bootstrap = Path(samerun.__file__).parent / "base" / "bootstrap" / "sitecustomize.py"
-    replaced = bootstrap.read_text().replace("samerun.control.facts_inside", "samerun_slow")
+    replaced = bootstrap.read_text().replace("samerun.control.startup.facts_probe", "samerun_slow")
     (tmp_path / "sitecustomize.py").write_text(replaced)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SAMERUN")}
     environment["PYTHONPATH"] = os.pathsep.join((str(tmp_path), str(tmp_path / "modules")))

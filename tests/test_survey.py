@@ -14,8 +14,8 @@ import torch
 
 import samerun
 from samerun.base import start
-from samerun.control import survey as surveys
-from samerun.control.survey import Finding, survey
+from samerun.control.determinism import survey as survey_module
+from samerun.control.determinism.survey import SwitchFinding, survey
 from samerun.control.switches import hash_seed
 from samerun.control.switches.table import SWITCHES
 
@@ -29,13 +29,13 @@ def _at_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def started_with(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
     """As if the process had been started with these variables."""
-    for module in (hash_seed, surveys):
+    for module in (hash_seed, survey_module):
         monkeypatch.setattr(module, "environment_at_start", lambda: environment)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
 
-def of(name: str, **arguments: Any) -> Finding:
+def of(name: str, **arguments: Any) -> SwitchFinding:
     return next(one for one in survey(**arguments) if one.name == name)
 
 

@@ -15,9 +15,9 @@ import torch
 import torch._inductor.config as inductor
 
 import samerun
-from samerun.control import holding
+from samerun.control.determinism import hold
 from samerun.control.operators import install
-from samerun.control.snapshot import get_rng_state
+from samerun.control.rng.snapshot import get_rng_state
 from samerun.control.switches import fp32_precision, hash_seed
 from samerun.control.switches.switch import Policy, Switch
 from samerun.control.switches.table import SWITCHES
@@ -104,7 +104,7 @@ def everything() -> dict[str, Any]:
         "streams": streams,
         "torch": torch.get_rng_state().tolist(),
         "excepthook": sys.excepthook,
-        "holds": len(holding._holds),
+        "holds": len(hold._holds),
     }
 
 

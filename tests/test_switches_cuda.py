@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from samerun.control.survey import environment_wanted
+from samerun.control.determinism.survey import required_environment
 
 pytestmark = pytest.mark.cuda
 
@@ -21,7 +21,7 @@ def told(program: str, **environment: str) -> Any:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **environment_wanted(), **environment},
+        env={**os.environ, **required_environment(), **environment},
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -42,7 +42,7 @@ before, streams = state(), torch.cuda.get_rng_state().tolist()
 torch.backends.cudnn.benchmark = True
 torch.backends.cudnn.benchmark = False
 with samerun.deterministic(0):
-    from samerun.control.survey import survey
+    from samerun.control.determinism.survey import survey
     wrong = [one.name for one in survey() if one.verdict in ("differs", "too late")]
     torch.rand(3, device="cuda")
 print(json.dumps([wrong, state() == before, torch.cuda.get_rng_state().tolist() == streams]))

@@ -18,8 +18,9 @@ from loading import Drawing
 
 import samerun
 from samerun.base.errors import CheckpointError, DataError
-from samerun.control.state import isolate_rng, seed_everything
-from samerun.control.stream import stream
+from samerun.control.rng.isolation import isolate_rng
+from samerun.control.rng.seeding import seed_everything
+from samerun.control.streams.stream import stream
 from samerun.data import DataLoader, plain_values
 
 

@@ -23,8 +23,8 @@ import torch
 
 import samerun
 from samerun.base.errors import UnseededError
-from samerun.control import unseeded
-from samerun.control.unseeded import watch_unseeded
+from samerun.control.determinism import unseeded
+from samerun.control.determinism.unseeded import watch_unseeded
 
 HERE = Path(__file__).name
 

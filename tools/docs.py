@@ -104,7 +104,7 @@ def switches() -> str:
 
         Settings of torch, of the libraries under it and of the environment on which the bits of a run depend.
         `samerun.deterministic()` sets them (what can be set only before the program starts, it checks), and
-        gives them back as it found them. `survey()` in `samerun.control.survey` tells, for each, what is
+        gives them back as it found them. `survey()` in `samerun.control.determinism.survey` tells, for each, what is
         wanted, what is in force, who set it, and whether it is too late.
 
         A variable that you set yourself is never overwritten: a valid value stays, another is an error. "Only

@@ -174,7 +174,7 @@ SEED = '''"""THE GENERATOR, in one line."""
 from __future__ import annotations
 
 from samerun.control.imported import find_imported, imported
-from samerun.control.seeds.source import Source, State
+from samerun.control.seeds.source import RandomSource, State
 
 
 def _available() -> bool:
@@ -193,7 +193,7 @@ def _set_state(state: State) -> None:
     imported("NAME").set_state(state)
 
 
-SOURCE = Source("NAME", "NAME", _available, _seed, _get_state, _set_state)
+SOURCE = RandomSource("NAME", "NAME", _available, _seed, _get_state, _set_state)
 '''
 
 SEED_TEST = '''"""What the source `NAME` must prove."""
@@ -330,7 +330,7 @@ KINDS = {
     "cause": Kind("check/causes", "CAUSES", "CAUSE", "Cause", CAUSE, CAUSE_TEST, "run python tools/docs.py"),
     "interceptor": Kind("record/watching/interceptors", "INTERCEPTORS", "INTERCEPTOR", "Interceptor", INTERCEPTOR,
                         INTERCEPTOR_TEST, "say in docs/reference/trace-format.md what its events mean"),
-    "seed": Kind("control/seeds", "SOURCES", "SOURCE", "Source", SEED, SEED_TEST,
+    "seed": Kind("control/seeds", "SOURCES", "SOURCE", "RandomSource", SEED, SEED_TEST,
                  "give tests/test_seeds.py a way to draw from it"),
     "switch": Kind("control/switches", "SWITCHES", "SWITCH", "Switch", SWITCH, SWITCH_TEST,
                    "give tests/test_switches.py a way to set it, run python tools/docs.py"),

@@ -26,20 +26,14 @@ if TYPE_CHECKING:
         TooLateError,
         UnseededError,
     )
-    from samerun.control.checkpoint import checkpoint_sequential
-    from samerun.control.ddp_hook import ddp_comm_hook
-    from samerun.control.isolation import fixed_rng
-    from samerun.control.mode import deterministic
-    from samerun.control.state import (
-        get_rng_state,
-        isolate_rng,
-        register_rng,
-        seed_everything,
-        set_rng_state,
-        unregister_rng,
-    )
-    from samerun.control.state_dict import load_state_dict, state_dict
-    from samerun.control.stream import stream
+    from samerun.control.ddp import ddp_comm_hook
+    from samerun.control.determinism.mode import deterministic
+    from samerun.control.rng.activation_checkpoint import checkpoint_sequential
+    from samerun.control.rng.isolation import fixed_rng, isolate_rng
+    from samerun.control.rng.seeding import register_rng, seed_everything, unregister_rng
+    from samerun.control.rng.snapshot import get_rng_state, set_rng_state
+    from samerun.control.rng.state_dict import load_state_dict, state_dict
+    from samerun.control.streams.stream import stream
     from samerun.data.checkpoint import checkpoint
     from samerun.numerics.dispatch.portable import portable
     from samerun.numerics.verification.portable_equal import portable_equal
@@ -57,23 +51,23 @@ _WHERE = {
     "TooLateError": "samerun.base.errors",
     "UnseededError": "samerun.base.errors",
     "checkpoint": "samerun.data.checkpoint",
-    "checkpoint_sequential": "samerun.control.checkpoint",
-    "ddp_comm_hook": "samerun.control.ddp_hook",
-    "deterministic": "samerun.control.mode",
-    "fixed_rng": "samerun.control.isolation",
-    "get_rng_state": "samerun.control.state",
-    "isolate_rng": "samerun.control.state",
-    "load_state_dict": "samerun.control.state_dict",
+    "checkpoint_sequential": "samerun.control.rng.activation_checkpoint",
+    "ddp_comm_hook": "samerun.control.ddp",
+    "deterministic": "samerun.control.determinism.mode",
+    "fixed_rng": "samerun.control.rng.isolation",
+    "get_rng_state": "samerun.control.rng.snapshot",
+    "isolate_rng": "samerun.control.rng.isolation",
+    "load_state_dict": "samerun.control.rng.state_dict",
     "mark": "samerun.record.watching.mark",
     "portable": "samerun.numerics.dispatch.portable",
     "portable_equal": "samerun.numerics.verification.portable_equal",
     "receipt": "samerun.receipt_block",
-    "register_rng": "samerun.control.state",
-    "seed_everything": "samerun.control.state",
-    "set_rng_state": "samerun.control.state",
-    "state_dict": "samerun.control.state_dict",
-    "stream": "samerun.control.stream",
-    "unregister_rng": "samerun.control.state",
+    "register_rng": "samerun.control.rng.seeding",
+    "seed_everything": "samerun.control.rng.seeding",
+    "set_rng_state": "samerun.control.rng.snapshot",
+    "state_dict": "samerun.control.rng.state_dict",
+    "stream": "samerun.control.streams.stream",
+    "unregister_rng": "samerun.control.rng.seeding",
 }
 
 _ROOMS = frozenset({"data"})

@@ -16,13 +16,13 @@ from typing import Any
 from samerun.base.errors import SamerunError
 from samerun.base.unwatched import unwatched
 from samerun.base.user_code import relative_path
-from samerun.control.isolation import isolate_rng
+from samerun.control.rng.isolation import isolate_rng
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
 from samerun.record.watching import start
 from samerun.record.watching.recorder import Recorder
 
 FOLDER_VARIABLE = "SAMERUN_RECEIPT_FOLDER"
-"""Where receipts of this process go instead: samerun verify must not overwrite the one it verifies."""
+"""Overrides the folder of receipts: `samerun verify` must not overwrite the receipt that it verifies."""
 
 
 @contextmanager
@@ -48,14 +48,14 @@ def receipt(
     if isinstance(redact, str):
         raise SamerunError(f"receipt(redact={redact!r}): a list of patterns is wanted.", hint=f"Try [{redact!r}].")
     with unwatched():
-        to = _place(path)
+        to = _resolve_target(path)
     from samerun.record.receipt.code_version import read_code_version
 
     with unwatched():
         code = read_code_version(Path(sys.argv[0] if sys.argv and sys.argv[0] else ".").resolve().parent)
     begin, pid = time.time(), os.getpid()
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
-        taken = _begin(folder)
+        taken = _start_recording(folder)
         with unwatched():
             from samerun.record.watching.initial_state import read_initial_state
 
@@ -67,15 +67,15 @@ def receipt(
             failed = error
             raise
         finally:
-            if os.getpid() == pid:  # a forked child leaves the block too
+            if os.getpid() == pid:  # a forked child leaves the block as well
                 sections, wrong = taken.end()
                 with unwatched():
                     signer = Path(key) if key is not None else None
-                    _write(to, sections, wrong, code, begin, held, failed, signer, tuple(redact))
+                    _write_receipt(to, sections, wrong, code, begin, held, failed, signer, tuple(redact))
 
 
-class _Whole:
-    """The recorder works for this block alone."""
+class _OwnRecording:
+    """Record for this block alone: the process is not recorded otherwise."""
 
     def __init__(self, folder: str, recorder: Recorder | None) -> None:
         self.folder = folder
@@ -99,11 +99,11 @@ class _Whole:
         return read_sections(Path(self.folder))
 
 
-class _Slice:
-    """The process is being recorded already: the block is a part of its trace.
+class _TraceSlice:
+    """The process is being recorded already: use the part of its trace that belongs to the block.
 
-    What the process met before, models and files, is put aside for as long as the block lasts: its receipt is that
-    of a block that is recorded by itself.
+    What the recorder has seen before the block, models and files, is set aside while it lasts, so that the receipt is
+    the same as that of a block that is recorded alone.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -140,41 +140,40 @@ class _Slice:
         return [replace(section, complete=True)], []
 
 
-def _begin(folder: str) -> _Whole | _Slice:
+def _start_recording(folder: str) -> _OwnRecording | _TraceSlice:
     recorder = start.current_recorder
     if recorder is not None and not recorder.stopped:
-        return _Slice(recorder)
-    return _Whole(folder, recorder)
+        return _TraceSlice(recorder)
+    return _OwnRecording(folder, recorder)
 
 
-def _place(path: str | os.PathLike[str]) -> Path | str:
-    """The file, or the address, that the receipt goes to. Raises SamerunError now, where it could not be written
-    later."""
+def _resolve_target(path: str | os.PathLike[str]) -> Path | str:
+    """The file or address that the receipt goes to. Raises SamerunError early if it could not be written later."""
     from samerun.record.receipt import remote
     from samerun.record.receipt.remote import is_address
 
     text, other = os.fspath(path), os.environ.get(FOLDER_VARIABLE)
     if not is_address(text):
-        return _file(Path(text) if not other else Path(other) / Path(text).name)
+        return _check_file(Path(text) if not other else Path(other) / Path(text).name)
     if other:
-        return _file(Path(other) / posixpath.basename(text))
-    with isolate_rng():  # whatever the packages draw
+        return _check_file(Path(other) / posixpath.basename(text))
+    with isolate_rng():  # the packages may draw random numbers
         if not posixpath.basename(text) or remote.is_remote_folder(text):
             raise SamerunError(f"receipt({text!r}): that is a folder.", hint="Name a file, such as run.json.")
-    return posixpath.join(posixpath.dirname(text), _of_rank(posixpath.basename(text)))
+    return posixpath.join(posixpath.dirname(text), _name_for_rank(posixpath.basename(text)))
 
 
-def _of_rank(name: str) -> str:
+def _name_for_rank(name: str) -> str:
     rank = os.environ.get("RANK", "0")
     stem, suffix = posixpath.splitext(name)
     return name if rank in ("", "0") else f"{stem}.rank{rank}{suffix}"
 
 
-def _file(path: Path) -> Path:
+def _check_file(path: Path) -> Path:
     from samerun.base.atomic_file import refuse_special
     from samerun.base.result_file import check_writable
 
-    path = path.with_name(_of_rank(path.name)) if path.name else path
+    path = path.with_name(_name_for_rank(path.name)) if path.name else path
     if path.is_dir():
         raise SamerunError(f"receipt({str(path)!r}): that is a folder.", hint="Name a file, such as run.json.")
     refuse_special(path)
@@ -182,30 +181,30 @@ def _file(path: Path) -> Path:
     return path.absolute()
 
 
-def _write(
+def _write_receipt(
     to: Path | str, sections: list[Any], wrong: list[str], code: dict[str, Any], begin: float,
     held: dict[str, Any], failed: BaseException | None, key: Path | None, redact: tuple[str, ...],
 ) -> None:  # fmt: skip
-    from samerun.control.facts import facts
+    from samerun.control.determinism.process_facts import collect_facts
     from samerun.record.receipt import receipt_file, remote, signing
     from samerun.record.receipt.assemble import assemble_receipt
-    from samerun.record.receipt.watched_run import circumstances
+    from samerun.record.receipt.watched_run import describe_circumstances
 
-    now = facts("end of samerun.receipt")
+    now = collect_facts("end of samerun.receipt")
     ended: dict[str, Any] = {"exit_code": None, "signal": None}
     ended["exception"] = None if failed is None else type(failed).__name__
     script = relative_path(sys.argv[0]) if sys.argv and sys.argv[0] else "-"
     made = assemble_receipt(
-        version=sys.modules["samerun"].__version__,  # an import would be a circle: samerun names us
+        version=sys.modules["samerun"].__version__,  # an import would be circular: samerun imports this module
         command={"form": "code", "words": [script, *sys.argv[1:]]},
-        held=_held(),
+        held=_hold_settings(),
         ended=ended,
         code=code,
         sections=sections,
         wrong=wrong,
         facts={os.getpid(): now},
         outside=now,
-        circumstances={**circumstances(begin), "start": held},
+        circumstances={**describe_circumstances(begin), "start": held},
         redact=redact,
     )
     if key is not None:
@@ -217,8 +216,8 @@ def _write(
         receipt_file.write(file, made)
 
 
-def _held() -> dict[str, Any] | None:
-    """How `samerun run` held this process still; None if it did not."""
+def _hold_settings() -> dict[str, Any] | None:
+    """The settings with which `samerun run` holds this process; None if it does not."""
     try:
         asked = json.loads(os.environ["SAMERUN_HOLD"])
     except (KeyError, ValueError):

@@ -23,7 +23,7 @@ from fuzz_options import count_and_seed
 
 import samerun
 from samerun.base.errors import CheckpointError
-from samerun.control.stream import stream
+from samerun.control.streams.stream import stream
 from samerun.data import DataLoader, plain_values
 
 

@@ -21,7 +21,7 @@ from samerun.check.causes.table import cause_of_kind, find_suspects
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
-from samerun.control.seed_derivation import checked
+from samerun.control.seed_derivation import validate_seed
 from samerun.record.comparison.compare import Difference, find_first_difference
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
 from samerun.record.receipt.process_section import shown_path
@@ -98,7 +98,7 @@ def seed_of(marker: pytest.Mark | None, config: pytest.Config) -> int:
     if given or arguments:
         more = ", ".join([*map(repr, given), *(f"{name}={value!r}" for name, value in arguments.items())])
         raise SamerunError(f"the mark takes one argument, samerun(seed=None); it was also given {more}.")
-    return checked(config.getoption("samerun_seed") if seed is None else seed, "pytest.mark.samerun")
+    return validate_seed(config.getoption("samerun_seed") if seed is None else seed, "pytest.mark.samerun")
 
 
 def _as_error(reports: list[pytest.TestReport], why: str) -> list[pytest.TestReport]:

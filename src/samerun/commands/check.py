@@ -19,7 +19,7 @@ from samerun.base.result_file import check_writable, write_result
 from samerun.base.target import resolve
 from samerun.base.text import say
 from samerun.base.work_folder import work_folder
-from samerun.control.seed_derivation import LARGEST
+from samerun.control.seed_derivation import LARGEST_SEED
 
 
 @click.command(
@@ -46,7 +46,7 @@ from samerun.control.seed_derivation import LARGEST
               help="Do not count findings of this kind; go on behind them.")  # fmt: skip
 @click.option("--fix", type=click.Choice(["off", "on"]), default="off", show_default=True,
               help="on: name every hazard, and say what samerun run alone mends.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0, LARGEST), metavar="N",
+@click.option("--seed", type=click.IntRange(0, LARGEST_SEED), metavar="N",
               help="With --fix on: seed of what the program does not seed itself. Default: 0.")  # fmt: skip
 @click.option("--double", is_flag=True,
               help="One run, in which every operator is executed twice (--repeat N: N times).")  # fmt: skip
@@ -197,9 +197,9 @@ def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 def _samerun_run_plan(plan: Any, seed: int) -> Any:
     from samerun.check.search.findings import SamerunRunPlan
-    from samerun.control.held import as_run_does
+    from samerun.control.startup.launch_environment import environment_of_run
 
-    return SamerunRunPlan(replace(plan, held=as_run_does(seed)), seed)
+    return SamerunRunPlan(replace(plan, held=environment_of_run(seed)), seed)
 
 
 def _refuse_options_of_other_runs(ctx: click.Context, options: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
     from samerun.report.receipts import show_diff
 
     try:
-        record = compared(a, b, ignore_output, json_to)
+        record = compare_runs(a, b, ignore_output, json_to)
         output_record(record, show_diff, json_to, quiet)
     except SamerunError as error:
         say(f"samerun: {error}", err=True)
@@ -47,7 +47,8 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
     sys.exit(EXIT_CODES[record["verdict"]])
 
 
-def compared(a: str, b: str, ignore: tuple[str, ...], json_to: str | None) -> dict[str, Any]:
+def compare_runs(a: str, b: str, ignore: tuple[str, ...], json_to: str | None) -> dict[str, Any]:
+    """The result of the comparison, as it is written with --json."""
     from samerun.record.receipt.diff import diff_runs, load_run
     from samerun.record.receipt.remote import local_copy
 

@@ -23,8 +23,8 @@ from samerun.base.program_command import FORM, ProgramCommand, end_on_sigterm, t
 from samerun.base.result_file import check_writable
 from samerun.base.text import say
 from samerun.base.work_folder import work_folder
-from samerun.control.hold_options import hold_options
-from samerun.control.survey_inside import AT_END, VARIABLE
+from samerun.commands.deterministic_options import deterministic_options
+from samerun.control.startup.survey_probe import AT_END, VARIABLE
 
 FINDINGS = ("differs", "too late")
 
@@ -35,7 +35,7 @@ FINDINGS = ("differs", "too late")
     options_metavar="[OPTIONS] [SCRIPT [ARGS...]]",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@hold_options
+@deterministic_options
 @click.option("--all", "everything", is_flag=True, help="Show the switches that are only recorded, too.")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S",
               help="Seconds the program may take to its first optimizer step.")  # fmt: skip
@@ -132,7 +132,7 @@ def here(policy: dict[str, Any]) -> dict[str, Any]:
     if importlib.util.find_spec("torch") is not None:
         importlib.import_module("torch")
     from samerun.base.machine import machine
-    from samerun.control.survey import survey
+    from samerun.control.determinism.survey import survey
 
     return {"read_at": "start", "switches": [asdict(one) for one in survey(**policy)], "machine": machine()}
 

@@ -48,7 +48,7 @@ def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_
 
 
 def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool) -> int:
-    """Do it; returns the exit code."""
+    """List or compare the receipts of a folder; returns the exit code."""
     from samerun.record.receipt import remote
     from samerun.record.receipt.index import list_receipts
     from samerun.report.progress import CountProgress

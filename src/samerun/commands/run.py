@@ -20,10 +20,10 @@ from samerun.base.program_command import FORM, ProgramCommand, end_on_sigterm, t
 from samerun.base.result_file import check_writable, write_result
 from samerun.base.target import Target
 from samerun.base.text import say
-from samerun.control.held import held_environment
-from samerun.control.hold_options import hold_options
-from samerun.control.seed_derivation import LARGEST
-from samerun.control.too_late import environment_wanted
+from samerun.commands.deterministic_options import deterministic_options
+from samerun.control.determinism.preflight import required_environment
+from samerun.control.seed_derivation import LARGEST_SEED
+from samerun.control.startup.launch_environment import launch_environment
 
 
 @click.command(
@@ -32,9 +32,9 @@ from samerun.control.too_late import environment_wanted
     options_metavar="[OPTIONS] SCRIPT [ARGS...]",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option("--seed", type=click.IntRange(0, LARGEST), default=0, show_default=True, metavar="N",
+@click.option("--seed", type=click.IntRange(0, LARGEST_SEED), default=0, show_default=True, metavar="N",
               help="Seed of every generator. What the program seeds itself, it seeds.")  # fmt: skip
-@hold_options
+@deterministic_options
 @click.option("--unseeded", type=click.Choice(["ignore", "warn", "error"]), default="ignore", show_default=True,
               help="What to do when the program makes a generator without a seed.")  # fmt: skip
 @click.option("--receipt", metavar="FILE",
@@ -84,7 +84,7 @@ def command(
         target = target_of(ctx)
         if key is not None:
             _check_key(key)
-        wanted = environment_wanted(options["threads"])
+        wanted = required_environment(options["threads"])
         to = _receipt_file(receipt, target) if receipt is not None else None
         if json_to is not None:
             write_result("--json", json_to, _as_json(target.shown, options, wanted))
@@ -94,7 +94,7 @@ def command(
     if not quiet:
         held = ", ".join(f"{name}={value}" for name, value in sorted(wanted.items()))
         say(f"samerun: seed {options['seed']}, deterministic (level {options['level']}), {held}", err=True)
-    environment = held_environment(os.environ, wanted, options)
+    environment = launch_environment(os.environ, wanted, options)
     if to is None:
         become(list(target.command), environment)
     with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options, redact)
@@ -142,17 +142,17 @@ def with_receipt(
 ) -> NoReturn:  # fmt: skip
     """Run the program beside this process, write its receipt to a file or an address, and end as it ended."""
     from samerun.base.supervise import end_like
-    from samerun.control.facts import outside
+    from samerun.control.determinism.process_facts import collect_facts_outside
     from samerun.record.receipt.remote import upload_on_exit
-    from samerun.record.receipt.watched_run import Request, run
+    from samerun.record.receipt.watched_run import RunRequest, run_watched
 
     sys.stdout.flush()
     sys.stderr.flush()
     end_on_sigterm()  # while the program runs, it gets the signal instead
-    request = Request(target, form, __version__, held, environment, outside(), trace, redact)
+    request = RunRequest(target, form, __version__, held, environment, collect_facts_outside(), trace, redact)
     try:
         with upload_on_exit(to) if isinstance(to, str) else nullcontext(to) as file:
-            ended, _ = run(request, file, Path(key) if key is not None else None)
+            ended, _ = run_watched(request, file, Path(key) if key is not None else None)
     except SamerunError as error:
         say(f"samerun: {error}", err=True)
         sys.exit(2)

@@ -66,7 +66,7 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
 
 
 def _receipt_and_target(ctx: click.Context) -> tuple[str, Target | None]:
-    """The receipt stands where other commands have the script; behind -- there may be a command."""
+    """The receipt is where other commands have the script; a command may follow --."""
     form, words = ctx.meta[FORM], ctx.meta[WORDS]
     if form != "script":
         raise SamerunError("No receipt is named.", hint="Try: samerun verify run.json")
@@ -91,8 +91,8 @@ def verify(
     json_to: str | None,
     quiet: bool,
 ) -> dict[str, Any]:
-    """Do it; returns the record of what came of it. `path`: where the receipt is at hand; `name`: what it is called."""
-    from samerun.control.facts import outside
+    """Verify a receipt and return the record of the result. `path`: a local copy; `name`: how the user calls it."""
+    from samerun.control.determinism.process_facts import collect_facts_outside
     from samerun.record.receipt import recorded_command, signing
     from samerun.record.receipt.diff import load_run
     from samerun.record.receipt.environment_diff import unmet_conditions
@@ -104,7 +104,7 @@ def verify(
     recorded = load_run(path, name)
     assert recorded.receipt is not None
     verify_rows(recorded.tables)
-    receipt, now = recorded.receipt, outside()
+    receipt, now = recorded.receipt, collect_facts_outside()
     shown_command = recorded_command.describe_command(receipt["command"])
     record: dict[str, Any] = {
         "schema": 1,
@@ -128,11 +128,11 @@ def verify(
             return record
     elif receipt["command"]["form"] == "code":
         own = replace(own, shown=tuple(receipt["command"]["words"]))
-    return {**record, **again(path, recorded, own, now, ignore_output), "ran": True}
+    return {**record, **rerun_and_compare(path, recorded, own, now, ignore_output), "ran": True}
 
 
 def _confirmed(command: str) -> bool:
-    """Raises SamerunError where nobody is there to be asked."""
+    """Ask the user. Raises SamerunError if standard input is not a terminal."""
     if not sys.stdin.isatty():
         raise SamerunError(
             f"--command asks before it runs {command}, and standard input is no terminal.",
@@ -141,39 +141,41 @@ def _confirmed(command: str) -> bool:
     return click.confirm(f"The receipt's command is: {command}\nRun it?", err=True)
 
 
-def again(path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore: tuple[str, ...]) -> dict[str, Any]:
-    """Run, as the recorded run was held still, and compare."""
-    from samerun.control.held import held_environment
-    from samerun.control.too_late import environment_wanted
+def rerun_and_compare(
+    path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore: tuple[str, ...]
+) -> dict[str, Any]:
+    """Run the program with the settings of the recorded run, and compare the two."""
+    from samerun.control.determinism.preflight import required_environment
+    from samerun.control.startup.launch_environment import launch_environment
     from samerun.receipt_block import FOLDER_VARIABLE
     from samerun.record.receipt.diff import diff_runs, load_run, wrap_new_run
     from samerun.record.receipt.environment_diff import TIERS, EnvironmentDifference, find_tested_tier
     from samerun.record.receipt.recorded_command import safe_variables
-    from samerun.record.receipt.watched_run import Request, run
+    from samerun.record.receipt.watched_run import RunRequest, run_watched
 
     receipt = recorded.receipt
     in_code = receipt["command"]["form"] == "code"
     environment = {**os.environ, **safe_variables(receipt["variables"])}
     if receipt["held"] is not None:
-        wanted = environment_wanted(receipt["held"]["threads"])
-        environment = held_environment(environment, {n: v for n, v in wanted.items() if n not in environment},
+        wanted = required_environment(receipt["held"]["threads"])
+        environment = launch_environment(environment, {n: v for n, v in wanted.items() if n not in environment},
                                        receipt["held"])  # fmt: skip
     with work_folder() as folder:
         if in_code:
             environment[FOLDER_VARIABLE] = str(folder)
-        request = Request(
+        request = RunRequest(
             target, receipt["command"]["form"], __version__, receipt["held"], environment, now, stdout=sys.stderr
         )
-        ended, made = run(request, None)
+        ended, made = run_watched(request, None)
         expected = receipt["ended"]
         if ended.exit_code != expected["exit_code"] and not (in_code and (ended.exit_code == 0 or _failed(expected))):
             how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
-            raise SamerunError(f"The program ended with {how}; recorded is {_ending(expected)}.",
+            raise SamerunError(f"The program ended with {how}; recorded is {_describe_ending(expected)}.",
                                hint="Does it run here by itself?")  # fmt: skip
         if in_code:
-            side = replace(load_run(_made_by(folder, path.name)), name="this run")
+            side = replace(load_run(_find_written_receipt(folder, path.name)), name="this run")
         else:
-            # How the user wrote the command is no difference of the program.
+            # How the user spells the command is not a difference of the program.
             side = wrap_new_run("this run", replace(made, receipt={**made.receipt, "command": receipt["command"]}))
         told = diff_runs(recorded, side, ignore)
     told.pop("a"), told.pop("b")
@@ -185,14 +187,14 @@ def _failed(expected: dict[str, Any]) -> bool:
     return expected.get("exception") is not None
 
 
-def _ending(expected: dict[str, Any]) -> str:
+def _describe_ending(expected: dict[str, Any]) -> str:
     if expected["signal"] is not None:
         return f"signal {expected['signal']}"
     return f"exit code {expected['exit_code'] if expected['exit_code'] is not None else 0}"
 
 
-def _made_by(folder: Path, name: str) -> Path:
-    """The receipt that the program itself has written again."""
+def _find_written_receipt(folder: Path, name: str) -> Path:
+    """The receipt that the program itself wrote in this run."""
     found = sorted(folder.glob("*.json"))
     for each in found:
         if each.name == name or len(found) == 1:

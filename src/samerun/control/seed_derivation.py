@@ -11,13 +11,13 @@ from numbers import Integral
 
 from samerun.base.errors import SeedError
 
-LARGEST = 2**64 - 1
-WHY_ANY_SEED_WILL_DO = (
+LARGEST_SEED = 2**64 - 1
+SMALL_SEEDS_HINT = (
     "NumPy and Python seeds are derived from it by hashing, so small seeds are as good as large ones."
 )
 
 
-def sub_seed(seed: int, name: str) -> int:
+def derive_seed(seed: int, name: str) -> int:
     """The seed of source `name`: the first 8 bytes, little-endian, of BLAKE2b of "samerun/name/seed".
 
     Hashed, not added: seeds 1 and 2, or two sources, share no streams.
@@ -26,16 +26,16 @@ def sub_seed(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def checked(seed: object, call: str) -> int:
+def validate_seed(seed: object, call: str) -> int:
     """`seed` as an int, or SeedError in the words of the user's `call`.
 
     Taken: Python's and NumPy's whole numbers from 0 to 2**64-1. Not taken: bool, float, str.
     """
-    rule = f"{call}(seed={_shown(seed)}): a seed is a whole number from 0 to {LARGEST}"
+    rule = f"{call}(seed={_shown(seed)}): a seed is a whole number from 0 to {LARGEST_SEED}"
     if isinstance(seed, bool) or not isinstance(seed, Integral):
         raise SeedError(f"{rule}, not a {type(seed).__name__}.", "Pass a whole number, such as seed=0.")
-    if not 0 <= int(seed) <= LARGEST:
-        raise SeedError(f"{rule}.", WHY_ANY_SEED_WILL_DO)
+    if not 0 <= int(seed) <= LARGEST_SEED:
+        raise SeedError(f"{rule}.", SMALL_SEEDS_HINT)
     return int(seed)
 
 

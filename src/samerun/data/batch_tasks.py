@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 
 from samerun.base.errors import DataError
-from samerun.control.moment import Moment, put_back, take
+from samerun.control.rng.snapshot import RNGSnapshot, restore_snapshot, take_snapshot
 from samerun.data.keys import KeyContext
 from samerun.data.order import Order
 from samerun.data.progress import LoaderProgress
@@ -205,25 +205,25 @@ def _iterate_sampler(sampler: Any, progress: LoaderProgress, name: str) -> Itera
     """
     inner = getattr(sampler, "sampler", None) if type(sampler) is BatchSampler else sampler
     at_once = type(inner) in _DRAW_AT_START
-    inside: Moment | None = None
+    inside: RNGSnapshot | None = None
     with SeededSection(progress.seed, GENERATOR_KINDS, restore=True) as section:
         section.seed_for(KeyContext(progress.seed, name, progress.epoch, "sampler"), 0)
         items = iter(sampler)
         first = next(items, _END)
-        inside = None if at_once else take(start_devices=False)
+        inside = None if at_once else take_snapshot(start_devices=False)
     item = first
     while item is not _END:
         yield item
         if inside is None:
             item = next(items, _END)
             continue
-        outside = take(start_devices=False)
+        outside = take_snapshot(start_devices=False)
         try:
-            put_back(inside)
+            restore_snapshot(inside)
             item = next(items, _END)
-            inside = take(start_devices=False)
+            inside = take_snapshot(start_devices=False)
         finally:
-            put_back(outside)
+            restore_snapshot(outside)
 
 
 _END = object()

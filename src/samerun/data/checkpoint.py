@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from samerun.control.checkpoint import checkpoint as checkpoint_activations
+from samerun.control.rng.activation_checkpoint import checkpoint as checkpoint_activations
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from samerun.base.native import built
-from samerun.control.sources import every_source
+from samerun.control.rng.seeding import all_sources
 from samerun.data.generator_memory import (
     GAUSS_SIZE,
     STATE_SIZE,
@@ -204,5 +204,5 @@ def _numpy_seeder() -> Callable[[int], None]:
     if type(current_bit_generator()) is np.random.MT19937:
         starter: Callable[[int], None] = np.random.seed
         return starter
-    source = next(source for source in every_source() if source.name == "numpy")
+    source = next(source for source in all_sources() if source.name == "numpy")
     return source.seed

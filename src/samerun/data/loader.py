@@ -12,8 +12,8 @@ import torch.utils.data
 from torch.utils.data import IterableDataset
 
 from samerun.base.errors import DataError
-from samerun.control.seed_derivation import checked
-from samerun.control.sources import seed_in_force
+from samerun.control.rng.seeding import seed_in_force
+from samerun.control.seed_derivation import validate_seed
 from samerun.data.batch_tasks import (
     BatchTask,
     Shard,
@@ -97,7 +97,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             raise DataError("DataLoader(in_order=False): the order would depend on the speed of the workers.", hint)
         if not isinstance(name, str) or not name:
             raise DataError(f"DataLoader(name={name!r}): a name is a string that is not empty.")
-        self.seed = None if seed is None else checked(seed, "DataLoader")
+        self.seed = None if seed is None else validate_seed(seed, "DataLoader")
         self.name, self.keyed, self.shard, self.virtual_shards = name, keyed, shard, virtual_shards
         self._keyed_kinds, self._shard = _parse_keyed(keyed), _resolve_shard(shard)
         if isinstance(dataset, IterableDataset):

@@ -11,8 +11,8 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from samerun.base.errors import DataError
-from samerun.control.seed_derivation import checked
-from samerun.control.sources import seed_in_force
+from samerun.control.rng.seeding import seed_in_force
+from samerun.control.seed_derivation import validate_seed
 from samerun.data.permutation import invert_permutation, permute_positions
 
 _CHUNK_LENGTH = 4096
@@ -33,7 +33,7 @@ class Order(Sampler[int]):
 
     def __init__(self, length: int, *, seed: int | None, name: str) -> None:
         self.length = _require_length(length, type(self).__name__)
-        self.seed = None if seed is None else checked(seed, type(self).__name__)
+        self.seed = None if seed is None else validate_seed(seed, type(self).__name__)
         self.name = name
         self.epoch = 0
         self.requested_epoch: int | None = None

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-from samerun.control import process_seed
-from samerun.control.named_stream import streams
-from samerun.control.place import Origin
-from samerun.control.seed_derivation import sub_seed
-from samerun.control.seeds.source import Source
-from samerun.control.sources import every_source, present_sources
+from samerun.control.rng.seeding import all_sources, available_sources
+from samerun.control.seed_derivation import derive_seed
+from samerun.control.seeds.source import RandomSource
+from samerun.control.streams import process_seed
+from samerun.control.streams.process_seed import ProcessOrigin
+from samerun.control.streams.stream import process_streams
 from samerun.data import generator_seeding
 from samerun.data.generator_memory import SNAPSHOTS
 from samerun.data.generator_seeding import GeneratorStateRows, seed_samples_by_library
@@ -26,10 +26,10 @@ GENERATOR_KINDS = frozenset(SNAPSHOTS)
 """The generators that the argument `keyed` selects by name; those of `find_other_sources` are always keyed."""
 
 
-class _SampleOrigin(Origin):
+class _SampleOrigin(ProcessOrigin):
     """The origin of named streams while a sample is loaded: the sample, whichever process or rank loads it."""
 
-    def here(self) -> str:
+    def current_path(self) -> str:
         context, number, repetition = _current_samples.context, *_current_samples.current()
         return f"data/{context.purpose}/{context.name}/{context.epoch}/{number}/{repetition}"
 
@@ -67,20 +67,20 @@ def _reset_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_reset_after_fork)
-_cached_others: tuple[tuple[int, int], list[Source]] | None = None
+_cached_others: tuple[tuple[int, int], list[RandomSource]] | None = None
 
 
-def find_other_sources() -> list[Source]:
+def find_other_sources() -> list[RandomSource]:
     """Return the other generators in use: registered ones, those of devices and of other libraries."""
     global _cached_others
-    known = (len(sys.modules), len(every_source()))
+    known = (len(sys.modules), len(all_sources()))
     if _cached_others is None or _cached_others[0] != known:
-        found = [source for source in present_sources() if source.name not in GENERATOR_KINDS | {"streams"}]
+        found = [source for source in available_sources() if source.name not in GENERATOR_KINDS | {"streams"}]
         _cached_others = known, found
     return [source for source in _cached_others[1] if _is_cheap_to_seed(source)]
 
 
-def _is_cheap_to_seed(source: Source) -> bool:
+def _is_cheap_to_seed(source: RandomSource) -> bool:
     """Return False for a device that is not initialized: torch queues each seed call there, with a stack trace."""
     if not source.name.startswith("torch_"):
         return True
@@ -103,7 +103,8 @@ class SeededSection:
         global _depth
         _process_lock.acquire()
         _depth += 1
-        self._seed, self._origin, self._outer = process_seed.seed(), process_seed.origin(), _current_samples
+        self._seed, self._origin = process_seed.current_seed(), process_seed.current_origin()
+        self._outer = _current_samples
         self._restore = self._restore or _depth > 1  # the generators of the outer sample must continue
         try:
             self._rows = _rows_at_depth() if generator_seeding.can_write_states(self._kinds) else None
@@ -112,7 +113,7 @@ class SeededSection:
         except BaseException:
             self._release()
             raise
-        process_seed.put_origin(self._run_seed, _SAMPLE_ORIGIN)
+        process_seed.set_origin(self._run_seed, _SAMPLE_ORIGIN)
         return self
 
     def __exit__(
@@ -120,7 +121,7 @@ class SeededSection:
     ) -> None:
         global _current_samples
         _current_samples = self._outer
-        process_seed.put_origin(self._seed, self._origin)
+        process_seed.set_origin(self._seed, self._origin)
         try:
             if self._restore:
                 self._restore_generators()
@@ -135,7 +136,7 @@ class SeededSection:
     def _save_generators(self) -> None:
         self._snapshots = [snapshot() for kind, snapshot in SNAPSHOTS.items() if kind in self._kinds]
         self._other_states = [(source, source.get_state()) for source in self.others]
-        self._stream_state = _find_streams_source().get_state() if streams else None
+        self._stream_state = _find_streams_source().get_state() if process_streams else None
 
     def _restore_generators(self) -> None:
         for snapshot in self._snapshots:
@@ -143,11 +144,11 @@ class SeededSection:
         for source, state in self._other_states:
             if state is not None:
                 source.set_state(state)
-        if streams:
+        if process_streams:
             source = _find_streams_source()
             now: Any = source.get_state()
             source.set_state(self._stream_state or {**now, "streams": []})
-            process_seed.put_origin(self._seed, self._origin)
+            process_seed.set_origin(self._seed, self._origin)
 
     def load_samples(
         self,
@@ -165,7 +166,7 @@ class SeededSection:
         samples = self._set_current_samples(context, numbers, repetitions, loaded)
         others = self.others
         for index, _ in zip(indices, self._seed_samples(context, numbers, repetitions), strict=True):
-            if streams or others:
+            if process_streams or others:
                 self._seed_others(context.derive_key64(*samples.current()))
             loaded.append(get(index))
 
@@ -173,7 +174,7 @@ class SeededSection:
         """Seed every generator for item `number` of the context: a batch, a shard, a sampler."""
         samples = self._set_current_samples(context, [number], None, [])
         next(self._seed_samples(context, [number], None))
-        if streams or self.others:
+        if process_streams or self.others:
             self._seed_others(context.derive_key64(*samples.current()))
 
     def _set_current_samples(self, *fields: Any) -> _SampleCursor:
@@ -190,10 +191,10 @@ class SeededSection:
         return seed_samples_by_library(context.derive_keys(numbers, repetitions, self._kinds), len(numbers))
 
     def _seed_others(self, key: int) -> None:
-        for stream in streams.values():
+        for stream in process_streams.values():
             stream.restart()
         for source in self.others:
-            source.seed(sub_seed(key, source.name))
+            source.seed(derive_seed(key, source.name))
 
 
 def _rows_at_depth() -> GeneratorStateRows:
@@ -202,5 +203,5 @@ def _rows_at_depth() -> GeneratorStateRows:
     return _nested_rows[_depth - 1]
 
 
-def _find_streams_source() -> Source:
-    return next(source for source in every_source() if source.name == "streams")
+def _find_streams_source() -> RandomSource:
+    return next(source for source in all_sources() if source.name == "streams")

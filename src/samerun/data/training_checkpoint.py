@@ -12,10 +12,10 @@ import torch
 from samerun.base.atomic_file import replace_file
 from samerun.base.errors import CheckpointError, SamerunError, UnfitStateError
 from samerun.base.text import shown
-from samerun.control.ddp_buckets import warn_of_other_buckets
-from samerun.control.moment import put_back, take
-from samerun.control.place import known_rank
-from samerun.control.state_dict import load_state_dict, state_dict
+from samerun.control.ddp import warn_if_buckets_change
+from samerun.control.rng.snapshot import restore_snapshot, take_snapshot
+from samerun.control.rng.state_dict import load_state_dict, state_dict
+from samerun.control.streams.process_seed import find_rank
 from samerun.data import checkpoint_file, plain_values, state_fit
 
 VERSION = 1
@@ -65,7 +65,7 @@ def load_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], rng:
     checkpoint_file.copy_out_of_mapped_file(saved)
     for name, part in parts.items():
         _load_into(part, saved[name], name, target)
-    warn_of_other_buckets(parts.get("model"))
+    warn_if_buckets_change(parts.get("model"))
     if rng:
         _restore_generators(saved["rng"], target)
     return saved["extra"]
@@ -161,16 +161,16 @@ def _check_generator_states(of_ranks: Any, target: Path) -> None:
         raise CheckpointError(
             f"checkpoint.load({str(target)!r}): it holds no states of random generators.", "Load it with rng=False."
         )
-    before = take()
+    before = take_snapshot()
     try:
         _restore_generators(of_ranks, target)
     finally:
-        put_back(before)
+        restore_snapshot(before)
 
 
 def _restore_generators(of_ranks: list[Any], target: Path) -> None:
     """Restore this rank's generators. A rank that the saved run lacked takes rank 0's, with distinct named streams."""
-    rank = known_rank() or 0
+    rank = find_rank() or 0
     try:
         if rank < len(of_ranks):
             load_state_dict(of_ranks[rank])

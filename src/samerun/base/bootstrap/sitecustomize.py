@@ -7,9 +7,9 @@ import sys
 _SAMERUN_STARTS = (
     ("SAMERUN_PRELOAD", "samerun.record.watching.preloaded.serve"),
     ("SAMERUN_WATCH", "samerun.record.watching.start"),
-    ("SAMERUN_HOLD", "samerun.control.start"),
-    ("SAMERUN_SURVEY", "samerun.control.survey_inside"),
-    ("SAMERUN_FACTS", "samerun.control.facts_inside"),
+    ("SAMERUN_HOLD", "samerun.control.startup.deterministic_start"),
+    ("SAMERUN_SURVEY", "samerun.control.startup.survey_probe"),
+    ("SAMERUN_FACTS", "samerun.control.startup.facts_probe"),
     ("SAMERUN_PORTABLE", "samerun.numerics.dispatch.start"),
     ("SAMERUN_COST", "samerun.record.watching.cost_inside"),
 )

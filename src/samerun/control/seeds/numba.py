@@ -1,6 +1,6 @@
 """Numba's own generators: `numpy.random` and `random` inside `@njit` code draw from these.
 
-Of the calling thread: Numba keeps one pair a thread, and gives no way to reach those of another.
+Of the calling thread only: Numba keeps one pair per thread and gives no way to reach those of other threads.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import ctypes
 from typing import Any
 
 from samerun.control.imported import find_imported, imported
-from samerun.control.seeds.source import Source, State
+from samerun.control.seeds.source import RandomSource, State
 
-NEEDS = ("rnd_seed", "rnd_get_state", "rnd_get_np_state_ptr", "rnd_get_py_state_ptr")
+_FUNCTIONS = ("rnd_seed", "rnd_get_state", "rnd_get_np_state_ptr", "rnd_get_py_state_ptr")
 
 
 class _Generator(ctypes.Structure):
-    """`rnd_state_t` of Numba's _random.c. Numba's own `rnd_get_state` leaves out the kept normal number."""
+    """`rnd_state_t` of Numba's _random.c. Numba's own `rnd_get_state` leaves out the normal number
+    that is kept for the next call."""
 
     _fields_ = [
         ("index", ctypes.c_int),
@@ -27,35 +28,37 @@ class _Generator(ctypes.Structure):
 
 
 def _available() -> bool:
-    return find_imported("numba") is not None and find_imported("numba._helperlib", *NEEDS) is not None
+    return find_imported("numba") is not None and find_imported("numba._helperlib", *_FUNCTIONS) is not None
 
 
-def _pointers() -> tuple[int, int]:
+def _state_pointers() -> tuple[int, int]:
     helper = imported("numba._helperlib")
     return helper.rnd_get_np_state_ptr(), helper.rnd_get_py_state_ptr()
 
 
 def _seed(seed: int) -> None:
-    for pointer, half in zip(_pointers(), (seed & 0xFFFFFFFF, seed >> 32), strict=True):
+    for pointer, half in zip(_state_pointers(), (seed & 0xFFFFFFFF, seed >> 32), strict=True):
         imported("numba._helperlib").rnd_seed(pointer, half)
 
 
 def _get_state() -> State:
-    return [_read(pointer) for pointer in _pointers()] if _layout_is_known() else None
+    return [_read_generator(pointer) for pointer in _state_pointers()] if _layout_is_known() else None
 
 
 def _set_state(state: State) -> None:
     if not _layout_is_known():
         raise TypeError(NOTE)
-    for pointer, one in zip(_pointers(), state, strict=True):
-        index, words, has_gauss, gauss, is_initialized = one
-        kept = _Generator(index, (ctypes.c_uint * 624)(*words), has_gauss, gauss, is_initialized)
-        ctypes.memmove(pointer, ctypes.byref(kept), ctypes.sizeof(kept))
+    for pointer, saved in zip(_state_pointers(), state, strict=True):
+        index, words, has_gauss, gauss, is_initialized = saved
+        generator = _Generator(index, (ctypes.c_uint * 624)(*words), has_gauss, gauss, is_initialized)
+        ctypes.memmove(pointer, ctypes.byref(generator), ctypes.sizeof(generator))
 
 
-def _read(pointer: int) -> list[Any]:
-    now = _Generator.from_address(pointer)
-    return [now.index, list(now.words), now.has_gauss, now.gauss, now.is_initialized]
+def _read_generator(pointer: int) -> list[Any]:
+    generator = _Generator.from_address(pointer)
+    return [
+        generator.index, list(generator.words), generator.has_gauss, generator.gauss, generator.is_initialized
+    ]  # fmt: skip
 
 
 def _layout_is_known() -> bool:
@@ -63,5 +66,5 @@ def _layout_is_known() -> bool:
     return declared is None or str(declared) == "{i32, [624 x i32], i32, double, i32}"
 
 
-NOTE = "this version of Numba lays out its generators in a way that samerun does not know"
-SOURCE = Source("numba", "numba", _available, _seed, _get_state, _set_state, NOTE)
+NOTE = "samerun does not know the memory layout of this version of Numba's generators"
+SOURCE = RandomSource("numba", "numba", _available, _seed, _get_state, _set_state, NOTE)

@@ -1,6 +1,6 @@
 """NumPy's global generator (`numpy.random.rand` and the like; scikit-learn, SciPy and pandas default to it).
 
-`numpy.random.default_rng()` objects are not global: no tool can reach them, give each its own seed.
+`numpy.random.default_rng()` objects are not global: no tool can reach them; give each its own seed.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.control.imported import find_imported, imported
-from samerun.control.seeds.source import Source, State
+from samerun.control.seeds.source import RandomSource, State
 
 
 def _available() -> bool:
@@ -21,26 +21,26 @@ def _seed(seed: int) -> None:
     kind = type(random.get_bit_generator())
     if kind.__name__ == "MT19937":
         random.seed([seed & 0xFFFFFFFF, seed >> 32])
-    else:  # the user put another one in; `seed` refuses those
+    else:  # the user has installed another one, which `seed` refuses
         random.set_bit_generator(kind(seed))
 
 
 def _get_state() -> State:
-    return _plain(imported("numpy").random.get_state(legacy=False))
+    return _arrays_to_lists(imported("numpy").random.get_state(legacy=False))
 
 
 def _set_state(state: State) -> None:
     position = state["state"].get("pos")
-    if position is not None and not 0 <= position <= 624:  # NumPy would read what lies behind its state
+    if position is not None and not 0 <= position <= 624:  # NumPy would read beyond its state
         raise ValueError(f"its position is {position!r}, which is not from 0 to 624")
     imported("numpy").random.set_state(state)
 
 
-def _plain(value: Any) -> Any:
+def _arrays_to_lists(value: Any) -> Any:
     """Arrays as lists: `torch.load(weights_only=True)` refuses arrays, NumPy takes lists back."""
     if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
+        return {key: _arrays_to_lists(part) for key, part in value.items()}
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-SOURCE = Source("numpy", "numpy", _available, _seed, _get_state, _set_state)
+SOURCE = RandomSource("numpy", "numpy", _available, _seed, _get_state, _set_state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from samerun.control.seeds.source import Source, State
+from samerun.control.seeds.source import RandomSource, State
 
 
 def _available() -> bool:
@@ -22,10 +22,10 @@ def _get_state() -> State:
 def _set_state(state: State) -> None:
     version, words, kept_gauss = state  # lists, if it went through JSON
     if kept_gauss is not None and not isinstance(kept_gauss, float):
-        raise TypeError("the normal number that gauss() keeps is no float")
-    if max(words) >> 32:  # Python would cut it
+        raise TypeError("the normal number that gauss() keeps is not a float")
+    if max(words) >> 32:  # Python would truncate it
         raise ValueError("it holds a number of more than 32 bits")
     random.setstate((version, tuple(words), kept_gauss))
 
 
-SOURCE = Source("python", "", _available, _seed, _get_state, _set_state)
+SOURCE = RandomSource("python", "", _available, _seed, _get_state, _set_state)

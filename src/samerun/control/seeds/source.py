@@ -1,4 +1,4 @@
-"""The record that every file of this folder exposes as `SOURCE`."""
+"""The record of one global random generator."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ State = Any
 """Opaque, but plain: numbers, strings, lists, tuples, dicts, CPU tensors; pickles, and torch saves it."""
 
 
-def _never() -> bool:
-    return False
-
-
 @dataclass(frozen=True)
-class Source:
+class RandomSource:
     """One global random generator of a process.
 
     name: its name in states and in the derivation of its seed; never changed once released.
     module: the library whose import brings it; "" when it needs none.
     available(): whether it can be seeded now. Looks only at what is imported, and never imports.
-    seed(n): seed it with a whole number from 0 to 2**64-1, already its own (see `derive.py`).
+    seed(n): seed it with a whole number from 0 to 2**64-1, derived for it alone (see `seed_derivation.py`).
     get_state(): a copy of its state, or None when the library does not give it; then `note` says so.
-    set_state(state): put back what `get_state` gave. Raises OtherDevices if it is of more or fewer devices.
-    dormant(): whether taking its state now would start a device.
+    set_state(state): restore what `get_state` gave. Raises DeviceCountMismatch for more or fewer devices.
+    starts_device(): whether taking its state now would start a device.
     """
 
     name: str
@@ -34,11 +30,11 @@ class Source:
     get_state: Callable[[], State | None]
     set_state: Callable[[State], None]
     note: str = ""
-    dormant: Callable[[], bool] = lambda: False
+    starts_device: Callable[[], bool] = lambda: False
 
 
-class OtherDevices(ValueError):
-    """A state of another number of devices than there are here."""
+class DeviceCountMismatch(ValueError):
+    """A state was taken with another number of devices than this process has."""
 
     def __init__(self, saved: int, here: int) -> None:
         super().__init__(f"it is of {saved} devices, and there are {here} here")
@@ -46,13 +42,10 @@ class OtherDevices(ValueError):
 
 def seed_only(
     name: str, module: str, *, available: Callable[[], bool], seed: Callable[[int], None], note: str
-) -> Source:
-    """A source that can be seeded, but whose library gives no state; `note` says what is known about it."""
-
-    def no_state() -> None:
-        return None
+) -> RandomSource:
+    """A source that can be seeded, but whose library does not give its state; `note` says why."""
 
     def refuse(state: State) -> None:
         raise TypeError(note)
 
-    return Source(name, module, available, seed, no_state, refuse, note)
+    return RandomSource(name, module, available, seed, lambda: None, refuse, note)

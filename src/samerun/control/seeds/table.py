@@ -7,39 +7,23 @@ imgaug (does not import under NumPy 2); Hugging Face tokenizers' dropout (cannot
 
 from __future__ import annotations
 
-from samerun.control.seeds import (
-    cupy,
-    numba,
-    numpy,
-    opencv,
-    polars,
-    python,
-    sentencepiece,
-    streams,
-    tensorflow,
-    torch_cpu,
-    torch_cuda,
-    torch_custom,
-    torch_mps,
-    torch_mtia,
-    torch_xpu,
-)
-from samerun.control.seeds.source import Source
+from samerun.control.seeds import numba, numpy, python, streams, torch, without_state
+from samerun.control.seeds.source import RandomSource
 
-SOURCES: tuple[Source, ...] = (
+SOURCES: tuple[RandomSource, ...] = (
     python.SOURCE,
     numpy.SOURCE,
-    torch_cpu.SOURCE,  # before torch's devices: see there
-    torch_cuda.SOURCE,
-    torch_mps.SOURCE,
-    torch_xpu.SOURCE,
-    torch_mtia.SOURCE,
-    torch_custom.SOURCE,
+    torch.CPU,  # before torch's devices: see there
+    torch.CUDA,
+    torch.MPS,
+    torch.XPU,
+    torch.MTIA,
+    torch.CUSTOM,
     numba.SOURCE,
-    cupy.SOURCE,
-    opencv.SOURCE,
-    polars.SOURCE,
-    sentencepiece.SOURCE,
-    tensorflow.SOURCE,
+    without_state.CUPY,
+    without_state.OPENCV,
+    without_state.POLARS,
+    without_state.SENTENCEPIECE,
+    without_state.TENSORFLOW,
     streams.SOURCE,
 )

@@ -1,1 +1,1 @@
-"""A receipt: what one run was, and what it computed, as one file of JSON."""
+"""Receipts: one JSON file that records how a run was made and what it computed."""

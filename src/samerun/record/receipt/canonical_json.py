@@ -1,4 +1,4 @@
-"""Canonical JSON: one text for one value. And reading JSON that a stranger may have written."""
+"""Canonical JSON (one text for one value), and a reader for JSON that a stranger may have written."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from samerun.base.errors import SamerunError
 
 SCHEMA = 1
-"""The version of receipts that are written and read."""
+"""The version of the receipts that this samerun writes and reads."""
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 32
 MAX_NUMBER_LENGTH = 40
 MAX_VALUES = 5_000_000
-"""Each value costs far more memory than its two characters of text: `[{},{},...]` of 64 MiB takes gigabytes. An object
-counts as four. What samerun writes needs 4.2 million for 64 MiB."""
+"""Each value takes far more memory than its text: 64 MiB of `[{},{},...]` would take gigabytes. An object counts as
+four values. A receipt of 64 MiB that samerun wrote has 4.2 million."""
 
 
 def encode(value: Any) -> str:
@@ -33,20 +33,20 @@ _ENCODER = json.JSONEncoder(sort_keys=True, indent=1, ensure_ascii=True, allow_n
 
 
 def digest_value(value: Any) -> str:
-    """64 hex digits: BLAKE2b-256 of the canonical text, of which only a part is in memory at a time."""
-    running, part, size = blake2b(digest_size=32), list[str](), 0
+    """64 hex digits: BLAKE2b-256 of the canonical text, which is encoded and hashed in pieces."""
+    hasher, part, size = blake2b(digest_size=32), list[str](), 0
     for piece in _ENCODER.iterencode(value):
         part.append(piece)
         size += 1
         if size == 4096:
-            running.update("".join(part).encode("ascii"))
+            hasher.update("".join(part).encode("ascii"))
             part, size = [], 0
-    running.update(("".join(part) + "\n").encode("ascii"))
-    return running.hexdigest()
+    hasher.update(("".join(part) + "\n").encode("ascii"))
+    return hasher.hexdigest()
 
 
 def read_file(path: Path) -> Any:
-    """The value in a file. Raises SamerunError for anything that is not plain JSON of a bounded size and depth."""
+    """The value in a file. Raises SamerunError for anything but plain JSON of bounded size and depth."""
     try:
         with open(path, "rb", opener=_open_nonblocking) as file:
             info = os.fstat(file.fileno())
@@ -56,7 +56,7 @@ def read_file(path: Path) -> Any:
                 raise SamerunError(
                     f"{path} has {info.st_size} bytes; a receipt has at most {MAX_BYTES}.", hint="Is it a receipt?"
                 )
-            raw = file.read(info.st_size)  # no more: room for the largest of all would be fetched each time
+            raw = file.read(info.st_size)  # not MAX_BYTES: read() would allocate that much
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise SamerunError(f"{path} cannot be read: {why}.", hint="Is the path right?") from error
@@ -64,12 +64,12 @@ def read_file(path: Path) -> Any:
 
 
 def _open_nonblocking(path: str, flags: int) -> int:
-    """Open without waiting for anybody at the other end of a pipe."""
+    """Open without blocking on a named pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def parse(raw: bytes, name: str) -> Any:
-    """The value of a text. Raises SamerunError: no JSON, a key twice, NaN, too deep, a number of great length."""
+    """The value of a text. Raises SamerunError for bad JSON, duplicate keys, NaN, deep nesting, long numbers."""
 
     def refuse(why: str) -> SamerunError:
         hint = "A receipt is a file that samerun wrote, unchanged."
@@ -79,7 +79,8 @@ def parse(raw: bytes, name: str) -> Any:
         raise refuse(f"it has more than {MAX_BYTES} bytes")
     if not raw.strip():
         raise refuse("it is empty")
-    values = raw.count(b",") + raw.count(b"[") + 4 * raw.count(b"{")  # more than there are, where strings hold some
+    # An upper bound: strings may contain these characters.
+    values = raw.count(b",") + raw.count(b"[") + 4 * raw.count(b"{")
     if max(values, raw.count(b'"') // 2) > MAX_VALUES:
         raise refuse(f"it has more than {MAX_VALUES} values")
     if _nesting_depth(raw) > MAX_DEPTH:
@@ -94,10 +95,10 @@ def parse(raw: bytes, name: str) -> Any:
 
 
 def _nesting_depth(raw: bytes) -> int:
-    """How deep brackets are nested, without parsing: the parser's own limit is the interpreter's stack.
+    """How deep brackets are nested, without parsing: json's own limit is the interpreter's stack.
 
-    Anything above MAX_DEPTH means "deeper than that". Each turn takes away the innermost brackets; what is left in
-    the end has no partner, and is the parser's to refuse.
+    Any result above MAX_DEPTH means "too deep". Each iteration removes the innermost pairs of brackets. Brackets
+    left at the end are unbalanced; the parser refuses them.
     """
     if b"\\" in raw:
         raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")

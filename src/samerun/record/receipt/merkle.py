@@ -1,8 +1,7 @@
-"""A tree of digests over rows of equal size: whether two tables agree, and where they first do not.
+"""Merkle trees over rows of equal size: compare two tables, and find the first difference, without reading all rows.
 
-A node of the lowest level stands for `FAN_OUT` rows, every other node for `FAN_OUT` nodes of the level below; it is
-BLAKE2b-256 of what it stands for. The root is BLAKE2b-256 of the number of rows, the bytes of a row, and the
-top level: so tables of other shapes have other roots.
+A leaf is BLAKE2b-256 of `FAN_OUT` rows, any other node of `FAN_OUT` nodes of the level below. The root digest also
+covers the number and the size of the rows, so tables of different shapes have different roots.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ NODE_BYTES = 32
 
 
 def build_levels(rows: memoryview | bytes, row_bytes: int) -> list[bytes]:
-    """The levels from the lowest up; the last has one node, or none where there are no rows."""
+    """The levels from the lowest up; the last has one node, or none if there are no rows."""
     levels = [_digest_level(rows, row_bytes * FAN_OUT)]
     while len(levels[-1]) > NODE_BYTES:
         levels.append(_digest_level(levels[-1], NODE_BYTES * FAN_OUT))
@@ -29,7 +28,7 @@ def root_digest(levels: list[bytes], count: int, row_bytes: int) -> str:
 
 
 def level_sizes(count: int) -> list[int]:
-    """Bytes of each level of a table of so many rows."""
+    """Size in bytes of each level of a table with `count` rows."""
     sizes = [-(-count // FAN_OUT) * NODE_BYTES]
     while sizes[-1] > NODE_BYTES:
         sizes.append(-(-sizes[-1] // (NODE_BYTES * FAN_OUT)) * NODE_BYTES)
@@ -37,14 +36,14 @@ def level_sizes(count: int) -> list[int]:
 
 
 def is_consistent(levels: list[bytes]) -> bool:
-    """Whether each level above the lowest is the digest of the one below."""
+    """Whether each level holds the digests of the level below."""
     return all(_digest_level(low, NODE_BYTES * FAN_OUT) == high for low, high in pairwise(levels))
 
 
 def first_differing_leaf(a: list[bytes], b: list[bytes]) -> int | None:
-    """The first node of the lowest level that differs, going down from the top; None where there is none.
+    """Number of the first leaf that differs, found from the top down; None if there is none.
 
-    Tables of another length: looked at as far as the shorter one goes.
+    Trees of different heights cannot be walked together: their leaves are compared directly.
     """
     if len(a) != len(b):
         return _first_differing_node(a[0], b[0], 0, max(len(a[0]), len(b[0])))

@@ -1,4 +1,4 @@
-"""Write a receipt and what lies beside it, and read one that a stranger may have written."""
+"""Write a receipt and the files beside it, and read a receipt that a stranger may have written."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from samerun.record.receipt.assemble import NewReceipt, with_digest
 from samerun.record.receipt.schema_check import Check, compile_schema
 
 MODE = 0o600
-"""Of a receipt that is new: it says where its user works, and with what."""
+"""Private by default: a receipt shows where its user works, and with what."""
 SCHEMA_FILE = Path(__file__).with_name("receipt.schema.json")
 
 
 def write(path: Path, made: NewReceipt, traces: Path | None = None) -> None:
-    """Write the receipt last: what lies beside it is named after its content, so the earlier receipt stays whole
-    until the very moment of its replacement. Then remove what lay beside the earlier one.
+    """Write a receipt atomically, with its .steps file and, if `traces` names a folder, its traces.
 
-    `traces`: a folder of traces to be kept beside it. Raises SamerunError where nothing can be written.
+    The receipt is written last. The files beside it are named after its content, so an earlier receipt stays complete
+    until the very moment it is replaced. Then the files of the earlier one are removed.
+
+    Raises SamerunError if it cannot be written.
     """
     path = Path(os.path.realpath(path))
     digest = made.receipt["digest"]
@@ -43,15 +45,15 @@ def write(path: Path, made: NewReceipt, traces: Path | None = None) -> None:
 
 
 def traces_path(receipt: Path, digest: str) -> Path:
-    """Where the traces by operator lie, if they were kept."""
+    """The folder beside a receipt for its traces by operator, if they were kept."""
     return receipt.with_name(f"{receipt.name}.{digest[:16]}.traces")
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A receipt whose form and digest are right.
+    """Read a receipt and verify its schema and digest.
 
-    Raises SamerunError for anything else: not there, too large, nested too deeply, no receipt, another schema,
-    changed by hand. Nothing in it is executed, and no file that it names is opened.
+    Raises SamerunError for anything else: missing, too large, nested too deeply, not a receipt, another schema, or
+    modified. Nothing in it is executed, and no file that it names is opened.
     """
     value = canonical_json.read_file(path)
     require_receipt(value, str(path))
@@ -64,7 +66,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def require_receipt(value: Any, name: str) -> None:
-    """Raises SamerunError unless the value is a receipt of the schema."""
+    """Raises SamerunError unless the value is a receipt that conforms to the schema."""
     if not isinstance(value, dict) or value.get("kind") != "samerun receipt":
         raise SamerunError(f"{name} is not a samerun receipt.", hint="A receipt is written by samerun run --receipt.")
     if value.get("schema") != canonical_json.SCHEMA:
@@ -88,7 +90,7 @@ def require_receipt(value: Any, name: str) -> None:
 
 @functools.cache
 def load_schema() -> dict[str, Any]:
-    """The schema as a value."""
+    """The JSON schema of receipts."""
     value: dict[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
     return value
 
@@ -99,22 +101,22 @@ def _schema_check() -> Check:
 
 
 def _move_traces(traces: Path, target: Path) -> None:
-    if target.exists():  # the same run once more: its traces are there
+    if target.exists():  # an equal run has left the same traces
         return
-    part = traces / "kept"  # in the folder of the run, which is deleted in the end, or by the next run
+    part = traces / "kept"  # in the folder of the run, which is cleaned up even after a crash
     part.mkdir()
     for each in sorted(traces.glob("*.trace")):
         shutil.move(str(each), part / each.name)
     try:
         os.rename(part, target)
     except OSError:
-        if not target.is_dir():  # another process was faster with the same traces
+        if not target.is_dir():  # another process was faster, with the same traces
             raise
     sync_folder(target.parent)
 
 
 def _remove_outdated_files(path: Path, digest: str) -> None:
-    """What belonged to earlier receipts of this name. Only names that we make ourselves."""
+    """Remove the files of earlier receipts of this name. Only names of our own pattern are touched."""
     for each in path.parent.glob(f"{_escape_glob(path.name)}.{'[0-9a-f]' * 16}.*"):
         if each.name.split(".")[-2] == digest[:16]:
             continue

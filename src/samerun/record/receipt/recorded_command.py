@@ -1,4 +1,4 @@
-"""The command that a receipt names, made fit to be run here, or refused. Nothing is run in this file."""
+"""Turn the command recorded in a receipt into one that may run here, or refuse it. Nothing is run in this file."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ SAFE_VARIABLES = {
     "PYTHONHASHSEED": r"[0-9]{1,10}",
     "CUBLAS_WORKSPACE_CONFIG": r"[0-9:]{1,40}",
 }
-"""Recorded variables that a rerun takes over, and what their values may look like. No other one is: a variable
-such as LD_PRELOAD is code."""
+"""Recorded variables that a rerun restores, and the form of their values. An allowlist: a variable such as LD_PRELOAD
+amounts to code execution."""
 HINT = "Name it yourself: samerun verify RECEIPT -- COMMAND..."
 
 
 def describe_command(command: dict[str, Any]) -> str:
-    """One line, for people."""
+    """The command in one line, safe to print."""
     words = " ".join(shown(word, 100) if word else "''" for word in command["words"][:50])
     return {"script": "python ", "code": "python ", "module": "python -m "}.get(command["form"], "") + words
 
 
 def resolve_recorded_command(command: dict[str, Any]) -> Target:
-    """The program, found here. Raises SamerunError where the receipt names one that lies elsewhere or is odd.
+    """The recorded program on this machine. Raises SamerunError if it lies elsewhere, or is malformed.
 
-    A script has to lie in the working directory; a command has to be one on PATH, or lie there too.
+    A script must lie inside the working directory; a command must be on PATH, or inside the working directory.
     """
     words = [_check_word(each) for each in command["words"]]
     if any(REDACTED in word for word in words):
@@ -65,7 +65,7 @@ def resolve_recorded_command(command: dict[str, Any]) -> Target:
 
 
 def safe_variables(recorded: dict[str, str]) -> dict[str, str]:
-    """Of the recorded variables those that a rerun takes over."""
+    """The recorded variables that a rerun restores."""
     return {
         name: recorded[name]
         for name, pattern in SAFE_VARIABLES.items()
@@ -84,7 +84,7 @@ def _check_word(word: str) -> str:
 
 
 def _resolve_inside_folder(name: str) -> Path:
-    """The path, which has to lie in the working directory, links followed."""
+    """The resolved path. Raises SamerunError unless it lies inside the working directory."""
     here = Path.cwd().resolve()
     try:
         path = (here / name).resolve()

@@ -1,4 +1,4 @@
-"""What a receipt does not tell: values whose names say that they are secret, and digests that a word list opens."""
+"""Keep secrets out of receipts: values with secret-looking names, and digests that a dictionary attack would reveal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEY_BYTES = 32
 
 
 def is_secret(name: str, patterns: Iterable[str] = ()) -> bool:
-    """Whether what stands under a name is not to be told: by the name itself, or by patterns of the user's."""
+    """Whether the value under a name is secret: by the name itself, or by the user's patterns."""
     plain = name.lstrip("-")
     if any(fnmatchcase(plain.lower(), pattern.lower().lstrip("-")) for pattern in patterns):
         return True
@@ -33,9 +33,9 @@ def is_secret(name: str, patterns: Iterable[str] = ()) -> bool:
 
 
 def redact_values(values: dict[str, str], patterns: Iterable[str] = ()) -> dict[str, str]:
-    """Variables with the values of secret ones left out, and the passwords of addresses."""
+    """Variables without the values of secret ones, and without passwords in URLs."""
     patterns = tuple(patterns)
-    return {name: REDACTED if is_secret(name, patterns) else _redact_address(value) for name, value in values.items()}
+    return {name: REDACTED if is_secret(name, patterns) else _redact_password(value) for name, value in values.items()}
 
 
 def redact_words(words: Iterable[str], patterns: Iterable[str] = ()) -> list[str]:
@@ -48,39 +48,39 @@ def redact_words(words: Iterable[str], patterns: Iterable[str] = ()) -> list[str
             is_next = False
             continue
         is_next = word.startswith("-") and not equals and is_secret(name, patterns)
-        found.append(f"{name}={REDACTED}" if equals and is_secret(name, patterns) else _redact_address(word))
+        found.append(f"{name}={REDACTED}" if equals and is_secret(name, patterns) else _redact_password(word))
     return found
 
 
-def _redact_address(text: str) -> str:
+def _redact_password(text: str) -> str:
     return _IN_ADDRESS.sub(f"{REDACTED}@", text)
 
 
 def redact_circumstances(circumstances: dict[str, Any], patterns: Iterable[str] = ()) -> dict[str, Any]:
-    """Host and folder stand in a receipt unless the user's patterns name them."""
+    """Leave out host and folder if the user's patterns name them."""
     hidden = {key for key in ("host", "folder") if any(fnmatchcase(key, each.lower()) for each in patterns)}
     return {key: REDACTED if key in hidden else value for key, value in circumstances.items()}
 
 
 def redact_like(here: dict[str, str], recorded: dict[str, str]) -> dict[str, str]:
-    """Values of this machine as a receipt would tell them, for comparing: what it left out is left out here too."""
-    told = redact_values(here)
-    return {name: REDACTED if recorded.get(name) == REDACTED else value for name, value in told.items()}
+    """This machine's values, redacted like those of a receipt, so that the two can be compared."""
+    redacted = redact_values(here)
+    return {name: REDACTED if recorded.get(name) == REDACTED else value for name, value in redacted.items()}
 
 
 def keyed_digest(digest: bytes) -> str:
-    """32 hex digits in the place of the digest of a value that may be a password: only our key leads back to it."""
+    """A keyed hash of the digest of a value that may be a password: without the key it cannot be guessed."""
     return blake2b(digest, key=_key(), digest_size=16).hexdigest()
 
 
 def key_fingerprint() -> str:
-    """Which key it was: digests under another one say nothing about whether values are the same."""
+    """Identifies the key: digests under different keys cannot be compared."""
     return blake2b(b"samerun environment key\n" + _key(), digest_size=8).hexdigest()
 
 
 @functools.cache
 def _key() -> bytes:
-    """The user's own, made at first use; where it cannot be kept, one for this process alone."""
+    """The user's key, created at first use; one for this process alone if it cannot be stored."""
     import platformdirs
 
     fresh = os.urandom(_KEY_BYTES)

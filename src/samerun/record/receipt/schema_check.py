@@ -1,7 +1,7 @@
-"""Check a value against the schema of receipts, and stop at the first thing that is wrong.
+"""Validate a value against the schema of receipts, and stop at the first error.
 
-For the words that receipt.schema.json uses and no others: a general validator takes minutes for a receipt of 64 MiB,
-and longer where much is wrong with it. `tests/test_schema_check.py` compares the two.
+Only the keywords that receipt.schema.json uses are supported: a general validator takes minutes for a receipt of
+64 MiB, and longer if it has many errors. `tests/test_schema_check.py` compares the two.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from collections.abc import Callable
 from typing import Any
 
 Check = Callable[[Any], str]
-"""Returns "" where the value is right; else where it is wrong, and how: "processes/main/steps: ..."."""
+"""Returns "" for a valid value, else the path of the error and a description: "processes/main/steps: ..."."""
 _KINDS: dict[str, tuple[type, ...]] = {
     "object": (dict,), "array": (list,), "string": (str,), "integer": (int,), "boolean": (bool,),
     "null": (type(None),),
 }  # fmt: skip
-_OTHER_WORDS = {"$schema", "$defs", "title", "description"}
+_IGNORED_KEYWORDS = {"$schema", "$defs", "title", "description"}
 
 
 def compile_schema(schema: dict[str, Any]) -> Check:
-    """The check of a whole schema. Raises ValueError for a word that is not known here."""
+    """Compile a schema to a function. Raises ValueError for an unsupported keyword."""
     return _compile(schema, schema.get("$defs", {}))
 
 
 def _compile(schema: dict[str, Any], definitions: dict[str, Any]) -> Check:
-    words = {key: value for key, value in schema.items() if key not in _OTHER_WORDS}
+    words = {key: value for key, value in schema.items() if key not in _IGNORED_KEYWORDS}
     if "$ref" in words:
         return _compile(definitions[words["$ref"].removeprefix("#/$defs/")], definitions)
     if "anyOf" in words:
-        return _any_of([_compile(each, definitions) for each in words["anyOf"]])
+        return _check_any_of([_compile(each, definitions) for each in words["anyOf"]])
     if "const" in words or "enum" in words:
-        return _one_of(words["enum"] if "enum" in words else [words["const"]])
+        return _check_one_of(words["enum"] if "enum" in words else [words["const"]])
     if not words:
         return lambda value: ""
     kind = words.pop("type")
@@ -42,22 +42,22 @@ def _compile(schema: dict[str, Any], definitions: dict[str, Any]) -> Check:
     kinds = _KINDS[kind]
 
     def check(value: Any) -> str:
-        if type(value) not in kinds:  # exactly: True is no number
+        if type(value) not in kinds:  # not isinstance: True is not a number here
             return f": {_name(value)} instead of {kind}"
         return inner(value)
 
     return check
 
 
-def _any_of(checks: list[Check]) -> Check:
+def _check_any_of(checks: list[Check]) -> Check:
     def check(value: Any) -> str:
-        said = [each(value) for each in checks]
-        return "" if "" in said else max(said, key=lambda text: text.find(": "))  # the one that came furthest
+        errors = [check_one(value) for check_one in checks]
+        return "" if "" in errors else max(errors, key=lambda error: error.find(": "))  # the one that got furthest
 
     return check
 
 
-def _one_of(values: list[Any]) -> Check:
+def _check_one_of(values: list[Any]) -> Check:
     known = [(type(value), value) for value in values]
     return lambda value: "" if (type(value), value) in known else f": not one of {', '.join(map(repr, values))}"
 
@@ -82,8 +82,8 @@ def _object(words: dict[str, Any], definitions: dict[str, Any]) -> Check:
             if inside is None:
                 if rest is False:
                     return f": {name} has no place there"
-            elif said := inside(inner):
-                return f"/{name}{said}"
+            elif error := inside(inner):
+                return f"/{name}{error}"
         return ""
 
     return check
@@ -97,8 +97,8 @@ def _array(words: dict[str, Any], definitions: dict[str, Any]) -> Check:
         if most is not None and len(value) > most:
             return f": {len(value)} entries, at most {most} may be there"
         for at, inner in enumerate(value):
-            if said := items(inner):
-                return f"/{at}{said}"
+            if error := items(inner):
+                return f"/{at}{error}"
         return ": something stands there twice" if unique and len(set(value)) < len(value) else ""
 
     return check
@@ -111,7 +111,7 @@ def _string(words: dict[str, Any], definitions: dict[str, Any]) -> Check:
     def check(value: str) -> str:
         if longest is not None and len(value) > longest:
             return f": {len(value)} characters, at most {longest}"
-        # The whole of it: `$` alone lets a line break pass.
+        # fullmatch, because `$` also matches before a final line break.
         return f": not of the form {text}" if pattern is not None and pattern.fullmatch(value) is None else ""
 
     return check

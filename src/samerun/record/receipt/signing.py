@@ -1,4 +1,4 @@
-"""Sign a receipt with an Ed25519 key that the user has, and check a signature. Needs the package cryptography."""
+"""Sign receipts with the user's Ed25519 key, and verify signatures. Needs the package cryptography."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.regular_file import open_regular
 
 CONTEXT = b"samerun receipt 1\n"
-"""Goes before the digest, so that the signature can be taken for nothing else."""
+"""Domain separation: prefixed to the digest, so that the signature is valid for receipts only."""
 
 
 def _ed25519() -> Any:
@@ -49,7 +49,7 @@ def load_private_key(path: Path) -> Any:
 
 
 def sign(digest: str, path: Path) -> dict[str, str]:
-    """The signature of a receipt's digest, as the receipt tells it."""
+    """The signature of a receipt's digest, in the form of the receipt."""
     key = load_private_key(path)
     return {
         "algorithm": "ed25519",
@@ -59,23 +59,23 @@ def sign(digest: str, path: Path) -> dict[str, str]:
 
 
 def verify_signature(receipt: dict[str, Any], wanted: str | None = None) -> str | None:
-    """The public key (64 hex digits) by which a receipt is signed; None if it is not signed.
+    """Verify the signature of a receipt; returns the public key (64 hex digits), None if it is not signed.
 
-    `wanted`: the public key it has to be. Raises SamerunError where the signature is wrong, is of another key,
-    or is missing though a key is wanted.
+    `wanted`: the required public key. Raises SamerunError if the signature is invalid, or, with `wanted`, if it is
+    missing or from another key.
     """
-    given = receipt.get("signature")
-    if given is None:
+    signature = receipt.get("signature")
+    if signature is None:
         if wanted is not None:
             raise SamerunError("The receipt is not signed.", hint=f"It has to be signed by {wanted}.")
         return None
     ed25519 = _ed25519()
     from cryptography.exceptions import InvalidSignature
 
-    public = given["public_key"]
+    public = signature["public_key"]
     try:
         key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
-        key.verify(bytes.fromhex(given["signature"]), CONTEXT + receipt["digest"].encode("ascii"))
+        key.verify(bytes.fromhex(signature["signature"]), CONTEXT + receipt["digest"].encode("ascii"))
     except (InvalidSignature, ValueError) as error:
         raise SamerunError(
             "The receipt's signature is wrong.", hint="It was changed, or signed by somebody who has not that key."

@@ -1,4 +1,4 @@
-"""Run a program watched, as this process's stand-in, and put its receipt together when it has ended."""
+"""Run a program under the recorder and assemble its receipt when it has ended."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ FACTS_VARIABLE = "SAMERUN_FACTS"
 
 
 @dataclass(frozen=True)
-class Request:
-    """A run to be made. `outside`: the facts to go by where the program notes none itself."""
+class RunRequest:
+    """A run to make. `outside`: the facts used if the program records none itself."""
 
     target: Target
     form: str
@@ -37,21 +37,20 @@ class Request:
     depth: str = "steps"
     redact: tuple[str, ...] = ()
     stdout: IO[Any] | None = None
-    """Where the program's output goes; None: where ours does."""
+    """Where the program's standard output goes; None: to ours."""
 
 
-def run(request: Request, receipt: Path | None, key: Path | None = None) -> tuple[Ended, NewReceipt]:
-    """Run to the end and write the receipt, if a file is named; with depth "ops", keep the traces beside it.
+def run_watched(request: RunRequest, receipt: Path | None, key: Path | None = None) -> tuple[Ended, NewReceipt]:
+    """Run the program to its end and write the receipt to a file, if one is named.
 
-    `key`: sign it with this private key.
-
-    Raises SamerunError where the program cannot be started or the receipt cannot be written.
+    With depth "ops", keep the traces beside it. `key`: sign the receipt with this private key. Raises SamerunError if
+    the program cannot be started, or the receipt cannot be written.
     """
     code = read_code_version(Path(request.target.user_folder or "."))
-    with work_folder(_near(receipt) if request.depth == "ops" else None) as folder:
+    with work_folder(_trace_folder_parent(receipt) if request.depth == "ops" else None) as folder:
         begin = time.time()
-        ended = _run_watched(request, folder)
-        made = _receipt_of(request, folder, ended, code, begin)
+        ended = _start_and_wait(request, folder)
+        made = _make_receipt(request, folder, ended, code, begin)
         if key is not None:
             made.receipt["signature"] = signing.sign(made.receipt["digest"], key)
         if receipt is not None:
@@ -59,12 +58,12 @@ def run(request: Request, receipt: Path | None, key: Path | None = None) -> tupl
     return ended, made
 
 
-def _near(receipt: Path | None) -> str | None:
-    """Traces by operator can be large: they are made where they will stay."""
+def _trace_folder_parent(receipt: Path | None) -> str | None:
+    """Traces by operator can be large: they are written to the file system on which they will stay."""
     return None if receipt is None else os.path.dirname(os.path.realpath(receipt))
 
 
-def _run_watched(request: Request, folder: Path) -> Ended:
+def _start_and_wait(request: RunRequest, folder: Path) -> Ended:
     watch = WatchConfig(folder=str(folder), depth=request.depth, user_folder=request.target.user_folder, receipt=True)
     config = folder / "watch.json"
     config.write_text(watch.to_json(), encoding="utf-8")
@@ -77,7 +76,7 @@ def _run_watched(request: Request, folder: Path) -> Ended:
         raise SamerunError(f"{command[0]} cannot be started: {error.strerror}.") from error
 
 
-def _receipt_of(request: Request, folder: Path, ended: Ended, code: dict[str, Any], begin: float) -> NewReceipt:
+def _make_receipt(request: RunRequest, folder: Path, ended: Ended, code: dict[str, Any], begin: float) -> NewReceipt:
     sections, wrong = read_sections(folder)
     words = list(request.target.shown)
     if request.form == "module":
@@ -92,16 +91,16 @@ def _receipt_of(request: Request, folder: Path, ended: Ended, code: dict[str, An
         wrong=wrong,
         facts=read_facts(folder),
         outside=request.outside,
-        circumstances=circumstances(begin),
+        circumstances=describe_circumstances(begin),
         redact=request.redact,
     )
 
 
-def circumstances(begin: float) -> dict[str, Any]:
-    """Times and place of a run that began at `begin`, in seconds since 1970."""
+def describe_circumstances(begin: float) -> dict[str, Any]:
+    """Time, host and working directory of a run that began at `begin` (seconds since 1970)."""
     end = time.time()
-    return {**describe_host(), "began": _told(begin), "ended": _told(end), "seconds": round(end - begin, 3)}
+    return {**describe_host(), "began": _iso_time(begin), "ended": _iso_time(end), "seconds": round(end - begin, 3)}
 
 
-def _told(seconds: float) -> str:
+def _iso_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds")

@@ -1,4 +1,4 @@
-"""Random bytes that native code draws from the system: counted, or held still, by a preloaded C library.
+"""Random bytes that native code draws from the system: counted, or pinned, by a preloaded C library.
 
 No Python function is called there, so nothing else of samerun sees them. Linux, where the library was built
 (`native/entropy.c`).
@@ -20,15 +20,16 @@ STREAM_BYTES = 1 << 20
 
 
 def library() -> Path | None:
-    """The library to preload; None where there is none. LD_PRELOAD takes no spaces or colons."""
+    """The library to preload; None if it was not built, or its path has characters that LD_PRELOAD cannot hold."""
     path = built_file(__file__, "_entropy") if sys.platform == "linux" else None
     return None if path is None or set(" :") & set(str(path)) else path
 
 
 def preloaded(library: Path, before: Mapping[str, str], stream: Path | None, value: int = 0) -> dict[str, str]:
-    """Variables for a process: every draw is counted; with `stream`, the file opened for the devices, held still.
+    """Environment variables for a process in which draws are counted and, with `stream`, pinned.
 
-    `value`: of the pin. With another one, what is held still gives other bytes.
+    `stream`: the file that is opened in place of the random devices.
+    `value`: the pin value; another one gives other bytes.
     """
     others = before.get(PRELOAD, os.environ.get(PRELOAD, ""))
     variables = {PRELOAD: f"{library}:{others}" if others else str(library)}
@@ -39,12 +40,12 @@ def preloaded(library: Path, before: Mapping[str, str], stream: Path | None, val
 
 
 def write_stream(path: Path, value: int = 0) -> None:
-    """What the devices give when they are held still: the same in every run with this value of the pin."""
+    """Write what the random devices give when pinned: the same in every run with this pin value."""
     path.write_bytes(pins.pinned_byte_stream(f"device{value}" if value else "device")(STREAM_BYTES))
 
 
 def counter() -> Callable[[], int] | None:
-    """How many draws there were in this process so far; None where the library is not preloaded."""
+    """A function that counts the draws of this process so far; None if the library is not preloaded."""
     if "_entropy" not in os.environ.get(PRELOAD, ""):
         return None
     try:

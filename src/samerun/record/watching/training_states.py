@@ -12,7 +12,7 @@ from typing import Any
 TORCH, NUMPY, PYTHON, OWN = "torch", "numpy", "python", "own"
 OPTIMIZER, SCHEDULER, SCALER = "optimizer", "scheduler", "scaler"
 PARTS = (TORCH, NUMPY, PYTHON, OWN, OPTIMIZER, SCHEDULER, SCALER)
-"""The global generators, the program's own ones, and what goes on from step to step."""
+"""The global generators, the program's own ones, and what carries over from step to step."""
 
 
 class TrainingObjects:

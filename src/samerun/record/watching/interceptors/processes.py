@@ -74,7 +74,7 @@ START_METHOD = Interceptor("start-method", "multiprocessing.context", install_st
 
 
 SERIAL_SECONDS = 3.0
-"""A process that waits for others goes on beside them after this."""
+"""Longest wait for a started process: one that waits for others must be allowed to run beside them."""
 
 
 def install_child_processes(recorder: Recorder, process: Any) -> None:

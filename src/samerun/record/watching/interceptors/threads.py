@@ -17,7 +17,7 @@ from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 SERIAL_SECONDS = 3.0
-"""With the pin `serial`, a thread is waited for so long when it is started."""
+"""With the pin `serial`, starting a thread waits at most so long for it to end."""
 
 
 def install_threads(recorder: Recorder, threading: Any) -> None:
@@ -30,7 +30,7 @@ def install_threads(recorder: Recorder, threading: Any) -> None:
         self._samerun_role = recorder.child_thread_role(thread_role(self))
         start(self)
         if serial and sites.called_by_user():
-            self.join(SERIAL_SECONDS)  # one that waits for others goes on beside them after this
+            self.join(SERIAL_SECONDS)  # a thread that waits for others then runs beside them
 
     def run_with_role(self: Any) -> None:
         role = getattr(self, "_samerun_role", "")

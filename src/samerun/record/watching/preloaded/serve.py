@@ -1,7 +1,7 @@
 """The preloaded process: imports, waits, and forks a child for every run it is asked for.
 
 It is started with the command line of the program itself, and asked from `sitecustomize`. A child returns from
-there, and the interpreter goes on to run the program: arguments, `__main__`, exit code and the end of the process are
+there, and the interpreter then runs the program: arguments, `__main__`, exit code and the end of the process are
 Python's own doing, as in every run.
 
 Requests and answers are messages on one socket: a request is JSON with the descriptors for standard output and

@@ -1,0 +1,71 @@
+"""Read the switches inside the user's program. Called by the bootstrap `sitecustomize` for `samerun doctor`."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from dataclasses import asdict
+from types import ModuleType
+from typing import Any
+
+from samerun.base.after_import import AfterImport
+
+VARIABLE = "SAMERUN_SURVEY"
+"""JSON: where the answer goes, and the arguments of `survey()`."""
+AT_END = ".end"
+"""The suffix of an answer that was given when the program ended, which it may have done by failing."""
+
+_later = AfterImport()
+
+
+def start() -> None:
+    """Answer at the end of the first optimizer step, and end there; else when the program ends."""
+    asked = json.loads(os.environ[VARIABLE])
+    pid = os.getpid()
+
+    def hook(module: ModuleType) -> None:
+        def first_step(*_: Any) -> None:
+            if answer(asked, "first optimizer step"):
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(0)
+
+        module.register_optimizer_step_post_hook(first_step)
+
+    _later.add("torch.optim.optimizer", hook)
+    _later.install()
+    if not _is_child():
+        atexit.register(lambda: os.getpid() == pid and answer(asked, "end of the program", AT_END))
+
+
+def _is_child() -> bool:
+    """A process that the program started: its end is not the program's."""
+    if os.environ.get("SAMERUN_SURVEY_BEGUN"):
+        return True
+    os.environ["SAMERUN_SURVEY_BEGUN"] = str(os.getpid())
+    return False
+
+
+def answer(asked: dict[str, Any], moment: str, suffix: str = ".json") -> bool:
+    """Write what is in force; the first process that gets here answers. False if another one has."""
+    from samerun.base.machine import machine
+    from samerun.control.determinism.survey import survey
+
+    found = {
+        "read_at": moment,
+        "switches": [asdict(one) for one in survey(**asked["policy"])],
+        "machine": machine(),
+    }
+    path = os.path.splitext(asked["answer"])[0] + suffix
+    part = f"{path}.{os.getpid()}"
+    with open(part, "w", encoding="utf-8") as file:
+        json.dump(found, file)
+    try:
+        os.link(part, path)  # unlike a rename, never replaces an answer that is there
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        os.replace(part, path)
+    return True
