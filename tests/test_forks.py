@@ -255,7 +255,7 @@ AT_RANDOM = ("elements_different", "max_abs", "max_ulp", "spread", "growth", "se
 
 
 def comparable(report: Any) -> Any:
-    """A report without times, and without what is random in it.
+    """A report without times, without what is random in it, and without how busy the machine was.
 
     Nor with the runs that let a source go again: two forks are compared with each other, as a fork lies at other
     addresses than the fresh process of the first run.
@@ -264,6 +264,8 @@ def comparable(report: Any) -> Any:
         kept = {k: comparable(v) for k, v in report.items() if k not in (*AT_RANDOM, "receipt")}
         if "runs" in kept:
             kept["runs"] = [run for run in kept["runs"] if "-free" not in run["id"]]
+        if "notes" in kept:
+            kept["notes"] = [note for note in kept["notes"] if not note.startswith("The machine was busy")]
         return kept
     return [comparable(each) for each in report] if isinstance(report, list) else report
 
