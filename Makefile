@@ -19,7 +19,7 @@ setup: $(STAMP)
 # A python3.11 on the path can be a launcher with nothing behind it, so it is asked to run.
 # Some systems ship Python without ensurepip; then the system's pip installs one into the venv.
 # torch goes first, so that everything after it resolves against the pinned version.
-$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard native/* native/watch/*)
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard native/* native/*/*)
 	@base=python3.11; $$base -c '' 2>/dev/null || base=python3; \
 	set -e; \
 	test -x $(PYTHON) || $$base -m venv $(VENV) || $$base -m venv --clear --without-pip $(VENV); \
