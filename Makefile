@@ -1,4 +1,4 @@
-# make setup   an environment in .venv        make lint    ruff
+# make setup   an environment in .venv        make lint    ruff, clang-format
 # make demo    a buggy and a clean trainer    make types   mypy
 # make test    the tests                      make bench   what watching and keyed samples cost
 # make fuzz-portable     wrong arguments to portable operators, under AddressSanitizer
@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PYTHON := $(BIN)/python
 STAMP := $(VENV)/.samerun-installed
 
-.PHONY: setup demo test test-exhaustive test-adapters test-packages test-programs lint types bench fuzz fuzz-portable
+.PHONY: setup demo test test-exhaustive test-adapters test-packages test-programs lint format types bench fuzz fuzz-portable
 
 setup: $(STAMP)
 
@@ -102,8 +102,17 @@ fuzz: $(STAMP) fuzz-portable
 	OMP_NUM_THREADS=1 $(PYTHON) tests/fuzz/fuzz_checkpoints.py --count 100000
 	OMP_NUM_THREADS=1 $(PYTHON) tests/fuzz/fuzz_commands.py --count 100000
 
+C_SOURCES := $(wildcard $(addprefix native/,$(foreach folder,. cuda functions tests watch,$(addprefix $(folder)/,*.c *.h *.inc *.cu))))
+
 lint: $(STAMP)
 	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/clang-format --dry-run -Werror $(C_SOURCES)
+
+# What `make lint` checks, put right.
+format: $(STAMP)
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(C_SOURCES)
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -51,8 +51,9 @@ def cases() -> Iterator[tuple[str, Work]]:
     yield "softmax gradients", graded(lambda x: x.softmax(1), x.clone())
     yield "layer_norm", lambda: nnf.layer_norm(x, (1000,))
     yield "layer_norm gradients", graded(lambda x, w: nnf.layer_norm(x, (1000,), w), x.clone(), randn(1000))
-    yield "batch_norm gradients", graded(
-        lambda x, w: nnf.batch_norm(x, None, None, w, None, True), image.clone(), randn(64)
+    yield (
+        "batch_norm gradients",
+        graded(lambda x, w: nnf.batch_norm(x, None, None, w, None, True), image.clone(), randn(64)),
     )
     words, table = torch.randint(0, 5000, (64, 512), device="cuda"), randn(5000, 256)
     yield "embedding gradients", graded(lambda w: nnf.embedding(words, w), table)

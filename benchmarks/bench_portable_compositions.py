@@ -28,12 +28,16 @@ def cases() -> Iterator[Case]:
     rows, labels = torch.randn(2048, 1000), torch.randint(0, 1000, (2048,))
     yield "weight_norm", torch._weight_norm, [torch.randn(1024, 1024), torch.rand(1024, 1)]
     for mode in ("sum", "mean", "max"):
-        yield f"embedding_bag {mode}", lambda t, mode=mode: F.embedding_bag(words, t, starts, mode=mode), [
-            torch.randn(10000, 64)
-        ]
-    yield "embedding_bag sum, no gradient", lambda t: F.embedding_bag(words, t.detach(), starts, mode="sum"), [
-        torch.randn(10000, 64)
-    ]
+        yield (
+            f"embedding_bag {mode}",
+            lambda t, mode=mode: F.embedding_bag(words, t, starts, mode=mode),
+            [torch.randn(10000, 64)],
+        )
+    yield (
+        "embedding_bag sum, no gradient",
+        lambda t: F.embedding_bag(words, t.detach(), starts, mode="sum"),
+        [torch.randn(10000, 64)],
+    )
     for mode in ("bilinear", "nearest", "bicubic"):
         yield f"grid_sample {mode}", lambda x, g, mode=mode: F.grid_sample(x, g, mode, align_corners=False), [
             image, grid,
@@ -56,9 +60,11 @@ def cases() -> Iterator[Case]:
     yield "bilinear form", F.bilinear, [torch.randn(64, 64), torch.randn(64, 64), torch.randn(32, 64, 64)]
     yield "bicubic", lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), [image]
     for mode in ("bilinear", "bicubic"):
-        yield f"{mode} antialiased, down", lambda x, mode=mode: F.interpolate(
-            x, (28, 28), mode=mode, antialias=True
-        ), [image]
+        yield (
+            f"{mode} antialiased, down",
+            lambda x, mode=mode: F.interpolate(x, (28, 28), mode=mode, antialias=True),
+            [image],
+        )
     yield "max_unpool2d", lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2), [image]
     yield "hann_window", lambda: torch.hann_window(4096), []
 

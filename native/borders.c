@@ -73,7 +73,8 @@ static int64_t cost_in_vectors(int64_t columns, int64_t lanes) {
     return vectors + (vectors + SAMERUN_VECTORS - 1) / SAMERUN_VECTORS;
 }
 
-static int worthwhile(const classes_t *classes, int64_t images, int64_t groups, int64_t pixels, int64_t taps, int64_t lanes) {
+static int worthwhile(const classes_t *classes, int64_t images, int64_t groups, int64_t pixels, int64_t taps,
+                      int64_t lanes) {
     const int64_t before = cost_in_vectors(images * pixels, lanes) * taps;
     int64_t after = 0;
     for (int64_t g = 0; g < groups; g++)
@@ -104,7 +105,7 @@ static void put_in_order(samerun_axis *axis, const int64_t *order, int64_t *spar
 
 /* Columns in the order given, their results side by side in borders->found. 0 without memory. */
 static int reorder_columns(const classes_t *classes, int64_t pixels, const int64_t *order, size_t real,
-                     samerun_multiplication *product, samerun_borders *borders) {
+                           samerun_multiplication *product, samerun_borders *borders) {
     int64_t *spare = malloc((size_t)product->n * sizeof *spare), *steps = NULL;
     samerun_axis results = {0};
     borders->met = malloc((size_t)product->n * sizeof *borders->met);
@@ -136,7 +137,7 @@ static int reorder_columns(const classes_t *classes, int64_t pixels, const int64
 }
 
 samerun_status samerun_leave_out_borders(const samerun_shape *s, int turned, int is_double, const void *weight,
-                              samerun_multiplication *product, samerun_borders *borders) {
+                                         samerun_multiplication *product, samerun_borders *borders) {
     const int64_t *size = turned ? s->in : s->out, pixels = samerun_volume(size), taps = samerun_volume(s->taps);
     const int64_t weights = s->outputs * (s->inputs / s->groups) * taps, threads = samerun_get_threads();
     const int64_t groups = threads < s->images ? threads : s->images;
@@ -148,8 +149,8 @@ samerun_status samerun_leave_out_borders(const samerun_shape *s, int turned, int
     int64_t *order = malloc((size_t)product->n * sizeof *order);
     samerun_status status = classes.number && order ? SAMERUN_DONE : SAMERUN_NO_MEMORY;
     if (status == SAMERUN_DONE && (!classify(s, turned, size, &classes) ||
-                        !worthwhile(&classes, s->images, groups, pixels, taps, samerun_lanes(is_double)) ||
-                        !samerun_all_finite(weight, weights, is_double)))
+                                   !worthwhile(&classes, s->images, groups, pixels, taps, samerun_lanes(is_double)) ||
+                                   !samerun_all_finite(weight, weights, is_double)))
         status = SAMERUN_DECLINED;
     if (status == SAMERUN_DONE) {
         fill_order(&classes, s->images, groups, pixels, order);

@@ -18,7 +18,7 @@ typedef struct {
 /* Change a product, forward or `turned` for the gradient of the input, where its taps beyond the border are worth leaving
  * out. Done: samerun_put_back is due. Declined: the product is unchanged. */
 samerun_status samerun_leave_out_borders(const samerun_shape *s, int turned, int is_double, const void *weight,
-                              samerun_multiplication *product, samerun_borders *borders);
+                                         samerun_multiplication *product, samerun_borders *borders);
 /* Put the results in their places. Declines where their bits might not be those of the product with zeros. */
 samerun_status samerun_put_back(const samerun_shape *s, int turned, void *result, samerun_borders *borders);
 

@@ -42,7 +42,7 @@ static void fill_runs_of_lines(samerun_axis *axis, int64_t n) {
 /* outer * volume of `inner` entries: outer * outer_stride + each position of `inner` times its steps, in an image of
  * `size` whose lines are taken `apart` (samerun_place). */
 static int fill_grid_apart(samerun_axis *axis, int64_t outer, int64_t outer_stride, const int64_t *inner,
-                      const int64_t *step, const int64_t *size, int64_t start, int64_t apart) {
+                           const int64_t *step, const int64_t *size, int64_t start, int64_t apart) {
     if (!samerun_axis_new(axis, outer * samerun_volume(inner))) return 0;
     const int64_t n = inner[2], *const line = axis->offset; /* the first one, whose places are found by divisions */
     int64_t *to = axis->offset;
@@ -58,13 +58,14 @@ static int fill_grid_apart(samerun_axis *axis, int64_t outer, int64_t outer_stri
 }
 
 static int fill_grid(samerun_axis *axis, int64_t outer, int64_t outer_stride, const int64_t *inner, const int64_t *step,
-                const int64_t *size, int64_t start) {
+                     const int64_t *size, int64_t start) {
     return fill_grid_apart(axis, outer, outer_stride, inner, step, size, start, 1);
 }
 
 static const int64_t one[3] = {1, 1, 1};
 
-static int describe_forward(const samerun_shape *s, samerun_multiplication *product, const int64_t *size, int64_t apart) {
+static int describe_forward(const samerun_shape *s, samerun_multiplication *product, const int64_t *size,
+                            int64_t apart) {
     int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, taps = samerun_volume(s->taps);
     int64_t pixels = samerun_volume(s->out), area = samerun_volume(size);
     product->m = out;
@@ -83,7 +84,7 @@ static int describe_forward(const samerun_shape *s, samerun_multiplication *prod
 
 /* `reordered`: the weight is samerun_weight_by_inputs. */
 static int describe_gradient_of_input(const samerun_shape *s, samerun_multiplication *product, const int64_t *size,
-                             const int64_t *start, int reordered) {
+                                      const int64_t *start, int reordered) {
     int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, taps = samerun_volume(s->taps);
     int64_t pixels = samerun_volume(s->in), area = samerun_volume(size), back[3];
     for (int i = 0; i < 3; i++) back[i] = -s->dilation[i];
@@ -98,7 +99,7 @@ static int describe_gradient_of_input(const samerun_shape *s, samerun_multiplica
            fill_grid(&product->a_k, out, reordered ? taps : in * taps, s->taps, one, s->taps, 0) &&
            fill_grid(&product->b_k, out, area, s->taps, back, size, 0) &&
            fill_grid(&product->b_columns, s->images, s->outputs * area, s->in, one, size,
-                (start[0] * size[1] + start[1]) * size[2] + start[2]) &&
+                     (start[0] * size[1] + start[1]) * size[2] + start[2]) &&
            fill_grid(&product->c_columns, s->images, s->inputs * pixels, s->in, one, s->in, 0);
 }
 
@@ -130,8 +131,8 @@ typedef struct {
 } convolution_t;
 
 /* Of `s->images` images. Declines where the bits might not be those of the product with all taps. */
-static samerun_status convolve(const convolution_t *job, const samerun_shape *s, const char *image, const char *gradient,
-                    char *result) {
+static samerun_status convolve(const convolution_t *job, const samerun_shape *s, const char *image,
+                               const char *gradient, char *result) {
     const int direction = job->direction, is_double = job->is_double, turned = direction == GRADIENT_OF_INPUT;
     const size_t real = is_double ? 8 : 4;
     int64_t size[3], start[3], left[3];
@@ -147,7 +148,8 @@ static samerun_status convolve(const convolution_t *job, const samerun_shape *s,
         if (!turned && size[i] < s->in[i] + left[i]) size[i] = s->in[i] + left[i];
     }
     const int direct = direction == GRADIENT_OF_WEIGHT && !is_double && samerun_direct_gradient_suits(s);
-    const int64_t apart = !turned && !direct && s->taps[2] > 1 ? s->stride[2] : 1; /* one tap needs a part of the image only */
+    const int64_t apart =
+        !turned && !direct && s->taps[2] > 1 ? s->stride[2] : 1; /* one tap needs a part of the image only */
     size[2] = (size[2] + apart - 1) / apart * apart;
     char *copy = turned ? samerun_spread(gradient, s->images * s->outputs, s->out, size, s->stride, left, 1, real, &own)
                         : samerun_spread(image, s->images * s->inputs, s->in, size, one, left, apart, real, &own);
@@ -163,12 +165,13 @@ static samerun_status convolve(const convolution_t *job, const samerun_shape *s,
     product.a = job->by_inputs ? job->by_inputs : direction == GRADIENT_OF_WEIGHT ? gradient : job->weight;
     product.bias_batch = turned ? s->inputs / s->groups : s->outputs / s->groups;
     product.bias_row = 1;
-    const int made = direction == FORWARD             ? describe_forward(s, &product, size, apart)
-                     : direction == GRADIENT_OF_INPUT ? describe_gradient_of_input(s, &product, size, start, job->by_inputs != NULL)
-                                                 : describe_gradient_of_weight(s, &product, size, apart);
-    const samerun_status left_out = made && job->leave_out_taps
-                                        ? samerun_leave_out_borders(s, turned, is_double, job->weight, &product, &borders)
-                                        : SAMERUN_DECLINED;
+    const int made = direction == FORWARD ? describe_forward(s, &product, size, apart)
+                     : direction == GRADIENT_OF_INPUT
+                         ? describe_gradient_of_input(s, &product, size, start, job->by_inputs != NULL)
+                         : describe_gradient_of_weight(s, &product, size, apart);
+    const samerun_status left_out =
+        made && job->leave_out_taps ? samerun_leave_out_borders(s, turned, is_double, job->weight, &product, &borders)
+                                    : SAMERUN_DECLINED;
     samerun_status status = samerun_multiply_and_free(&product, is_double, made && left_out != SAMERUN_NO_MEMORY);
     if (left_out == SAMERUN_DONE) {
         const samerun_status put = samerun_put_back(s, turned, result, &borders);
@@ -187,7 +190,8 @@ static void images_range(void *args, int64_t begin, int64_t end) {
         const int turned = job->direction == GRADIENT_OF_INPUT;
         samerun_shape s = *job->s;
         s.images = last - first;
-        const char *image = turned ? NULL : job->image + first * in, *gradient = turned ? job->gradient + first * out : NULL;
+        const char *image = turned ? NULL : job->image + first * in,
+                   *gradient = turned ? job->gradient + first * out : NULL;
         const samerun_status status = convolve(job, &s, image, gradient, job->result + first * (turned ? in : out));
         if (status != SAMERUN_DONE) __atomic_store_n(&job->status, status, __ATOMIC_RELAXED);
     }
@@ -236,15 +240,17 @@ samerun_status samerun_convolution(int direction, int is_double, const int64_t *
     memcpy(&s, numbers, sizeof s);
     if (direction != GRADIENT_OF_WEIGHT && !is_double) {
         const int turned = direction == GRADIENT_OF_INPUT;
-        const samerun_status status = samerun_direct_convolution(&s, turned, turned ? gradient : image, weight, bias, result);
+        const samerun_status status =
+            samerun_direct_convolution(&s, turned, turned ? gradient : image, weight, bias, result);
         if (status != SAMERUN_DECLINED) return status;
     }
     if (direction == GRADIENT_OF_INPUT) {
         const samerun_status status = samerun_gradient_by_phases(&s, is_double, weight, gradient, bias, result);
         if (status != SAMERUN_DECLINED) return status;
     }
-    convolution_t job = {direction, is_double, direction != GRADIENT_OF_WEIGHT,
-                         &s, image, weight, NULL, gradient, bias, result, 1, SAMERUN_DONE};
+    convolution_t job = {
+        direction, is_double,   direction != GRADIENT_OF_WEIGHT, &s, image, weight, NULL, gradient, bias, result,
+        1,         SAMERUN_DONE};
     const samerun_status status = convolve_all(&job);
     job.leave_out_taps = 0;
     return status == SAMERUN_DECLINED ? convolve_all(&job) : status;

@@ -138,7 +138,8 @@ static void pack_blocks_range(void *args, int64_t begin, int64_t end) {
         if (job->turned)
             for (int64_t i = 0; i < job->in; i++) {
                 const float *part = weight + (i * job->out + channel) * job->taps;
-                samerun_direct_turn(to_block + i * job->taps * width, width, part, job->taps, channels, job->taps, NULL);
+                samerun_direct_turn(to_block + i * job->taps * width, width, part, job->taps, channels, job->taps,
+                                    NULL);
                 finite &= samerun_all_finite(part, channels * job->taps, 0);
             }
         else {
@@ -161,9 +162,9 @@ static void compute_band(direct_t *job, int64_t item, float *sums) {
     const float *from = job->image + (image * job->s->groups + group) * job->in * job->area;
     const int64_t channel_of_all = group * job->out + channel;
     samerun_direct_block tile_args = {.weight = job->packed + number * job->k * WIDTH,
-                                .area = job->area,
-                                .taps = job->taps,
-                                .sums_step = width * job->apart};
+                                      .area = job->area,
+                                      .taps = job->taps,
+                                      .sums_step = width * job->apart};
     for (tile_args.k = 0; tile_args.k < job->k; tile_args.k = tile_args.end) {
         tile_args.end = least(tile_args.k + SAMERUN_BLOCK, job->k);
         for (int64_t t = job->first_tile[line]; t < job->first_tile[end]; t++) {
@@ -174,7 +175,8 @@ static void compute_band(direct_t *job, int64_t item, float *sums) {
         }
     }
     float *to = job->result + (image * job->s->groups * job->out + channel_of_all) * job->pixels + start;
-    if (samerun_direct_turn(to, job->pixels, sums, width, pixels, channels, job->bias ? job->bias + channel_of_all : NULL))
+    if (samerun_direct_turn(to, job->pixels, sums, width, pixels, channels,
+                            job->bias ? job->bias + channel_of_all : NULL))
         __atomic_store_n(&job->odd, 1, __ATOMIC_RELAXED);
 }
 
@@ -205,7 +207,8 @@ static samerun_status convolve_directly(direct_t *job, int64_t tiles) {
     job->tiles = malloc((size_t)(tiles + 1) * sizeof *job->tiles);
     job->first_tile = malloc((size_t)(job->lines + 1) * sizeof *job->first_tile);
     job->met = malloc((size_t)(tiles * job->taps + 1) * sizeof *job->met);
-    job->packed = samerun_scratch(SCRATCH_WEIGHT, (size_t)(s->groups * job->blocks * WIDTH * job->k) * sizeof *job->packed);
+    job->packed =
+        samerun_scratch(SCRATCH_WEIGHT, (size_t)(s->groups * job->blocks * WIDTH * job->k) * sizeof *job->packed);
     job->failed = !job->tiles || !job->first_tile || !job->met || !job->packed;
     if (!job->failed) {
         fill_tiles(job);

@@ -21,7 +21,12 @@ static inline int samerun_direct_vectors(int64_t channels, int64_t number) {
 
 /* Which pixels of a tile: ALL_BUT_FIRST + n but the first n + 1, up to EDGE of them; so for LAST. */
 enum { SAMERUN_EDGE = 3 };
-enum { SAMERUN_ALL, SAMERUN_ALL_BUT_FIRST, SAMERUN_ALL_BUT_LAST = 1 + SAMERUN_EDGE, SAMERUN_SOME = 1 + 2 * SAMERUN_EDGE };
+enum {
+    SAMERUN_ALL,
+    SAMERUN_ALL_BUT_FIRST,
+    SAMERUN_ALL_BUT_LAST = 1 + SAMERUN_EDGE,
+    SAMERUN_SOME = 1 + 2 * SAMERUN_EDGE
+};
 
 /* A tap that pixels of a tile meet: those from `from` to before `to`. */
 typedef struct {

@@ -14,16 +14,16 @@ enum { LANES = SAMERUN_DIRECT_LANES, VECTORS = SAMERUN_DIRECT_VECTORS, PIXELS = 
 #define UNROLLED _Pragma("GCC unroll 16")
 #endif
 
-#define PIXELS_FROM(first, behind)                                                                                      \
-    UNROLLED for (int p = 0; p < pixels; p++) if (p >= (first) && p < (behind))                         \
-        UNROLLED for (int v = 0; v < vectors; v++)                                                       \
-            sum[p][v] = _mm512_fmadd_ps(_mm512_set1_ps(x[p * step]), weight[v], sum[p][v])
+#define PIXELS_FROM(first, behind)                                              \
+    UNROLLED for (int p = 0; p < pixels; p++) if (p >= (first) && p < (behind)) \
+        UNROLLED for (int v = 0; v < vectors; v++) sum[p][v] =                  \
+            _mm512_fmadd_ps(_mm512_set1_ps(x[p * step]), weight[v], sum[p][v])
 
-static inline __attribute__((always_inline)) WITH void block_of(const samerun_direct_block *block, const int pixels,
-                                                                const int vectors, const int64_t step) {
+static inline __attribute__((always_inline))
+WITH void block_of(const samerun_direct_block *block, const int pixels, const int vectors, const int64_t step) {
     __m512 sum[PIXELS][VECTORS];
-    UNROLLED for (int p = 0; p < pixels; p++)
-        UNROLLED for (int v = 0; v < vectors; v++) sum[p][v] = _mm512_setzero_ps();
+    UNROLLED for (int p = 0; p < pixels; p++) UNROLLED for (int v = 0; v < vectors; v++) sum[p][v] =
+        _mm512_setzero_ps();
     const int64_t taps = block->taps, width = vectors * LANES;
     for (int64_t channel = block->k / taps, k = channel * taps; k < block->end; channel++, k += taps) {
         const samerun_direct_tap *tap = block->met, *last = block->met + block->count;
@@ -51,21 +51,24 @@ static inline __attribute__((always_inline)) WITH void block_of(const samerun_di
             }
         }
     }
-    UNROLLED for (int p = 0; p < pixels; p++)
-        UNROLLED for (int v = 0; v < vectors; v++) {
-            float *const to = block->sums + p * block->sums_step + v * LANES;
-            _mm512_storeu_ps(to, block->k ? _mm512_add_ps(_mm512_loadu_ps(to), sum[p][v]) : sum[p][v]);
-        }
+    UNROLLED for (int p = 0; p < pixels; p++) UNROLLED for (int v = 0; v < vectors; v++) {
+        float *const to = block->sums + p * block->sums_step + v * LANES;
+        _mm512_storeu_ps(to, block->k ? _mm512_add_ps(_mm512_loadu_ps(to), sum[p][v]) : sum[p][v]);
+    }
 }
 
-#define EACH_SIZE(of)                                                                                     \
-    SIZE(1, of) SIZE(2, of) SIZE(3, of) SIZE(4, of) SIZE(5, of) SIZE(6, of) SIZE(7, of) SIZE(8, of)       \
-    SIZE(9, of) SIZE(10, of) SIZE(11, of) SIZE(12, of) SIZE(13, of) SIZE(14, of)
+#define EACH_SIZE(of) \
+    SIZE(1, of)       \
+    SIZE(2, of)       \
+    SIZE(3, of)       \
+    SIZE(4, of)       \
+    SIZE(5, of)       \
+    SIZE(6, of) SIZE(7, of) SIZE(8, of) SIZE(9, of) SIZE(10, of) SIZE(11, of) SIZE(12, of) SIZE(13, of) SIZE(14, of)
 
 /* step 3: any, which then takes an address of each pixel. */
-#define SIZE(pixels, step)                                                                                          \
+#define SIZE(pixels, step)                                                                                             \
     static __attribute__((noinline)) WITH void block_##pixels##_##step(const samerun_direct_block *block, int vectors, \
-                                                                       int64_t apart) {                             \
+                                                                       int64_t apart) {                                \
         if (vectors == 2) block_of(block, pixels, 2, step < 3 ? step : apart);                                         \
         else block_of(block, pixels, 1, step < 3 ? step : apart);                                                      \
     }
@@ -83,32 +86,31 @@ void samerun_direct_tile(const samerun_direct_block *block, int pixels, int vect
     tiles[step < 3 ? step - 1 : 2][pixels - 1](block, vectors, step);
 }
 
-static inline __attribute__((always_inline)) WITH void columns_of(const samerun_direct_columns *block, const int columns,
-                                                                  const int vectors) {
+static inline __attribute__((always_inline)) WITH void columns_of(const samerun_direct_columns *block,
+                                                                  const int columns, const int vectors) {
     __m512 sum[PIXELS][VECTORS], gradient[VECTORS];
     const float *g = block->gradient;
     const int64_t *const offset = block->offset, step = block->step;
-    UNROLLED for (int c = 0; c < columns; c++)
-        UNROLLED for (int v = 0; v < vectors; v++) sum[c][v] = _mm512_setzero_ps();
+    UNROLLED for (int c = 0; c < columns; c++) UNROLLED for (int v = 0; v < vectors; v++) sum[c][v] =
+        _mm512_setzero_ps();
     for (int64_t line = 0; line < block->lines; line++) {
         const float *x = block->image + block->line[line].place;
-        for (const float *const end = g + block->line[line].pixels * vectors * LANES; g < end; x += step, g += vectors * LANES) {
+        for (const float *const end = g + block->line[line].pixels * vectors * LANES; g < end;
+             x += step, g += vectors * LANES) {
             UNROLLED for (int v = 0; v < vectors; v++) gradient[v] = _mm512_loadu_ps(g + v * LANES);
-            UNROLLED for (int c = 0; c < columns; c++)
-                UNROLLED for (int v = 0; v < vectors; v++)
-                    sum[c][v] = _mm512_fmadd_ps(_mm512_set1_ps(x[offset[c]]), gradient[v], sum[c][v]);
+            UNROLLED for (int c = 0; c < columns; c++) UNROLLED for (int v = 0; v < vectors; v++) sum[c][v] =
+                _mm512_fmadd_ps(_mm512_set1_ps(x[offset[c]]), gradient[v], sum[c][v]);
         }
     }
-    UNROLLED for (int c = 0; c < columns; c++)
-        UNROLLED for (int v = 0; v < vectors; v++) {
-            float *const to = block->sums + (c * vectors + v) * LANES;
-            _mm512_storeu_ps(to, block->more ? _mm512_add_ps(_mm512_loadu_ps(to), sum[c][v]) : sum[c][v]);
-        }
+    UNROLLED for (int c = 0; c < columns; c++) UNROLLED for (int v = 0; v < vectors; v++) {
+        float *const to = block->sums + (c * vectors + v) * LANES;
+        _mm512_storeu_ps(to, block->more ? _mm512_add_ps(_mm512_loadu_ps(to), sum[c][v]) : sum[c][v]);
+    }
 }
 
-#define SIZE(columns, vectors)                                                                                         \
-    static __attribute__((noinline)) WITH void columns_##columns##_##vectors(const samerun_direct_columns *block) {       \
-        columns_of(block, columns, vectors);                                                                              \
+#define SIZE(columns, vectors)                                                                                      \
+    static __attribute__((noinline)) WITH void columns_##columns##_##vectors(const samerun_direct_columns *block) { \
+        columns_of(block, columns, vectors);                                                                        \
     }
 EACH_SIZE(1)
 EACH_SIZE(2)
@@ -162,8 +164,8 @@ WITH int samerun_direct_turn(float *to, int64_t to_step, const float *from, int6
             const float *const source = from + i * from_step + j;
             float *const target = to + j * to_step + i;
             __m512 r[LANES];
-            UNROLLED for (int q = 0; q < LANES; q++)
-                r[q] = q < down ? _mm512_maskz_loadu_ps(read, source + q * from_step) : _mm512_setzero_ps();
+            UNROLLED for (int q = 0; q < LANES; q++) r[q] =
+                q < down ? _mm512_maskz_loadu_ps(read, source + q * from_step) : _mm512_setzero_ps();
             turn_square(r);
             UNROLLED for (int q = 0; q < LANES; q++) {
                 if (q >= across) continue;

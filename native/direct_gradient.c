@@ -72,7 +72,7 @@ static int64_t lines_of_block(const gradient_t *job, int64_t k, int64_t end, int
 
 /* Some columns of a block of channels, over some blocks of k. `kept`: whether each of these has sums of its own. */
 static void sum_columns(const gradient_t *job, int64_t number, int64_t column, int64_t column_end, int64_t block,
-                      int64_t block_end, int kept, float *turned, samerun_direct_line *line) {
+                        int64_t block_end, int kept, float *turned, samerun_direct_line *line) {
     const int64_t group = number / job->blocks, channel = number % job->blocks * WIDTH;
     const int vectors = samerun_direct_vectors(job->out, number % job->blocks);
     const int64_t width = vectors * LANES, channels = least(width, job->out - channel);
@@ -106,8 +106,8 @@ static void put_sums_range(void *args, int64_t begin, int64_t end) {
         float *sums = job->sums + number * job->columns * WIDTH + column * width;
         for (int64_t block = 1; block < job->k_blocks; block++)
             for (int64_t i = 0; i < (column_end - column) * width; i++) sums[i] += sums[block * step + i];
-        samerun_direct_turn(job->result + (group * job->out + channel) * job->columns + column, job->columns, sums, width,
-                            column_end - column, channels, NULL);
+        samerun_direct_turn(job->result + (group * job->out + channel) * job->columns + column, job->columns, sums,
+                            width, column_end - column, channels, NULL);
     }
 }
 
@@ -122,8 +122,8 @@ static void columns_range(void *args, int64_t begin, int64_t end) {
     if (!block) __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
     for (int64_t item = begin; block && item < end; item++) {
         const int64_t number = item / job->parts, part = item % job->parts;
-        sum_columns(job, number, job->columns * part / job->parts, job->columns * (part + 1) / job->parts, 0, job->k_blocks, 0,
-                  block->turned, block->line);
+        sum_columns(job, number, job->columns * part / job->parts, job->columns * (part + 1) / job->parts, 0,
+                    job->k_blocks, 0, block->turned, block->line);
     }
     if (block) samerun_scratch_done(SCRATCH_PANELS, block);
 }
@@ -169,7 +169,8 @@ samerun_status samerun_direct_gradient(const samerun_shape *s, const int64_t *si
                              1 + WORTH_A_THREAD * job.parts / (job.k * job.columns * WIDTH), columns_range, &job);
             job.k_blocks = 1; /* have been added */
         }
-        if (!job.failed) samerun_parallel(s->groups * job.blocks * job.parts, 1 + 65536 / numbers, put_sums_range, &job);
+        if (!job.failed)
+            samerun_parallel(s->groups * job.blocks * job.parts, 1 + 65536 / numbers, put_sums_range, &job);
     }
     if (job.sums) samerun_scratch_done(SCRATCH_PHASE, job.sums);
     free(job.offset);

@@ -66,10 +66,10 @@ static void fill_bytes(void *buffer, size_t size) {
 }
 
 /* The next definition of a function, behind this library. */
-#define NEXT_DEFINITION(type, name, ...)                          \
-    static type (*next_definition)(__VA_ARGS__);                  \
-    if (next_definition == NULL) {                                \
-        *(void **)&next_definition = dlsym(RTLD_NEXT, name);      \
+#define NEXT_DEFINITION(type, name, ...)                     \
+    static type (*next_definition)(__VA_ARGS__);             \
+    if (next_definition == NULL) {                           \
+        *(void **)&next_definition = dlsym(RTLD_NEXT, name); \
     }
 
 ssize_t getrandom(void *buffer, size_t size, unsigned flags) {
@@ -126,42 +126,42 @@ static const char *redirected_path(const char *path) {
     return file != NULL ? file : path;
 }
 
-#define MODE_OF(flags)                                            \
-    mode_t mode = 0;                                              \
+#define MODE_OF(flags)                                               \
+    mode_t mode = 0;                                                 \
     if (((flags) & O_CREAT) || ((flags) & O_TMPFILE) == O_TMPFILE) { \
-        va_list rest;                                             \
-        va_start(rest, flags);                                    \
-        mode = va_arg(rest, mode_t);                              \
-        va_end(rest);                                             \
+        va_list rest;                                                \
+        va_start(rest, flags);                                       \
+        mode = va_arg(rest, mode_t);                                 \
+        va_end(rest);                                                \
     }
 
-#define OPEN(name)                                   \
-    int name(const char *path, int flags, ...) {     \
-        static int (*next_definition)(const char *, int, ...); \
-        if (next_definition == NULL) {                        \
-            *(void **)&next_definition = dlsym(RTLD_NEXT, #name); \
-        }                                            \
-        MODE_OF(flags)                               \
+#define OPEN(name)                                                  \
+    int name(const char *path, int flags, ...) {                    \
+        static int (*next_definition)(const char *, int, ...);      \
+        if (next_definition == NULL) {                              \
+            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);   \
+        }                                                           \
+        MODE_OF(flags)                                              \
         return next_definition(redirected_path(path), flags, mode); \
     }
 
-#define OPENAT(name)                                               \
-    int name(int folder, const char *path, int flags, ...) {       \
+#define OPENAT(name)                                                        \
+    int name(int folder, const char *path, int flags, ...) {                \
         static int (*next_definition)(int, const char *, int, ...);         \
         if (next_definition == NULL) {                                      \
             *(void **)&next_definition = dlsym(RTLD_NEXT, #name);           \
-        }                                                          \
-        MODE_OF(flags)                                             \
-        return next_definition(folder, redirected_path(path), flags, mode);      \
+        }                                                                   \
+        MODE_OF(flags)                                                      \
+        return next_definition(folder, redirected_path(path), flags, mode); \
     }
 
-#define FOPEN(name)                                          \
-    FILE *name(const char *path, const char *mode) {          \
-        static FILE *(*next_definition)(const char *, const char *);  \
-        if (next_definition == NULL) {                                \
-            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);     \
-        }                                                    \
-        return next_definition(redirected_path(path), mode);                \
+#define FOPEN(name)                                                  \
+    FILE *name(const char *path, const char *mode) {                 \
+        static FILE *(*next_definition)(const char *, const char *); \
+        if (next_definition == NULL) {                               \
+            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);    \
+        }                                                            \
+        return next_definition(redirected_path(path), mode);         \
     }
 
 OPEN(open)

@@ -33,13 +33,11 @@ static int read_names(DIR *folder, char **names, size_t *used) {
     struct dirent *item;
     while (errno = 0, (item = readdir(folder)) != NULL) {
         size_t length = strlen(item->d_name);
-        if (!may_be_receipt(item->d_name, length))
-            continue;
+        if (!may_be_receipt(item->d_name, length)) continue;
         if (*used + length + 1 > capacity) {
             capacity = 2 * capacity + length + 4096;
             char *grown = realloc(*names, capacity);
-            if (grown == NULL)
-                return ENOMEM;
+            if (grown == NULL) return ENOMEM;
             *names = grown;
         }
         memcpy(*names + *used, item->d_name, length + 1);
@@ -53,15 +51,12 @@ static int read_names(DIR *folder, char **names, size_t *used) {
 EXPORT int samerun_folder_begin(const char *folder, int *fd, char **names, size_t *used) {
     *names = NULL, *used = 0;
     *fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*fd < 0)
-        return errno;
+    if (*fd < 0) return errno;
     int duplicate = fcntl(*fd, F_DUPFD_CLOEXEC, 0); /* closedir closes the descriptor that it was given */
     DIR *open_folder = duplicate < 0 ? NULL : fdopendir(duplicate);
     int error = open_folder == NULL ? errno : read_names(open_folder, names, used);
-    if (open_folder != NULL)
-        closedir(open_folder);
-    else if (duplicate >= 0)
-        close(duplicate);
+    if (open_folder != NULL) closedir(open_folder);
+    else if (duplicate >= 0) close(duplicate);
     if (error != 0) {
         free(*names);
         close(*fd);
@@ -79,13 +74,10 @@ static char *put_number(char *at, int64_t value) {
     int count = 0;
     uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
     *at++ = '/';
-    if (value < 0)
-        *at++ = '-';
-    do
-        digits[count++] = (char)('0' + left % 10);
+    if (value < 0) *at++ = '-';
+    do digits[count++] = (char)('0' + left % 10);
     while ((left /= 10) != 0);
-    while (count > 0)
-        *at++ = digits[--count];
+    while (count > 0) *at++ = digits[--count];
     return at;
 }
 
@@ -99,8 +91,7 @@ EXPORT int samerun_folder_look(int fd, const char *names, size_t used, size_t *a
     for (; most > 0 && *at < used; most--) {
         const char *name = names + *at;
         size_t length = strlen(name);
-        if ((size_t)(end - out) + length + MAX_NUMBERS_BYTES > room)
-            break;
+        if ((size_t)(end - out) + length + MAX_NUMBERS_BYTES > room) break;
         *at += length + 1;
         struct stat info;
         if (fstatat(fd, name, &info, 0) != 0) {
@@ -108,8 +99,7 @@ EXPORT int samerun_folder_look(int fd, const char *names, size_t used, size_t *a
                 continue; /* deleted meanwhile, or a dangling link */
             return errno;
         }
-        if (!S_ISREG(info.st_mode))
-            continue;
+        if (!S_ISREG(info.st_mode)) continue;
         memcpy(end, name, length);
         end = put_number(end + length, nanoseconds(MTIME(info)));
         end = put_number(end, (int64_t)info.st_size);

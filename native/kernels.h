@@ -43,8 +43,8 @@ typedef struct {
     void (*row)(int function, const float *x, const float *grad, float *out, int64_t n);
     void (*norm_row)(const norm_t *norm, const float *x, float *out, float *mean, float *rstd);
     /* Also the terms of the gradient of the weight, where `terms` is not NULL. */
-    void (*norm_row_backward)(const norm_t *norm, const float *x, const float *grad, float mean, float rstd,
-                              float *out, float *terms);
+    void (*norm_row_backward)(const norm_t *norm, const float *x, const float *grad, float mean, float rstd, float *out,
+                              float *terms);
     /* 1 to NORM_ROWS rows, `apart` rows from each other; these terms are added to of_weight, the gradients to of_bias. */
     void (*norm_rows_backward)(const norm_t *norm, const float *x, const float *grad, const float *mean,
                                const float *rstd, float *out, int64_t apart, int rows, float *of_weight,

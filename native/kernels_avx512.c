@@ -4,7 +4,8 @@
 #include <string.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,bmi2"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,bmi2"))), \
+                             apply_to = function)
 #else
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,bmi2")
 #endif

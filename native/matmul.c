@@ -11,18 +11,18 @@ static int strided(samerun_axis *axis, int64_t size, int64_t stride) {
 /* dims: batches, m, n, k, then the strides in elements: a's batch, row, k; b's batch, k, column; c's batch, row,
  * column; then bias's batch, row and column (bias may be NULL). is_double: float64, else float32.
  * Done, or no memory. */
-samerun_status samerun_matmul(int is_double, const int64_t *dims, const void *a, const void *b, void *c, const void *bias) {
+samerun_status samerun_matmul(int is_double, const int64_t *dims, const void *a, const void *b, void *c,
+                              const void *bias) {
     int64_t m = dims[1], n = dims[2];
     const int64_t *as = dims + 4, *bs = dims + 7, *cs = dims + 10, *add = dims + 13;
     samerun_multiplication product = {.batches = dims[0], .m = m, .n = n, .k = dims[3], .a = a, .b = b, .c = c};
     /* a * b == b * a: the longer side of the result lies along the vectors. */
     int turned = n < 8 && m > n;
-    int tables_made = samerun_steps(&product.a_batch, dims[0], as[0]) &&
-                      samerun_steps(&product.b_batch, dims[0], bs[0]) &&
-                      samerun_steps(&product.c_batch, dims[0], cs[0]) && strided(&product.a_rows, m, as[1]) &&
-                      strided(&product.a_k, dims[3], as[2]) && strided(&product.b_k, dims[3], bs[1]) &&
-                      strided(&product.b_columns, n, bs[2]) &&
-                      strided(&product.c_columns, turned ? m : n, turned ? cs[1] : cs[2]);
+    int tables_made =
+        samerun_steps(&product.a_batch, dims[0], as[0]) && samerun_steps(&product.b_batch, dims[0], bs[0]) &&
+        samerun_steps(&product.c_batch, dims[0], cs[0]) && strided(&product.a_rows, m, as[1]) &&
+        strided(&product.a_k, dims[3], as[2]) && strided(&product.b_k, dims[3], bs[1]) &&
+        strided(&product.b_columns, n, bs[2]) && strided(&product.c_columns, turned ? m : n, turned ? cs[1] : cs[2]);
     product.c_row = cs[1];
     product.bias = bias;
     product.bias_batch = add[0];

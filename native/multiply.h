@@ -17,11 +17,11 @@ typedef struct {
     int64_t *a_batch, *b_batch, *c_batch; /* offsets of each batch */
     samerun_axis a_rows, a_k, b_k, b_columns, c_columns;
     int64_t c_row;
-    int64_t *block_end;   /* where each block of k ends, none longer than SAMERUN_BLOCK; NULL: after SAMERUN_BLOCK each */
-    const uint64_t *met;  /* NULL, or for each column a bit for each of the taps, number k % taps, that it meets */
+    int64_t *block_end; /* where each block of k ends, none longer than SAMERUN_BLOCK; NULL: after SAMERUN_BLOCK each */
+    const uint64_t *met; /* NULL, or for each column a bit for each of the taps, number k % taps, that it meets */
     int64_t taps;
     int a_slack, b_slack; /* the memory may be read 64 bytes beyond its end */
-    const void *bias;     /* NULL, or added at the end: bias[batch * bias_batch + i * bias_row + j * bias_column] */
+    const void *bias; /* NULL, or added at the end: bias[batch * bias_batch + i * bias_row + j * bias_column] */
     int64_t bias_batch, bias_row, bias_column;
 } samerun_multiplication;
 

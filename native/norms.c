@@ -35,8 +35,8 @@ static void norm_rows_range(void *args, int64_t begin, int64_t end) {
 /* Rows of n values: value j of row i has the weight number (i % groups * n + j) / inner. */
 void samerun_norm(int rms, float eps, const float *x, const float *weight, const float *bias, float *out, float *mean,
                   float *rstd, int64_t rows, int64_t n, int64_t groups, int64_t inner) {
-    norm_job_t job = {.norm = {rms, eps, n, inner, weight, bias}, .groups = groups, .x = x, .out = out,
-                      .mean = mean, .rstd = rstd};
+    norm_job_t job = {
+        .norm = {rms, eps, n, inner, weight, bias}, .groups = groups, .x = x, .out = out, .mean = mean, .rstd = rstd};
     samerun_parallel(rows, 1 + 8192 / (n + 1), norm_rows_range, &job);
 }
 
@@ -45,8 +45,8 @@ static void norm_rows_backward_range(void *args, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
         const norm_t norm = of_row(job, i);
         const int64_t at = i * norm.n;
-        samerun_kernels()->norm_row_backward(&norm, job->x + at, job->grad + at, job->mean_given[i],
-                                             job->rstd_given[i], job->out + at, job->terms ? job->terms + at : NULL);
+        samerun_kernels()->norm_row_backward(&norm, job->x + at, job->grad + at, job->mean_given[i], job->rstd_given[i],
+                                             job->out + at, job->terms ? job->terms + at : NULL);
     }
 }
 
@@ -54,8 +54,14 @@ static void norm_rows_backward_range(void *args, int64_t begin, int64_t end) {
 void samerun_norm_backward(int rms, const float *x, const float *grad, const float *weight, const float *mean,
                            const float *rstd, float *out, float *terms, int64_t rows, int64_t n, int64_t groups,
                            int64_t inner) {
-    norm_job_t job = {.norm = {rms, 0, n, inner, weight, NULL}, .groups = groups, .x = x, .grad = grad,
-                      .mean_given = mean, .rstd_given = rstd, .out = out, .terms = terms};
+    norm_job_t job = {.norm = {rms, 0, n, inner, weight, NULL},
+                      .groups = groups,
+                      .x = x,
+                      .grad = grad,
+                      .mean_given = mean,
+                      .rstd_given = rstd,
+                      .out = out,
+                      .terms = terms};
     samerun_parallel(rows, 1 + 8192 / (n + 1), norm_rows_backward_range, &job);
 }
 
@@ -67,7 +73,8 @@ static void lanes_range(void *args, int64_t begin, int64_t end) {
     const norm_job_t *job = args;
     const int64_t n = job->norm.n, fitting = LANES_AT_HAND / (2 * n * (int64_t)sizeof *job->lanes);
     for (int64_t i = begin, lane_end; i < end; i = lane_end) {
-        const int64_t first = i / SUM_LANES * SUM_BLOCK, last = first + SUM_BLOCK < job->rows ? first + SUM_BLOCK : job->rows;
+        const int64_t first = i / SUM_LANES * SUM_BLOCK,
+                      last = first + SUM_BLOCK < job->rows ? first + SUM_BLOCK : job->rows;
         lane_end = i + (fitting < 1 ? 1 : fitting);
         if (lane_end > (i / SUM_LANES + 1) * SUM_LANES) lane_end = (i / SUM_LANES + 1) * SUM_LANES;
         if (lane_end > end) lane_end = end;
@@ -76,9 +83,9 @@ static void lanes_range(void *args, int64_t begin, int64_t end) {
             for (int64_t l = i; l < lane_end && turn + l % SUM_LANES < last; l++) {
                 const int64_t row = turn + l % SUM_LANES, left = (last - row + SUM_LANES - 1) / SUM_LANES;
                 float *lane = job->lanes + l * 2 * n;
-                samerun_kernels()->norm_rows_backward(&job->norm, job->x + row * n, job->grad + row * n,
-                                                      job->mean_given + row, job->rstd_given + row, job->out + row * n,
-                                                      SUM_LANES, left < NORM_ROWS ? (int)left : NORM_ROWS, lane, lane + n);
+                samerun_kernels()->norm_rows_backward(
+                    &job->norm, job->x + row * n, job->grad + row * n, job->mean_given + row, job->rstd_given + row,
+                    job->out + row * n, SUM_LANES, left < NORM_ROWS ? (int)left : NORM_ROWS, lane, lane + n);
             }
     }
 }
@@ -118,8 +125,15 @@ samerun_status samerun_norm_backward_with_weight(int rms, const float *x, const 
     }
     float *lanes = malloc((size_t)(blocks * SUM_LANES * line) * sizeof *lanes);
     if (!lanes) return SAMERUN_NO_MEMORY;
-    norm_job_t job = {.norm = {rms, 0, n, 1, weight, NULL}, .groups = 1, .x = x, .grad = grad, .mean_given = mean,
-                      .rstd_given = rstd, .out = out, .lanes = lanes, .rows = rows};
+    norm_job_t job = {.norm = {rms, 0, n, 1, weight, NULL},
+                      .groups = 1,
+                      .x = x,
+                      .grad = grad,
+                      .mean_given = mean,
+                      .rstd_given = rstd,
+                      .out = out,
+                      .lanes = lanes,
+                      .rows = rows};
     const int64_t all = blocks * SUM_LANES, rows_of_lane = rows / all + 1;
     int64_t together = all / samerun_threads_here(); /* rows of several lanes follow each other: they are read faster */
     if (together > 8) together = 8;
@@ -140,8 +154,10 @@ typedef struct {
 } channels_job_t;
 
 static channel_t of_channel(const channels_job_t *job, int64_t channel) {
-    return (channel_t){.training = job->training, .weight = job->weight ? job->weight[channel] : 1,
-                       .bias = job->bias ? job->bias[channel] : ABSENT32, .mean = job->mean[channel],
+    return (channel_t){.training = job->training,
+                       .weight = job->weight ? job->weight[channel] : 1,
+                       .bias = job->bias ? job->bias[channel] : ABSENT32,
+                       .mean = job->mean[channel],
                        .rstd = job->rstd[channel]};
 }
 

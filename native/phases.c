@@ -57,7 +57,8 @@ static void gradient_margins(const samerun_shape *s, int64_t *left, int64_t *siz
 }
 
 /* The tables of k: the taps that are left, and where the blocks of the whole product end. */
-static int tables_of_k(const phase_t *phase, samerun_multiplication *product, const int64_t *left, const int64_t *size) {
+static int tables_of_k(const phase_t *phase, samerun_multiplication *product, const int64_t *left,
+                       const int64_t *size) {
     const samerun_shape *s = phase->s;
     const int64_t in = s->inputs / s->groups, out = s->outputs / s->groups, all = samerun_volume(s->taps);
     int64_t at = 0, blocks = 0, block = 0;
@@ -69,12 +70,14 @@ static int tables_of_k(const phase_t *phase, samerun_multiplication *product, co
         for (int64_t d = 0; d < phase->taps[0]; d++)
             for (int64_t h = 0; h < phase->taps[1]; h++)
                 for (int64_t w = 0; w < phase->taps[2]; w++, at++) {
-                    const int64_t tap = (phase->tap[0][d] * s->taps[1] + phase->tap[1][h]) * s->taps[2] + phase->tap[2][w];
+                    const int64_t tap =
+                        (phase->tap[0][d] * s->taps[1] + phase->tap[1][h]) * s->taps[2] + phase->tap[2][w];
                     if (at && (o * all + tap) / SAMERUN_BLOCK != block) product->block_end[blocks++] = at;
                     block = (o * all + tap) / SAMERUN_BLOCK;
                     product->a_k.offset[at] = o * in * all + tap;
                     product->b_k.offset[at] =
-                        ((o * size[0] + left[0] + phase->shift[0][d]) * size[1] + left[1] + phase->shift[1][h]) * size[2] +
+                        ((o * size[0] + left[0] + phase->shift[0][d]) * size[1] + left[1] + phase->shift[1][h]) *
+                            size[2] +
                         left[2] + phase->shift[2][w];
                 }
     product->block_end[blocks] = product->k;
@@ -128,7 +131,7 @@ static void channels_range(void *args, int64_t begin, int64_t end) {
 }
 
 static samerun_status compute_phase(phase_t *phase, samerun_multiplication product, int is_double, const int64_t *left,
-                         const int64_t *size) {
+                                    const int64_t *size) {
     const samerun_shape *s = phase->s;
     const int64_t pixels = samerun_volume(phase->count);
     product.batches = s->groups, product.m = s->inputs / s->groups, product.n = product.c_row = s->images * pixels;
@@ -151,8 +154,8 @@ static samerun_status compute_phase(phase_t *phase, samerun_multiplication produ
     return phase->negative_zero ? SAMERUN_DECLINED : SAMERUN_DONE;
 }
 
-samerun_status samerun_gradient_by_phases(const samerun_shape *s, int is_double, const void *weight, const void *gradient,
-                               const void *bias, void *result) {
+samerun_status samerun_gradient_by_phases(const samerun_shape *s, int is_double, const void *weight,
+                                          const void *gradient, const void *bias, void *result) {
     const int64_t weights = s->outputs * (s->inputs / s->groups) * samerun_volume(s->taps);
     if (samerun_volume(s->stride) == 1 || !samerun_volume(s->in) || !samerun_all_finite(weight, weights, is_double))
         return SAMERUN_DECLINED;
@@ -171,9 +174,9 @@ samerun_status samerun_gradient_by_phases(const samerun_shape *s, int is_double,
     if (own && !copy) status = SAMERUN_NO_MEMORY;
     const samerun_multiplication product = {.a = weight, .b = own ? copy : gradient, .b_slack = own};
     if (status == SAMERUN_DONE) do {
-        for (int dim = 0; dim < 3; dim++) choose_taps(&phase, dim);
-        status = compute_phase(&phase, product, is_double, left, size);
-    } while (status == SAMERUN_DONE && next_phase(&phase));
+            for (int dim = 0; dim < 3; dim++) choose_taps(&phase, dim);
+            status = compute_phase(&phase, product, is_double, left, size);
+        } while (status == SAMERUN_DONE && next_phase(&phase));
     if (own && copy) samerun_scratch_done(SCRATCH_IMAGE, copy);
     free(tables);
     return status;

@@ -31,8 +31,19 @@ static struct {
     void *job;
     int shares;
     int64_t piece;
-} pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER,
-          PTHREAD_COND_INITIALIZER, 1, 0, 0, 0, 0, 0, 0, 0, 0};
+} pool = {PTHREAD_MUTEX_INITIALIZER,
+          PTHREAD_MUTEX_INITIALIZER,
+          PTHREAD_COND_INITIALIZER,
+          PTHREAD_COND_INITIALIZER,
+          1,
+          0,
+          0,
+          0,
+          0,
+          0,
+          0,
+          0,
+          0};
 
 /* What is left of a job, a share for each thread, in order: that of one operator is, as a rule, the part of its tensors
  * that the thread's caches still hold of the operator before. Who is done with its own helps with the others'. */

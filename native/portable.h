@@ -65,16 +65,16 @@ PORTABLE double with_sign_of(double size, double sign) {
 }
 
 /* The 32 lanes of a block to one value: lane l += lane l+16, then +8, +4, +2, +1. */
-#define LANES_TO_ONE(lane, combine)                                                                      \
-    for (int half = SUM_LANES / 2; half; half /= 2)                                                      \
+#define LANES_TO_ONE(lane, combine)                 \
+    for (int half = SUM_LANES / 2; half; half /= 2) \
         for (int l = 0; l < half; l++) (lane)[l] = combine((lane)[l], (lane)[l + half])
 
 /* The sums of n > 0 blocks to one, in place: adjacent pairs, level by level, an odd last one moves up. */
-#define BLOCKS_TO_ONE(block, n, combine)                                                                 \
-    for (int64_t left = (n); left > 1; left = (left + 1) / 2) {                                          \
-        for (int64_t pair = 0; pair < left / 2; pair++)                                                  \
-            (block)[pair] = combine((block)[2 * pair], (block)[2 * pair + 1]);                           \
-        if (left % 2) (block)[left / 2] = (block)[left - 1];                                             \
+#define BLOCKS_TO_ONE(block, n, combine)                                       \
+    for (int64_t left = (n); left > 1; left = (left + 1) / 2) {                \
+        for (int64_t pair = 0; pair < left / 2; pair++)                        \
+            (block)[pair] = combine((block)[2 * pair], (block)[2 * pair + 1]); \
+        if (left % 2) (block)[left / 2] = (block)[left - 1];                   \
     }
 
 #define PLUS(a, b) ((a) + (b))

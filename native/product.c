@@ -22,7 +22,8 @@ enum {
     RESIDENT = 448 << 10,    /* bytes of packed rows, all k, up to which columns are packed once and dropped */
     SMALL = 1 << 20,         /* products of numbers that are not worth waking a thread for */
     /* How many products take as long as packing one number: alone, or together with its neighbours. */
-    PACK_COST_STRIDED = 16, PACK_COST_CONTIGUOUS = 6
+    PACK_COST_STRIDED = 16,
+    PACK_COST_CONTIGUOUS = 6
 };
 
 /* Prefetch what lies at both ends of each run. */
@@ -36,7 +37,7 @@ static void prefetch_runs(const char *line, const samerun_axis *across, int64_t 
 
 /* One tile of one block of k. Where the result's columns do not lie side by side, it goes through `edge`. */
 static void add_tile(const job_t *job, const char *a, const panel_t *b, char *c_base, int64_t row, int64_t rows,
-                  int64_t column, int64_t columns, int first, char *edge) {
+                     int64_t column, int64_t columns, int first, char *edge) {
     const samerun_multiplication *product = job->product;
     const samerun_axis *across = &product->c_columns;
     const int64_t width = job->kernels->columns;
@@ -56,8 +57,10 @@ static void add_tile(const job_t *job, const char *a, const panel_t *b, char *c_
             char *c = c_base + ((row + i) * product->c_row + across->offset[column + j]) * (int64_t)real;
             const char *part = edge + (i * width + j) * (int64_t)real;
             if (first) memcpy(c, part, (size_t)run * real);
-            else if (real == 4) for (int64_t q = 0; q < run; q++) ((float *)c)[q] += ((const float *)part)[q];
-            else for (int64_t q = 0; q < run; q++) ((double *)c)[q] += ((const double *)part)[q];
+            else if (real == 4)
+                for (int64_t q = 0; q < run; q++) ((float *)c)[q] += ((const float *)part)[q];
+            else
+                for (int64_t q = 0; q < run; q++) ((double *)c)[q] += ((const double *)part)[q];
         }
 }
 
@@ -111,7 +114,7 @@ static int lies_in_vectors(const job_t *job, int64_t column, int64_t column_end,
 
 /* All k of the rows are packed once; then the columns go by, one panel after the other. */
 static void multiply_resident_rows(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
-                               int64_t column_end, char *left, char *right, char *edge) {
+                                   int64_t column_end, char *left, char *right, char *edge) {
     const samerun_multiplication *product = job->product;
     const samerun_product_kernels *kernels = job->kernels;
     const char *a = at(product->a, product->a_batch[batch], job->real);
@@ -140,14 +143,14 @@ static void multiply_resident_rows(const job_t *job, int64_t batch, int64_t row,
             for (int64_t i = row; i < row_end; i += kernels->rows) {
                 panel.next = more && i == row ? next : NULL; /* asked for once */
                 add_tile(job, block + (size_t)((i - row) * depth) * job->real, &panel, c, i,
-                      least(kernels->rows, row_end - i), j, columns, k == 0, edge);
+                         least(kernels->rows, row_end - i), j, columns, k == 0, edge);
             }
         }
     }
 }
 
 static void multiply_in_blocks(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
-                        int64_t column_end, char *left, char *right, char *edge) {
+                               int64_t column_end, char *left, char *right, char *edge) {
     const samerun_multiplication *product = job->product;
     const samerun_product_kernels *kernels = job->kernels;
     const char *a = at(product->a, product->a_batch[batch], job->real);
@@ -171,7 +174,7 @@ static void multiply_in_blocks(const job_t *job, int64_t batch, int64_t row, int
                     samerun_panel_prepare(job, b, j, columns, k, depth, top == row ? packed : NULL, &panel);
                     for (int64_t i = top; i < bottom; i += kernels->rows)
                         add_tile(job, left + (size_t)((i - top) * depth) * job->real, &panel, c, i,
-                              least(kernels->rows, bottom - i), j, columns, k == 0, edge);
+                                 least(kernels->rows, bottom - i), j, columns, k == 0, edge);
                     if (high < row_end - row) packed += (size_t)(kernels->columns * depth) * job->real; /* kept */
                 }
             }
@@ -187,9 +190,9 @@ static void compute_piece(job_t *job, int64_t number) {
     int64_t row = rest / job->column_pieces * job->row_step, column = rest % job->column_pieces * job->column_step;
     int64_t row_end = least(row + job->row_step, product->m), column_end = least(column + job->column_step, product->n);
     if (job->way != BY_TILES) {
-        const samerun_status status =
-            job->way == BY_COLUMNS ? samerun_product_by_columns(job, batch, column, column_end)
-                                   : samerun_product_by_lines(job, batch, row, row_end, column, column_end);
+        const samerun_status status = job->way == BY_COLUMNS
+                                          ? samerun_product_by_columns(job, batch, column, column_end)
+                                          : samerun_product_by_lines(job, batch, row, row_end, column, column_end);
         if (status != SAMERUN_DONE) __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
         else if (product->bias != NULL) add_bias(job, batch, row, row_end, column, column_end);
         return;
@@ -204,13 +207,14 @@ static void compute_piece(job_t *job, int64_t number) {
     const int64_t packed = resident ? height * product->k : pieces_of(high, kernels->rows) * kernels->rows * depth;
     const size_t left = ((size_t)packed * job->real + 2 * LINE) / LINE * LINE;
     const size_t right = ((size_t)(wide * depth) * job->real + 2 * LINE) / LINE * LINE;
-    char *scratch = samerun_scratch(SCRATCH_PANELS, left + right + (size_t)(kernels->rows * kernels->columns) * job->real);
+    char *scratch =
+        samerun_scratch(SCRATCH_PANELS, left + right + (size_t)(kernels->rows * kernels->columns) * job->real);
     if (scratch == NULL) {
         __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
         return;
     }
     (resident ? multiply_resident_rows : multiply_in_blocks)(job, batch, row, row_end, column, column_end, scratch,
-                                                  scratch + left, scratch + left + right);
+                                                             scratch + left, scratch + left + right);
     samerun_scratch_done(SCRATCH_PANELS, scratch);
     if (product->bias != NULL) add_bias(job, batch, row, row_end, column, column_end);
 }
@@ -234,8 +238,7 @@ static void write_empty_sums(const job_t *job) {
 
 static const samerun_product_kernels *kernels_in_force(int is_double) {
 #if defined(__x86_64__)
-    if (samerun_level() == LEVEL_AVX512)
-        return is_double ? &samerun_product_avx512_f64 : &samerun_product_avx512_f32;
+    if (samerun_level() == LEVEL_AVX512) return is_double ? &samerun_product_avx512_f64 : &samerun_product_avx512_f32;
     if (samerun_level() == LEVEL_AVX2) return is_double ? &samerun_product_avx2_f64 : &samerun_product_avx2_f32;
 #elif defined(__aarch64__)
     return is_double ? &samerun_product_neon_f64 : &samerun_product_neon_f32;

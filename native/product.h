@@ -20,8 +20,8 @@ typedef void samerun_pack(void *dst, const void *base, const samerun_axis *acros
                           const samerun_axis *k, int64_t k_from, int64_t depth, int slack);
 
 /* One block of k of a tile of `rows` x `columns`: written to c, or added to what stands there. */
-typedef void samerun_tile(int64_t depth, const void *a, const void *b, void *c, int64_t c_stride, int rows,
-                          int columns, int first);
+typedef void samerun_tile(int64_t depth, const void *a, const void *b, void *c, int64_t c_stride, int rows, int columns,
+                          int first);
 
 /* The same for a whole tile's columns that are not packed: vector v of number k of b is at b + k[k] + at[v]. Those at
  * next[v] (or NULL) will be met soon. */

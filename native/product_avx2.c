@@ -23,7 +23,8 @@ static inline __attribute__((always_inline)) WITH void turned_rows_f32(float *ds
 }
 
 /* Eight k's of eight columns, turned: t[q] has k number q of each. */
-static inline __attribute__((always_inline)) WITH void turn_columns(__m256 t[8], const float *src, const int64_t *column) {
+static inline __attribute__((always_inline)) WITH void turn_columns(__m256 t[8], const float *src,
+                                                                    const int64_t *column) {
     __m256 r[8], p[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(src + column[i]);

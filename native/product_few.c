@@ -52,13 +52,14 @@ samerun_status samerun_product_by_lines(const job_t *job, int64_t batch, int64_t
             for (int64_t j = start; j < stop; j += kernels->rows)
                 for (int64_t i = 0; i < m; i += kernels->columns)
                     kernels->tile_of_lines(
-                        depth, b, product->b_columns.offset + j, product->b_k.offset + k, scratch + (size_t)(i * depth) * real,
-                        found + (size_t)((j - start) * wide + i) * real, wide, (int)least(kernels->rows, stop - j),
-                        (int)least(kernels->columns, m - i), k == 0);
+                        depth, b, product->b_columns.offset + j, product->b_k.offset + k,
+                        scratch + (size_t)(i * depth) * real, found + (size_t)((j - start) * wide + i) * real, wide,
+                        (int)least(kernels->rows, stop - j), (int)least(kernels->columns, m - i), k == 0);
         }
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = start; j < stop; j++) {
-                const int64_t to = (row + i) * product->c_row + product->c_columns.offset[j], from = (j - start) * wide + i;
+                const int64_t to = (row + i) * product->c_row + product->c_columns.offset[j],
+                              from = (j - start) * wide + i;
                 if (real == 4) ((float *)c)[to] = ((float *)found)[from];
                 else ((double *)c)[to] = ((double *)found)[from];
             }
@@ -73,6 +74,7 @@ int samerun_product_way(const job_t *job) {
     const int whole = product->block_end == NULL && product->k >= LINE && product->b_k.run[0] >= product->k;
     if (job->kernels->thin != NULL && product->m <= SAMERUN_THIN && whole) return BY_COLUMNS;
     const int filled = pieces_of(product->m, lanes) * lanes * 7 <= product->m * 8; /* vectors of which most is used */
-    const int turned = product->b_columns.run[0] < lanes && product->b_k.run[0] >= SHORTEST; /* if packed, columns would be */
+    const int turned =
+        product->b_columns.run[0] < lanes && product->b_k.run[0] >= SHORTEST; /* if packed, columns would be */
     return product->m <= MOST_ROWS && product->n >= FEWEST_COLUMNS && filled && turned ? BY_LINES : BY_TILES;
 }

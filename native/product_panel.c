@@ -53,7 +53,8 @@ void samerun_panel_tile(const job_t *job, const panel_t *panel, const char *a, c
     const samerun_product_kernels *kernels = job->kernels;
     _Static_assert(sizeof in_order / sizeof *in_order == SAMERUN_MOST_ROWS, "a place for each row of a tile");
     if (panel->packed == NULL)
-        kernels->tile_in_place(panel->depth, a, panel->base, panel->k, panel->at, panel->next, c, c_stride, (int)rows, first);
+        kernels->tile_in_place(panel->depth, a, panel->base, panel->k, panel->at, panel->next, c, c_stride, (int)rows,
+                               first);
     else if (panel->steps == NULL)
         kernels->tile(panel->depth, a, panel->packed, c, c_stride, (int)rows, (int)columns, first);
     else

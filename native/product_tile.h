@@ -52,27 +52,30 @@ static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t dep
         }
 }
 
-#define CASES(vectors)                                                                   \
-    switch (rows) {                                                                      \
-    case 1: NAME(chain)(depth, a, b, next, to, stride, begin, 1, vectors); break;        \
-    case 2: NAME(chain)(depth, a, b, next, to, stride, begin, 2, vectors); break;        \
-    case 3: NAME(chain)(depth, a, b, next, to, stride, begin, 3, vectors); break;        \
-    case 4: NAME(chain)(depth, a, b, next, to, stride, begin, 4, vectors); break;        \
-    MORE(vectors)                                                                        \
+#define CASES(vectors)                                                            \
+    switch (rows) {                                                               \
+    case 1: NAME(chain)(depth, a, b, next, to, stride, begin, 1, vectors); break; \
+    case 2: NAME(chain)(depth, a, b, next, to, stride, begin, 2, vectors); break; \
+    case 3: NAME(chain)(depth, a, b, next, to, stride, begin, 3, vectors); break; \
+    case 4:                                                                       \
+        NAME(chain)(depth, a, b, next, to, stride, begin, 4, vectors);            \
+        break;                                                                    \
+        MORE(vectors)                                                             \
     }
 #if ROWS == 8
-#define MORE(vectors)                                                                    \
-    case 5: NAME(chain)(depth, a, b, next, to, stride, begin, 5, vectors); break;        \
-    case 6: NAME(chain)(depth, a, b, next, to, stride, begin, 6, vectors); break;        \
-    case 7: NAME(chain)(depth, a, b, next, to, stride, begin, 7, vectors); break;        \
+#define MORE(vectors)                                                             \
+    case 5: NAME(chain)(depth, a, b, next, to, stride, begin, 5, vectors); break; \
+    case 6: NAME(chain)(depth, a, b, next, to, stride, begin, 6, vectors); break; \
+    case 7: NAME(chain)(depth, a, b, next, to, stride, begin, 7, vectors); break; \
     default: NAME(chain)(depth, a, b, next, to, stride, begin, 8, vectors); break;
 #else
-#define MORE(vectors) default: break;
+#define MORE(vectors) \
+    default: break;
 #endif
 
-static inline __attribute__((always_inline)) TARGET void NAME(any_tile)(int64_t depth, NAME(side) a, NAME(side) b,
-                                                                        void *result, int64_t c_stride, int rows,
-                                                                        int columns, int first) {
+static inline __attribute__((always_inline))
+TARGET void NAME(any_tile)(int64_t depth, NAME(side) a, NAME(side) b, void *result, int64_t c_stride, int rows,
+                           int columns, int first) {
     const int64_t *const next = NULL;
     REAL *c = result, edge[ROWS * NAME(COLUMNS)];
     int vectors = (columns + LANES - 1) / LANES, whole = vectors * LANES == columns;
@@ -101,7 +104,8 @@ static TARGET void NAME(tile)(int64_t depth, const void *a, const void *b, void 
 
 static TARGET void NAME(tile_of_lines)(int64_t depth, const void *a, const int64_t *places, const int64_t *steps,
                                        const void *b, void *c, int64_t c_stride, int rows, int columns, int first) {
-    NAME(any_tile)(depth, (NAME(side)){a, places, steps}, (NAME(side)){b, NULL, NULL}, c, c_stride, rows, columns, first);
+    NAME(any_tile)(depth, (NAME(side)){a, places, steps}, (NAME(side)){b, NULL, NULL}, c, c_stride, rows, columns,
+                   first);
 }
 
 static TARGET void NAME(tile_in_place)(int64_t depth, const void *left, const void *right, const int64_t *k,
@@ -118,9 +122,9 @@ static TARGET void NAME(tile_in_place)(int64_t depth, const void *left, const vo
 #undef CASES
 #undef MORE
 
-static inline __attribute__((always_inline)) TARGET void NAME(move_vectors)(
-    REAL *dst, const REAL *base, const int *place, const int64_t *source, const int vectors, const int64_t *k,
-    int64_t depth, int count, int filled, const int width) {
+static inline __attribute__((always_inline))
+TARGET void NAME(move_vectors)(REAL *dst, const REAL *base, const int *place, const int64_t *source, const int vectors,
+                               const int64_t *k, int64_t depth, int count, int filled, const int width) {
     for (int64_t d = 0; d < depth; d++) {
         REAL *to = dst + d * width;
         const REAL *from = base + k[d];
@@ -131,10 +135,10 @@ static inline __attribute__((always_inline)) TARGET void NAME(move_vectors)(
 
 /* Rows that lie one behind the other: whole vectors are moved. A run that ends inside a vector is overwritten
  * by what follows it, in ascending order. */
-static inline __attribute__((always_inline)) TARGET void NAME(move)(REAL *dst, const REAL *base,
-                                                                    const int64_t *across, const int32_t *run,
-                                                                    int64_t count, const int64_t *k, int64_t depth,
-                                                                    int slack, int filled, const int width) {
+static inline __attribute__((always_inline)) TARGET void NAME(move)(REAL *dst, const REAL *base, const int64_t *across,
+                                                                    const int32_t *run, int64_t count, const int64_t *k,
+                                                                    int64_t depth, int slack, int filled,
+                                                                    const int width) {
     if (count == width && run[0] >= width) {
         for (int64_t d = 0; d < depth; d++) {
             const REAL *src = base + across[0] + k[d];
@@ -155,12 +159,11 @@ static inline __attribute__((always_inline)) TARGET void NAME(move)(REAL *dst, c
                 place[vectors] = (int)(r + q);
                 source[vectors++] = across[r] + q;
             }
-        if (vectors == 3)
-            NAME(move_vectors)(dst, base, place, source, 3, k, depth, (int)count, filled, width);
+        if (vectors == 3) NAME(move_vectors)(dst, base, place, source, 3, k, depth, (int)count, filled, width);
         else if (vectors == 4 && NAME(COLUMNS) > 4)
-            NAME(move_vectors)(dst, base, place, source, NAME(COLUMNS) > 4 ? 4 : 3, k, depth, (int)count, filled, width);
-        else
-            NAME(move_vectors)(dst, base, place, source, vectors, k, depth, (int)count, filled, width);
+            NAME(move_vectors)(dst, base, place, source, NAME(COLUMNS) > 4 ? 4 : 3, k, depth, (int)count, filled,
+                               width);
+        else NAME(move_vectors)(dst, base, place, source, vectors, k, depth, (int)count, filled, width);
         return;
     }
     for (int64_t d = 0; d < depth; d++) {
@@ -176,9 +179,8 @@ static inline __attribute__((always_inline)) TARGET void NAME(move)(REAL *dst, c
     }
 }
 
-static inline __attribute__((always_inline)) TARGET void NAME(turn)(REAL *dst, const REAL *base,
-                                                                    const int64_t *across, int64_t count,
-                                                                    const int64_t *k, const int32_t *run,
+static inline __attribute__((always_inline)) TARGET void NAME(turn)(REAL *dst, const REAL *base, const int64_t *across,
+                                                                    int64_t count, const int64_t *k, const int32_t *run,
                                                                     int64_t depth, int slack, int filled,
                                                                     const int width) {
     int64_t done = 0;
@@ -189,8 +191,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(turn)(REAL *dst, c
         /* What is turned beyond the end of a run is overwritten by what follows. */
         if (run[d] >= (slack ? TURN_DEEP / 4 + 1 : TURN_DEEP) && depth - d >= TURN_DEEP && count >= TURN_WIDE) {
             done = run[d] < TURN_DEEP ? run[d] : TURN_DEEP;
-            for (; r + TURN_WIDE <= count; r += TURN_WIDE)
-                TURN(dst + d * width + r, width, base + k[d], across + r);
+            for (; r + TURN_WIDE <= count; r += TURN_WIDE) TURN(dst + d * width + r, width, base + k[d], across + r);
         }
 #else
         (void)run, (void)slack;
@@ -205,25 +206,24 @@ static inline __attribute__((always_inline)) TARGET void NAME(turn)(REAL *dst, c
 }
 
 /* What is left of a vector is filled with zeros. */
-#define PACK(name, width)                                                                                     \
-    static TARGET void NAME(name)(void *dst, const void *base, const samerun_axis *across, int64_t from,      \
-                                  int64_t count, const samerun_axis *k, int64_t k_from, int64_t depth,        \
-                                  int slack) {                                                                \
-        const int64_t first = across->run[from] < count ? across->run[from] : count;                          \
-        const int filled = width % LANES ? width : (int)((count + LANES - 1) / LANES * LANES);                \
-        if (count > 1 && (first == count || (first >= 4 && first >= k->run[k_from])))                         \
-            NAME(move)(dst, base, across->offset + from, across->run + from, count, k->offset + k_from,       \
-                       depth, slack, filled, width);                                                          \
-        else                                                                                                  \
-            NAME(turn)(dst, base, across->offset + from, count, k->offset + k_from, k->run + k_from, depth,   \
-                       slack, filled, width);                                                                 \
+#define PACK(name, width)                                                                                             \
+    static TARGET void NAME(name)(void *dst, const void *base, const samerun_axis *across, int64_t from,              \
+                                  int64_t count, const samerun_axis *k, int64_t k_from, int64_t depth, int slack) {   \
+        const int64_t first = across->run[from] < count ? across->run[from] : count;                                  \
+        const int filled = width % LANES ? width : (int)((count + LANES - 1) / LANES * LANES);                        \
+        if (count > 1 && (first == count || (first >= 4 && first >= k->run[k_from])))                                 \
+            NAME(move)(dst, base, across->offset + from, across->run + from, count, k->offset + k_from, depth, slack, \
+                       filled, width);                                                                                \
+        else                                                                                                          \
+            NAME(turn)(dst, base, across->offset + from, count, k->offset + k_from, k->run + k_from, depth, slack,    \
+                       filled, width);                                                                                \
     }
 PACK(pack_rows, ROWS)
 PACK(pack_columns, NAME(COLUMNS))
 #undef PACK
 
-const samerun_product_kernels NAME(kernels) = {ROWS, NAME(COLUMNS), NAME(pack_rows), NAME(pack_columns), NAME(tile),
-                                              NAME(tile_in_place), NAME(tile_of_lines), THIN};
+const samerun_product_kernels NAME(kernels) = {ROWS,       NAME(COLUMNS),       NAME(pack_rows),     NAME(pack_columns),
+                                               NAME(tile), NAME(tile_in_place), NAME(tile_of_lines), THIN};
 
 #undef THIN
 #undef REAL

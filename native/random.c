@@ -60,8 +60,7 @@ void samerun_randint(uint64_t seed, uint64_t position, int64_t low, uint64_t ran
 
 static void words_range(void *args, int64_t begin, int64_t end) {
     const whole_job_t *job = args;
-    for (int64_t i = begin; i < end; i++)
-        job->out[i] = (int64_t)word64(job->seed, job->position, (uint64_t)i, 0);
+    for (int64_t i = begin; i < end; i++) job->out[i] = (int64_t)word64(job->seed, job->position, (uint64_t)i, 0);
 }
 
 /* n random 64-bit words: the keys by which a permutation is sorted. */

@@ -34,7 +34,7 @@ typedef uint16_t marks_t; /* a bit for each value of a vector */
 
 #define EITHER(a, b) ((mask_t)((a) | (b)))
 #define ALL(mask) _kortestc_mask16_u8(mask, mask)
-#define ZERO_WHERE(mask, x) _mm512_maskz_mov_ps((mask_t)~(mask), x)
+#define ZERO_WHERE(mask, x) _mm512_maskz_mov_ps((mask_t) ~(mask), x)
 #define EQUAL(a, b) _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ)
 #define DIFFERENT(a, b) _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ) /* also where either is none */
 #define EQUAL_WHERE(mask, a, b) _mm512_mask_cmp_ps_mask(mask, a, b, _CMP_EQ_OQ)
@@ -52,8 +52,7 @@ typedef uint16_t marks_t; /* a bit for each value of a vector */
     _mm512_insertf32x8(_mm512_castps256_ps512(TWO_ROWS(rows, at, i)), TWO_ROWS(rows, at, (i) + 8), 1)
 /* Number `at` mod 32 of 32 */
 #define PIECE(table, at) _mm512_permutex2var_ps(_mm512_load_ps(table), at, _mm512_load_ps((table) + 16))
-#define PIECE_WORDS(table, at) \
-    _mm512_permutex2var_epi32(_mm512_load_si512(table), at, _mm512_load_si512((table) + 16))
+#define PIECE_WORDS(table, at) _mm512_permutex2var_epi32(_mm512_load_si512(table), at, _mm512_load_si512((table) + 16))
 #define LESSER_SIZE(a, b) _mm512_range_ps(a, b, 0xA) /* without sign; b where a is none */
 #define DIFFERENCE_WHERE(mask, a, b, other) _mm512_mask_sub_ps(other, mask, a, b)
 /* x, its sign changed where that of `other` is plus: x ^ (~other & the bit of a sign) */

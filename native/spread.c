@@ -20,15 +20,14 @@ static inline void copy_few(char *to, const char *from, size_t bytes) {
     if (bytes >= 32) {
         for (size_t i = 0; i < bytes - 32; i += 32) memcpy(to + i, from + i, 32);
         memcpy(to + bytes - 32, from + bytes - 32, 32);
-    } else if (bytes >= 8 && bytes <= 16)
-        memcpy(to, from, 8), memcpy(to + bytes - 8, from + bytes - 8, 8);
-    else
-        memcpy(to, from, bytes);
+    } else if (bytes >= 8 && bytes <= 16) memcpy(to, from, 8), memcpy(to + bytes - 8, from + bytes - 8, 8);
+    else memcpy(to, from, bytes);
 }
 
 static inline void zero_few(char *from, char *to) {
     if (to - from > 32) memset(from, 0, (size_t)(to - from));
-    else for (; from < to; from += 4) memset(from, 0, 4);
+    else
+        for (; from < to; from += 4) memset(from, 0, 4);
 }
 
 /* Every second value to `to`, the others to `next`: as vectors. */
@@ -44,9 +43,11 @@ static inline char *zeros_before(char *zeros, char *to, size_t n) {
 }
 
 /* Values first to last of a line that is taken two apart, with the zeros before and between them; where these end. */
-static inline char *spread_in_two(const spread_t *job, char *zeros, char *row, const char *line, int64_t first, int64_t last) {
+static inline char *spread_in_two(const spread_t *job, char *zeros, char *row, const char *line, int64_t first,
+                                  int64_t last) {
     const int64_t place = job->left[2] + first, bytes = (last - first + 1) / 2 * 4, fewer = (last - first) / 2 * 4;
-    char *to = row + samerun_place(place, job->size[2], 2) * 4, *next = row + samerun_place(place + 1, job->size[2], 2) * 4;
+    char *to = row + samerun_place(place, job->size[2], 2) * 4,
+         *next = row + samerun_place(place + 1, job->size[2], 2) * 4;
     part_line((const float *)line + first, last - first, (float *)to, (float *)next);
     if (to < next) return zeros_before(zeros_before(zeros, to, (size_t)bytes), next, (size_t)fewer);
     return zeros_before(zeros_before(zeros, next, (size_t)fewer), to, (size_t)bytes);
@@ -55,7 +56,8 @@ static inline char *spread_in_two(const spread_t *job, char *zeros, char *row, c
 /* Values first to last of a line, one by one. */
 static void spread_line(const spread_t *job, char *row, const char *line, int64_t first, int64_t last) {
     const int64_t step = job->step[2];
-    for (int64_t turn = 0; turn < job->apart; turn++) { /* each of these values goes one further than the one before, or step */
+    for (int64_t turn = 0; turn < job->apart;
+         turn++) { /* each of these values goes one further than the one before, or step */
         const int64_t place = job->left[2] + (first + turn) * step;
         char *to = row + (size_t)samerun_place(place, job->size[2], job->apart) * job->real;
         if (job->real == 4) /* so that it is one move */
@@ -97,8 +99,7 @@ static void spread_channels_range(void *args, int64_t begin, int64_t end) {
                     copy_few(dst, line + (size_t)first * real, bytes);
                 } else if (in_two) {
                     zeros = spread_in_two(job, zeros, row, line, first, last);
-                } else
-                    spread_line(job, row, line, first, last);
+                } else spread_line(job, row, line, first, last);
             }
         }
         zero_few(zeros, image_end);

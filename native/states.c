@@ -24,10 +24,8 @@ enum { WORDS = 624, LANES = 4 };
 static inline uint32_t xor_high_bits(uint32_t x) { return x ^ (x >> 30); }
 
 ALWAYS_INLINE void store_word(uint8_t *row, int wide, uint32_t i, uint32_t word) {
-    if (wide)
-        ((uint64_t *)row)[i] = word;
-    else
-        ((uint32_t *)row)[i] = word;
+    if (wide) ((uint64_t *)row)[i] = word;
+    else ((uint32_t *)row)[i] = word;
 }
 
 /* The reference init_genrand: seeding from 32 bits, as NumPy and torch do. wide: torch saves each word as 64 bits. */
@@ -78,29 +76,23 @@ ALWAYS_INLINE void init_by_array_lanes(int lanes, const uint32_t *base, const ui
 /* Point each lane to the row of its sample, and lanes without a sample to `spare`, which nobody reads. Returns the
  * number of lanes to compute: a single sample is computed alone, which is faster than four. */
 static int select_lane_rows(int64_t samples_left, uint8_t *first, int64_t stride, uint8_t *spare, uint8_t **rows) {
-    for (int lane = 0; lane < LANES; lane++)
-        rows[lane] = lane < samples_left ? first + stride * lane : spare;
+    for (int lane = 0; lane < LANES; lane++) rows[lane] = lane < samples_left ? first + stride * lane : spare;
     return samples_left > 1 ? LANES : 1;
 }
 
 /* rows: the first sample's words; those of the next sample lie `stride` bytes further. */
-EXPORT void samerun_mt19937_init_genrand(
-    int64_t count, const uint32_t *seeds, uint8_t *rows, int64_t stride, int32_t wide) {
+EXPORT void samerun_mt19937_init_genrand(int64_t count, const uint32_t *seeds, uint8_t *rows, int64_t stride,
+                                         int32_t wide) {
     uint64_t spare[WORDS];
     for (int64_t at = 0; at < count; at += LANES) {
         uint8_t *lane_rows[LANES];
         uint32_t lane_seeds[LANES] = {0};
         int lanes = select_lane_rows(count - at, rows + at * stride, stride, (uint8_t *)spare, lane_rows);
-        for (int lane = 0; lane < LANES && at + lane < count; lane++)
-            lane_seeds[lane] = seeds[at + lane];
-        if (lanes == 1 && wide)
-            init_genrand_lanes(1, 1, lane_seeds, lane_rows);
-        else if (lanes == 1)
-            init_genrand_lanes(1, 0, lane_seeds, lane_rows);
-        else if (wide)
-            init_genrand_lanes(LANES, 1, lane_seeds, lane_rows);
-        else
-            init_genrand_lanes(LANES, 0, lane_seeds, lane_rows);
+        for (int lane = 0; lane < LANES && at + lane < count; lane++) lane_seeds[lane] = seeds[at + lane];
+        if (lanes == 1 && wide) init_genrand_lanes(1, 1, lane_seeds, lane_rows);
+        else if (lanes == 1) init_genrand_lanes(1, 0, lane_seeds, lane_rows);
+        else if (wide) init_genrand_lanes(LANES, 1, lane_seeds, lane_rows);
+        else init_genrand_lanes(LANES, 0, lane_seeds, lane_rows);
     }
 }
 
@@ -116,11 +108,8 @@ EXPORT void samerun_mt19937_init_by_array(int64_t count, const uint64_t *seeds, 
         uint8_t *lane_rows[LANES];
         uint64_t lane_seeds[LANES] = {0};
         int lanes = select_lane_rows(count - at, rows + at * stride, stride, (uint8_t *)spare, lane_rows);
-        for (int lane = 0; lane < LANES && at + lane < count; lane++)
-            lane_seeds[lane] = seeds[at + lane];
-        if (lanes == 1)
-            init_by_array_lanes(1, base, lane_seeds, lane_rows);
-        else
-            init_by_array_lanes(LANES, base, lane_seeds, lane_rows);
+        for (int lane = 0; lane < LANES && at + lane < count; lane++) lane_seeds[lane] = seeds[at + lane];
+        if (lanes == 1) init_by_array_lanes(1, base, lane_seeds, lane_rows);
+        else init_by_array_lanes(LANES, base, lane_seeds, lane_rows);
     }
 }

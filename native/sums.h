@@ -22,8 +22,8 @@ samerun_status samerun_sum64(int term, const double *x, const double *center, do
  * type, unless that is 1. */
 samerun_status samerun_row_sums32(int term, const float *x, const float *center, float *out, int64_t rows, int64_t n,
                                   double by);
-samerun_status samerun_row_sums64(int term, const double *x, const double *center, double *out, int64_t rows,
-                                  int64_t n, double by);
+samerun_status samerun_row_sums64(int term, const double *x, const double *center, double *out, int64_t rows, int64_t n,
+                                  double by);
 
 /* Running sums (or products) in ascending order along the middle of [outer, n, inner]. */
 void samerun_cumulate32(int product, const float *x, float *out, int64_t outer, int64_t n, int64_t inner);

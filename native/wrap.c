@@ -44,19 +44,21 @@ static PyObject *call_slot(int number, PyObject *self, PyObject *const *args, Py
     return result;
 }
 
-#define SIXTEEN(do, n) \
-    do(n##0) do(n##1) do(n##2) do(n##3) do(n##4) do(n##5) do(n##6) do(n##7) \
-    do(n##8) do(n##9) do(n##a) do(n##b) do(n##c) do(n##d) do(n##e) do(n##f)
-#define DEFINE(n) \
+#define SIXTEEN(do, n)                                                                                            \
+    do                                                                                                            \
+    (n##0) do(n##1) do(n##2) do(n##3) do(n##4) do(n##5) do(n##6) do(n##7) do(n##8) do(n##9) do(n##a) do(n##b) do( \
+        n##c) do(n##d) do(n##e) do(n##f)
+#define DEFINE(n)                                                                                         \
     static PyObject *slot_##n(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) { \
-        return call_slot(0x##n, self, args, count, names); \
+        return call_slot(0x##n, self, args, count, names);                                                \
     }
 #define NAME(n) slot_##n,
 #define DEFINE_16(n) SIXTEEN(DEFINE, n)
 #define NAME_16(n) SIXTEEN(NAME, n)
-#define SIXTEEN_TIMES(do, n) \
-    do(n##0) do(n##1) do(n##2) do(n##3) do(n##4) do(n##5) do(n##6) do(n##7) \
-    do(n##8) do(n##9) do(n##a) do(n##b) do(n##c) do(n##d) do(n##e) do(n##f)
+#define SIXTEEN_TIMES(do, n)                                                                                      \
+    do                                                                                                            \
+    (n##0) do(n##1) do(n##2) do(n##3) do(n##4) do(n##5) do(n##6) do(n##7) do(n##8) do(n##9) do(n##a) do(n##b) do( \
+        n##c) do(n##d) do(n##e) do(n##f)
 
 SIXTEEN_TIMES(DEFINE_16, 0)
 SIXTEEN_TIMES(DEFINE_16, 1)

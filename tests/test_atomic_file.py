@@ -66,9 +66,7 @@ def test_of_another_machine_the_age_decides(tmp_path: Path) -> None:
     assert fresh.exists() and not old.exists()
 
 
-def test_no_link_in_the_place_of_a_temporary_file_is_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_link_in_the_place_of_a_temporary_file_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even one whose name was guessed."""
     victim, path = tmp_path / "victim", tmp_path / "c.pt"
     victim.write_text("precious")

@@ -217,12 +217,21 @@ MORE: list[tuple[str, Callable[..., Any], list[Any]]] = [
     ("nearest smaller", lambda a: F.interpolate(a, (4, 9)), [IMAGE]),
     ("nearest 3d", lambda a: F.interpolate(a, scale_factor=1.5), [real(1, 2, 4, 4, 4)]),
     ("embedding crowded", lambda w: F.embedding(whole(9, 1000, high=3), w), [real(4, 37)]),
-    ("gru", lambda x, h, *w: torch.gru(x, h, w, True, 1, 0.0, True, False, False),
-     [real(4, 3, 5), real(1, 3, 6), *gates(3)]),
-    ("rnn", lambda x, h, *w: torch.rnn_relu(x, h, w, True, 1, 0.0, True, False, False),
-     [real(4, 3, 5), real(1, 3, 6), *gates(1)]),
-    ("lstm", lambda x, h, c, *w: torch.lstm(x, (h, c), w, True, 1, 0.0, True, False, False),
-     [real(4, 3, 5), real(1, 3, 6), real(1, 3, 6, seed=1), *gates(4)]),
+    (
+        "gru",
+        lambda x, h, *w: torch.gru(x, h, w, True, 1, 0.0, True, False, False),
+        [real(4, 3, 5), real(1, 3, 6), *gates(3)],
+    ),
+    (
+        "rnn",
+        lambda x, h, *w: torch.rnn_relu(x, h, w, True, 1, 0.0, True, False, False),
+        [real(4, 3, 5), real(1, 3, 6), *gates(1)],
+    ),
+    (
+        "lstm",
+        lambda x, h, c, *w: torch.lstm(x, (h, c), w, True, 1, 0.0, True, False, False),
+        [real(4, 3, 5), real(1, 3, 6), real(1, 3, 6, seed=1), *gates(4)],
+    ),
     ("gru cell", lambda x, h, *w: torch.gru_cell(x, h, *w), [real(3, 5), real(3, 6), *gates(3)]),
 ]
 

@@ -35,9 +35,7 @@ def test_the_conformance_vectors(n: int) -> None:
 
 @pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
 @pytest.mark.parametrize(("name", "function", "inputs"), CASES + MORE, ids=[case[0] for case in CASES + MORE])
-def test_operators(
-    name: str, function: Callable[..., Any], inputs: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_operators(name: str, function: Callable[..., Any], inputs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     with samerun.portable():
         wanted = run(function, inputs, torch.float32)
     for module in (test_portable_operators, test_cuda_emulated):  # what the cases make of their own

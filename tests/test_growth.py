@@ -71,7 +71,8 @@ def test_in_words() -> None:
     ]
     gone = Spread(20, ((2, 3),), (), "same", (point(2, 1e-7), point(20, 0.0, 0, (0.5, 0.5))))
     assert describe_growth(gone)[1:] == [
-        "After step 20 the parameters are the same again", "Loss at step 20: 0.5 in both runs"
+        "After step 20 the parameters are the same again",
+        "Loss at step 20: 0.5 in both runs",
     ]
 
 

@@ -78,7 +78,7 @@ def test_the_doctor_finds_wrong_bits(tmp_path: Path) -> None:
 
 def test_the_doctor_says_where_no_library_was_built(tmp_path: Path) -> None:
     source = copy_of_samerun(tmp_path / "other")
-    for built in (source / "samerun" / "numerics").glob("_portable*"):
+    for built in (source / "samerun").rglob("_portable*"):
         built.unlink()
     done = doctor("--numerics", cwd=tmp_path, source=source)
     assert done.returncode == 0, done.stderr

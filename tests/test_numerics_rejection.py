@@ -46,9 +46,10 @@ def test_digamma_and_corrections_have_the_bits_of_the_reference() -> None:
     positive = [*spread(-300, 300, 300), *map(float, range(1, 30))]
     assert_same_bits(float64_math.digamma(doubles(positive)), doubles([wide_reference.digamma(x) for x in positive]))
     whole = [*map(float, range(1, 40)), *(math.floor(x) for x in spread(1, 15, 100))]
-    assert_same_bits(float64_math.stirling_correction(
-        doubles(whole)
-    ), doubles([wide_reference.stirling_correction(x) for x in whole]))
+    assert_same_bits(
+        float64_math.stirling_correction(doubles(whole)),
+        doubles([wide_reference.stirling_correction(x) for x in whole]),
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,17 +111,20 @@ def test_words_of_blocks(n: int, seed: int, position: int) -> None:
 
 def test_a_number_depends_on_its_place_alone() -> None:
     draw = rejection_sampling.RandomStream(1, 2)
-    for compute, value in ((
-        rejection_sampling.sample_gamma, 0.3
-    ), (rejection_sampling.sample_poisson, 4.0), (rejection_sampling.sample_poisson, 40.0)):
+    for compute, value in (
+        (rejection_sampling.sample_gamma, 0.3),
+        (rejection_sampling.sample_poisson, 4.0),
+        (rejection_sampling.sample_poisson, 40.0),
+    ):
         whole = compute(torch.full((500,), value, dtype=torch.float64), draw)
         assert torch.equal(compute(torch.full((77,), value, dtype=torch.float64), draw), whole[:77])
         mixed = torch.full((500,), value, dtype=torch.float64)
         mixed[::3] = 1.5
         assert torch.equal(compute(mixed, draw)[1::3], whole[1::3]), "other parameters elsewhere change nothing here"
-    assert not torch.equal(rejection_sampling.sample_poisson(
-        mixed, rejection_sampling.RandomStream(1, 3)
-    ), rejection_sampling.sample_poisson(mixed, draw))
+    assert not torch.equal(
+        rejection_sampling.sample_poisson(mixed, rejection_sampling.RandomStream(1, 3)),
+        rejection_sampling.sample_poisson(mixed, draw),
+    )
 
 
 def largest_gap(uniform: torch.Tensor) -> float:
@@ -171,8 +175,16 @@ def test_binomial_numbers_are_distributed_so(count: int, p: float) -> None:
     n, chances = (torch.full((100_000,), float(x), dtype=torch.float64) for x in (count, p))
     x = rejection_sampling.sample_binomial(n, chances, rejection_sampling.RandomStream(13, 6))
     ways = math.lgamma(count + 1)
-    assert_counts(x, lambda k: 0.0 if k > count else math.exp(
-        ways - math.lgamma(k + 1) - math.lgamma(count - k + 1) + k * math.log(p) + (count - k) * math.log1p(-p)))
+    assert_counts(
+        x,
+        lambda k: (
+            0.0
+            if k > count
+            else math.exp(
+                ways - math.lgamma(k + 1) - math.lgamma(count - k + 1) + k * math.log(p) + (count - k) * math.log1p(-p)
+            )
+        ),
+    )
 
 
 @pytest.mark.parametrize("mean", [1e9, 1e14])

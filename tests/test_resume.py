@@ -162,7 +162,8 @@ def test_streams_are_taken_up_again(step: int, dataset: Stream, workers: tuple[i
 
 
 @pytest.mark.parametrize(
-    ("dataset", "shards"), [(Keeping(), 4), (Keeping(), 1), (KeepingIterator(), 4)],
+    ("dataset", "shards"),
+    [(Keeping(), 4), (Keeping(), 1), (KeepingIterator(), 4)],
     ids=["dataset-4", "dataset-1", "iterator-4"],
 )
 def test_a_stream_that_says_where_it_stands_is_not_read_again(dataset: Stream, shards: int) -> None:

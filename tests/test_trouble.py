@@ -183,9 +183,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MiB, where this user may mount one."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if shutil.which("mount") is None or subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, check=False
-    ).returncode:
+    if (
+        shutil.which("mount") is None
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, check=False
+        ).returncode
+    ):
         pytest.skip("needs the right to mount")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=False)

@@ -4,27 +4,21 @@
 #include "../functions/finish.h"
 #include "../functions/two.h"
 
-#define MAP(name)                                                                                           \
-    KERNEL map_##name(const float *x, float *y, int64_t n) {                                                \
-        EACH(i, n) y[i] = name##_float(x[i]);                                                               \
-    }
+#define MAP(name) \
+    KERNEL map_##name(const float *x, float *y, int64_t n) { EACH(i, n) y[i] = name##_float(x[i]); }
 ALL_FUNCTIONS(MAP)
 
-#define PAIR_MAP(name)                                                                                      \
-    KERNEL map_##name(const float *x, const float *y, float *out, int64_t n) {                              \
-        EACH(i, n) out[i] = name##_float(x[i], y[i]);                                                       \
+#define PAIR_MAP(name)                                                         \
+    KERNEL map_##name(const float *x, const float *y, float *out, int64_t n) { \
+        EACH(i, n) out[i] = name##_float(x[i], y[i]);                          \
     }
 PAIR_MAP(pow)
 PAIR_MAP(atan2)
 PAIR_MAP(hypot)
 
-KERNEL roots32(const float *x, float *out, int64_t n) {
-    EACH(i, n) out[i] = __builtin_sqrtf(x[i]);
-}
+KERNEL roots32(const float *x, float *out, int64_t n) { EACH(i, n) out[i] = __builtin_sqrtf(x[i]); }
 
-KERNEL roots64(const double *x, double *out, int64_t n) {
-    EACH(i, n) out[i] = __builtin_sqrt(x[i]);
-}
+KERNEL roots64(const double *x, double *out, int64_t n) { EACH(i, n) out[i] = __builtin_sqrt(x[i]); }
 
 #define ROOT_OF_HALF 0.70710678118654752f
 #define DENSITY 0.39894228040143268f /* 1 / sqrt(2 pi) */
@@ -71,9 +65,9 @@ DEVICE float silu_backward(float x, float g) {
     return g * (t * inner);
 }
 
-#define ACTIVATION(name)                                                                                    \
-    KERNEL activation_##name(const float *x, const float *grad, float *out, int64_t n) {                    \
-        EACH(i, n) out[i] = name(x[i], grad ? grad[i] : 0);                                                 \
+#define ACTIVATION(name)                                                                 \
+    KERNEL activation_##name(const float *x, const float *grad, float *out, int64_t n) { \
+        EACH(i, n) out[i] = name(x[i], grad ? grad[i] : 0);                              \
     }
 ACTIVATION(gelu)
 ACTIVATION(gelu_tanh)

@@ -4,8 +4,8 @@
 #define EACH_OF_ROW(j, n) for (int64_t j = threadIdx.x; j < (n); j += blockDim.x)
 
 /* Row i of n values: value j has the weight number (i % groups * n + j) / inner. A thread block takes a row. */
-KERNEL norm_rows(int rms, float eps, const float *x, const float *weight, const float *bias, float *out,
-                 float *mean, float *rstd, int64_t n, int64_t groups, int64_t inner) {
+KERNEL norm_rows(int rms, float eps, const float *x, const float *weight, const float *bias, float *out, float *mean,
+                 float *rstd, int64_t n, int64_t groups, int64_t inner) {
     const int64_t row = blockIdx.x, skipped = row % groups * n;
     const float count = (float)n;
     float center = 0;
@@ -68,7 +68,8 @@ KERNEL channel_sums(int training, const float *x, const float *g, const float *w
     const float w = weight ? weight[c] : 1, m = mean[c], r = rstd[c];
     float sum[4] = {ABSENT32, ABSENT32, ABSENT32, ABSENT32};
     for (int64_t i = threadIdx.x % WARP; i < n; i += WARP) {
-        const int64_t image = (first + i) / inner, at = (image * channel_count + c) * inner + (first + i - image * inner);
+        const int64_t image = (first + i) / inner,
+                      at = (image * channel_count + c) * inner + (first + i - image * inner);
         const float y = (x[at] - m) * r, h = g[at] * w;
         sum[0] = sum[0] + g[at];
         sum[1] = sum[1] + g[at] * y;

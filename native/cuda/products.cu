@@ -31,14 +31,16 @@ DEVICE int64_t offset_at(const axis_t &axis, int64_t i) { return axis.table ? ax
 DEVICE float fma_of(float a, float b, float c) { return fma32(a, b, c); }
 DEVICE double fma_of(double a, double b, double c) { return fma64(a, b, c); }
 
-template <class Real> DEVICE Real biased(const product_t &it, int64_t batch, int64_t i, int64_t j, Real value) {
+template <class Real>
+DEVICE Real biased(const product_t &it, int64_t batch, int64_t i, int64_t j, Real value) {
     if (!it.bias) return value;
     return value + ((const Real *)it.bias)[batch * it.bias_batch + i * it.bias_row + j * it.bias_column];
 }
 
 /* A thread block computes M x N results, each of its 256 threads R x S of them. Grid: tiles of m, tiles of n, splits,
  * batches, the first fastest. */
-template <class Real, int M, int N, int R, int S, int DEPTH> DEVICE void product_tile(const product_t &it) {
+template <class Real, int M, int N, int R, int S, int DEPTH>
+DEVICE void product_tile(const product_t &it) {
     enum { THREADS = (M / R) * (N / S), OF_A = M * DEPTH / THREADS, OF_B = N * DEPTH / THREADS };
     enum { V = R < 4 ? R : 4, W = S < 4 ? S : 4 }; /* results next to each other */
     __shared__ Real a_tile[DEPTH][M + 4], b_tile[DEPTH][N + 4];
@@ -140,7 +142,8 @@ template <class Real, int M, int N, int R, int S, int DEPTH> DEVICE void product
 }
 
 /* The sums of the blocks of k, one after the other; nothing sums to +0.0. */
-template <class Real> DEVICE void product_parts(const product_t &it) {
+template <class Real>
+DEVICE void product_parts(const product_t &it) {
     const int64_t blocks = (it.k + K_BLOCK - 1) / K_BLOCK, size = it.batches * it.m * it.n;
     EACH(e, size) {
         Real sum = blocks ? ((const Real *)it.parts)[e] : (Real)0;
@@ -162,7 +165,8 @@ typedef struct {
 } spread_t;
 
 /* The copy of an image with its padding (and with zeros between the values of a strided gradient). */
-template <class Real> DEVICE void spread(const Real *from, Real *to, int64_t channels, const spread_t &it) {
+template <class Real>
+DEVICE void spread(const Real *from, Real *to, int64_t channels, const spread_t &it) {
     const int64_t volume = it.size[0] * it.size[1] * it.size[2];
     EACH(e, channels * volume) {
         int64_t rest = e % volume, at[3], source = e / volume, inside = 1;
@@ -187,9 +191,10 @@ typedef struct {
 /* Offsets of outer * volume(inner) entries: outer * outer_stride + each position of `inner` times its steps. */
 KERNEL offsets(int64_t *to, int64_t n, grid_t it) {
     EACH(e, n) {
-        const int64_t w = e % it.inner[2], h = e / it.inner[2] % it.inner[1], d = e / it.inner[2] / it.inner[1] % it.inner[0];
+        const int64_t w = e % it.inner[2], h = e / it.inner[2] % it.inner[1],
+                      d = e / it.inner[2] / it.inner[1] % it.inner[0];
         const int64_t outer = e / it.inner[2] / it.inner[1] / it.inner[0];
-        to[e] = it.start + outer * it.outer_stride +
-                ((d * it.step[0]) * it.size[1] + h * it.step[1]) * it.size[2] + w * it.step[2];
+        to[e] = it.start + outer * it.outer_stride + ((d * it.step[0]) * it.size[1] + h * it.step[1]) * it.size[2] +
+                w * it.step[2];
     }
 }

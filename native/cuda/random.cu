@@ -56,7 +56,6 @@ KERNEL block_words(uint64_t seed, uint64_t position, const uint64_t *blocks, uin
     EACH(i, n) {
         uint32_t words[4];
         philox(seed, position, blocks[i], words);
-        for (int half = 0; half < 2; half++)
-            out[2 * i + half] = words[2 * half] | (uint64_t)words[2 * half + 1] << 32;
+        for (int half = 0; half < 2; half++) out[2 * i + half] = words[2 * half] | (uint64_t)words[2 * half + 1] << 32;
     }
 }

@@ -40,7 +40,8 @@ DEVICE void segments_sum(Real *out, const Real *source, const int64_t *key, cons
         for (int half = WARP / 2; half; half /= 2) {
             __syncthreads();
             if ((int)threadIdx.y < half)
-                lanes[threadIdx.y][threadIdx.x] = lanes[threadIdx.y][threadIdx.x] + lanes[threadIdx.y + half][threadIdx.x];
+                lanes[threadIdx.y][threadIdx.x] =
+                    lanes[threadIdx.y][threadIdx.x] + lanes[threadIdx.y + half][threadIdx.x];
         }
         if (threadIdx.y == 0) tree_add(&tree, lanes[0][threadIdx.x]);
         __syncthreads();
@@ -48,22 +49,22 @@ DEVICE void segments_sum(Real *out, const Real *source, const int64_t *key, cons
     if (threadIdx.y == 0 && column < width) out[key[p] * width + column] = tree_sum(&tree);
 }
 
-#define SEGMENTS(Real, bits)                                                                                \
-    KERNEL segments_add##bits(Real *out, const Real *source, const int64_t *key, const int64_t *order,      \
-                              int64_t outer, int64_t n, int64_t inner, int64_t places) {                    \
-        segments_add(out, source, key, order, outer, n, inner, places);                                     \
-    }                                                                                                       \
-    KERNEL segments_sum##bits(Real *out, const Real *source, const int64_t *key, const int64_t *order,      \
-                              const int64_t *end, int64_t n, int64_t width) {                               \
-        segments_sum(out, source, key, order, end, n, width);                                               \
+#define SEGMENTS(Real, bits)                                                                                          \
+    KERNEL segments_add##bits(Real *out, const Real *source, const int64_t *key, const int64_t *order, int64_t outer, \
+                              int64_t n, int64_t inner, int64_t places) {                                             \
+        segments_add(out, source, key, order, outer, n, inner, places);                                               \
+    }                                                                                                                 \
+    KERNEL segments_sum##bits(Real *out, const Real *source, const int64_t *key, const int64_t *order,                \
+                              const int64_t *end, int64_t n, int64_t width) {                                         \
+        segments_sum(out, source, key, order, end, n, width);                                                         \
     }
 SEGMENTS(float, 32)
 SEGMENTS(double, 64)
 
 /* out[key] = the last value of each place; values of any type of that size. */
-#define LAST(Word, bytes)                                                                                   \
+#define LAST(Word, bytes)                                                                                             \
     KERNEL segments_last##bytes(Word *out, const Word *source, const int64_t *key, const int64_t *order, int64_t n) { \
-        EACH(p, n) if (p + 1 == n || key[p] != key[p + 1]) out[key[p]] = source[order[p]];                  \
+        EACH(p, n) if (p + 1 == n || key[p] != key[p + 1]) out[key[p]] = source[order[p]];                            \
     }
 LAST(uint8_t, 1)
 LAST(uint16_t, 2)

@@ -26,12 +26,10 @@ DEVICE int64_t offset_of(const dims_t &dims, int64_t index) {
 DEVICE float size_of(float x) { return __builtin_fabsf(x); }
 DEVICE double size_of(double x) { return __builtin_fabs(x); }
 
-template <class Real> DEVICE Real term_of(int term, Real x, Real center) {
+template <class Real>
+DEVICE Real term_of(int term, Real x, Real center) {
     const Real d = x - center;
-    return term == TERM_SQUARE               ? x * x
-           : term == TERM_SQUARE_FROM_CENTER ? d * d
-           : term == TERM_ABS                ? size_of(x)
-                                             : x;
+    return term == TERM_SQUARE ? x * x : term == TERM_SQUARE_FROM_CENTER ? d * d : term == TERM_ABS ? size_of(x) : x;
 }
 
 /* A warp for each block of each output: parts[output * blocks + block]. */
@@ -77,7 +75,8 @@ DEVICE void sum_columns(int term, const Real *x, const Real *center, Real *parts
 }
 
 /* The tree over the blocks of each output, in place, by one thread block an output. */
-template <class Real> DEVICE void sum_trees(int product, Real *parts, Real *out, int64_t blocks) {
+template <class Real>
+DEVICE void sum_trees(int product, Real *parts, Real *out, int64_t blocks) {
     Real *mine = parts + blockIdx.x * blocks;
     for (int64_t left = blocks; left > 1; left = (left + 1) / 2) {
         for (int64_t first = 0; first < left / 2; first += blockDim.x) {
@@ -107,21 +106,21 @@ DEVICE void cumulate(int product, const Real *x, Real *out, int64_t outer, int64
     }
 }
 
-#define SUMS(Real, bits)                                                                                    \
-    KERNEL sum_rows##bits(int term, const Real *x, const Real *center, Real *parts, int64_t blocks, dims_t kept, \
-                          dims_t reduced) {                                                                 \
-        sum_rows(term, x, center, parts, blocks, kept, reduced);                                            \
-    }                                                                                                       \
+#define SUMS(Real, bits)                                                                                            \
+    KERNEL sum_rows##bits(int term, const Real *x, const Real *center, Real *parts, int64_t blocks, dims_t kept,    \
+                          dims_t reduced) {                                                                         \
+        sum_rows(term, x, center, parts, blocks, kept, reduced);                                                    \
+    }                                                                                                               \
     KERNEL sum_columns##bits(int term, const Real *x, const Real *center, Real *parts, int64_t blocks, dims_t kept, \
-                             dims_t reduced) {                                                              \
-        sum_columns(term, x, center, parts, blocks, kept, reduced);                                         \
-    }                                                                                                       \
-    KERNEL sum_trees##bits(int product, Real *parts, Real *out, int64_t blocks) {                           \
-        sum_trees(product, parts, out, blocks);                                                             \
-    }                                                                                                       \
-    KERNEL cumulate##bits(int product, const Real *x, Real *out, int64_t outer, int64_t n, int64_t inner) { \
-        cumulate(product, x, out, outer, n, inner);                                                         \
-    }                                                                                                       \
+                             dims_t reduced) {                                                                      \
+        sum_columns(term, x, center, parts, blocks, kept, reduced);                                                 \
+    }                                                                                                               \
+    KERNEL sum_trees##bits(int product, Real *parts, Real *out, int64_t blocks) {                                   \
+        sum_trees(product, parts, out, blocks);                                                                     \
+    }                                                                                                               \
+    KERNEL cumulate##bits(int product, const Real *x, Real *out, int64_t outer, int64_t n, int64_t inner) {         \
+        cumulate(product, x, out, outer, n, inner);                                                                 \
+    }                                                                                                               \
     KERNEL fill##bits(Real *out, Real value, int64_t n) { EACH(i, n) out[i] = value; }
 SUMS(float, 32)
 SUMS(double, 64)

@@ -67,19 +67,19 @@ PORTABLE double cos_from(double x, double r, uint64_t quadrant) {
 }
 PORTABLE double tan_from(double x, double r, uint64_t quadrant) { return x == 0 ? x : quotient(r, quadrant); }
 
-#define OF_ANGLE(name)                                                                                      \
-    PORTABLE int name##_is_odd(float x) { return !(__builtin_fabsf(x) < (float)FAR_ANGLE); }                \
-    PORTABLE double name##_core(double x) {                                                                 \
-        uint64_t quadrant;                                                                                  \
-        const double r = near_reduced(x, &quadrant);                                                        \
-        return name##_from(x, r, quadrant);                                                                 \
-    }                                                                                                       \
-    PORTABLE double name##_of(double x) {                                                                   \
-        uint64_t quadrant;                                                                                  \
-        if (!name##_is_odd((float)x)) return name##_core(x);                                                \
-        if (!(__builtin_fabs(x) < INFINITE)) return NO_NUMBER;                                              \
-        const double r = far_reduced(x, &quadrant);                                                         \
-        return name##_from(x, r, quadrant);                                                                 \
+#define OF_ANGLE(name)                                                                       \
+    PORTABLE int name##_is_odd(float x) { return !(__builtin_fabsf(x) < (float)FAR_ANGLE); } \
+    PORTABLE double name##_core(double x) {                                                  \
+        uint64_t quadrant;                                                                   \
+        const double r = near_reduced(x, &quadrant);                                         \
+        return name##_from(x, r, quadrant);                                                  \
+    }                                                                                        \
+    PORTABLE double name##_of(double x) {                                                    \
+        uint64_t quadrant;                                                                   \
+        if (!name##_is_odd((float)x)) return name##_core(x);                                 \
+        if (!(__builtin_fabs(x) < INFINITE)) return NO_NUMBER;                               \
+        const double r = far_reduced(x, &quadrant);                                          \
+        return name##_from(x, r, quadrant);                                                  \
     }
 OF_ANGLE(sin)
 OF_ANGLE(cos)

@@ -14,11 +14,10 @@
 #include "other.h"
 
 /* One formula for every value, and those with a core. The order is the number of a function: add at the end. */
-#define PLAIN_FUNCTIONS(F)                                                                                  \
-    F(exp) F(exp2) F(expm1) F(sinh) F(cosh) F(tanh) F(asin) F(acos) F(atan) F(erf) F(erfc)       \
-    F(rsqrt) F(reciprocal) F(cbrt)
-#define CORE_FUNCTIONS(F)                                                                                   \
-    F(sigmoid) F(log) F(log2) F(log10) F(log1p) F(asinh) F(acosh) F(atanh) F(sin) F(cos) F(tan)
+#define PLAIN_FUNCTIONS(F) \
+    F(exp)                 \
+    F(exp2) F(expm1) F(sinh) F(cosh) F(tanh) F(asin) F(acos) F(atan) F(erf) F(erfc) F(rsqrt) F(reciprocal) F(cbrt)
+#define CORE_FUNCTIONS(F) F(sigmoid) F(log) F(log2) F(log10) F(log1p) F(asinh) F(acosh) F(atanh) F(sin) F(cos) F(tan)
 #define ALL_FUNCTIONS(F) PLAIN_FUNCTIONS(F) CORE_FUNCTIONS(F)
 
 #define NUMBER_OF(name) FUNCTION_##name,
@@ -26,14 +25,14 @@ enum { ALL_FUNCTIONS(NUMBER_OF) FUNCTIONS };
 
 #define IF_LISTED(input, result) y = bits32(x) == (input) ? float_of(result) : y;
 #define OR_LISTED(input, result) | (bits32(x) == (input))
-#define TO_FLOAT(name)                                                                                      \
-    PORTABLE int name##_is_listed(float x) {                                                                \
-        (void)x;                                                                                            \
-        return 0 EXCEPTIONS_##name(OR_LISTED);                                                              \
-    }                                                                                                       \
-    PORTABLE float name##_float(float x) {                                                                  \
-        float y = (float)name##_of(x);                                                                      \
-        EXCEPTIONS_##name(IF_LISTED) return y;                                                              \
+#define TO_FLOAT(name)                         \
+    PORTABLE int name##_is_listed(float x) {   \
+        (void)x;                               \
+        return 0 EXCEPTIONS_##name(OR_LISTED); \
+    }                                          \
+    PORTABLE float name##_float(float x) {     \
+        float y = (float)name##_of(x);         \
+        EXCEPTIONS_##name(IF_LISTED) return y; \
     }
 ALL_FUNCTIONS(TO_FLOAT)
 

@@ -8,8 +8,8 @@
 PORTABLE double odd_log(double x) { return x == 0 ? -INFINITE : x < 0 ? NO_NUMBER : x; }
 PORTABLE int not_positive(float x) { return !(x > 0) | !(x < (float)INFINITE); }
 
-#define LOGARITHM(name)                                                                                     \
-    PORTABLE int name##_is_odd(float x) { return not_positive(x); }                                         \
+#define LOGARITHM(name)                                             \
+    PORTABLE int name##_is_odd(float x) { return not_positive(x); } \
     PORTABLE double name##_of(double x) { return not_positive((float)x) ? odd_log(x) : name##_core(x); }
 
 PORTABLE double log_core(double x) {
@@ -38,9 +38,7 @@ PORTABLE double log10_core(double x) {
 LOGARITHM(log10)
 
 PORTABLE int log1p_is_odd(float x) { return !(x > -1) | !(x < (float)INFINITE); }
-PORTABLE double log1p_of(double x) {
-    return x <= -1 ? odd_log(x + 1) : x < INFINITE ? log1p_core(x) : x;
-}
+PORTABLE double log1p_of(double x) { return x <= -1 ? odd_log(x + 1) : x < INFINITE ? log1p_core(x) : x; }
 
 PORTABLE int asinh_is_odd(float x) { return !(__builtin_fabsf(x) < (float)INFINITE); }
 PORTABLE double asinh_core(double x) {

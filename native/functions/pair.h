@@ -10,7 +10,8 @@ typedef struct {
 } pair_t;
 
 #ifdef __cplusplus
-#define PAIR(high, low) pair_t{(double)(high), (double)(low)}
+#define PAIR(high, low) \
+    pair_t { (double)(high), (double)(low) }
 #else
 #define PAIR(high, low) ((pair_t){high, low})
 #endif

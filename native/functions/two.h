@@ -48,8 +48,7 @@ PORTABLE float atan2_float(float y, float x) {
     double wide;
     if (a == 0 || b == infinite) /* on the axis of x */
         wide = a == infinite ? (x > 0 ? QUARTER_PI_0 : 3 * QUARTER_PI_0) : bits32(x) >> 31 ? 2 * HALF_PI_0 : 0;
-    else if (b == 0 || a == infinite)
-        wide = HALF_PI_0;
+    else if (b == 0 || a == infinite) wide = HALF_PI_0;
     else {
         wide = atan_of_quotient(a, b);
         if (x < 0) wide = 2 * HALF_PI_0 - (wide - 2 * HALF_PI_1);

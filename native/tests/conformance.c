@@ -109,7 +109,7 @@ static void fill(uint64_t position, int any, float *out, int64_t n) {
 
 static void rows_of(int64_t n, const float *x, const float *y, const float *any) {
     static const char *const pairs[] = {"pow", "atan2", "hypot"};
-    static const char *const activations[] = {"gelu", "gelu_tanh", "silu",
+    static const char *const activations[] = {"gelu",          "gelu_tanh",          "silu",
                                               "gelu_backward", "gelu_tanh_backward", "silu_backward"};
     static const char *const functions[] = {"softmax", "log_softmax", "logsumexp", "softmax_backward",
                                             "log_softmax_backward"};
@@ -166,8 +166,8 @@ static void rows_of(int64_t n, const float *x, const float *y, const float *any)
 /* [m, k] @ [k, columns], both with their strides, to a contiguous result. */
 static void product(int is_double, int64_t m, int64_t columns, int64_t k, const int64_t strides[4], const void *a,
                     const void *b, const void *bias, void *out) {
-    const int64_t dims[16] = {1, m, columns, k, 0, strides[0], strides[1], 0, strides[2], strides[3],
-                              0, columns, 1, 0, 0, 1};
+    const int64_t dims[16] = {1,          m,          columns, k,       0, strides[0], strides[1], 0,
+                              strides[2], strides[3], 0,       columns, 1, 0,          0,          1};
     if (samerun_matmul(is_double, dims, a, b, out, bias)) exit(2);
 }
 

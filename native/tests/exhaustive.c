@@ -44,8 +44,7 @@ int main(int argc, char **argv) {
             if (isnan(wide) ? isnan(y[i]) : bits32(y[i]) == bits32(low) && bits32(low) == bits32(high)) continue;
             if (isnan(wide) || bits32(low) == bits32(high))
                 printf("wrong %08x %08x %08x\n", bits32(x[i]), bits32(y[i]), bits32(low));
-            else
-                printf("judge %08x %08x\n", bits32(x[i]), bits32(y[i]));
+            else printf("judge %08x %08x\n", bits32(x[i]), bits32(y[i]));
         }
     }
     printf("done %llu\n", (unsigned long long)count);

@@ -37,8 +37,7 @@ int main(int argc, char **argv) {
         if (isnan(wide) ? isnan(got) : bits32(got) == bits32(low) && bits32(low) == bits32(high)) continue;
         if (isnan(wide) || bits32(low) == bits32(high))
             printf("wrong %08x %08x %08x %08x\n", bits32(x), bits32(y), bits32(got), bits32(low));
-        else
-            printf("judge %08x %08x %08x\n", bits32(x), bits32(y), bits32(got));
+        else printf("judge %08x %08x %08x\n", bits32(x), bits32(y), bits32(got));
     }
     printf("done %llu\n", (unsigned long long)count);
     return 0;

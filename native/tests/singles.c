@@ -34,9 +34,12 @@ static void run(const kernels_t *kernels, const char *name, const float *x, floa
     if (!strcmp(name, f)) kernels->activation(number, x, ones, y, AT_ONCE);
     static float ones[AT_ONCE];
     for (int i = 0; i < AT_ONCE; i++) ones[i] = 1;
-    FUNCTION(exp) FUNCTION(sigmoid) FUNCTION(log) FUNCTION(erf)
-    ACTIVATION("gelu", GELU) ACTIVATION("silu", SILU)
-    ACTIVATION("gelu_backward", GELU_BACKWARD) ACTIVATION("silu_backward", SILU_BACKWARD)
+    FUNCTION(exp)
+    FUNCTION(sigmoid)
+    FUNCTION(log)
+    FUNCTION(erf)
+    ACTIVATION("gelu", GELU)
+    ACTIVATION("silu", SILU) ACTIVATION("gelu_backward", GELU_BACKWARD) ACTIVATION("silu_backward", SILU_BACKWARD)
 }
 
 int main(int argc, char **argv) {

@@ -17,17 +17,45 @@ static const struct {
     long *number;
     uint64_t *address;
 } host_fields[] = {
-    OBJECT(Tensor), OBJECT(Parameter), OBJECT(strided), OBJECT(odd_dtypes), OBJECT(flatten),
-    OBJECT(StorageRecord), OBJECT(UntypedStorage), OBJECT(WatchedOperator), OBJECT(ThreadState),
-    OBJECT(xxh3_128_digest), OBJECT(xxh3_64_intdigest), OBJECT(shape_seed), OBJECT(shape_seeds),
-    OBJECT(dense_digest), OBJECT(digest),
-    OBJECT(graph_task), OBJECT(next_sequence), OBJECT(current_node), OBJECT(grad_enabled),
-    OBJECT(get_num_threads), OBJECT(function_mode),
-    OBJECT(code_kinds), OBJECT(code_kind), OBJECT(user_kind),
-    NUMBER(node_ring), NUMBER(phase_forward), NUMBER(phase_backward), NUMBER(phase_optimizer), NUMBER(phase_between),
-    NUMBER(event_operator), NUMBER(flag_foreign_write), NUMBER(flag_no_inputs), NUMBER(large_bytes),
-    NUMBER(piece_bytes), NUMBER(small_bytes), NUMBER(flush_events),
-    ADDRESS(digest_pieces), ADDRESS(openmp_parallel), ADDRESS(main_thread),
+    OBJECT(Tensor),
+    OBJECT(Parameter),
+    OBJECT(strided),
+    OBJECT(odd_dtypes),
+    OBJECT(flatten),
+    OBJECT(StorageRecord),
+    OBJECT(UntypedStorage),
+    OBJECT(WatchedOperator),
+    OBJECT(ThreadState),
+    OBJECT(xxh3_128_digest),
+    OBJECT(xxh3_64_intdigest),
+    OBJECT(shape_seed),
+    OBJECT(shape_seeds),
+    OBJECT(dense_digest),
+    OBJECT(digest),
+    OBJECT(graph_task),
+    OBJECT(next_sequence),
+    OBJECT(current_node),
+    OBJECT(grad_enabled),
+    OBJECT(get_num_threads),
+    OBJECT(function_mode),
+    OBJECT(code_kinds),
+    OBJECT(code_kind),
+    OBJECT(user_kind),
+    NUMBER(node_ring),
+    NUMBER(phase_forward),
+    NUMBER(phase_backward),
+    NUMBER(phase_optimizer),
+    NUMBER(phase_between),
+    NUMBER(event_operator),
+    NUMBER(flag_foreign_write),
+    NUMBER(flag_no_inputs),
+    NUMBER(large_bytes),
+    NUMBER(piece_bytes),
+    NUMBER(small_bytes),
+    NUMBER(flush_events),
+    ADDRESS(digest_pieces),
+    ADDRESS(openmp_parallel),
+    ADDRESS(main_thread),
 };
 
 #define SAME(name) {#name, &names.name}
@@ -36,11 +64,24 @@ static const struct {
     const char *text;
     PyObject **name;
 } attribute_names[] = {
-    SAME(stopped), SAME(recording), SAME(writer), SAME(open_writer), SAME(record_of), SAME(digest_input),
-    SAME(digest_new_memory), SAME(digest_written), SAME(drop_expired), {"_drop_above", &names.drop_above},
-    SAME(append), {"_pending", &names.pending}, SAME(intern_string), SAME(intern_location),
+    SAME(stopped),
+    SAME(recording),
+    SAME(writer),
+    SAME(open_writer),
+    SAME(record_of),
+    SAME(digest_input),
+    SAME(digest_new_memory),
+    SAME(digest_written),
+    SAME(drop_expired),
+    {"_drop_above", &names.drop_above},
+    SAME(append),
+    {"_pending", &names.pending},
+    SAME(intern_string),
+    SAME(intern_location),
     {"_sequence_nr", &names.sequence_nr},
-    {"_record_results", &names.record_results}, SAME(written_record), SAME(co_filename),
+    {"_record_results", &names.record_results},
+    SAME(written_record),
+    SAME(co_filename),
     {"_skip_failed", &names.skip_failed},
 };
 
@@ -112,7 +153,7 @@ static PyObject *attach(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "OO!OO!O!O!O", &recorder, host.ThreadState, &state, &storages, &PyDict_Type, &records,
                           &PyDict_Type, &operators, &PyDict_Type, &places, &slow))
         return NULL;
-#define SET(name) \
+#define SET(name)    \
     Py_INCREF(name); \
     Py_XSETREF(watcher->name, name);
     FIELDS(SET)
@@ -149,8 +190,11 @@ static PyMethodDef watcher_methods[] = {
 };
 
 static PyType_Slot watcher_slots[] = {
-    {Py_tp_traverse, watcher_traverse}, {Py_tp_clear, watcher_clear}, {Py_tp_dealloc, watcher_dealloc},
-    {Py_tp_methods, watcher_methods},   {0, NULL},
+    {Py_tp_traverse, watcher_traverse},
+    {Py_tp_clear, watcher_clear},
+    {Py_tp_dealloc, watcher_dealloc},
+    {Py_tp_methods, watcher_methods},
+    {0, NULL},
 };
 
 static PyType_Spec watcher_spec = {

@@ -21,7 +21,7 @@ static watch_status is_user_code(PyObject *code) {
     if (kind == host.user_kind) return STATUS_YES;
     if (kind) return (watch_status)PyObject_RichCompareBool(kind, host.user_kind, Py_EQ);
     if (PyErr_Occurred() || !(kind = PyObject_CallOneArg(host.code_kind, code))) return STATUS_ERROR;
-    watch_status answer = (watch_status) PyObject_RichCompareBool(kind, host.user_kind, Py_EQ);
+    watch_status answer = (watch_status)PyObject_RichCompareBool(kind, host.user_kind, Py_EQ);
     Py_DECREF(kind);
     return answer;
 }

@@ -14,8 +14,7 @@ static Py_ssize_t offset_of(PyObject *type, const char *name) {
     if (!found) return -1;
     if (Py_IS_TYPE(found, &PyMemberDescr_Type) && ((PyMemberDescrObject *)found)->d_member->type == T_OBJECT_EX)
         offset = ((PyMemberDescrObject *)found)->d_member->offset;
-    else
-        PyErr_Format(PyExc_TypeError, "%s of %R is no slot", name, type);
+    else PyErr_Format(PyExc_TypeError, "%s of %R is no slot", name, type);
     Py_DECREF(found);
     return offset;
 }

@@ -134,8 +134,8 @@ PyObject *geometry(PyObject *tensor) {
 PyObject *strided_geometry(PyObject *tensor) {
     PyObject *plain = geometry(tensor), *stride = plain ? read_attribute(&readers.stride, tensor) : NULL, *key = NULL;
     if (stride)
-        key = PyTuple_Pack(4, PyTuple_GET_ITEM(plain, 0), PyTuple_GET_ITEM(plain, 1), stride,
-                           PyTuple_GET_ITEM(plain, 2));
+        key =
+            PyTuple_Pack(4, PyTuple_GET_ITEM(plain, 0), PyTuple_GET_ITEM(plain, 1), stride, PyTuple_GET_ITEM(plain, 2));
     Py_XDECREF(plain);
     Py_XDECREF(stride);
     return key;
@@ -221,8 +221,7 @@ static watch_status lies_in_storage(PyObject *tensor, unsigned long long address
 static PyObject *digest_large(unsigned long long address, long long size, PyObject *seed, PyObject *known) {
     PyObject *at = known ? Py_BuildValue("(KL)", address, size) : NULL, *parts = NULL, *found = NULL;
     if (known && !at) return NULL;
-    if (at && (parts = PyDict_GetItemWithError(known, at)))
-        Py_INCREF(parts);
+    if (at && (parts = PyDict_GetItemWithError(known, at))) Py_INCREF(parts);
     else if (!PyErr_Occurred() && (parts = digests_of_pieces((void *)(uintptr_t)address, size)) && at &&
              PyDict_SetItem(known, at, parts))
         Py_CLEAR(parts);

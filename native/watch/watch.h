@@ -80,7 +80,7 @@ static inline bool is_tensor(PyObject *object) {
 }
 watch_status is_plain(PyObject *tensor); /* of an exact Tensor or Parameter: plain memory of this machine? */
 watch_status is_dense(PyObject *tensor); /* contiguous, and no lazy conjugate or negative */
-watch_status is_lazy(PyObject *tensor);  /* a conjugate or negative that was not computed yet? */
+watch_status is_lazy(PyObject *tensor); /* a conjugate or negative that was not computed yet? */
 watch_status requires_grad(PyObject *tensor);
 PyObject *storage_of(PyObject *tensor);
 PyObject *key_of(PyObject *storage);
@@ -98,8 +98,7 @@ void digest_alone(void); /* from now on (in a forked child) no threads are borro
 
 /* --- memory (memory.c): `storages.py` says what it means --------------------------------------------- */
 typedef struct {
-    PyObject_HEAD
-    PyObject *recorder, *state, *storages, *records, *operators, *places;
+    PyObject_HEAD PyObject *recorder, *state, *storages, *records, *operators, *places;
     PyObject *slow; /* `OperatorMode.__torch_dispatch__`, bound: does everything */
     PyObject *writer, *pending, *push; /* the writer that events went to last, its deque, and `append` of that */
 } watcher_t;

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
-DECLARATION = '''
+DECLARATION = """
 
 if not _has_ops():  # declared by samerun's tests: the compiled operators were built for another torch
     torch.library.define("torchvision::nms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     torch.library.define("torchvision::qnms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-'''
+"""
 
 if __name__ == "__main__":
     package = importlib.util.find_spec("torchvision")

@@ -145,9 +145,11 @@ def check(
                 search.plan = eager.without_compilation(search.plan)
             report = double_execution.check_by_double_execution(search, options["repeat"], ignored)
         elif options["eager"]:
-            held = replace(
-                samerun_run, plan=eager.without_compilation(samerun_run.plan)
-            ) if samerun_run is not None else None
+            held = (
+                replace(samerun_run, plan=eager.without_compilation(samerun_run.plan))
+                if samerun_run is not None
+                else None
+            )
             report = eager.check_eager_and_compiled(
                 search, lambda s: report_all_findings(s, ignored, held), lambda s: report_all_findings(s, ignored, None)
             )

@@ -12,9 +12,7 @@ from numbers import Integral
 from samerun.base.errors import SeedError
 
 LARGEST_SEED = 2**64 - 1
-SMALL_SEEDS_HINT = (
-    "NumPy and Python seeds are derived from it by hashing, so small seeds are as good as large ones."
-)
+SMALL_SEEDS_HINT = "NumPy and Python seeds are derived from it by hashing, so small seeds are as good as large ones."
 
 
 def derive_seed(seed: int, name: str) -> int:

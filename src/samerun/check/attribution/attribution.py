@@ -173,9 +173,11 @@ def attribute_variation_difference(
     plan, varied = situation.a.plan, situation.b.plan
     kind = variation.cause if variation is not None else "unknown"
     elements = measure_difference(search, situation, plan, varied)
-    user_variable = attribute_user_variable(
-        search, situation, elements
-    ) if variation is not None and variation.group == "own" else None
+    user_variable = (
+        attribute_user_variable(search, situation, elements)
+        if variation is not None and variation.group == "own"
+        else None
+    )
     if user_variable is not None:
         return user_variable
     branch = find_branch_on_last_bits(situation) if kind in ROUNDING_CAUSES else None

@@ -48,9 +48,9 @@ def _is_of(event: Event, draw: Event) -> bool:
 def global_generators(situation: Situation, comparison: ResumeDifference) -> list[Suspect]:
     """Those that stand elsewhere after the first step, and torch's where the first thing that differs is its draw."""
     draw = comparison.difference.a if comparison.difference.what == "draw" else None
-    found = {
-        OF_LEAF[leaf] for leaf in comparison.lost_generators
-    } | ({states.TORCH} if draw and draw.name in GLOBAL else set())
+    found = {OF_LEAF[leaf] for leaf in comparison.lost_generators} | (
+        {states.TORCH} if draw and draw.name in GLOBAL else set()
+    )
     if not found:
         return []
     parts = tuple(part for part in states.PARTS if part in found)
@@ -71,9 +71,7 @@ def global_generators(situation: Situation, comparison: ResumeDifference) -> lis
     return [Suspect("resume-rng", file, line, why, 1.0, parts=parts)]
 
 
-def put_back_too_early(
-    resumed: RunTraces, comparison: ResumeDifference, part: str
-) -> tuple[Event, Event] | None:
+def put_back_too_early(resumed: RunTraces, comparison: ResumeDifference, part: str) -> tuple[Event, Event] | None:
     """Where a generator is put back after the load, and then drawn from at a line that is none of the training's."""
     if comparison.first_steps is None:
         return None

@@ -70,9 +70,10 @@ def read_statement(file: str, line: int) -> str:
 def first_loop_line(file: str, line: int) -> int:
     """The first line of the first loop in the function that begins at a line; 0 where there is none."""
     for node in ast.walk(parse_source(file)):
-        if isinstance(
-            node, (ast.FunctionDef, ast.AsyncFunctionDef)
-        ) and first_line_with_decorators(node) <= line <= node.lineno:
+        if (
+            isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and first_line_with_decorators(node) <= line <= node.lineno
+        ):
             loops = [n.lineno for n in ast.walk(node) if isinstance(n, (ast.For, ast.AsyncFor, ast.While))]
             return min(loops, default=0)
     return 0

@@ -79,9 +79,10 @@ class CostMeasurement:
                         self.failed[name] = run.failure
                     kept.setdefault(name, []).append(run)
         return CostReport(
-            self.target.shown, self.repeat, tuple(
-                self._summarize_setting(name) for name in self.settings
-            ), self._rank_operators()
+            self.target.shown,
+            self.repeat,
+            tuple(self._summarize_setting(name) for name in self.settings),
+            self._rank_operators(),
         )
 
     def _run(self, name: str, operators: bool, label: str) -> MeasuredRun:
@@ -107,9 +108,9 @@ class CostMeasurement:
         if timed_out:
             failure = f"was still running after {wall:.0f} s (--time-limit) and was ended"
         elif process.returncode:
-            said = next(
-                (part["stopped"] for part in parts if part["stopped"]), ""
-            ) or last_output_line(folder / "stderr")
+            said = next((part["stopped"] for part in parts if part["stopped"]), "") or last_output_line(
+                folder / "stderr"
+            )
             failure = f"ended with exit code {process.returncode}" + (f": {said}" if said else "")
         elif not parts:
             failure = "ran, but not in a Python that has samerun"

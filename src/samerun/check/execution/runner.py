@@ -201,7 +201,7 @@ def is_disk_failure(reason: str) -> bool:
 
 
 def describe_trace_folder(reason: str, folder: Path) -> str:
-    """" in FOLDER" if the failure is about the disk, else ""."""
+    """ " in FOLDER" if the failure is about the disk, else ""."""
     return f" in {folder}" if is_disk_failure(reason) else ""
 
 

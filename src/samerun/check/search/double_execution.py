@@ -93,9 +93,9 @@ def check_by_double_execution(search: Search, executions: int, ignored: Sequence
     notes += [f"Ignored: {hazard.kind} at {source_location(hazard.file, hazard.line)}." for hazard in left_out]
     without = unmatched_rules(ignored, [hazard.cause() for hazard in left_out])
     notes += [f"--ignore {rule.text}: nothing of the kind was found." for rule in without]
-    counted = tuple(
-        to_hazard_record(hazard, False) for hazard in hazards
-    ) + tuple(to_hazard_record(hazard, True) for hazard in left_out)
+    counted = tuple(to_hazard_record(hazard, False) for hazard in hazards) + tuple(
+        to_hazard_record(hazard, True) for hazard in left_out
+    )
     verdict = DIFFERENT if hazards else SAME
     asked = double_variation(executions)
     search.outcomes[asked.name] = Outcome(asked.name, verdict, asked.detail)

@@ -72,9 +72,9 @@ def find_successive_causes(search: Search, reason_to_continue: Callable[[FoundCa
         if not reason:
             successive.findings.append(finding)
             return successive
-        following = search_behind(
-            search, situation, found, reason
-        ) if len(successive.findings) + 1 < MOST_ROUNDS else None
+        following = (
+            search_behind(search, situation, found, reason) if len(successive.findings) + 1 < MOST_ROUNDS else None
+        )
         successive.findings.append(replace(finding, how=following[1] if following is not None else ""))
         if following is None:
             successive.stuck = f"{finding.description} cannot be held still"
@@ -270,9 +270,9 @@ def describe_hazard(one: Hazard) -> str:
 def ignored_notes(successive: SuccessiveFindings, is_ignored: IsIgnored) -> list[str]:
     """A note for each ignored finding, with what was done to search behind it."""
     lines = [
-        f"Ignored: {f.description}" + (
-            f" ({f.how})." if f.how else "."
-        ) for f in successive.findings if is_ignored(f.cause)
+        f"Ignored: {f.description}" + (f" ({f.how})." if f.how else ".")
+        for f in successive.findings
+        if is_ignored(f.cause)
     ]
     if successive.stuck and successive.findings and is_ignored(successive.findings[-1].cause):
         lines.append(f"{capitalize_first(successive.stuck)}: what may be behind it was not looked for.")

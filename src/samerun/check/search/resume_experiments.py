@@ -168,9 +168,9 @@ class ResumeExperiments:
         if kept.failed or (folder / "too-large").exists() or self.resume_difference.first_steps is None:
             return ExperimentResult(made=False)
         skip = max(
-            0, count_data_uses(
-                self.resume_difference.first_steps[1], data_source
-            ) - count_data_uses(self.resume_difference.first_steps[0], data_source)
+            0,
+            count_data_uses(self.resume_difference.first_steps[1], data_source)
+            - count_data_uses(self.resume_difference.first_steps[0], data_source),
         )
         give = replace(keep, keep=False, shift=0, skip=skip, streams=streams)
         try:

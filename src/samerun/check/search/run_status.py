@@ -35,7 +35,7 @@ def require_comparable(run: Run) -> None:
                 f"Run {run.name} left nothing to compare: {' '.join(run.plan.shown)} ended without computing"
                 " anything with torch.",
                 run,
-                hint="Does it need arguments, or a guard such as `if __name__ == \"__main__\"` to be true?",
+                hint='Does it need arguments, or a guard such as `if __name__ == "__main__"` to be true?',
             )
         raise RunFailed(
             f"Run {run.name} left no trace: {' '.join(run.plan.shown)} ran, but not under samerun's recorder.",

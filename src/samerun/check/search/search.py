@@ -132,7 +132,6 @@ class Search:
         for variation in resuming:
             result = resume.find_failing_interruption(self, first, self.interruptions)
             if result.situation is not None and "rerun" not in self.outcomes:
-              
                 chance = self.control_is_flaky(first)
                 if chance is not None:
                     return self.report_rerun_difference(chance, [*held, variation])
@@ -226,8 +225,10 @@ class Search:
             well = [v for v in plain if self.outcomes[v.name].outcome != TROUBLE]
             if len(well) < len(plain):  # one variation makes the run fail: all the others at once
                 varied_run = self.run_varied(first, held, well) if well else None
-            if varied_run is not None and varied_run.difference is not None and not timed_out_before_difference(
-                varied_run.run, varied_run.difference
+            if (
+                varied_run is not None
+                and varied_run.difference is not None
+                and not timed_out_before_difference(varied_run.run, varied_run.difference)
             ):
                 self.notes.append("No single variation makes the difference: only together do they.")
                 names = "+".join(v.name for v in varied_run.variations)

@@ -43,8 +43,12 @@ WORKSPACE = Switch(
     _read_workspace,
     variables=(
         Variable(
-            WORKSPACE_VARIABLE, _wanted_workspace, _is_valid_workspace, ":4096:8, :16:8 or :4096:2",
-            cuda_is_initialized, _read_workspace,
+            WORKSPACE_VARIABLE,
+            _wanted_workspace,
+            _is_valid_workspace,
+            ":4096:8, :16:8 or :4096:2",
+            cuda_is_initialized,
+            _read_workspace,
         ),
     ),
 )

@@ -35,7 +35,12 @@ SWITCH = Switch(
     _read_seed_in_force,
     variables=(
         Variable(
-            NAME, _wanted_seed, _is_valid_seed, f"a whole number from 0 to {LARGEST}", always_true, _read_seed_in_force,
+            NAME,
+            _wanted_seed,
+            _is_valid_seed,
+            f"a whole number from 0 to {LARGEST}",
+            always_true,
+            _read_seed_in_force,
             settable_inside=False,
         ),
     ),

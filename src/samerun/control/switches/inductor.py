@@ -100,6 +100,8 @@ _AUTOTUNING_SETTINGS = (
 
 
 _read_autotuning = functools.partial(read_settings, *_AUTOTUNING_SETTINGS)
+
+
 def _wanted_autotuning(policy: Policy) -> dict[str, bool]:
     return dict.fromkeys(_read_autotuning(), False)
 

@@ -52,9 +52,12 @@ class CallRecorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         schema = getattr(func, "_schema", None)
-        if schema is None or getattr(
-            func, "is_view", False
-        ) or schema.name in _MOVES or not _can_be_rerun((args, kwargs)):
+        if (
+            schema is None
+            or getattr(func, "is_view", False)
+            or schema.name in _MOVES
+            or not _can_be_rerun((args, kwargs))
+        ):
             return func(*args, **kwargs)
         key = f"{func} {_call_signature((args, kwargs))}"
         if key in self.calls:

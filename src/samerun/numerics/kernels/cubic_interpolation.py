@@ -34,9 +34,12 @@ def _outer_slope(x: Tensor, a: float) -> Tensor:
 def weights(t: Tensor, a: float) -> list[Tensor]:
     """Of the neighbours at -1, 0, 1 and 2, for a place t in [0, 1)."""
     other = torch.rsub(t, 1)
-    return [outer_weight(
-        torch.add(t, 1), a
-    ), inner_weight(t, a), inner_weight(other, a), outer_weight(torch.add(other, 1), a)]
+    return [
+        outer_weight(torch.add(t, 1), a),
+        inner_weight(t, a),
+        inner_weight(other, a),
+        outer_weight(torch.add(other, 1), a),
+    ]
 
 
 def slopes(t: Tensor, a: float) -> list[Tensor]:

@@ -55,9 +55,7 @@ def _compute_remainder(x: Any, y: Any, floored: bool) -> Tensor:
         out: Tensor = (torch.remainder if floored else torch.fmod)(x, y)
         return out
     wide = compute_type("remainder" if floored else "fmod", torch.empty(0, dtype=dtype))
-    pair = (
-        each.to(dtype) if isinstance(each, Tensor) else torch.full((), float(each), dtype=wide) for each in (x, y)
-    )
+    pair = (each.to(dtype) if isinstance(each, Tensor) else torch.full((), float(each), dtype=wide) for each in (x, y))
     dividend, divisor = (to_dense(each, wide) for each in torch.broadcast_tensors(*pair))  # type: ignore[no-untyped-call]
     if library.uses_kernels(dividend):
         result = torch.empty_like(dividend)

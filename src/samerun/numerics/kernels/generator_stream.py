@@ -86,9 +86,11 @@ def _seed_twister(seed: int) -> Any:
 def _twist(old: Any) -> Any:
     new = old.copy()
     one = np.uint32(1)
-    for start, stop in ((0, STATE_WORDS - TWIST_SHIFT), (
-        STATE_WORDS - TWIST_SHIFT, 2 * (STATE_WORDS - TWIST_SHIFT)
-    ), (2 * (STATE_WORDS - TWIST_SHIFT), STATE_WORDS - 1)):
+    for start, stop in (
+        (0, STATE_WORDS - TWIST_SHIFT),
+        (STATE_WORDS - TWIST_SHIFT, 2 * (STATE_WORDS - TWIST_SHIFT)),
+        (2 * (STATE_WORDS - TWIST_SHIFT), STATE_WORDS - 1),
+    ):
         y = (new[start:stop] & _UPPER) | (new[start + 1 : stop + 1] & _LOWER)
         ahead = (np.arange(start, stop) + TWIST_SHIFT) % STATE_WORDS
         new[start:stop] = new[ahead] ^ (y >> one) ^ np.where(y & one, _MATRIX, np.uint32(0))

@@ -63,9 +63,10 @@ def _normalize_rows(
         require_elements("bias", bias, groups * n // inner)
     if not library.uses_kernels(x):
         given = x.reshape(count, n).numpy()
-        weights, biases = _weight_per_value(
-            weight, count, n, groups, inner
-        ), _weight_per_value(bias, count, n, groups, inner)
+        weights, biases = (
+            _weight_per_value(weight, count, n, groups, inner),
+            _weight_per_value(bias, count, n, groups, inner),
+        )
         y, mean, r = (torch.from_numpy(each) for each in reference.normalize(rms, eps, given, weights, biases))
         return y.reshape(x.shape), mean.reshape(stats), r.reshape(stats)
     out, mean = torch.empty_like(x), x.new_empty(stats)
@@ -208,7 +209,11 @@ def group_norm(
 
 
 def group_norm_backward(
-    grad: torch.Tensor, x: torch.Tensor, groups: int, mean: torch.Tensor, rstd: torch.Tensor,
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    groups: int,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
     weight: OptionalTensor = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of x, weight and bias; mean and rstd as `group_norm` gave them."""

@@ -165,7 +165,7 @@ def adaptive_avg_pool_backward(grad: torch.Tensor, x: torch.Tensor, n: int) -> t
     wide, out = grad.detach().to(dtype), torch.zeros(x.shape, dtype=dtype, device=x.device)
     for window, place in _iterate_adaptive_windows(x, outs):
         part = _slice_last_dims(out, window)
-        part += _slice_last_dims(
-            wide, place
-        ) / torch.full((), math.prod(part.shape[-len(outs) :]), dtype=dtype, device=x.device)
+        part += _slice_last_dims(wide, place) / torch.full(
+            (), math.prod(part.shape[-len(outs) :]), dtype=dtype, device=x.device
+        )
     return out.to(x.dtype)

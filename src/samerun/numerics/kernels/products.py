@@ -55,9 +55,7 @@ def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
         dims = (1, m, n, k, 0, *sa, 0, *sb, 0, n, 1, 0, *sc)
     where = None if bias is None else bias.data_ptr()
     numbers = dims if library.is_off_cpu(a) else pack("16q", *dims)
-    status = _matmul.on(a)(
-        a.dtype is torch.float64, numbers, a.data_ptr(), b.data_ptr(), out.data_ptr(), where
-    )
+    status = _matmul.on(a)(a.dtype is torch.float64, numbers, a.data_ptr(), b.data_ptr(), out.data_ptr(), where)
     if status != DONE:
         _require_memory(status)
     return out

@@ -61,9 +61,7 @@ def bernoulli(
     return found < torch.as_tensor(probability, dtype=torch.float32, device=found.device)
 
 
-def randint(
-    low: int, high: int, shape: Shape, seed: int, position: int, device: Device = "cpu"
-) -> torch.Tensor:
+def randint(low: int, high: int, shape: Shape, seed: int, position: int, device: Device = "cpu") -> torch.Tensor:
     """int64 from low to high - 1, each equally likely. Raises SamerunError where high <= low or either is too large."""
     _require_key("randint", seed, position)
     if not -(1 << 63) <= low < high <= 1 << 63:

@@ -27,9 +27,11 @@ def convolution(
 ) -> Tensor:
     _require_floating(x)
     dims = x.dim() - 2
-    stride, padding, dilation = _one_per_dimension(
-        stride, dims
-    ), _one_per_dimension(padding, dims), _one_per_dimension(dilation, dims)
+    stride, padding, dilation = (
+        _one_per_dimension(stride, dims),
+        _one_per_dimension(padding, dims),
+        _one_per_dimension(dilation, dims),
+    )
     more = _one_per_dimension(output_padding, dims)
     _require_fitting_shapes(x, weight, transposed, groups)
     if min(*stride, *dilation) <= 0 or min(*padding, *more) < 0:
@@ -65,9 +67,12 @@ def convolution_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     dims = x.dim() - 2
-    setting = _one_per_dimension(
-        stride, dims
-    ), _one_per_dimension(padding, dims), _one_per_dimension(dilation, dims), groups
+    setting = (
+        _one_per_dimension(stride, dims),
+        _one_per_dimension(padding, dims),
+        _one_per_dimension(dilation, dims),
+        groups,
+    )
     of_input = of_weight = of_bias = None
     if output_mask[0]:
         if transposed:

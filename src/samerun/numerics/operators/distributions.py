@@ -69,9 +69,9 @@ def dirichlet(concentration: Tensor, generator: Generator = None) -> Tensor:
     of the type to the largest below 1.
     """
     _require_floating("dirichlet", concentration)
-    g = rejection_sampling.sample_gamma(
-        _to_float64(concentration), _next_stream(generator, concentration)
-    ).clamp_(min=2.0**-1022)
+    g = rejection_sampling.sample_gamma(_to_float64(concentration), _next_stream(generator, concentration)).clamp_(
+        min=2.0**-1022
+    )
     rows = g.reshape(-1, concentration.shape[-1] if concentration.dim() else 1)
     limits = torch.finfo(concentration.dtype)
     found = copy_rounded(torch.empty_like(concentration), torch.div(rows, sums.sum(rows, 1, keepdim=True)))

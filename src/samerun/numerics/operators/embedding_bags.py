@@ -125,9 +125,11 @@ def embedding_bag_dense_backward(
     terms = torch.cat([g, g.new_zeros(1, width)])
     places = torch.where(_is_absent(bag, bags, indices, padding), rows, indices)
     out = ordered_scatter.segment_sum(terms, places, rows + 1, bag, weights)[:rows]
-    return torch.div(
-        out, ordered_scatter.count_occurrences(indices, rows).to(out.dtype)[:, None]
-    ) if scale_by_frequency else out
+    return (
+        torch.div(out, ordered_scatter.count_occurrences(indices, rows).to(out.dtype)[:, None])
+        if scale_by_frequency
+        else out
+    )
 
 
 def embedding_bag_backward(

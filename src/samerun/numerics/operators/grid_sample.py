@@ -82,9 +82,11 @@ def _neighbours(x: Tensor, size: int, mode: int, padding: int, align: bool) -> t
             (-1, 0, 1, 2), cubic_interpolation.weights(t, -0.75), cubic_interpolation.slopes(t, -0.75), strict=True
         )
         return [
-            _Neighbour(*_clamp_index(
-                _pad_coordinate(torch.add(first, at), size, padding, align)[0].round(), size
-            ), weight, slope)
+            _Neighbour(
+                *_clamp_index(_pad_coordinate(torch.add(first, at), size, padding, align)[0].round(), size),
+                weight,
+                slope,
+            )
             for at, weight, slope in given
         ], None
     x, factor = _pad_coordinate(x, size, padding, align)

@@ -81,8 +81,6 @@ def linear_backward(
     return ordered_scatter.index_add(out, 2, right, torch.mul(g, after))
 
 
-
-
 class _TapTable(NamedTuple):
     """For each output along one dimension [out, taps]: places, float64 weights, and which of them there are."""
 
@@ -115,9 +113,11 @@ def _triangle_filter(x: Tensor) -> Tensor:
 
 
 def _cubic_filter(x: Tensor) -> Tensor:
-    return torch.where(x < 1, cubic_interpolation.inner_weight(
-        x, -0.5
-    ), torch.where(x < 2, cubic_interpolation.outer_weight(x, -0.5), 0.0))
+    return torch.where(
+        x < 1,
+        cubic_interpolation.inner_weight(x, -0.5),
+        torch.where(x < 2, cubic_interpolation.outer_weight(x, -0.5), 0.0),
+    )
 
 
 def _antialias_taps(

@@ -78,9 +78,9 @@ def _make_max_unpool(plain: Callable[..., Tensor], n: int) -> Callable[..., Tens
         first = torch.arange(math.prod(shape), device=x.device).reshape(*shape, *[1] * n) * volume
         places, values = (indices + first).reshape(-1), x.reshape(-1)
         out = torch.zeros(math.prod(shape) * volume, dtype=x.dtype, device=x.device)
-        out = ordered_scatter.put_last(
-            out, places, values
-        ) if library.is_off_cpu(x) else out.scatter_(0, places, values)
+        out = (
+            ordered_scatter.put_last(out, places, values) if library.is_off_cpu(x) else out.scatter_(0, places, values)
+        )
         return out.reshape(*shape, *size)
 
     return unpool

@@ -100,7 +100,10 @@ def randint_like(x: Tensor, *bounds: Any, generator: Generator = None, **kwargs:
 
 
 _LARGEST_EXACT_INTEGER = {
-    torch.float32: 1 << 24, torch.float64: 1 << 53, torch.float16: 1 << 11, torch.bfloat16: 1 << 8
+    torch.float32: 1 << 24,
+    torch.float64: 1 << 53,
+    torch.float16: 1 << 11,
+    torch.bfloat16: 1 << 8,
 }
 
 

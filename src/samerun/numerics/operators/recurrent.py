@@ -42,7 +42,11 @@ def _relu_step(input_gates: Tensor, hidden_gates: Tensor, state: State) -> State
 
 
 def _run_direction(
-    step: Step, input_gates: Sequence[Tensor], state: State, weights: Sequence[Tensor], has_biases: bool,
+    step: Step,
+    input_gates: Sequence[Tensor],
+    state: State,
+    weights: Sequence[Tensor],
+    has_biases: bool,
     backwards: bool,
 ) -> tuple[list[Tensor], State]:
     """All time steps of one layer in one direction: the outputs in order of time, and the last state.

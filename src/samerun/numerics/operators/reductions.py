@@ -90,9 +90,7 @@ def nansum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dt
     return sum(torch.where(torch.isnan(x), torch.zeros_like(x), x), dim, keepdim, dtype=dtype)
 
 
-def sort(
-    x: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None
-) -> tuple[Tensor, Tensor]:
+def sort(x: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> tuple[Tensor, Tensor]:
     """Stable, whether that is asked for or not."""
     values, places = torch.sort(x, dim=dim, descending=descending, stable=True)
     return values, places

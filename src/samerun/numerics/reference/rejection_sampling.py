@@ -158,8 +158,8 @@ def _binomial_by_rejection(n: float, q: float, words: Words) -> float:
             continue
         left = (n - k) + 1
         chance = (best + (n + 1) * log(rest / left)) + (k + 0.5) * log((odds * left) / (k + 1))
-        if log(
-            (v * alpha) / (a / (room * room) + b)
-        ) <= chance - (stirling_correction(k + 1) + stirling_correction(left)):
+        if log((v * alpha) / (a / (room * room) + b)) <= chance - (
+            stirling_correction(k + 1) + stirling_correction(left)
+        ):
             break
     return float(min(max(k, 0), n))

@@ -134,8 +134,9 @@ def _rejection_results(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[str, 
     share = b / 8
     yield "gamma", rejection_sampling.sample_gamma(a, rejection_sampling.RandomStream(SEED, 7))
     yield "poisson", rejection_sampling.sample_poisson(a * 4, rejection_sampling.RandomStream(SEED, 7))
-    yield "binomial", rejection_sampling.sample_binomial(
-        (a * 32).floor(), share, rejection_sampling.RandomStream(SEED, 7)
+    yield (
+        "binomial",
+        rejection_sampling.sample_binomial((a * 32).floor(), share, rejection_sampling.RandomStream(SEED, 7)),
     )
     yield "gamma_gradient", implicit_gradients.gamma_gradient(a, b)
     yield "beta_gradient", implicit_gradients.beta_gradient(share, a, a + share + 0.125)
@@ -154,9 +155,10 @@ def _product_results(
     n: int, x: torch.Tensor, y: torch.Tensor, any_bits: torch.Tensor
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Class M with n as k, and with n as the number of rows."""
-    small, plus = uniform_inputs(
-        3, COLUMNS * ROWS
-    ).reshape(COLUMNS, ROWS).to(x.device), uniform_inputs(4, ROWS).to(x.device)
+    small, plus = (
+        uniform_inputs(3, COLUMNS * ROWS).reshape(COLUMNS, ROWS).to(x.device),
+        uniform_inputs(4, ROWS).to(x.device),
+    )
     yield "product", products.matmul(x[: ROWS * n].reshape(ROWS, n), y.reshape(n, COLUMNS))
     yield "product", products.matmul(x[:n].double().reshape(1, n), y[: ROWS * n].double().reshape(n, ROWS))
     yield "product_of_columns", products.matmul(x.reshape(n, COLUMNS).t(), y[: ROWS * n].reshape(ROWS, n).t())
@@ -176,12 +178,14 @@ def _convolution_results(n: int, x: torch.Tensor) -> Iterator[tuple[str, torch.T
         )
     )  # fmt: skip
     how = ((1, 2), (1, 1), (1, 1), 1)
-    yield "convolution", products.convolve(
-        products.FORWARD, pixels, w, gradient, uniform_inputs(5, 4).to(x.device), *how
+    yield (
+        "convolution",
+        products.convolve(products.FORWARD, pixels, w, gradient, uniform_inputs(5, 4).to(x.device), *how),
     )
     yield "convolution_gradient_of_input", products.convolve(products.GRADIENT_OF_INPUT, image, w, g, None, *how)
-    yield "convolution_gradient_of_weight", products.convolve(
-        products.GRADIENT_OF_WEIGHT, pixels, weight, g, None, *how
+    yield (
+        "convolution_gradient_of_weight",
+        products.convolve(products.GRADIENT_OF_WEIGHT, pixels, weight, g, None, *how),
     )
 
 
@@ -198,9 +202,10 @@ def read_vectors() -> str:
 
 
 def find_differences(
-    expected: str, sizes: tuple[
-        int, ...
-    ] = SIZES, on_row: Callable[[ConformanceRow], None] | None = None, device: str = "cpu"
+    expected: str,
+    sizes: tuple[int, ...] = SIZES,
+    on_row: Callable[[ConformanceRow], None] | None = None,
+    device: str = "cpu",
 ) -> list[tuple[ConformanceRow, str]]:
     """The rows that this machine computes otherwise than `expected` (the text of a file of vectors) says.
 

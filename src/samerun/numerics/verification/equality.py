@@ -212,7 +212,10 @@ def _try_capability(recorded: list[RecordedCall], notes: list[str]) -> OutcomePa
 
 
 def _try_batch(
-    recorded: list[RecordedCall], recorder: calls.CallRecorder, run_smaller: Callable[[], object], small: int,
+    recorded: list[RecordedCall],
+    recorder: calls.CallRecorder,
+    run_smaller: Callable[[], object],
+    small: int,
     notes: list[str],
 ) -> OutcomePairs:
     """Each operator on the part of its inputs that a smaller batch has, against that part of its results."""

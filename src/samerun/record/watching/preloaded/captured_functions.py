@@ -68,5 +68,3 @@ def replace_captured(found: list[CapturedFunction]) -> None:
             holder.__defaults__ = tuple(defaults)
         elif vars(holder).get(key) is value:
             setattr(holder, key, now)
-
-
