@@ -59,14 +59,14 @@ def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet:
     """Measure the program and write the report; returns the exit code."""
     from samerun.base.machine import machine
     from samerun.check.execution.cost import PLAIN, CostMeasurement
-    from samerun.control.startup.launch_environment import environment_of_run
+    from samerun.control.startup.launch_environment import make_run_environment
     from samerun.numerics.dispatch.start import VARIABLE
     from samerun.report.progress import RunProgress
 
     check_writable("--json", json_to)
     check_writable("--html", html_to)
     target = target_of(ctx)
-    settings = {PLAIN: {}, "deterministic": environment_of_run(0), "portable": {VARIABLE: "1"}}
+    settings = {PLAIN: {}, "deterministic": make_run_environment(0), "portable": {VARIABLE: "1"}}
     with work_folder() as folder, guarded(folder, temporary=True), RunProgress(quiet) as progress:
         report = CostMeasurement(target, folder, settings, progress=progress, **options).measure()
     if not quiet and json_to != "-":
