@@ -10,14 +10,14 @@ from dataclasses import asdict
 from types import ModuleType
 from typing import Any
 
-from samerun.base.after_import import AfterImport
+from samerun.base.hooks import PostImportHooks
 
 VARIABLE = "SAMERUN_SURVEY"
 """JSON: where the answer goes, and the arguments of `survey()`."""
 AT_END = ".end"
 """The suffix of an answer that was given when the program ended, which it may have done by failing."""
 
-_later = AfterImport()
+_later = PostImportHooks()
 
 
 def start() -> None:
@@ -50,13 +50,13 @@ def _is_child() -> bool:
 
 def answer(asked: dict[str, Any], moment: str, suffix: str = ".json") -> bool:
     """Write what is in force; the first process that gets here answers. False if another one has."""
-    from samerun.base.machine import machine
+    from samerun.base.machine import collect_machine_facts
     from samerun.control.determinism.survey import survey
 
     found = {
         "read_at": moment,
         "switches": [asdict(one) for one in survey(**asked["policy"])],
-        "machine": machine(),
+        "machine": collect_machine_facts(),
     }
     path = os.path.splitext(asked["answer"])[0] + suffix
     part = f"{path}.{os.getpid()}"
