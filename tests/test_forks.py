@@ -142,7 +142,7 @@ def test_a_fork_that_fails_is_run_from_nothing(program: Path) -> None:
 
 @pytest.mark.parametrize("change", ["hash_seed", "address_layout", "memory"])
 def test_what_is_not_held_is_not_forked(program: Path, change: str) -> None:
-    from samerun.check.variations.table import choose
+    from samerun.check.variations.table import parse_vary
 
     with ExitStack() as stack:
         made = ends(program, stack)
@@ -155,7 +155,7 @@ def test_what_is_not_held_is_not_forked(program: Path, change: str) -> None:
 
             assert not made.forks.may_fork(replace(plan, prefix=()))
         else:
-            assert not made.forks.may_fork(choose("memory")[0].apply(plan, True))
+            assert not made.forks.may_fork(parse_vary("memory")[0].apply(plan, True))
 
 
 # --- how runs end -------------------------------------------------------------------------------------------

@@ -179,8 +179,8 @@ def check(
 
 def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
     from samerun.check.plan import Plan
-    from samerun.check.variations.environment_variable import parse
-    from samerun.check.variations.table import VARIATIONS, choose
+    from samerun.check.variations.environment import parse_vary_env
+    from samerun.check.variations.table import VARIATIONS, parse_vary
     from samerun.record.config import WatchConfig
 
     watch = WatchConfig(
@@ -190,9 +190,9 @@ def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
         from samerun.check.search.double_execution import double_variation
 
         return Plan(target.command, target.shown, watch), (double_variation(options["repeat"]),), ()
-    variations = (*choose(options["vary"]), *(v for text in options["vary_env"] for v in parse(text)))
+    variations = (*parse_vary(options["vary"]), *(v for text in options["vary_env"] for v in parse_vary_env(text)))
     if any(options[name] is not None for name in ("interrupt", "resume", "kill")):
-        variations = tuple(dict.fromkeys((*variations, *choose("resume"))))
+        variations = tuple(dict.fromkeys((*variations, *parse_vary("resume"))))
     environment = tuple(v for v in VARIATIONS if v.group == "environment")
     return Plan(target.command, target.shown, watch), variations, environment
 

@@ -1,15 +1,47 @@
-"""Every worker begins with a copy of the same generator, or of other memory of its parent."""
+"""DataLoader workers: how many there are, and how their generators are seeded."""
 
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
+from samerun.check.evidence.line_search import first_loop_line
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.varied_run_evidence import GLOBAL, worker_draws
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
 
 
-def find(situation: Situation) -> list[Suspect]:
+# The number of DataLoader workers decides what the data is.
+def find_worker_count_suspects(situation: Situation) -> list[Suspect]:
+    if situation.variation != "workers":
+        return []
+    found = []
+    for event in situation.host_events:
+        if event.kind == f.LOADER and event.text == "iterable" and event.line:
+            line = first_loop_line(event.file, event.line) or event.line
+            why = "every worker goes through all of the IterableDataset: more workers give every item more often"
+            found.append(Suspect("worker-count", event.file, line, (why,), 1.0, certain=True))
+    for draw in worker_draws(situation):
+        if draw.name in GLOBAL:
+            why = f"{draw.text.removeprefix('aten.')} at line {draw.line} draws in a worker"
+            more = "a worker's seed depends on its number, and which worker loads an item on how many there are"
+            found.append(Suspect("worker-count", draw.file, draw.line, (why, more), 0.5, certain=True))
+            break
+    return found
+
+
+WORKER_COUNT = Cause(
+    "worker-count",
+    find_worker_count_suspects,
+    "make what an item is depend on its index, the epoch and the seed alone; share out an IterableDataset with"
+    " get_worker_info()",
+    "Each DataLoader worker has its own seed (the loader's plus the worker's number) and its own copy of the"
+    " dataset. Augmentations drawn from the global generators, and streams that are not shared out, therefore"
+    " depend on num_workers.",
+)
+
+
+# Every worker begins with a copy of the same generator, or of other memory of its parent.
+def find_worker_seed_suspects(situation: Situation) -> list[Suspect]:
     if situation.variation not in ("workers", "process_start"):
         return []
     for draw in worker_draws(situation):
@@ -29,7 +61,7 @@ def find(situation: Situation) -> list[Suspect]:
             )
             return [Suspect("worker-seed", made[-1].file, made[-1].line, why, 0.4, certain=True)]
     if situation.variation == "workers":
-        return same_seed(situation)
+        return find_same_seed_in_workers(situation)
     started = [e for e in situation.host_events if e.kind == f.FACT and e.name == "Process.start"]
     if situation.variation == "process_start" and started:
         why = (
@@ -40,7 +72,7 @@ def find(situation: Situation) -> list[Suspect]:
     return []
 
 
-def same_seed(situation: Situation) -> list[Suspect]:
+def find_same_seed_in_workers(situation: Situation) -> list[Suspect]:
     """A global generator that every worker seeds once with the same number, before it draws from it."""
     seeds: dict[tuple[str, str, int], dict[str, list[int]]] = {}
     drawn = set()
@@ -59,19 +91,19 @@ def same_seed(situation: Situation) -> list[Suspect]:
         once = all(len(each) == 1 for each in workers.values())
         if name in drawn and once and len(values) > 1 and len(set(values)) == 1:
             why = (
-                f"every worker seeds {SHOWN[name]} generator at line {line} with the same number",
+                f"every worker seeds {LIBRARY_NAMES[name]} generator at line {line} with the same number",
                 "all workers then draw the same numbers, again from the start in every epoch",
             )
             return [Suspect("worker-seed", file, line, why, 0.4, certain=True)]
     return []
 
 
-SHOWN = {"torch": "torch's", "numpy": "NumPy's", "python": "Python's"}
+LIBRARY_NAMES = {"torch": "torch's", "numpy": "NumPy's", "python": "Python's"}
 
 
-CAUSE = Cause(
+WORKER_SEED = Cause(
     "worker-seed",
-    find,
+    find_worker_seed_suspects,
     "seed the generator in each worker (worker_init_fn), or make it from (seed, epoch, index) for each item",
     "A generator that belongs to the dataset is copied into every DataLoader worker, state and all. All workers"
     " then draw the same numbers, again from the start in every epoch, and the data depends on how many there are.",

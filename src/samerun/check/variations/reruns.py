@@ -1,4 +1,4 @@
-"""An interruption: the program is ended in the middle and taken up again from its checkpoint."""
+"""The same command once more, and the same command interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from dataclasses import replace
 from samerun.check.plan import Plan, Variation
 
 
-def resume(plan: Plan, vary: bool) -> Plan:
+# Nothing at all: the same command once more.
+def apply_rerun(plan: Plan, vary: bool) -> Plan:
+    """Vary nothing. What differs now, differs by itself: entropy, time, threads, operators."""
+    return plan
+
+
+RERUN = Variation("rerun", "rerun", "the same command again", apply_rerun, "")
+
+
+# An interruption: the program is ended in the middle and taken up again from its checkpoint.
+def apply_resume(plan: Plan, vary: bool) -> Plan:
     """Vary whether the program runs in one go.
 
     What can go wrong: the checkpoint lacks a random generator, the scheduler, or the place in the epoch, and
@@ -28,4 +38,4 @@ def resume(plan: Plan, vary: bool) -> Plan:
     return replace(plan, own_checkpoints=True)
 
 
-VARIATION = Variation("resume", "shape", "in one go -> interrupted and taken up again", resume, "resume-position")
+RESUME = Variation("resume", "shape", "in one go -> interrupted and taken up again", apply_resume, "resume-position")

@@ -10,41 +10,41 @@ from pathlib import Path
 from samerun.base.errors import SamerunError
 from samerun.base.work_folder import is_work_folder
 
-MOST_FILES = 2000
-MOST_BYTES = 256 << 20
-LEVELS = 3
+MAX_FILES = 2000
+MAX_BYTES = 256 << 20
+PARENT_LEVELS = 3
 """How many folders above the working directory have a counterpart above its copy."""
 
 
-def why_not_copied(folder: Path) -> str:
+def why_folder_not_copied(folder: Path) -> str:
     """The reason why a folder is not copied for a run, or ""."""
     files = size = 0
-    for path in regular_files(folder):
+    for path in walk_files(folder):
         files += 1
         try:
             size += path.stat().st_size
         except OSError:
             continue
-        if files > MOST_FILES:
-            return f"the working directory holds more than {MOST_FILES} files"
-        if size > MOST_BYTES:
-            return f"the working directory holds more than {MOST_BYTES >> 20} MiB"
+        if files > MAX_FILES:
+            return f"the working directory holds more than {MAX_FILES} files"
+        if size > MAX_BYTES:
+            return f"the working directory holds more than {MAX_BYTES >> 20} MiB"
     return ""
 
 
-def regular_files(folder: Path) -> Iterator[Path]:
+def walk_files(folder: Path) -> Iterator[Path]:
     for here, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not is_work_folder(os.path.join(here, name))]
         for name in names:
             yield Path(here, name)
 
 
-def copy_folder(source: Path, target: Path, without: tuple[str, ...]) -> None:
+def copy_folder(source: Path, target: Path, excluded: tuple[str, ...]) -> None:
     """Copy a folder with times and permissions; pipes and sockets are left out.
 
     Raises SamerunError when something cannot be read or the disk is full.
     """
-    left_out = {(source / name).resolve() for name in without}
+    left_out = {(source / name).resolve() for name in excluded}
 
     def ignore(here: str, names: list[str]) -> set[str]:
         odd = set()
@@ -66,9 +66,9 @@ def copy_folder(source: Path, target: Path, without: tuple[str, ...]) -> None:
         ) from error
 
 
-def place_of_copy(source: Path, top: Path) -> Path:
+def path_of_copy(source: Path, top: Path) -> Path:
     """Where below `top` the copy of a folder lies: under its last names, so that `../data` can be there too."""
-    return top.joinpath(*source.parts[1:][-LEVELS:])
+    return top.joinpath(*source.parts[1:][-PARENT_LEVELS:])
 
 
 def link_neighbours(source: Path, target: Path) -> None:
@@ -76,7 +76,7 @@ def link_neighbours(source: Path, target: Path) -> None:
 
     A program that looks for `../data` finds it. A folder with too many entries, or that cannot be read, is left out.
     """
-    for _ in range(LEVELS):
+    for _ in range(PARENT_LEVELS):
         if source.parent == source or target.name != source.name:
             return
         name, source, target = source.name, source.parent, target.parent
@@ -84,12 +84,12 @@ def link_neighbours(source: Path, target: Path) -> None:
             entries = [entry for entry in sorted(os.listdir(source)) if entry != name]
         except OSError:
             continue
-        for entry in entries if len(entries) <= MOST_FILES else []:
+        for entry in entries if len(entries) <= MAX_FILES else []:
             if not os.path.lexists(target / entry):
                 (target / entry).symlink_to(source / entry)
 
 
-def make_home(target: Path) -> None:
+def make_linked_home(target: Path) -> None:
     """A home directory in which everything lies that the real one holds."""
     target.mkdir(parents=True)
     home = Path(os.path.expanduser("~"))
