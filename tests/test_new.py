@@ -131,6 +131,7 @@ def test_names_that_are_none(tree: Path, kind: str, name: str, capsys: pytest.Ca
         ("switch", "threads", "the name 'threads' is taken"),  # in cpu.py
         ("switch", "cudnn_benchmark", "the name 'cudnn_benchmark' is taken"),  # made by flag_switch
         ("switch", "switch", "there already"),
+        ("operator", "max_pool", "the name 'max_pool' is taken"),  # in pooling.py
     ],
 )
 def test_names_that_are_taken(tree: Path, kind: str, name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from samerun.check.causes.table import CAUSES
 from samerun.check.plan import Variation
 from samerun.check.variations.environment import choose_other_locale
 from samerun.check.variations.table import GROUPS, VARIATIONS
-from samerun.control.operators.declare import Operator
+from samerun.control.operators.declare import DeterministicOperator
 from samerun.control.operators.table import OPERATORS
 from samerun.control.switches.switch import Switch, Variable, want_nothing
 from samerun.control.switches.table import SWITCHES
@@ -157,7 +157,7 @@ def operators() -> str:
     return page(head, listed, *(operator(each) for each in OPERATORS))
 
 
-def operator(each: Operator) -> str:
+def operator(each: DeterministicOperator) -> str:
     keys = [key for key in ("CUDA", "CPU", "QuantizedCPU") if any(key in kernel.keys for kernel in each.kernels)]
     names = ", ".join(f"`{overload}`" for kernel in each.kernels for overload in kernel.overloads)
     names = ", ".join(dict.fromkeys(names.split(", ")))

@@ -81,7 +81,7 @@ def _operators_available() -> bool:
 
 def _read_operators() -> str:
     install: Any = sys.modules.get(_KERNELS_MODULE)
-    return "torch" if install is None else str(install.in_force())
+    return "torch" if install is None else str(install.installed_provider())
 
 
 def _write_operators(value: str) -> None:
