@@ -19,7 +19,7 @@ import pytest
 from checking import check
 from forking import held_plan, inside, runner, was_forked
 
-from samerun.base.launch import with_bootstrap
+from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.check.execution.forks import ForkedProcess, PreloadedProcess
 from samerun.check.execution.runner import Run, Runner
 from samerun.record import pins
@@ -142,7 +142,7 @@ def test_a_fork_that_fails_is_run_from_nothing(program: Path) -> None:
 
 @pytest.mark.parametrize("change", ["hash_seed", "address_layout", "memory"])
 def test_what_is_not_held_is_not_forked(program: Path, change: str) -> None:
-    from samerun.check.variations.table import choose
+    from samerun.check.variations.table import parse_vary
 
     with ExitStack() as stack:
         made = ends(program, stack)
@@ -155,7 +155,7 @@ def test_what_is_not_held_is_not_forked(program: Path, change: str) -> None:
 
             assert not made.forks.may_fork(replace(plan, prefix=()))
         else:
-            assert not made.forks.may_fork(choose("memory")[0].apply(plan, True))
+            assert not made.forks.may_fork(parse_vary("memory")[0].apply(plan, True))
 
 
 # --- how runs end -------------------------------------------------------------------------------------------
@@ -165,7 +165,9 @@ ENDINGS = {"": 0, "exit": 3, "text": 1, "leave": 4, "raise": 1, "killed": -9, "i
 def test_exit_codes_and_last_words(program: Path) -> None:
     with inside(program):
         plan = held_plan(program / "program.py")
-        environment = with_bootstrap({**os.environ, **plan.environment, CONFIG_VARIABLE: "", "HOW": ""})
+        environment = prepend_bootstrap_to_pythonpath(
+            {**os.environ, **plan.environment, CONFIG_VARIABLE: "", "HOW": ""}
+        )
         parent = PreloadedProcess.start(
             plan.command, plan.prefix, environment, ["numpy", "torch"], program / "preloaded"
         )

@@ -118,10 +118,10 @@ def test_names_that_are_none(tree: Path, kind: str, name: str, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("kind", "name", "said"),
     [
-        ("variation", "hash_seed", "there already"),
+        ("variation", "hash_seed", "the name 'hash_seed' is taken"),
         ("variation", "table", "there already"),
-        ("cause", "unknown", "there already"),
-        ("cause", "time", "the name 'time' is taken"),  # its file is time_of_day.py
+        ("cause", "unknown", "the name 'unknown' is taken"),
+        ("cause", "time", "the name 'time' is taken"),  # its file is entropy_and_time.py
         ("interceptor", "operators", "there already"),
         ("interceptor", "clock", "there already"),
         ("interceptor", "entropy_uuid", "the name 'entropy-uuid' is taken"),
@@ -131,6 +131,7 @@ def test_names_that_are_none(tree: Path, kind: str, name: str, capsys: pytest.Ca
         ("switch", "threads", "the name 'threads' is taken"),  # in cpu.py
         ("switch", "cudnn_benchmark", "the name 'cudnn_benchmark' is taken"),  # made by make_flag_switch
         ("switch", "switch", "there already"),
+        ("operator", "max_pool", "the name 'max_pool' is taken"),  # in pooling.py
     ],
 )
 def test_names_that_are_taken(tree: Path, kind: str, name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from samerun.control.operators.table import OPERATORS
 from samerun.control.switches import hash_seed
 from samerun.control.switches.deterministic_mode import OPERATORS as SWITCH
 
-EVERY = [(overload, key) for overload, key, _ in install.kernels()]
+EVERY = [(overload, key) for overload, key, _ in install.usable_kernels()]
 INDEX, VALUES = torch.tensor([1, 1]), torch.tensor([1.0, 2.0])
 
 
@@ -81,10 +81,10 @@ def test_a_failure_while_they_are_put_in_force_leaves_nothing(monkeypatch: pytes
         done.append(args)
         if len(done) == 3:
             raise SamerunError("no")
-        register(*args)
+        override_kernel(*args)
 
-    register = install.register
-    monkeypatch.setattr(install, "register", fails)
+    override_kernel = install.override_kernel
+    monkeypatch.setattr(install, "override_kernel", fails)
     with pytest.raises(SamerunError, match="no"):
         samerun.deterministic(0).__enter__()
     assert len(done) == 3 and SWITCH.read() == "torch" and not torch.are_deterministic_algorithms_enabled()
@@ -173,7 +173,7 @@ def test_kernels_for_cuda_can_be_registered_where_there_is_no_cuda() -> None:
             for kernel in operator.kernels:
                 for overload in kernel.overloads:
                     if "CUDA" in kernel.keys:
-                        install.register(library, overload, "CUDA", kernel)
+                        install.override_kernel(library, overload, "CUDA", kernel)
                         assert __file__ in str(torch.library.get_kernel(f"aten::{overload}", "CUDA"))
     finally:
         library._destroy()

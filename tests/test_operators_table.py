@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,9 @@ from operator_cases import CASES, Inputs
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from samerun.control.operators import install
-from samerun.control.operators.declare import Operator
+from samerun.control.operators.declare import DeterministicOperator
 from samerun.control.operators.table import OPERATORS
 
-SHARED = {
-    "__init__", "declare", "install", "table", "segments", "windows", "pooling_windows", "interpolation_taps",
-    "padding", "grid_coordinates",
-}  # fmt: skip
 BY_NAME = {operator.name: operator for operator in OPERATORS}
 EXACT = {"max_unpool", "put", "histc", "kthvalue", "median", "resize_quantized"}
 """Nothing is added up; of put, what is not accumulated (see below)."""
@@ -46,7 +43,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def stand_in(operator: Operator, around: Any = None) -> Iterator[dict[str, int]]:
+def stand_in(operator: DeterministicOperator, around: Any = None) -> Iterator[dict[str, int]]:
     """Deterministic mode with the kernels of one operator on the CPU, whatever device they are for.
 
     Gives how often each was called, by its first overload. `around(call)` stands in for the call.
@@ -69,7 +66,7 @@ def stand_in(operator: Operator, around: Any = None) -> Iterator[dict[str, int]]
             key = "QuantizedCPU" if kernel.keys == ("QuantizedCPU",) else "CPU"
             for overload in kernel.overloads:
                 if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{overload}", key):
-                    install.register(library, overload, key, replace(kernel, compute=compute))
+                    install.override_kernel(library, overload, key, replace(kernel, compute=compute))
         yield calls
     finally:
         library._destroy()
@@ -92,9 +89,13 @@ def bits(tensors: list[torch.Tensor]) -> list[bytes]:
 # The table.
 
 
-def test_every_file_of_the_folder_is_in_the_table_and_has_cases() -> None:
-    files = {path.stem for path in Path(install.__file__).parent.glob("*.py")} - SHARED
-    assert files == set(BY_NAME) == set(CASES) and len(files) == len(OPERATORS)
+def test_every_operator_of_the_folder_is_in_the_table_and_has_cases() -> None:
+    files = sorted(Path(install.__file__).parent.glob("[a-z]*.py"))
+    members = [import_module(f"{install.__package__}.{path.stem}") for path in files if path.stem != "table"]
+    declared = [each for module in members for each in vars(module).values()]
+    operators = [each for each in declared if isinstance(each, DeterministicOperator)]
+    assert {each.name for each in operators} == set(BY_NAME) == set(CASES)
+    assert len(operators) == len(OPERATORS) == len(BY_NAME)
 
 
 @pytest.mark.parametrize("name", BY_NAME)

@@ -9,8 +9,8 @@ import pytest
 from checking import check, samerun
 
 from samerun.check.plan import Plan
-from samerun.check.variations import surroundings, world_size
-from samerun.check.variations.table import GROUPS, VARIATIONS, choose
+from samerun.check.variations import folder_copies, processes
+from samerun.check.variations.table import GROUPS, VARIATIONS, parse_vary
 from samerun.record.comparison.streams import IGNORE_CHILDREN, IGNORE_DATA_LOADING, ONLY_RANK_0, is_process_compared
 from samerun.record.config import WatchConfig
 
@@ -121,10 +121,10 @@ def test_a_clean_program_is_same_under_all_of_them(tmp_path: Path) -> None:
 
 def test_groups() -> None:
     assert GROUPS == ("environment", "shape", "machine")
-    assert [v.name for v in choose("shape")] == [
+    assert [v.name for v in parse_vary("shape")] == [
         "threads", "workers", "batch_split", "process_start", "world_size", "resume",
     ]  # fmt: skip
-    assert choose("all") == VARIATIONS
+    assert parse_vary("all") == VARIATIONS
 
 
 @pytest.mark.parametrize("variation", VARIATIONS, ids=lambda v: v.name)
@@ -157,10 +157,10 @@ def test_skipped_variations_say_why() -> None:
     ],
 )  # fmt: skip
 def test_ranks(command: tuple[str, ...], found: object, changed: tuple[str, ...] | None) -> None:
-    assert world_size.ranks(command) == found
+    assert processes.find_rank_count_option(command) == found
     plan = Plan(command, command, WatchConfig(folder=""))
-    assert world_size.world_size(plan, True).command == (changed or command)
-    assert world_size.world_size(plan, False) == plan
+    assert processes.apply_world_size(plan, True).command == (changed or command)
+    assert processes.apply_world_size(plan, False) == plan
 
 
 def test_what_a_scope_leaves_out() -> None:
@@ -181,7 +181,7 @@ def test_a_folder_is_copied(tmp_path: Path) -> None:
     (source / "deep" / "data.txt").write_text("3")
     (source / "left.txt").write_text("4")
     (source / "link").symlink_to("deep")
-    surroundings.copy_folder(source, target, ("left.txt",))
+    folder_copies.copy_folder(source, target, ("left.txt",))
     assert (target / "deep" / "data.txt").read_text() == "3"
     assert (target / "link").is_symlink()
     assert not (target / "left.txt").exists()
@@ -190,9 +190,9 @@ def test_a_folder_is_copied(tmp_path: Path) -> None:
 def test_a_large_folder_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_text("12345")
     (tmp_path / "b").write_text("12345")
-    assert surroundings.why_not_copied(tmp_path) == ""
-    monkeypatch.setattr(surroundings, "MOST_FILES", 1)
-    assert "1 files" in surroundings.why_not_copied(tmp_path)
+    assert folder_copies.why_folder_not_copied(tmp_path) == ""
+    monkeypatch.setattr(folder_copies, "MAX_FILES", 1)
+    assert "1 files" in folder_copies.why_folder_not_copied(tmp_path)
 
 
 # --- resume --------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from pathlib import Path
 from samerun.check.causes.cause import Cause
 from samerun.check.causes.table import CAUSES
 from samerun.check.plan import Variation
-from samerun.check.variations.locale import other_locale
+from samerun.check.variations.environment import choose_other_locale
 from samerun.check.variations.table import GROUPS, VARIATIONS
-from samerun.control.operators.declare import Operator
+from samerun.control.operators.declare import DeterministicOperator
 from samerun.control.operators.table import OPERATORS
 from samerun.control.switches.switch import Switch, Variable, choose_nothing
 from samerun.control.switches.table import SWITCHES
@@ -88,7 +88,7 @@ def variations() -> str:
 
 def variation(each: Variation) -> str:
     # Which other locale there is depends on the machine; the page must not.
-    detail = each.detail.replace(f"-> {other_locale()}", "-> another that the machine has")
+    detail = each.detail.replace(f"-> {choose_other_locale()}", "-> another that the machine has")
     lead = f"Group `{each.group}`: {detail}."
     if each.cause:
         lead += f" A difference points to [{each.cause}](causes.md#{each.cause})."
@@ -157,7 +157,7 @@ def operators() -> str:
     return page(head, listed, *(operator(each) for each in OPERATORS))
 
 
-def operator(each: Operator) -> str:
+def operator(each: DeterministicOperator) -> str:
     keys = [key for key in ("CUDA", "CPU", "QuantizedCPU") if any(key in kernel.keys for kernel in each.kernels)]
     names = ", ".join(f"`{overload}`" for kernel in each.kernels for overload in kernel.overloads)
     names = ", ".join(dict.fromkeys(names.split(", ")))

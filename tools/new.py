@@ -278,7 +278,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from samerun.control.operators.declare import Kernel, Operator
+from samerun.control.operators.declare import DeterministicOperator, Kernel
 
 
 def compute(self: Tensor) -> Tensor:
@@ -286,7 +286,7 @@ def compute(self: Tensor) -> Tensor:
     return self
 
 
-OPERATOR = Operator(
+OPERATOR = DeterministicOperator(
     "NAME",
     (),
     "WHAT TORCH REFUSES OF IT, IN ONE SENTENCE.",
@@ -334,7 +334,7 @@ KINDS = {
                  "give tests/test_seeds.py a way to draw from it"),
     "switch": Kind("control/switches", "SWITCHES", "SWITCH", "Switch", SWITCH, SWITCH_TEST,
                    "give tests/test_switches.py a way to set it, run python tools/docs.py"),
-    "operator": Kind("control/operators", "OPERATORS", "OPERATOR", "Operator", OPERATOR, OPERATOR_TEST,
+    "operator": Kind("control/operators", "OPERATORS", "OPERATOR", "DeterministicOperator", OPERATOR, OPERATOR_TEST,
                      "give tests/operator_cases.py cases, run python tools/docs.py"),
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import torch
 
-from samerun.base.regular_file import open_regular
+from samerun.base.files import open_regular_file
 from samerun.data import plain_values
 
 
@@ -131,7 +131,7 @@ def read_untrusted_archive(path: Path) -> Any:
 
 def _require_stored_archive(path: Path) -> None:
     """Raises UnreadableCheckpoint unless it is an archive as torch writes it: uncompressed, no overlapping entries."""
-    with open_regular(path) as file:
+    with open_regular_file(path) as file:
         try:
             entries = zipfile.ZipFile(file).infolist()
         except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:

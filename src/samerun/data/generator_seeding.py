@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from samerun.base.native import built
+from samerun.base.native import load_built_library
 from samerun.control.rng.seeding import all_sources
 from samerun.data.generator_memory import (
     GAUSS_SIZE,
@@ -116,7 +116,7 @@ def can_write_states(kinds: frozenset[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _load_library() -> Any:
-    library = built(__file__, "_states", keep_lock=True)
+    library = load_built_library(__file__, "_states", keep_lock=True)
     try:
         if library is None:
             return None

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from samerun.base.errors import CheckpointError
-from samerun.base.text import shown
+from samerun.base.text import printable_line
 
 _NUMBER_TYPES = (bool, int, float)
 
@@ -44,7 +44,7 @@ def _describe_container_misfit(part: Any, state: Any, name: str) -> str:
     keys = list(part) if isinstance(part, Mapping) else list(range(len(part)))
     there = list(state) if isinstance(state, Mapping) else list(range(len(state)))
     if [str(key) for key in keys] != [str(key) for key in there]:
-        return f"{name} has {keys}, and the checkpoint has {shown(there)}."
+        return f"{name} has {keys}, and the checkpoint has {printable_line(there)}."
     states = [state[str(key)] for key in keys] if isinstance(state, Mapping) else list(state)
     inner = zip(keys, states, strict=True)
     return next((misfit for key, one in inner if (misfit := _describe_misfit(part[key], one, f"{name}[{key!r}]"))), "")
@@ -62,11 +62,11 @@ def _describe_module_misfit(part: torch.nn.Module, state: Mapping[str, Any]) -> 
         here = own.get(key)
         if isinstance(here, torch.Tensor):
             if not isinstance(value, torch.Tensor):
-                return f"{shown(key)} is a {type(value).__name__}, not a tensor"
+                return f"{printable_line(key)} is a {type(value).__name__}, not a tensor"
             if value.is_complex() and not here.is_complex():
-                return f"{shown(key)} is complex"
+                return f"{printable_line(key)} is complex"
         elif not isinstance(key, str):
-            return f"{shown(key)} is not a name"
+            return f"{printable_line(key)} is not a name"
     return ""
 
 
@@ -82,7 +82,7 @@ def _describe_optimizer_misfit(part: torch.optim.Optimizer, state: Mapping[str, 
             return misfit
     for number, held in states.items():
         if not isinstance(held, Mapping):
-            return f"the state of parameter {shown(number)} is a {type(held).__name__}, not a dict"
+            return f"the state of parameter {printable_line(number)} is a {type(held).__name__}, not a dict"
     return ""
 
 

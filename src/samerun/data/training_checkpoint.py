@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from samerun.base.atomic_file import replace_file
 from samerun.base.errors import CheckpointError, SamerunError, UnfitStateError
-from samerun.base.text import shown
+from samerun.base.files import replace_file
+from samerun.base.text import printable_line
 from samerun.control.ddp import warn_if_ddp_buckets_change
 from samerun.control.rng.snapshot import restore_snapshot, take_snapshot
 from samerun.control.rng.state_dict import load_state_dict, state_dict
@@ -87,7 +87,7 @@ def read_parts(target: Path) -> dict[str, Any]:
         reason = error.message if isinstance(error, CheckpointError) else str(error)
     if reason:
         raise CheckpointError(
-            f"checkpoint.load({str(target)!r}): the file is damaged or not samerun's: {shown(reason)}.",
+            f"checkpoint.load({str(target)!r}): the file is damaged or not samerun's: {printable_line(reason)}.",
             _describe_previous_checkpoint(target) or "There is no previous checkpoint beside it.",
         )
     saved: dict[str, Any] = content["parts"]
@@ -99,7 +99,7 @@ def _describe_damage(content: Any, budget: int) -> str:
         return "it was not written by samerun.checkpoint.save"
     version = content["samerun_checkpoint"]
     if type(version) is not int or version != VERSION:
-        return f"it has layout {shown(version, 40)}, and this samerun knows {VERSION}"
+        return f"it has layout {printable_line(version, 40)}, and this samerun knows {VERSION}"
     saved, digests = content.get("parts"), content.get("digests")
     if not isinstance(saved, dict) or not isinstance(digests, dict) or saved.keys() != digests.keys():
         return "parts are missing"

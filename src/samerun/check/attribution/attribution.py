@@ -28,7 +28,7 @@ from samerun.check.evidence.varied_run_evidence import (
 )
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan, Variation
-from samerun.check.variations.address_layout import why_not
+from samerun.check.variations.memory import why_layout_cannot_be_fixed
 from samerun.record import pins
 from samerun.record.config import TensorCapture
 from samerun.record.trace import format as f
@@ -152,7 +152,9 @@ def attribute_by_line_trace(
     if line is not None and mentions_addresses(read_statement(line.file, line.line)):
         why = (line.evidence,)
         suspect = Suspect("object-id", line.file, line.line, why, 0, (pins.ADDRESSES,))
-        certain = not why_not() and is_confirmed(search, situation, plan, suspect, "pinned-addresses", suspect.pins)
+        certain = not why_layout_cannot_be_fixed() and is_confirmed(
+            search, situation, plan, suspect, "pinned-addresses", suspect.pins
+        )
         return make_attribution(replace(suspect, certain=certain), elements)
     drawn = native_entropy.find_suspect(run, line)
     if drawn is not None and is_confirmed(search, situation, plan, drawn, "pinned-native", drawn.pins):

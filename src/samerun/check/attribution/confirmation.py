@@ -19,8 +19,7 @@ from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.execution.forks import was_forked
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
-from samerun.check.variations.address_layout import fixed_layout
-from samerun.check.variations.memory import memory
+from samerun.check.variations.memory import apply_memory, fixed_layout_command
 from samerun.record import pins
 from samerun.record.comparison.compare import Difference
 
@@ -128,7 +127,7 @@ class Experiment:
         if pins.MEMORY in kinds:
             line = "memory", self.suspect.file, self.suspect.line
             return self._differ_early(
-                self.first, self.run(memory(self.pinned_plan, True).with_watch(varied_line=line), "-other")
+                self.first, self.run(apply_memory(self.pinned_plan, True).with_watch(varied_line=line), "-other")
             )
         if not kinds <= set(PINS_WITH_VALUES):
             return True
@@ -159,11 +158,11 @@ def pin_suspect(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
     if pins.NATIVE_ENTROPY in names:
         pinned = native_entropy.pin_draws(pinned)
     if pins.MEMORY in names:
-        pinned = memory(pinned, False)
+        pinned = apply_memory(pinned, False)
     if pins.FOLDER in names:
         pinned = replace(pinned, copied=True, without=suspect.without)
     if pins.ADDRESSES in names:
-        pinned = replace(pinned, prefix=(*pinned.prefix, *fixed_layout()))
+        pinned = replace(pinned, prefix=(*pinned.prefix, *fixed_layout_command()))
         pinned = pinned.with_environment(PYTHONHASHSEED="1")  # it moves objects too
     return pinned
 

@@ -25,6 +25,6 @@ class Cause:
     patch: Patch = no_patch
 
 
-def nothing(situation: Situation) -> list[Suspect]:
+def find_no_suspects(situation: Situation) -> list[Suspect]:
     """For kinds that only an experiment names."""
     return []

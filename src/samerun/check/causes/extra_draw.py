@@ -12,7 +12,7 @@ from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, select_events
 
 
-def find(situation: Situation) -> list[Suspect]:
+def find_extra_draw_suspects(situation: Situation) -> list[Suspect]:
     difference = situation.difference
     draws = [e for e in difference.extra if e.kind == f.DRAW]
     if difference.what != "operator" or not draws or not difference.a or not difference.b:
@@ -22,12 +22,12 @@ def find(situation: Situation) -> list[Suspect]:
     )
     longer = situation.b.traces if difference.extra_in == "b" else situation.a.traces
     trace, more = shorter.traces.get(difference.role), longer.traces.get(difference.role)
-    if trace is None or more is None or not goes_on_drawing(select_events(trace, (f.DRAW,)), here.index):
+    if trace is None or more is None or not torch_draws_follow(select_events(trace, (f.DRAW,)), here.index):
         return []
     first = draws[0]
-    if in_step(more, first.index) == in_step(trace, here.index):
+    if count_draws_and_seeds_in_step(more, first.index) == count_draws_and_seeds_in_step(trace, here.index):
         return []
-    seed = seed_before(select_events(more, (f.SEED, f.OPERATOR), first.index))
+    seed = find_seed_right_before(select_events(more, (f.SEED, f.OPERATOR), first.index))
     places = [(e.file, e.line) for e in draws if e.line] + ([(seed.file, seed.line)] if seed is not None else [])
     held = tuple(dict.fromkeys(f"{pins.EXTRA}@{file}:{line}" for file, line in places))
     if seed is not None:
@@ -40,11 +40,11 @@ def find(situation: Situation) -> list[Suspect]:
     ]
 
 
-def goes_on_drawing(draws: list[Event], after: int) -> bool:
+def torch_draws_follow(draws: list[Event], after: int) -> bool:
     return any(e.index > after and e.name.startswith("torch") for e in draws)
 
 
-def in_step(trace: Trace, index: int) -> Counter[tuple[object, ...]]:
+def count_draws_and_seeds_in_step(trace: Trace, index: int) -> Counter[tuple[object, ...]]:
     """How often is drawn, and seeded, where, in the optimizer step of an event.
 
     The same in both runs: no draw is extra, they only come in another order (of a set of layers, say).
@@ -60,15 +60,15 @@ def in_step(trace: Trace, index: int) -> Counter[tuple[object, ...]]:
     return made
 
 
-def seed_before(events: list[Event]) -> Event | None:
+def find_seed_right_before(events: list[Event]) -> Event | None:
     """A seeding right before the draw, with no operator in between."""
     last = events[-1] if events else None
     return last if last is not None and last.kind == f.SEED and last.name == "torch" and last.line else None
 
 
-CAUSE = Cause(
+EXTRA_DRAW = Cause(
     "extra-draw",
-    find,
+    find_extra_draw_suspects,
     "draw these numbers from a generator of their own, or inside samerun.isolate_rng()",
     "Logging, validation and sampling that draw from the training's generator move it on. The training then"
     " depends on how often they run.",

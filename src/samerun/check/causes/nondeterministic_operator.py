@@ -8,7 +8,7 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 
 
-def find(situation: Situation) -> list[Suspect]:
+def find_nondeterministic_operator_suspects(situation: Situation) -> list[Suspect]:
     difference = situation.difference
     event = difference.a
     if difference.what != "outputs" or event is None or event.kind != f.OPERATOR or situation.variation != "rerun":
@@ -24,9 +24,9 @@ def find(situation: Situation) -> list[Suspect]:
     ]  # fmt: skip
 
 
-CAUSE = Cause(
+NONDETERMINISTIC_OPERATOR = Cause(
     "nondeterministic-operator",
-    find,
+    find_nondeterministic_operator_suspects,
     "call torch.use_deterministic_algorithms(True), or replace the operator by one with a fixed order of summation",
     "Some operators add contributions in the order in which threads arrive: indexing with repeated indices and"
     " its gradient, scatter_add, index_add. The sum's last bits depend on that order.",

@@ -12,11 +12,11 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event
 
-MOST_PLACES = 3
+MAX_SUSPECTED_LINES = 3
 """So many places at which memory was made are suspected; the experiments tell which."""
 
 
-def find(situation: Situation) -> list[Suspect]:
+def find_uninitialised_memory_suspects(situation: Situation) -> list[Suspect]:
     event = situation.difference.a
     if event is None:
         return []
@@ -24,7 +24,7 @@ def find(situation: Situation) -> list[Suspect]:
     varied = situation.variation == "memory"
     held = () if varied else (pins.MEMORY,)
     if not flagged and not varied:
-        return of_the_operator(situation, event)
+        return suspect_memory_inside_operator(situation, event)
     if situation.difference.what == "outputs" and not flagged:
         why = f"{event.name} at line {event.line} got the same inputs: the operator itself reads what nothing wrote"
         return [Suspect("uninitialised-memory", event.file, event.line, (why,), 0.5, held, varied)]
@@ -32,18 +32,18 @@ def find(situation: Situation) -> list[Suspect]:
     if not fresh:
         return []
     read_here = [e for e in fresh if e.name == event.name]
-    nearest = list({(e.file, e.line): e for e in [*fresh, *read_here]}.values())[::-1][:MOST_PLACES]
-    return [read_before(made, event, 0.5 + 0.01 * rank, held, varied) for rank, made in enumerate(nearest)]
+    nearest = list({(e.file, e.line): e for e in [*fresh, *read_here]}.values())[::-1][:MAX_SUSPECTED_LINES]
+    return [suspect_fresh_memory(made, event, 0.5 + 0.01 * rank, held, varied) for rank, made in enumerate(nearest)]
 
 
-def read_before(made: Event, event: Event, rank: float, held: tuple[str, ...], varied: bool) -> Suspect:
+def suspect_fresh_memory(made: Event, event: Event, rank: float, held: tuple[str, ...], varied: bool) -> Suspect:
     evidence = [f"memory made at line {made.line} is read before all of it was written"]
     if made.name != "numpy.empty":
         evidence.append(f"the first to read it is {made.name} at line {event.line}")
     return Suspect("uninitialised-memory", made.file, made.line, tuple(evidence), rank, held, varied)
 
 
-def of_the_operator(situation: Situation, event: Event) -> list[Suspect]:
+def suspect_memory_inside_operator(situation: Situation, event: Event) -> list[Suspect]:
     """Other bits of the same inputs: an operator may read what nothing wrote in memory that it takes for itself.
 
     `torch.linalg.lstsq` does: the order in which LAPACK takes the columns comes from such memory. What lies there is
@@ -61,26 +61,26 @@ def of_the_operator(situation: Situation, event: Event) -> list[Suspect]:
     return [Suspect("uninitialised-memory", event.file, event.line, (why,), rank, (pins.MEMORY,))]
 
 
-WRITTEN = {"empty": "zeros", "empty_like": "zeros_like", "new_empty": "new_zeros"}
+ZEROED_CONSTRUCTORS = {"empty": "zeros", "empty_like": "zeros_like", "new_empty": "new_zeros"}
 
 
-def patch(source: Source) -> list[Edit]:
+def make_zeros_edits(source: Source) -> list[Edit]:
     """`empty` becomes `zeros`."""
     edits = []
-    for call in source.calls(*WRITTEN):
+    for call in source.calls(*ZEROED_CONSTRUCTORS):
         if isinstance(call.func, ast.Attribute):
             (line, column), name = span(call.func)[1], call.func.attr
-            edits.append(Edit((line, column - len(name)), (line, column), WRITTEN[name]))
+            edits.append(Edit((line, column - len(name)), (line, column), ZEROED_CONSTRUCTORS[name]))
     return edits
 
 
-CAUSE = Cause(
+UNINITIALISED_MEMORY = Cause(
     "uninitialised-memory",
-    find,
+    find_uninitialised_memory_suspects,
     "use torch.zeros (or full, or write every element) instead of torch.empty; driver='gelsd' for lstsq",
     "torch.empty, new_empty and numpy.empty return whatever the memory held before. Elements that are read"
     " without having been written differ from run to run and from machine to machine. A few operators read such"
     " memory of their own: torch.linalg.lstsq takes the order of the columns from it unless it is called with"
     " driver='gelsd'. torch.use_deterministic_algorithms(True) fills fresh memory, and so mends both.",
-    patch,
+    make_zeros_edits,
 )

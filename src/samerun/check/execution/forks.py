@@ -22,7 +22,7 @@ from typing import IO, Any
 from samerun.check.execution import processes
 from samerun.check.execution.interruption import CHECKPOINTS
 from samerun.check.plan import Plan
-from samerun.check.variations.address_layout import fixed_layout
+from samerun.check.variations.memory import fixed_layout_command
 from samerun.record.config import CONFIG_VARIABLE
 from samerun.record.watching.native_entropy import PRELOAD as LIBRARIES
 from samerun.record.watching.preloaded.import_conditions import ORDER_FILE
@@ -142,7 +142,7 @@ def pins_what_forks_share(plan: Plan) -> bool:
     # forked either (decision 34).
     watch, environment = plan.watch, {**os.environ, **plan.environment}
     seed = environment.get("PYTHONHASHSEED", "random")
-    still = seed != "random" and plan.prefix == fixed_layout() and "MALLOC_PERTURB_" in environment
+    still = seed != "random" and plan.prefix == fixed_layout_command() and "MALLOC_PERTURB_" in environment
     elsewhere = plan.held or plan.copied or plan.other_home or LIBRARIES in plan.environment
     other = watch.executions or watch.kill_after or watch.kept_states or watch.replay or watch.start_method
     return still and watch.fresh_memory == "zeros" and not (elsewhere or other)

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
-from samerun.base.launch import with_bootstrap
+from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.check.execution import processes
 from samerun.check.execution.forks import Forks
 from samerun.check.execution.interruption import CHECKPOINTS
 from samerun.check.execution.machine_load import MachineLoad, passive_wait_variables
 from samerun.check.plan import Plan
-from samerun.check.variations.surroundings import copy_folder, link_neighbours, make_home, place_of_copy
+from samerun.check.variations.folder_copies import copy_folder, link_neighbours, make_linked_home, path_of_copy
 from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE
 from samerun.record.trace.run import RunTraces, describe_skipped_operators
 
@@ -127,7 +127,7 @@ class Runner:
         try:
             folder.mkdir(parents=True)
             shown = self._link_of_equal_length(folder)
-            where = place_of_copy(here, folder / "copy") if plan.copied else here
+            where = path_of_copy(here, folder / "copy") if plan.copied else here
             moved = (str(where), str(here)) if plan.copied else None
             check_imports = not fork and self.forks.should_record_imports(plan)
             plan = plan.with_watch(folder=str(shown), copied_folder=moved, check_imports=check_imports)
@@ -136,7 +136,7 @@ class Runner:
                 link_neighbours(here, where)
                 plan = plan.with_environment(PWD=str(where))
             if plan.other_home:
-                make_home(folder / "home" / "other")
+                make_linked_home(folder / "home" / "other")
                 plan = plan.with_environment(HOME=str(folder / "home" / "other"))
             config = shown / "watch.json"
             config.write_text(plan.watch.to_json(), encoding="utf-8")
@@ -147,7 +147,9 @@ class Runner:
                 hint=recording_failure_hint(f"the trace could not be made: {error.strerror}"),
             ) from error
         inherited = {**os.environ, **passive_wait_variables(os.environ)}
-        environment = with_bootstrap({**inherited, **plan.environment, **plan.held, CONFIG_VARIABLE: str(config)})
+        environment = prepend_bootstrap_to_pythonpath(
+            {**inherited, **plan.environment, **plan.held, CONFIG_VARIABLE: str(config)}
+        )
         environment.pop(ROLE_VARIABLE, None)
         if plan.own_checkpoints and CHECKPOINTS not in plan.environment:
             environment[CHECKPOINTS] = str(folder / "checkpoints")

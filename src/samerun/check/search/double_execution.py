@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.records import DIFFERENT, SAME, CheckReport, FirstDifference, Fix, FoundCause, Hazard, Outcome
-from samerun.base.user_code import place as source_location
+from samerun.base.user_code import format_source_location as source_location
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Suspect
 from samerun.check.evidence.values import Elements, compare_kept
@@ -19,7 +19,7 @@ from samerun.check.search.ignore_rules import IgnoreRule, is_ignored, unmatched_
 from samerun.check.search.report_records import relative_to_working_directory
 from samerun.check.search.run_status import require_comparable, require_success
 from samerun.check.search.search import Search
-from samerun.check.variations.memory import memory
+from samerun.check.variations.memory import apply_memory
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, select_events
@@ -40,7 +40,7 @@ OTHER_OPERATOR = (
 
 def with_repeated_operators(plan: Plan, executions: int) -> Plan:
     """The plan with every operator executed `executions` times; fresh memory holds zeros in the first execution."""
-    return memory(plan, False).with_watch(executions=executions, depth="ops")
+    return apply_memory(plan, False).with_watch(executions=executions, depth="ops")
 
 
 @dataclass
@@ -162,7 +162,7 @@ def read_hazards(run: Run) -> tuple[list[OperatorHazard], list[str]]:
                 if what == double_findings.RACE:
                     raced.add(memory_identity(trace, finding))
                 add_finding(hazards, trace, event, finding, step)
-    notes = [note for memory, note in changed.items() if memory[:3] not in raced]
+    notes = [note for apply_memory, note in changed.items() if apply_memory[:3] not in raced]
     if len(notes) > MOST_NOTES:
         notes = [*notes[:MOST_NOTES], f"{len(notes) - MOST_NOTES} more places read memory changed outside torch."]
     if not_executed:

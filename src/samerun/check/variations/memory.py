@@ -1,11 +1,20 @@
-"""What fresh memory holds before anything is written to it."""
+"""A process's memory: its contents when fresh, the allocator, and the addresses."""
 
+from __future__ import annotations
+
+import functools
+import platform
+import subprocess
+from dataclasses import replace
+
+from samerun.base.launch import find_trusted_program
 from samerun.check.plan import Plan, Variation
 
+# What fresh memory holds before anything is written to it.
 MALLOC_BYTE = 0x03
 
 
-def memory(plan: Plan, vary: bool) -> Plan:
+def apply_memory(plan: Plan, vary: bool) -> Plan:
     """Vary the contents of fresh tensors and arrays.
 
     What can go wrong: padding made by ``torch.empty`` is never written and is read all the same.
@@ -16,6 +25,53 @@ def memory(plan: Plan, vary: bool) -> Plan:
     return plan.with_watch(fresh_memory="pattern" if vary else "zeros").with_environment(MALLOC_PERTURB_=perturb)
 
 
-VARIATION = Variation(
-    "memory", "environment", "fresh memory filled with 0 -> with 3 and 2.71875", memory, "uninitialised-memory"
+MEMORY = Variation(
+    "memory", "environment", "fresh memory filled with 0 -> with 3 and 2.71875", apply_memory, "uninitialised-memory"
 )
+
+
+# How Python and C hand out memory.
+def apply_allocator(plan: Plan, vary: bool) -> Plan:
+    """Vary the allocator: Python's own and one heap, then malloc for everything with room between.
+
+    What can go wrong: objects lie in another order, and whatever is ordered by address with them.
+    """
+    if not vary:
+        return plan
+    return plan.with_environment(PYTHONMALLOC="malloc", MALLOC_TOP_PAD_="1048577", MALLOC_ARENA_MAX="1")
+
+
+ALLOCATOR = Variation("allocator", "environment", "Python's allocator -> malloc", apply_allocator, "object-id")
+
+
+# Where the system puts a program's memory.
+def apply_address_layout(plan: Plan, vary: bool) -> Plan:
+    """Vary the addresses of objects: the system places memory at random, the control run turns that off.
+
+    What can go wrong: a sort by ``id()``, or a set of objects, follows the addresses. They follow the hash
+    seed too, so vary (and thereby pin) ``hash_seed`` together with this.
+    """
+    if vary:
+        return plan
+    return replace(plan, prefix=(*plan.prefix, *fixed_layout_command()))
+
+
+def fixed_layout_command() -> tuple[str, ...]:
+    """The command in front of a program that turns the random placement off."""
+    return (find_trusted_program("setarch") or "setarch", platform.machine(), "-R")
+
+
+@functools.cache
+def why_layout_cannot_be_fixed() -> str:
+    """The reason why the layout cannot be fixed here, or ""."""
+    if find_trusted_program("setarch") is None:
+        return "setarch, which fixes the layout, is not installed"
+    command = [*fixed_layout_command(), find_trusted_program("true") or "true"]
+    tried = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if tried.returncode == 0 else "the system does not let setarch fix the layout"
+
+
+ADDRESS_LAYOUT = Variation(
+    "address_layout", "environment", "addresses fixed -> random", apply_address_layout, "object-id",
+    lambda plan: why_layout_cannot_be_fixed(),
+)  # fmt: skip

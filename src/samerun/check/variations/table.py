@@ -4,55 +4,34 @@ from __future__ import annotations
 
 from samerun.base.errors import SamerunError
 from samerun.check.plan import Variation
-from samerun.check.variations import (
-    address_layout,
-    allocator,
-    batch_split,
-    clock,
-    cpu_capability,
-    environment_noise,
-    hash_seed,
-    home,
-    listing_order,
-    locale,
-    memory,
-    process_start,
-    rerun,
-    resume,
-    threads,
-    timezone,
-    umask,
-    workers,
-    working_directory,
-    world_size,
-)
+from samerun.check.variations import computation, environment, file_system, memory, processes, reruns
 
 VARIATIONS: tuple[Variation, ...] = (
-    rerun.VARIATION,
-    hash_seed.VARIATION,
-    listing_order.VARIATION,
-    memory.VARIATION,
-    clock.VARIATION,
-    locale.VARIATION,
-    timezone.VARIATION,
-    address_layout.VARIATION,
-    allocator.VARIATION,
-    environment_noise.VARIATION,
-    working_directory.VARIATION,
-    home.VARIATION,
-    umask.VARIATION,
-    threads.VARIATION,
-    workers.VARIATION,
-    batch_split.VARIATION,
-    process_start.VARIATION,
-    world_size.VARIATION,
-    resume.VARIATION,
-    cpu_capability.VARIATION,
+    reruns.RERUN,
+    environment.HASH_SEED,
+    file_system.LISTING_ORDER,
+    memory.MEMORY,
+    environment.CLOCK,
+    environment.LOCALE,
+    environment.TIMEZONE,
+    memory.ADDRESS_LAYOUT,
+    memory.ALLOCATOR,
+    environment.ENVIRONMENT_NOISE,
+    file_system.WORKING_DIRECTORY,
+    file_system.HOME,
+    file_system.UMASK,
+    computation.THREADS,
+    processes.WORKERS,
+    computation.BATCH_SPLIT,
+    processes.PROCESS_START,
+    processes.WORLD_SIZE,
+    reruns.RESUME,
+    computation.CPU_CAPABILITY,
 )
 GROUPS = tuple(dict.fromkeys(v.group for v in VARIATIONS if v.group != v.name))
 
 
-def choose(text: str) -> tuple[Variation, ...]:
+def parse_vary(text: str) -> tuple[Variation, ...]:
     """The variations that `--vary` names: names or groups, `all`, `none`; in table order.
 
     Raises SamerunError for a name that is neither.

@@ -10,7 +10,7 @@ import os
 from types import ModuleType
 from typing import Any
 
-from samerun.base.after_import import AfterImport
+from samerun.base.hooks import PostImportHooks
 from samerun.control.determinism.preflight import check_environment
 from samerun.control.switches.switch import Policy, Switch
 from samerun.control.switches.table import SWITCHES
@@ -104,6 +104,6 @@ def _hold_switches_of_imported(module: ModuleType) -> None:
         held.hold_switches_of_module(module.__name__)
 
 
-_import_hook = AfterImport()
+_import_hook = PostImportHooks()
 for _name in sorted({switch.module for switch in SWITCHES if switch.module}):
     _import_hook.add(_name, _hold_switches_of_imported)

@@ -9,9 +9,9 @@ from hashlib import blake2b
 from importlib import metadata
 from typing import Any
 
-from samerun.base.machine import machine
-from samerun.base.start import environment_at_start
-from samerun.base.user_code import is_library_file, relative_path
+from samerun.base.launch import environment_at_start
+from samerun.base.machine import collect_machine_facts
+from samerun.base.user_code import is_library_file, relative_to_working_folder
 from samerun.control.determinism.survey import survey
 from samerun.control.streams import process_seed
 from samerun.control.streams.stream import process_streams
@@ -30,7 +30,7 @@ def collect_process_facts(read_at: str) -> dict[str, Any]:
     return {
         "read_at": read_at,
         "knobs": {switch.name: switch.in_force for switch in survey()},
-        "machine": machine(),
+        "machine": collect_machine_facts(),
         "packages": read_installed_versions(),
         "variables": select_relevant_variables(environment_at_start()),
         "seed": process_seed.current_seed(),
@@ -61,7 +61,7 @@ def digest_loaded_user_files() -> dict[str, str]:
                 continue
             with open(name, "rb") as file:
                 digest = blake2b(file.read(), digest_size=32).hexdigest()
-            inside = relative_path(name)
+            inside = relative_to_working_folder(name)
         except OSError:
             continue
         found[name if inside.startswith(os.pardir) else inside] = digest

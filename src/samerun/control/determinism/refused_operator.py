@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from samerun.base.user_code import is_user_code, place
+from samerun.base.user_code import format_source_location, is_user_code
 
 if TYPE_CHECKING:
     import torch
@@ -101,7 +101,7 @@ def _is_user_frame(frame: FrameType) -> bool:
 def _describe_user_call(frame: FrameType, line: int, operator: str) -> str:
     file = frame.f_code.co_filename
     text = linecache.getline(file, line, frame.f_globals).strip()
-    return f"{place(file, line)} called {operator}, which gives other bits in every run" + (
+    return f"{format_source_location(file, line)} called {operator}, which gives other bits in every run" + (
         f": {text}" if text else "."
     )
 
@@ -162,7 +162,7 @@ def _find_forward_line(node: Any) -> str | None:
     for step in reversed(node.metadata.get("traceback_", [])):
         parts = _TRACEBACK_LINE.match(step)
         if parts and is_user_code(parts[1], "__main__"):
-            return place(parts[1], int(parts[2]))
+            return format_source_location(parts[1], int(parts[2]))
     return None
 
 
@@ -176,4 +176,4 @@ def _find_calls_in_user_files(operator: str) -> Iterator[str]:
     for file in sorted(file for file in files if isinstance(file, str) and is_user_code(file, "")):
         for number, line in enumerate(linecache.getlines(file), 1):
             if any(_normalize_operator_name(word) in names for word in _WORD.findall(line.partition("#")[0])):
-                yield place(file, number)
+                yield format_source_location(file, number)

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
-from samerun.base.start import environment_at_start
+from samerun.base.launch import environment_at_start
 from samerun.control.determinism.hold import is_set_by_samerun
 from samerun.control.determinism.preflight import VariableProblem, find_variable_problem, required_environment
 from samerun.control.switches.switch import CudnnBenchmark, Level, Policy, Precision, Switch, Value, Variable

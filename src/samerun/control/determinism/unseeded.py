@@ -18,10 +18,10 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any, Literal
 
-from samerun.base.after_import import AfterImport
 from samerun.base.errors import UnseededError
-from samerun.base.user_code import is_user_code, place
-from samerun.base.wrapping import replace_in_type, wrap_like
+from samerun.base.hooks import PostImportHooks
+from samerun.base.user_code import format_source_location, is_user_code
+from samerun.base.wrapping import replace_method_in_type, wrap_like
 
 OnUnseeded = Literal["ignore", "warn", "error"]
 """What to do when the program's own code asks for unseeded randomness."""
@@ -91,7 +91,7 @@ def _report_if_user_code(problem: str, fix: str) -> None:
     if frame is None:
         return
     file, line = frame.f_code.co_filename, frame.f_lineno
-    message = f"{place(file, line)}: {problem}."
+    message = f"{format_source_location(file, line)}: {problem}."
     if level == "error":
         raise UnseededError(message, fix)
     _log.warning("%s %s", message, fix)
@@ -206,7 +206,7 @@ def _wrap_numpy_seeding(numpy_random: Any) -> None:
     bit_generator = sys.modules.get("numpy.random.bit_generator")
     if bit_generator is not None:
         _wrap_while_watching(bit_generator, "randbits", from_system)
-        _undo.append(replace_in_type(kind, "__init__", making))
+        _undo.append(replace_method_in_type(kind, "__init__", making))
 
 
 def _wrap_torch_seeding(torch: Any) -> None:
@@ -236,6 +236,6 @@ def _wrap_imported_module(module: ModuleType) -> None:
         _INSTALLERS[module.__name__](module)
 
 
-_import_hook = AfterImport()
+_import_hook = PostImportHooks()
 for _name in ("uuid", "numpy.random", "torch"):
     _import_hook.add(_name, _wrap_imported_module)

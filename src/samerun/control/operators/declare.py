@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-NARROW = (torch.bfloat16, torch.float16)
-"""Types that are widened to float32 before they are added up, and rounded once at the end."""
+HALF_TYPES = (torch.bfloat16, torch.float16)
+"""Types that are widen_half to float32 before they are added up, and rounded once at the end."""
 
 
-def always(*args: Any, **kwargs: Any) -> bool:
+def accept_any_arguments(*args: Any, **kwargs: Any) -> bool:
     return True
 
 
@@ -25,20 +25,20 @@ class Kernel:
         tensors, without touching its arguments.
     overloads: all that go there ("histc", "histc.out"); those that write into an argument follow from it.
     keys: the dispatch keys at which torch refuses, or gives other bits in every run.
-    applies: whether it is asked for these arguments; for others torch's own kernel is called.
+    applies: whether `compute` serves these arguments; for others torch's own kernel is called.
     """
 
     compute: Callable[..., Any]
     overloads: tuple[str, ...]
     keys: tuple[str, ...] = ("CUDA",)
-    applies: Callable[..., bool] = always
+    applies: Callable[..., bool] = accept_any_arguments
 
 
 @dataclass(frozen=True)
-class Operator:
+class DeterministicOperator:
     """An operator of which torch has no deterministic algorithm.
 
-    name: for people; the name of its file.
+    name: for people, and of its section in the documentation.
     listed: how `torch.use_deterministic_algorithms` names it in its documentation; () where it does not.
     what: what of it torch refuses, as one sentence. method: how it is computed here. cost: of time and memory.
     kernels: what is put into torch's dispatcher.
@@ -52,6 +52,6 @@ class Operator:
     kernels: tuple[Kernel, ...]
 
 
-def widened(values: Tensor) -> Tensor:
-    """`values`, or those of a narrow type in float32."""
-    return values.float() if values.dtype in NARROW else values
+def widen_half(values: Tensor) -> Tensor:
+    """`values`, or those of a 16-bit type in float32."""
+    return values.float() if values.dtype in HALF_TYPES else values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from samerun.control.operators.declare import Kernel, Operator
+from samerun.control.operators.declare import DeterministicOperator, Kernel
 
 
 def resize_(self: Tensor, size: list[int], *, memory_format: torch.memory_format | None = None) -> Tensor:
@@ -19,15 +19,15 @@ def resize_(self: Tensor, size: list[int], *, memory_format: torch.memory_format
     return self.set_(storage, self.storage_offset(), size, stride)
 
 
-def _plain(self: Tensor, size: list[int], *, memory_format: torch.memory_format | None = None) -> bool:
+def _has_no_memory_format(self: Tensor, size: list[int], *, memory_format: torch.memory_format | None = None) -> bool:
     return memory_format is None  # torch refuses all others
 
 
-OPERATOR = Operator(
+OPERATOR = DeterministicOperator(
     "resize_quantized",
     ("torch.Tensor.resize_",),
     "Tensor.resize_ of a quantized tensor.",
     "The integers of new cells are set to 0.",
     "One pass over the new cells.",
-    (Kernel(resize_, ("resize_",), ("QuantizedCPU",), _plain),),
+    (Kernel(resize_, ("resize_",), ("QuantizedCPU",), _has_no_memory_format),),
 )

@@ -7,13 +7,13 @@ import os
 import sys
 from typing import Any
 
-from samerun.base.after_import import AfterImport
 from samerun.base.errors import SamerunError
+from samerun.base.hooks import PostImportHooks
 
 VARIABLE = "SAMERUN_HOLD"
 """The arguments of `deterministic()` as JSON."""
 
-_later = AfterImport()
+_later = PostImportHooks()
 
 
 def start() -> None:

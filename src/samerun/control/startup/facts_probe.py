@@ -8,12 +8,12 @@ import os
 from types import ModuleType
 from typing import Any
 
-from samerun.base.after_import import AfterImport
+from samerun.base.hooks import PostImportHooks
 
 VARIABLE = "SAMERUN_FACTS"
 """The folder into which each process writes `<process id>.facts.json`."""
 
-_later = AfterImport()
+_later = PostImportHooks()
 
 
 def start() -> None:

@@ -10,14 +10,14 @@ from dataclasses import asdict
 from types import ModuleType
 from typing import Any
 
-from samerun.base.after_import import AfterImport
+from samerun.base.hooks import PostImportHooks
 
 VARIABLE = "SAMERUN_SURVEY"
 """JSON: where the answer goes, and the arguments of `survey()`."""
 AT_END = ".end"
 """The suffix of an answer that was given when the program ended, which it may have done by failing."""
 
-_later = AfterImport()
+_later = PostImportHooks()
 
 
 def start() -> None:
@@ -50,13 +50,13 @@ def _mark_begun_or_detect_child() -> bool:
 
 def write_survey_once(request: dict[str, Any], read_at: str, suffix: str = ".json") -> bool:
     """Write what is in force, unless another process has; return whether this one wrote it."""
-    from samerun.base.machine import machine
+    from samerun.base.machine import collect_machine_facts
     from samerun.control.determinism.survey import survey
 
     found = {
         "read_at": read_at,
         "switches": [asdict(one) for one in survey(**request["policy"])],
-        "machine": machine(),
+        "machine": collect_machine_facts(),
     }
     path = os.path.splitext(request["answer"])[0] + suffix
     part = f"{path}.{os.getpid()}"

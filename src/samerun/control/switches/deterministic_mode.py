@@ -84,7 +84,7 @@ def _operators_can_be_replaced() -> bool:
 
 def _read_operator_provider() -> str:
     install: Any = sys.modules.get(_KERNELS_MODULE)
-    return "torch" if install is None else str(install.in_force())
+    return "torch" if install is None else str(install.installed_provider())
 
 
 def _set_operator_provider(value: str) -> None:

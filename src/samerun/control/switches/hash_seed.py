@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from samerun.base.start import environment_at_start
+from samerun.base.launch import environment_at_start
 from samerun.control.switches.switch import Policy, Switch, Variable, always_true
 
 NAME = "PYTHONHASHSEED"

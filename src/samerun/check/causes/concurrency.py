@@ -1,0 +1,137 @@
+"""What finishes or writes first decides: results taken in the order of completion, races of threads."""
+
+from __future__ import annotations
+
+from samerun.check.causes.cause import Cause
+from samerun.check.evidence.flakiness import is_write
+from samerun.check.evidence.situation import Situation, Suspect, nearness
+from samerun.record import pins
+from samerun.record.trace import format as f
+from samerun.record.trace.run import select_events
+
+# What finishes first is used first.
+PINNED_BY_IN_ORDER = (
+    "as_completed", "imap_unordered", "concurrent.futures.wait", "asyncio.as_completed", "asyncio.wait",
+)  # fmt: skip
+"""What the pin `in-order` acts on."""
+
+
+def find_async_order_suspects(situation: Situation) -> list[Suspect]:
+    if situation.variation != "rerun":
+        return []
+    found = []
+    for clue in situation.clues_of(f.COMPLETION):
+        if clue.b is not None and clue.a.line and clue.a.direct:
+            # Taking the same results in order leaves all else as it was, races of the tasks too: it is tried before
+            # those, which go as well where threads run one after the other.
+            in_turn = clue.a.name in PINNED_BY_IN_ORDER
+            rank = 1.0 + nearness(situation, clue) * (0.3 if in_turn else 1.0)
+            found.append(
+                Suspect("async-order", clue.a.file, clue.a.line,
+                        (f"{clue.a.name} at line {clue.a.line} gave another item first",),
+                        rank, (pins.IN_ORDER if in_turn else pins.SERIAL,))
+            )  # fmt: skip
+    batches = situation.clues_of(f.BATCH)
+    if batches and batches[0].b is not None:
+        role = batches[0].role
+        both = [
+            sorted(e.outputs for e in select_events(runs.traces[role], (f.BATCH,)))
+            for runs in (situation.a.traces, situation.b.traces)
+        ]
+        made = [e for e in situation.host_events if e.kind == f.LOADER and e.line and e.text == "made"]
+        loaders = [e for e in made if not e.inputs] or made
+        if both[0] == both[1] and loaders:
+            found.append(
+                Suspect("async-order", loaders[-1].file, loaders[-1].line,
+                        ("the DataLoader handed over the same batches in another order",), 0.9, (pins.IN_ORDER,))
+            )  # fmt: skip
+    return found[:2]
+
+
+ASYNC_ORDER = Cause(
+    "async-order",
+    find_async_order_suspects,
+    "take results in the order in which they were asked for (pool.map, in_order=True, a sequence number)",
+    "Queues, as_completed, wait, imap_unordered and DataLoader(in_order=False) hand over what finishes first; asyncio"
+    " goes on with the task whose thread or socket is ready first. Which that is depends on the machine's load.",
+)
+
+
+# Threads of the program write to the same tensor as they come.
+GENERATOR_OWNERS = {"torch": "torch's", "numpy": "NumPy's", "python": "Python's"}
+
+
+def find_thread_race_suspects(situation: Situation) -> list[Suspect]:
+    if situation.difference.a is None or situation.variation != "rerun":
+        return []
+    return [*suspect_shared_tensor(situation), *suspect_shared_generator(situation)]
+
+
+def suspect_shared_generator(situation: Situation) -> list[Suspect]:
+    """Threads draw from one generator, which is in the same state in both runs only by luck."""
+    difference = situation.difference
+    trace = situation.a.traces.traces.get(difference.role)
+    if trace is None or difference.a is None:
+        return []
+    drawn_before = [clue.a.name for clue in situation.clues_of(f.DRAW) if clue.role == difference.role]
+    names = [difference.a.name, *drawn_before] if difference.a.kind == f.DRAW else drawn_before
+    draws = [e for e in select_events(trace, (f.DRAW,)) if e.name in GENERATOR_OWNERS and e.line]
+    if difference.what == "outputs":  # another thread may have drawn between the look at the state and the operator
+        by_itself = [e for e in draws if e.thread == difference.a.thread and e.index < difference.a.index][-1:]
+        names += [e.name for e in by_itself if (e.file, e.line) == (difference.a.file, difference.a.line)]
+    found = []
+    for name in dict.fromkeys(names):
+        mine = [e for e in draws if e.name == name]
+        beside = [e for e in mine if e.thread != 0]
+        other = next((e for e in mine if beside and e.thread != beside[0].thread), None)
+        if other is None:
+            continue
+        why = (
+            f"line {beside[0].line} draws from {GENERATOR_OWNERS[name]} generator in a thread,"
+            f" and line {other.line} in another",
+            "the order in which threads come is not fixed",
+        )
+        # The pin for separate streams comes before the pin that runs threads one after the other: a thread that waits
+        # for another cannot run before it, and running in turn would hide races of any kind, not this one alone.
+        apart = [(1.4, pins.THREAD_STREAMS)] if name == "torch" else []
+        for rank, pin in (*apart, (1.45, pins.SERIAL)):
+            found.append(Suspect("thread-race", beside[0].file, beside[0].line, why, rank, (pin,)))
+    return found
+
+
+def suspect_shared_tensor(situation: Situation) -> list[Suspect]:
+    difference = situation.difference
+    event = difference.a
+    assert event is not None
+    trace = situation.a.traces.traces.get(difference.role)
+    if trace is None or difference.what not in ("inputs", "outputs", "operator", "leaf", "final", "mark"):
+        return []
+    # The operators, in any thread, whose input another thread had written.
+    raced = [
+        e for e in select_events(trace, (f.OPERATOR,), event.index + 1)
+        if e.flags & f.FOREIGN_WRITE and is_write(e.name)
+    ][-1:]  # fmt: skip
+    if not raced:
+        later = [e for e in select_events(trace, (f.OPERATOR,)) if e.flags & f.FOREIGN_WRITE and is_write(e.name)]
+        raced = later[:1]
+    if not raced or not (
+        event.flags & f.FOREIGN_WRITE or event.thread != 0 or difference.what in ("leaf", "final", "mark")
+    ):
+        return []
+    write = raced[0]
+    short = write.name.removeprefix("aten.").split(".")[0]
+    return [
+        Suspect("thread-race", write.file, write.line,
+                (f"{short} at line {write.line} writes a tensor that another thread has written",
+                 "the order in which threads come is not fixed"), 0.8, (pins.SERIAL,))
+    ]  # fmt: skip
+
+
+THREAD_RACE = Cause(
+    "thread-race",
+    find_thread_race_suspects,
+    "let one thread write, or add up the threads' results in a fixed order; give each thread a generator of its own",
+    "Threads that update a shared tensor without an agreed order (Hogwild) give another result whenever the"
+    " operating system schedules them differently. So do threads that draw from one generator, such as one that"
+    " prepares noisy batches beside a training with dropout: which of them gets which number is chance.",
+)

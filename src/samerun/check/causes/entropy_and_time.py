@@ -1,0 +1,140 @@
+"""The operating system's entropy, and the clock."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import struct
+from collections import defaultdict
+from itertools import pairwise
+
+from samerun.check.causes.cause import Cause
+from samerun.check.evidence.situation import Situation, Suspect, nearness, same_line
+from samerun.check.evidence.source import Edit, Source, fixed_seed
+from samerun.record import pins
+from samerun.record.trace import format as f
+from samerun.record.trace.run import Event
+
+
+# Randomness read from the operating system on purpose or by accident.
+def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
+    found = []
+    for clue in situation.clues_of(f.SEED):
+        if clue.a.name == "torch" and clue.a.unseeded:
+            found.append(
+                Suspect("os-entropy", clue.a.file, clue.a.line,
+                        (f"torch.seed() at line {clue.a.line} takes a seed from the operating system",),
+                        1.1 + nearness(situation, clue), (pins.TORCH,))
+            )  # fmt: skip
+        elif not clue.a.unseeded:
+            source = same_line(situation, clue, (f.ENTROPY,))
+            if source is not None and source.a.line == clue.a.line:
+                found.append(
+                    Suspect("os-entropy", clue.a.file, clue.a.line,
+                            (f"{clue.a.name} is seeded with {source.a.name}() at line {clue.a.line}",),
+                            1.0, (pins.ENTROPY,))
+                )  # fmt: skip
+    for clue in situation.clues_of(f.FACT):
+        if clue.a.name in ("os.getpid", "os.getppid"):
+            found.append(
+                Suspect("os-entropy", clue.a.file, clue.a.line,
+                        (f"{clue.a.name}() at line {clue.a.line} is another number in every run",),
+                        2.8 + nearness(situation, clue), (pins.ENTROPY,))
+            )  # fmt: skip
+    for clue in situation.clues_of(f.ENTROPY):
+        if clue.a.direct:
+            found.append(
+                Suspect("os-entropy", clue.a.file, clue.a.line,
+                        (f"{clue.a.name}() at line {clue.a.line} gave another value",),
+                        3 + nearness(situation, clue), (pins.ENTROPY,))
+            )  # fmt: skip
+    return found
+
+
+def make_entropy_seed_edits(source: Source) -> list[Edit]:
+    """0 in place of a seed that is made of the system's entropy."""
+    return fixed_seed(source)
+
+
+OS_ENTROPY = Cause(
+    "os-entropy",
+    find_os_entropy_suspects,
+    "derive the value from the run's seed instead of the operating system's entropy",
+    "os.urandom, uuid4, secrets, random.SystemRandom and torch.seed() cannot be seeded; process numbers and"
+    " temporary names are other ones in every run. A value that reaches"
+    " the training from there differs in every run. Native code that asks the system past Python (a tokenizer's"
+    " dropout, say) is found on Linux: a preloaded library counts and holds what it draws.",
+    make_entropy_seed_edits,
+)
+
+
+# The clock decides something.
+ALL_RECORDED = 64
+"""Of so many readings at a line every one is recorded; see `Recorder.should_record`."""
+
+
+def find_time_suspects(situation: Situation) -> list[Suspect]:
+    found = []
+    tick = estimate_clock_tick_seconds(situation.host_events)
+    for clue in situation.clues_of(f.SEED, f.CREATE):
+        if clue.a.unseeded:
+            continue
+        source = same_line(situation, clue, (f.CLOCK,))
+        if source is not None:
+            found.append(
+                Suspect("time", clue.a.file, source.a.line,
+                        (f"{clue.a.name} is seeded at line {clue.a.line} with another value in each run",
+                         f"{source.a.name}() is read at line {source.a.line}"),
+                        1.3, (pins.CLOCK,), tick=tick)
+            )  # fmt: skip
+            break
+    seen = set()
+    for clue in reversed(situation.clues_of(f.CLOCK)):
+        if clue.a.direct and clue.source_location not in seen:
+            seen.add(clue.source_location)
+            found.append(
+                Suspect("time", clue.a.file, clue.a.line,
+                        (f"{clue.a.name}() is read at line {clue.a.line}",),
+                        5 + nearness(situation, clue), (pins.CLOCK,), tick=tick)
+            )  # fmt: skip
+    for clue in situation.clues_of(f.FACT):
+        if clue.b is not None and (clue.a.name == "os.stat" or clue.a.name.endswith("time")):
+            name = os.path.basename(clue.a.text) or "a file"
+            found.append(
+                Suspect("time", clue.a.file, clue.a.line,
+                        (f"{clue.a.name}() at line {clue.a.line} gave another time of {name}",),
+                        4 + nearness(situation, clue), (pins.STAT,))
+            )  # fmt: skip
+    return found
+
+
+def estimate_clock_tick_seconds(events: list[Event]) -> float:
+    """Seconds from one reading of a clock to the next, in the program's course: what runs for so many seconds is then
+    about as long under a clock that ticks by count. Of each line the median counts, so that pauses do not."""
+    readings = defaultdict(list)
+    for event in events:
+        if event.kind == f.CLOCK:
+            value = struct.unpack_from("<d", event.outputs)[0]
+            readings[event.name, event.file, event.line].append(value / 1e9 if event.name.endswith("_ns") else value)
+    rate = 0.0
+    for values in readings.values():
+        between = [b - a for a, b in pairwise(values[:ALL_RECORDED])]
+        if len(between) > 1:
+            rate += 1 / max(statistics.median(between), pins.CLOCK_TICK_SECONDS)
+    tick = pins.CLOCK_TICK_SECONDS
+    return min(max(1 / rate, tick), pins.SLOWEST_CLOCK_TICK_SECONDS) if rate else tick
+
+
+def make_clock_seed_edits(source: Source) -> list[Edit]:
+    """0 in place of a seed that is made of the clock."""
+    return fixed_seed(source)
+
+
+TIME = Cause(
+    "time",
+    find_time_suspects,
+    "do not let the clock decide: use a fixed seed, a number of steps, a date given as an argument",
+    "A seed made of the time, a loop that runs for so many seconds, a split by today's date, the newest file: each"
+    " gives another result at another moment.",
+    make_clock_seed_edits,
+)

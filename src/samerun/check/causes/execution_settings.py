@@ -1,0 +1,88 @@
+"""Settings of the execution that decide the last bits: threads, instructions, batch size, ranks."""
+
+from __future__ import annotations
+
+from samerun.check.causes.cause import Cause
+from samerun.check.evidence.situation import Situation, Suspect
+from samerun.record.trace import format as f
+from samerun.record.trace.run import select_events
+
+
+# The number of threads decides the last bits.
+def find_thread_count_suspects(situation: Situation) -> list[Suspect]:
+    event = situation.difference.a
+    if situation.variation != "threads" or event is None:
+        return []
+    why = f"{event.name} at line {event.line} gives other bits with one thread"
+    return [Suspect("thread-count", event.file, event.line, (why,), 0.0, certain=True)]
+
+
+THREAD_COUNT = Cause(
+    "thread-count",
+    find_thread_count_suspects,
+    "fix the number of threads: torch.set_num_threads(n), OMP_NUM_THREADS=n",
+    "Long sums and some gradients are split by thread and added up afterwards; another number of threads is"
+    " another order of summation.",
+)
+
+
+# The instructions a kernel is made of decide the last bits.
+def find_cpu_capability_suspects(situation: Situation) -> list[Suspect]:
+    event = situation.difference.a
+    if situation.variation != "cpu_capability" or event is None:
+        return []
+    why = f"{event.name} at line {event.line} gives other bits with other instructions"
+    return [Suspect("cpu-capability", event.file, event.line, (why,), 0.0, certain=True)]
+
+
+CPU_CAPABILITY = Cause(
+    "cpu-capability",
+    find_cpu_capability_suspects,
+    "expect other last bits on another CPU model; to have the same everywhere, use operators made for it"
+    " (samerun.portable), or set ATEN_CPU_CAPABILITY=default and MKL_CBWR=COMPATIBLE on every machine",
+    "Kernels for wider vectors sum in another order and compute functions in another way. Torch chooses them by"
+    " the CPU it runs on, so that another machine gives other last bits, and training amplifies them.",
+)
+
+
+# How many rows are computed at once decides.
+def find_batch_size_suspects(situation: Situation) -> list[Suspect]:
+    event = situation.difference.a
+    if situation.variation != "batch_split" or event is None or event.kind != f.ROWS:
+        return []
+    short = event.name.removeprefix("aten.").split(".")[0].split("#")[0]
+    if short == "DataLoader":
+        why = f"the samples that the loader hands over at line {event.line} are other ones in smaller batches"
+    else:
+        why = f"{short} at line {event.line} gives other values for the same samples in smaller batches"
+    return [Suspect("batch-size", event.file, event.line, (why,), 0.0)]
+
+
+BATCH_SIZE = Cause(
+    "batch-size",
+    find_batch_size_suspects,
+    "keep the batch size, and call model.eval() before evaluating: batch statistics then play no part",
+    "Kernels choose their order of summation by the size of the batch, so that the same row gives other last bits"
+    " in a batch of another size. A batch norm left in training mode makes the result itself depend on the batch.",
+)
+
+
+# The number of ranks decides.
+def find_world_size_suspects(situation: Situation) -> list[Suspect]:
+    difference = situation.difference
+    trace = situation.a.traces.traces.get(difference.role)
+    if situation.variation != "world_size" or trace is None or difference.a is None:
+        return []
+    before = [e for e in select_events(trace, (f.OPERATOR,), difference.a.index) if e.line]
+    file, line = (before[-1].file, before[-1].line) if before else ("", 0)
+    why = f"step {difference.step} leaves other values in rank 0's model"
+    return [Suspect("world-size", file, line, (why,), 0.0, certain=True)]
+
+
+WORLD_SIZE = Cause(
+    "world-size",
+    find_world_size_suspects,
+    "make the data of a step depend on the step alone, and sum gradients in a fixed order",
+    "With another number of ranks each rank gets other samples, draws other numbers and averages gradients in"
+    " another grouping. Unless a program is written for it, its model depends on the world size.",
+)

@@ -1,0 +1,80 @@
+"""Inputs from outside the program: environment variables and files."""
+
+from __future__ import annotations
+
+import os
+
+from samerun.check.causes.cause import Cause
+from samerun.check.evidence.situation import Situation, Suspect, nearness
+from samerun.record import pins
+from samerun.record.trace import format as f
+
+# The surroundings decide: locale, timezone, a variable, a folder.
+SURROUNDINGS = ("locale", "timezone", "allocator", "environment_noise", "working_directory", "home", "umask")
+
+
+def find_environment_variable_suspects(situation: Situation) -> list[Suspect]:
+    own = situation.variation.startswith("env:")
+    if situation.variation not in SURROUNDINGS and not own:
+        return []
+    reads = [c for c in situation.clues_of(f.ENVIRONMENT) if c.a.direct]
+    if own:
+        reads = [c for c in reads if c.a.name == situation.variation[4:].split("=")[0]]
+    if reads:
+        why = f"{reads[-1].a.name} is read at line {reads[-1].a.line}"
+        return [Suspect("environment-variable", reads[-1].a.file, reads[-1].a.line, (why,), 0.0, certain=True)]
+    return []
+
+
+ENVIRONMENT_VARIABLE = Cause(
+    "environment-variable",
+    find_environment_variable_suspects,
+    "do not depend on the machine's settings: pass the value as an argument, convert times in UTC",
+    "Sorting by locale, parsing numbers and dates, and local time depend on LC_ALL and TZ; names of users and"
+    " folders, and the permissions of new files, change with the machine as well.",
+)
+
+
+# A file that was read, or looked for, is another one or was not there.
+FILE_QUERIES = ("exists", "lexists", "isfile", "isdir", "getsize")
+
+
+def find_data_changed_suspects(situation: Situation) -> list[Suspect]:
+    found = []
+    opened = {clue.source_location for clue in situation.clues_of(f.FILE)}
+    for clue in situation.clues_of(f.FILE, f.LOAD, f.FACT):
+        if clue.kind == f.LOAD and clue.source_location in opened:  # the same file, known there by its whole path
+            continue
+        asked = clue.kind == f.FACT
+        if asked and (clue.b is None or not clue.a.name.startswith("os.path.") or clue.a.name[8:] not in FILE_QUERIES):
+            continue
+        name = os.path.basename(clue.a.text) or "a file"
+        if asked:
+            what = f"{clue.a.name}() at line {clue.a.line} gave another answer about {name}"
+        elif clue.b is None:
+            what = f"{name} was there to be read by one run only, at line {clue.a.line}"
+        else:
+            what = f"{name} held something else when it was read at line {clue.a.line}"
+        path = relative_to_working_directory(clue.a.text)
+        found.append(
+            Suspect("data-changed", clue.a.file, clue.a.line,
+                    (what, "if an earlier run wrote it, the program goes on from its own results"),
+                    (1.5 if asked else 1.6) + nearness(situation, clue),
+                    (pins.FOLDER,) if path else (), without=(path,) if path and (asked or clue.b is None) else ())
+        )  # fmt: skip
+    return found[:3]
+
+
+def relative_to_working_directory(path: str) -> str:
+    """A path as seen from the working directory; "" where it lies elsewhere."""
+    shown = os.path.relpath(path) if path else ""
+    return "" if shown.startswith(os.pardir) else shown
+
+
+DATA_CHANGED = Cause(
+    "data-changed",
+    find_data_changed_suspects,
+    "make every run start from the same files (remove what an earlier run left, or write elsewhere)",
+    "A program that reads a file which it or something else has changed since the last run does not see the"
+    " same data. The common case is a checkpoint left in the working directory.",
+)

@@ -1,0 +1,115 @@
+"""Orders that depend on hashes, directory listings or addresses."""
+
+from __future__ import annotations
+
+import ast
+
+from samerun.check.causes.cause import Cause, find_no_suspects
+from samerun.check.evidence.situation import Situation, Suspect, nearness
+from samerun.check.evidence.source import Edit, Source, last_name
+from samerun.record.trace import format as f
+
+
+# `hash(str)` decides an order or a seed.
+def find_hash_order_suspects(situation: Situation) -> list[Suspect]:
+    if situation.variation != "hash_seed":
+        return []
+    for clue in situation.clues_of(f.SEED, f.CREATE):
+        if not clue.a.unseeded and clue.a.line:
+            return [
+                Suspect("hash-order", clue.a.file, clue.a.line,
+                        (f"{clue.a.name} is seeded at line {clue.a.line} with a value that depends on PYTHONHASHSEED",),
+                        0.0, certain=True)
+            ]  # fmt: skip
+    return []
+
+
+ORDER_PRESERVING = ("enumerate", "list", "tuple", "iter", "fromiter", "join", "reversed", "zip", "tqdm")
+"""Functions that keep the order of what they are given."""
+
+
+def make_sorted_set_edits(source: Source) -> list[Edit]:
+    """`sorted(...)` around the set that is iterated."""
+    edits = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, (ast.For, ast.comprehension)) and node.iter.lineno == source.line:
+            edits += _wrap_set_in_sorted(source, node.iter)
+    if not edits:
+        for call in source.calls(*ORDER_PRESERVING):
+            edits += _wrap_set_in_sorted(source, call)
+            break
+    return edits
+
+
+def _wrap_set_in_sorted(source: Source, node: ast.expr) -> list[Edit]:
+    if isinstance(node, ast.Call):
+        name = last_name(node.func)
+        if name in ORDER_PRESERVING:
+            return _wrap_set_in_sorted(source, node.args[0]) if node.args else []
+        if name not in ("set", "frozenset", "union", "intersection", "difference", "symmetric_difference"):
+            return []
+    elif not isinstance(node, (ast.Name, ast.Attribute, ast.Set, ast.SetComp, ast.BinOp)):
+        return []
+    return source.wrap(node, "sorted(", ")")
+
+
+HASH_ORDER = Cause(
+    "hash-order",
+    find_hash_order_suspects,
+    "iterate over sorted(...) of the set; make seeds without hash() (zlib.crc32 or hashlib give fixed numbers)",
+    "Python gives hash(str) another seed in every process, and sets are ordered by hash. Class ids, vocabularies"
+    " and parameter orders taken from a set therefore change from run to run. PYTHONHASHSEED must be set before"
+    " the interpreter starts; setting it inside the program comes too late.",
+    make_sorted_set_edits,
+)
+
+
+# The file system decides an order.
+def find_listing_order_suspects(situation: Situation) -> list[Suspect]:
+    found = []
+    varied = situation.variation == "listing_order"
+    for clue in situation.clues_of(f.LISTING):
+        if clue.b is None or clue.a.inputs != clue.b.inputs or not clue.a.line:
+            continue
+        found.append(
+            Suspect("listing-order", clue.a.file, clue.a.line,
+                    (f"{clue.a.name}() at line {clue.a.line} gave the same names in another order",),
+                    nearness(situation, clue) + (0 if clue.a.direct else 1) + (0 if varied else 4), certain=varied)
+        )  # fmt: skip
+    return found
+
+
+LISTING_FUNCTIONS = ("listdir", "glob", "iglob", "rglob", "iterdir")
+
+
+def make_sorted_listing_edits(source: Source) -> list[Edit]:
+    """`sorted(...)` around the listing; entries of `scandir` by their names."""
+    within = [inner for call in source.calls("sorted") for inner in ast.walk(call)]
+    entered = [item.context_expr for node in ast.walk(source.tree) if isinstance(node, ast.With) for item in node.items]
+    edits = []
+    for call in source.calls(*LISTING_FUNCTIONS, "scandir"):
+        if call in within or call in entered:
+            continue
+        after = ", key=lambda entry: entry.name)" if last_name(call.func) == "scandir" else ")"
+        edits += source.wrap(call, "sorted(", after)
+    return edits
+
+
+LISTING_ORDER = Cause(
+    "listing-order",
+    find_listing_order_suspects,
+    "wrap the listing in sorted(...)",
+    "os.listdir, os.scandir, glob and Path.iterdir give names in the order of the file system, which changes"
+    " with the machine and the history of the folder. A rerun on one machine does not show it.",
+    make_sorted_listing_edits,
+)
+
+
+# Addresses decide an order: `id()`, sets of objects. Named by following the program's lines.
+OBJECT_ID = Cause(
+    "object-id",
+    find_no_suspects,
+    "order by something that belongs to the object (a name, its position), not by id() or by a set of objects",
+    "Objects without a __hash__ of their own are hashed by their address, which is another one in every run."
+    " Sets of parameters or modules, and sorting by id(), follow it.",
+)
