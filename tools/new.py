@@ -177,7 +177,7 @@ from samerun.control.imported import find_imported, get_imported
 from samerun.control.seeds.source import RandomSource, State
 
 
-def _available() -> bool:
+def _can_seed() -> bool:
     return find_imported("NAME", "seed", "get_state", "set_state") is not None
 
 
@@ -193,7 +193,7 @@ def _set_state(state: State) -> None:
     get_imported("NAME").set_state(state)
 
 
-SOURCE = RandomSource("NAME", "NAME", _available, _seed, _get_state, _set_state)
+SOURCE = RandomSource("NAME", "NAME", _can_seed, _seed, _get_state, _set_state)
 '''
 
 SEED_TEST = '''"""What the source `NAME` must prove."""
@@ -228,7 +228,7 @@ SWITCH = '''"""THE SETTING, in one line."""
 
 from __future__ import annotations
 
-from samerun.control.switches.torch_flags import make_flag_switch, choose_on
+from samerun.control.switches.torch_flags import choose_on, make_flag_switch
 
 # A flag of torch's C module. Anything else fills in a `Switch` of its own (switch.py).
 SWITCH = make_flag_switch(
