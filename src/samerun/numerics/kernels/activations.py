@@ -10,7 +10,7 @@ from samerun.numerics.reference import elementwise as reference
 
 NAMES = ("gelu", "gelu_tanh", "silu")
 
-_activation = library.declare_function("samerun_activation", "vipppl")
+_activation = library.declare_function("samerun_map_activation", "vipppl")
 
 
 def _compute(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:

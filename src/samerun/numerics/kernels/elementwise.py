@@ -17,7 +17,7 @@ from torch import Tensor
 from samerun.numerics.kernels import library
 from samerun.numerics.kernels.tensors import call_reference, compute_type, to_dense
 
-_roots = library.declare_function("samerun_roots", "vippl")
+_roots = library.declare_function("samerun_square_roots", "vippl")
 
 
 def sqrt(x: torch.Tensor) -> torch.Tensor:
@@ -77,7 +77,7 @@ UPDATE_NAMES = ("lerp", "addcmul", "addcdiv")
 """x + (y - x) * value, x + (y * value) * z, x + (y * value) / z."""
 
 _LARGEST = 3.4028234663852886e38
-_update = library.declare_function("samerun_update", "vipppfl")
+_update = library.declare_function("samerun_optimizer_update", "vipppfl")
 
 
 def update_in_place(name: str, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, value: float) -> bool:
