@@ -7,6 +7,7 @@ that differs names the line. Sets are compared as sets: it is the iteration over
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections import deque
 from types import FrameType
@@ -121,6 +122,12 @@ class LineFollower:
         place = writer.intern_location(frame.f_code.co_filename, line, "")
         if drew:
             recorder.emit(f.LINE, name=NATIVE_DRAW, place=place, phase=f.HOST)
+        caller = frame.f_back
+        if line == frame.f_code.co_firstlineno and caller is not None and frame.f_code.co_name != "<module>":
+            # What a function is called with gets its value where it is called, if that is the user's code.
+            if sites.code_kind(caller.f_code) == sites.USER and not frame.f_code.co_flags & inspect.CO_GENERATOR:
+                place = writer.intern_location(caller.f_code.co_filename, caller.f_lineno, "")
+                changed = [(f"{frame.f_code.co_name}({name})", found) for name, found in changed]
         for name, found in changed:
             recorder.emit(f.LINE, name=name, place=place, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
 
