@@ -1,4 +1,4 @@
-"""Addresses decide an order or a seed: `id()`, sets of objects. Seeds are seen; else the program's lines are followed."""
+"""Addresses decide an order or a seed: `id()`, sets of objects."""
 
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.line_search import mentions_addresses, read_statement

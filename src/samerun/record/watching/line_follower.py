@@ -59,6 +59,14 @@ def value_digest(value: Any, depth: int = 0) -> bytes:
     return xxh3_128_digest(type(value).__qualname__.encode())
 
 
+def _is_called_by_user(frame: FrameType, caller: FrameType, line: int) -> bool:
+    """Whether `line` is the head of a function, before its first statement, and code of the user's called it."""
+    code = frame.f_code
+    if line != code.co_firstlineno or code.co_name == "<module>":
+        return False
+    return not code.co_flags & inspect.CO_GENERATOR and sites.code_kind(caller.f_code) == sites.USER
+
+
 class LineFollower:
     """A trace function for `sys.settrace`."""
 
@@ -123,11 +131,10 @@ class LineFollower:
         if drew:
             recorder.emit(f.LINE, name=NATIVE_DRAW, place=place, phase=f.HOST)
         caller = frame.f_back
-        if line == frame.f_code.co_firstlineno and caller is not None and frame.f_code.co_name != "<module>":
-            # What a function is called with gets its value where it is called, if that is the user's code.
-            if sites.code_kind(caller.f_code) == sites.USER and not frame.f_code.co_flags & inspect.CO_GENERATOR:
-                place = writer.intern_location(caller.f_code.co_filename, caller.f_lineno, "")
-                changed = [(f"{frame.f_code.co_name}({name})", found) for name, found in changed]
+        if caller is not None and _is_called_by_user(frame, caller, line):
+            # What a function is called with gets its value where it is called.
+            place = writer.intern_location(caller.f_code.co_filename, caller.f_lineno, "")
+            changed = [(f"{frame.f_code.co_name}({name})", found) for name, found in changed]
         for name, found in changed:
             recorder.emit(f.LINE, name=name, place=place, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
 
