@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from samerun.base.target import resolve
+from samerun.base.target import resolve_target
 from samerun.check.execution.runner import Run, Runner
 from samerun.check.plan import Plan
 from samerun.check.variations.table import parse_vary
@@ -18,7 +18,7 @@ HELD = "hash_seed,listing_order,memory,clock,locale,address_layout"
 
 def held_plan(script: Path, *arguments: str, **watch: object) -> Plan:
     """The control plan of a check of this script."""
-    target = resolve("script", [str(script), *arguments])
+    target = resolve_target("script", [str(script), *arguments])
     plan = Plan(target.command, target.shown, WatchConfig(folder="", user_folder=target.user_folder))
     for variation in parse_vary(HELD):
         plan = variation.apply(plan, False)

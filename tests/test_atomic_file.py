@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from checking import wait_for
 
-from samerun.base.atomic_file import replace_file, temporary_name, write_atomically
+from samerun.base.files import replace_file, temporary_path_beside, write_atomically
 
 pytest.importorskip("fcntl")
 
 HALF = """
 import os, signal, sys
 from pathlib import Path
-from samerun.base.atomic_file import replace_file
+from samerun.base.files import replace_file
 def write(file):
     file.write(b"half")
     file.flush()
@@ -58,7 +58,7 @@ def test_the_file_of_a_killed_writer_goes_and_that_of_a_living_one_stays(tmp_pat
 
 def test_of_another_machine_the_age_decides(tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
-    fresh, old = (temporary_name(path) for _ in range(2))
+    fresh, old = (temporary_path_beside(path) for _ in range(2))
     fresh, old = (one.with_name(one.name.replace(one.name[6:14], "0" * 8)) for one in (fresh, old))
     fresh.write_bytes(b"1"), old.write_bytes(b"1")
     os.utime(old, (1, 1))
@@ -75,7 +75,7 @@ def test_no_link_in_the_place_of_a_temporary_file_is_followed(tmp_path: Path, mo
         link.symlink_to(victim)
     names = iter([guessed[0], tmp_path / ".c.pt.9.part", guessed[1], tmp_path / ".c.pt.8.part", guessed[2],
                   tmp_path / ".c.pt.previous.9.part"])  # fmt: skip
-    monkeypatch.setattr("samerun.base.atomic_file.temporary_name", lambda _: next(names))
+    monkeypatch.setattr("samerun.base.files.temporary_path_beside", lambda _: next(names))
     write_atomically(path, b"one")
     monkeypatch.setattr(os, "link", _no_links)
     with pytest.raises(FileExistsError):  # the third guess: refused too, and not followed
@@ -111,7 +111,7 @@ def test_what_is_read_only_or_in_a_missing_folder_is_refused(tmp_path: Path) -> 
 JOB = """
 import os, sys
 from pathlib import Path
-from samerun.base.atomic_file import replace_file
+from samerun.base.files import replace_file
 path, number = Path(sys.argv[1]), 0
 while True:
     number += 1

@@ -17,8 +17,8 @@ from checking import samerun
 from test_check import heed_interrupts, running
 from test_report_html import EVIL, Page
 
-from samerun.base.cost_records import Amount, CostReport, OperatorCost, Setting
-from samerun.base.machine import machine
+from samerun.base.machine import collect_machine_facts
+from samerun.base.records import Amount, CostReport, OperatorCost, Setting
 from samerun.check.execution.cost import MeasuredRun, median_operator_costs, summarize_amounts
 from samerun.report.cost import cost_to_html, format_cell, format_quantity, program_rows
 
@@ -64,7 +64,7 @@ def test_the_page_is_escaped_and_fetches_nothing() -> None:
     wall = Amount(1.0, 1.0, 1.0)
     settings = (Setting("plain", "measured", "", 6, wall, wall), Setting("portable", "stopped", EVIL))
     report = CostReport((EVIL,), 3, settings, ((EVIL, (OperatorCost(1, 0.5, 8), None)),))
-    text = cost_to_html(report, "0", machine(), 15)
+    text = cost_to_html(report, "0", collect_machine_facts(), 15)
     page = Page(text)
     assert "script" not in page.tags and not {"link", "img", "iframe"} & set(page.tags)
     assert "".join(page.words).count(EVIL) >= 4

@@ -19,7 +19,7 @@ import pytest
 from checking import check
 from forking import held_plan, inside, runner, was_forked
 
-from samerun.base.launch import with_bootstrap
+from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.check.execution.forks import ForkedProcess, PreloadedProcess
 from samerun.check.execution.runner import Run, Runner
 from samerun.record import pins
@@ -165,7 +165,9 @@ ENDINGS = {"": 0, "exit": 3, "text": 1, "leave": 4, "raise": 1, "killed": -9, "i
 def test_exit_codes_and_last_words(program: Path) -> None:
     with inside(program):
         plan = held_plan(program / "program.py")
-        environment = with_bootstrap({**os.environ, **plan.environment, CONFIG_VARIABLE: "", "HOW": ""})
+        environment = prepend_bootstrap_to_pythonpath(
+            {**os.environ, **plan.environment, CONFIG_VARIABLE: "", "HOW": ""}
+        )
         parent = PreloadedProcess.start(
             plan.command, plan.prefix, environment, ["numpy", "torch"], program / "preloaded"
         )

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from receipts import made, section
 
-from samerun.base.atomic_file import write_atomically
 from samerun.base.errors import SamerunError
-from samerun.base.text import shown
+from samerun.base.files import write_atomically
+from samerun.base.text import printable_line
 from samerun.record.receipt import canonical_json, receipt_file, step_table
 from samerun.record.receipt.assemble import with_digest
 
@@ -242,4 +242,4 @@ def _long_number(value: Any) -> bool:
 
 @given(st.text())
 def test_text_from_strangers_cannot_command_a_terminal(text: str) -> None:
-    assert shown(text).isprintable() and len(shown(text)) <= 300 * 10 + 3
+    assert printable_line(text).isprintable() and len(printable_line(text)) <= 300 * 10 + 3

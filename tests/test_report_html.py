@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from checking import samerun
 
-from samerun.base.machine import machine
+from samerun.base.machine import collect_machine_facts
 from samerun.base.records import CheckReport, FirstDifference, Fix, FoundCause, Growth, Outcome, RunRecord, Spread
 from samerun.check.evidence.growth import to_ranges
 from samerun.report.html import check_report_to_html, group_steps
@@ -77,7 +77,7 @@ def source(tmp_path: Path) -> str:
 
 
 def test_everything_of_the_users_is_escaped(source: str) -> None:
-    text = check_report_to_html(report(EVIL, source), "0", machine())
+    text = check_report_to_html(report(EVIL, source), "0", collect_machine_facts())
     page = Page(text)
     assert "script" not in page.tags and "<script" not in text
     assert "{{ 7 * 7 }}" in text and "&amp;49" not in text
@@ -85,7 +85,7 @@ def test_everything_of_the_users_is_escaped(source: str) -> None:
 
 
 def test_nothing_is_fetched(source: str) -> None:
-    page = Page(check_report_to_html(report("word", source), "0", machine()))
+    page = Page(check_report_to_html(report("word", source), "0", collect_machine_facts()))
     assert not {"script", "link", "img", "iframe"} & set(page.tags)
     assert not [value for name, value in page.attributes if name in ("src", "action") or "://" in value]
     ids = {value for name, value in page.attributes if name == "id"}
@@ -93,20 +93,20 @@ def test_nothing_is_fetched(source: str) -> None:
 
 
 def test_a_keyboard_reaches_what_scrolls(source: str) -> None:
-    text = check_report_to_html(report("word", source), "0", machine())
+    text = check_report_to_html(report("word", source), "0", collect_machine_facts())
     for opening in re.findall(r"<pre[^>]*>|<div class=\"scroll\"[^>]*>", text):
         assert 'tabindex="0"' in opening and "aria-label" in opening
 
 
 def test_the_hazards_line_is_marked(source: str) -> None:
-    text = check_report_to_html(report("word", source), "0", machine())
+    text = check_report_to_html(report("word", source), "0", collect_machine_facts())
     marked = re.findall(r'<span class="marked">(.*?)\n</span>', text, re.S)
     assert len(marked) == 2 and all("alert" in one for one in marked)
 
 
 @pytest.mark.parametrize("verdict", ["same", "trouble"])
 def test_reports_without_a_difference(verdict: str) -> None:
-    page = Page(check_report_to_html(CheckReport(verdict, ("train.py",)), "0", machine()))
+    page = Page(check_report_to_html(CheckReport(verdict, ("train.py",)), "0", collect_machine_facts()))
     assert verdict.upper() in page.words
 
 

@@ -161,9 +161,9 @@ def test_json_says_what_is_set(script: Path) -> None:
 
 def test_a_broken_request_ends_the_program(tmp_path: Path) -> None:
     """`site` prints what a sitecustomize raises and goes on: the program would run with nothing held."""
-    from samerun.base.launch import with_bootstrap
+    from samerun.base.launch import prepend_bootstrap_to_pythonpath
 
-    environment = with_bootstrap({**os.environ, "SAMERUN_HOLD": "not json"})
+    environment = prepend_bootstrap_to_pythonpath({**os.environ, "SAMERUN_HOLD": "not json"})
     done = subprocess.run([sys.executable, "-c", "print('ran')"], env=environment, capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == "" and "SAMERUN_HOLD" in done.stderr
 

@@ -12,11 +12,11 @@ import pytest
 from receipts import made
 
 from samerun.base import machine
-from samerun.base.programs import find_program
+from samerun.base.launch import find_trusted_program
 from samerun.record.receipt import receipt_file
 from samerun.record.receipt.code_version import digest_file, read_code_version
 
-GIT = find_program("git")
+GIT = find_trusted_program("git")
 pytestmark = pytest.mark.skipif(GIT is None or os.name != "posix", reason="needs git")
 SAMERUN = [str(Path(sys.executable).with_name("samerun"))]
 
@@ -155,15 +155,15 @@ def test_programs_are_never_taken_from_where_the_user_works(repository: Path, mo
     before = os.environ["PATH"]
     for path in (".", "", "bin", str(repository), str(repository / "bin")):
         monkeypatch.setenv("PATH", path)
-        assert find_program("git") is None
+        assert find_trusted_program("git") is None
         monkeypatch.setenv("PATH", f"{path}:{before}")
-        assert find_program("git") == GIT
+        assert find_trusted_program("git") == GIT
     os.symlink(repository / "git", repository.parent / "git")
     monkeypatch.setenv("PATH", str(repository.parent))
-    assert find_program("git") is None, "a link that leads there"
+    assert find_trusted_program("git") is None, "a link that leads there"
     monkeypatch.chdir("/")
     monkeypatch.setenv("PATH", before)
-    assert find_program("git") == GIT
+    assert find_trusted_program("git") == GIT
 
 
 def test_the_processor_is_told_without_a_program_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_the_processor_is_told_without_a_program_of_the_folder(tmp_path: Path, m
     (tmp_path / "uname").chmod(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f".:{os.environ['PATH']}")
-    assert isinstance(machine._told_by_uname(), str)
+    assert isinstance(machine._read_processor_from_uname(), str)
     assert not ran.exists()
 
 

@@ -18,7 +18,7 @@ from hostile_traces import operators, write
 from receipts import FACTS, made, section
 
 from samerun.base.errors import CheckpointError
-from samerun.base.text import fit, shown
+from samerun.base.text import make_printable, printable_line
 from samerun.record.receipt import canonical_json, receipt_file
 from samerun.record.receipt.assemble import with_digest
 from samerun.record.receipt.schema_check import compile_schema
@@ -128,8 +128,12 @@ def test_a_report_shows_lines_of_source_as_text(tmp_path: Path) -> None:
 def test_errors_of_the_library_are_fit_too() -> None:
     error = CheckpointError(f"{BAD} is damaged", BAD)
     assert_fit(str(error))
-    assert fit("a\n\tb é 漢") == "a\n\tb é 漢"
-    assert len(fit(LARGE)) < 5000 and len(fit("\n" * (1 << 20))) < 5000 and len(shown(LARGE)) < 400
+    assert make_printable("a\n\tb é 漢") == "a\n\tb é 漢"
+    assert (
+        len(make_printable(LARGE)) < 5000
+        and len(make_printable("\n" * (1 << 20))) < 5000
+        and len(printable_line(LARGE)) < 400
+    )
 
 
 def test_nothing_is_printed_past_it() -> None:

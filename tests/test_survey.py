@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import samerun
-from samerun.base import start
+from samerun.base import launch
 from samerun.control.determinism import survey as survey_module
 from samerun.control.determinism.survey import SwitchFinding, survey
 from samerun.control.switches import hash_seed
@@ -134,9 +134,9 @@ def test_the_environment_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     if not Path("/proc/self/environ").exists():
         pytest.skip("no /proc")
     monkeypatch.setenv("SAMERUN_TEST_LATER", "1")
-    start.environment_at_start.cache_clear()
-    assert "SAMERUN_TEST_LATER" not in start.environment_at_start()
-    assert start.environment_at_start()["PATH"]
+    launch.environment_at_start.cache_clear()
+    assert "SAMERUN_TEST_LATER" not in launch.environment_at_start()
+    assert launch.environment_at_start()["PATH"]
 
 
 def test_native_overrides(monkeypatch: pytest.MonkeyPatch) -> None:

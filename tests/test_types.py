@@ -89,7 +89,7 @@ def test_nothing_is_told_from_unwatched_without_our_library_but_the_type_of_func
         import sys
         sys.modules["samerun.base._wrap"] = None
         import copy, datetime, pickle, time
-        from samerun.base.wrapping import replace_in_type, wrap_like
+        from samerun.base.wrapping import replace_method_in_type, wrap_like
         plain, seen = time.time, []
         def reading():
             seen.append("time")
@@ -103,7 +103,7 @@ def test_nothing_is_told_from_unwatched_without_our_library_but_the_type_of_func
         def now(cls, tz=None):
             seen.append(cls.__name__)
             return original.__get__(None, cls)(tz)
-        undo = replace_in_type(datetime.datetime, "now", now)
+        undo = replace_method_in_type(datetime.datetime, "now", now)
         class Own(datetime.datetime):
             pass
         assert type(Own.now()) is Own and type(datetime.datetime.now()) is datetime.datetime
@@ -128,7 +128,7 @@ def test_a_method_is_replaced_where_python_has_compiled_it_in_and_put_back() -> 
 
     for _ in range(50):
         read()
-    undo = wrapping.replace_in_type(datetime.datetime, "now", now)
+    undo = wrapping.replace_method_in_type(datetime.datetime, "now", now)
     try:
         for _ in range(50):
             read()
@@ -150,7 +150,7 @@ def test_init_of_a_type_in_c_is_replaced_for_subclasses_too_and_put_back() -> No
     class Own(kind):  # type: ignore[misc,valid-type]
         pass
 
-    undo = wrapping.replace_in_type(kind, "__init__", __init__)
+    undo = wrapping.replace_method_in_type(kind, "__init__", __init__)
     try:
         assert kind(3).rand() == Own(3).rand()
         assert (kind.__flags__ ^ flags) & 1 << 8 == 0  # it may not be changed

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from checking import samerun
 
-from samerun.base.versions import unsupported
+from samerun.base.versions import explain_unsupported_version
 
 
 def old_torch(folder: Path, name: str = "torch", version: str = "2.9.1") -> str:
@@ -23,10 +23,16 @@ def old_torch(folder: Path, name: str = "torch", version: str = "2.9.1") -> str:
 
 
 def test_which_versions_are_supported() -> None:
-    assert unsupported("torch", "2.9.1+cu126") and unsupported("torch", "1.13.0") and unsupported("numpy", "1.25.2")
+    assert (
+        explain_unsupported_version("torch", "2.9.1+cu126")
+        and explain_unsupported_version("torch", "1.13.0")
+        and explain_unsupported_version("numpy", "1.25.2")
+    )
     for name, version in (("torch", "2.10.0"), ("torch", "2.13.0a0+git1234"), ("torch", "3.0"), ("numpy", "2.4.1")):
-        assert unsupported(name, version) is None
-    assert unsupported("torch", "unknown") is None and unsupported("random", "1.0") is None
+        assert explain_unsupported_version(name, version) is None
+    assert (
+        explain_unsupported_version("torch", "unknown") is None and explain_unsupported_version("random", "1.0") is None
+    )
 
 
 @pytest.mark.parametrize("words", [["check", "p.py"], ["run", "p.py"], ["doctor", "p.py"], ["cost", "p.py"]])

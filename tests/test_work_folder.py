@@ -55,15 +55,15 @@ def test_what_is_not_marked_or_is_no_folder_of_ours_stays(tmp_path: Path) -> Non
     (elsewhere / work_folder.OWNER).write_text("another machine")
     target = tmp_path / "precious"
     target.mkdir()
-    (target / work_folder.OWNER).write_bytes(work_folder._machine())
+    (target / work_folder.OWNER).write_bytes(work_folder._hostname_bytes())
     (tmp_path / "samerun-dddddddd").symlink_to(target)
     (other / work_folder.OWNER).symlink_to(target / work_folder.OWNER)
     (tmp_path / "samerun-keeps-this").mkdir()
-    (tmp_path / "samerun-keeps-this" / work_folder.OWNER).write_bytes(work_folder._machine())
+    (tmp_path / "samerun-keeps-this" / work_folder.OWNER).write_bytes(work_folder._hostname_bytes())
     before = sorted(tmp_path.rglob("*"))
-    with work_folder.work_folder(str(tmp_path)) as folder:
+    with work_folder.make_work_folder(str(tmp_path)) as folder:
         assert folder.parent == tmp_path and folder.is_dir()
     assert sorted(tmp_path.rglob("*")) == before
-    (unmarked / work_folder.OWNER).write_bytes(work_folder._machine())  # as one that was left over
-    with work_folder.work_folder(str(tmp_path)):
+    (unmarked / work_folder.OWNER).write_bytes(work_folder._hostname_bytes())  # as one that was left over
+    with work_folder.make_work_folder(str(tmp_path)):
         assert not unmarked.exists() and target.exists()

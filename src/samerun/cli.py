@@ -14,7 +14,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.text import say, shown
+from samerun.base.text import echo_printable, printable_line
 
 TRACEBACK = "SAMERUN_TRACEBACK"
 
@@ -76,7 +76,7 @@ def main() -> None:
         with suppress(OSError):
             said = io.StringIO()
             error.show(said)
-            say(said.getvalue(), err=True, nl=False)
+            echo_printable(said.getvalue(), err=True, nl=False)
         _end()
     except (click.Abort, KeyboardInterrupt):
         _end("interrupted.")
@@ -89,9 +89,9 @@ def main() -> None:
     except OSError as error:
         file = f": {error.filename}" if error.filename is not None else ""
         where = "" if _has_working_folder() else "The working directory is not there any more. "
-        _end(f"{where}{shown((error.strerror or str(error)) + file)}.\n  {TRACEBACK}=1 shows where.")
+        _end(f"{where}{printable_line((error.strerror or str(error)) + file)}.\n  {TRACEBACK}=1 shows where.")
     except Exception as error:
-        _end(f"this is a bug in samerun: {shown(f'{type(error).__name__}: {error}')}\n"
+        _end(f"this is a bug in samerun: {printable_line(f'{type(error).__name__}: {error}')}\n"
              f"  Please report it. {TRACEBACK}=1 in the environment shows the traceback.")  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def _end(message: str = "") -> NoReturn:
         if os.environ.get(TRACEBACK):
             traceback.print_exc()
         if message:
-            say(f"samerun: {message}", err=True)
+            echo_printable(f"samerun: {message}", err=True)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

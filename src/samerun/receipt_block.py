@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.base.unwatched import unwatched
-from samerun.base.user_code import relative_path
+from samerun.base.hooks import unwatched
+from samerun.base.user_code import relative_to_working_folder
 from samerun.control.rng.isolation import isolate_rng
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
 from samerun.record.watching import start
@@ -170,14 +170,13 @@ def _name_for_rank(name: str) -> str:
 
 
 def _check_file(path: Path) -> Path:
-    from samerun.base.atomic_file import refuse_special
-    from samerun.base.result_file import check_writable
+    from samerun.base.files import check_result_writable, refuse_special_file
 
     path = path.with_name(_name_for_rank(path.name)) if path.name else path
     if path.is_dir():
         raise SamerunError(f"receipt({str(path)!r}): that is a folder.", hint="Name a file, such as run.json.")
-    refuse_special(path)
-    check_writable("receipt:", str(path))
+    refuse_special_file(path)
+    check_result_writable("receipt:", str(path))
     return path.absolute()
 
 
@@ -185,15 +184,15 @@ def _write_receipt(
     to: Path | str, sections: list[Any], wrong: list[str], code: dict[str, Any], begin: float,
     held: dict[str, Any], failed: BaseException | None, key: Path | None, redact: tuple[str, ...],
 ) -> None:  # fmt: skip
-    from samerun.control.determinism.process_facts import collect_facts
+    from samerun.control.determinism.process_facts import collect_process_facts
     from samerun.record.receipt import receipt_file, remote, signing
     from samerun.record.receipt.assemble import assemble_receipt
     from samerun.record.receipt.watched_run import describe_circumstances
 
-    now = collect_facts("end of samerun.receipt")
+    now = collect_process_facts("end of samerun.receipt")
     ended: dict[str, Any] = {"exit_code": None, "signal": None}
     ended["exception"] = None if failed is None else type(failed).__name__
-    script = relative_path(sys.argv[0]) if sys.argv and sys.argv[0] else "-"
+    script = relative_to_working_folder(sys.argv[0]) if sys.argv and sys.argv[0] else "-"
     made = assemble_receipt(
         version=sys.modules["samerun"].__version__,  # an import would be circular: samerun imports this module
         command={"form": "code", "words": [script, *sys.argv[1:]]},

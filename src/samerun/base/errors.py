@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samerun.base.text import fit
+from samerun.base.text import make_printable
 
 
 class SamerunError(Exception):
@@ -13,7 +13,7 @@ class SamerunError(Exception):
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        message, hint = fit(message), None if hint is None else fit(hint)
+        message, hint = make_printable(message), None if hint is None else make_printable(hint)
         super().__init__(message, hint)
         self.message = message
         self.hint = hint

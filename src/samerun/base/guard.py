@@ -44,7 +44,7 @@ class Guard:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def group_signals(self) -> set[int]:
+    def read_group_signals(self) -> set[int]:
         """The signals that were sent to this process group since the last call, as far as they can be blocked."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
@@ -61,7 +61,7 @@ class Guard:
             pass
         return found
 
-    def wake(self) -> None:
+    def resume(self) -> None:
         """Let it go on after the process group was stopped."""
         if self._process is not None:
             with suppress(OSError):
@@ -88,12 +88,12 @@ class Guard:
 
 
 @contextmanager
-def guarded(folder: str | os.PathLike[str], temporary: bool) -> Iterator[None]:
+def kill_marked_processes_on_death(folder: str | os.PathLike[str], delete_folder: bool) -> Iterator[None]:
     """A block in which processes are started whose environment names a folder: none of them outlives this one.
 
-    temporary: the folder is deleted too where this process could not do so itself.
+    delete_folder: the folder is deleted too where this process could not do so itself.
     """
-    guard = Guard(TEMPORARY if temporary else FOLDER, os.fspath(folder))
+    guard = Guard(TEMPORARY if delete_folder else FOLDER, os.fspath(folder))
     try:
         yield
         guard.dismiss()
@@ -119,19 +119,19 @@ def main() -> None:
             return
         if word == _ASK:
             with suppress(OSError):
-                os.write(1, " ".join(str(number) for number in sorted(_pending())).encode() + b"\n")
+                os.write(1, " ".join(str(number) for number in sorted(_take_pending_signals())).encode() + b"\n")
     if pid:
         with suppress(OSError):
-            _kill_program(pid, handle)
+            _kill_guarded_program(pid, handle)
         return
-    _kill_marked(os.fsencode(name))
+    _kill_marked_processes(os.fsencode(name))
     if kind == TEMPORARY:
         import shutil
 
         shutil.rmtree(name, ignore_errors=True)
 
 
-def _pending() -> set[int]:
+def _take_pending_signals() -> set[int]:
     """Take the signals that wait for this process, all of which are blocked."""
     found: set[int] = set()
     while (info := signal.sigtimedwait(signal.valid_signals(), 0)) is not None:
@@ -139,17 +139,17 @@ def _pending() -> set[int]:
     return found
 
 
-def _kill_program(pid: int, handle: int) -> None:
+def _kill_guarded_program(pid: int, handle: int) -> None:
     if handle >= 0:
         signal.pidfd_send_signal(handle, signal.SIGKILL)
     else:
         os.kill(pid, signal.SIGKILL)
 
 
-def _kill_marked(mark: bytes) -> None:
+def _kill_marked_processes(mark: bytes) -> None:
     """Again and again, until a look finds none: they may be starting others."""
     for _ in range(_ROUNDS):
-        found = _marked(mark)
+        found = _find_marked_processes(mark)
         for pid in found:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -158,7 +158,7 @@ def _kill_marked(mark: bytes) -> None:
         time.sleep(_PAUSE_SECONDS)
 
 
-def _marked(mark: bytes) -> set[int]:
+def _find_marked_processes(mark: bytes) -> set[int]:
     """Living processes whose environment names the folder, and those of their sessions, which are of our making."""
     marked: set[int] = set()
     sessions: dict[int, int] = {}

@@ -9,35 +9,37 @@ import sys
 from importlib import metadata
 from typing import Any
 
-from samerun.base.programs import find_program
+from samerun.base.launch import find_trusted_program
 
-LIBRARIES = ("torch", "numpy", "xxhash", "scipy", "pandas", "scikit-learn", "lightning", "transformers", "accelerate",
-             "torchvision", "triton", "opt-einsum")  # fmt: skip
+REPORTED_LIBRARIES = (
+    "torch", "numpy", "xxhash", "scipy", "pandas", "scikit-learn", "lightning", "transformers", "accelerate",
+    "torchvision", "triton", "opt-einsum",
+)  # fmt: skip
 """Packages whose version is told where they are installed."""
 
 OLDEST_INSTRUCTIONS = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"}
 """What a process is started with whose torch, MKL and oneDNN compute as on the oldest x86-64 processor they know."""
 
 
-def machine() -> dict[str, Any]:
+def collect_machine_facts() -> dict[str, Any]:
     """Versions and hardware, for people and receipts. Imports nothing: what torch knows is there once it is."""
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
-        "processor": processor(),
+        "processor": read_processor_name(),
         "cores": os.cpu_count(),
-        "cores_allowed": allowed_cores(),
-        "libraries": libraries(),
+        "cores_allowed": count_allowed_cores(),
+        "libraries": installed_library_versions(),
     }
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "__config__"):
-        found["torch"] = of_torch(torch)
+        found["torch"] = collect_torch_facts(torch)
     return found
 
 
-def processor() -> str:
+def read_processor_name() -> str:
     """The processor's own name where the system tells it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
@@ -46,14 +48,14 @@ def processor() -> str:
                     return line.partition(":")[2].strip()
     except OSError:
         pass
-    return _told_by_uname() or platform.machine()
+    return _read_processor_from_uname() or platform.machine()
 
 
-def _told_by_uname() -> str:
+def _read_processor_from_uname() -> str:
     """What `platform.processor()` says, which would run a `uname` that lies in the working directory."""
     if os.name != "posix":
         return platform.processor()
-    program = find_program("uname")
+    program = find_trusted_program("uname")
     if program is None:
         return ""
     done = subprocess.run([program, "-p"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
@@ -61,16 +63,16 @@ def _told_by_uname() -> str:
     return "" if told == "unknown" else told
 
 
-def allowed_cores() -> int | None:
+def count_allowed_cores() -> int | None:
     """How many cores this process may use; None where the system does not say."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else None
 
 
-def libraries() -> dict[str, str]:
+def installed_library_versions() -> dict[str, str]:
     """Installed versions. Only the packages' metadata are read."""
     found = {}
-    for name in LIBRARIES:
+    for name in REPORTED_LIBRARIES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -78,7 +80,7 @@ def libraries() -> dict[str, str]:
     return found
 
 
-def of_torch(torch: Any) -> dict[str, Any]:
+def collect_torch_facts(torch: Any) -> dict[str, Any]:
     """What a loaded torch says of itself and of the devices it sees. Starts no device."""
     found: dict[str, Any] = {
         "version": str(torch.__version__),
@@ -95,7 +97,7 @@ def of_torch(torch: Any) -> dict[str, Any]:
         "devices": [],
     }
     if torch.version.cuda and torch.cuda.is_available():
-        found["driver"] = _driver(torch)
+        found["driver"] = _read_nvidia_driver_version(torch)
         for index in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(index)
             found["devices"].append(
@@ -109,7 +111,7 @@ def of_torch(torch: Any) -> dict[str, Any]:
     return found
 
 
-def _driver(torch: Any) -> str | None:
+def _read_nvidia_driver_version(torch: Any) -> str | None:
     try:
         with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
             words = file.readline().split()

@@ -1,13 +1,18 @@
-"""Find a library that setup.py built from C, beside the module that uses it."""
+"""Libraries that setup.py built from C, and the OpenMP threads of torch that they borrow."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib.machinery
+import os
+import sys
+import threading
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 
-def built_file(module: str, name: str) -> Path | None:
+def find_built_library(module: str, name: str) -> Path | None:
     """The library `name` that lies beside the file `module`; None: not built."""
     for suffix in importlib.machinery.EXTENSION_SUFFIXES:
         path = Path(module).with_name(name + suffix)
@@ -16,13 +21,55 @@ def built_file(module: str, name: str) -> Path | None:
     return None
 
 
-def built(module: str, name: str, *, keep_lock: bool = False) -> ctypes.CDLL | None:
+def load_built_library(module: str, name: str, *, keep_lock: bool = False) -> ctypes.CDLL | None:
     """The same, loaded. None: not built, or built for another machine.
 
     keep_lock: its functions are called with the interpreter's lock held, which is right for short ones.
     """
-    path = built_file(module, name)
+    path = find_built_library(module, name)
     try:
         return (ctypes.PyDLL if keep_lock else ctypes.CDLL)(str(path)) if path is not None else None
     except OSError:
         return None
+
+
+# --- The OpenMP threads that torch computes with, lent to our own C code. They are awake between two operators. Threads
+# of our own beside them would share the cores with theirs, which wait for the next operator without sleeping.
+_in_child = False
+
+
+def may_use_torch_threads() -> bool:
+    """Only in the main thread (each thread would get a team of its own), and never in a forked child, where a team
+    that the parent has used hangs."""
+    return not _in_child and threading.get_ident() == threading.main_thread().ident
+
+
+def gomp_parallel_address() -> Any:
+    """``GOMP_parallel`` as torch's library finds it, as a `ctypes.c_void_p`; None with other OpenMP libraries.
+
+    Call this and `omp_get_thread_num_address` once torch is loaded.
+    """
+    return _address_in_libtorch("GOMP_parallel")
+
+
+def omp_get_thread_num_address() -> Any:
+    """``omp_get_thread_num`` of the same library, which numbers the threads of its teams."""
+    return _address_in_libtorch("omp_get_thread_num")
+
+
+@cache
+def _address_in_libtorch(name: str) -> Any:
+    try:
+        library = ctypes.CDLL(str(Path(sys.modules["torch"].__file__ or "").with_name("lib") / "libtorch_cpu.so"))
+        return ctypes.cast(getattr(library, name), ctypes.c_void_p)
+    except (OSError, AttributeError):
+        return None
+
+
+def _mark_forked_child() -> None:
+    global _in_child
+    _in_child = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_mark_forked_child)

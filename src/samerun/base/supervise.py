@@ -26,7 +26,7 @@ _KEPT = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD} if os.name == "posix" e
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProgramExit:
     """How a program ended: `exit_code`, or the number of the `signal` that ended it."""
 
     pid: int
@@ -34,7 +34,9 @@ class Ended:
     signal: int | None
 
 
-def run(command: list[str], environment: Mapping[str, str], stdout: IO[Any] | None = None) -> Ended:
+def run_as_this_process(
+    command: list[str], environment: Mapping[str, str], stdout: IO[Any] | None = None
+) -> ProgramExit:
     """Run to the end. `stdout`: where its output goes; None: where ours does.
 
     Raises OSError if the program cannot be started.
@@ -43,14 +45,14 @@ def run(command: list[str], environment: Mapping[str, str], stdout: IO[Any] | No
     sys.stderr.flush()
     if not hasattr(signal, "sigwaitinfo") or not hasattr(os, "posix_spawnp"):
         done = subprocess.Popen(command, env=dict(environment), stdout=stdout, close_fds=False)
-        return Ended(done.pid, done.wait(), None)
-    watched = signal.valid_signals() - _KEPT - _synchronous()
+        return ProgramExit(done.pid, done.wait(), None)
+    watched = signal.valid_signals() - _KEPT - _fault_signals()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched | {signal.SIGCHLD})
     try:
-        pid = _spawn(command, environment, stdout, before)
+        pid = _spawn_program(command, environment, stdout, before)
         guard = Guard(PROGRAM, str(pid))
         try:
-            ended = _wait(pid, guard, watched | {signal.SIGCHLD})
+            ended = _wait_and_forward_signals(pid, guard, watched | {signal.SIGCHLD})
             guard.dismiss()
             return ended
         finally:
@@ -59,21 +61,26 @@ def run(command: list[str], environment: Mapping[str, str], stdout: IO[Any] | No
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _spawn(command: list[str], environment: Mapping[str, str], stdout: IO[Any] | None, mask: set[Any]) -> int:
+def _spawn_program(command: list[str], environment: Mapping[str, str], stdout: IO[Any] | None, mask: set[Any]) -> int:
     """The number of the program's process. It inherits what `exec` would hand over: the shell's descriptors too."""
     actions = [] if stdout is None else [(os.POSIX_SPAWN_DUP2, stdout.fileno(), 1)]
     return os.posix_spawnp(
-        command[0], command, dict(environment), file_actions=actions, setsigmask=mask, setsigdef=python_ignores()
+        command[0],
+        command,
+        dict(environment),
+        file_actions=actions,
+        setsigmask=mask,
+        setsigdef=signals_python_ignores(),
     )
 
 
-def python_ignores() -> set[Any]:
+def signals_python_ignores() -> set[Any]:
     """Signals that Python ignores in itself: programs expect them as the shell has them."""
     names = ("SIGPIPE", "SIGXFSZ")
     return {getattr(signal, name) for name in names if hasattr(signal, name)}
 
 
-def end_like(ended: Ended) -> NoReturn:
+def exit_like_program(ended: ProgramExit) -> NoReturn:
     """End this process as the program ended: with its exit code, or by its signal."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -94,11 +101,11 @@ def end_like(ended: Ended) -> NoReturn:
     os._exit(128 + ended.signal)
 
 
-def _wait(pid: int, guard: Guard, watched: set[Any]) -> Ended:
+def _wait_and_forward_signals(pid: int, guard: Guard, watched: set[Any]) -> ProgramExit:
     while True:
         info: Any = signal.sigwaitinfo(watched)
         if info.si_signo != signal.SIGCHLD:
-            _pass_on(info, pid, guard)
+            _forward_signal(info, pid, guard)
             continue
         found, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
         if found != pid:
@@ -106,26 +113,26 @@ def _wait(pid: int, guard: Guard, watched: set[Any]) -> Ended:
         if os.WIFSTOPPED(status):
             if signal.SIGCONT not in signal.sigpending():  # else the whole group was stopped, and we go on already
                 os.kill(os.getpid(), signal.SIGSTOP)  # so that the shell sees a stopped job; `fg` goes on here
-            guard.wake()
-            _go_on(pid)
+            guard.resume()
+            _continue_stopped_process(pid)
         elif os.WIFSIGNALED(status):
-            return Ended(pid, None, os.WTERMSIG(status))
+            return ProgramExit(pid, None, os.WTERMSIG(status))
         elif os.WIFEXITED(status):
-            return Ended(pid, os.WEXITSTATUS(status), None)
+            return ProgramExit(pid, os.WEXITSTATUS(status), None)
 
 
-def _pass_on(info: Any, pid: int, guard: Guard) -> None:
+def _forward_signal(info: Any, pid: int, guard: Guard) -> None:
     """Pass a signal on, unless it was sent to the whole process group: then the program has got it already.
 
     Who sends to a group does so in one call of the kernel, which reaches the guard in the same moment or a little
     later than us.
     """
     if info.si_signo == signal.SIGCONT:
-        guard.wake()  # it is passed on always: twice does no harm, and not at all would leave the program stopped
+        guard.resume()  # it is passed on always: twice does no harm, and not at all would leave the program stopped
     else:
         if info.si_code != _FROM_KERNEL:
             time.sleep(_GROUP_SECONDS)
-        if info.si_signo in guard.group_signals() or info.si_code == _FROM_KERNEL:
+        if info.si_signo in guard.read_group_signals() or info.si_code == _FROM_KERNEL:
             return
     try:
         os.kill(pid, info.si_signo)
@@ -133,13 +140,13 @@ def _pass_on(info: Any, pid: int, guard: Guard) -> None:
         pass
 
 
-def _go_on(pid: int) -> None:
+def _continue_stopped_process(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGCONT)
     except ProcessLookupError:
         pass
 
 
-def _synchronous() -> set[Any]:
+def _fault_signals() -> set[Any]:
     """Signals that mean a fault of this process itself: blocking them would hide it."""
     return {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP}

@@ -9,12 +9,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from samerun.base.errors import SamerunError
-from samerun.base.versions import check_versions
+from samerun.base.versions import require_supported_versions
 
 LAUNCHERS = ("torch", "accelerate", "deepspeed", "lightning", "horovod", "coverage", "debugpy", "kernprof")
 """Packages whose modules start a program that is named behind them: their lines are not the program's."""
+
+
+TargetForm = Literal["script", "module", "command", ""]
+""""" when nothing is named."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +31,13 @@ class Target:
     user_folder: str | None = None
 
 
-def ask_to_run_alone(command: Sequence[str], shown: Sequence[str]) -> str:
+def suggest_running_alone(command: Sequence[str], shown: Sequence[str]) -> str:
     """What a user tries next whose program failed under samerun."""
     alone = shlex.join(["python", *shown] if tuple(command[1:]) == tuple(shown) else shown)
     return f"It failed under samerun. Does `{alone}` work alone?"
 
 
-def split(arguments: list[str], takes_value: set[str]) -> tuple[list[str], str, list[str]]:
+def split_command_line(arguments: list[str], options_with_value: set[str]) -> tuple[list[str], TargetForm, list[str]]:
     """(samerun's options, form, the rest): everything behind the script, `-m MODULE` or `--` is the program's.
 
     The form is "script", "module", "command" or "" when nothing is named.
@@ -46,16 +51,16 @@ def split(arguments: list[str], takes_value: set[str]) -> tuple[list[str], str, 
             return arguments[:at], "module", arguments[at + 1 :]
         if not word.startswith("-") or word == "-":
             return arguments[:at], "script", arguments[at:]
-        at += 2 if word in takes_value else 1
+        at += 2 if word in options_with_value else 1
     return arguments, "", []
 
 
-def resolve(form: str, words: list[str]) -> Target:
+def resolve_target(form: TargetForm, words: list[str]) -> Target:
     """Check that the program is there and can be started.
 
     Raises SamerunError for a missing script, a syntax error, a missing module or command.
     """
-    check_versions()
+    require_supported_versions()
     if not words:
         what = {"module": "-m needs the name of a module.", "command": "No command after --."}
         raise SamerunError(
@@ -63,16 +68,16 @@ def resolve(form: str, words: list[str]) -> Target:
             hint="Try: samerun check train.py, samerun check -m package.train, samerun check -- torchrun train.py",
         )
     if form == "module":
-        return Target((sys.executable, "-m", *words), ("-m", *words), module_folder(words[0]))
+        return Target((sys.executable, "-m", *words), ("-m", *words), find_user_package_folder(words[0]))
     if form == "command":
         if shutil.which(words[0]) is None:
             raise SamerunError(f"There is no command {words[0]!r}.", hint="Is it installed and on PATH?")
         return Target(tuple(words), tuple(words))
-    check_script(Path(words[0]))
+    check_script_compiles(Path(words[0]))
     return Target((sys.executable, *words), tuple(words), str(Path(words[0]).resolve().parent))
 
 
-def check_script(path: Path) -> None:
+def check_script_compiles(path: Path) -> None:
     # os.path, not Path: a name that is too long is one that is not there
     if not os.path.exists(path):
         near = sorted(p.name for p in path.parent.glob("*.py"))[:8] if os.path.isdir(path.parent) else []
@@ -95,11 +100,11 @@ def check_script(path: Path) -> None:
         raise SamerunError(f"{path} cannot be read: {error}.", hint="Is it a Python program?") from error
 
 
-def module_folder(name: str) -> str | None:
+def find_user_package_folder(module: str) -> str | None:
     """The folder of a module's top package, so that its lines count as the user's own; None for what starts others."""
     from importlib.util import find_spec
 
-    top = name.split(".")[0]
+    top = module.split(".")[0]
     sys.path.insert(0, "")
     try:
         spec = find_spec(top)
@@ -108,7 +113,7 @@ def module_folder(name: str) -> str | None:
     finally:
         sys.path.pop(0)
     if spec is None:
-        raise SamerunError(f"There is no module {name}.", hint="Is it installed, or in the working directory?")
+        raise SamerunError(f"There is no module {module}.", hint="Is it installed, or in the working directory?")
     if top in LAUNCHERS or top in sys.stdlib_module_names:
         return None
     if spec.submodule_search_locations:

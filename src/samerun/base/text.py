@@ -1,52 +1,53 @@
 """Text that somebody else wrote, made fit for a terminal: the one place where that is decided.
 
 Names of files and processes, lines of source, values of receipts, traces and checkpoints may hold escape sequences,
-which a terminal obeys, or bidirectional marks, by which a line reads as something that it is not. `fit` stands in every
-way out: in the errors (`SamerunError`), in what commands print (`say`) and in reports (`report/console.py`).
+which a terminal obeys, or bidirectional marks, by which a line reads as something that it is not. `make_printable`
+stands in every way out: in the errors (`SamerunError`), in what commands print (`echo_printable`) and in reports
+(`report/console.py`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-LONGEST = 300
-LONGEST_LINE = 4000
-MOST_LINES = 2000
+MAX_VALUE_LENGTH = 300
+MAX_LINE_LENGTH = 4000
+MAX_LINES = 2000
 
 
-def shown(value: Any, longest: int = LONGEST) -> str:
+def printable_line(value: Any, max_length: int = MAX_VALUE_LENGTH) -> str:
     """The value in one line: control characters, which a terminal would obey, are written out; long text is cut."""
     text = value if isinstance(value, str) else repr(value)
-    cut = text[:longest]
+    cut = text[:max_length]
     if cut.isprintable():
-        return cut + ("..." if len(text) > longest else "")
+        return cut + ("..." if len(text) > max_length else "")
     clean = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in cut)
-    return clean + ("..." if len(text) > longest else "")
+    return clean + ("..." if len(text) > max_length else "")
 
 
-def fit(text: str) -> str:
-    """The text line by line, as `shown` has each of them; tabs stay, and so does a carriage return that ends a line.
+def make_printable(text: str) -> str:
+    """Escape each line of a text as `printable_line` does.
 
-    Very long lines and texts are cut.
+    Tabs stay, and so does a carriage return that ends a line. Very long lines and texts are cut.
     """
-    if text.isprintable() and len(text) <= LONGEST_LINE:
+    if text.isprintable() and len(text) <= MAX_LINE_LENGTH:
         return text
-    lines = text.split("\n", MOST_LINES)
-    rest = ["..."] if len(lines) > MOST_LINES else []
-    ended, last = lines[: min(len(lines) - 1, MOST_LINES)], lines[len(lines) - 1 : MOST_LINES]
-    return "\n".join([*map(_fit_ended_line, ended), *map(_fit_line, last), *rest])
+    lines = text.split("\n", MAX_LINES)
+    rest = ["..."] if len(lines) > MAX_LINES else []
+    ended, last = lines[: min(len(lines) - 1, MAX_LINES)], lines[len(lines) - 1 : MAX_LINES]
+    return "\n".join([*map(_make_ended_line_printable, ended), *map(_make_line_printable, last), *rest])
 
 
-def _fit_ended_line(line: str) -> str:
-    return f"{_fit_line(line[:-1])}\r" if line.endswith("\r") else _fit_line(line)
+def _make_ended_line_printable(line: str) -> str:
+    return f"{_make_line_printable(line[:-1])}\r" if line.endswith("\r") else _make_line_printable(line)
 
 
-def _fit_line(line: str) -> str:
-    return "\t".join(shown(part, LONGEST_LINE) for part in line[: 2 * LONGEST_LINE].split("\t"))
+def _make_line_printable(line: str) -> str:
+    return "\t".join(printable_line(part, MAX_LINE_LENGTH) for part in line[: 2 * MAX_LINE_LENGTH].split("\t"))
 
 
-def say(text: object, *, err: bool = False, nl: bool = True) -> None:
+def echo_printable(text: object, *, err: bool = False, nl: bool = True) -> None:
     """Print to standard output or standard error, whatever stands in the text."""
     import click
 
-    click.echo(fit(str(text)), err=err, nl=nl)
+    click.echo(make_printable(str(text)), err=err, nl=nl)

@@ -31,14 +31,14 @@ _NAME = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
 
 
 @contextmanager
-def work_folder(parent: str | None = None) -> Iterator[Path]:
+def make_work_folder(parent: str | None = None) -> Iterator[Path]:
     """A new folder in `parent`, or where the system has temporary ones. Raises OSError if it cannot be made."""
     where = parent or tempfile.gettempdir()
-    remove_left_over(where)
+    remove_abandoned_work_folders(where)
     name, pid = tempfile.mkdtemp(prefix=PREFIX, dir=where), os.getpid()
     lock: int | None = None
     try:
-        lock = _mark(name)
+        lock = _lock_owner_file(name)
         yield Path(name)
     finally:
         if os.getpid() == pid:  # a forked child leaves the block too
@@ -54,7 +54,7 @@ def is_work_folder(path: str) -> bool:
     return bool(_NAME.fullmatch(os.path.basename(path))) and os.path.isfile(os.path.join(path, OWNER))
 
 
-def remove_left_over(parent: str) -> None:
+def remove_abandoned_work_folders(parent: str) -> None:
     """Delete the folders in `parent` whose makers are dead."""
     if fcntl is None:
         return
@@ -64,10 +64,10 @@ def remove_left_over(parent: str) -> None:
     except OSError:
         return
     for path in found:
-        _remove_if_left_over(path)
+        _remove_work_folder_if_abandoned(path)
 
 
-def _remove_if_left_over(folder: str) -> None:
+def _remove_work_folder_if_abandoned(folder: str) -> None:
     try:
         info = os.lstat(folder)
         if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
@@ -77,7 +77,7 @@ def _remove_if_left_over(folder: str) -> None:
         return  # gone, or not marked
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.read(lock, 1000) == _machine():
+        if os.read(lock, 1000) == _hostname_bytes():
             shutil.rmtree(folder, ignore_errors=True)
     except OSError:
         pass  # its maker lives
@@ -85,7 +85,7 @@ def _remove_if_left_over(folder: str) -> None:
         os.close(lock)
 
 
-def _mark(folder: str) -> int | None:
+def _lock_owner_file(folder: str) -> int | None:
     """Under its name the file is never seen without the lock on it."""
     if fcntl is None:
         return None
@@ -93,7 +93,7 @@ def _mark(folder: str) -> int | None:
     lock = os.open(path + ".part", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(lock, _machine())
+        os.write(lock, _hostname_bytes())
         os.rename(path + ".part", path)
     except OSError:  # a file system without locks
         os.close(lock)
@@ -101,5 +101,5 @@ def _mark(folder: str) -> int | None:
     return lock
 
 
-def _machine() -> bytes:
+def _hostname_bytes() -> bytes:
     return socket.gethostname().encode("utf-8", "backslashreplace")

@@ -48,11 +48,11 @@ def wrap_like(original: Any, function: Any) -> Any:
     if kind is BuiltinFunctionType:
         return UnboundFunction(original, function)
     if kind is MethodType:
-        return MethodType(_without_self(function), original.__self__)
+        return MethodType(_ignore_first_argument(function), original.__self__)
     return function
 
 
-def _without_self(function: Any) -> Any:
+def _ignore_first_argument(function: Any) -> Any:
     def method(_: Any, /, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
@@ -87,7 +87,7 @@ class UnboundFunction:
         return name if owner is None or isinstance(owner, ModuleType) else (getattr, (owner, name))
 
 
-def replace_in_type(kind: type, name: str, function: Any) -> Callable[[], None]:
+def replace_method_in_type(kind: type, name: str, function: Any) -> Callable[[], None]:
     """Put `function` in the place of a method of a type, also of one that Python does not let us change.
 
     What is returned puts the original back. Raises AttributeError if the type has no such method, TypeError if
@@ -97,22 +97,22 @@ def replace_in_type(kind: type, name: str, function: Any) -> Callable[[], None]:
     original = vars(kind)[name] if there else getattr(kind, name)
     replacement = wrap_like(original, function)
     if name == "__init__":
-        return _replace_init(kind, replacement, original if there else None)
-    methods = _dictionary(kind)
+        return _replace_init_slot(kind, replacement, original if there else None)
+    methods = _writable_type_dict(kind)
     methods[name] = replacement
-    _forget_lookups(kind)
+    _invalidate_type_caches(kind)
 
     def undo() -> None:
         if there:
             methods[name] = original
         else:
             del methods[name]
-        _forget_lookups(kind)
+        _invalidate_type_caches(kind)
 
     return undo
 
 
-def _dictionary(kind: type) -> dict[str, Any]:
+def _writable_type_dict(kind: type) -> dict[str, Any]:
     """The dictionary behind the read-only view that `kind.__dict__` gives."""
     found: Any = gc.get_referents(vars(kind))
     if len(found) != 1 or type(found[0]) is not dict:
@@ -120,14 +120,14 @@ def _dictionary(kind: type) -> dict[str, Any]:
     return found[0]
 
 
-def _forget_lookups(kind: type) -> None:
+def _invalidate_type_caches(kind: type) -> None:
     """Python caches what it finds in types, and compiles it in."""
     forget = ctypes.PyDLL("python", handle=ctypes.pythonapi._handle).PyType_Modified
     forget.argtypes, forget.restype = (ctypes.py_object,), None
     forget(kind)
 
 
-def _replace_init(kind: type, replacement: Any, original: Any) -> Callable[[], None]:
+def _replace_init_slot(kind: type, replacement: Any, original: Any) -> Callable[[], None]:
     """`__init__` has a slot in the type, which Python itself makes follow the attribute while the type may change.
 
     Types of newer Cython also have a function that makes objects past that slot: it is taken out.

@@ -13,12 +13,12 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.guard import guarded
-from samerun.base.program_command import FORM, WORDS, ProgramCommand, end_on_sigterm
-from samerun.base.result_file import check_writable, write_result
-from samerun.base.target import resolve
-from samerun.base.text import say
-from samerun.base.work_folder import work_folder
+from samerun.base.files import check_result_writable, write_result
+from samerun.base.guard import kill_marked_processes_on_death
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, interrupt_on_sigterm
+from samerun.base.target import TargetForm, resolve_target
+from samerun.base.text import echo_printable
+from samerun.base.work_folder import make_work_folder
 from samerun.control.seed_derivation import LARGEST_SEED
 
 
@@ -87,7 +87,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       shape:       threads, workers, batch_split, process_start, world_size, resume
       machine:     cpu_capability
     """
-    end_on_sigterm()
+    interrupt_on_sigterm()
     try:
         if options["double"]:
             _refuse_options_of_other_runs(ctx, options)
@@ -98,7 +98,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
 
 
 def check(
-    form: str,
+    form: TargetForm,
     words: list[str],
     *,
     json_to: str | None,
@@ -118,9 +118,9 @@ def check(
     from samerun.report.output import check_report_to_json
     from samerun.report.progress import RunProgress
 
-    check_writable("--json", json_to)
-    check_writable("--html", html_to)
-    check_writable("--patch", patch_to)
+    check_result_writable("--json", json_to)
+    check_result_writable("--html", html_to)
+    check_result_writable("--patch", patch_to)
     begin = time.time()
     ignored = [parse_ignore_rule(text) for text in options["ignore"]]
     if options["seed"] is not None and options["fix"] == "off":
@@ -128,7 +128,7 @@ def check(
             f"--seed {options['seed']}: a seed is only given with --fix on; the program is checked as it is.",
             hint="Add --fix on, or leave --seed out.",
         )
-    target = resolve(form, words)
+    target = resolve_target(form, words)
     plan, variations, environment = _build_plan(target, options)
     samerun_run = _samerun_run_plan(plan, options["seed"] or 0) if options["fix"] == "on" else None
     asked = _parse_interruption_options(options) if any(v.name == "resume" for v in variations) else ()
@@ -164,16 +164,16 @@ def check(
         if json_to is not None:
             write_result("--json", json_to, check_report_to_json(report, __version__))
         if html_to is not None:
-            from samerun.base.machine import machine
+            from samerun.base.machine import collect_machine_facts
             from samerun.report.html import check_report_to_html
 
-            write_result("--html", html_to, check_report_to_html(report, __version__, machine()))
+            write_result("--html", html_to, check_report_to_html(report, __version__, collect_machine_facts()))
         if patch_to is not None or apply:
             from samerun.check.search.patching import write_or_apply_patches
 
             for line in write_or_apply_patches(report, patch_to, apply, begin):
                 if not quiet:
-                    say(f"samerun: {line}", err=True)
+                    echo_printable(f"samerun: {line}", err=True)
     return report.exit_code
 
 
@@ -199,9 +199,9 @@ def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 def _samerun_run_plan(plan: Any, seed: int) -> Any:
     from samerun.check.search.findings import SamerunRunPlan
-    from samerun.control.startup.launch_environment import environment_of_run
+    from samerun.control.startup.launch_environment import make_run_environment
 
-    return SamerunRunPlan(replace(plan, held=environment_of_run(seed)), seed)
+    return SamerunRunPlan(replace(plan, held=make_run_environment(seed)), seed)
 
 
 def _refuse_options_of_other_runs(ctx: click.Context, options: dict[str, Any]) -> None:
@@ -228,8 +228,8 @@ def _parse_interruption_options(options: dict[str, Any]) -> Any:
 def _trace_folder(save: Path | None, stack: ExitStack) -> Path:
     """The folder for the traces of all runs: temporary, or the one of --save, which must be empty."""
     if save is None:
-        folder = stack.enter_context(work_folder())
-        stack.enter_context(guarded(folder, temporary=True))
+        folder = stack.enter_context(make_work_folder())
+        stack.enter_context(kill_marked_processes_on_death(folder, delete_folder=True))
         return folder
     try:
         save.mkdir(parents=True, exist_ok=True)
@@ -238,7 +238,7 @@ def _trace_folder(save: Path | None, stack: ExitStack) -> Path:
     except OSError as error:
         raise SamerunError(f"--save {save}: {error.strerror}.", hint="Name a folder that can be written.") from error
     folder = save.resolve()
-    stack.enter_context(guarded(folder, temporary=False))
+    stack.enter_context(kill_marked_processes_on_death(folder, delete_folder=False))
     return folder
 
 
@@ -248,8 +248,8 @@ def _exit_with_trouble(error: SamerunError, json_to: str | None, words: list[str
     from samerun.report.output import check_report_to_json
 
     if isinstance(error, RunFailed) and error.said:
-        say(f"--- the program's standard error ({error.run.name}) ---\n{error.said}\n---", err=True)
-    say(f"samerun: {error}", err=True)
+        echo_printable(f"--- the program's standard error ({error.run.name}) ---\n{error.said}\n---", err=True)
+    echo_printable(f"samerun: {error}", err=True)
     if json_to is not None:
         report = CheckReport(TROUBLE, tuple(words), notes=(str(error),))
         try:

@@ -10,11 +10,11 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.guard import guarded
-from samerun.base.program_command import ProgramCommand, end_on_sigterm, target_of
-from samerun.base.result_file import check_writable, write_result
-from samerun.base.text import say
-from samerun.base.work_folder import work_folder
+from samerun.base.files import check_result_writable, write_result
+from samerun.base.guard import kill_marked_processes_on_death
+from samerun.base.program_command import ProgramCommand, interrupt_on_sigterm, resolve_target_of_context
+from samerun.base.text import echo_printable
+from samerun.base.work_folder import make_work_folder
 
 
 @click.command(
@@ -46,28 +46,32 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun cost --max-steps 20 train.py --epochs 1
       samerun cost --repeat 5 --json cost.json --html cost.html -m package.train
     """
-    end_on_sigterm()
+    interrupt_on_sigterm()
     try:
         code = cost(ctx, **options)
     except SamerunError as error:
-        say(f"samerun: {error}", err=True)
+        echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(code)
 
 
 def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet: bool, top: int, **options: Any) -> int:
     """Measure the program and write the report; returns the exit code."""
-    from samerun.base.machine import machine
+    from samerun.base.machine import collect_machine_facts
     from samerun.check.execution.cost import PLAIN, CostMeasurement
-    from samerun.control.startup.launch_environment import environment_of_run
+    from samerun.control.startup.launch_environment import make_run_environment
     from samerun.numerics.dispatch.start import VARIABLE
     from samerun.report.progress import RunProgress
 
-    check_writable("--json", json_to)
-    check_writable("--html", html_to)
-    target = target_of(ctx)
-    settings = {PLAIN: {}, "deterministic": environment_of_run(0), "portable": {VARIABLE: "1"}}
-    with work_folder() as folder, guarded(folder, temporary=True), RunProgress(quiet) as progress:
+    check_result_writable("--json", json_to)
+    check_result_writable("--html", html_to)
+    target = resolve_target_of_context(ctx)
+    settings = {PLAIN: {}, "deterministic": make_run_environment(0), "portable": {VARIABLE: "1"}}
+    with (
+        make_work_folder() as folder,
+        kill_marked_processes_on_death(folder, delete_folder=True),
+        RunProgress(quiet) as progress,
+    ):
         report = CostMeasurement(target, folder, settings, progress=progress, **options).measure()
     if not quiet and json_to != "-":
         from samerun.report.console import Console
@@ -75,10 +79,10 @@ def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet:
 
         show_cost(report, Console(), top)
     if json_to is not None:
-        record = report.to_dict(__version__, machine())
+        record = report.to_dict(__version__, collect_machine_facts())
         write_result("--json", json_to, json.dumps(record, indent=2, allow_nan=False) + "\n")
     if html_to is not None:
         from samerun.report.cost import cost_to_html
 
-        write_result("--html", html_to, cost_to_html(report, __version__, machine(), top))
+        write_result("--html", html_to, cost_to_html(report, __version__, collect_machine_facts(), top))
     return report.exit_code

@@ -9,9 +9,9 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
+from samerun.base.files import check_result_writable
 from samerun.base.records import EXIT_CODES
-from samerun.base.result_file import check_writable
-from samerun.base.text import say
+from samerun.base.text import echo_printable
 
 
 @click.command("diff", context_settings={"help_option_names": ["-h", "--help"]})
@@ -42,7 +42,7 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
         record = compare_runs(a, b, ignore_output, json_to)
         output_record(record, show_diff, json_to, quiet)
     except SamerunError as error:
-        say(f"samerun: {error}", err=True)
+        echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(EXIT_CODES[record["verdict"]])
 
@@ -52,7 +52,7 @@ def compare_runs(a: str, b: str, ignore: tuple[str, ...], json_to: str | None) -
     from samerun.record.receipt.diff import diff_runs, load_run
     from samerun.record.receipt.remote import local_copy
 
-    check_writable("--json", json_to)
+    check_result_writable("--json", json_to)
     with local_copy(a) as one, local_copy(b) as other:
         found = diff_runs(load_run(one, a), load_run(other, b), ignore)
     return {"schema": 1, "samerun": __version__, **found}

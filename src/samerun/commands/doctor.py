@@ -17,12 +17,12 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.guard import guarded
-from samerun.base.launch import with_bootstrap
-from samerun.base.program_command import FORM, ProgramCommand, end_on_sigterm, target_of
-from samerun.base.result_file import check_writable
-from samerun.base.text import say
-from samerun.base.work_folder import work_folder
+from samerun.base.files import check_result_writable
+from samerun.base.guard import kill_marked_processes_on_death
+from samerun.base.launch import prepend_bootstrap_to_pythonpath
+from samerun.base.program_command import FORM, ProgramCommand, interrupt_on_sigterm, resolve_target_of_context
+from samerun.base.text import echo_printable
+from samerun.base.work_folder import make_work_folder
 from samerun.commands.deterministic_options import deterministic_options
 from samerun.control.startup.survey_probe import AT_END, VARIABLE
 
@@ -62,14 +62,14 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       samerun doctor --numerics
     """
     if options["snippet"]:
-        say(SNIPPET, nl=False)
+        echo_printable(SNIPPET, nl=False)
         return
-    end_on_sigterm()
+    interrupt_on_sigterm()
     try:
         numerics = options.pop("numerics")
         code = look_at_numerics(ctx, options["json_to"], options["quiet"]) if numerics else doctor(ctx, **options)
     except SamerunError as error:
-        say(f"samerun: {error}", err=True)
+        echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(code)
 
@@ -85,9 +85,9 @@ def doctor(
     **policy: Any,
 ) -> int:
     """Do it; returns the exit code."""
-    check_writable("--json", json_to)
+    check_result_writable("--json", json_to)
     if ctx.meta[FORM]:
-        target = target_of(ctx)
+        target = resolve_target_of_context(ctx)
         seen = inside(list(target.command), policy, time_limit)
         seen["program"] = list(target.shown)
     else:
@@ -109,7 +109,7 @@ def look_at_numerics(ctx: click.Context, json_to: str | None, quiet: bool) -> in
             "--numerics looks at this machine, and runs no program.",
             hint="Leave the program away; `samerun check PROGRAM --vary all` is for programs.",
         )
-    check_writable("--json", json_to)
+    check_result_writable("--json", json_to)
     if importlib.util.find_spec("torch") is None:
         raise SamerunError("--numerics: torch is not installed.", hint="pip install torch")
     from samerun.numerics.verification.survey import survey_machine
@@ -131,10 +131,14 @@ def here(policy: dict[str, Any]) -> dict[str, Any]:
     """The settings of this very process, with torch loaded where it is installed."""
     if importlib.util.find_spec("torch") is not None:
         importlib.import_module("torch")
-    from samerun.base.machine import machine
+    from samerun.base.machine import collect_machine_facts
     from samerun.control.determinism.survey import survey
 
-    return {"read_at": "start", "switches": [asdict(one) for one in survey(**policy)], "machine": machine()}
+    return {
+        "read_at": "start",
+        "switches": [asdict(one) for one in survey(**policy)],
+        "machine": collect_machine_facts(),
+    }
 
 
 def inside(command: list[str], policy: dict[str, Any], time_limit: float | None) -> dict[str, Any]:
@@ -142,10 +146,10 @@ def inside(command: list[str], policy: dict[str, Any], time_limit: float | None)
 
     Raises SamerunError if the program fails before that, or takes longer than `time_limit` seconds.
     """
-    with work_folder() as folder, guarded(folder, temporary=True):
+    with make_work_folder() as folder, kill_marked_processes_on_death(folder, delete_folder=True):
         answer, said = folder / "answer.json", folder / "stderr"
         asked = json.dumps({"answer": str(answer), "policy": policy})
-        environment = with_bootstrap({**os.environ, VARIABLE: asked})
+        environment = prepend_bootstrap_to_pythonpath({**os.environ, VARIABLE: asked})
         with open(said, "wb") as errors:
             try:
                 process = subprocess.Popen(
@@ -162,7 +166,7 @@ def inside(command: list[str], policy: dict[str, Any], time_limit: float | None)
             return seen
         text = said.read_text(encoding="utf-8", errors="replace").rstrip()
     if text:
-        say(f"--- the program's standard error ---\n{text}\n---", err=True)
+        echo_printable(f"--- the program's standard error ---\n{text}\n---", err=True)
     if code is None:
         raise SamerunError(
             f"The program took longer than {time_limit:g} s and made no optimizer step.",

@@ -11,9 +11,9 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
+from samerun.base.files import check_result_writable, write_result
 from samerun.base.records import EXIT_CODES
-from samerun.base.result_file import check_writable, write_result
-from samerun.base.text import say
+from samerun.base.text import echo_printable
 
 
 @click.command("log", context_settings={"help_option_names": ["-h", "--help"]})
@@ -42,7 +42,7 @@ def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_
     try:
         code = log(folder, text, limit, last, compare, json_to, quiet)
     except SamerunError as error:
-        say(f"samerun: {error}", err=True)
+        echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(code)
 
@@ -53,7 +53,7 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
     from samerun.record.receipt.index import list_receipts
     from samerun.report.progress import CountProgress
 
-    check_writable("--json", json_to)
+    check_result_writable("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
     with CountProgress("looking at files", quiet) as looking, CountProgress("reading receipts", quiet) as progress:
         if remote.is_address(folder):
@@ -68,7 +68,7 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
     if last:
         path = remote.join_path(folder, found[-1].file)
         if sys.stdout.isatty():
-            say(path)
+            echo_printable(path)
         else:
             click.echo(path)  # for a program, which has to find the file under its own name
         return 0
@@ -80,7 +80,7 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
     if not quiet and json_to != "-":
         from samerun.report.log import format_log
 
-        say("\n".join(format_log([vars(one) for one in found])))
+        echo_printable("\n".join(format_log([vars(one) for one in found])))
     return 0
 
 

@@ -14,12 +14,11 @@ from typing import Any, NoReturn
 import click
 
 from samerun import __version__
-from samerun.base.atomic_file import refuse_special
 from samerun.base.errors import SamerunError
-from samerun.base.program_command import FORM, ProgramCommand, end_on_sigterm, target_of
-from samerun.base.result_file import check_writable, write_result
+from samerun.base.files import check_result_writable, refuse_special_file, write_result
+from samerun.base.program_command import FORM, ProgramCommand, interrupt_on_sigterm, resolve_target_of_context
 from samerun.base.target import Target
-from samerun.base.text import say
+from samerun.base.text import echo_printable
 from samerun.commands.deterministic_options import deterministic_options
 from samerun.control.determinism.preflight import required_environment
 from samerun.control.seed_derivation import LARGEST_SEED
@@ -77,11 +76,11 @@ def command(
       samerun run -- torchrun --nproc-per-node 2 train.py
     """
     try:
-        check_writable("--json", json_to)
+        check_result_writable("--json", json_to)
         if receipt is None and (trace != "steps" or key is not None or redact):
             option = "--key" if key is not None else "--redact" if redact else "--trace ops"
             raise SamerunError(f"{option} needs --receipt.", hint="Try: samerun run --receipt run.json train.py")
-        target = target_of(ctx)
+        target = resolve_target_of_context(ctx)
         if key is not None:
             _check_key(key)
         wanted = required_environment(options["threads"])
@@ -89,11 +88,11 @@ def command(
         if json_to is not None:
             write_result("--json", json_to, _as_json(target.shown, options, wanted))
     except SamerunError as error:
-        say(f"samerun: {error}", err=True)
+        echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)
     if not quiet:
         held = ", ".join(f"{name}={value}" for name, value in sorted(wanted.items()))
-        say(f"samerun: seed {options['seed']}, deterministic (level {options['level']}), {held}", err=True)
+        echo_printable(f"samerun: seed {options['seed']}, deterministic (level {options['level']}), {held}", err=True)
     environment = launch_environment(os.environ, wanted, options)
     if to is None:
         become(list(target.command), environment)
@@ -122,10 +121,10 @@ def _receipt_file(text: str, target: Target) -> Path | str:
         return f"{text.rstrip('/')}/{new_receipt_name(target.shown)}" if remote.is_remote_folder(text) else text
     if text.endswith(os.sep) or os.path.isdir(text):
         file = new_receipt_path(Path(text), target.shown)
-        check_writable("--receipt", str(file))
+        check_result_writable("--receipt", str(file))
         return file
-    refuse_special(Path(text))
-    check_writable("--receipt", text)
+    refuse_special_file(Path(text))
+    check_result_writable("--receipt", text)
     # the program may change the working directory of nobody but itself
     return Path(os.path.realpath(text))
 
@@ -141,22 +140,22 @@ def with_receipt(
     held: dict[str, Any], redact: tuple[str, ...] = (),
 ) -> NoReturn:  # fmt: skip
     """Run the program beside this process, write its receipt to a file or an address, and end as it ended."""
-    from samerun.base.supervise import end_like
-    from samerun.control.determinism.process_facts import collect_facts_outside
+    from samerun.base.supervise import exit_like_program
+    from samerun.control.determinism.process_facts import collect_facts_outside_program
     from samerun.record.receipt.remote import upload_on_exit
     from samerun.record.receipt.watched_run import RunRequest, run_watched
 
     sys.stdout.flush()
     sys.stderr.flush()
-    end_on_sigterm()  # while the program runs, it gets the signal instead
-    request = RunRequest(target, form, __version__, held, environment, collect_facts_outside(), trace, redact)
+    interrupt_on_sigterm()  # while the program runs, it gets the signal instead
+    request = RunRequest(target, form, __version__, held, environment, collect_facts_outside_program(), trace, redact)
     try:
         with upload_on_exit(to) if isinstance(to, str) else nullcontext(to) as file:
             ended, _ = run_watched(request, file, Path(key) if key is not None else None)
     except SamerunError as error:
-        say(f"samerun: {error}", err=True)
+        echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)
-    end_like(ended)
+    exit_like_program(ended)
 
 
 def become(command: list[str], environment: dict[str, str]) -> NoReturn:
@@ -165,12 +164,12 @@ def become(command: list[str], environment: dict[str, str]) -> NoReturn:
     sys.stderr.flush()
     if os.name == "nt":  # there, exec would return to the shell before the program ends
         sys.exit(subprocess.call(command, env=environment))
-    from samerun.base.supervise import python_ignores
+    from samerun.base.supervise import signals_python_ignores
 
-    for number in python_ignores():
+    for number in signals_python_ignores():
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execvpe(command[0], command, environment)
     except OSError as error:
-        say(f"samerun: {command[0]} cannot be started: {error.strerror}.", err=True)
+        echo_printable(f"samerun: {command[0]} cannot be started: {error.strerror}.", err=True)
         sys.exit(2)

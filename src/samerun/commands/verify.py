@@ -12,12 +12,12 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.program_command import FORM, WORDS, ProgramCommand, end_on_sigterm
+from samerun.base.files import check_result_writable
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, interrupt_on_sigterm
 from samerun.base.records import EXIT_CODES
-from samerun.base.result_file import check_writable
-from samerun.base.target import Target, resolve
-from samerun.base.text import say, shown
-from samerun.base.work_folder import work_folder
+from samerun.base.target import Target, resolve_target
+from samerun.base.text import echo_printable, printable_line
+from samerun.base.work_folder import make_work_folder
 
 
 @click.command(
@@ -53,14 +53,14 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
     from samerun.report.output import output_record
     from samerun.report.receipts import show_verification
 
-    end_on_sigterm()
+    interrupt_on_sigterm()
     try:
         text, own = _receipt_and_target(ctx)
         with local_copy(text) as path:
             record = verify(path, text, own, json_to=json_to, quiet=quiet, **options)
         output_record(record, show_verification, json_to, quiet)
     except SamerunError as error:
-        say(f"samerun: {error}", err=True)
+        echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(EXIT_CODES[record["verdict"]])
 
@@ -74,9 +74,10 @@ def _receipt_and_target(ctx: click.Context) -> tuple[str, Target | None]:
         return words[0], None
     if words[1] != "--":
         raise SamerunError(
-            f"Behind the receipt stands {shown(words[1])}.", hint="Options stand before it; a command behind --."
+            f"Behind the receipt stands {printable_line(words[1])}.",
+            hint="Options stand before it; a command behind --.",
         )
-    return words[0], resolve("command", words[2:])
+    return words[0], resolve_target("command", words[2:])
 
 
 def verify(
@@ -92,19 +93,19 @@ def verify(
     quiet: bool,
 ) -> dict[str, Any]:
     """Verify a receipt and return the record of the result. `path`: a local copy; `name`: how the user calls it."""
-    from samerun.control.determinism.process_facts import collect_facts_outside
+    from samerun.control.determinism.process_facts import collect_facts_outside_program
     from samerun.record.receipt import recorded_command, signing
     from samerun.record.receipt.diff import load_run
     from samerun.record.receipt.environment_diff import unmet_conditions
     from samerun.record.receipt.step_table import verify_rows
 
-    check_writable("--json", json_to)
+    check_result_writable("--json", json_to)
     if os.path.isdir(path):
         raise SamerunError(f"{name} is a folder.", hint="Name a receipt: a file.")
     recorded = load_run(path, name)
     assert recorded.receipt is not None
     verify_rows(recorded.tables)
-    receipt, now = recorded.receipt, collect_facts_outside()
+    receipt, now = recorded.receipt, collect_facts_outside_program()
     shown_command = recorded_command.describe_command(receipt["command"])
     record: dict[str, Any] = {
         "schema": 1,
@@ -160,7 +161,7 @@ def rerun_and_compare(
         wanted = required_environment(receipt["held"]["threads"])
         environment = launch_environment(environment, {n: v for n, v in wanted.items() if n not in environment},
                                        receipt["held"])  # fmt: skip
-    with work_folder() as folder:
+    with make_work_folder() as folder:
         if in_code:
             environment[FOLDER_VARIABLE] = str(folder)
         request = RunRequest(

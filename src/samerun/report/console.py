@@ -8,7 +8,7 @@ from rich import console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from samerun.base.text import fit
+from samerun.base.text import make_printable
 
 
 class Console(console.Console):
@@ -20,7 +20,7 @@ class Console(console.Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Escape control characters: every text of a report passes here, names from the user's program included."""
         for segment in super().render(renderable, options):
-            text = segment.text if segment.control else fit(segment.text)
+            text = segment.text if segment.control else make_printable(segment.text)
             yield segment if text == segment.text else Segment(text, segment.style)
 
     def on_broken_pipe(self) -> None:

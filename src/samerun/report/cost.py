@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from samerun.base.cost_records import MEASURED, Amount, CostReport, OperatorCost
+from samerun.base.records import MEASURED, Amount, CostReport, OperatorCost
 from samerun.report.html import render_page
 
 PROGRAM_ROWS = (

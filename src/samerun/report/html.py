@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from samerun.base.records import CheckReport, Growth, Spread
-from samerun.base.text import fit
+from samerun.base.text import make_printable
 from samerun.report.terminal import describe_spread
 
 CONTEXT = 4
@@ -61,7 +61,7 @@ def render_page(template: str, **values: Any) -> str:
 
 
 def _fit(value: Any) -> Any:
-    return value if isinstance(value, Markup) or not isinstance(value, str) else fit(value)
+    return value if isinstance(value, Markup) or not isinstance(value, str) else make_printable(value)
 
 
 def read_excerpt(file: str, line: int) -> list[ExcerptLine]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from samerun.base.text import shown
+from samerun.base.text import printable_line
 
 HEAD = f"{'began':19}  {'steps':>8}  {'ended':11}  {'torch':12}  {'digest':12}  receipt: command"
 
@@ -21,10 +21,10 @@ def format_log(entries: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _format_entry(one: dict[str, Any]) -> str:
+    file = printable_line(one["file"], 80)
     if one["problem"]:
-        return f"{'':19}  {'':8}  {'!':11}  {'':12}  {'':12}  {shown(one['file'], 80)}: {shown(one['problem'], 120)}"
+        return f"{'':19}  {'':8}  {'!':11}  {'':12}  {'':12}  {file}: {printable_line(one['problem'], 120)}"
     ended = one["ended"] + ("" if one["complete"] else " ...")
-    return (
-        f"{shown(one['began'][:19], 19):19}  {one['steps']:>8}  {shown(ended, 14):11}  {shown(one['torch'], 12):12}  "
-        f"{shown(one['digest'][:12], 12):12}  {shown(one['file'], 80)}: {shown(one['command'], 120)}"
-    )
+    began, torch = printable_line(one["began"][:19], 19), printable_line(one["torch"], 12)
+    digest, command = printable_line(one["digest"][:12], 12), printable_line(one["command"], 120)
+    return f"{began:19}  {one['steps']:>8}  {printable_line(ended, 14):11}  {torch:12}  {digest:12}  {file}: {command}"

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from samerun.base.files import write_result
 from samerun.base.records import CheckReport
-from samerun.base.result_file import write_result
 
 if TYPE_CHECKING:
     from samerun.report.console import Console

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from samerun.base.text import shown
+from samerun.base.text import printable_line
 
 STYLES = {"same": "bold green", "different": "bold red", "trouble": "bold yellow"}
 LIKELY = 45
@@ -20,7 +20,7 @@ MOST_MINOR = 6
 def show_diff(record: dict[str, Any], console: Console) -> None:
     """Print the record of a diff; reads well in 80 columns. Text from receipts is escaped for the terminal."""
     text = Text(record["verdict"].upper(), style=STYLES[record["verdict"]])
-    text.append(f"  {shown(record['a'])}  {shown(record['b'])}", style="default not bold")
+    text.append(f"  {printable_line(record['a'])}  {printable_line(record['b'])}", style="default not bold")
     if record["verdict"] == "same":
         text.append(f"\n      {record['steps']} optimizer steps, and every result", style="dim not bold")
     console.print(text)
@@ -33,12 +33,12 @@ def show_diff(record: dict[str, Any], console: Console) -> None:
     _surroundings(record, console)
     for note in record["notes"]:
         console.print()
-        console.print(Text(shown(note, 1000), style="yellow"))
+        console.print(Text(printable_line(note, 1000), style="yellow"))
 
 
 def _where(record: dict[str, Any], first: dict[str, Any]) -> list[str]:
-    names = ", ".join(shown(name) for name in first["names"])
-    at = f"step {first['step']}" + (f" of {shown(first['process'])}" if first["process"] != "main" else "")
+    names = ", ".join(printable_line(name) for name in first["names"])
+    at = f"step {first['step']}" + (f" of {printable_line(first['process'])}" if first["process"] != "main" else "")
     lines = {
         "steps": [f"{at}: {names}"],
         "count": [f"{at}: the runs made {names}"],
@@ -47,20 +47,22 @@ def _where(record: dict[str, Any], first: dict[str, Any]) -> list[str]:
         "final": [f"the model at the end: {names}"],
         "output": [f"the file written: {names}"],
         "ended": [f"the end: {names}"],
-        "process": [f"process {shown(first['process'])}: {names}"],
+        "process": [f"process {printable_line(first['process'])}: {names}"],
     }.get(first["what"], [f"{at}: {first['what']} {names}"])
     operator = first.get("operator")
     if operator is not None:
-        module = f" in {shown(operator['module'])}" if operator["module"] else ""
+        module = f" in {printable_line(operator['module'])}" if operator["module"] else ""
         when = f"{operator['phase']}, step {operator['step']}"
-        lines.append(f"{shown(operator['name'])}{module} ({when}): {operator['what']}")
+        lines.append(f"{printable_line(operator['name'])}{module} ({when}): {operator['what']}")
         if operator["file"]:
-            lines.append(f"{shown(operator['file'])}:{operator['line']}")
+            lines.append(f"{printable_line(operator['file'])}:{operator['line']}")
     earlier = record["generators_differ_earlier"]
     if earlier is not None:
         lines.append(f"already at step {earlier['step']}, not counted by itself: {', '.join(earlier['what'])}")
     if record["others"]:
-        others = [f"{each['what']} {', '.join(shown(n) for n in each['names'])}" for each in record["others"][:5]]
+        others = [
+            f"{each['what']} {', '.join(printable_line(n) for n in each['names'])}" for each in record["others"][:5]
+        ]
         lines.append("also: " + "; ".join(others))
     return lines
 
@@ -80,11 +82,14 @@ def _surroundings(record: dict[str, Any], console: Console) -> None:
     console.print(Text(head if record["verdict"] == "different" else "What differs around them", style="bold"))
     table = Table.grid(padding=(0, 2))
     for one in likely:
-        table.add_row(Text(shown(one["path"]), style="red"), Text(f"{shown(one['a'], 60)} | {shown(one['b'], 60)}"))
+        table.add_row(
+            Text(printable_line(one["path"]), style="red"),
+            Text(f"{printable_line(one['a'], 60)} | {printable_line(one['b'], 60)}"),
+        )
         table.add_row("", Text(f"can change {one['changes']}", style="dim"))
     for one in minor[:MOST_MINOR]:
-        row = f"{shown(one['a'], 60)} | {shown(one['b'], 60)}"
-        table.add_row(Text(shown(one["path"]), style="dim"), Text(row, style="dim"))
+        row = f"{printable_line(one['a'], 60)} | {printable_line(one['b'], 60)}"
+        table.add_row(Text(printable_line(one["path"]), style="dim"), Text(row, style="dim"))
     if len(minor) > MOST_MINOR:
         table.add_row("", Text(f"and {len(minor) - MOST_MINOR} more: --json has them all", style="dim"))
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
@@ -92,7 +97,7 @@ def _surroundings(record: dict[str, Any], console: Console) -> None:
 
 def show_verification(record: dict[str, Any], console: Console) -> None:
     """Print the record of a verification. Text from the receipt is escaped for the terminal."""
-    console.print(Text.assemble(("command  ", "dim"), shown(record["command"], 1000)))
+    console.print(Text.assemble(("command  ", "dim"), printable_line(record["command"], 1000)))
     signed = record["signed_by"]
     console.print(Text.assemble(("signed   ", "dim"), f"by {signed}" if signed else "no"))
     if record["unmet"]:
@@ -100,14 +105,17 @@ def show_verification(record: dict[str, Any], console: Console) -> None:
         console.print(Text("Cannot be met here (recorded | here)", style="bold"))
         table = Table.grid(padding=(0, 2))
         for one in record["unmet"][:12]:
-            table.add_row(Text(shown(one["path"])), Text(f"{shown(one['a'], 60)} | {shown(one['b'], 60)}", style="dim"))
+            table.add_row(
+                Text(printable_line(one["path"])),
+                Text(f"{printable_line(one['a'], 60)} | {printable_line(one['b'], 60)}", style="dim"),
+            )
         if len(record["unmet"]) > 12:
             table.add_row("", Text(f"and {len(record['unmet']) - 12} more: --json has them all", style="dim"))
         console.print(Padding(table, (0, 0, 0, 2), expand=False))
     console.print()
     if not record["ran"]:
         for note in record["notes"]:
-            console.print(Text(shown(note), style="yellow"))
+            console.print(Text(printable_line(note), style="yellow"))
         return
     show_diff({**record, "a": record["receipt"], "b": "this run"}, console)
     tier = record["tier"]

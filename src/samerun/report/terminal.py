@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from samerun.base.records import ALREADY, DIFFERENT, SAME, CheckReport, FirstDifference, Growth, Spread
-from samerun.base.text import shown
+from samerun.base.text import printable_line
 
 INDENT = 2
 CONTEXT = 2
@@ -158,9 +158,9 @@ def describe_spread(spread: Spread) -> list[str]:
         lines = [f"None of the {spread.steps} optimizer steps differ"]
     else:
         stretches = [str(a) if a == b else f"{a}-{b}" for a, b in spread.different]
-        shown = ", ".join(stretches[:4]) + (f" and {len(stretches) - 4} more stretches" if len(stretches) > 4 else "")
+        ranges = ", ".join(stretches[:4]) + (f" and {len(stretches) - 4} more stretches" if len(stretches) > 4 else "")
         count = sum(b - a + 1 for a, b in spread.different)
-        lines = [f"{count} of {spread.steps} optimizer steps differ ({shown})"]
+        lines = [f"{count} of {spread.steps} optimizer steps differ ({ranges})"]
         if spread.different[-1][1] < spread.steps:
             lines[0] += "; later ones are the same again"
     if spread.leaves:
@@ -228,7 +228,7 @@ def show_patch(report: CheckReport, console: Console) -> None:
 
 def escape_control_characters(line: str) -> str:
     """A line of source code with its tabs and its line ending, other control characters written out."""
-    return re.sub(r"[^\t\r]+|\r(?!$)", lambda part: shown(part[0], len(part[0])), line)
+    return re.sub(r"[^\t\r]+|\r(?!$)", lambda part: printable_line(part[0], len(part[0])), line)
 
 
 def hazard_section(report: CheckReport) -> Group | None:

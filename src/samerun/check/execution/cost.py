@@ -11,10 +11,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from samerun.base.cost_records import MEASURED, STOPPED, Amount, CostReport, OperatorCost, Setting
 from samerun.base.errors import SamerunError
-from samerun.base.launch import with_bootstrap
-from samerun.base.target import Target, ask_to_run_alone
+from samerun.base.launch import prepend_bootstrap_to_pythonpath
+from samerun.base.records import MEASURED, STOPPED, Amount, CostReport, OperatorCost, Setting
+from samerun.base.target import Target, suggest_running_alone
 from samerun.check.execution import processes
 from samerun.record.watching.cost_inside import VARIABLE
 
@@ -73,7 +73,7 @@ class CostMeasurement:
                     if run.failure and name == PLAIN:
                         raise SamerunError(
                             f"The program as it is {run.failure}.",
-                            hint=ask_to_run_alone(self.target.command, self.target.shown),
+                            hint=suggest_running_alone(self.target.command, self.target.shown),
                         )
                     if run.failure:
                         self.failed[name] = run.failure
@@ -90,7 +90,7 @@ class CostMeasurement:
         folder.mkdir()
         asked = folder / "asked.json"
         asked.write_text(json.dumps({"operators": operators, "max_steps": self.max_steps}), encoding="utf-8")
-        environment = with_bootstrap({**os.environ, **self.settings[name], VARIABLE: str(asked)})
+        environment = prepend_bootstrap_to_pythonpath({**os.environ, **self.settings[name], VARIABLE: str(asked)})
         begin = time.monotonic()
         timed_out = False
         with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:

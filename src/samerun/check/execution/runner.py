@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
-from samerun.base.launch import with_bootstrap
+from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.check.execution import processes
 from samerun.check.execution.forks import Forks
 from samerun.check.execution.interruption import CHECKPOINTS
@@ -147,7 +147,9 @@ class Runner:
                 hint=recording_failure_hint(f"the trace could not be made: {error.strerror}"),
             ) from error
         inherited = {**os.environ, **passive_wait_variables(os.environ)}
-        environment = with_bootstrap({**inherited, **plan.environment, **plan.held, CONFIG_VARIABLE: str(config)})
+        environment = prepend_bootstrap_to_pythonpath(
+            {**inherited, **plan.environment, **plan.held, CONFIG_VARIABLE: str(config)}
+        )
         environment.pop(ROLE_VARIABLE, None)
         if plan.own_checkpoints and CHECKPOINTS not in plan.environment:
             environment[CHECKPOINTS] = str(folder / "checkpoints")

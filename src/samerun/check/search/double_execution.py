@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.records import DIFFERENT, SAME, CheckReport, FirstDifference, Fix, FoundCause, Hazard, Outcome
-from samerun.base.user_code import place as source_location
+from samerun.base.user_code import format_source_location as source_location
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Suspect
 from samerun.check.evidence.values import Elements, compare_kept

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from samerun.base.atomic_file import write_atomically
 from samerun.base.errors import SamerunError
+from samerun.base.files import write_atomically, write_result
 from samerun.base.records import CheckReport
-from samerun.base.result_file import write_result
 from samerun.check.evidence.source import (
     Change,
     SourceFile,

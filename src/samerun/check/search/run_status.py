@@ -8,7 +8,7 @@ import re
 import shutil
 from copy import copy
 
-from samerun.base.target import ask_to_run_alone
+from samerun.base.target import suggest_running_alone
 from samerun.check.execution.runner import Run, RunFailed, Runner, describe_trace_folder, recording_failure_hint
 from samerun.record.comparison.compare import Difference
 from samerun.record.config import STARTED_FILE
@@ -54,7 +54,7 @@ def require_success(run: Run) -> None:
 
 def failure_hint(run: Run) -> str:
     """What to do about a run that failed; says so if the error was raised in samerun's own recorder."""
-    alone = ask_to_run_alone(run.plan.command, run.plan.shown)
+    alone = suggest_running_alone(run.plan.command, run.plan.shown)
     said = run.output("stderr")
     raised_in = re.findall(r'^ *File "(.+?)", line \d+', said, re.MULTILINE)
     # A traceback that ends where a call is handed on to the program's own has no frame of ours: see tracebacks.

@@ -6,7 +6,7 @@ import functools
 import subprocess
 
 from samerun.base.errors import SamerunError
-from samerun.base.programs import find_program
+from samerun.base.launch import find_trusted_program
 from samerun.check.plan import Plan, Variation
 
 
@@ -46,7 +46,7 @@ PREFERRED_LOCALES = ("tr_TR.utf8", "de_DE.utf8", "fr_FR.utf8", "sv_SE.utf8", "et
 @functools.cache
 def choose_other_locale() -> str:
     """Another locale that this machine has; "POSIX" where it has no other."""
-    program = find_program("locale")
+    program = find_trusted_program("locale")
     if program is None:
         return "POSIX"
     listed = subprocess.run([program, "-a"], capture_output=True, text=True, check=False).stdout.split()

@@ -7,7 +7,7 @@ import platform
 import subprocess
 from dataclasses import replace
 
-from samerun.base.programs import find_program
+from samerun.base.launch import find_trusted_program
 from samerun.check.plan import Plan, Variation
 
 # What fresh memory holds before anything is written to it.
@@ -58,15 +58,15 @@ def apply_address_layout(plan: Plan, vary: bool) -> Plan:
 
 def fixed_layout_command() -> tuple[str, ...]:
     """The command in front of a program that turns the random placement off."""
-    return (find_program("setarch") or "setarch", platform.machine(), "-R")
+    return (find_trusted_program("setarch") or "setarch", platform.machine(), "-R")
 
 
 @functools.cache
 def why_layout_cannot_be_fixed() -> str:
     """The reason why the layout cannot be fixed here, or ""."""
-    if find_program("setarch") is None:
+    if find_trusted_program("setarch") is None:
         return "setarch, which fixes the layout, is not installed"
-    command = [*fixed_layout_command(), find_program("true") or "true"]
+    command = [*fixed_layout_command(), find_trusted_program("true") or "true"]
     tried = subprocess.run(command, capture_output=True, text=True, check=False)
     return "" if tried.returncode == 0 else "the system does not let setarch fix the layout"
 

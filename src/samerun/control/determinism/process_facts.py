@@ -9,9 +9,9 @@ from hashlib import blake2b
 from importlib import metadata
 from typing import Any
 
-from samerun.base.machine import machine
-from samerun.base.start import environment_at_start
-from samerun.base.user_code import is_library_file, relative_path
+from samerun.base.launch import environment_at_start
+from samerun.base.machine import collect_machine_facts
+from samerun.base.user_code import is_library_file, relative_to_working_folder
 from samerun.control.determinism.survey import survey
 from samerun.control.streams import process_seed
 from samerun.control.streams.stream import process_streams
@@ -25,21 +25,21 @@ FURTHER_VARIABLES = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONUTF8", "LD_PRELO
 DIFFERENT_EVERY_RUN = ("TORCHELASTIC_", "TORCH_NCCL_TRACE", "OMP_DISPLAY")
 
 
-def collect_facts(read_at: str) -> dict[str, Any]:
-    """Everything, now. `read_at`: the moment, in words. Nothing is set, imported or started."""
+def collect_process_facts(read_at: str) -> dict[str, Any]:
+    """Return all facts, as they are now. `read_at`: the moment, in words. Nothing is set, imported or started."""
     return {
         "read_at": read_at,
         "knobs": {switch.name: switch.in_force for switch in survey()},
-        "machine": machine(),
-        "packages": list_packages(),
-        "variables": select_variables(environment_at_start()),
+        "machine": collect_machine_facts(),
+        "packages": read_installed_versions(),
+        "variables": select_relevant_variables(environment_at_start()),
         "seed": process_seed.current_seed(),
         "streams": sorted({name for name, _, _ in process_streams}),
-        "sources": digest_sources(),
+        "sources": digest_loaded_user_files(),
     }
 
 
-def list_packages() -> dict[str, str]:
+def read_installed_versions() -> dict[str, str]:
     """Every installed distribution and its version."""
     found = {}
     for distribution in metadata.distributions():
@@ -49,7 +49,7 @@ def list_packages() -> dict[str, str]:
     return found
 
 
-def digest_sources() -> dict[str, str]:
+def digest_loaded_user_files() -> dict[str, str]:
     """Digests (BLAKE2b-256) of the program's own Python files that are loaded, by path."""
     found = {}
     for module in list(sys.modules.values()):
@@ -61,14 +61,14 @@ def digest_sources() -> dict[str, str]:
                 continue
             with open(name, "rb") as file:
                 digest = blake2b(file.read(), digest_size=32).hexdigest()
-            inside = relative_path(name)
+            inside = relative_to_working_folder(name)
         except OSError:
             continue
         found[name if inside.startswith(os.pardir) else inside] = digest
     return found
 
 
-def select_variables(environment: Mapping[str, str]) -> dict[str, str]:
+def select_relevant_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment variables on which bits can depend, as they are set."""
     known = {variable.name for switch in SWITCHES for variable in switch.variables} | set(FURTHER_VARIABLES)
     return {
@@ -78,7 +78,14 @@ def select_variables(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def collect_facts_outside() -> dict[str, Any]:
+def collect_facts_outside_program() -> dict[str, Any]:
     """The facts known outside the program, which loaded no torch or ended too early to collect its own."""
-    found = collect_facts("outside the program")
-    return {**found, "knobs": {}, "variables": select_variables(os.environ), "seed": None, "streams": [], "sources": {}}
+    found = collect_process_facts("outside the program")
+    return {
+        **found,
+        "knobs": {},
+        "variables": select_relevant_variables(os.environ),
+        "seed": None,
+        "streams": [],
+        "sources": {},
+    }

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from samerun.base.launch import with_bootstrap
+from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.control.determinism.preflight import required_environment
 from samerun.control.startup.deterministic_start import VARIABLE
 
 
-def environment_of_run(seed: int) -> dict[str, str]:
+def make_run_environment(seed: int) -> dict[str, str]:
     """The variables that `samerun run --seed SEED` adds to the environment.
 
     Raises SwitchError for a variable of the user's own with which a run cannot be deterministic.
@@ -26,4 +26,4 @@ def launch_environment(
 
     `options`: the seed and the arguments of `deterministic()`.
     """
-    return with_bootstrap({**base, **wanted, VARIABLE: json.dumps(dict(options), sort_keys=True)})
+    return prepend_bootstrap_to_pythonpath({**base, **wanted, VARIABLE: json.dumps(dict(options), sort_keys=True)})

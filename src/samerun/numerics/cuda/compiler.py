@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from samerun.base.atomic_file import write_atomically
 from samerun.base.errors import SamerunError
+from samerun.base.files import write_atomically
 from samerun.numerics.cuda.source import FLAGS
 
 

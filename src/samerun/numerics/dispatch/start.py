@@ -6,13 +6,13 @@ import os
 import sys
 from types import ModuleType
 
-from samerun.base.after_import import AfterImport
 from samerun.base.errors import SamerunError
+from samerun.base.hooks import PostImportHooks
 
 VARIABLE = "SAMERUN_PORTABLE"
 """Set: every Python process of the program is inside `portable()` from the end of its import of torch on."""
 
-_after_import = AfterImport()
+_after_import = PostImportHooks()
 
 
 def start() -> None:

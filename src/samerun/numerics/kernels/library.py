@@ -15,9 +15,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from samerun.base import openmp
+from samerun.base import native
 from samerun.base.errors import SamerunError
-from samerun.base.native import built
+from samerun.base.native import load_built_library
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -138,14 +138,14 @@ def match_torch_threads() -> None:
         _pool_threads = threads
     # torch's OpenMP threads wait for the next operator without sleeping. Threads of our own would share the cores with
     # them, which cost a third of the speed, so jobs of the main thread run on torch's team (decision 0044).
-    if not _team_borrowed and torch is not None and openmp.may_borrow():
-        _library.samerun_borrow(openmp.parallel(), openmp.number_of_thread())
+    if not _team_borrowed and torch is not None and native.may_use_torch_threads():
+        _library.samerun_borrow(native.gomp_parallel_address(), native.omp_get_thread_num_address())
         _team_borrowed, _count_torch_threads = True, torch.get_num_threads
 
 
 def load_library() -> Any:
     """The library, or None: not built, built for another machine, or numbers do not behave here."""
-    library = built(__file__, "_portable")
+    library = load_built_library(__file__, "_portable")
     try:
         if library is None or not library.samerun_ready():
             return None

@@ -13,8 +13,8 @@ from typing import Any
 
 from xxhash import xxh3_128, xxh3_128_digest
 
-from samerun.base import openmp
-from samerun.base.native import built
+from samerun.base import native
+from samerun.base.native import load_built_library
 
 PIECE = 1 << 16
 """Bytes. Memory of at least two pieces is digested in pieces; the last one takes the remainder (decision 0010)."""
@@ -92,7 +92,7 @@ class IncrementalDigest:
 
 def load_library() -> Any:
     """The C function that digests pieces; None if it was not built."""
-    library = built(__file__, "_digest")
+    library = load_built_library(__file__, "_digest")
     try:
         if library is None or not library.samerun_digest_ready():
             return None
@@ -112,7 +112,7 @@ _library_function = load_library()
 def _borrowed_team() -> tuple[Any, int]:
     """torch's OpenMP threads and their number, if they may be borrowed; else (None, 1)."""
     torch = sys.modules.get("torch")
-    if torch is None or not openmp.may_borrow():
+    if torch is None or not native.may_use_torch_threads():
         return None, 1
     team = _gomp_parallel()
     return (None, 1) if team is None else (team, torch.get_num_threads())
@@ -130,9 +130,9 @@ def native_addresses() -> tuple[int, int]:
 @cache
 def _gomp_parallel() -> Any:
     """torch's `GOMP_parallel`, once the C library was told how the threads of such a team are numbered."""
-    number = openmp.number_of_thread()
+    number = native.omp_get_thread_num_address()
     if number is None:
         return None
     if _library_function is not None:  # loaded long ago: looking for a file here would be an event of the program's
         _library_function.numbered(number)
-    return openmp.parallel()
+    return native.gomp_parallel_address()

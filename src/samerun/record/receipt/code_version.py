@@ -22,8 +22,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from samerun.base.programs import find_program
-from samerun.base.regular_file import open_regular, read_small
+from samerun.base.files import open_regular_file, read_regular_file
+from samerun.base.launch import find_trusted_program
 
 TIMEOUT_SECONDS = 20
 MAX_OUTPUT_BYTES = 256 << 20
@@ -89,14 +89,14 @@ def _read_commit(folder: Path, common: Path) -> str | None:
 
 def _read_packed_reference(common: Path, reference: str) -> str:
     try:
-        lines = read_small(common / "packed-refs", 64 * _SMALL).decode("utf-8", "replace").splitlines()
+        lines = read_regular_file(common / "packed-refs", 64 * _SMALL).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return ""
     return next((line.split(" ")[0] for line in lines if line.endswith(f" {reference}")), "")
 
 
 def _read_text(path: Path) -> str:
-    return os.fsdecode(read_small(path, _SMALL)).strip()
+    return os.fsdecode(read_regular_file(path, _SMALL)).strip()
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def borrow_repository(repository: Repository) -> Iterator[SandboxedGit]:
 
     Raises GitError if git is not installed.
     """
-    program = find_program("git", repository.top)
+    program = find_trusted_program("git", repository.top)
     if program is None:
         raise GitError("git is not installed")
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as name:
@@ -127,12 +127,12 @@ def _create_borrowing_repository(folder: Path, repository: Repository) -> None:
         (folder / each).mkdir()
     exclude = repository.common / "info" / "exclude"
     if exclude.is_file():
-        (folder / "info" / "exclude").write_bytes(read_small(exclude, _SMALL))
+        (folder / "info" / "exclude").write_bytes(read_regular_file(exclude, _SMALL))
     index = repository.folder / "index"
     if index.exists():
         # A copy, not a link: git would wait forever for a pipe. It keeps the timestamp, by which git decides which
         # files may have been written after the index.
-        with open_regular(index) as file, open(folder / "index", "wb") as copy:
+        with open_regular_file(index) as file, open(folder / "index", "wb") as copy:
             while part := file.read(_SMALL):
                 copy.write(part)
             info = os.fstat(file.fileno())
@@ -235,7 +235,7 @@ def digest_file(path: Path) -> str | None:
     try:
         if stat.S_ISLNK(os.lstat(path).st_mode):
             return digest_bytes(os.fsencode(os.readlink(path)))
-        with open_regular(path) as file:
+        with open_regular_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             hasher = blake2b(digest_size=32)
             if size > MAX_BYTES_HASHED:

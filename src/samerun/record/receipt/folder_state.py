@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.base.native import built
+from samerun.base.native import load_built_library
 
 SETTLED_NS = 2_000_000_000
 """A file changed this recently may change again without a new timestamp: the coarsest file systems have a resolution
@@ -90,7 +90,7 @@ def _raise_errno(error: int) -> None:
 
 @lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
-    library = built(__file__, "_folder")
+    library = load_built_library(__file__, "_folder")
     return library if hasattr(library, "samerun_folder_look") else None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from samerun.base.user_code import relative_path
+from samerun.base.user_code import relative_to_working_folder
 from samerun.record.receipt.redact import keyed_digest
 from samerun.record.receipt.step_table import StepTable, build_table, build_tables, first_differing_step
 from samerun.record.trace import format as f
@@ -108,7 +108,7 @@ def _files(events: list[Event]) -> Iterator[dict[str, Any]]:
 
 def shown_path(path: str) -> str:
     """A path for people: relative to the working directory if it lies inside, without lone surrogates."""
-    inside = relative_path(path)
+    inside = relative_to_working_folder(path)
     shown = path if inside.startswith(os.pardir) else inside
     return shown.encode("utf-8", "backslashreplace").decode()
 

@@ -9,9 +9,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from samerun.base.atomic_file import sync_folder, write_atomically
 from samerun.base.errors import SamerunError
-from samerun.base.text import shown
+from samerun.base.files import fsync_folder, write_atomically
+from samerun.base.text import printable_line
 from samerun.record.receipt import canonical_json, step_table
 from samerun.record.receipt.assemble import NewReceipt, with_digest
 from samerun.record.receipt.schema_check import Check, compile_schema
@@ -70,21 +70,23 @@ def require_receipt(value: Any, name: str) -> None:
     if not isinstance(value, dict) or value.get("kind") != "samerun receipt":
         raise SamerunError(f"{name} is not a samerun receipt.", hint="A receipt is written by samerun run --receipt.")
     if value.get("schema") != canonical_json.SCHEMA:
+        schema = printable_line(value.get("schema"), 40)
         raise SamerunError(
-            f"{name} has schema {shown(value.get('schema'), 40)}; this samerun reads schema {canonical_json.SCHEMA}.",
+            f"{name} has schema {schema}; this samerun reads schema {canonical_json.SCHEMA}.",
             hint="Read it with the samerun that wrote it.",
         )
     said = _schema_check()(value)
     if said:
         where, _, what = said.partition(": ")
+        where = printable_line(where.lstrip("/") or "the top", 100)
         raise SamerunError(
-            f"{name} is not a samerun receipt: at {shown(where.lstrip('/') or 'the top', 100)}: {shown(what, 200)}.",
+            f"{name} is not a samerun receipt: at {where}: {printable_line(what, 200)}.",
             hint="docs/reference/receipt.schema.json says what stands where.",
         )
     for role, one in value["processes"].items():
         for part, table in one["steps"].items():
             if (table["rows"] is None) != (value["steps_in"] == "file"):
-                why = f"the rows of {shown(role)}, {part}, are not where it says"
+                why = f"the rows of {printable_line(role)}, {part}, are not where it says"
                 raise SamerunError(f"{name} is not a samerun receipt: {why}.")
 
 
@@ -112,7 +114,7 @@ def _move_traces(traces: Path, target: Path) -> None:
     except OSError:
         if not target.is_dir():  # another process was faster, with the same traces
             raise
-    sync_folder(target.parent)
+    fsync_folder(target.parent)
 
 
 def _remove_outdated_files(path: Path, digest: str) -> None:

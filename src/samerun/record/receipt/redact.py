@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from samerun.base.regular_file import read_small
+from samerun.base.files import read_regular_file
 
 REDACTED = "<redacted>"
 _SECRET = re.compile(
@@ -91,7 +91,7 @@ def _key() -> bytes:
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            kept = read_small(path, 1000)
+            kept = read_regular_file(path, 1000)
             return kept if len(kept) == _KEY_BYTES else fresh
         with os.fdopen(fd, "wb") as file:
             file.write(fresh)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.base.text import shown
-from samerun.base.work_folder import work_folder
+from samerun.base.text import printable_line
+from samerun.base.work_folder import make_work_folder
 from samerun.record.receipt import canonical_json, receipt_file, step_table
 from samerun.record.receipt.folder_state import Progress
 from samerun.record.receipt.receipt_summary import ReceiptSummary, parse_summary, unreadable_summary
@@ -53,7 +53,7 @@ def open_file_system(address: str) -> tuple[Any, str]:
         raise SamerunError(f"{address} needs a package that is not installed.", hint=f"{error}.") from error
     except Exception as error:
         raise SamerunError(
-            f"{address} cannot be reached: {shown(str(error), 200)}.", hint="Is the address right?"
+            f"{address} cannot be reached: {printable_line(str(error), 200)}.", hint="Is the address right?"
         ) from error
     return found
 
@@ -101,7 +101,7 @@ def translate_errors(address: str, what: str = "read") -> Iterator[None]:
     except FileNotFoundError as error:  # its text differs between file systems
         raise SamerunError(f"{address} cannot be {what}: nothing is there.", hint="Is the address right?") from error
     except Exception as error:
-        told = shown(str(error) or type(error).__name__, 200)
+        told = printable_line(str(error) or type(error).__name__, 200)
         raise SamerunError(
             f"{address} cannot be {what}: {told}.", hint="Is the address right, and do your credentials allow it?"
         ) from error
@@ -122,7 +122,7 @@ def local_copy(text: str) -> Iterator[Path]:
     if not is_address(text):
         yield Path(text)
         return
-    with work_folder() as folder:
+    with make_work_folder() as folder:
         # keep the file name: `samerun verify` looks for a receipt of that name
         here = folder / (posixpath.basename(text) or "receipt")
         try:
@@ -169,7 +169,7 @@ def upload_on_exit(address: str) -> Iterator[Path]:
     If the block raises, nothing is uploaded. If the upload fails or is interrupted, the receipt is kept on this
     machine, and the message says where. Raises SamerunError if it cannot be uploaded.
     """
-    with work_folder() as folder:
+    with make_work_folder() as folder:
         waiting = folder / "receipt"  # a folder of its own: everything in it is uploaded
         waiting.mkdir()
         here = waiting / posixpath.basename(address)

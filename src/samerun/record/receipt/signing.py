@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.base.regular_file import open_regular
+from samerun.base.files import open_regular_file
 
 CONTEXT = b"samerun receipt 1\n"
 """Domain separation: prefixed to the digest, so that the signature is valid for receipts only."""
@@ -30,7 +30,7 @@ def load_private_key(path: Path) -> Any:
 
     hint = "Make one: openssl genpkey -algorithm ed25519 -out key.pem"
     try:
-        with open_regular(path) as file:
+        with open_regular_file(path) as file:
             mode = os.fstat(file.fileno()).st_mode
             if os.name == "posix" and mode & 0o077:
                 raise SamerunError(

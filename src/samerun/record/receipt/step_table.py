@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from samerun.base.errors import SamerunError
-from samerun.base.regular_file import open_regular
+from samerun.base.files import open_regular_file
 from samerun.record.comparison.streams import SOFT_LEAVES
 from samerun.record.receipt import merkle
 from samerun.record.trace import format as f
@@ -221,7 +221,7 @@ def _read_steps_file(path: Path, processes: dict[str, Any]) -> dict[tuple[str, s
         count = told["count"] if told["columns"] else 0
         wanted += told["count"] * DIGEST_BYTES * len(told["columns"]) + sum(merkle.level_sizes(count))
     try:
-        with open_regular(path) as file:
+        with open_regular_file(path) as file:
             data: Any = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
         why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"

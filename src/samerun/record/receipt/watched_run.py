@@ -12,10 +12,10 @@ from typing import IO, Any
 
 from samerun.base import supervise
 from samerun.base.errors import SamerunError
-from samerun.base.launch import with_bootstrap
-from samerun.base.supervise import Ended
+from samerun.base.launch import prepend_bootstrap_to_pythonpath
+from samerun.base.supervise import ProgramExit
 from samerun.base.target import Target
-from samerun.base.work_folder import work_folder
+from samerun.base.work_folder import make_work_folder
 from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE, WatchConfig
 from samerun.record.receipt import receipt_file, signing
 from samerun.record.receipt.assemble import NewReceipt, assemble_receipt, describe_host, read_facts, read_sections
@@ -40,14 +40,14 @@ class RunRequest:
     """Where the program's standard output goes; None: to ours."""
 
 
-def run_watched(request: RunRequest, receipt: Path | None, key: Path | None = None) -> tuple[Ended, NewReceipt]:
+def run_watched(request: RunRequest, receipt: Path | None, key: Path | None = None) -> tuple[ProgramExit, NewReceipt]:
     """Run the program to its end and write the receipt to a file, if one is named.
 
     With depth "ops", keep the traces beside it. `key`: sign the receipt with this private key. Raises SamerunError if
     the program cannot be started, or the receipt cannot be written.
     """
     code = read_code_version(Path(request.target.user_folder or "."))
-    with work_folder(_trace_folder_parent(receipt) if request.depth == "ops" else None) as folder:
+    with make_work_folder(_trace_folder_parent(receipt) if request.depth == "ops" else None) as folder:
         begin = time.time()
         ended = _start_and_wait(request, folder)
         made = _make_receipt(request, folder, ended, code, begin)
@@ -63,20 +63,24 @@ def _trace_folder_parent(receipt: Path | None) -> str | None:
     return None if receipt is None else os.path.dirname(os.path.realpath(receipt))
 
 
-def _start_and_wait(request: RunRequest, folder: Path) -> Ended:
+def _start_and_wait(request: RunRequest, folder: Path) -> ProgramExit:
     watch = WatchConfig(folder=str(folder), depth=request.depth, user_folder=request.target.user_folder, receipt=True)
     config = folder / "watch.json"
     config.write_text(watch.to_json(), encoding="utf-8")
-    environment = with_bootstrap({**request.environment, CONFIG_VARIABLE: str(config), FACTS_VARIABLE: str(folder)})
+    environment = prepend_bootstrap_to_pythonpath(
+        {**request.environment, CONFIG_VARIABLE: str(config), FACTS_VARIABLE: str(folder)}
+    )
     environment.pop(ROLE_VARIABLE, None)
     command = list(request.target.command)
     try:
-        return supervise.run(command, environment, request.stdout)
+        return supervise.run_as_this_process(command, environment, request.stdout)
     except OSError as error:
         raise SamerunError(f"{command[0]} cannot be started: {error.strerror}.") from error
 
 
-def _make_receipt(request: RunRequest, folder: Path, ended: Ended, code: dict[str, Any], begin: float) -> NewReceipt:
+def _make_receipt(
+    request: RunRequest, folder: Path, ended: ProgramExit, code: dict[str, Any], begin: float
+) -> NewReceipt:
     sections, wrong = read_sections(folder)
     words = list(request.target.shown)
     if request.form == "module":

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from samerun.base.errors import SamerunError
-from samerun.base.regular_file import open_regular
+from samerun.base.files import open_regular_file
 from samerun.record.trace import format as f
 
 EVENT_DTYPE = np.dtype(
@@ -50,7 +50,7 @@ class Trace:
         self._block_starts: np.ndarray[Any, Any] | None = None
         self._step_indices: np.ndarray[Any, Any] | None = None
         try:
-            file = open_regular(path)
+            file = open_regular_file(path)
         except OSError as error:
             raise TraceError(f"{path} cannot be read: {error.strerror}.", hint="Is it a trace?") from error
         with file:

@@ -11,13 +11,13 @@ from time import perf_counter, process_time
 from types import ModuleType, TracebackType
 from typing import Any
 
-from samerun.base.after_import import AfterImport
+from samerun.base.hooks import PostImportHooks
 from samerun.base.wrapping import wrap_like
 
 VARIABLE = "SAMERUN_COST"
 """The file that says what to measure; what was measured goes beside it, one file a process."""
 
-_later = AfterImport()
+_later = PostImportHooks()
 
 
 class Meter:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from samerun.base.wrapping import replace_in_type, wrap_like
+from samerun.base.wrapping import replace_method_in_type, wrap_like
 from samerun.record.watching.hidden_frames import hide_frame
 from samerun.record.watching.recorder import Recorder
 
@@ -51,4 +51,4 @@ def wrap_builtin_method(kind: type, name: str, make: Callable[[Any], Any]) -> No
     """
     original = next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), None)
     if original is not None:
-        replace_in_type(kind, name, hide_frame(make(original)))
+        replace_method_in_type(kind, name, hide_frame(make(original)))

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from samerun.base.native import built_file
+from samerun.base.native import find_built_library
 from samerun.record import pins
 
 PRELOAD = "LD_PRELOAD"
@@ -21,7 +21,7 @@ STREAM_BYTES = 1 << 20
 
 def library() -> Path | None:
     """The library to preload; None if it was not built, or its path has characters that LD_PRELOAD cannot hold."""
-    path = built_file(__file__, "_entropy") if sys.platform == "linux" else None
+    path = find_built_library(__file__, "_entropy") if sys.platform == "linux" else None
     return None if path is None or set(" :") & set(str(path)) else path
 
 

@@ -19,7 +19,7 @@ _kept_code: list[CodeType] = []  # keeps the ids in `_code_kinds` from being reu
 
 def treat_as_user(folder: str) -> None:
     """Count files under `folder` as the user's, even inside an installed package (`-m package`)."""
-    user_code.treat_as_user(folder)
+    user_code.add_user_folder(folder)
     _code_kinds.clear()
 
 

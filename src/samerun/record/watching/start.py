@@ -9,9 +9,8 @@ from functools import partial
 from types import ModuleType
 
 from samerun.base import user_code
-from samerun.base.after_import import AfterImport
-from samerun.base.unwatched import hide_by
-from samerun.base.versions import unsupported
+from samerun.base.hooks import PostImportHooks, set_unwatched_context
+from samerun.base.versions import explain_unsupported_version
 from samerun.record import pins
 from samerun.record.config import CONFIG_VARIABLE, STARTED_FILE, WatchConfig, load_watch_config
 from samerun.record.watching import hidden_frames, sites
@@ -33,14 +32,16 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
         return None
     pins.choose_pin_value(config.pin_value)
     recorder = current_recorder = Recorder(config)
-    hide_by(partial(_hidden_block, recorder))
+    set_unwatched_context(partial(_hidden_block, recorder))
     _create_started_file(config.folder)
     hidden_frames.install_excepthook()
     with suppress(OSError):
-        user_code.treat_as_generated_since(os.stat(os.environ.get(CONFIG_VARIABLE) or config.folder).st_mtime_ns)
+        user_code.treat_temporary_files_as_generated_since(
+            os.stat(os.environ.get(CONFIG_VARIABLE) or config.folder).st_mtime_ns
+        )
     if config.user_folder:
         sites.treat_as_user(os.path.realpath(config.user_folder))
-    after = AfterImport()
+    after = PostImportHooks()
     for interceptor in INTERCEPTORS:
         after.add(interceptor.module, _installer(recorder, interceptor))
     after.install()
@@ -73,7 +74,7 @@ def _create_started_file(folder: str) -> None:
 
 def _installer(recorder: Recorder, interceptor: Interceptor) -> Callable[[ModuleType], None]:
     def install(module: ModuleType) -> None:
-        why = unsupported(module.__name__, str(getattr(module, "__version__", "")))
+        why = explain_unsupported_version(module.__name__, str(getattr(module, "__version__", "")))
         if why is not None:
             recorder.stop(why)
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from samerun.base import first_at_exit
+from samerun.base import hooks
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
@@ -31,7 +31,7 @@ def finish_at_exit(recorder: Recorder) -> None:
 
 def install_exits(recorder: Recorder, os: Any) -> None:
     """Finish the trace at exit and before `os._exit`; begin another in a forked child."""
-    first_at_exit.register(lambda: finish_at_exit(recorder))
+    hooks.register_late_at_exit(lambda: finish_at_exit(recorder))
 
     def wrap_exit(original: Any) -> Any:
         def _exit(status: int) -> Any:

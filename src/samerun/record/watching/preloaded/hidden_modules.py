@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, cast
 
-from samerun.base.after_import import AfterImport
+from samerun.base.hooks import PostImportHooks
 from samerun.record.watching.interceptors.table import INTERCEPTORS
 from samerun.record.watching.preloaded import import_conditions
 from samerun.record.watching.preloaded.import_conditions import ORDERED
@@ -50,7 +50,7 @@ class HiddenModules:
 
     def load(self, names: Iterable[str]) -> None:
         """Import them, and check that the imports left nothing behind that a fresh process would not have."""
-        log = AfterImport()
+        log = PostImportHooks()
         for interceptor in INTERCEPTORS:
             if interceptor.module not in sys.modules:
                 log.add(interceptor.module, self._log_completed)
@@ -180,11 +180,11 @@ class PreloadedFinder:
         warnings._filters_mutated()  # type: ignore[attr-defined]
         if stage.lead == "torch" and "torch" in stage.modules:
             stage.modules["torch"]._C.default_generator.seed()  # torch draws its seed when it is imported
-        watching = [finder for finder in sys.meta_path if isinstance(finder, AfterImport)]
+        watching = [finder for finder in sys.meta_path if isinstance(finder, PostImportHooks)]
         for name in self.order:
             if name in stage.modules and name != asked:
                 for finder in reversed(watching):
-                    finder.loaded(name)
+                    finder.run_callbacks(name)
         if not self.hidden:
             sys.meta_path.remove(self)
 

@@ -17,7 +17,7 @@ import signal
 import sys
 from typing import Any
 
-from samerun.base import first_at_exit
+from samerun.base import hooks
 from samerun.record.config import CONFIG_VARIABLE
 from samerun.record.watching import start as watching
 from samerun.record.watching.preloaded import captured_functions, import_conditions
@@ -36,7 +36,7 @@ def start() -> None:
     """Serve; returns in each child, which is then watched, and never in the preloaded process itself."""
     baseline = set(sys.modules)  # what a watched process has loaded when interceptors are installed
     number, names, _ = os.environ.pop(PRELOAD).split(":", 2)
-    first_at_exit.reserve()
+    hooks.reserve_late_at_exit()
     import socket
 
     line = socket.socket(fileno=int(number))

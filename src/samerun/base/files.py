@@ -1,12 +1,14 @@
-"""Write a file so that whoever reads it, whenever the writer dies, finds the earlier content or the new one."""
+"""Read and write files safely: regular files only, replaced as a whole, and the files of results that users name."""
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import re
 import shutil
 import stat
+import sys
 import time
 import zlib
 from collections.abc import Callable
@@ -15,8 +17,39 @@ from pathlib import Path
 from typing import IO, Any
 
 from samerun.base.errors import SamerunError
-from samerun.base.unwatched import unwatched
+from samerun.base.hooks import unwatched
+from samerun.base.text import printable_line
 
+
+# --- reading: never wait for a pipe, never read a device, which a stranger may have put there
+def open_regular_file(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a regular file for reading, links followed.
+
+    Raises OSError for everything else: a pipe would be waited for, and a device read for ever. The kind is asked of
+    the open descriptor, so nothing can be put in the place of the file in between.
+    """
+    file = open(path, "rb", opener=_open_without_blocking)  # noqa: SIM115
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(0, "it is not a regular file", os.fspath(path))
+
+
+def read_regular_file(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    """The content of a regular file. Raises OSError for another kind of file and for more than `max_bytes` bytes."""
+    with open_regular_file(path) as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(0, f"it has more than {max_bytes} bytes", str(Path(path)))
+    return content
+
+
+def _open_without_blocking(path: str, flags: int) -> int:
+    """Open without waiting for anybody at the other end of a pipe, and without taking a terminal over."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+
+
+# --- replacing: readers find the earlier content or the new one, whenever the writer dies
 fcntl: Any
 try:
     import fcntl
@@ -50,11 +83,11 @@ def replace_file(
     to again. If `write` raises, nothing is changed. Raises SamerunError for what is no regular file, and OSError.
     """
     with unwatched():
-        refuse_special(path)
-        _remove_left_over(path)
+        refuse_special_file(path)
+        _remove_abandoned_part_files(path)
         if previous is not None:
-            _remove_left_over(previous)
-        part, fd = _create_part(path, mode)
+            _remove_abandoned_part_files(previous)
+        part, fd = _create_locked_part_file(path, mode)
     try:
         with os.fdopen(fd, "wb") as file:
             write(file)
@@ -63,22 +96,22 @@ def replace_file(
             with unwatched():
                 os.fsync(file.fileno())
                 if previous is not None and os.path.lexists(path):
-                    _keep_previous(path, previous)
+                    _link_or_copy_as_previous(path, previous)
                 os.replace(part, path)
-                sync_folder(path.parent)
+                fsync_folder(path.parent)
     except BaseException:
         with unwatched():
             part.unlink(missing_ok=True)
         raise
 
 
-def refuse_special(path: Path) -> None:
+def refuse_special_file(path: Path) -> None:
     """Raises SamerunError unless there is nothing, or a regular file."""
-    if is_special(path):
+    if is_special_file(path):
         raise SamerunError(f"{path} is no regular file.", hint="Name a file; it is replaced as a whole.")
 
 
-def is_special(path: Path) -> bool:
+def is_special_file(path: Path) -> bool:
     """Is there a device, a pipe or a folder?"""
     try:
         return not stat.S_ISREG(os.stat(path).st_mode)
@@ -86,9 +119,9 @@ def is_special(path: Path) -> bool:
         return False  # not there; or not to be reached, which whoever writes there is told
 
 
-def check_replaceable(path: Path) -> None:
+def check_file_replaceable(path: Path) -> None:
     """Raises OSError where `replace_file` could not put a file at `path`. Leaves everything as it is."""
-    part, fd = _create_part(path, 0o600)
+    part, fd = _create_locked_part_file(path, 0o600)
     try:
         # A file that its owner has made read-only is meant to stay, though its folder would let it be replaced.
         if path.exists() and not os.access(path, os.W_OK):
@@ -98,7 +131,7 @@ def check_replaceable(path: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
+def fsync_folder(folder: Path) -> None:
     """Have the names in a folder written to the disk, where the system can do that."""
     try:
         fd = os.open(folder, os.O_RDONLY)
@@ -112,20 +145,20 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def temporary_name(path: Path) -> Path:
+def temporary_path_beside(path: Path) -> Path:
     """A name beside `path` that is used once only, which makes it safe to delete by its name.
 
     Without the system's entropy: that may be held still, and the program's draws from it are counted.
     """
     once = f"{os.getpid():08x}{time.monotonic_ns():016x}{next(_numbers):08x}"
-    return path.parent / f".{_stem(path)}.{_machine()}{once}.part"
+    return path.parent / f".{_shorten_stem(path)}.{_hostname_crc()}{once}.part"
 
 
-def _create_part(path: Path, mode: int) -> tuple[Path, int]:
+def _create_locked_part_file(path: Path, mode: int) -> tuple[Path, int]:
     """A new, locked temporary file. Exclusive creation: what lies there already, a link say, is never opened."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     while True:
-        part = temporary_name(path)
+        part = temporary_path_beside(path)
         try:
             fd = os.open(part, flags, mode)
         except FileExistsError:
@@ -139,15 +172,15 @@ def _create_part(path: Path, mode: int) -> tuple[Path, int]:
         os.close(fd)  # another writer took it for left over before it was locked
 
 
-def _keep_previous(path: Path, previous: Path) -> None:
+def _link_or_copy_as_previous(path: Path, previous: Path) -> None:
     """A second name for the file, so that the first one is never without it; a copy where links are unknown."""
     while True:
-        part = temporary_name(previous)
+        part = temporary_path_beside(previous)
         try:
             try:
                 os.link(path, part)
             except OSError:
-                _copy(path, part)
+                _copy_and_fsync(path, part)
             os.replace(part, previous)
             return
         except FileNotFoundError:
@@ -158,7 +191,7 @@ def _keep_previous(path: Path, previous: Path) -> None:
             part.unlink(missing_ok=True)  # a rename between two names of one file does nothing
 
 
-def _copy(path: Path, part: Path) -> None:
+def _copy_and_fsync(path: Path, part: Path) -> None:
     with open(path, "rb") as source, open(part, "xb") as file:
         shutil.copyfileobj(source, file)
         file.flush()
@@ -166,11 +199,11 @@ def _copy(path: Path, part: Path) -> None:
         shutil.copymode(path, part)
 
 
-def _remove_left_over(path: Path) -> None:
+def _remove_abandoned_part_files(path: Path) -> None:
     """Delete the temporary files of writers that were killed: nobody holds the lock on them any more."""
     if fcntl is None:
         return
-    name = re.compile(rf"\.{re.escape(_stem(path))}\.([0-9a-f]{{8}})[0-9a-f]{{32}}\.part")
+    name = re.compile(rf"\.{re.escape(_shorten_stem(path))}\.([0-9a-f]{{8}})[0-9a-f]{{32}}\.part")
     try:
         names = os.listdir(path.parent)
     except OSError:
@@ -178,10 +211,10 @@ def _remove_left_over(path: Path) -> None:
     for each in names:
         matched = name.fullmatch(each)
         if matched:
-            _remove_if_left_over(path.parent / each, matched[1] == _machine())
+            _remove_part_file_if_abandoned(path.parent / each, matched[1] == _hostname_crc())
 
 
-def _remove_if_left_over(part: Path, of_this_machine: bool) -> None:
+def _remove_part_file_if_abandoned(part: Path, of_this_machine: bool) -> None:
     """Locks may not be seen on another machine that shares the folder: there the age decides."""
     try:
         fd = os.open(part, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -197,11 +230,80 @@ def _remove_if_left_over(part: Path, of_this_machine: bool) -> None:
         os.close(fd)
 
 
-def _stem(path: Path) -> str:
+def _shorten_stem(path: Path) -> str:
     raw = os.fsencode(path.name)
     return path.name if len(raw) <= _LONGEST_STEM else raw[:_LONGEST_STEM].decode("utf-8", "ignore")
 
 
-def _machine() -> str:
+def _hostname_crc() -> str:
     name = os.uname().nodename if hasattr(os, "uname") else ""
     return f"{zlib.crc32(name.encode('utf-8', 'surrogateescape')):08x}"
+
+
+# --- the files that a command writes its results to
+_CONTENT_BY_OPTION = {"--html": (b"<!doctype html>", "a web page"), "--patch": (b"--- ", "a patch")}
+"""What files of these kinds begin with; of all others: JSON."""
+
+
+def check_result_writable(option: str, path: str | None) -> None:
+    """Before anything runs: a report that cannot be written in the end would be a waste.
+
+    Raises SamerunError where it cannot, and where the file is there and holds something else than such results: a
+    program, say, that was taken for the value of an option.
+    """
+    if path is None or path == "-":
+        return
+    try:
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not is_special_file(Path(path)):  # to open a pipe and close it again would be the end of it for its reader
+            check_file_replaceable(Path(os.path.realpath(path)))
+        _refuse_to_overwrite_other_content(option, path)
+    except OSError as error:
+        raise _make_write_error(option, path, error) from error
+
+
+def write_result(option: str, path: str, text: str | bytes) -> None:
+    """Write a result where the user wants it: a file, which is replaced as a whole, or "-" for standard output.
+
+    Raises SamerunError where it cannot be written; then the earlier file is as it was.
+    """
+    data = text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text
+    try:
+        if path == "-":
+            if isinstance(text, str):
+                sys.stdout.write(text)
+            else:
+                sys.stdout.flush()
+                sys.stdout.buffer.write(data)
+            sys.stdout.flush()
+        elif is_special_file(Path(path)):
+            with open(path, "wb") as file:  # a device or a pipe takes it as it comes
+                file.write(data)
+        else:
+            _refuse_to_overwrite_other_content(option, path)
+            write_atomically(Path(path), data)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _make_write_error(option, "standard output" if path == "-" else path, error) from error
+
+
+def _refuse_to_overwrite_other_content(option: str, path: str) -> None:
+    if not Path(path).is_file():
+        return
+    with open(path, "rb") as file:
+        found = file.read(1024).lstrip()
+    beginning, kind = _CONTENT_BY_OPTION.get(option, (b"{", "JSON"))
+    if found and not found.lower().startswith(beginning):
+        raise SamerunError(
+            f"{option} {path}: there is such a file, and it is not {kind}; it was left as it is.",
+            hint=f"{option} takes the name of a file to write; put the script after it.",
+        )
+
+
+def _make_write_error(option: str, path: str, error: OSError) -> SamerunError:
+    return SamerunError(
+        f"{option} {printable_line(path)}: {error.strerror or error}.",
+        hint="Name a file that can be written, in a folder with room.",
+    )
