@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import samerun
 from samerun.base.errors import SamerunError
 from samerun.numerics.cuda import elementwise, launch, products, rows, segments, sums
-from samerun.numerics.kernels import generator_stream
+from samerun.numerics.kernels import random as kernel_random
 from samerun.numerics.kernels.tensors import STORAGE_TYPES
 from samerun.numerics.operators import random_draws
 from samerun.numerics.operators.table import resolve_runner
@@ -132,7 +132,7 @@ class DeviceGenerator:
 
 def test_a_generator_of_a_device_counts_its_own_draws() -> None:
     generator: Any = DeviceGenerator()
-    assert [generator_stream.advance_generator(generator) for _ in range(3)] == [(7, 0), (7, 1), (7, 2)]
+    assert [kernel_random.advance_generator(generator) for _ in range(3)] == [(7, 0), (7, 1), (7, 2)]
     assert generator.offset == 12
 
 

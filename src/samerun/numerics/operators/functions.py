@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import activations, elementwise
+from samerun.numerics.kernels import elementwise
 from samerun.numerics.kernels import functions as kernels
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.functions import NAMES, exp, expm1, log, log1p, sigmoid, sin, tanh, unary
@@ -69,15 +69,15 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
 
 
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
-    return activations.gelu(x, approximate)
+    return elementwise.gelu(x, approximate)
 
 
 def gelu_backward(g: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
-    return activations.gelu_backward(g.expand(x.shape), x, approximate)
+    return elementwise.gelu_backward(g.expand(x.shape), x, approximate)
 
 
 def silu_backward(g: Tensor, x: Tensor) -> Tensor:
-    return activations.silu_backward(g.expand(x.shape), x)
+    return elementwise.silu_backward(g.expand(x.shape), x)
 
 
 def hypot(x: Tensor, y: Tensor) -> Tensor:
@@ -232,7 +232,7 @@ MEMBERS: Members = {
     "aten::atan2": atan2,
     "aten::gelu": gelu,
     "aten::gelu_backward": gelu_backward,
-    "aten::silu": activations.silu,
+    "aten::silu": elementwise.silu,
     "aten::hypot": hypot,
     "aten::silu_backward": silu_backward,
     "aten::softplus": softplus,

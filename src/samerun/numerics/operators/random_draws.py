@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels.generator_stream import advance_generator
+from samerun.numerics.kernels.random import advance_generator
 from samerun.numerics.operators.declare import NotInTable
 
 Generator = torch.Generator | None
