@@ -14,7 +14,7 @@ import torch
 
 import samerun
 from samerun.base.errors import SamerunError
-from samerun.control.ddp import TreeState, tree_sum
+from samerun.control.ddp import GradientTreeState, tree_sum_in_place
 
 PROGRAM = Path(__file__).parent / "programs/ddp_ranks.py"
 
@@ -56,7 +56,7 @@ import warnings, torch, samerun
 from samerun.data import training_checkpoint
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-training_checkpoint._world_size = lambda: 1  # nobody else is there
+training_checkpoint._get_world_size = lambda: 1  # nobody else is there
 for case in ("3 plain 0", "3 plain 1", "2 plain 0", "3 hook 0", "3 unused 0", "3 bare 0"):
     ranks, how, rank = (int(word) if word.isdigit() else word for word in case.split())
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
@@ -103,12 +103,12 @@ def accumulated(values: list[Any]) -> Any:
     """What the counter makes of microbatches with these gradients."""
     parameter = torch.nn.Parameter(torch.zeros_like(values[0]))
     model = Model(parameter)
-    state = TreeState(model, None, 1)
+    state = GradientTreeState(model, None, 1)
     for number, value in enumerate(values):
         model.require_backward_grad_sync = number == len(values) - 1
         (parameter * value).sum().backward()
         assert (parameter.grad is None) != model.require_backward_grad_sync
-    state.add_waiting(parameter, parameter.grad)
+    state.add_partial_sums_to_last(parameter, parameter.grad)
     assert not state.waiting
     return parameter.grad
 
@@ -117,13 +117,13 @@ def accumulated(values: list[Any]) -> Any:
 def test_microbatches_are_added_as_a_balanced_tree(count: int) -> None:
     generator = torch.Generator().manual_seed(count)
     values = [torch.randn(1000, generator=generator) * 10**n for n in range(count)]
-    tree = tree_sum([value.clone() for value in values])
+    tree = tree_sum_in_place([value.clone() for value in values])
     assert torch.equal(accumulated(values), tree)
     # and so it does not matter how they are spread over ranks
     for ranks in (2**n for n in range(5) if 2**n <= count):
         each = count // ranks
         parts = [accumulated(values[r * each : (r + 1) * each]) for r in range(ranks)]
-        assert torch.equal(tree_sum(parts), tree)
+        assert torch.equal(tree_sum_in_place(parts), tree)
     if count == 16:
         in_a_row = list(itertools.accumulate(values))[-1]
         assert not torch.equal(in_a_row, tree), "the test would show nothing"

@@ -18,7 +18,7 @@ from samerun.control.rng.snapshot import get_rng_state
 from samerun.control.streams.stream import stream
 from samerun.data import generator_memory, generator_seeding, keys
 from samerun.data.generator_memory import NumpySnapshot
-from samerun.data.keys import KeyContext, index_to_number
+from samerun.data.keys import KeyContext, index_to_key_number
 from samerun.data.seeded_section import GENERATOR_KINDS, SeededSection
 
 CONTEXT = KeyContext(1, "data", 0)
@@ -78,12 +78,12 @@ def test_bits_of_keys_are_even() -> None:
 
 
 def test_indices_that_are_no_whole_numbers() -> None:
-    assert index_to_number(np.int64(5)) == index_to_number(torch.tensor(5)) == 5
-    assert index_to_number(True) == 1
-    found = {index_to_number(index) for index in ("a", "b", ("a", 1), ("a", 2), b"a", -1, 3)}
+    assert index_to_key_number(np.int64(5)) == index_to_key_number(torch.tensor(5)) == 5
+    assert index_to_key_number(True) == 1
+    found = {index_to_key_number(index) for index in ("a", "b", ("a", 1), ("a", 2), b"a", -1, 3)}
     assert len(found) == 7 and all(0 <= one < 2**63 for one in found)
     with pytest.raises(DataError, match=r"a object, as the index"):
-        index_to_number(object())
+        index_to_key_number(object())
 
 
 def draws() -> tuple[object, ...]:

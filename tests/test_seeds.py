@@ -32,7 +32,7 @@ from samerun.control.seed_derivation import LARGEST_SEED, derive_seed
 from samerun.control.seeds import torch as torch_sources
 from samerun.control.seeds.source import RandomSource
 from samerun.control.seeds.table import SOURCES
-from samerun.control.seeds.torch import device_source, find_queued_seed
+from samerun.control.seeds.torch import find_queued_seed, make_device_source
 
 LIBRARIES_OF_TABLE = sorted({source.module for source in SOURCES} - {""})
 NAMES = [source.name for source in SOURCES]
@@ -662,7 +662,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, backend: str, device: Device) -> N
 
 @pytest.mark.parametrize("backend", ["cuda", "xpu", "mtia"])
 def test_devices_are_not_started_for_their_state(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
-    device, source = Device(), device_source(backend)
+    device, source = Device(), make_device_source(backend)
     stand_in(monkeypatch, backend, device)
     assert source.available()
     source.seed(5)
@@ -680,13 +680,13 @@ def test_devices_are_not_started_for_their_state(monkeypatch: pytest.MonkeyPatch
 
 
 def test_devices_never_seeded_are_started_for_their_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    device, source = Device(), device_source("cuda")
+    device, source = Device(), make_device_source("cuda")
     stand_in(monkeypatch, "cuda", device)
     assert "devices" in source.get_state() and device.started
 
 
 def test_a_queued_seed_does_not_undo_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    device, source = Device(), device_source("cuda")
+    device, source = Device(), make_device_source("cuda")
     stand_in(monkeypatch, "cuda", device)
     source.seed(5)
     source.set_state({"devices": [Numbers([7, 8]), Numbers([9, 8])]})

@@ -20,7 +20,7 @@ import samerun
 from samerun.base.errors import SeedError
 from samerun.control.rng import seeding
 from samerun.control.seeds.source import DeviceCountMismatch, RandomSource
-from samerun.control.seeds.torch import device_source
+from samerun.control.seeds.torch import make_device_source
 
 PROGRAM = Path(__file__).parent / "programs/resumed.py"
 
@@ -251,7 +251,7 @@ def test_another_number_of_devices(caplog: pytest.LogCaptureFixture, monkeypatch
 def test_cuda_refuses_another_number_with_the_error_that_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(DeviceCountMismatch, match="it is of 1 devices, and there are 2 here"):
-        device_source("cuda").set_state({"devices": [torch.zeros(16, dtype=torch.uint8)]})
+        make_device_source("cuda").set_state({"devices": [torch.zeros(16, dtype=torch.uint8)]})
 
 
 def test_another_rank(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

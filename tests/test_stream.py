@@ -374,7 +374,7 @@ def test_forks_draw_their_own() -> None:
 
 def test_a_spawned_process_without_a_seed_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_seed, "_seed", None)
-    monkeypatch.setattr("samerun.control.streams.process_seed.process_identity", lambda: (1,))
+    monkeypatch.setattr("samerun.control.streams.process_seed.read_multiprocessing_identity", lambda: (1,))
     with pytest.raises(SeedError, match="A spawned process has no seed unless it is given a stream of its parent"):
         samerun.stream("a")
 

@@ -94,7 +94,7 @@ def everything() -> dict[str, Any]:
     """Every flag as torch tells it, what lies behind the flags, every variable, every random stream."""
     flags = {switch.name: copy.deepcopy(switch.read()) for switch in SWITCHES if switch.available()}
     overrides = {name: inductor._config[name].user_override.get() for name in ("deterministic", "max_autotune")}
-    stored = fp32_precision.SWITCH.take_snapshot()
+    stored = fp32_precision.SWITCH.save_setting()
     streams = repr(sorted((name, repr(state)) for name, state in get_rng_state().items() if name != "torch"))
     return {
         "flags": flags,
@@ -119,10 +119,10 @@ def _hash_seed_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _flags_put_back() -> Iterator[None]:
-    saved = [(switch, switch.take_snapshot()) for switch in HERE]
+    saved = [(switch, switch.save_setting()) for switch in HERE]
     yield
     for switch, value in reversed(saved):
-        switch.restore_snapshot(value)
+        switch.restore_setting(value)
 
 
 # The table.
@@ -149,7 +149,7 @@ def test_looking_at_it_changes_and_imports_nothing(switch: Switch) -> None:
     before, modules = everything(), set(sys.modules)
     if switch.available():
         switch.read()
-        switch.take_snapshot()
+        switch.save_setting()
     assert everything() == before and set(sys.modules) == modules
 
 
@@ -162,7 +162,7 @@ def test_every_switch_that_can_be_set_is_tried() -> None:
 def test_it_is_in_force_inside_and_gone_outside(switch: Switch, policy: Policy) -> None:
     before = everything()
     with samerun.deterministic(0, **arguments(policy)):
-        if switch.sets_value(policy):
+        if switch.can_set_wanted_value(policy):
             assert switch.agrees(switch.read(), switch.wanted(policy))
         else:
             assert switch.read() == before["flags"][switch.name]
@@ -181,7 +181,7 @@ def test_what_the_program_sets_is_given_back(name: str, number: int, inside: boo
     with pytest.raises(KeyError), samerun.deterministic(0, level=level):
         if inside:
             own()
-        elif switch.sets_value(Policy(level=level)):
+        elif switch.can_set_wanted_value(Policy(level=level)):
             assert switch.agrees(switch.read(), switch.wanted(Policy(level=level)))
         torch.rand(3)
         raise KeyError(name)
@@ -197,7 +197,7 @@ def test_nested(name: str, number: int) -> None:
         outer = everything()
         with samerun.deterministic(2, level="warn", precision="keep"):
             with samerun.deterministic(3, fill_uninitialized_memory=False):
-                if switch.sets_value(Policy(fill_uninitialized_memory=False)):
+                if switch.can_set_wanted_value(Policy(fill_uninitialized_memory=False)):
                     assert switch.agrees(switch.read(), switch.wanted(Policy(fill_uninitialized_memory=False)))
             OWN[name][0]()
         assert everything() == outer

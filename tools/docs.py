@@ -18,7 +18,7 @@ from samerun.check.variations.environment import choose_other_locale
 from samerun.check.variations.table import GROUPS, VARIATIONS
 from samerun.control.operators.declare import DeterministicOperator
 from samerun.control.operators.table import OPERATORS
-from samerun.control.switches.switch import Switch, Variable, want_nothing
+from samerun.control.switches.switch import Switch, Variable, choose_nothing
 from samerun.control.switches.table import SWITCHES
 
 MOMENTS = {
@@ -115,7 +115,7 @@ def switches() -> str:
 
 
 def switch(each: Switch) -> str:
-    recorded = each.wanted is want_nothing and all(one.wanted is want_nothing for one in each.variables)
+    recorded = each.wanted is choose_nothing and all(one.wanted is choose_nothing for one in each.variables)
     lead = f"{each.what} {'Only recorded.' if recorded else MOMENTS[each.when]}"
     variables = "\n".join(variable(one) for one in each.variables)
     return "\n\n".join(part for part in (f"## {each.name}", wrapped(lead), variables, wrapped(each.why)) if part)

@@ -173,27 +173,27 @@ SEED = '''"""THE GENERATOR, in one line."""
 
 from __future__ import annotations
 
-from samerun.control.imported import find_imported, imported
+from samerun.control.imported import find_imported, get_imported
 from samerun.control.seeds.source import RandomSource, State
 
 
-def _available() -> bool:
+def _can_seed() -> bool:
     return find_imported("NAME", "seed", "get_state", "set_state") is not None
 
 
 def _seed(seed: int) -> None:
-    imported("NAME").seed(seed)
+    get_imported("NAME").seed(seed)
 
 
 def _get_state() -> State:
-    return imported("NAME").get_state()
+    return get_imported("NAME").get_state()
 
 
 def _set_state(state: State) -> None:
-    imported("NAME").set_state(state)
+    get_imported("NAME").set_state(state)
 
 
-SOURCE = RandomSource("NAME", "NAME", _available, _seed, _get_state, _set_state)
+SOURCE = RandomSource("NAME", "NAME", _can_seed, _seed, _get_state, _set_state)
 '''
 
 SEED_TEST = '''"""What the source `NAME` must prove."""
@@ -228,15 +228,15 @@ SWITCH = '''"""THE SETTING, in one line."""
 
 from __future__ import annotations
 
-from samerun.control.switches.torch_flags import flag_switch, want_on
+from samerun.control.switches.torch_flags import choose_on, make_flag_switch
 
 # A flag of torch's C module. Anything else fills in a `Switch` of its own (switch.py).
-SWITCH = flag_switch(
+SWITCH = make_flag_switch(
     "NAME",
     "WHAT IT DOES, IN ONE SENTENCE.",
     "WHY THIS VALUE, AND WHAT IS KNOWN ABOUT IT.",
     ("_get_NAME", "_set_NAME"),
-    want_on,
+    choose_on,
 )
 '''
 
@@ -379,7 +379,7 @@ def names_in_use(room: Path, record: str) -> set[str]:
             call = node.value if isinstance(node, ast.Assign) else node
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or not call.args:
                 continue
-            # A record, or what a helper makes of one: `CUDNN = flag_switch("cudnn", ...)`.
+            # A record, or what a helper makes of one: `CUDNN = make_flag_switch("cudnn", ...)`.
             makes_record = call.func.id == record or (isinstance(node, ast.Assign) and node.col_offset == 0)
             first = call.args[0]
             if makes_record and isinstance(first, ast.Constant) and isinstance(first.value, str):

@@ -184,12 +184,12 @@ def _write_receipt(
     to: Path | str, sections: list[Any], wrong: list[str], code: dict[str, Any], begin: float,
     held: dict[str, Any], failed: BaseException | None, key: Path | None, redact: tuple[str, ...],
 ) -> None:  # fmt: skip
-    from samerun.control.determinism.process_facts import collect_facts
+    from samerun.control.determinism.process_facts import collect_process_facts
     from samerun.record.receipt import receipt_file, remote, signing
     from samerun.record.receipt.assemble import assemble_receipt
     from samerun.record.receipt.watched_run import describe_circumstances
 
-    now = collect_facts("end of samerun.receipt")
+    now = collect_process_facts("end of samerun.receipt")
     ended: dict[str, Any] = {"exit_code": None, "signal": None}
     ended["exception"] = None if failed is None else type(failed).__name__
     script = relative_to_working_folder(sys.argv[0]) if sys.argv and sys.argv[0] else "-"

@@ -199,9 +199,9 @@ def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 def _samerun_run_plan(plan: Any, seed: int) -> Any:
     from samerun.check.search.findings import SamerunRunPlan
-    from samerun.control.startup.launch_environment import environment_of_run
+    from samerun.control.startup.launch_environment import make_run_environment
 
-    return SamerunRunPlan(replace(plan, held=environment_of_run(seed)), seed)
+    return SamerunRunPlan(replace(plan, held=make_run_environment(seed)), seed)
 
 
 def _refuse_options_of_other_runs(ctx: click.Context, options: dict[str, Any]) -> None:

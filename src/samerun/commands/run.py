@@ -141,14 +141,14 @@ def with_receipt(
 ) -> NoReturn:  # fmt: skip
     """Run the program beside this process, write its receipt to a file or an address, and end as it ended."""
     from samerun.base.supervise import exit_like_program
-    from samerun.control.determinism.process_facts import collect_facts_outside
+    from samerun.control.determinism.process_facts import collect_facts_outside_program
     from samerun.record.receipt.remote import upload_on_exit
     from samerun.record.receipt.watched_run import RunRequest, run_watched
 
     sys.stdout.flush()
     sys.stderr.flush()
     interrupt_on_sigterm()  # while the program runs, it gets the signal instead
-    request = RunRequest(target, form, __version__, held, environment, collect_facts_outside(), trace, redact)
+    request = RunRequest(target, form, __version__, held, environment, collect_facts_outside_program(), trace, redact)
     try:
         with upload_on_exit(to) if isinstance(to, str) else nullcontext(to) as file:
             ended, _ = run_watched(request, file, Path(key) if key is not None else None)

@@ -93,7 +93,7 @@ def verify(
     quiet: bool,
 ) -> dict[str, Any]:
     """Verify a receipt and return the record of the result. `path`: a local copy; `name`: how the user calls it."""
-    from samerun.control.determinism.process_facts import collect_facts_outside
+    from samerun.control.determinism.process_facts import collect_facts_outside_program
     from samerun.record.receipt import recorded_command, signing
     from samerun.record.receipt.diff import load_run
     from samerun.record.receipt.environment_diff import unmet_conditions
@@ -105,7 +105,7 @@ def verify(
     recorded = load_run(path, name)
     assert recorded.receipt is not None
     verify_rows(recorded.tables)
-    receipt, now = recorded.receipt, collect_facts_outside()
+    receipt, now = recorded.receipt, collect_facts_outside_program()
     shown_command = recorded_command.describe_command(receipt["command"])
     record: dict[str, Any] = {
         "schema": 1,

@@ -11,9 +11,15 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from samerun.base.errors import SamerunError
+
+if TYPE_CHECKING:
+    import torch
+    from torch._C._distributed_c10d import GradBucket
+    from torch.distributed import ProcessGroup
+    from torch.futures import Future
 
 _HINT = (
     "Take 1, 2, 4, 8, ... ranks; with as many microbatches each that the product is the same, the gradients are too."
@@ -24,7 +30,7 @@ class SameOnAnyRanks(UserWarning):
     """The gradients will depend on the number of ranks."""
 
 
-def ddp_comm_hook(model: Any, process_group: Any = None) -> Any:
+def ddp_comm_hook(model: Any, process_group: ProcessGroup | None = None) -> GradientTreeState:
     """Have a DistributedDataParallel model average gradients in a fixed order; returns the hook's state.
 
     The same global batch then gives the same gradients, bit for bit, on 1, 2, 4, ... ranks: a rank that has k
@@ -55,25 +61,26 @@ def ddp_comm_hook(model: Any, process_group: Any = None) -> Any:
     world = torch.distributed.get_world_size(group)
     if world & (world - 1):
         warnings.warn(f"ddp_comm_hook: {world} ranks are not a power of two. {_HINT}", SameOnAnyRanks, stacklevel=2)
-    state = TreeState(model, group, world)
+    state = GradientTreeState(model, group, world)
     # torch wants the annotation dist.GradBucket or none at all; a lambda has none
     model.register_comm_hook(state, lambda state, bucket: average_bucket(state, bucket))
     return state
 
 
-class TreeState:
-    """Microbatches of this step that wait for the last one: per parameter a binary counter of partial sums."""
+class GradientTreeState:
+    """The state of the hook: per parameter, a binary counter of sums over the microbatches before the last one."""
 
-    def __init__(self, model: Any, group: Any, world: int) -> None:
-        self.model, self.group, self.world = model, group, world
+    def __init__(self, model: Any, group: ProcessGroup, world_size: int) -> None:
+        self.model, self.group, self.world_size = model, group, world_size
         self.scratch = ScratchBuffer()
-        self.waiting: dict[Any, list[Any]] = {}
+        self.partial_sums: dict[torch.Tensor, list[torch.Tensor | None]] = {}
         """Parameter -> partial sums; entry i is the sum of 2**i microbatches, or None."""
         for parameter in model.parameters():
             if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._take_gradient)
+                parameter.register_post_accumulate_grad_hook(self._collect_unsynced_gradient)
 
-    def _take_gradient(self, parameter: Any) -> None:
+    def _collect_unsynced_gradient(self, parameter: Any) -> None:
+        """Take the gradient off the parameter and add it to its partial sums, unless the microbatch is the last."""
         if self.model.require_backward_grad_sync:
             return  # the last microbatch: the reducer takes it from here, to `average_bucket`
         gradient, parameter.grad = parameter.grad, None
@@ -83,85 +90,93 @@ class TreeState:
             raise SamerunError("ddp_comm_hook: a gradient is sparse.", hint="Make the embedding with sparse=False.")
         if self.model.gradient_as_bucket_view:
             gradient = gradient.clone()  # its memory belongs to the bucket, which the next microbatch overwrites
-        self._add_microbatch(parameter, gradient)
+        self._add_to_partial_sums(parameter, gradient)
 
-    def _add_microbatch(self, parameter: Any, gradient: Any) -> None:
-        """Count one microbatch more: equal powers of two are added, the earlier one on the left."""
-        counter = self.waiting.setdefault(parameter, [])
-        for at, held in enumerate(counter):
-            if held is None:
-                counter[at] = gradient
+    def _add_to_partial_sums(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Add one microbatch to the binary counter: equal powers of two are added, the earlier one on the left."""
+        counter = self.partial_sums.setdefault(parameter, [])
+        for level, partial_sum in enumerate(counter):
+            if partial_sum is None:
+                counter[level] = gradient
                 return
-            gradient, counter[at] = held.add_(gradient), None
+            gradient, counter[level] = partial_sum.add_(gradient), None
         counter.append(gradient)
 
-    def add_waiting(self, parameter: Any, gradient: Any) -> None:
-        """Add to the last microbatch's gradient, in place, all that waits, and forget it.
+    def add_partial_sums_to_last(self, parameter: torch.Tensor, last_gradient: torch.Tensor) -> None:
+        """Add to the last microbatch's gradient, in place, the sums over the others, and forget those.
 
         Raises SamerunError if the number of microbatches is not a power of two.
         """
-        counter = self.waiting.pop(parameter, [])
-        if any(held is None for held in counter):
-            number = 1 + sum(1 << at for at, held in enumerate(counter) if held is not None)
-            raise SamerunError(f"ddp_comm_hook: a step of {number} microbatches on a rank.", hint=_HINT)
-        for held in counter:
-            gradient.copy_(held.add_(gradient))
+        counter = self.partial_sums.pop(parameter, [])
+        sums = [partial_sum for partial_sum in counter if partial_sum is not None]
+        if len(sums) < len(counter):
+            count = 1 + sum(1 << level for level, partial_sum in enumerate(counter) if partial_sum is not None)
+            raise SamerunError(f"ddp_comm_hook: a step of {count} microbatches on a rank.", hint=_HINT)
+        for partial_sum in sums:
+            last_gradient.copy_(partial_sum.add_(last_gradient))
 
 
-def average_bucket(state: TreeState, bucket: Any) -> Any:
-    """The hook: a future of the bucket's gradients, averaged over ranks."""
+def average_bucket(state: GradientTreeState, bucket: GradBucket) -> Future[torch.Tensor]:
+    """The hook that DDP calls: return a future of the bucket's gradients, averaged over ranks."""
     for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-        state.add_waiting(parameter, gradient)
-    return mean_over_ranks(bucket.buffer(), state.group, state.world, state.scratch)
+        state.add_partial_sums_to_last(parameter, gradient)
+    return start_mean_over_ranks(bucket.buffer(), state.group, state.world_size, state.scratch)
 
 
-def mean_over_ranks(buffer: Any, group: Any, world: int, scratch: ScratchBuffer) -> Any:
-    """A future of the mean of a flat tensor over ranks, in place: a balanced binary tree over them, in their order."""
+def start_mean_over_ranks(
+    buffer: torch.Tensor, group: ProcessGroup, world_size: int, scratch: ScratchBuffer
+) -> Future[torch.Tensor]:
+    """Return a future of the mean of a flat tensor over ranks, in place: a balanced binary tree, in rank order."""
     import torch
     import torch.distributed as dist
 
-    if world == 2:
+    if world_size == 2:
         # Two numbers have one sum, whoever adds them, and meanwhile the backward pass goes on. Halves are exact
         # before the sum as behind it (short of underflow).
-        work: Any = dist.all_reduce(buffer.div_(world), group=group, async_op=True)
-        return work.get_future().then(_first_value)
-    done: Any = torch.futures.Future()
-    done.set_result(tree_all_reduce(buffer, group, world, scratch))
+        work: Any = dist.all_reduce(buffer.div_(world_size), group=group, async_op=True)
+        reduced: Future[torch.Tensor] = work.get_future().then(_get_reduced_tensor)
+        return reduced
+    done: Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(tree_all_reduce_mean(buffer, group, world_size, scratch))
     return done
 
 
-def _first_value(done: Any) -> Any:
-    return done.value()[0]
+def _get_reduced_tensor(all_reduce: Future[list[torch.Tensor]]) -> torch.Tensor:
+    return all_reduce.value()[0]
 
 
 class ScratchBuffer:
-    """Memory that is used again for every bucket: fresh pages for each cost as much as sending does."""
+    """Memory that is reused for every bucket: fresh pages for each would cost as much as sending does."""
 
     def __init__(self) -> None:
-        self._held: Any = None
+        self._memory: Any = None
 
-    def like(self, tensor: Any) -> Any:
-        """As many elements as `tensor` has, of any value."""
-        held = self._held
-        if held is None or held.numel() < tensor.numel() or (held.dtype, held.device) != (tensor.dtype, tensor.device):
-            held = self._held = tensor.new_empty(tensor.numel())
-        return held[: tensor.numel()]
+    def flat_empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a flat, uninitialized tensor with as many elements as `tensor`."""
+        memory = self._memory
+        wanted = tensor.dtype, tensor.device
+        if memory is None or memory.numel() < tensor.numel() or (memory.dtype, memory.device) != wanted:
+            memory = self._memory = tensor.new_empty(tensor.numel())
+        flat: torch.Tensor = memory[: tensor.numel()]
+        return flat
 
 
-def tree_all_reduce(buffer: Any, group: Any, world: int, scratch: ScratchBuffer) -> Any:
-    """The mean of a flat tensor over ranks, in place: summed as a balanced binary tree over them, in their order."""
+def tree_all_reduce_mean(
+    buffer: torch.Tensor, group: ProcessGroup, world_size: int, scratch: ScratchBuffer
+) -> torch.Tensor:
+    """Return the mean of a flat tensor over ranks, in place: summed as a balanced binary tree, in rank order."""
     import torch
     import torch.distributed as dist
 
-    if world == 1:
+    if world_size == 1:
         return buffer
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # its name before torch 2.13
     length = buffer.numel()
-    padding = -length % world
+    padding = -length % world_size
     sent = torch.nn.functional.pad(buffer, (0, padding)) if padding else buffer
-    parts = scratch.like(sent)
+    parts = scratch.flat_empty_like(sent)
     dist.all_to_all_single(parts, sent, group=group)
-    mine = tree_sum(list(parts.view(world, -1))).div_(world)
+    mine = tree_sum_in_place(list(parts.view(world_size, -1))).div_(world_size)
     if padding:
         gather(parts, mine.contiguous(), group=group)
         buffer.copy_(parts[:length])
@@ -171,15 +186,15 @@ def tree_all_reduce(buffer: Any, group: Any, world: int, scratch: ScratchBuffer)
     return buffer
 
 
-def tree_sum(parts: list[Any]) -> Any:
-    """The sum of equally shaped tensors as a balanced binary tree: neighbours first. Overwrites them."""
-    while len(parts) > 1:
-        pairs = [parts[at].add_(parts[at + 1]) for at in range(0, len(parts) - 1, 2)]
-        parts = pairs + (parts[-1:] if len(parts) % 2 else [])
-    return parts[0]
+def tree_sum_in_place(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Return the sum of equally shaped tensors as a balanced binary tree: neighbours first. Overwrites them."""
+    while len(tensors) > 1:
+        pairs = [tensors[at].add_(tensors[at + 1]) for at in range(0, len(tensors) - 1, 2)]
+        tensors = pairs + (tensors[-1:] if len(tensors) % 2 else [])
+    return tensors[0]
 
 
-FEWEST_AFFECTED_RANKS = 3
+MIN_AFFECTED_RANKS = 3
 """On fewer ranks, a sum does not depend on where in a buffer a gradient lies."""
 
 
@@ -187,7 +202,7 @@ class OtherBuckets(UserWarning):
     """A resumed training will differ from one that was not interrupted."""
 
 
-def warn_if_buckets_change(model: Any) -> None:
+def warn_if_ddp_buckets_change(model: Any) -> None:
     """Warn with OtherBuckets if a model about to resume is a DistributedDataParallel that changes its buckets.
 
     It puts gradients into other buckets after its first step, and on 3 or more ranks the backend's sum depends on
@@ -200,9 +215,9 @@ def warn_if_buckets_change(model: Any) -> None:
         return
     group = model.process_group
     ranks = group.size()
-    if ranks < FEWEST_AFFECTED_RANKS or group.rank() != 0 or model.find_unused_parameters:
+    if ranks < MIN_AFFECTED_RANKS or group.rank() != 0 or model.find_unused_parameters:
         return
-    if any(isinstance(state, TreeState) for _, state in getattr(model, "_comm_hooks", ())):
+    if any(isinstance(state, GradientTreeState) for _, state in getattr(model, "_comm_hooks", ())):
         return
     warnings.warn(
         f"DistributedDataParallel on {ranks} ranks changes its buckets after its first step: what goes on from here "

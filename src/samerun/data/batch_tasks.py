@@ -104,7 +104,7 @@ def generate_order_tasks(
     """
     rank, world = shard
     size = batch_size or 1
-    count = count_samples_left(order.length, progress.begin, size, drop_last, world)
+    count = count_rank_samples_left(order.length, progress.begin, size, drop_last, world)
     seed = order.seed_for(progress.seed)
     chunk = max(size, _CHUNK_LENGTH // size * size)
     for begin in range(0, count, chunk):
@@ -124,7 +124,7 @@ def generate_order_tasks(
             yield BatchTask(progress.seed, progress.epoch, own, again, first + rank, end, batch_size is None)
 
 
-def count_samples_left(length: int, seen: int, size: int, drop_last: bool, world: int) -> int:
+def count_rank_samples_left(length: int, seen: int, size: int, drop_last: bool, world: int) -> int:
     """Return how many samples are left on each rank."""
     left = max(0, length - seen)
     return left // (size * world) * size if drop_last else -(-left // world)
@@ -142,20 +142,20 @@ def generate_sampler_tasks(
     repeated = _RepetitionCounter(sampler)
     indices: list[Any] = []
     repetitions: list[int] = []
-    for index in _iterate_sampler(sampler, progress, name):
-        repetition = repeated.count(index)
+    for index in _iterate_seeded_sampler(sampler, progress, name):
+        repetition = repeated.next_repetition(index)
         seen += 1
         if seen <= progress.begin:
             continue
         indices.append(index)
         repetitions.append(repetition)
         if len(indices) == size:
-            yield _make_task(progress, indices, repetitions, seen, batch_size is None)
+            yield _make_batch_task(progress, indices, repetitions, seen, batch_size is None)
             indices, repetitions = [], []
     if seen < progress.begin:
-        raise _sampler_too_short(progress.begin, f"samples, and the sampler gives {seen}")
+        raise _make_short_sampler_error(progress.begin, f"samples, and the sampler gives {seen}")
     if indices and not drop_last:
-        yield _make_task(progress, indices, repetitions, seen, False)
+        yield _make_batch_task(progress, indices, repetitions, seen, False)
 
 
 def generate_batch_sampler_tasks(sampler: Any, progress: LoaderProgress, name: str) -> Iterator[BatchTask]:
@@ -163,17 +163,17 @@ def generate_batch_sampler_tasks(sampler: Any, progress: LoaderProgress, name: s
     seen, batches = 0, 0
     inner = getattr(sampler, "sampler", sampler) if isinstance(sampler, BatchSampler) else sampler
     repeated = _RepetitionCounter(inner)
-    for batch in _iterate_sampler(sampler, progress, name):
+    for batch in _iterate_seeded_sampler(sampler, progress, name):
         indices = list(batch)
-        repetitions = [repeated.count(index) for index in indices]
+        repetitions = [repeated.next_repetition(index) for index in indices]
         seen, batches = seen + len(indices), batches + 1
         if batches > progress.begin_batches:
-            yield _make_task(progress, indices, repetitions, seen, False)
+            yield _make_batch_task(progress, indices, repetitions, seen, False)
     if batches < progress.begin_batches:
-        raise _sampler_too_short(progress.begin_batches, f"batches, and the sampler gives {batches}")
+        raise _make_short_sampler_error(progress.begin_batches, f"batches, and the sampler gives {batches}")
 
 
-def _make_task(
+def _make_batch_task(
     progress: LoaderProgress, indices: list[Any], repetitions: list[int], seen: int, alone: bool
 ) -> BatchTask:
     counted = repetitions if any(repetitions) else None
@@ -188,7 +188,7 @@ class _RepetitionCounter:
         once = once or (isinstance(sampler, RandomSampler) and not sampler.replacement)
         self._seen: dict[Any, int] | None = None if once else {}
 
-    def count(self, index: Any) -> int:
+    def next_repetition(self, index: Any) -> int:
         if self._seen is None:
             return 0
         key = index if isinstance(index, int) else repr(index)
@@ -197,7 +197,7 @@ class _RepetitionCounter:
         return before
 
 
-def _iterate_sampler(sampler: Any, progress: LoaderProgress, name: str) -> Iterator[Any]:
+def _iterate_seeded_sampler(sampler: Any, progress: LoaderProgress, name: str) -> Iterator[Any]:
     """Yield what the sampler gives, with generators seeded for the epoch; the program's generators do not move.
 
     A sampler of the user's may draw at any item. So its generator states are swapped in for every item and swapped
@@ -229,7 +229,7 @@ def _iterate_sampler(sampler: Any, progress: LoaderProgress, name: str) -> Itera
 _END = object()
 
 
-def _sampler_too_short(begin: int, what: str) -> DataError:
+def _make_short_sampler_error(begin: int, what: str) -> DataError:
     return DataError(
         f"The loader's state stands behind {begin} {what}.",
         "The sampler must give the same samples as in the run that saved the state.",
@@ -255,7 +255,7 @@ def generate_shard_tasks(progress: LoaderProgress, own: list[int], num_workers: 
         begin = 0
 
 
-def record_shard_batch(progress: LoaderProgress, own: list[int], shard: int, loaded: LoadedBatch) -> None:
+def advance_shard_progress(progress: LoaderProgress, own: list[int], shard: int, loaded: LoadedBatch) -> None:
     """Note in `progress` that a batch of `shard` was handed over."""
     progress.shards[shard] = progress.shards.get(shard, 0) + loaded.count
     progress.states.pop(shard, None)

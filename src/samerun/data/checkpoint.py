@@ -56,7 +56,7 @@ class Checkpoint:
         """
         from samerun.data.training_checkpoint import save_checkpoint
 
-        save_checkpoint(path, _present_parts(parts, "save"), extra)
+        save_checkpoint(path, _drop_absent_parts(parts, "save"), extra)
 
     def load(self, path: str | os.PathLike[str], *, rng: bool = True, **parts: Unpack[CheckpointParts]) -> Any:
         """Restore what `save` wrote, the random generators last; return its `extra`.
@@ -73,13 +73,13 @@ class Checkpoint:
         """
         from samerun.data.training_checkpoint import load_checkpoint
 
-        return load_checkpoint(path, _present_parts(parts, "load"), rng)
+        return load_checkpoint(path, _drop_absent_parts(parts, "load"), rng)
 
     def __repr__(self) -> str:
         return "samerun.checkpoint"
 
 
-def _present_parts(parts: CheckpointParts, call: str) -> dict[str, Any]:
+def _drop_absent_parts(parts: CheckpointParts, call: str) -> dict[str, Any]:
     """Drop parts that are None. Raises TypeError for unknown names, as a function with these parameters would."""
     for name in parts:
         if name not in CheckpointParts.__annotations__:

@@ -18,10 +18,10 @@ from samerun.data import plain_values
 
 
 @contextmanager
-def defer_signals(interrupted: Callable[[], None]) -> Iterator[None]:
+def defer_signals(on_interrupt: Callable[[], None]) -> Iterator[None]:
     """Run Python signal handlers only when the block has ended, for the signals that arrived in it.
 
-    torch's writer calls back into Python from C++, and loses, or dies of, what a handler raises there. interrupted:
+    torch's writer calls back into Python from C++, and loses, or dies of, what a handler raises there. on_interrupt:
     called at a Ctrl-C that would raise KeyboardInterrupt, to end the block soon.
     """
     if threading.current_thread() is not threading.main_thread():  # handlers run in the main thread only
@@ -33,7 +33,7 @@ def defer_signals(interrupted: Callable[[], None]) -> Iterator[None]:
     def note(number: int, frame: Any) -> None:
         noted.add(number)
         if handlers[number] is signal.default_int_handler:
-            interrupted()
+            on_interrupt()
 
     # Replace the handler of Ctrl-C first, and restore it last: the KeyboardInterrupt it raises while other handlers
     # are being exchanged would leave those as they are.
@@ -56,7 +56,7 @@ def write_archive(content: dict[str, Any], file: IO[bytes]) -> None:
     """Write `content` with `torch.save`. Raises what writing raised: torch would replace it with a RuntimeError."""
     target: Any = _ErrorKeepingFile(file)
     try:
-        with defer_signals(target.stop):
+        with defer_signals(target.request_interrupt):
             torch.save(content, target)
     except RuntimeError as error:
         raise (target.error or error) from error
@@ -78,7 +78,7 @@ class _ErrorKeepingFile:
         self.error: BaseException | None = None
         self.closed = self.stopped = False
 
-    def stop(self) -> None:
+    def request_interrupt(self) -> None:
         """Make the next write raise KeyboardInterrupt."""
         self.stopped = True
 
@@ -98,7 +98,7 @@ class _ErrorKeepingFile:
             self.file.flush()
 
 
-def previous_path(path: Path) -> Path:
+def make_previous_path(path: Path) -> Path:
     """Return where the checkpoint that `path` held before is kept."""
     return path.with_name(path.name + ".previous")
 
@@ -112,10 +112,10 @@ def read_untrusted_archive(path: Path) -> Any:
 
     torch maps the file into memory: a tensor then cannot reach beyond the file, whatever size it claims, and nothing
     is decompressed, so a small file cannot fill the memory. Callers that keep tensors must call
-    `copy_out_of_mapped_file`, because truncating the file later would take the mapped memory with it.
+    `copy_tensors_out_of_mapped_file`, because truncating the file later would take the mapped memory with it.
     """
     try:
-        _check_archive(path)
+        _require_stored_archive(path)
         with torch.sparse.check_sparse_tensor_invariants(True):  # type: ignore[no-untyped-call]
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except UnreadableCheckpoint:
@@ -123,13 +123,13 @@ def read_untrusted_archive(path: Path) -> Any:
     except Exception as error:  # torch raises what its readers raise: RuntimeError, UnpicklingError, EOFError, ...
         said = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise UnreadableCheckpoint(f"torch cannot read it ({said})") from error
-    said = plain_values.describe_unplain(content)
+    said = plain_values.describe_first_unplain_part(content)
     if said:
         raise UnreadableCheckpoint(said)
     return content
 
 
-def _check_archive(path: Path) -> None:
+def _require_stored_archive(path: Path) -> None:
     """Raises UnreadableCheckpoint unless it is an archive as torch writes it: uncompressed, no overlapping entries."""
     with open_regular_file(path) as file:
         try:
@@ -142,10 +142,10 @@ def _check_archive(path: Path) -> None:
             raise UnreadableCheckpoint("its parts overlap")
 
 
-def copy_out_of_mapped_file(content: Any) -> None:
+def copy_tensors_out_of_mapped_file(content: Any) -> None:
     """Give every tensor memory of its own in the place of the mapped file; tensors that share memory still share it."""
     copies: dict[tuple[int, int], torch.UntypedStorage] = {}
-    for _, part in plain_values.iterate_parts("", content):
+    for _, part in plain_values.iterate_nested_parts("", content):
         if not isinstance(part, torch.Tensor):
             continue
         if part.layout is not torch.strided or part.is_quantized:
@@ -156,10 +156,10 @@ def copy_out_of_mapped_file(content: Any) -> None:
         if key not in copies:
             copies[key] = mapped.clone()  # type: ignore[no-untyped-call]
             copies[copies[key].data_ptr(), mapped.nbytes()] = copies[key]  # a later tensor may already use the copy
-        part.data = _view_like(copies[key], part)
+        part.data = _view_storage_like(copies[key], part)
 
 
-def _view_like(storage: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
+def _view_storage_like(storage: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
     empty = torch.empty(0, dtype=like.dtype)
     made = empty.set_(storage, like.storage_offset(), like.shape, like.stride())
     made = made.conj() if like.is_conj() else made

@@ -27,26 +27,30 @@ class PrivateGeneratorMonitor:
     """Watches the generators reachable from some objects, between `start_batch` and `finish_batch`."""
 
     def __init__(self, roots: Mapping[str, Any]) -> None:
-        self.generators = dict(find_generators(roots))
+        self.generators = dict(find_private_generators(roots))
         self._before: dict[str, Any] = {}
         self._named: set[str] = set()
 
     def start_batch(self) -> None:
         for path, generator in self.generators.items():
-            self._before[path] = _comparable_state(generator)
+            self._before[path] = _read_comparable_state(generator)
 
     def finish_batch(self) -> tuple[str, ...]:
         """Return the names of generators drawn from since `start_batch`; each is reported only once."""
         before = self._before
-        moved = [path for path, generator in self.generators.items() if _comparable_state(generator) != before[path]]
-        new = tuple(f"{path} ({generator_kind(self.generators[path])})" for path in moved if path not in self._named)
+        moved = [
+            path for path, generator in self.generators.items() if _read_comparable_state(generator) != before[path]
+        ]
+        new = tuple(
+            f"{path} ({name_generator_class(self.generators[path])})" for path in moved if path not in self._named
+        )
         self._named.update(moved)
         for path in moved:
             del self.generators[path]
         return new
 
 
-def find_generators(roots: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def find_private_generators(roots: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield (path, generator) for each in attributes, collections, closures, or globals that the objects' code uses."""
     known: set[int] = {id(random._inst), id(torch.default_generator), id(getattr(np.random.mtrand, "_rand", None))}
     waiting = list(roots.items())
@@ -55,14 +59,14 @@ def find_generators(roots: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         if isinstance(thing, _LEAVES) or id(thing) in known:
             continue
         known.add(id(thing))
-        if generator_kind(thing):
+        if name_generator_class(thing):
             if not hasattr(thing, "home"):  # a named stream's generator is seeded with the sample
                 yield path, thing
             continue
-        waiting += _list_parts(path, thing)
+        waiting += _list_references(path, thing)
 
 
-def _list_parts(path: str, thing: Any) -> list[tuple[str, Any]]:
+def _list_references(path: str, thing: Any) -> list[tuple[str, Any]]:
     """Return (path, object) for everything that an object refers to directly."""
     if isinstance(thing, Mapping):
         return [(f"{path}[{key!r}]", thing[key]) for key in list(thing)[:MAX_PARTS]] if type(thing) is dict else []
@@ -71,14 +75,14 @@ def _list_parts(path: str, thing: Any) -> list[tuple[str, Any]]:
     if isinstance(thing, types.MethodType):
         return [(path, thing.__self__), (path, thing.__func__)]
     if isinstance(thing, types.FunctionType):
-        return _list_function_parts(path, thing)
+        return _list_function_references(path, thing)
     parts = [(f"{path}.{name}", part) for name, part in _list_attributes(thing)]
     if isinstance(thing, types.BuiltinFunctionType) or type(thing).__module__ == "builtins":
         return parts
     for kind in type(thing).__mro__:
         for name, method in vars(kind).items():
             if isinstance(method, types.FunctionType) and not kind.__module__.startswith("torch."):
-                inside = _list_function_parts("", method)
+                inside = _list_function_references("", method)
                 parts += [(f"{path}.{name}: {inner.rpartition(': ')[2]}", part) for inner, part in inside]
     return parts
 
@@ -89,7 +93,7 @@ def _list_attributes(thing: Any) -> list[tuple[str, Any]]:
     return own + [(name, getattr(thing, name)) for name in slots if hasattr(thing, name)]
 
 
-def _list_function_parts(path: str, function: types.FunctionType) -> list[tuple[str, Any]]:
+def _list_function_references(path: str, function: types.FunctionType) -> list[tuple[str, Any]]:
     """Return a function's closure variables, and the generators among the globals it names.
 
     Other globals are not followed: through them the search would reach the whole program.
@@ -103,12 +107,12 @@ def _list_function_parts(path: str, function: types.FunctionType) -> list[tuple[
             continue
     for name in code.co_names:
         value = function.__globals__.get(name)
-        if value is not None and generator_kind(value):
+        if value is not None and name_generator_class(value):
             parts.append((f"{lead}{name}", value))
     return parts
 
 
-def generator_kind(thing: Any) -> str:
+def name_generator_class(thing: Any) -> str:
     """Return the class name of a generator; "" for other objects."""
     for kind, name in (
         (np.random.Generator, "numpy.random.Generator"),
@@ -122,7 +126,7 @@ def generator_kind(thing: Any) -> str:
     return ""
 
 
-def _comparable_state(generator: Any) -> Any:
+def _read_comparable_state(generator: Any) -> Any:
     """Return a value that changes whenever the generator is drawn from."""
     if isinstance(generator, np.random.Generator):
         return repr(generator.bit_generator.state)

@@ -3,7 +3,7 @@
 Seeding a Mersenne Twister is a chain of 624 dependent steps (Python's: 1871); four chains interleaved take hardly
 longer than one. So C (native/states.c) writes the states of many samples at once, and each sample then only copies
 its state into place. The states equal those that seeding gives, bit for bit; that is verified before the first use
-(docs/decisions/0022). Where it does not hold, or the C library was not built, `seed_samples_by_library` seeds the
+(docs/decisions/0022). Where it does not hold, or the C library was not built, `iterate_seeding_by_library` seeds the
 generators one by one.
 """
 
@@ -25,13 +25,13 @@ from samerun.data.generator_memory import (
     GAUSS_SIZE,
     STATE_SIZE,
     WORDS,
-    current_bit_generator,
-    make_private_random,
-    make_private_random_state,
+    get_numpy_bit_generator,
+    make_unrecorded_random,
+    make_unrecorded_random_state,
     map_numpy_state,
     map_python_state,
-    read_numpy_words,
-    read_python_words,
+    read_numpy_state_bytes,
+    read_python_state_bytes,
 )
 from samerun.data.keys import SampleKeyArrays, SampleKeys
 
@@ -39,7 +39,7 @@ BLOCK_ROWS = 32
 """How many samples' states are written at a time: few enough to stay in the processor's cache."""
 _TORCH_SEED, _TORCH_WORDS = 8, 24
 """Layout of a torch generator state: the seed takes the first 8 bytes, and 64-bit words begin at byte 24."""
-_EVERYTHING = itertools.repeat(slice(None))
+_WHOLE_BUFFER = itertools.repeat(slice(None))
 
 
 class GeneratorStateRows:
@@ -70,20 +70,20 @@ class GeneratorStateRows:
             puts.append(map(torch.default_generator.set_state, self._cycle_rows(self.torch, count)))
         if keys.numpy is not None:
             words, normal = map_numpy_state()  # type: ignore[misc]
-            puts.append(map(words.__setitem__, _EVERYTHING, self._cycle_rows(self.numpy, count)))
-            puts.append(map(normal.__setitem__, _EVERYTHING, itertools.repeat(bytes(GAUSS_SIZE))))
+            puts.append(map(words.__setitem__, _WHOLE_BUFFER, self._cycle_rows(self.numpy, count)))
+            puts.append(map(normal.__setitem__, _WHOLE_BUFFER, itertools.repeat(bytes(GAUSS_SIZE))))
         if keys.python is not None:
             python: Any = map_python_state()
-            puts.append(map(python.__setitem__, _EVERYTHING, self._cycle_rows(self.python, count)))
+            puts.append(map(python.__setitem__, _WHOLE_BUFFER, self._cycle_rows(self.python, count)))
             puts.append(map(random._inst.__setattr__, itertools.repeat("gauss_next"), itertools.repeat(None)))
-        blocks = self._write_blocks(keys, count)
+        blocks = self._write_state_blocks(keys, count)
         writing = itertools.chain.from_iterable(itertools.repeat(None, rows) for rows in blocks)
         return zip(writing, *puts, strict=False)
 
     def _cycle_rows(self, rows: list[Any], count: int) -> Iterator[Any]:
         return itertools.islice(itertools.cycle(rows), count)
 
-    def _write_blocks(self, keys: SampleKeyArrays, count: int) -> Iterator[int]:
+    def _write_state_blocks(self, keys: SampleKeyArrays, count: int) -> Iterator[int]:
         """Write the next block of states whenever the block before it is used up, and yield its number of rows."""
         addresses = [0 if column is None else column.ctypes.data for column in keys]
         for begin in range(0, count, BLOCK_ROWS):
@@ -107,7 +107,7 @@ class GeneratorStateRows:
 
 def can_write_states(kinds: frozenset[str]) -> bool:
     """Return whether these generators can be seeded by writing states. A program may have replaced NumPy's."""
-    if not _states_match_seeding():
+    if not _verify_written_states():
         return False
     return ("python" not in kinds or map_python_state() is not None) and (
         "numpy" not in kinds or map_numpy_state() is not None
@@ -130,7 +130,7 @@ def _load_library() -> Any:
 
 
 @lru_cache(maxsize=1)
-def _states_match_seeding() -> bool:
+def _verify_written_states() -> bool:
     """Compare the written states with those of freshly seeded private generators."""
     if _load_library() is None:
         return False
@@ -147,18 +147,18 @@ def _states_match_seeding() -> bool:
             expected = torch.Generator().manual_seed(seed).get_state()
             if not torch.equal(rows.torch[row], expected) or not torch.equal(generator.get_state(), expected):
                 return False
-            if rows.python[row] != read_python_words(make_private_random(large[row])):
+            if rows.python[row] != read_python_state_bytes(make_unrecorded_random(large[row])):
                 return False
             words: Any = np.random.MT19937(0)
             words._legacy_seeding(seed)
-            if rows.numpy[row] != read_numpy_words(make_private_random_state(words)):
+            if rows.numpy[row] != read_numpy_state_bytes(make_unrecorded_random_state(words)):
                 return False
     except (RuntimeError, ValueError, TypeError):  # this torch lays out its states in another way
         return False
     return True
 
 
-def seed_samples_by_library(keys: SampleKeys, count: int) -> Iterator[None]:
+def iterate_seeding_by_library(keys: SampleKeys, count: int) -> Iterator[None]:
     """Yield after seeding the generators for each of `count` samples, by the libraries' own functions.
 
     `torch.manual_seed` formats stack traces and takes 200 us; the default generator's own method takes 1.5.
@@ -168,9 +168,9 @@ def seed_samples_by_library(keys: SampleKeys, count: int) -> Iterator[None]:
     manual_seed: Callable[[int], Any] = _ignore_key
     kept: Any = _IgnoredGauss()
     if keys.python is not None:
-        python, kept = _python_seeder(), random._inst
+        python, kept = _get_python_seed_function(), random._inst
     if keys.numpy is not None:
-        numpy = _numpy_seeder()
+        numpy = _get_numpy_seed_function()
     if keys.torch is not None:
         manual_seed = torch.default_generator.manual_seed
     columns = (itertools.repeat(0, count) if column is None else column for column in keys)
@@ -192,16 +192,16 @@ def _ignore_key(key: int) -> Any:
     pass
 
 
-def _python_seeder() -> Callable[[int], None]:
+def _get_python_seed_function() -> Callable[[int], None]:
     """Return `random.seed` for integers, without resetting the spare normal number: the caller drops it."""
     generator: Any = random._inst
     starter: Callable[[int], None] = super(random.Random, generator).seed
     return starter
 
 
-def _numpy_seeder() -> Callable[[int], None]:
+def _get_numpy_seed_function() -> Callable[[int], None]:
     """Return `numpy.random.seed`, or the seed function of samerun's NumPy source for other bit generators."""
-    if type(current_bit_generator()) is np.random.MT19937:
+    if type(get_numpy_bit_generator()) is np.random.MT19937:
         starter: Callable[[int], None] = np.random.seed
         return starter
     source = next(source for source in all_sources() if source.name == "numpy")

@@ -13,7 +13,7 @@ from torch.utils.data import _DatasetKind, get_worker_info
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from samerun.base.errors import OwnGeneratorWarning
-from samerun.data.batch_tasks import BatchTask, LoadedBatch, record_shard_batch
+from samerun.data.batch_tasks import BatchTask, LoadedBatch, advance_shard_progress
 from samerun.data.keys import KeyContext
 from samerun.data.progress import LoaderProgress
 
@@ -68,24 +68,24 @@ class _ProgressTracking:
                 raise
             except Exception:
                 if issued.pending:  # the batch that failed counts as seen: the next call gives the one behind it
-                    self._record_batch(issued.progress, issued.pending.popleft(), None)
+                    self._advance_progress(issued.progress, issued.pending.popleft(), None)
                 raise
             task = issued.pending.popleft()
             loaded = data if isinstance(data, LoadedBatch) else None
-            self._record_batch(issued.progress, task, loaded)
+            self._advance_progress(issued.progress, task, loaded)
             if loaded is None:
                 return data
             for name in loaded.notes:
-                warnings.warn(OwnGeneratorWarning(_own_generator_message(name)), stacklevel=3)
+                warnings.warn(OwnGeneratorWarning(_format_own_generator_warning(name)), stacklevel=3)
             if not loaded.empty:
                 return loaded.data
 
-    def _record_batch(self, progress: Any, task: Any, loaded: LoadedBatch | None) -> None:
+    def _advance_progress(self, progress: Any, task: Any, loaded: LoadedBatch | None) -> None:
         if isinstance(task, BatchTask):
             progress.seen, progress.batches = task.end, progress.batches + 1
         elif loaded is not None and loaded.shard is not None:
             progress.seen, progress.batches = progress.seen + loaded.count, progress.batches + (not loaded.empty)
-            record_shard_batch(progress, progress.own_shards, loaded.shard, loaded)
+            advance_shard_progress(progress, progress.own_shards, loaded.shard, loaded)
 
 
 class SingleProcessIterator(_ProgressTracking, _SingleProcessDataLoaderIter):
@@ -152,7 +152,7 @@ def return_unchanged(batch: Any) -> Any:
     return batch
 
 
-def _own_generator_message(name: str) -> str:
+def _format_own_generator_warning(name: str) -> str:
     return (
         f"{name} is a generator of its own, which a sample has just drawn from. No key reaches it: what it gives"
         " depends on the number of workers, on the order and on interruptions. Draw from random, numpy.random or"

@@ -17,7 +17,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from samerun.data.batch_tasks import BatchTask, LoadedBatch
 from samerun.data.draw_monitors import PrivateGeneratorMonitor, UnkeyedDrawMonitor
-from samerun.data.keys import KeyContext, indices_to_numbers
+from samerun.data.keys import KeyContext, indices_to_key_numbers
 from samerun.data.seeded_section import SeededSection
 
 
@@ -36,7 +36,7 @@ class KeyedDataset:
         return len(self.dataset)
 
     def __getitem__(self, task: BatchTask) -> Any:
-        plain = load_without_keys(self.dataset, self.collate, task.indices)
+        plain = try_load_without_keys(self.dataset, self.collate, task.indices)
         if plain is not None:
             return self.collate(plain[0] if task.alone else plain)
         if self._private_generators is None:
@@ -56,13 +56,15 @@ class KeyedDataset:
         """Load the samples of a task inside `section`. An exception from a sample gets a note that names it."""
         dataset, indices = self.dataset, task.indices
         get = dataset.__getitem__ if hasattr(dataset, "__getitem__") else lambda index: dataset.__getitems__([index])[0]
-        context, numbers = KeyContext(task.seed, self.name, task.epoch), indices_to_numbers(indices)
+        context, numbers = KeyContext(task.seed, self.name, task.epoch), indices_to_key_numbers(indices)
         samples: list[Any] = []
         try:
             section.load_samples(context, numbers, task.repetitions, get, indices, samples)
         except Exception as error:
             at = len(samples)
-            _name_failed_sample(error, indices[at], task.epoch, 0 if task.repetitions is None else task.repetitions[at])
+            _add_failed_sample_note(
+                error, indices[at], task.epoch, 0 if task.repetitions is None else task.repetitions[at]
+            )
             raise
         return samples
 
@@ -70,7 +72,7 @@ class KeyedDataset:
         return {**self.__dict__, "_private_generators": None}
 
 
-def _name_failed_sample(error: Exception, index: Any, epoch: int, repetition: int) -> None:
+def _add_failed_sample_note(error: Exception, index: Any, epoch: int, repetition: int) -> None:
     """Add to an exception which sample raised it, and how to load that sample alone."""
     again = f", repetition={repetition}" if repetition else ""
     note = (
@@ -88,7 +90,7 @@ _PLAIN_TYPES = frozenset({torch.Tensor, int, float, bool, str, bytes})
 _TORCH_GETITEMS = TensorDataset.__getitem__, Subset.__getitem__
 
 
-def load_without_keys(dataset: Any, collate: Any, indices: list[Any]) -> list[Any] | None:
+def try_load_without_keys(dataset: Any, collate: Any, indices: list[Any]) -> list[Any] | None:
     """Return `dataset[index]` for each index, or None if the samples must be keyed, also if one of them raises."""
     if collate not in TORCH_COLLATES or not all(type(index) is int for index in indices):
         return None
@@ -96,12 +98,12 @@ def load_without_keys(dataset: Any, collate: Any, indices: list[Any]) -> list[An
     if patched or _torch_modes_are_active() or _user_changed_default_collate():
         return None
     try:
-        return _load_plain_samples(dataset, indices)
+        return _try_load_plain_samples(dataset, indices)
     except (IndexError, TypeError):
         return None
 
 
-def _load_plain_samples(dataset: Any, indices: list[int]) -> list[Any] | None:
+def _try_load_plain_samples(dataset: Any, indices: list[int]) -> list[Any] | None:
     kind = type(dataset)
     if kind is TensorDataset:
         tensors = dataset.tensors
@@ -110,7 +112,7 @@ def _load_plain_samples(dataset: Any, indices: list[int]) -> list[Any] | None:
         return [tuple(tensor[index] for tensor in tensors) for index in indices]
     if kind is Subset and type(dataset.indices) in (list, tuple, range):
         inner = [dataset.indices[index] for index in indices]
-        return _load_plain_samples(dataset.dataset, inner) if all(type(index) is int for index in inner) else None
+        return _try_load_plain_samples(dataset.dataset, inner) if all(type(index) is int for index in inner) else None
     if kind in (list, tuple, range):
         samples = [dataset[index] for index in indices]
         return samples if all(_is_plain_sample(sample) for sample in samples) else None

@@ -90,7 +90,7 @@ class KeyedIterableDataset:
         return loaded
 
     def _load_batch(self, section: SeededSection, task: ShardBatchTask, shard: int) -> LoadedBatch:
-        with _replace_worker_info(self._make_worker_info(shard, task)):
+        with _replaced_worker_info(self._make_worker_info(shard, task)):
             open_shard = self._open_shards.get(shard)
             if open_shard is None:
                 open_shard = self._open_shards[shard] = self._open_shard(section, task, shard)
@@ -102,7 +102,7 @@ class KeyedIterableDataset:
             return LoadedBatch(None, shard=shard, count=count, empty=True, ended=True)
         state = None if ended else copy_resume_state(open_shard.samples, open_shard.dataset)
         if self.collate not in TORCH_COLLATES:
-            section.seed_for(self._key_context(task, shard, "batch"), open_shard.position - count)
+            section.seed_for(self._make_key_context(task, shard, "batch"), open_shard.position - count)
         data = self.collate(samples[0] if self.batch_size is None else samples)
         return LoadedBatch(data, shard=shard, count=count, ended=ended, state=state)
 
@@ -114,12 +114,12 @@ class KeyedIterableDataset:
         """
         global _worker_info_was_read
         _worker_info_was_read = False
-        dataset = copy_stateful_dataset(self.dataset, self.shards)
-        section.seed_for(self._key_context(task, shard, "shard"), 0)
+        dataset = copy_dataset_if_stateful(self.dataset, self.shards)
+        section.seed_for(self._make_key_context(task, shard, "shard"), 0)
         samples = iterate_from_state(dataset, task.state)
         if task.state is not None:
             return _OpenShard(samples, dataset, task.skip)
-        section.seed_for(self._key_context(task, shard), 0)
+        section.seed_for(self._make_key_context(task, shard), 0)
         first = next(samples, _END)
         if not _worker_info_was_read and self.shards > 1:
             if self.world > 1:
@@ -153,7 +153,7 @@ class KeyedIterableDataset:
         """Return the next samples; fewer than `wanted` at the end of the shard."""
         numbers, samples = range(open_shard.position, open_shard.position + wanted), list[Any]()
         try:
-            context, read_next = self._key_context(task, shard), lambda _: next(open_shard.samples)
+            context, read_next = self._make_key_context(task, shard), lambda _: next(open_shard.samples)
             section.load_samples(context, numbers, None, read_next, numbers, samples)
         except StopIteration:
             pass
@@ -161,11 +161,11 @@ class KeyedIterableDataset:
             open_shard.position += len(samples)
         return samples
 
-    def _key_context(self, task: ShardBatchTask, shard: int, purpose: str = "sample") -> KeyContext:
+    def _make_key_context(self, task: ShardBatchTask, shard: int, purpose: str = "sample") -> KeyContext:
         return KeyContext(task.seed, self.name, task.epoch, f"{purpose} of shard {shard} of {self.shards}")
 
     def _make_worker_info(self, shard: int, task: ShardBatchTask) -> Any:
-        seed = self._key_context(task, shard, "seed").derive_key64(0, 0) >> 1
+        seed = self._make_key_context(task, shard, "seed").derive_key64(0, 0) >> 1
         return _ShardWorkerInfo(id=shard, num_workers=self.shards, seed=seed, dataset=self.dataset)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class _PrependedIterator:
 
 
 @contextmanager
-def _replace_worker_info(info: Any) -> Iterator[None]:
+def _replaced_worker_info(info: Any) -> Iterator[None]:
     before = torch_worker._worker_info
     torch_worker._worker_info = info
     try:
@@ -203,7 +203,7 @@ def _replace_worker_info(info: Any) -> Iterator[None]:
         torch_worker._worker_info = before
 
 
-def copy_stateful_dataset(dataset: Any, shards: int) -> Any:
+def copy_dataset_if_stateful(dataset: Any, shards: int) -> Any:
     """Return the dataset to read a shard from: a copy if it keeps a position, because shards are read in turn."""
     if not _is_stateful(dataset):
         return dataset

@@ -57,11 +57,11 @@ class KeyContext:
     def derive_keys(
         self, numbers: Sequence[int], repetitions: Sequence[int] | None, kinds: frozenset[str]
     ) -> SampleKeys:
-        """Derive the keys of many samples at once. numbers: from 0 to 2**63-1, see `index_to_number`."""
+        """Derive the keys of many samples at once. numbers: from 0 to 2**63-1, see `index_to_key_number`."""
         if len(numbers) >= VECTORISED_FROM:
             arrays = self.derive_key_arrays(numbers, repetitions, kinds)
             return SampleKeys(*(None if column is None else column.tolist() for column in arrays))
-        words = self._derive_words()
+        words = self._derive_key_words()
         pairs = list(zip(numbers, repetitions or [0] * len(numbers), strict=True))
         return SampleKeys(
             [_mix_key64(n, r, words[0], words[1]) for n, r in pairs] if "python" in kinds else None,
@@ -77,9 +77,9 @@ class KeyContext:
             keys = self.derive_keys(numbers, repetitions, kinds)
             widths = (np.uint64, np.uint32, np.uint32)
             return SampleKeyArrays(*(None if c is None else np.array(c, w) for c, w in zip(keys, widths, strict=True)))
-        words = self._derive_words()
+        words = self._derive_key_words()
         array = np.asarray(numbers, dtype=np.uint64)
-        salt = _mix_salts(array, repetitions)
+        salt = _mix_key32_salts(array, repetitions)
         return SampleKeyArrays(
             _mix_key64_array(array, repetitions, words[0], words[1]) if "python" in kinds else None,
             _mix_key32_array(array, salt, words[2]) if "numpy" in kinds else None,
@@ -88,14 +88,14 @@ class KeyContext:
 
     def derive_key64(self, number: int, repetition: int) -> int:
         """Derive 64 bits for one sample, to seed generators other than Python's, NumPy's and torch's."""
-        words = self._derive_words()
+        words = self._derive_key_words()
         return _mix_key64(number, repetition, words[4], words[5])
 
-    def _derive_words(self) -> tuple[int, ...]:
-        return _derive_words(self.seed, self.name, self.epoch, self.purpose)
+    def _derive_key_words(self) -> tuple[int, ...]:
+        return _derive_key_words(self.seed, self.name, self.epoch, self.purpose)
 
 
-def index_to_number(index: Any) -> int:
+def index_to_key_number(index: Any) -> int:
     """Return the number that stands for a dataset index in keys: an integer itself, else a hash.
 
     Strings, bytes and tuples of these are hashed. Raises DataError for other objects: their text may contain a
@@ -104,13 +104,13 @@ def index_to_number(index: Any) -> int:
     try:
         number = operator.index(index)
     except TypeError:
-        text = json.dumps(_to_json_value(index))
+        text = json.dumps(_index_to_json_value(index))
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
     return number if 0 <= number < 2**63 else number & (2**63 - 1)
 
 
-def indices_to_numbers(indices: list[Any]) -> Sequence[int]:
-    """Apply `index_to_number` to each index; the result is an array where that is faster."""
+def indices_to_key_numbers(indices: list[Any]) -> Sequence[int]:
+    """Apply `index_to_key_number` to each index; the result is an array where that is faster."""
     if len(indices) >= VECTORISED_FROM:
         try:
             array = np.asarray(indices)
@@ -118,19 +118,19 @@ def indices_to_numbers(indices: list[Any]) -> Sequence[int]:
             array = _NOT_INTEGERS
         if array.dtype == np.int64 and array.ndim == 1 and array.min(initial=0) >= 0:
             return array.view(np.uint64)  # type: ignore[return-value]
-    return [index if type(index) is int and index >= 0 else index_to_number(index) for index in indices]
+    return [index if type(index) is int and index >= 0 else index_to_key_number(index) for index in indices]
 
 
 _NOT_INTEGERS = np.empty(0)
 
 
-def _to_json_value(index: Any) -> Any:
+def _index_to_json_value(index: Any) -> Any:
     if isinstance(index, (str, int, float, type(None))):
         return index
     if isinstance(index, bytes):
         return ["bytes", index.hex()]
     if isinstance(index, (tuple, list)):
-        return [_to_json_value(part) for part in index]
+        return [_index_to_json_value(part) for part in index]
     try:
         return operator.index(index)
     except TypeError:
@@ -141,7 +141,7 @@ def _to_json_value(index: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def _derive_words(seed: int, name: str, epoch: int, purpose: str) -> tuple[int, ...]:
+def _derive_key_words(seed: int, name: str, epoch: int, purpose: str) -> tuple[int, ...]:
     text = json.dumps(["samerun/data", purpose, name, seed, epoch]).encode()
     raw = hashlib.blake2b(text, digest_size=48).digest()
     return tuple(int.from_bytes(raw[at : at + 8], "little") for at in range(0, 48, 8))
@@ -200,7 +200,7 @@ def _mix_key64_array(numbers: Any, repetitions: Sequence[int] | None, first: int
     return mix64_array(inner)
 
 
-def _mix_salts(numbers: Any, repetitions: Sequence[int] | None) -> Any:
+def _mix_key32_salts(numbers: Any, repetitions: Sequence[int] | None) -> Any:
     """Return what is mixed into a 32-bit key besides the low half of the number; None where it would be 0."""
     if repetitions is None and int(numbers.max(initial=0)) <= MASK32:
         return None

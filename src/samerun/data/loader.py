@@ -17,7 +17,7 @@ from samerun.control.seed_derivation import validate_seed
 from samerun.data.batch_tasks import (
     BatchTask,
     Shard,
-    count_samples_left,
+    count_rank_samples_left,
     generate_batch_sampler_tasks,
     generate_order_tasks,
     generate_sampler_tasks,
@@ -174,7 +174,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         self._resume_progress, self._requested_epoch = progress, None
 
     def __iter__(self) -> Any:
-        self._check_length()
+        self._require_matching_length()
         self._progress, self._resume_progress, self._requested_epoch = self._take_next_progress(), None, None
         return super().__iter__()
 
@@ -190,7 +190,7 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             epoch = 0 if self._progress is None else self._progress.epoch + 1
             progress = LoaderProgress(self._resolve_seed(), epoch if asked is None else asked)
         progress.iteration = self._iterations
-        progress.own_shards = self._own_shards()
+        progress.own_shards = self._list_own_shards()
         return progress
 
     def _resolve_seed(self) -> int:
@@ -230,16 +230,16 @@ class DataLoader(torch.utils.data.DataLoader[T]):
         if self._is_iterable or not isinstance(self.sampler, Order):
             return super().__len__()
         size = self.batch_size or 1
-        return -(-count_samples_left(len(self.sampler), 0, size, self.drop_last, self._shard[1]) // size)
+        return -(-count_rank_samples_left(len(self.sampler), 0, size, self.drop_last, self._shard[1]) // size)
 
     @property
     def _is_iterable(self) -> bool:
         return isinstance(self.dataset, IterableDataset)
 
-    def _own_shards(self) -> list[int]:
+    def _list_own_shards(self) -> list[int]:
         return list(range(self._shard[0], self.virtual_shards, self._shard[1])) if self._is_iterable else []
 
-    def _check_length(self) -> None:
+    def _require_matching_length(self) -> None:
         dataset: Any = self.dataset
         if isinstance(self.sampler, Order) and not self._is_iterable and len(dataset) != self.sampler.size():
             raise DataError(
@@ -256,10 +256,10 @@ class DataLoader(torch.utils.data.DataLoader[T]):
             return {**identity, "samples": None, "order": "stream", "virtual_shards": self.virtual_shards}
         own = self.sampler if self.batch_size is not None or self.batch_sampler is None else self.batch_sampler
         order = self.sampler.describe() if isinstance(self.sampler, Order) else type(own).__qualname__
-        return {**identity, "samples": _dataset_length(dataset), "order": order}
+        return {**identity, "samples": _try_dataset_length(dataset), "order": order}
 
 
-def _dataset_length(dataset: Any) -> int | None:
+def _try_dataset_length(dataset: Any) -> int | None:
     try:
         return len(dataset)
     except (TypeError, NotImplementedError):  # with a sampler, torch does not require a length

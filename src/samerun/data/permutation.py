@@ -36,14 +36,14 @@ def invert_permutation(indices: Any, n: int, key: bytes) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _round_keys(key: bytes) -> tuple[int, ...]:
+def _derive_round_keys(key: bytes) -> tuple[int, ...]:
     raw = b"".join(hashlib.blake2b(key + bytes([part]), digest_size=64).digest() for part in range(ROUNDS // 8))
     return tuple(int.from_bytes(raw[at : at + 8], "little") for at in range(0, len(raw), 8))
 
 
 @lru_cache(maxsize=16)
 def _permute_by_sorting(n: int, key: bytes) -> Any:
-    first, second = _round_keys(key)[:2]
+    first, second = _derive_round_keys(key)[:2]
     drawn = mix64_array(mix64_array(np.arange(n, dtype=np.uint64) + _uint64(first)) + _uint64(second))
     return np.argsort(drawn, kind="stable").astype(np.uint64)
 
@@ -60,15 +60,15 @@ def _cycle_walk(x: Any, n: int, step: Any) -> Any:
     return out
 
 
-def _half_widths(n: int) -> tuple[int, int]:
+def _half_bit_widths(n: int) -> tuple[int, int]:
     """Return the bits of the high and the low half. They swap every round, so odd widths stay bijective."""
     bits = (n - 1).bit_length()
     return bits - bits // 2, bits // 2
 
 
 def _feistel_encrypt(x: Any, n: int, key: bytes) -> Any:
-    high, low = _half_widths(n)
-    for word in _round_keys(key):
+    high, low = _half_bit_widths(n)
+    for word in _derive_round_keys(key):
         right = x & _uint64((1 << low) - 1)
         left = (x >> _uint64(low)) ^ (mix64_array(right + _uint64(word)) >> _uint64(64 - high))
         x = (right << _uint64(high)) | left
@@ -77,10 +77,10 @@ def _feistel_encrypt(x: Any, n: int, key: bytes) -> Any:
 
 
 def _feistel_decrypt(x: Any, n: int, key: bytes) -> Any:
-    high, low = _half_widths(n)
+    high, low = _half_bit_widths(n)
     if ROUNDS % 2:
         high, low = low, high
-    for word in reversed(_round_keys(key)):
+    for word in reversed(_derive_round_keys(key)):
         high, low = low, high
         left, right = x & _uint64((1 << high) - 1), x >> _uint64(high)
         x = ((left ^ (mix64_array(right + _uint64(word)) >> _uint64(64 - high))) << _uint64(low)) | right

@@ -34,7 +34,7 @@ MIN_BUDGET = 1 << 30
 
 def require_plain(value: Any, path: str) -> None:
     """Raises CheckpointError, with its path, for the first part of a value that is not plain."""
-    for where, part in iterate_parts(path, value):
+    for where, part in iterate_nested_parts(path, value):
         if _is_plain(part):
             continue
         kind = type(part)
@@ -48,15 +48,15 @@ def require_plain(value: Any, path: str) -> None:
         )
 
 
-def describe_unplain(value: Any) -> str:
+def describe_first_unplain_part(value: Any) -> str:
     """Return what is unsafe about a value read from a file; "" if it holds only what `require_plain` accepts."""
     try:
-        for where, part in iterate_parts("", value):
+        for where, part in iterate_nested_parts("", value):
             if not _is_plain(part):
                 return f"{where[:100]} is a {type(part).__qualname__}, which has no place there"
             if isinstance(part, _MAPPINGS) and not _has_plain_keys(part):
                 return f"{where[:100]} has odd keys or attributes"
-            if isinstance(part, set) and not all(_is_key(each) for each in part):
+            if isinstance(part, set) and not all(_is_plain_key(each) for each in part):
                 return f"{where[:100]} holds odd members"
             if isinstance(part, torch.Tensor) and (said := _describe_unsafe_tensor(part)):
                 return f"{where[:100]} {said}"
@@ -79,10 +79,10 @@ def _is_plain(part: Any) -> bool:
 def _has_plain_keys(part: Any) -> bool:
     """Return whether keys and attributes are plain: a file may set an attribute `items`, hiding the method."""
     own = getattr(part, "__dict__", {})
-    return type(part) in _MAPPINGS and set(own) <= {"_metadata"} and all(_is_key(key) for key in dict.keys(part))
+    return type(part) in _MAPPINGS and set(own) <= {"_metadata"} and all(_is_plain_key(key) for key in dict.keys(part))
 
 
-def _is_key(key: Any) -> bool:
+def _is_plain_key(key: Any) -> bool:
     if type(key) is tuple:
         return len(key) <= 64 and all(type(each) in _SCALARS and _is_plain(each) for each in key)
     return type(key) in _SCALARS and _is_plain(key)
@@ -110,7 +110,7 @@ def digest(value: Any, *, budget: int | None = None, dense: bool = False) -> str
     """
     running = xxh3_128()
     spent = 0
-    for where, part in iterate_parts("", value):
+    for where, part in iterate_nested_parts("", value):
         kind = "tensor" if isinstance(part, torch.Tensor) else type(part).__name__
         name = f"{where}\0{kind}\0".encode("utf-8", "surrogatepass")
         running.update(name)
@@ -141,7 +141,7 @@ def _require_within_budget(spent: int, budget: int | None) -> None:
         raise CheckpointError("it holds the same memory over and over again")
 
 
-def iterate_parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def iterate_nested_parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the value and everything in it, in order, each with its path. Raises CheckpointError if that is endless."""
     yield path, value
     met: set[int] = set()

@@ -84,7 +84,7 @@ def read_loader_state(state: Any, identity: Mapping[str, Any], seed: int | None)
     if missing or wrong:
         damage = f"lacks {', '.join(missing)}" if missing else f"holds {state[wrong[0]]!r} as {wrong[0]}"
         raise DataError(f"load_state_dict(): the state {damage}.", "It is damaged, or was changed after state_dict().")
-    _check_identity(state, identity, seed)
+    _require_same_identity(state, identity, seed)
     progress = LoaderProgress(state["seed"], state["epoch"], seen=state["seen"], batches=state["batches"])
     if "virtual_shards" in identity:
         progress.shards = {int(shard): int(count) for shard, count in state["shards"].items()}
@@ -106,7 +106,7 @@ _HINTS = {
 }
 
 
-def _check_identity(state: Mapping[str, Any], identity: Mapping[str, Any], seed: int | None) -> None:
+def _require_same_identity(state: Mapping[str, Any], identity: Mapping[str, Any], seed: int | None) -> None:
     for key, hint in _HINTS.items():
         if state.get(key) != identity.get(key):
             raise DataError(

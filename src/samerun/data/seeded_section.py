@@ -19,7 +19,7 @@ from samerun.control.streams.process_seed import ProcessOrigin
 from samerun.control.streams.stream import process_streams
 from samerun.data import generator_seeding
 from samerun.data.generator_memory import SNAPSHOTS
-from samerun.data.generator_seeding import GeneratorStateRows, seed_samples_by_library
+from samerun.data.generator_seeding import GeneratorStateRows, iterate_seeding_by_library
 from samerun.data.keys import KeyContext
 
 GENERATOR_KINDS = frozenset(SNAPSHOTS)
@@ -107,7 +107,7 @@ class SeededSection:
         self._outer = _current_samples
         self._restore = self._restore or _depth > 1  # the generators of the outer sample must continue
         try:
-            self._rows = _rows_at_depth() if generator_seeding.can_write_states(self._kinds) else None
+            self._rows = _get_rows_at_depth() if generator_seeding.can_write_states(self._kinds) else None
             if self._restore:
                 self._save_generators()
         except BaseException:
@@ -167,7 +167,7 @@ class SeededSection:
         others = self.others
         for index, _ in zip(indices, self._seed_samples(context, numbers, repetitions), strict=True):
             if process_streams or others:
-                self._seed_others(context.derive_key64(*samples.current()))
+                self._seed_streams_and_others(context.derive_key64(*samples.current()))
             loaded.append(get(index))
 
     def seed_for(self, context: KeyContext, number: int) -> None:
@@ -175,7 +175,7 @@ class SeededSection:
         samples = self._set_current_samples(context, [number], None, [])
         next(self._seed_samples(context, [number], None))
         if process_streams or self.others:
-            self._seed_others(context.derive_key64(*samples.current()))
+            self._seed_streams_and_others(context.derive_key64(*samples.current()))
 
     def _set_current_samples(self, *fields: Any) -> _SampleCursor:
         global _current_samples
@@ -188,16 +188,16 @@ class SeededSection:
         """Return an iterator; each `next` seeds the generators for the next sample."""
         if self._rows is not None:
             return self._rows.seed_samples(context.derive_key_arrays(numbers, repetitions, self._kinds), len(numbers))
-        return seed_samples_by_library(context.derive_keys(numbers, repetitions, self._kinds), len(numbers))
+        return iterate_seeding_by_library(context.derive_keys(numbers, repetitions, self._kinds), len(numbers))
 
-    def _seed_others(self, key: int) -> None:
+    def _seed_streams_and_others(self, key: int) -> None:
         for stream in process_streams.values():
             stream.restart()
         for source in self.others:
             source.seed(derive_seed(key, source.name))
 
 
-def _rows_at_depth() -> GeneratorStateRows:
+def _get_rows_at_depth() -> GeneratorStateRows:
     while len(_nested_rows) < _depth:
         _nested_rows.append(GeneratorStateRows())
     return _nested_rows[_depth - 1]

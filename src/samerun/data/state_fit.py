@@ -13,31 +13,31 @@ from samerun.base.text import printable_line
 _NUMBER_TYPES = (bool, int, float)
 
 
-def check_states_fit(parts: Mapping[str, Any], held: Mapping[str, Any], target: str) -> None:
+def require_states_fit(parts: Mapping[str, Any], held: Mapping[str, Any], target: str) -> None:
     """Raises CheckpointError, with its path, for the first state whose type differs from that of the part."""
     for name, part in parts.items():
-        misfit = _find_misfit(part, held[name], name)
+        misfit = _describe_misfit(part, held[name], name)
         if misfit:
             raise CheckpointError(
                 f"checkpoint.load({target!r}): {misfit}", "Make it as it was made in the run that saved it."
             )
 
 
-def _find_misfit(part: Any, state: Any, name: str) -> str:
+def _describe_misfit(part: Any, state: Any, name: str) -> str:
     if not hasattr(part, "load_state_dict"):
-        return _find_container_misfit(part, state, name)
+        return _describe_container_misfit(part, state, name)
     if not isinstance(state, Mapping):
         return f"{name} ({type(part).__name__}) did not take its state: it is a {type(state).__name__}, not a dict."
     if isinstance(part, torch.nn.Module):
-        misfit = _find_module_misfit(part, state)
+        misfit = _describe_module_misfit(part, state)
     elif isinstance(part, torch.optim.Optimizer):
-        misfit = _find_optimizer_misfit(part, state)
+        misfit = _describe_optimizer_misfit(part, state)
     else:
-        misfit = _find_type_mismatch(part.state_dict(), state) if hasattr(part, "state_dict") else ""
+        misfit = _describe_type_mismatch(part.state_dict(), state) if hasattr(part, "state_dict") else ""
     return f"{name} ({type(part).__name__}) did not take its state: {misfit}." if misfit else ""
 
 
-def _find_container_misfit(part: Any, state: Any, name: str) -> str:
+def _describe_container_misfit(part: Any, state: Any, name: str) -> str:
     """Return the misfit of a dict or list of parts."""
     if not isinstance(state, Mapping if isinstance(part, Mapping) else list):
         return f"{name} has {len(part)} parts, and the checkpoint holds a {type(state).__name__} for them."
@@ -47,10 +47,10 @@ def _find_container_misfit(part: Any, state: Any, name: str) -> str:
         return f"{name} has {keys}, and the checkpoint has {printable_line(there)}."
     states = [state[str(key)] for key in keys] if isinstance(state, Mapping) else list(state)
     inner = zip(keys, states, strict=True)
-    return next((misfit for key, one in inner if (misfit := _find_misfit(part[key], one, f"{name}[{key!r}]"))), "")
+    return next((misfit for key, one in inner if (misfit := _describe_misfit(part[key], one, f"{name}[{key!r}]"))), "")
 
 
-def _find_module_misfit(part: torch.nn.Module, state: Mapping[str, Any]) -> str:
+def _describe_module_misfit(part: torch.nn.Module, state: Mapping[str, Any]) -> str:
     """Return the misfit of a module: tensors by name. What a module's own hooks do with the state is up to them."""
     metadata = getattr(state, "_metadata", None)
     if metadata is not None and not (
@@ -70,14 +70,14 @@ def _find_module_misfit(part: torch.nn.Module, state: Mapping[str, Any]) -> str:
     return ""
 
 
-def _find_optimizer_misfit(part: torch.optim.Optimizer, state: Mapping[str, Any]) -> str:
+def _describe_optimizer_misfit(part: torch.optim.Optimizer, state: Mapping[str, Any]) -> str:
     groups, states = state.get("param_groups"), state.get("state")
     if not isinstance(groups, list) or not isinstance(states, Mapping):
         return "it holds no groups of parameters"
     for own, group in zip(part.param_groups, groups, strict=False):
         if not isinstance(group, Mapping) or not isinstance(group.get("params"), list):
             return "a group of it holds no parameters"
-        misfit = _find_type_mismatch({k: v for k, v in own.items() if k != "params"}, group)
+        misfit = _describe_type_mismatch({k: v for k, v in own.items() if k != "params"}, group)
         if misfit:
             return misfit
     for number, held in states.items():
@@ -86,7 +86,7 @@ def _find_optimizer_misfit(part: torch.optim.Optimizer, state: Mapping[str, Any]
     return ""
 
 
-def _find_type_mismatch(own: Any, state: Any, path: str = "", depth: int = 0) -> str:
+def _describe_type_mismatch(own: Any, state: Any, path: str = "", depth: int = 0) -> str:
     """Return the first entry of a state whose type differs from the part's; entries that only one has are ignored."""
     if own is None or state is None or depth > 20:
         return ""
@@ -103,5 +103,5 @@ def _find_type_mismatch(own: Any, state: Any, path: str = "", depth: int = 0) ->
             break
     if isinstance(own, Mapping):
         both = ((f"{path}[{key!r}]", own[key], state[key]) for key in own if key in state)
-        return next((misfit for where, a, b in both if (misfit := _find_type_mismatch(a, b, where, depth + 1))), "")
+        return next((misfit for where, a, b in both if (misfit := _describe_type_mismatch(a, b, where, depth + 1))), "")
     return ""

@@ -12,7 +12,7 @@ import torch
 from samerun.base.errors import CheckpointError, SamerunError, UnfitStateError
 from samerun.base.files import replace_file
 from samerun.base.text import printable_line
-from samerun.control.ddp import warn_if_buckets_change
+from samerun.control.ddp import warn_if_ddp_buckets_change
 from samerun.control.rng.snapshot import restore_snapshot, take_snapshot
 from samerun.control.rng.state_dict import load_state_dict, state_dict
 from samerun.control.streams.process_seed import find_rank
@@ -30,14 +30,14 @@ def save_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], extr
 
 
 def _write_checkpoint(target: Path, parts: Mapping[str, Any], extra: Any, rng: list[Any]) -> None:
-    states = {name: _get_state(part, name) for name, part in parts.items()}
+    states = {name: _collect_state_dicts(part, name) for name, part in parts.items()}
     saved = {**states, "extra": extra, "rng": rng}
     for name, value in saved.items():
         plain_values.require_plain(value, name)
     digests = {name: plain_values.digest(value) for name, value in saved.items()}
     content = {"samerun_checkpoint": VERSION, "parts": saved, "digests": digests, "torch": str(torch.__version__)}
     try:
-        previous = checkpoint_file.previous_path(target)
+        previous = checkpoint_file.make_previous_path(target)
         replace_file(target, lambda file: checkpoint_file.write_archive(content, file), previous=previous)
     except OSError as error:
         raise CheckpointError(
@@ -59,13 +59,13 @@ def load_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], rng:
             f"checkpoint.load({str(target)!r}): it holds no {' and no '.join(absent)}; it holds {there}.",
             f"Save it too: samerun.checkpoint.save(path, {', '.join(f'{name}={name}' for name in absent)}, ...).",
         )
-    state_fit.check_states_fit(parts, saved, str(target))
+    state_fit.require_states_fit(parts, saved, str(target))
     if rng:
-        _check_generator_states(saved["rng"], target)
-    checkpoint_file.copy_out_of_mapped_file(saved)
+        _require_loadable_generator_states(saved["rng"], target)
+    checkpoint_file.copy_tensors_out_of_mapped_file(saved)
     for name, part in parts.items():
-        _load_into(part, saved[name], name, target)
-    warn_if_buckets_change(parts.get("model"))
+        _load_state_into(part, saved[name], name, target)
+    warn_if_ddp_buckets_change(parts.get("model"))
     if rng:
         _restore_generators(saved["rng"], target)
     return saved["extra"]
@@ -74,7 +74,10 @@ def load_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], rng:
 def read_parts(target: Path) -> dict[str, Any]:
     """Return the parts of a checkpoint, after checking their digests. Raises CheckpointError if missing or damaged."""
     if not target.exists():
-        hint = _hint_at_previous(target) or "Is the path right? The first run has to start without a checkpoint."
+        hint = (
+            _describe_previous_checkpoint(target)
+            or "Is the path right? The first run has to start without a checkpoint."
+        )
         raise CheckpointError(f"checkpoint.load({str(target)!r}): there is no such file.", hint)
     content: Any = None
     try:
@@ -85,7 +88,7 @@ def read_parts(target: Path) -> dict[str, Any]:
     if reason:
         raise CheckpointError(
             f"checkpoint.load({str(target)!r}): the file is damaged or not samerun's: {printable_line(reason)}.",
-            _hint_at_previous(target) or "There is no previous checkpoint beside it.",
+            _describe_previous_checkpoint(target) or "There is no previous checkpoint beside it.",
         )
     saved: dict[str, Any] = content["parts"]
     return saved
@@ -104,18 +107,18 @@ def _describe_damage(content: Any, budget: int) -> str:
         return "parts are missing"
     if not all(isinstance(digest, str) for digest in digests.values()):
         return "digests are missing"
-    changed = [name for name, value in saved.items() if not _matches_digest(value, digests[name], budget)]
+    changed = [name for name, value in saved.items() if not _matches_any_digest(value, digests[name], budget)]
     return f"the digest of {', '.join(changed)} does not match" if changed else ""
 
 
-def _matches_digest(value: Any, expected: Any, budget: int) -> bool:
+def _matches_any_digest(value: Any, expected: Any, budget: int) -> bool:
     """Return whether the digest matches; also that which earlier versions computed for expanded tensors."""
     return any(plain_values.digest(value, budget=budget, dense=dense) == expected for dense in (False, True))
 
 
-def _hint_at_previous(target: Path) -> str:
+def _describe_previous_checkpoint(target: Path) -> str:
     """Return a hint that names the previous checkpoint if it is intact; "" if there is none."""
-    previous = checkpoint_file.previous_path(target)
+    previous = checkpoint_file.make_previous_path(target)
     if target.name.endswith(".previous") or not previous.exists():
         return ""
     try:
@@ -125,20 +128,20 @@ def _hint_at_previous(target: Path) -> str:
     return f"The previous one is intact: samerun.checkpoint.load({str(previous)!r}, ...)."
 
 
-def _get_state(part: Any, name: str) -> Any:
+def _collect_state_dicts(part: Any, name: str) -> Any:
     if hasattr(part, "state_dict"):
         return part.state_dict()
     if isinstance(part, Mapping):
-        return {str(key): _get_state(inner, f"{name}[{key!r}]") for key, inner in part.items()}
+        return {str(key): _collect_state_dicts(inner, f"{name}[{key!r}]") for key, inner in part.items()}
     if isinstance(part, (list, tuple)):
-        return [_get_state(inner, f"{name}[{at}]") for at, inner in enumerate(part)]
+        return [_collect_state_dicts(inner, f"{name}[{at}]") for at, inner in enumerate(part)]
     raise CheckpointError(
         f"checkpoint.save(): {name} is a {type(part).__name__}, which has no state_dict().",
         "Pass the object itself, or put plain values into extra=.",
     )
 
 
-def _load_into(part: Any, state: Any, name: str, target: Path) -> None:
+def _load_state_into(part: Any, state: Any, name: str, target: Path) -> None:
     if hasattr(part, "load_state_dict"):
         try:
             part.load_state_dict(state)
@@ -149,10 +152,10 @@ def _load_into(part: Any, state: Any, name: str, target: Path) -> None:
             raise UnfitStateError(f"checkpoint.load({str(target)!r}): {message}", hint) from error
         return
     for key in list(part) if isinstance(part, Mapping) else range(len(part)):
-        _load_into(part[key], state[str(key) if isinstance(state, Mapping) else key], f"{name}[{key!r}]", target)
+        _load_state_into(part[key], state[str(key) if isinstance(state, Mapping) else key], f"{name}[{key!r}]", target)
 
 
-def _check_generator_states(of_ranks: Any, target: Path) -> None:
+def _require_loadable_generator_states(of_ranks: Any, target: Path) -> None:
     """Raises CheckpointError if the generators reject their states, before anything is changed.
 
     The states are really loaded, and the present ones restored: no check from outside is as strict as the libraries.
@@ -185,23 +188,23 @@ def _restore_generators(of_ranks: list[Any], target: Path) -> None:
 # --- ranks ---------------------------------------------------------------------------------------
 
 
-def _world_size() -> int:
+def _get_world_size() -> int:
     distributed = torch.distributed
     here = distributed.is_available() and distributed.is_initialized()
     return distributed.get_world_size() if here else 1
 
 
 def _gather_from_ranks(state: Any) -> list[Any]:
-    if _world_size() == 1:
+    if _get_world_size() == 1:
         return [state]
-    states: list[Any] = [None] * _world_size()
+    states: list[Any] = [None] * _get_world_size()
     torch.distributed.all_gather_object(states, state)
     return states
 
 
 def _run_on_rank_zero(write: Callable[[], None]) -> None:
     """Call `write` on rank 0 only; the other ranks wait, and raise too if it failed."""
-    if _world_size() == 1:
+    if _get_world_size() == 1:
         write()
         return
     failure: list[Any] = [None]

@@ -42,7 +42,7 @@ class Weighted(Order):
         seed: int | None = None,
         name: str = "data",
     ) -> None:
-        self.weights = _check_weights(weights)
+        self.weights = _validate_weights(weights)
         self.replacement = self.repeats = bool(replacement)
         most = self.weights.size if replacement else int(np.count_nonzero(self.weights))
         super().__init__(most if num_samples is None else num_samples, seed=seed, name=name)
@@ -60,7 +60,7 @@ class Weighted(Order):
             return self._drawn(key)[positions.astype(np.int64)]
         # Rounding can lift a point to the total itself, behind the last weight: clamp to the last nonzero weight, so
         # that a weight of 0 at the end is never drawn.
-        points = _draw_uniform(positions, key) * self._total[-1]
+        points = _hash_to_uniform(positions, key) * self._total[-1]
         found = np.searchsorted(self._total, points, side="right")
         last = int(np.flatnonzero(self.weights)[-1])
         return np.minimum(found, last).astype(np.uint64)
@@ -79,7 +79,7 @@ class Weighted(Order):
         This is Efraimidis and Spirakis' reservoir sampling: the same distribution as drawing one by one.
         """
         can = np.flatnonzero(self.weights)
-        waits = -np.log1p(-_draw_uniform(can.astype(np.uint64), key)) / self.weights[can]
+        waits = -np.log1p(-_hash_to_uniform(can.astype(np.uint64), key)) / self.weights[can]
         return can[np.argsort(waits, kind="stable")[: self.length]].astype(np.uint64)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Weighted(Order):
         self._drawn = lru_cache(maxsize=1)(self._draw_without_replacement)
 
 
-def _draw_uniform(numbers: Any, key: bytes) -> Any:
+def _hash_to_uniform(numbers: Any, key: bytes) -> Any:
     """Return a float64 in [0, 1) with 53 random bits for each of `numbers`."""
     raw = hashlib.blake2b(key, digest_size=16).digest()
     first, second = (_uint64(int.from_bytes(raw[at : at + 8], "little")) for at in (0, 8))
@@ -98,7 +98,7 @@ def _draw_uniform(numbers: Any, key: bytes) -> Any:
         return (mix64_array(mix64_array(numbers + first) + second) >> _uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _check_weights(weights: Any) -> Any:
+def _validate_weights(weights: Any) -> Any:
     """Return the weights as a float64 array. Raises DataError unless they are finite, non-negative and not all 0."""
     try:
         array = np.array(weights, dtype=np.float64)

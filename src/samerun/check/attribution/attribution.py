@@ -20,7 +20,7 @@ from samerun.check.evidence.line_search import (
     PartingLine,
     find_first_line_using_id,
     find_parting_line,
-    may_order_by_address,
+    mentions_object_addresses,
     read_statement,
 )
 from samerun.check.evidence.situation import Situation, Suspect
@@ -156,7 +156,7 @@ def attribute_by_line_trace(
         line, run = rerun_and_find_parting_line(search, followed, followed, "followed")
         if line is not None or run.timed_out:
             break
-    if line is not None and may_order_by_address(read_statement(line.file, line.line)):
+    if line is not None and mentions_object_addresses(read_statement(line.file, line.line)):
         why = (line.evidence,)
         suspect = Suspect("object-id", line.file, line.line, why, 0, (pins.ADDRESSES,))
         certain = not why_layout_cannot_be_fixed() and is_confirmed_by_experiment(

@@ -23,8 +23,3 @@ class Cause:
     fix: str
     doc: str
     make_edits: MakeEdits = make_no_edits
-
-
-def find_no_suspects(situation: Situation) -> list[Suspect]:
-    """For kinds that only an experiment names."""
-    return []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from samerun.check.causes.cause import Cause, find_no_suspects
+from samerun.check.causes.cause import Cause
+from samerun.check.evidence.line_search import mentions_object_addresses, read_statement
 from samerun.check.evidence.situation import Situation, Suspect, distance_before_difference
 from samerun.check.evidence.source import Edit, SourceAtLine, last_identifier
 from samerun.record.trace import format as f
@@ -106,11 +107,26 @@ LISTING_ORDER = Cause(
 )
 
 
-# Addresses decide an order: `id()`, sets of objects. Named by following the program's lines.
+# Addresses decide an order or a seed: `id()`, sets of objects. Seeds are seen; orders are found by following lines.
+def find_address_seed_suspects(situation: Situation) -> list[Suspect]:
+    """A generator that is seeded with an address, where nothing but the address layout was varied.
+
+    The value may never be in a variable, so that following lines would name the first use of the generator.
+    """
+    if situation.variation != "address_layout":
+        return []
+    for clue in situation.clues_of(f.SEED, f.CREATE):
+        if not clue.a.unseeded and mentions_object_addresses(read_statement(clue.a.file, clue.a.line)):
+            why = f"{clue.a.name} is seeded at line {clue.a.line} with a value that depends on an address"
+            return [Suspect("object-id", clue.a.file, clue.a.line, (why,), 0, certain=True)]
+    return []
+
+
 OBJECT_ID = Cause(
     "object-id",
-    find_no_suspects,
-    "order by something that belongs to the object (a name, its position), not by id() or by a set of objects",
+    find_address_seed_suspects,
+    "order by something that belongs to the object (a name, its position), not by id() or by a set of objects;"
+    " give seeds a fixed number",
     "Objects without a __hash__ of their own are hashed by their address, which is another one in every run."
     " Sets of parameters or modules, and sorting by id(), follow it.",
 )

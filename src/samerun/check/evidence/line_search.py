@@ -15,7 +15,8 @@ from samerun.record.watching.line_follower import NATIVE_DRAW
 
 @dataclass(frozen=True)
 class PartingLine:
-    """A line after which a variable has another value, or at which a function returns another one (`name()`)."""
+    """A line after which a variable has another value, or at which a function returns another one (`name()`) or is
+    called with another one (`name(parameter)`)."""
 
     file: str
     line: int
@@ -25,6 +26,8 @@ class PartingLine:
     def evidence(self) -> str:
         if self.variable.endswith("()"):
             return f"`{self.variable}` is the first to return another value, at line {self.line}"
+        if self.variable.endswith(")"):
+            return f"`{self.variable}` is called at line {self.line} with the first value that differs"
         return f"`{self.variable}` is the first variable that differs, after line {self.line}"
 
 
@@ -137,7 +140,7 @@ def find_first_line_using_id(file: str) -> int:
     return min(uses, default=0)
 
 
-def may_order_by_address(source: str) -> bool:
+def mentions_object_addresses(source: str) -> bool:
     """Does a statement use `id()` or a set, so that object addresses may order something?"""
     try:
         tree = ast.parse(source.strip())

@@ -29,29 +29,29 @@ class HeldSwitches:
         self._environment: dict[str, str | None] = {}
         self._saved: list[tuple[Switch, Any]] = []
 
-    def hold(self, again: bool = False) -> None:
+    def hold(self, environment_checked: bool = False) -> None:
         """Put the switches in force. Raises TooLateError or SwitchError, and then nothing is changed.
 
-        `again`: the environment was checked before, and its warnings given.
+        `environment_checked`: it was checked before, and its warnings were given.
         """
-        if not again:
+        if not environment_checked:
             check_environment(self.policy)
         self._environment = {name: os.environ.get(name) for name in _VARIABLES}
         _holds.append(self)
         _import_hook.install()
         try:
             for switch in SWITCHES:
-                self._set_variables(switch)
-                self._hold_switch(switch)
+                self._set_unset_variables(switch)
+                self._save_and_set_switch(switch)
         except BaseException:
             self.release()
             raise
 
-    def hold_switches_of(self, module: str) -> None:
-        """Put the switches in force that exist since `module` was imported."""
+    def hold_switches_of_module(self, module_name: str) -> None:
+        """Put the switches in force that exist since this module was imported."""
         for switch in SWITCHES:
-            if switch.module == module:
-                self._hold_switch(switch)
+            if switch.module == module_name:
+                self._save_and_set_switch(switch)
 
     def release(self) -> None:
         """Restore everything, also what the program changed meanwhile; raise the first failure at the end."""
@@ -61,7 +61,7 @@ class HeldSwitches:
         while self._saved:
             switch, saved = self._saved.pop()
             try:
-                switch.restore_snapshot(saved)
+                switch.restore_setting(saved)
             except Exception as error:
                 failed = failed or error
         for name, value in self._environment.items():
@@ -72,7 +72,8 @@ class HeldSwitches:
         if failed is not None:
             raise failed
 
-    def _set_variables(self, switch: Switch) -> None:
+    def _set_unset_variables(self, switch: Switch) -> None:
+        """Set the switch's environment variables that the user has not set and nobody has read yet."""
         for variable in switch.variables:
             value = variable.wanted(self.policy)
             if value is None or not variable.settable_inside or variable.name in os.environ or variable.already_read():
@@ -80,11 +81,12 @@ class HeldSwitches:
             os.environ[variable.name] = value
             self.written.add(variable.name)
 
-    def _hold_switch(self, switch: Switch) -> None:
+    def _save_and_set_switch(self, switch: Switch) -> None:
+        """Save the present setting, once, and set the wanted one."""
         if not switch.can_be_restored() or any(switch is saved for saved, _ in self._saved):
             return
-        self._saved.append((switch, switch.take_snapshot()))
-        if switch.write is None or not switch.sets_value(self.policy):
+        self._saved.append((switch, switch.save_setting()))
+        if switch.write is None or not switch.can_set_wanted_value(self.policy):
             return
         wanted = switch.wanted(self.policy)
         if not switch.agrees(switch.read(), wanted):
@@ -92,16 +94,16 @@ class HeldSwitches:
             self.written.add(switch.name)
 
 
-def is_set_by_samerun(name: str) -> bool:
+def is_set_by_samerun(switch_or_variable: str) -> bool:
     """Whether a `deterministic()` that is in force has set this switch or variable."""
-    return any(name in held.written for held in _holds)
+    return any(switch_or_variable in held.written for held in _holds)
 
 
-def _hold_arrived_switches(module: ModuleType) -> None:
+def _hold_switches_of_imported(module: ModuleType) -> None:
     for held in list(_holds):  # the outermost first, as if the module had been imported before them
-        held.hold_switches_of(module.__name__)
+        held.hold_switches_of_module(module.__name__)
 
 
 _import_hook = PostImportHooks()
 for _name in sorted({switch.module for switch in SWITCHES if switch.module}):
-    _import_hook.add(_name, _hold_arrived_switches)
+    _import_hook.add(_name, _hold_switches_of_imported)

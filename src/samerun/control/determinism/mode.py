@@ -9,8 +9,8 @@ from typing import Literal, ParamSpec, TypeVar, overload
 
 from samerun.base.errors import SwitchError
 from samerun.control.determinism.hold import HeldSwitches
-from samerun.control.determinism.refused_operator import add_refusal_note, note_refusal_at_exit
-from samerun.control.determinism.unseeded import watch_unseeded
+from samerun.control.determinism.refused_operator import add_refusal_note, install_refusal_excepthook
+from samerun.control.determinism.unseeded import OnUnseeded, start_watching_unseeded
 from samerun.control.rng.context_decorator import wrap_in_context
 from samerun.control.rng.seeding import seed_everything
 from samerun.control.rng.snapshot import RNGSnapshot, restore_snapshot, take_snapshot
@@ -24,7 +24,7 @@ R = TypeVar("R")
 class Deterministic:
     """What `deterministic()` returns: in force already, a context manager, and a decorator."""
 
-    def __init__(self, seed: int | None, policy: Policy, unseeded: str, resume: bool = False) -> None:
+    def __init__(self, seed: int | None, policy: Policy, unseeded: OnUnseeded, resume: bool = False) -> None:
         self._seed = seed
         self._policy = policy
         self._unseeded = unseeded
@@ -33,9 +33,9 @@ class Deterministic:
         self._exit_stacks: list[ExitStack] = []
         self._active_without_with = False  # in force by the call alone, and no `with` has taken over
 
-    def begin(self) -> Deterministic:
+    def enter_without_with(self) -> Deterministic:
         """Put the mode in force from now on, without a `with`."""
-        self._exit_stacks.append(self._activate())
+        self._exit_stacks.append(self._put_in_force())
         self._active_without_with = True
         return self
 
@@ -43,7 +43,7 @@ class Deterministic:
         if self._active_without_with:
             self._active_without_with = False
         else:
-            self._exit_stacks.append(self._activate())
+            self._exit_stacks.append(self._put_in_force())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -60,23 +60,23 @@ class Deterministic:
             self._exit_stacks.pop().close()
         return wrap_in_context(function, lambda: Deterministic(self._seed, self._policy, self._unseeded, resume=True))
 
-    def _activate(self) -> ExitStack:
-        """Put everything in force; closing what is returned restores it.
+    def _put_in_force(self) -> ExitStack:
+        """Put everything in force; closing the returned stack restores it.
 
         The order is that of the restoring, reversed: the entropy watch ends first, the switches come back last, so
         that states are put back under the settings they were taken under.
         """
         with ExitStack() as on_leave:
             held = HeldSwitches(self._policy)
-            held.hold(again=self._snapshot_inside is not None)
+            held.hold(environment_checked=self._snapshot_inside is not None)
             on_leave.callback(held.release)
             on_leave.callback(restore_snapshot, take_snapshot(start_devices=False))
-            on_leave.callback(note_refusal_at_exit())
+            on_leave.callback(install_refusal_excepthook())
             if self._snapshot_inside is not None:
                 restore_snapshot(self._snapshot_inside)
             elif self._seed is not None:
                 seed_everything(self._seed)
-            on_leave.callback(watch_unseeded(self._unseeded))
+            on_leave.callback(start_watching_unseeded(self._unseeded))
             return on_leave.pop_all()
 
 
@@ -103,7 +103,7 @@ def deterministic(
     cudnn_benchmark: Literal["off", "keep"] = "off",
     unseeded: Literal["ignore", "warn", "error"] = "ignore",
 ) -> Callable[P, R] | Deterministic:
-    """HeldSwitches this process still: same machine, same environment, same command, same bits.
+    """Make this process deterministic: same machine, same environment, same command, same bits.
 
     `deterministic(0)` alone is in force from then on. `with deterministic(0):` and `@deterministic(0)` are in
     force inside, and on leaving, also through an exception, give back every random stream, flag and variable
@@ -143,22 +143,22 @@ def deterministic(
     if callable(seed):
         return Deterministic(None, policy, unseeded)(seed)
     chosen = None if seed is None else validate_seed(seed, "deterministic")
-    return Deterministic(chosen, policy, unseeded).begin()
+    return Deterministic(chosen, policy, unseeded).enter_without_with()
 
 
-def _check_arguments(policy: Policy, unseeded: str) -> None:
-    _check_choice("level", policy.level, ("error", "warn"))
-    _check_choice("precision", policy.precision, ("ieee", "keep"))
-    _check_choice("cudnn_benchmark", policy.cudnn_benchmark, ("off", "keep"))
-    _check_choice("unseeded", unseeded, ("ignore", "warn", "error"))
-    _check_choice("fill_uninitialized_memory", policy.fill_uninitialized_memory, (True, False))
+def _check_arguments(policy: Policy, unseeded: OnUnseeded) -> None:
+    _require_choice("level", policy.level, ("error", "warn"))
+    _require_choice("precision", policy.precision, ("ieee", "keep"))
+    _require_choice("cudnn_benchmark", policy.cudnn_benchmark, ("off", "keep"))
+    _require_choice("unseeded", unseeded, ("ignore", "warn", "error"))
+    _require_choice("fill_uninitialized_memory", policy.fill_uninitialized_memory, (True, False))
     threads = policy.threads
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         hint = "Pass a number such as threads=4, or leave it out to keep what is in force."
         raise SwitchError(f"deterministic(threads={threads!r}): a number of threads is a whole number from 1.", hint)
 
 
-def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+def _require_choice(argument: str, value: object, choices: tuple[object, ...]) -> None:
     if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
         listed = " or ".join(map(repr, choices))
-        raise SwitchError(f"deterministic({name}={value!r}): {name} is {listed}.")
+        raise SwitchError(f"deterministic({argument}={value!r}): {argument} is {listed}.")

@@ -33,7 +33,7 @@ class VariableProblem:
     late: bool
 
     @property
-    def text(self) -> str:
+    def message(self) -> str:
         name = self.variable.name
         if not self.late:
             return f"{name}={self.found} in the environment will not do: valid is {self.variable.valid_values}"
@@ -45,14 +45,14 @@ class VariableProblem:
         return text
 
     @property
-    def remedy(self) -> str:
-        """A line for the shell."""
+    def shell_remedy(self) -> str:
+        """The command of a shell that solves it."""
         return f"unset {self.variable.name}" if self.wanted is None else f"export {self.variable.name}={self.wanted}"
 
 
-def find_problem(switch: Switch, variable: Variable, policy: Policy) -> VariableProblem | None:
+def find_variable_problem(switch: Switch, variable: Variable, policy: Policy) -> VariableProblem | None:
     """What is wrong with one variable; None if nothing is, or if it can still be set."""
-    wanted, found, already_read = variable.wanted(policy), variable.read(), variable.already_read()
+    wanted, found, already_read = variable.wanted(policy), variable.read_effective(), variable.already_read()
     # An unset variable is wrong only once it was read: before that, `deterministic()` sets it itself.
     wrong = not variable.is_valid(found, policy) if found is not None else already_read and wanted is not None
     if not wrong or not variable.required:
@@ -60,17 +60,18 @@ def find_problem(switch: Switch, variable: Variable, policy: Policy) -> Variable
     return VariableProblem(switch, variable, found, wanted, late=already_read)
 
 
-def find_problems(policy: Policy) -> Iterator[VariableProblem]:
+def find_environment_problems(policy: Policy) -> Iterator[VariableProblem]:
+    """Yield the problems of all variables of all switches."""
     for switch in SWITCHES:
         for variable in switch.variables:
-            found = find_problem(switch, variable, policy)
+            found = find_variable_problem(switch, variable, policy)
             if found is not None:
                 yield found
 
 
 def check_environment(policy: Policy) -> None:
     """Raise TooLateError or SwitchError for wrong variables; with level "warn", log them and go on."""
-    found = list(find_problems(policy))
+    found = list(find_environment_problems(policy))
     if policy.unset_hash_seed == "warn" and policy.level == "error":
         others = [problem for problem in found if not _is_unset_hash_seed(problem)]
         if found and not others:
@@ -80,9 +81,9 @@ def check_environment(policy: Policy) -> None:
         return
     if policy.level == "warn":
         for problem in found:
-            _log.warning("deterministic(): %s. Way out: %s", problem.text, problem.remedy)
+            _log.warning("deterministic(): %s. Way out: %s", problem.message, problem.shell_remedy)
         return
-    raise _error_for(found)
+    raise _make_environment_error(found)
 
 
 def _is_unset_hash_seed(problem: VariableProblem) -> bool:
@@ -100,10 +101,10 @@ def _warn_hash_seed_once() -> None:
         )
 
 
-def _error_for(found: list[VariableProblem]) -> SamerunError:
-    message = f"deterministic(): {'; '.join(problem.text for problem in found)}."
-    exports = "; ".join(problem.remedy for problem in found)
-    if not any(problem.late for problem in found):
+def _make_environment_error(problems: list[VariableProblem]) -> SamerunError:
+    message = f"deterministic(): {'; '.join(problem.message for problem in problems)}."
+    exports = "; ".join(problem.shell_remedy for problem in problems)
+    if not any(problem.late for problem in problems):
         return SwitchError(message, f"Before the program starts: {exports}")
     return TooLateError(
         message,
@@ -113,7 +114,7 @@ def _error_for(found: list[VariableProblem]) -> SamerunError:
 
 
 def required_environment(threads: int | None = None, *, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that have to be there before the interpreter, torch and CUDA start. Imports none of them.
+    """Return the variables that have to be set before the interpreter, torch and CUDA start. Imports none of them.
 
     `threads`: as in `deterministic()`. `environment`: where the user's own values stand (default:
     `os.environ`); a valid one is kept. Raises SwitchError for one that will not do.
@@ -125,7 +126,7 @@ def required_environment(threads: int | None = None, *, environment: Mapping[str
         for variable in switch.variables:
             value, own = variable.wanted(policy), here.get(variable.name)
             if own is not None and not variable.is_valid(own, policy):
-                raise _error_for([VariableProblem(switch, variable, own, value, late=False)])
+                raise _make_environment_error([VariableProblem(switch, variable, own, value, late=False)])
             if value is not None:
                 wanted[variable.name] = value if own is None else own
     return wanted

@@ -25,21 +25,21 @@ FURTHER_VARIABLES = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONUTF8", "LD_PRELO
 DIFFERENT_EVERY_RUN = ("TORCHELASTIC_", "TORCH_NCCL_TRACE", "OMP_DISPLAY")
 
 
-def collect_facts(read_at: str) -> dict[str, Any]:
-    """Everything, now. `read_at`: the moment, in words. Nothing is set, imported or started."""
+def collect_process_facts(read_at: str) -> dict[str, Any]:
+    """Return all facts, as they are now. `read_at`: the moment, in words. Nothing is set, imported or started."""
     return {
         "read_at": read_at,
         "knobs": {switch.name: switch.in_force for switch in survey()},
         "machine": collect_machine_facts(),
-        "packages": list_packages(),
-        "variables": select_variables(environment_at_start()),
+        "packages": read_installed_versions(),
+        "variables": select_relevant_variables(environment_at_start()),
         "seed": process_seed.current_seed(),
         "streams": sorted({name for name, _, _ in process_streams}),
-        "sources": digest_sources(),
+        "sources": digest_loaded_user_files(),
     }
 
 
-def list_packages() -> dict[str, str]:
+def read_installed_versions() -> dict[str, str]:
     """Every installed distribution and its version."""
     found = {}
     for distribution in metadata.distributions():
@@ -49,7 +49,7 @@ def list_packages() -> dict[str, str]:
     return found
 
 
-def digest_sources() -> dict[str, str]:
+def digest_loaded_user_files() -> dict[str, str]:
     """Digests (BLAKE2b-256) of the program's own Python files that are loaded, by path."""
     found = {}
     for module in list(sys.modules.values()):
@@ -68,7 +68,7 @@ def digest_sources() -> dict[str, str]:
     return found
 
 
-def select_variables(environment: Mapping[str, str]) -> dict[str, str]:
+def select_relevant_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment variables on which bits can depend, as they are set."""
     known = {variable.name for switch in SWITCHES for variable in switch.variables} | set(FURTHER_VARIABLES)
     return {
@@ -78,7 +78,14 @@ def select_variables(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def collect_facts_outside() -> dict[str, Any]:
+def collect_facts_outside_program() -> dict[str, Any]:
     """The facts known outside the program, which loaded no torch or ended too early to collect its own."""
-    found = collect_facts("outside the program")
-    return {**found, "knobs": {}, "variables": select_variables(os.environ), "seed": None, "streams": [], "sources": {}}
+    found = collect_process_facts("outside the program")
+    return {
+        **found,
+        "knobs": {},
+        "variables": select_relevant_variables(os.environ),
+        "seed": None,
+        "streams": [],
+        "sources": {},
+    }

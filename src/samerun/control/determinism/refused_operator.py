@@ -14,9 +14,12 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from samerun.base.user_code import format_source_location, is_user_code
+
+if TYPE_CHECKING:
+    import torch
 
 _REFUSED = re.compile(r"^(\S+) does not have a deterministic implementation")
 _MARK = "samerun: "
@@ -39,15 +42,15 @@ def add_refusal_note(error: BaseException) -> None:
     refused = _REFUSED.match(str(error)) if isinstance(error, RuntimeError) else None
     if refused is None or _MARK in str(error) or any(_MARK in one for one in getattr(error, "__notes__", ())):
         return
-    note = _compose_note(refused[1], error.__traceback__)
+    note = _compose_refusal_note(refused[1], error.__traceback__)
     if sys.version_info >= (3, 11):
         error.add_note(note)
     else:
         error.args = (f"{error}\n{note}", *error.args[1:])
 
 
-def note_refusal_at_exit() -> Callable[[], None]:
-    """Have the note added to an error that ends the program; returns the function that undoes this."""
+def install_refusal_excepthook() -> Callable[[], None]:
+    """Have the note added to an error that ends the program; return the function that undoes this."""
     before = sys.excepthook
     if getattr(before, "__module__", None) == __name__:  # an outer mode has installed it already
         return lambda: None
@@ -67,15 +70,15 @@ def note_refusal_at_exit() -> Callable[[], None]:
     return undo
 
 
-def _compose_note(operator: str, trace: TracebackType | None) -> str:
-    steps = list(_iterate_frames(trace))
+def _compose_refusal_note(operator: str, trace: TracebackType | None) -> str:
+    steps = list(_iterate_traceback_frames(trace))
     user_steps = [(frame, line) for frame, line in steps if _is_user_frame(frame)]
     sentences = [f"{operator} gives other bits in every run."]
     if user_steps:
-        sentences = [_describe_call(*user_steps[-1], operator)]
+        sentences = [_describe_user_call(*user_steps[-1], operator)]
     frames = [frame for frame, _ in steps]
     inside = frames[frames.index(user_steps[-1][0]) + 1 :] if user_steps else frames
-    sentences += describe_forward(operator, inside)
+    sentences += describe_forward_origin(operator, inside)
     sentences.append(
         "Neither torch nor samerun computes it in a fixed order: use another operator there."
         " Where other bits do no harm, allow it around this call:"
@@ -85,7 +88,7 @@ def _compose_note(operator: str, trace: TracebackType | None) -> str:
     return _MARK + "\n  ".join(sentences)
 
 
-def _iterate_frames(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+def _iterate_traceback_frames(trace: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
     while trace is not None:
         yield trace.tb_frame, trace.tb_lineno
         trace = trace.tb_next
@@ -95,7 +98,7 @@ def _is_user_frame(frame: FrameType) -> bool:
     return is_user_code(frame.f_code.co_filename, str(frame.f_globals.get("__name__")))
 
 
-def _describe_call(frame: FrameType, line: int, operator: str) -> str:
+def _describe_user_call(frame: FrameType, line: int, operator: str) -> str:
     file = frame.f_code.co_filename
     text = linecache.getline(file, line, frame.f_globals).strip()
     return f"{format_source_location(file, line)} called {operator}, which gives other bits in every run" + (
@@ -103,7 +106,7 @@ def _describe_call(frame: FrameType, line: int, operator: str) -> str:
     )
 
 
-def describe_forward(operator: str, frames: list[FrameType]) -> list[str]:
+def describe_forward_origin(operator: str, frames: list[FrameType]) -> list[str]:
     """Sentences on where in the forward pass `operator` came from; [] if no backward pass runs in `frames`.
 
     frames: those that the user's line called, directly or not.
@@ -111,12 +114,12 @@ def describe_forward(operator: str, frames: list[FrameType]) -> list[str]:
     autograd_frames = [frame for frame in frames if str(frame.f_globals.get("__name__")).startswith("torch.autograd")]
     if not autograd_frames:
         return []
-    wanted = _normalize_name(operator.partition("_backward")[0])
-    nodes = (node for frame in autograd_frames for node in _find_nodes(frame, wanted))
-    lines = {line for line in map(_find_creation_line, nodes) if line is not None}
+    wanted = _normalize_operator_name(operator.partition("_backward")[0])
+    nodes = (node for frame in autograd_frames for node in _find_graph_nodes(frame, wanted))
+    lines = {line for line in map(_find_forward_line, nodes) if line is not None}
     if lines:
         return [f"It is the backward of what {' and '.join(sorted(lines))} called."]
-    likely = list(_find_likely_calls(wanted))
+    likely = list(_find_calls_in_user_files(wanted))
     sentence = "It belongs to the backward pass"
     if likely:
         more = f" and {len(likely) - _MOST_LIKELY_LINES} more" if len(likely) > _MOST_LIKELY_LINES else ""
@@ -127,18 +130,19 @@ def describe_forward(operator: str, frames: list[FrameType]) -> list[str]:
     ]
 
 
-def _normalize_name(name: str) -> str:
+def _normalize_operator_name(name: str) -> str:
+    """Return the name as operators, functions and modules share it: "grid_sampler", "GridSampler"."""
     return name.replace("_", "").lower()
 
 
-def _find_nodes(frame: FrameType, wanted: str) -> list[Any]:
+def _find_graph_nodes(frame: FrameType, operator: str) -> list[torch.autograd.graph.Node]:
     """The nodes of the graph under the tensors that `frame` differentiates whose operator this is."""
-    roots = (getattr(tensor, "grad_fn", None) for tensor in _differentiated_tensors(frame))
+    roots = (getattr(tensor, "grad_fn", None) for tensor in _get_differentiated_tensors(frame))
     pending = [root for root in roots if root is not None]
     seen, found = set(pending), []
     while pending:
         node = pending.pop()
-        if _BACKWARD.sub("", node.name().rpartition("::")[2]).lower() == wanted:
+        if _BACKWARD.sub("", node.name().rpartition("::")[2]).lower() == operator:
             found.append(node)
         new = {child for child, _ in node.next_functions if child is not None} - seen
         seen |= new
@@ -146,13 +150,15 @@ def _find_nodes(frame: FrameType, wanted: str) -> list[Any]:
     return found
 
 
-def _differentiated_tensors(frame: FrameType) -> tuple[Any, ...]:
-    tensors = frame.f_locals.get("tensors", frame.f_locals.get("outputs", ()))
+def _get_differentiated_tensors(autograd_frame: FrameType) -> tuple[Any, ...]:
+    """Return the tensors whose gradients a function of `torch.autograd` is computing, read off its local variables."""
+    names = autograd_frame.f_locals
+    tensors = names.get("tensors", names.get("outputs", ()))
     return tuple(tensors) if isinstance(tensors, (list, tuple)) else (tensors,)
 
 
-def _find_creation_line(node: Any) -> str | None:
-    """The user's line in the traceback that anomaly mode kept for `node`."""
+def _find_forward_line(node: Any) -> str | None:
+    """Return the user's line in the traceback that anomaly mode kept for `node`."""
     for step in reversed(node.metadata.get("traceback_", [])):
         parts = _TRACEBACK_LINE.match(step)
         if parts and is_user_code(parts[1], "__main__"):
@@ -160,14 +166,14 @@ def _find_creation_line(node: Any) -> str | None:
     return None
 
 
-def _find_likely_calls(wanted: str) -> Iterator[str]:
-    """Lines of the program's own files that name the function, or the module of the same name."""
-    names = {wanted}
-    for operator, called in _CALLED_AS.items():
-        if wanted.startswith(operator):
-            names.update(called)
+def _find_calls_in_user_files(operator: str) -> Iterator[str]:
+    """Yield the lines of the program's own files that name the operator's function or module."""
+    names = {operator}
+    for prefix, functions in _CALLED_AS.items():
+        if operator.startswith(prefix):
+            names.update(functions)
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     for file in sorted(file for file in files if isinstance(file, str) and is_user_code(file, "")):
         for number, line in enumerate(linecache.getlines(file), 1):
-            if any(_normalize_name(word) in names for word in _WORD.findall(line.partition("#")[0])):
+            if any(_normalize_operator_name(word) in names for word in _WORD.findall(line.partition("#")[0])):
                 yield format_source_location(file, number)

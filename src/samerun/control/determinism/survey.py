@@ -9,8 +9,8 @@ from typing import Literal
 
 from samerun.base.launch import environment_at_start
 from samerun.control.determinism.hold import is_set_by_samerun
-from samerun.control.determinism.preflight import VariableProblem, find_problem, required_environment
-from samerun.control.switches.switch import Policy, Switch, Value, Variable
+from samerun.control.determinism.preflight import VariableProblem, find_variable_problem, required_environment
+from samerun.control.switches.switch import CudnnBenchmark, Level, Policy, Precision, Switch, Value, Variable
 from samerun.control.switches.table import SWITCHES
 
 __all__ = ["SwitchFinding", "required_environment", "survey"]
@@ -42,11 +42,11 @@ class SwitchFinding:
 
 def survey(
     *,
-    level: str = "error",
+    level: Level = "error",
     fill_uninitialized_memory: bool = True,
-    precision: str = "ieee",
+    precision: Precision = "ieee",
     threads: int | None = None,
-    cudnn_benchmark: str = "off",
+    cudnn_benchmark: CudnnBenchmark = "off",
 ) -> list[SwitchFinding]:
     """Look at every switch, in the order of the table. The arguments are those of `deterministic()`.
 
@@ -58,24 +58,24 @@ def survey(
 
 
 def _survey_switch(switch: Switch, policy: Policy) -> SwitchFinding:
-    set_by = _who_set(switch)
+    set_by = _find_who_set(switch)
 
     def finding(
         wanted: Value, in_force: Value, verdict: Verdict, why: str, way_out: str | None = None
     ) -> SwitchFinding:
         return SwitchFinding(switch.name, switch.what, switch.when, wanted, in_force, set_by, verdict, why, way_out)
 
-    problems = [problem for problem in (find_problem(switch, v, policy) for v in switch.variables) if problem]
+    problems = [problem for problem in (find_variable_problem(switch, v, policy) for v in switch.variables) if problem]
     if not switch.available():
         if problems:
-            return finding(problems[0].wanted, problems[0].found, *_describe_problems(problems))
+            return finding(problems[0].wanted, problems[0].found, *_judge_problems(problems))
         why = f"{switch.module} is not imported." if switch.module else f"Nothing here uses it. {switch.why}"
         if switch.module and switch.module.partition(".")[0] == "torch" and _is_imported(switch.module):
             why = "This build of torch lacks it, or it needs a device that is not here."
         return finding(None, None, "not applicable", why)
-    wanted, in_force = _wanted_value(switch, policy), switch.read()
+    wanted, in_force = _get_wanted_value(switch, policy), switch.read()
     if problems:
-        return finding(wanted, in_force, *_describe_problems(problems))
+        return finding(wanted, in_force, *_judge_problems(problems))
     for variable in switch.variables:
         now = os.environ.get(variable.name)
         if not variable.settable_inside and now != in_force:
@@ -85,7 +85,7 @@ def _survey_switch(switch: Switch, policy: Policy) -> SwitchFinding:
         return finding(None, in_force, "ok", f"Only recorded. {switch.why}")
     if switch.write is not None and switch.wanted(policy) is not None and not switch.agrees(in_force, wanted):
         return finding(wanted, in_force, "differs", switch.why, "samerun.deterministic() sets it.")
-    missing = [v for v in switch.variables if switch.write is None and _is_missing(v, policy)]
+    missing = [v for v in switch.variables if switch.write is None and _is_wanted_but_unset(v, policy)]
     late = [variable for variable in missing if variable.already_read()]
     if late:
         exports = "; ".join(f"export {variable.name}={variable.wanted(policy)}" for variable in late)
@@ -95,15 +95,17 @@ def _survey_switch(switch: Switch, policy: Policy) -> SwitchFinding:
     return finding(wanted, in_force, "ok", switch.why)
 
 
-def _describe_problems(problems: list[VariableProblem]) -> tuple[Verdict, str, str]:
-    remedies = "; ".join(problem.remedy for problem in problems)
-    why = "; ".join(problem.text for problem in problems) + "."
+def _judge_problems(problems: list[VariableProblem]) -> tuple[Verdict, str, str]:
+    """Return the verdict on a switch whose variables are wrong, why, and the way out."""
+    remedies = "; ".join(problem.shell_remedy for problem in problems)
+    why = "; ".join(problem.message for problem in problems) + "."
     if any(problem.late for problem in problems):
         return "too late", why, f"Start with `samerun run`, or: {remedies}"
     return "differs", why, remedies
 
 
-def _wanted_value(switch: Switch, policy: Policy) -> Value:
+def _get_wanted_value(switch: Switch, policy: Policy) -> Value:
+    """Return the value that the switch wants; of one that has only variables, theirs."""
     if switch.wanted(policy) is not None:
         return switch.wanted(policy)
     values = {variable.name: variable.wanted(policy) for variable in switch.variables}
@@ -111,28 +113,28 @@ def _wanted_value(switch: Switch, policy: Policy) -> Value:
     return next(iter(set_ones.values())) if len(set_ones) == 1 else set_ones or None
 
 
-def _is_missing(variable: Variable, policy: Policy) -> bool:
+def _is_wanted_but_unset(variable: Variable, policy: Policy) -> bool:
     """Whether a variable is to have a value and has none."""
-    return variable.wanted(policy) is not None and variable.read() is None
+    return variable.wanted(policy) is not None and variable.read_effective() is None
 
 
-def _is_imported(module: str) -> bool:
-    return module in sys.modules
+def _is_imported(module_name: str) -> bool:
+    return module_name in sys.modules
 
 
-def _is_default(value: Value, default: Value) -> bool:
+def _equals_default(value: Value, default: Value) -> bool:
     if isinstance(value, dict):
         return all(default.get(name, entry) == entry for name, entry in value.items())
     return bool(value == default)
 
 
-def _who_set(switch: Switch) -> SetBy:
+def _find_who_set(switch: Switch) -> SetBy:
     names = [variable.name for variable in switch.variables]
     if any(is_set_by_samerun(name) for name in (switch.name, *names)):
         return "samerun"
     start = environment_at_start()
     if switch.available() and switch.default is not None:
-        if _is_default(switch.read(), switch.default):
+        if _equals_default(switch.read(), switch.default):
             return "default"
         return "environment" if any(name in start for name in names) else "program"
     if switch.available() and switch.write is not None:

@@ -16,18 +16,20 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from samerun.base.errors import UnseededError
 from samerun.base.hooks import PostImportHooks
 from samerun.base.user_code import format_source_location, is_user_code
 from samerun.base.wrapping import replace_method_in_type, wrap_like
 
+OnUnseeded = Literal["ignore", "warn", "error"]
+"""What to do when the program's own code asks for unseeded randomness."""
 _log = logging.getLogger("samerun")
 _LOOKED_THROUGH = {"random", "secrets", "uuid", __name__, "samerun.base.wrapping"}
 _ENTROPY_FIX = "It gives other bits in every run: draw from a seeded generator instead, such as random.Random(SEED)."
 
-_levels: list[str] = []
+_levels: list[OnUnseeded] = []
 """What each mode that holds asks for; the innermost counts."""
 _undo: list[Callable[[], None]] = []
 _wrappers: dict[tuple[int, str], tuple[Any, Any]] = {}
@@ -43,10 +45,10 @@ class _ThreadDepth(threading.local):
 _thread = _ThreadDepth()
 
 
-def watch_unseeded(level: str) -> Callable[[], None]:
-    """Watch from now on; what is returned ends it. `level`: "ignore", "warn" or "error"."""
+def start_watching_unseeded(level: OnUnseeded) -> Callable[[], None]:
+    """Watch from now on; the returned function ends it."""
     _levels.append(level)
-    _update_watching()
+    _install_or_remove_wrappers()
     left = False
 
     def leave() -> None:
@@ -54,13 +56,13 @@ def watch_unseeded(level: str) -> Callable[[], None]:
         if not left:
             left = True
             _levels.remove(level)
-            _update_watching()
+            _install_or_remove_wrappers()
 
     return leave
 
 
-def _update_watching() -> None:
-    """Have the wrappers in place while any mode asks for them."""
+def _install_or_remove_wrappers() -> None:
+    """Install the wrappers if any mode asks for them; remove them if none does."""
     watching = any(level != "ignore" for level in _levels)
     if watching and not _undo:
         _import_hook.install()
@@ -73,8 +75,8 @@ def _update_watching() -> None:
             _undo.pop()()
 
 
-def _call_unwatched(original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call what was wrapped; what it asks for on the way was decided already."""
+def _call_without_reports(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call the wrapped function. Unseeded randomness that it asks for itself is not reported."""
     _thread.inside += 1
     try:
         return original(*args, **kwargs)
@@ -82,21 +84,21 @@ def _call_unwatched(original: Any, *args: Any, **kwargs: Any) -> Any:
         _thread.inside -= 1
 
 
-def _report_unseeded(what: str, fix: str) -> None:
-    """Someone asks for unseeded randomness: say so if it is the program's own code."""
+def _report_if_user_code(problem: str, fix: str) -> None:
+    """Warn or raise, as the level says, if the code that asks for unseeded randomness is the program's own."""
     level = _levels[-1] if _levels else "ignore"
-    frame = None if level == "ignore" or _thread.inside else _find_user_frame()
+    frame = None if level == "ignore" or _thread.inside else _find_asking_user_frame()
     if frame is None:
         return
     file, line = frame.f_code.co_filename, frame.f_lineno
-    message = f"{format_source_location(file, line)}: {what}."
+    message = f"{format_source_location(file, line)}: {problem}."
     if level == "error":
         raise UnseededError(message, fix)
     _log.warning("%s %s", message, fix)
 
 
-def _find_user_frame() -> FrameType | None:
-    """The frame that asks, if it is the program's own."""
+def _find_asking_user_frame() -> FrameType | None:
+    """Return the frame that asks for randomness; None if it is not of the program's own code."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
@@ -106,90 +108,92 @@ def _find_user_frame() -> FrameType | None:
     return None
 
 
-def _wrap_attribute(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace `owner.name` until watching ends."""
-    original = getattr(owner, name, None)
+def _wrap_while_watching(owner: Any, attribute: str, make_wrapper: Callable[[Any], Any]) -> None:
+    """Replace the owner's attribute by a wrapper of it until watching ends."""
+    original = getattr(owner, attribute, None)
     if original is None:
         return
-    known = _wrappers.get((id(owner), name))
-    replacement = known[1] if known is not None and known[0] is original else wrap_like(original, make(original))
-    _wrappers[id(owner), name] = original, replacement
-    setattr(owner, name, replacement)
+    known = _wrappers.get((id(owner), attribute))
+    replacement = (
+        known[1] if known is not None and known[0] is original else wrap_like(original, make_wrapper(original))
+    )
+    _wrappers[id(owner), attribute] = original, replacement
+    setattr(owner, attribute, replacement)
 
     def undo() -> None:
-        if getattr(owner, name, None) is replacement:
-            setattr(owner, name, original)
+        if getattr(owner, attribute, None) is replacement:
+            setattr(owner, attribute, original)
 
     _undo.append(undo)
 
 
-def _wrap_entropy_source(called: str) -> Callable[[Any], Any]:
+def _make_entropy_wrapper(function_name: str) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def reading(*args: Any, **kwargs: Any) -> Any:
-            _report_unseeded(f"{called}() draws from the operating system's entropy", _ENTROPY_FIX)
-            return _call_unwatched(original, *args, **kwargs)
+            _report_if_user_code(f"{function_name}() draws from the operating system's entropy", _ENTROPY_FIX)
+            return _call_without_reports(original, *args, **kwargs)
 
         return reading
 
     return make
 
 
-def _watch_os(os: Any) -> None:
-    _wrap_attribute(os, "urandom", _wrap_entropy_source("os.urandom"))
-    _wrap_attribute(os, "getrandom", _wrap_entropy_source("os.getrandom"))
+def _wrap_os_entropy(os: ModuleType) -> None:
+    _wrap_while_watching(os, "urandom", _make_entropy_wrapper("os.urandom"))
+    _wrap_while_watching(os, "getrandom", _make_entropy_wrapper("os.getrandom"))
 
 
-def _watch_random(random: Any) -> None:
+def _wrap_random_seeding(random: ModuleType) -> None:
     """`SystemRandom`, and with it `secrets`, reads through a name of its own."""
-    _wrap_attribute(random, "_urandom", _wrap_entropy_source("random.SystemRandom"))
+    _wrap_while_watching(random, "_urandom", _make_entropy_wrapper("random.SystemRandom"))
 
     def own_seed(original: Any) -> Any:
         def seed(self: Any, a: Any = None, version: int = 2) -> None:
             if a is None:
-                _report_unseeded("random.Random() has no seed", "Pass a seed: random.Random(SEED).")
-            _call_unwatched(original, self, a, version)
+                _report_if_user_code("random.Random() has no seed", "Pass a seed: random.Random(SEED).")
+            _call_without_reports(original, self, a, version)
 
         return seed
 
     def global_seed(original: Any) -> Any:
         def seed(a: Any = None, version: int = 2) -> None:
             if a is None:
-                _report_unseeded("random.seed() has no seed", "Pass a seed: random.seed(SEED).")
-            _call_unwatched(original, a, version)
+                _report_if_user_code("random.seed() has no seed", "Pass a seed: random.seed(SEED).")
+            _call_without_reports(original, a, version)
 
         return seed
 
-    _wrap_attribute(random.Random, "seed", own_seed)
-    _wrap_attribute(random, "seed", global_seed)
+    _wrap_while_watching(random.Random, "seed", own_seed)
+    _wrap_while_watching(random, "seed", global_seed)
 
 
-def _watch_uuid(uuid: Any) -> None:
+def _wrap_uuid4(uuid: ModuleType) -> None:
     fix = "It gives another value in every run: uuid.uuid5(NAMESPACE, NAME) makes one from a name."
 
     def make(original: Any) -> Any:
         def uuid4() -> Any:
-            _report_unseeded("uuid.uuid4() draws from the operating system's entropy", fix)
-            return _call_unwatched(original)
+            _report_if_user_code("uuid.uuid4() draws from the operating system's entropy", fix)
+            return _call_without_reports(original)
 
         return uuid4
 
-    _wrap_attribute(uuid, "uuid4", make)
+    _wrap_while_watching(uuid, "uuid4", make)
 
 
-def _watch_numpy(random: Any) -> None:
+def _wrap_numpy_seeding(numpy_random: Any) -> None:
     """Every NumPy generator that is made without a seed asks `bit_generator.randbits` for one."""
 
     def from_system(original: Any) -> Any:
         def randbits(bits: int) -> Any:
-            _report_unseeded(
+            _report_if_user_code(
                 "a NumPy generator has no seed",
                 "Pass a seed where it is made: numpy.random.default_rng(SEED), PCG64(SEED), RandomState(SEED).",
             )
-            return _call_unwatched(original, bits)
+            return _call_without_reports(original, bits)
 
         return randbits
 
-    kind = random.RandomState
+    kind = numpy_random.RandomState
     original = kind.__init__
 
     def making(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -197,40 +201,41 @@ def _watch_numpy(random: Any) -> None:
         if args[:1] in ((), (None,)) and kwargs.get("seed") is None:
             original(self, *args, **kwargs)
         else:
-            _call_unwatched(original, self, *args, **kwargs)
+            _call_without_reports(original, self, *args, **kwargs)
 
     bit_generator = sys.modules.get("numpy.random.bit_generator")
     if bit_generator is not None:
-        _wrap_attribute(bit_generator, "randbits", from_system)
+        _wrap_while_watching(bit_generator, "randbits", from_system)
         _undo.append(replace_method_in_type(kind, "__init__", making))
 
 
-def _watch_torch(torch: Any) -> None:
+def _wrap_torch_seeding(torch: Any) -> None:
     def make(original: Any) -> Any:
         def seed() -> Any:
-            _report_unseeded("torch.seed() takes a seed from the system", "Pass a seed: torch.manual_seed(SEED).")
-            return _call_unwatched(original)
+            _report_if_user_code("torch.seed() takes a seed from the system", "Pass a seed: torch.manual_seed(SEED).")
+            return _call_without_reports(original)
 
         return seed
 
-    _wrap_attribute(torch, "seed", make)
-    _wrap_attribute(torch.random, "seed", make)
+    _wrap_while_watching(torch, "seed", make)
+    _wrap_while_watching(torch.random, "seed", make)
 
 
 _INSTALLERS: dict[str, Callable[[Any], None]] = {
-    "os": _watch_os,
-    "random": _watch_random,
-    "uuid": _watch_uuid,
-    "numpy.random": _watch_numpy,
-    "torch": _watch_torch,
+    "os": _wrap_os_entropy,
+    "random": _wrap_random_seeding,
+    "uuid": _wrap_uuid4,
+    "numpy.random": _wrap_numpy_seeding,
+    "torch": _wrap_torch_seeding,
 }
 
 
-def _watch_arrived_module(module: ModuleType) -> None:
+def _wrap_imported_module(module: ModuleType) -> None:
+    """Wrap what a module that was imported just now has, if watching is on."""
     if _undo:
         _INSTALLERS[module.__name__](module)
 
 
 _import_hook = PostImportHooks()
 for _name in ("uuid", "numpy.random", "torch"):
-    _import_hook.add(_name, _watch_arrived_module)
+    _import_hook.add(_name, _wrap_imported_module)

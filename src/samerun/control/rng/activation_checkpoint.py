@@ -31,9 +31,9 @@ def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: boo
     """
     import torch.utils.checkpoint
 
-    call = _eager(torch.utils.checkpoint.checkpoint)
+    call = _exclude_from_compile(torch.utils.checkpoint.checkpoint)
     if preserve_rng_state and torch.is_grad_enabled():  # without gradients nothing is computed again
-        function = _Again(function)
+        function = _RepeatedDraws(function)
     return call(function, *args, preserve_rng_state=preserve_rng_state, **kwargs)
 
 
@@ -58,15 +58,15 @@ def checkpoint_sequential(
             "The more segments, the less is kept for the backward pass, and the more is computed again.",
         )
     size = len(steps) // segments
-    parts: list[Any] = [_Chain(steps[index * size : (index + 1) * size]) for index in range(segments - 1)]
+    parts: list[Any] = [_FunctionChain(steps[index * size : (index + 1) * size]) for index in range(segments - 1)]
     if kwargs.get("preserve_rng_state", True) and torch.is_grad_enabled():
-        parts = [_Again(part) for part in parts]
-    parts.append(_Chain(steps[(segments - 1) * size :]))
-    call = _eager(torch.utils.checkpoint.checkpoint_sequential)
+        parts = [_RepeatedDraws(part) for part in parts]
+    parts.append(_FunctionChain(steps[(segments - 1) * size :]))
+    call = _exclude_from_compile(torch.utils.checkpoint.checkpoint_sequential)
     return call(parts, segments, input, use_reentrant=use_reentrant, **kwargs)
 
 
-def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
+def _exclude_from_compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, not traced by `torch.compile`: taking and putting back states cannot be in a graph."""
     import torch
 
@@ -75,8 +75,8 @@ def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class _Again:
-    """A function that draws, each time it is called, what it drew when it was called first."""
+class _RepeatedDraws:
+    """Calls a function; from the second call on, it draws the random numbers of the first."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -94,7 +94,7 @@ class _Again:
             restore_snapshot(outside)
 
 
-class _Chain:
+class _FunctionChain:
     """Functions, one after the other."""
 
     def __init__(self, functions: Sequence[Callable[[Any], Any]]) -> None:

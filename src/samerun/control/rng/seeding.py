@@ -110,14 +110,16 @@ def unregister_rng(name: str) -> None:
     del _registered[name]
 
 
-def _discard_result(call: Callable[[Any], object]) -> Callable[[Any], None]:
-    def quiet(value: Any) -> None:
-        call(value)
+def _discard_result(function: Callable[[Any], object]) -> Callable[[Any], None]:
+    """Wrap a function so that it returns None."""
 
-    return quiet
+    def call(argument: Any) -> None:
+        function(argument)
+
+    return call
 
 
-def _seed_arrived_sources(module: ModuleType) -> None:
+def _seed_sources_of_imported(module: ModuleType) -> None:
     """Seed the sources that the import of `module` has just brought."""
     if _in_force is not None:
         seed_sources(_in_force, [source for source in available_sources() if source.module == module.__name__])
@@ -125,4 +127,4 @@ def _seed_arrived_sources(module: ModuleType) -> None:
 
 _import_hook = PostImportHooks()
 for _name in sorted({source.module for source in SOURCES if source.module}):
-    _import_hook.add(_name, _seed_arrived_sources)
+    _import_hook.add(_name, _seed_sources_of_imported)

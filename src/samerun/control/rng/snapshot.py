@@ -27,16 +27,16 @@ def get_rng_state() -> RNGState:
     but gives no state (OpenCV, Polars, SentencePiece, CuPy, TensorFlow) is left out; a warning in the log
     "samerun" says so once.
     """
-    return get_states(available_sources())
+    return get_states_of(available_sources())
 
 
-def get_states(sources: Iterable[RandomSource]) -> RNGState:
-    """The state of each of `sources`, which are available; those that give none are left out, with a warning."""
+def get_states_of(sources: Iterable[RandomSource]) -> RNGState:
+    """Return the state of each source, by name; a source that gives none is left out, with a warning."""
     state: RNGState = {}
     for source in sources:
         taken = source.get_state()
         if taken is None:
-            _warn_left_out(source)
+            _warn_no_state_once(source)
         else:
             state[source.name] = taken
     return state
@@ -59,14 +59,14 @@ def set_rng_state(state: Mapping[str, Any], *, strict: bool = True) -> None:
         raise SeedError(
             f"set_rng_state(): the state holds {', '.join(absent)}, which this process lacks"
             f" (it has {', '.join(here)}).",
-            f"{hint_for_absent(absent)} Or pass strict=False to put back the others.",
+            f"{suggest_how_to_make_available(absent)} Or pass strict=False to put back the others.",
         )
-    for name, reason in set_states(state).items():
+    for name, reason in try_set_states(state).items():
         raise SeedError(f"set_rng_state(): {name} did not take its state: {reason}", WHY_REFUSED) from reason
 
 
-def set_states(state: Mapping[str, Any]) -> dict[str, Exception]:
-    """Restore the states of the available sources. Returns those that refused theirs, with the reason."""
+def try_set_states(state: Mapping[str, Any]) -> dict[str, Exception]:
+    """Restore the states of the available sources. Returns the errors of those that refused theirs, by name."""
     refused: dict[str, Exception] = {}
     for source in available_sources():
         try:
@@ -77,16 +77,16 @@ def set_states(state: Mapping[str, Any]) -> dict[str, Exception]:
     return refused
 
 
-def hint_for_absent(absent: list[str]) -> str:
+def suggest_how_to_make_available(absent_sources: list[str]) -> str:
     """What the user can do to make the sources of these names available."""
     modules = {source.name: source.module for source in all_sources()}
-    imports = list(dict.fromkeys(f"import {modules[name]}" for name in absent if modules.get(name)))
-    register = [f"register_rng({name!r}, ...)" for name in absent if not modules.get(name)]
+    imports = list(dict.fromkeys(f"import {modules[name]}" for name in absent_sources if modules.get(name)))
+    register = [f"register_rng({name!r}, ...)" for name in absent_sources if not modules.get(name)]
     return f"Before it: {', '.join(imports + register)}."
 
 
 @functools.cache
-def _warn_left_out(source: RandomSource) -> None:
+def _warn_no_state_once(source: RandomSource) -> None:
     note = source.note or "it gave no state"
     _log.warning("%s: its random stream is neither saved nor isolated: %s", source.name, note)
 
@@ -104,7 +104,7 @@ class RNGSnapshot:
 def take_snapshot(start_devices: bool = True) -> RNGSnapshot:
     """Take a snapshot of all generators; without `start_devices`, not of devices that nobody has used."""
     sources = available_sources()
-    state = get_states(source for source in sources if start_devices or not source.starts_device())
+    state = get_states_of(source for source in sources if start_devices or not source.starts_device())
     return RNGSnapshot(state, frozenset(source.name for source in sources), seed_in_force())
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from samerun.base.errors import SeedError
 from samerun.control.rng.seeding import available_sources, seed_in_force, set_seed_in_force
 from samerun.control.rng.snapshot import (
     WHY_REFUSED,
-    get_states,
-    hint_for_absent,
+    get_states_of,
     restore_snapshot,
-    set_states,
+    suggest_how_to_make_available,
     take_snapshot,
+    try_set_states,
 )
 from samerun.control.seed_derivation import validate_seed
 from samerun.control.seeds.source import DeviceCountMismatch
@@ -44,7 +44,7 @@ def state_dict() -> dict[str, Any]:
         "samerun_state": VERSION,
         "seed": seed_in_force(),
         "rank": find_rank() or 0,
-        "rng": get_states(available_sources()),
+        "rng": get_states_of(available_sources()),
     }
 
 
@@ -65,33 +65,35 @@ def load_state_dict(state: Mapping[str, Any], *, strict: bool = True) -> None:
     Raises SeedError for that, for a dict that is none of `state_dict`, for another version, and for a state
     that is damaged. Then every stream is put back to where it stood before the call.
     """
-    rng = _checked(state)
+    rng = _validate_state_dict(state)
     before = take_snapshot()
-    _compare(state, rng, before.state, strict)
+    _report_mismatches(state, rng.keys(), before.state.keys(), strict)
     if state["rank"] != (find_rank() or 0):
-        rng = _without_distinct(rng)
+        rng = _drop_distinct_streams(rng)
     refused: dict[str, Exception] = {}
     try:
         set_seed_in_force(state["seed"])
-        refused = set_states(rng)
+        refused = try_set_states(rng)
         for name, reason in refused.items():
             if not strict and isinstance(reason, DeviceCountMismatch):
                 _log.warning("load_state_dict(): %s keeps its stream: the state's is refused: %s", name, reason)
             else:
-                raise SeedError(f"load_state_dict(): {name} did not take its state: {reason}", _why(reason)) from reason
+                raise SeedError(
+                    f"load_state_dict(): {name} did not take its state: {reason}", _hint_for_refusal(reason)
+                ) from reason
     except BaseException:
         restore_snapshot(before)
         raise
 
 
-def _why(reason: Exception) -> str:
+def _hint_for_refusal(reason: Exception) -> str:
     if isinstance(reason, DeviceCountMismatch):
         return "Resume with as many devices, or pass strict=False to leave their streams as they are."
     return f"{WHY_REFUSED} Nothing was changed."
 
 
-def _checked(state: Any) -> dict[str, Any]:
-    """The states of the sources in `state`; SeedError if it is not what `state_dict` returns."""
+def _validate_state_dict(state: Any) -> dict[str, Any]:
+    """Return the states of the sources in `state`; SeedError if it is not what `state_dict` returns."""
     if not isinstance(state, Mapping):
         hint = "Pass what state_dict() returned."
         raise SeedError(f"load_state_dict(): a state is a dict, not a {type(state).__name__}.", hint)
@@ -117,12 +119,19 @@ def _checked(state: Any) -> dict[str, Any]:
     return dict(rng)
 
 
-def _compare(state: Mapping[str, Any], rng: Mapping[str, Any], here: Mapping[str, Any], strict: bool) -> None:
-    """Say what `state` and this process do not both have: SeedError if `strict`, else a warning."""
+def _report_mismatches(
+    state: Mapping[str, Any], saved_sources: Collection[str], sources_here: Collection[str], strict: bool
+) -> None:
+    """Raise SeedError if `strict`, else warn, where `state` and this process differ in sources or rank."""
     findings: list[tuple[str, str]] = []
-    absent, new = [name for name in rng if name not in here], [name for name in here if name not in rng]
+    absent, new = (
+        [name for name in saved_sources if name not in sources_here],
+        [name for name in sources_here if name not in saved_sources],
+    )
     if absent:
-        findings.append((f"the state holds {', '.join(absent)}, which this process lacks", hint_for_absent(absent)))
+        findings.append(
+            (f"the state holds {', '.join(absent)}, which this process lacks", suggest_how_to_make_available(absent))
+        )
     if new:
         hint = "Take the state with everything imported that is imported here."
         findings.append((f"this process has {', '.join(new)}, which the state lacks", hint))
@@ -136,10 +145,10 @@ def _compare(state: Mapping[str, Any], rng: Mapping[str, Any], here: Mapping[str
         _log.warning("load_state_dict(): %s", finding)
 
 
-def _without_distinct(rng: dict[str, Any]) -> dict[str, Any]:
-    """`rng` without the streams that each rank has for itself."""
-    held = rng.get("streams")
-    if not isinstance(held, Mapping) or not isinstance(held.get("streams"), list):
+def _drop_distinct_streams(rng: dict[str, Any]) -> dict[str, Any]:
+    """Return `rng` without the streams that each rank has for itself."""
+    saved = rng.get("streams")
+    if not isinstance(saved, Mapping) or not isinstance(saved.get("streams"), list):
         return rng
-    same = [one for one in held["streams"] if isinstance(one, Mapping) and one.get("rank") == "same"]
-    return {**rng, "streams": {**held, "streams": same}}
+    same = [one for one in saved["streams"] if isinstance(one, Mapping) and one.get("rank") == "same"]
+    return {**rng, "streams": {**saved, "streams": same}}

@@ -8,13 +8,13 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from samerun.control.imported import find_imported, imported
+from samerun.control.imported import find_imported, get_imported
 from samerun.control.seeds.source import RandomSource, State
 
-_FUNCTIONS = ("rnd_seed", "rnd_get_state", "rnd_get_np_state_ptr", "rnd_get_py_state_ptr")
+_NUMBA_FUNCTIONS = ("rnd_seed", "rnd_get_state", "rnd_get_np_state_ptr", "rnd_get_py_state_ptr")
 
 
-class _Generator(ctypes.Structure):
+class _NumbaGenerator(ctypes.Structure):
     """`rnd_state_t` of Numba's _random.c. Numba's own `rnd_get_state` leaves out the normal number
     that is kept for the next call."""
 
@@ -27,44 +27,48 @@ class _Generator(ctypes.Structure):
     ]
 
 
-def _available() -> bool:
-    return find_imported("numba") is not None and find_imported("numba._helperlib", *_FUNCTIONS) is not None
+def _can_seed_numba() -> bool:
+    return find_imported("numba") is not None and find_imported("numba._helperlib", *_NUMBA_FUNCTIONS) is not None
 
 
-def _state_pointers() -> tuple[int, int]:
-    helper = imported("numba._helperlib")
+def _get_numba_state_pointers() -> tuple[int, int]:
+    helper = get_imported("numba._helperlib")
     return helper.rnd_get_np_state_ptr(), helper.rnd_get_py_state_ptr()
 
 
-def _seed(seed: int) -> None:
-    for pointer, half in zip(_state_pointers(), (seed & 0xFFFFFFFF, seed >> 32), strict=True):
-        imported("numba._helperlib").rnd_seed(pointer, half)
+def _seed_numba(seed: int) -> None:
+    for pointer, half in zip(_get_numba_state_pointers(), (seed & 0xFFFFFFFF, seed >> 32), strict=True):
+        get_imported("numba._helperlib").rnd_seed(pointer, half)
 
 
-def _get_state() -> State:
-    return [_read_generator(pointer) for pointer in _state_pointers()] if _layout_is_known() else None
+def _get_numba_state() -> State:
+    return (
+        [_copy_numba_generator(pointer) for pointer in _get_numba_state_pointers()]
+        if _is_numba_layout_known()
+        else None
+    )
 
 
-def _set_state(state: State) -> None:
-    if not _layout_is_known():
-        raise TypeError(NOTE)
-    for pointer, saved in zip(_state_pointers(), state, strict=True):
+def _set_numba_state(state: State) -> None:
+    if not _is_numba_layout_known():
+        raise TypeError(_NUMBA_NOTE)
+    for pointer, saved in zip(_get_numba_state_pointers(), state, strict=True):
         index, words, has_gauss, gauss, is_initialized = saved
-        generator = _Generator(index, (ctypes.c_uint * 624)(*words), has_gauss, gauss, is_initialized)
+        generator = _NumbaGenerator(index, (ctypes.c_uint * 624)(*words), has_gauss, gauss, is_initialized)
         ctypes.memmove(pointer, ctypes.byref(generator), ctypes.sizeof(generator))
 
 
-def _read_generator(pointer: int) -> list[Any]:
-    generator = _Generator.from_address(pointer)
+def _copy_numba_generator(pointer: int) -> list[Any]:
+    generator = _NumbaGenerator.from_address(pointer)
     return [
         generator.index, list(generator.words), generator.has_gauss, generator.gauss, generator.is_initialized
     ]  # fmt: skip
 
 
-def _layout_is_known() -> bool:
+def _is_numba_layout_known() -> bool:
     declared = getattr(find_imported("numba.cpython.randomimpl"), "rnd_state_t", None)
     return declared is None or str(declared) == "{i32, [624 x i32], i32, double, i32}"
 
 
-NOTE = "samerun does not know the memory layout of this version of Numba's generators"
-SOURCE = RandomSource("numba", "numba", _available, _seed, _get_state, _set_state, NOTE)
+_NUMBA_NOTE = "samerun does not know the memory layout of this version of Numba's generators"
+SOURCE = RandomSource("numba", "numba", _can_seed_numba, _seed_numba, _get_numba_state, _set_numba_state, _NUMBA_NOTE)

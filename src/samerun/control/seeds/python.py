@@ -7,19 +7,19 @@ import random
 from samerun.control.seeds.source import RandomSource, State
 
 
-def _available() -> bool:
+def _can_seed_python() -> bool:
     return True
 
 
-def _seed(seed: int) -> None:
+def _seed_python(seed: int) -> None:
     random.seed(seed)
 
 
-def _get_state() -> State:
+def _get_python_state() -> State:
     return random.getstate()
 
 
-def _set_state(state: State) -> None:
+def _set_python_state(state: State) -> None:
     version, words, kept_gauss = state  # lists, if it went through JSON
     if kept_gauss is not None and not isinstance(kept_gauss, float):
         raise TypeError("the normal number that gauss() keeps is not a float")
@@ -28,4 +28,4 @@ def _set_state(state: State) -> None:
     random.setstate((version, tuple(words), kept_gauss))
 
 
-SOURCE = RandomSource("python", "", _available, _seed, _get_state, _set_state)
+SOURCE = RandomSource("python", "", _can_seed_python, _seed_python, _get_python_state, _set_python_state)

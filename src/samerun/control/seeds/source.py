@@ -40,7 +40,7 @@ class DeviceCountMismatch(ValueError):
         super().__init__(f"it is of {saved} devices, and there are {here} here")
 
 
-def seed_only(
+def make_seed_only_source(
     name: str, module: str, *, available: Callable[[], bool], seed: Callable[[int], None], note: str
 ) -> RandomSource:
     """A source that can be seeded, but whose library does not give its state; `note` says why."""

@@ -9,23 +9,23 @@ from typing import Any
 
 from samerun.control.seeds.source import RandomSource, State
 from samerun.control.streams import process_seed
-from samerun.control.streams.generator_kinds import GeneratorKind, find_kind
+from samerun.control.streams.generator_kinds import GeneratorKind, find_generator_kind
 from samerun.control.streams.process_seed import find_rank
-from samerun.control.streams.stream import Key, get_stream, process_streams
+from samerun.control.streams.stream import Key, get_or_make_stream, process_streams
 
 
-def _seed(seed: int) -> None:
+def _seed_streams(seed: int) -> None:
     process_seed.set_seed(seed)
     for stream in process_streams.values():
         stream.restart()
 
 
-def _get_state() -> State:
+def _export_streams() -> State:
     seed, path = process_seed.current_seed(), process_seed.current_origin().current_path()
-    return {"seed": seed, "place": path, "streams": [_record_stream(key) for key in process_streams]}
+    return {"seed": seed, "place": path, "streams": [_export_stream(key) for key in process_streams]}
 
 
-def _record_stream(key: Key) -> dict[str, Any]:
+def _export_stream(key: Key) -> dict[str, Any]:
     stream, (name, rank, seed) = process_streams[key], key
     parts = dict(stream.pending_states)
     parts.update({kind.name: kind.get_state(generator) for kind, generator in stream.generators.values()})
@@ -33,20 +33,20 @@ def _record_stream(key: Key) -> dict[str, Any]:
     return {"name": name, "rank": rank, "seed": seed, "drawn_as": drawn_as, "parts": parts}
 
 
-def _set_state(state: State) -> None:
+def _restore_streams(state: State) -> None:
     seed, path = state["seed"], state["place"]
     if not (seed is None or isinstance(seed, int)) or not isinstance(path, str):
         raise TypeError("its seed is not a whole number, or its place is not a string")
     # Every record is validated before the first stream changes: a damaged state must leave all streams as they were.
-    saved = [_parse_record(record) for record in state["streams"]]
+    saved = [_parse_stream_record(record) for record in state["streams"]]
     process_seed.set_seed(seed, path)
     for key in process_streams.keys() - {key for key, _, _ in saved}:
         process_streams[key].restore_states({})
     for key, parts, rank in saved:
-        get_stream(key).restore_states(parts, rank)
+        get_or_make_stream(key).restore_states(parts, rank)
 
 
-def _parse_record(record: Any) -> tuple[Key, dict[str, tuple[GeneratorKind, Any]], int | None]:
+def _parse_stream_record(record: Any) -> tuple[Key, dict[str, tuple[GeneratorKind, Any]], int | None]:
     """The stream's key, the states of its generators, and the rank that they were drawn as."""
     name, rank, seed, drawn_as = (record[field] for field in ("name", "rank", "seed", "drawn_as"))
     are_numbers = all(number is None or isinstance(number, int) for number in (seed, drawn_as))
@@ -58,11 +58,11 @@ def _parse_record(record: Any) -> tuple[Key, dict[str, tuple[GeneratorKind, Any]
             raise ValueError(f"its stream {name!r} is of rank {drawn_as}, and this is rank {here}")
     parts = {}
     for part, value in dict(record["parts"]).items():
-        kind = find_kind(part)
+        kind = find_generator_kind(part)
         if kind is None:
             raise ValueError(f"its stream {name!r} has a generator of an unknown kind: {part!r}")
         parts[part] = (kind, value)
     return (name, rank, seed), parts, drawn_as
 
 
-SOURCE = RandomSource("streams", "", lambda: True, _seed, _get_state, _set_state)
+SOURCE = RandomSource("streams", "", lambda: True, _seed_streams, _export_streams, _restore_streams)

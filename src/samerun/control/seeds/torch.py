@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from samerun.control.imported import find_imported, imported
+from samerun.control.imported import find_imported, get_imported
 from samerun.control.seeds.source import DeviceCountMismatch, RandomSource, State
 
 # `torch.manual_seed` seeds every accelerator too; their own sources stand later in the table and seed them
 # again. Torch's CPU generator uses the low 32 bits of a seed.
 
 
-def _cpu_available() -> bool:
+def _can_seed_cpu() -> bool:
     return find_imported("torch", "manual_seed", "get_rng_state", "set_rng_state") is not None
 
 
 def _seed_cpu(seed: int) -> None:
-    imported("torch").manual_seed(seed)
+    get_imported("torch").manual_seed(seed)
 
 
 def _get_cpu_state() -> State:
-    return imported("torch").get_rng_state()
+    return get_imported("torch").get_rng_state()
 
 
 def _set_cpu_state(state: State) -> None:
     if state.dim() != 1:  # torch itself takes any shape
         raise ValueError(f"it has shape {list(state.shape)}, not one dimension")
-    imported("torch").set_rng_state(state.cpu())  # torch.load(map_location="cuda") moves it
+    get_imported("torch").set_rng_state(state.cpu())  # torch.load(map_location="cuda") moves it
 
 
-CPU = RandomSource("torch", "torch", _cpu_available, _seed_cpu, _get_cpu_state, _set_cpu_state)
+CPU = RandomSource("torch", "torch", _can_seed_cpu, _seed_cpu, _get_cpu_state, _set_cpu_state)
 
 
 # CUDA, XPU and MTIA have one generator per device, made when torch first touches the devices. Before that, torch
@@ -37,11 +37,11 @@ CPU = RandomSource("torch", "torch", _cpu_available, _seed_cpu, _get_cpu_state, 
 # torch was never seeded does taking the state start the devices, as `torch.random.fork_rng` does.
 
 
-def device_source(backend: str) -> RandomSource:
+def make_device_source(backend: str) -> RandomSource:
     """The source of all devices of `torch.<backend>`. All get the same seed, as with `torch.manual_seed`."""
 
     def device() -> Any:
-        return getattr(imported("torch"), backend)
+        return getattr(get_imported("torch"), backend)
 
     def available() -> bool:
         torch = find_imported("torch", backend, "manual_seed")
@@ -89,32 +89,32 @@ def find_queued_seed(device: Any) -> int | None:
     return seed if isinstance(seed, int) else None
 
 
-CUDA = device_source("cuda")  # AMD devices too, which torch calls CUDA
-XPU = device_source("xpu")
-MTIA = device_source("mtia")
+CUDA = make_device_source("cuda")  # AMD devices too, which torch calls CUDA
+XPU = make_device_source("xpu")
+MTIA = make_device_source("mtia")
 
 
 # Torch's generator of the MPS device (Apple).
 
 
-def _mps_available() -> bool:
+def _can_seed_mps() -> bool:
     torch = find_imported("torch", "mps", "backends", "manual_seed")
     return torch is not None and bool(torch.backends.mps.is_available() and not torch.mps._is_in_bad_fork())
 
 
 def _seed_mps(seed: int) -> None:
-    imported("torch").mps.manual_seed(seed)
+    get_imported("torch").mps.manual_seed(seed)
 
 
 def _get_mps_state() -> State:
-    return imported("torch").mps.get_rng_state()
+    return get_imported("torch").mps.get_rng_state()
 
 
 def _set_mps_state(state: State) -> None:
-    imported("torch").mps.set_rng_state(state.cpu())
+    get_imported("torch").mps.set_rng_state(state.cpu())
 
 
-MPS = RandomSource("torch_mps", "torch", _mps_available, _seed_mps, _get_mps_state, _set_mps_state)
+MPS = RandomSource("torch_mps", "torch", _can_seed_mps, _seed_mps, _get_mps_state, _set_mps_state)
 
 
 # Torch's generators of an accelerator from outside torch (its PrivateUse1 slot: torch_npu, for one).
@@ -126,44 +126,46 @@ _RANDOM_FUNCTIONS = ("manual_seed_all", "get_rng_state", "set_rng_state")
 _DEVICE_FUNCTIONS = ("_is_in_bad_fork", "is_available", "device_count")
 
 
-def _find_custom_backend() -> Any | None:
+def _find_custom_device_module() -> Any | None:
     torch = find_imported("torch", "_C", "manual_seed")
     name = getattr(getattr(torch, "_C", None), "_get_privateuse1_backend_name", lambda: "")()
     return getattr(torch, name, None) if name else None
 
 
-def _custom_available() -> bool:
-    device = _find_custom_backend()
+def _can_seed_custom() -> bool:
+    device = _find_custom_device_module()
     if device is None or not all(hasattr(device, need) for need in _RANDOM_FUNCTIONS + _DEVICE_FUNCTIONS):
         return False
     return bool(device.is_available() and not device._is_in_bad_fork())
 
 
-def _custom_backend() -> Any:
-    return getattr(imported("torch"), imported("torch")._C._get_privateuse1_backend_name())
+def _get_custom_device_module() -> Any:
+    return getattr(get_imported("torch"), get_imported("torch")._C._get_privateuse1_backend_name())
 
 
 def _seed_custom(seed: int) -> None:
-    _custom_backend().manual_seed_all(seed)
+    _get_custom_device_module().manual_seed_all(seed)
 
 
 def _get_custom_state() -> State:
-    return [_custom_backend().get_rng_state(index) for index in range(_custom_backend().device_count())]
+    return [
+        _get_custom_device_module().get_rng_state(index) for index in range(_get_custom_device_module().device_count())
+    ]
 
 
 def _set_custom_state(state: State) -> None:
-    here = _custom_backend().device_count()
+    here = _get_custom_device_module().device_count()
     if len(state) != here:
         raise DeviceCountMismatch(len(state), here)
     for index, device_state in enumerate(state):
-        _custom_backend().set_rng_state(device_state.cpu(), index)
+        _get_custom_device_module().set_rng_state(device_state.cpu(), index)
 
 
-def _custom_starts_device() -> bool:
-    return not getattr(_custom_backend(), "is_initialized", lambda: True)()
+def _starts_custom_device() -> bool:
+    return not getattr(_get_custom_device_module(), "is_initialized", lambda: True)()
 
 
 CUSTOM = RandomSource(
-    "torch_custom", "torch", _custom_available, _seed_custom, _get_custom_state, _set_custom_state,
-    starts_device=_custom_starts_device,
+    "torch_custom", "torch", _can_seed_custom, _seed_custom, _get_custom_state, _set_custom_state,
+    starts_device=_starts_custom_device,
 )  # fmt: skip

@@ -27,7 +27,7 @@ def start() -> None:
             return
         written.append(True)
         try:
-            _write(os.path.join(folder, f"{pid}.facts.json"), read_at)
+            _write_facts(os.path.join(folder, f"{pid}.facts.json"), read_at)
         except Exception:  # the receipt says then that it was read from outside; the program goes on
             return
 
@@ -43,10 +43,11 @@ def start() -> None:
     atexit.register(write, "end of the program")
 
 
-def _write(path: str, read_at: str) -> None:
-    from samerun.control.determinism.process_facts import collect_facts
+def _write_facts(path: str, read_at: str) -> None:
+    """Write the facts about this process, as they are now, as JSON."""
+    from samerun.control.determinism.process_facts import collect_process_facts
 
-    found = collect_facts(read_at)
+    found = collect_process_facts(read_at)
     with open(path + ".part", "w", encoding="utf-8") as file:
         json.dump(found, file)
     os.replace(path + ".part", path)

@@ -11,7 +11,7 @@ from samerun.control.determinism.preflight import required_environment
 from samerun.control.startup.deterministic_start import VARIABLE
 
 
-def environment_of_run(seed: int) -> dict[str, str]:
+def make_run_environment(seed: int) -> dict[str, str]:
     """The variables that `samerun run --seed SEED` adds to the environment.
 
     Raises SwitchError for a variable of the user's own with which a run cannot be deterministic.

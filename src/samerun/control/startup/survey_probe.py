@@ -22,12 +22,12 @@ _later = PostImportHooks()
 
 def start() -> None:
     """Answer at the end of the first optimizer step, and end there; else when the program ends."""
-    asked = json.loads(os.environ[VARIABLE])
+    request = json.loads(os.environ[VARIABLE])
     pid = os.getpid()
 
     def hook(module: ModuleType) -> None:
         def first_step(*_: Any) -> None:
-            if answer(asked, "first optimizer step"):
+            if write_survey_once(request, "first optimizer step"):
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(0)
@@ -36,29 +36,29 @@ def start() -> None:
 
     _later.add("torch.optim.optimizer", hook)
     _later.install()
-    if not _is_child():
-        atexit.register(lambda: os.getpid() == pid and answer(asked, "end of the program", AT_END))
+    if not _mark_begun_or_detect_child():
+        atexit.register(lambda: os.getpid() == pid and write_survey_once(request, "end of the program", AT_END))
 
 
-def _is_child() -> bool:
-    """A process that the program started: its end is not the program's."""
+def _mark_begun_or_detect_child() -> bool:
+    """Return whether the program started this process, whose end is not the program's; mark the first process."""
     if os.environ.get("SAMERUN_SURVEY_BEGUN"):
         return True
     os.environ["SAMERUN_SURVEY_BEGUN"] = str(os.getpid())
     return False
 
 
-def answer(asked: dict[str, Any], moment: str, suffix: str = ".json") -> bool:
-    """Write what is in force; the first process that gets here answers. False if another one has."""
+def write_survey_once(request: dict[str, Any], read_at: str, suffix: str = ".json") -> bool:
+    """Write what is in force, unless another process has; return whether this one wrote it."""
     from samerun.base.machine import collect_machine_facts
     from samerun.control.determinism.survey import survey
 
     found = {
-        "read_at": moment,
-        "switches": [asdict(one) for one in survey(**asked["policy"])],
+        "read_at": read_at,
+        "switches": [asdict(one) for one in survey(**request["policy"])],
         "machine": collect_machine_facts(),
     }
-    path = os.path.splitext(asked["answer"])[0] + suffix
+    path = os.path.splitext(request["answer"])[0] + suffix
     part = f"{path}.{os.getpid()}"
     with open(part, "w", encoding="utf-8") as file:
         json.dump(found, file)

@@ -24,7 +24,7 @@ class _TransferableGenerator:
     """A function and its arguments, which give this generator in another process."""
 
     def __reduce__(self) -> Any:
-        if is_spawning():
+        if is_pickling_for_spawn():
             return self.home
         if isinstance(self, random.Random):
             return random.Random, (), self.getstate()
@@ -32,12 +32,12 @@ class _TransferableGenerator:
 
 
 @functools.cache
-def transferable_class(kind: type) -> Any:
+def make_transferable_class(kind: type) -> Any:
     """A subclass of `kind` whose instances arrive in spawned processes as those processes' own; set `home` on each."""
     return types.new_class(kind.__name__, (_TransferableGenerator, kind), {})
 
 
-def is_spawning() -> bool:
+def is_pickling_for_spawn() -> bool:
     """Whether the present pickling is part of spawning a process."""
     context: Any = sys.modules.get("multiprocessing.context")
     return context is not None and context.get_spawning_popen() is not None
@@ -62,7 +62,7 @@ class GeneratorKind:
     can_make: Callable[[], bool]
 
 
-def _set_python(generator: random.Random, state: Any) -> None:
+def _set_python_state(generator: random.Random, state: Any) -> None:
     version, words, kept_gauss = state  # lists, if it went through JSON
     if kept_gauss is not None and not isinstance(kept_gauss, float):
         raise TypeError("the normal number that gauss() keeps is not a float")
@@ -73,42 +73,42 @@ def _set_python(generator: random.Random, state: Any) -> None:
 
 PYTHON = GeneratorKind(
     "python",
-    make=lambda seed: transferable_class(random.Random)(seed),
+    make=lambda seed: make_transferable_class(random.Random)(seed),
     reseed=lambda generator, seed: generator.seed(seed),
     get_state=lambda generator: generator.getstate(),
-    set_state=_set_python,
+    set_state=_set_python_state,
     can_make=lambda: True,
 )
 
 
-def _make_numpy(seed: int) -> Any:
+def _make_numpy_generator(seed: int) -> Any:
     import numpy
 
     # PCG64 by name: what default_rng() takes may change. Through default_rng(), so that a watched run sees it.
     generator = numpy.random.default_rng(numpy.random.PCG64(seed))
     kind: Any = type(generator)
-    return transferable_class(kind)(generator.bit_generator)
+    return make_transferable_class(kind)(generator.bit_generator)
 
 
-def _start_numpy(generator: Any, seed: int) -> None:
+def _reseed_numpy_generator(generator: Any, seed: int) -> None:
     generator.bit_generator.state = type(generator.bit_generator)(seed).state
 
 
-def _set_numpy(generator: Any, state: Any) -> None:
+def _set_numpy_state(generator: Any, state: Any) -> None:
     generator.bit_generator.state = state
 
 
 NUMPY = GeneratorKind(
     "numpy",
-    make=_make_numpy,
-    reseed=_start_numpy,
+    make=_make_numpy_generator,
+    reseed=_reseed_numpy_generator,
     get_state=lambda generator: generator.bit_generator.state,
-    set_state=_set_numpy,
+    set_state=_set_numpy_state,
     can_make=lambda: find_imported("numpy", "random") is not None,
 )
 
 
-def torch_kind(device: str) -> GeneratorKind:
+def make_torch_kind(device: str) -> GeneratorKind:
     """The kind of `torch.Generator` on `device`: "cpu", "cuda:0", ...
 
     Torch's CPU generator uses the low 32 bits of a seed.
@@ -118,7 +118,7 @@ def torch_kind(device: str) -> GeneratorKind:
     def make(seed: int) -> Any:
         import torch
 
-        return transferable_class(torch.Generator)(device).manual_seed(seed)
+        return make_transferable_class(torch.Generator)(device).manual_seed(seed)
 
     def can_make() -> bool:
         torch = find_imported("torch", "Generator")
@@ -135,8 +135,8 @@ def torch_kind(device: str) -> GeneratorKind:
     )
 
 
-def find_kind(name: str) -> GeneratorKind | None:
+def find_generator_kind(name: str) -> GeneratorKind | None:
     """The kind that a state calls `name`; None if there is none."""
     if name.startswith("torch/") and len(name) > len("torch/"):
-        return torch_kind(name.removeprefix("torch/"))
+        return make_torch_kind(name.removeprefix("torch/"))
     return {"python": PYTHON, "numpy": NUMPY}.get(name)

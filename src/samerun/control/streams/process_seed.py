@@ -34,26 +34,28 @@ class ProcessOrigin:
         """The path of the present process."""
         # A DataLoader worker and a multiprocessing child are forked or spawned by others: the first thing that
         # differs from the moment when the seed arrived tells which of the three this process has become.
-        worker, identity = dataloader_worker_seed(), process_identity()
+        worker, identity = read_dataloader_worker_seed(), read_multiprocessing_identity()
         if worker is not None and worker != self.worker:
             return f"{self.path}/worker/{worker}"
         if self.identity is not None and identity != self.identity:
             return f"{self.path}/process/{'.'.join(map(str, identity))}"
         return self.path if self.child is None else f"{self.path}/child/{self.child}"
 
-    def for_child(self, child: int | None = None) -> ProcessOrigin:
+    def make_child_origin(self, child: int | None = None) -> ProcessOrigin:
         """The origin of a process that gets its seed from this one."""
-        return ProcessOrigin(self.current_path(), dataloader_worker_seed(), process_identity(), child, find_rank())
+        return ProcessOrigin(
+            self.current_path(), read_dataloader_worker_seed(), read_multiprocessing_identity(), child, find_rank()
+        )
 
 
-def dataloader_worker_seed() -> int | None:
+def read_dataloader_worker_seed() -> int | None:
     """The seed of this DataLoader worker, another one for every worker and epoch; None outside of workers."""
     data = find_imported("torch.utils.data", "get_worker_info")
     info = None if data is None else data.get_worker_info()
     return None if info is None else int(info.seed)
 
 
-def process_identity() -> tuple[int, ...]:
+def read_multiprocessing_identity() -> tuple[int, ...]:
     """(2, 1) in the first child of the second child that `multiprocessing` started; () in the main process."""
     process = sys.modules.get("multiprocessing.process")
     return () if process is None else tuple(getattr(process.current_process(), "_identity", ()))
@@ -96,7 +98,7 @@ def current_origin() -> ProcessOrigin:
 def set_seed(seed: int | None, path: str = "") -> None:
     """Derive from `seed` from now on, as a process with this path; "": one that was seeded itself."""
     global _seed, _origin
-    _seed, _origin = seed, ProcessOrigin(path, dataloader_worker_seed(), rank=_origin.rank)
+    _seed, _origin = seed, ProcessOrigin(path, read_dataloader_worker_seed(), rank=_origin.rank)
 
 
 def set_origin(seed: int | None, origin: ProcessOrigin) -> None:
@@ -105,28 +107,28 @@ def set_origin(seed: int | None, origin: ProcessOrigin) -> None:
     _seed, _origin = seed, origin
 
 
-def origin_for_spawned_child() -> ProcessOrigin:
+def make_spawned_child_origin() -> ProcessOrigin:
     """The origin to be sent to a child that is being spawned."""
     global _children
     _children += 1
-    return _origin.for_child(_children)
+    return _origin.make_child_origin(_children)
 
 
-def adopt_seed(seed: int | None, origin: ProcessOrigin) -> None:
+def adopt_seed_if_none(seed: int | None, origin: ProcessOrigin) -> None:
     """Take over the seed of another process, if this one has none."""
     global _seed, _origin
     if _seed is None and (seed is not None or _origin == ProcessOrigin()):
         _seed, _origin = seed, origin
 
 
-def _before_fork() -> None:
+def _count_forked_child() -> None:
     global _children
     _children += 1
 
 
-def _in_forked_child() -> None:
+def _inherit_origin_in_forked_child() -> None:
     global _children, _origin
-    _children, _origin = 0, _origin.for_child(_children)
+    _children, _origin = 0, _origin.make_child_origin(_children)
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_in_forked_child)
+os.register_at_fork(before=_count_forked_child, after_in_child=_inherit_origin_in_forked_child)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from samerun.base.errors import SeedError
 from samerun.control.seed_derivation import derive_seed, validate_seed
 from samerun.control.streams import process_seed
-from samerun.control.streams.generator_kinds import NUMPY, PYTHON, GeneratorKind, find_kind, is_spawning, torch_kind
+from samerun.control.streams.generator_kinds import (
+    NUMPY,
+    PYTHON,
+    GeneratorKind,
+    find_generator_kind,
+    is_pickling_for_spawn,
+    make_torch_kind,
+)
 
 if TYPE_CHECKING:
     import random
@@ -40,19 +47,19 @@ class NamedStream:
     @property
     def python(self) -> random.Random:
         """The stream's `random.Random`."""
-        generator: random.Random = self._generator(PYTHON)
+        generator: random.Random = self._get_or_make_generator(PYTHON)
         return generator
 
     @property
     def numpy(self) -> NumpyGenerator:
         """The stream's `numpy.random.Generator`, on PCG64. Imports NumPy."""
-        generator: NumpyGenerator = self._generator(NUMPY)
+        generator: NumpyGenerator = self._get_or_make_generator(NUMPY)
         return generator
 
     @property
     def torch(self) -> TorchGenerator:
         """The stream's `torch.Generator` on the CPU. Imports torch."""
-        generator: TorchGenerator = self._generator(torch_kind("cpu"))
+        generator: TorchGenerator = self._get_or_make_generator(make_torch_kind("cpu"))
         return generator
 
     def torch_on(self, device: Device | str) -> TorchGenerator:
@@ -64,7 +71,9 @@ class NamedStream:
         import torch
 
         try:
-            generator: TorchGenerator = self._generator(torch_kind(_device_name(torch.device(device))))
+            generator: TorchGenerator = self._get_or_make_generator(
+                make_torch_kind(_name_device_with_index(torch.device(device)))
+            )
         except (RuntimeError, AssertionError, TypeError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].partition(". ")[0]
             raise SeedError(
@@ -76,9 +85,9 @@ class NamedStream:
     def restart(self) -> None:
         """Reseed every generator, in place, for this process and rank."""
         self.pending_states.clear()
-        if self._base_seed() is None:
+        if self._get_base_seed() is None:
             self.generators.clear()  # back to before the first seeding: there is nothing to draw from
-        self.drawn_as = self._current_identity() if self.generators else None
+        self.drawn_as = self._read_rank_and_path() if self.generators else None
         self._reseed_all()
 
     def restore_states(self, states: dict[str, tuple[GeneratorKind, Any]], rank: int | None = None) -> None:
@@ -91,30 +100,30 @@ class NamedStream:
         self.restart()
         self.generators.update(kept)
         if states:
-            self.drawn_as = previous  # _current_identity() falls back on this rank
-            self.drawn_as = self._current_identity()
+            self.drawn_as = previous  # _read_rank_and_path() falls back on this rank
+            self.drawn_as = self._read_rank_and_path()
         for kind, state in states.values():
             if kind.name in kept or kind.can_make():
-                kind.set_state(self._generator(kind), state)
+                kind.set_state(self._get_or_make_generator(kind), state)
             else:
                 self.pending_states[kind.name] = state
 
     def reset_in_forked_child(self) -> None:
         """Reseed for this child: one that kept the parent's generators would draw what its siblings draw."""
         self.pending_states.clear()
-        self.generators = {name: entry for name, entry in self.generators.items() if not _is_on_accelerator(name)}
+        self.generators = {name: entry for name, entry in self.generators.items() if not _is_accelerator_kind(name)}
         if self.drawn_as is not None:
             self.drawn_as = (self.drawn_as[0], process_seed.current_origin().current_path())
             self._reseed_all()
 
     def _reseed_all(self) -> None:
         for kind, generator in self.generators.values():
-            kind.reseed(generator, self._derive_seed_of(kind))
+            kind.reseed(generator, self._derive_generator_seed(kind))
 
-    def _generator(self, kind: GeneratorKind) -> Any:
-        self._ensure_current_process()
+    def _get_or_make_generator(self, kind: GeneratorKind) -> Any:
+        self._reseed_if_process_changed()
         if kind.name not in self.generators:
-            generator = kind.make(self._derive_seed_of(kind))
+            generator = kind.make(self._derive_generator_seed(kind))
             generator.home = (_unpickle_generator, (self, kind.name))
             if kind.name in self.pending_states:
                 try:
@@ -126,9 +135,9 @@ class NamedStream:
             self.generators[kind.name] = (kind, generator)
         return self.generators[kind.name][1]
 
-    def _ensure_current_process(self) -> None:
+    def _reseed_if_process_changed(self) -> None:
         """Reseed the generators if this process is no longer the one, or the rank, that they were seeded for."""
-        now = self._current_identity()
+        now = self._read_rank_and_path()
         if self.drawn_as == now:
             return
         if self.drawn_as is None or not (self.generators or self.pending_states):
@@ -144,7 +153,7 @@ class NamedStream:
                 "Draw from it after init_process_group() only, or set RANK in the environment before.",
             )
 
-    def _current_identity(self) -> tuple[int, str]:
+    def _read_rank_and_path(self) -> tuple[int, str]:
         """The rank and the process path that the generators must be seeded for now."""
         rank = 0
         if self._rank == "distinct":
@@ -153,15 +162,15 @@ class NamedStream:
             rank = next((candidate for candidate in candidates if candidate is not None), 0)
         return rank, process_seed.current_origin().current_path()
 
-    def _base_seed(self) -> int | None:
+    def _get_base_seed(self) -> int | None:
         return process_seed.current_seed() if self._seed is None else derive_seed(self._seed, "streams")
 
-    def _derive_seed_of(self, kind: GeneratorKind) -> int:
+    def _derive_generator_seed(self, kind: GeneratorKind) -> int:
         assert self.drawn_as is not None
         rank, path = self.drawn_as
-        seed = self._base_seed()
+        seed = self._get_base_seed()
         if seed is None:
-            raise unseeded_error(self)
+            raise make_unseeded_error(self)
         # A JSON list, because joined strings could collide. The device index is left out: devices of one kind share a
         # seed, so that ranks on different devices draw the same.
         parts = [self.name, rank if self._rank == "distinct" else None, path, kind.name.partition(":")[0]]
@@ -178,7 +187,11 @@ class NamedStream:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        origin = process_seed.origin_for_spawned_child() if is_spawning() else process_seed.current_origin().for_child()
+        origin = (
+            process_seed.make_spawned_child_origin()
+            if is_pickling_for_spawn()
+            else process_seed.current_origin().make_child_origin()
+        )
         return _unpickle_stream, (self.key, process_seed.current_seed(), origin)
 
 
@@ -186,41 +199,43 @@ process_streams: dict[Key, NamedStream] = {}
 """Every stream of this process."""
 
 
-def get_stream(key: Key) -> NamedStream:
+def get_or_make_stream(key: Key) -> NamedStream:
     """The stream of this process with this name, rank and seed."""
     return process_streams.setdefault(key, NamedStream(key))
 
 
 def _unpickle_stream(key: Key, seed: int | None, origin: process_seed.ProcessOrigin) -> NamedStream:
     """Unpickle a stream. It brings its seed along if this process has none."""
-    process_seed.adopt_seed(seed, origin)
-    return get_stream(key)
+    process_seed.adopt_seed_if_none(seed, origin)
+    return get_or_make_stream(key)
 
 
 def _unpickle_generator(stream: NamedStream, name: str) -> Any:
     """Unpickle a generator in a spawned process: as the one that this process's stream has in its place."""
-    kind = find_kind(name)
+    kind = find_generator_kind(name)
     assert kind is not None
-    return stream._generator(kind)
+    return stream._get_or_make_generator(kind)
 
 
-def _reset_in_forked_child() -> None:
+def _reset_streams_in_forked_child() -> None:
     for named_stream in process_streams.values():
         named_stream.reset_in_forked_child()
 
 
-os.register_at_fork(after_in_child=_reset_in_forked_child)  # after the hook of process_seed, which this one reads
+os.register_at_fork(
+    after_in_child=_reset_streams_in_forked_child
+)  # after the hook of process_seed, which this one reads
 
 
-def unseeded_error(named_stream: NamedStream) -> SeedError:
+def make_unseeded_error(named_stream: NamedStream) -> SeedError:
     """The error for drawing before there is a seed."""
     hint = f"Call seed_everything(seed) first, or pass one: stream({named_stream.name!r}, seed=0)."
-    if process_seed.dataloader_worker_seed() is not None or process_seed.process_identity():
+    if process_seed.read_dataloader_worker_seed() is not None or process_seed.read_multiprocessing_identity():
         hint += " A spawned process has no seed unless it is given a stream of its parent (by pickle)."
     return SeedError(f"{named_stream!r}: no seed is in force.", hint)
 
 
-def _device_name(device: Device) -> str:
+def _name_device_with_index(device: Device) -> str:
     """ "cpu", "cuda:0": with the index of the device in use where none was given."""
     import torch
 
@@ -230,7 +245,7 @@ def _device_name(device: Device) -> str:
     return f"{device.type}:{current() if device.index is None else device.index}"
 
 
-def _is_on_accelerator(kind: str) -> bool:
+def _is_accelerator_kind(kind: str) -> bool:
     return kind.startswith("torch/") and kind != "torch/cpu"
 
 
@@ -281,7 +296,7 @@ def stream(name: str, *, seed: int | None = None, rank: Rank = "same") -> NamedS
     if rank not in ("same", "distinct"):
         hint = '"same": all ranks draw the same. "distinct": each rank draws its own.'
         raise SeedError(f'stream({name!r}, rank={rank!r}): rank is "same" or "distinct".', hint)
-    found = get_stream((name, rank, None if seed is None else validate_seed(seed, "stream")))
+    found = get_or_make_stream((name, rank, None if seed is None else validate_seed(seed, "stream")))
     if seed is None and process_seed.current_seed() is None:
-        raise unseeded_error(found)
+        raise make_unseeded_error(found)
     return found

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from samerun.control.imported import find_imported, imported
+from samerun.control.imported import find_imported, get_imported
 from samerun.control.switches.switch import Switch, Value
-from samerun.control.switches.torch_flags import torch_c_has, torch_c_module
+from samerun.control.switches.torch_flags import get_torch_c_module, torch_c_has_functions
 
 # Which of torch's backends are switched on: recorded.
 
@@ -18,18 +18,20 @@ _ENABLED_GETTERS = {
 
 
 def _enabled_backends_available() -> bool:
-    return torch_c_has("_get_cudnn_enabled", "_get_mkldnn_enabled")
+    return torch_c_has_functions("_get_cudnn_enabled", "_get_mkldnn_enabled")
 
 
 def _read_enabled_backends() -> dict[str, Value]:
-    c_module = torch_c_module()
-    return {name: getattr(c_module, getter)() for name, getter in _ENABLED_GETTERS.items() if torch_c_has(getter)}
+    c_module = get_torch_c_module()
+    return {
+        name: getattr(c_module, getter)() for name, getter in _ENABLED_GETTERS.items() if torch_c_has_functions(getter)
+    }
 
 
 def _restore_enabled_backends(saved: dict[str, Value]) -> None:
     for name, value in saved.items():
         if _read_enabled_backends()[name] != value:
-            getattr(torch_c_module(), _ENABLED_GETTERS[name].replace("_get_", "_set_"))(value)
+            getattr(get_torch_c_module(), _ENABLED_GETTERS[name].replace("_get_", "_set_"))(value)
 
 
 ENABLED = Switch(
@@ -60,7 +62,7 @@ def _eager_choices_available() -> bool:
 
 
 def _read_eager_choices() -> dict[str, Value]:
-    backends = imported("torch").backends
+    backends = get_imported("torch").backends
     einsum = backends.opt_einsum
     return {
         "mha_fastpath": bool(backends.mha.get_fastpath_enabled()),
@@ -71,7 +73,7 @@ def _read_eager_choices() -> dict[str, Value]:
 
 
 def _restore_eager_choices(saved: dict[str, Value]) -> None:
-    backends, now = imported("torch").backends, _read_eager_choices()
+    backends, now = get_imported("torch").backends, _read_eager_choices()
     if now["mha_fastpath"] != saved["mha_fastpath"]:
         backends.mha.set_fastpath_enabled(saved["mha_fastpath"])
     if now["opt_einsum_enabled"] != saved["opt_einsum_enabled"]:

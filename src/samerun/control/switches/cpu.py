@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from samerun.control.imported import find_imported, imported
-from samerun.control.switches.switch import Policy, Switch, Variable, recorded_variables
-from samerun.control.switches.torch_flags import flag_switch, torch_is_imported, want_on
+from samerun.control.imported import find_imported, get_imported
+from samerun.control.switches.switch import Policy, Switch, Variable, make_recording_switch
+from samerun.control.switches.torch_flags import choose_on, make_flag_switch, torch_is_imported
 
 # The number of threads that share one operator on the CPU.
 
 _THREADS_VALUES = "the number given as threads="
 
 
-def _threads_available() -> bool:
+def _torch_threads_available() -> bool:
     return find_imported("torch", "get_num_threads", "set_num_threads") is not None
 
 
-def _read_threads() -> int:
-    return int(imported("torch").get_num_threads())
+def _read_torch_num_threads() -> int:
+    return int(get_imported("torch").get_num_threads())
 
 
-def _write_threads(value: int) -> None:
-    imported("torch").set_num_threads(value)
+def _set_torch_num_threads(value: int) -> None:
+    get_imported("torch").set_num_threads(value)
 
 
-def _wanted_threads(policy: Policy) -> int | None:
+def _choose_torch_num_threads(policy: Policy) -> int | None:
     return policy.threads
 
 
-def _wanted_thread_count(policy: Policy) -> str | None:
+def _choose_thread_variable(policy: Policy) -> str | None:
     return None if policy.threads is None else str(policy.threads)
 
 
-def _is_same_thread_count(value: str, policy: Policy) -> bool:
+def _matches_thread_count(value: str, policy: Policy) -> bool:
     return policy.threads is None or value.split(",")[0].strip() == str(policy.threads)
 
 
-def _wanted_mkl_dynamic(policy: Policy) -> str | None:
+def _choose_mkl_dynamic(policy: Policy) -> str | None:
     return None if policy.threads is None else "FALSE"
 
 
@@ -50,33 +50,33 @@ THREADS = Switch(
     " with another number. Set only when asked for: deterministic(threads=4). The variables are for libraries"
     " and processes that start later, and a value of your own stays; DataLoader workers have one thread in any case.",
     "any time",
-    _read_threads,
-    _write_threads,
-    _wanted_threads,
+    _read_torch_num_threads,
+    _set_torch_num_threads,
+    _choose_torch_num_threads,
     "torch",
-    _threads_available,
+    _torch_threads_available,
     variables=(
-        Variable("OMP_NUM_THREADS", _wanted_thread_count, _is_same_thread_count, _THREADS_VALUES, required=False),
-        Variable("MKL_NUM_THREADS", _wanted_thread_count, _is_same_thread_count, _THREADS_VALUES, required=False),
-        Variable("MKL_DYNAMIC", _wanted_mkl_dynamic, _is_mkl_dynamic_off, "FALSE", required=False),
+        Variable("OMP_NUM_THREADS", _choose_thread_variable, _matches_thread_count, _THREADS_VALUES, required=False),
+        Variable("MKL_NUM_THREADS", _choose_thread_variable, _matches_thread_count, _THREADS_VALUES, required=False),
+        Variable("MKL_DYNAMIC", _choose_mkl_dynamic, _is_mkl_dynamic_off, "FALSE", required=False),
     ),
 )
 
 
 # oneDNN's deterministic kernels, on CPUs and Intel GPUs.
 
-MKLDNN_DETERMINISTIC = flag_switch(
+MKLDNN_DETERMINISTIC = make_flag_switch(
     "mkldnn_deterministic",
     "oneDNN (CPU and Intel GPU kernels) takes only deterministic algorithms.",
     "The flag is off after torch.use_deterministic_algorithms(True) and has to be set by itself.",
     ("_get_mkldnn_deterministic", "_set_mkldnn_deterministic"),
-    want_on,
+    choose_on,
 )
 
 
 # Which instructions MKL may use: recorded.
 
-MKL_CBWR = recorded_variables(
+MKL_CBWR = make_recording_switch(
     "mkl_cbwr",
     "Which instructions MKL computes matrix products with.",
     "By default MKL follows the machine, and on one machine the bits stay the same. To get the same bits on"
@@ -95,7 +95,7 @@ def _cpu_capability_available() -> bool:
 
 
 def _read_cpu_capability() -> str:
-    return str(imported("torch").backends.cpu.get_cpu_capability())
+    return str(get_imported("torch").backends.cpu.get_cpu_capability())
 
 
 CPU_CAPABILITY = Switch(
@@ -112,7 +112,7 @@ CPU_CAPABILITY = Switch(
 
 # Which instructions oneDNN may use: recorded.
 
-ONEDNN_ISA = recorded_variables(
+ONEDNN_ISA = make_recording_switch(
     "onednn_isa",
     "Which instructions oneDNN computes convolutions with.",
     "It matters between machines, not between runs on one; see mkl_cbwr.",
@@ -123,7 +123,7 @@ ONEDNN_ISA = recorded_variables(
 
 # Which library multiplies matrices on the CPU: recorded.
 
-CPU_MATMUL = recorded_variables(
+CPU_MATMUL = make_recording_switch(
     "cpu_matmul",
     "Which matrix products on the CPU go to which library.",
     "Any value gives the same in every run, as long as it stays.",

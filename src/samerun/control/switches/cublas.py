@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from samerun.control.switches.switch import Policy, Switch, Variable, recorded_variables
+from samerun.control.switches.switch import Policy, Switch, Variable, make_recording_switch
 from samerun.control.switches.torch_flags import (
+    choose_off,
+    choose_off_unless_kept,
     cuda_is_initialized,
-    flag_switch,
-    torch_c_has,
-    torch_c_module,
-    want_off,
-    want_off_unless_kept,
+    get_torch_c_module,
+    make_flag_switch,
+    torch_c_has_functions,
 )
 
 # The scratch memory of cuBLAS, whose size decides between algorithms.
@@ -20,7 +20,7 @@ WORKSPACE_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 WORKSPACE_VALID = (":4096:8", ":16:8", ":4096:2")
 
 
-def _wanted_workspace(policy: Policy) -> str:
+def _choose_workspace(policy: Policy) -> str:
     return WORKSPACE_VALID[0]
 
 
@@ -44,7 +44,7 @@ WORKSPACE = Switch(
     variables=(
         Variable(
             WORKSPACE_VARIABLE,
-            _wanted_workspace,
+            _choose_workspace,
             _is_valid_workspace,
             ":4096:8, :16:8 or :4096:2",
             cuda_is_initialized,
@@ -56,7 +56,7 @@ WORKSPACE = Switch(
 
 # The scratch memory of cuBLASLt: recorded.
 
-LT_WORKSPACE = recorded_variables(
+LT_WORKSPACE = make_recording_switch(
     "cublaslt_workspace",
     "How much scratch memory cuBLASLt has.",
     "The size is one of the things by which it chooses an algorithm. Any size gives the same in every run, as"
@@ -69,12 +69,12 @@ LT_WORKSPACE = recorded_variables(
 
 # Matrix products in float16 are not summed in float16.
 
-FP16_ACCUMULATION = flag_switch(
+FP16_ACCUMULATION = make_flag_switch(
     "fp16_accumulation",
     "Matrix products in float16 are summed in float32.",
     'Summing in float16 loses bits in an order that depends on the algorithm. Left alone with precision="keep".',
     ("_get_cublas_allow_fp16_accumulation", "_set_cublas_allow_fp16_accumulation"),
-    want_off_unless_kept,
+    choose_off_unless_kept,
 )
 
 
@@ -85,18 +85,18 @@ _ON_CPU = "cpu_fp16"
 
 
 def _reductions_available() -> bool:
-    return torch_c_has(*(f"_{verb}_cublas_allow_{kind}_reduced_precision_reduction"
+    return torch_c_has_functions(*(f"_{verb}_cublas_allow_{kind}_reduced_precision_reduction"
                        for verb in ("get", "set") for kind in _HALF_TYPES))  # fmt: skip
 
 
 def _read_reductions() -> dict[str, list[bool]]:
     """For each type: whether sums may be reduced, and whether products may be split along K."""
-    c_module = torch_c_module()
+    c_module = get_torch_c_module()
     found = {
         kind: [bool(flag) for flag in getattr(c_module, f"_get_cublas_allow_{kind}_reduced_precision_reduction")()]
         for kind in _HALF_TYPES
     }
-    if torch_c_has("_get_cpu_allow_fp16_reduced_precision_reduction"):
+    if torch_c_has_functions("_get_cpu_allow_fp16_reduced_precision_reduction"):
         found[_ON_CPU] = [bool(c_module._get_cpu_allow_fp16_reduced_precision_reduction())]
     return found
 
@@ -104,12 +104,12 @@ def _read_reductions() -> dict[str, list[bool]]:
 def _write_reductions(value: dict[str, list[bool]]) -> None:
     for kind, allowed in value.items():
         if kind != _ON_CPU:
-            getattr(torch_c_module(), f"_set_cublas_allow_{kind}_reduced_precision_reduction")(*allowed)
+            getattr(get_torch_c_module(), f"_set_cublas_allow_{kind}_reduced_precision_reduction")(*allowed)
         elif _read_reductions().get(kind) != allowed:  # some builds refuse to set the value that is in force already
-            torch_c_module()._set_cpu_allow_fp16_reduced_precision_reduction(*allowed)
+            get_torch_c_module()._set_cpu_allow_fp16_reduced_precision_reduction(*allowed)
 
 
-def _wanted_reductions(policy: Policy) -> dict[str, list[bool]] | None:
+def _choose_reductions(policy: Policy) -> dict[str, list[bool]] | None:
     if policy.precision == "keep":
         return None
     return {kind: [False] * len(allowed) for kind, allowed in _read_reductions().items()}
@@ -123,7 +123,7 @@ REDUCED_PRECISION_REDUCTION = Switch(
     "any time",
     _read_reductions,
     _write_reductions,
-    _wanted_reductions,
+    _choose_reductions,
     "torch",
     _reductions_available,
     default={"bf16": [True, True], "fp16": [True, True], _ON_CPU: [False]},
@@ -133,15 +133,15 @@ REDUCED_PRECISION_REDUCTION = Switch(
 # Matrix products are not chosen by timing (TunableOp).
 
 
-def _is_valid_tunable_op(value: str, policy: Policy) -> bool:
+def _is_tunable_op_off(value: str, policy: Policy) -> bool:
     return value == "0"
 
 
-TUNABLE_OP = flag_switch(
+TUNABLE_OP = make_flag_switch(
     "tunable_op",
     "Matrix products on CUDA are not chosen by timing them.",
     "A timing comes out differently in the next process, and another kernel gives other bits.",
     ("_cuda_tunableop_is_enabled", "_cuda_tunableop_enable"),
-    want_off,
-    variables=(Variable("PYTORCH_TUNABLEOP_ENABLED", is_valid=_is_valid_tunable_op, valid_values="0"),),
+    choose_off,
+    variables=(Variable("PYTORCH_TUNABLEOP_ENABLED", is_valid=_is_tunable_op_off, valid_values="0"),),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from samerun.control.imported import find_imported
-from samerun.control.switches.switch import Policy, Switch, Variable, recorded_variables, variables_reader
+from samerun.control.switches.switch import Policy, Switch, Variable, make_recording_switch, make_variables_reader
 from samerun.control.switches.torch_flags import torch_is_imported
 
 # Operators that torch replaces by Triton or CuteDSL kernels when those packages are installed.
@@ -13,7 +13,7 @@ from samerun.control.switches.torch_flags import torch_is_imported
 DISABLE_NATIVE_JIT = "TORCH_DISABLE_NATIVE_JIT"
 
 
-def _native_overrides_available() -> bool:
+def _native_overrides_possible() -> bool:
     torch = find_imported("torch", "_C", "backends")
     if torch is None:
         return True  # not known yet
@@ -22,7 +22,7 @@ def _native_overrides_available() -> bool:
     )
 
 
-def _read_native_overrides_in_force() -> str | None:
+def _read_disable_native_jit_in_force() -> str | None:
     """What torch found as it was imported, which it keeps."""
     module = find_imported("torch._native.common_utils", "check_native_jit_disabled")
     if module is not None and module.check_native_jit_disabled():
@@ -30,17 +30,17 @@ def _read_native_overrides_in_force() -> str | None:
     return "0" if os.environ.get(DISABLE_NATIVE_JIT) == "0" else None
 
 
-def _wanted_native_overrides(policy: Policy) -> str:
+def _choose_disable_native_jit(policy: Policy) -> str:
     return "1"
 
 
-def _is_valid_native_overrides(value: str, policy: Policy) -> bool:
+def _is_zero_or_one(value: str, policy: Policy) -> bool:
     return value in ("0", "1")
 
 
 _NATIVE_OVERRIDES_VARIABLE = Variable(
-    DISABLE_NATIVE_JIT, _wanted_native_overrides, _is_valid_native_overrides, "1 (or 0)", torch_is_imported,
-    _read_native_overrides_in_force, required=False,
+    DISABLE_NATIVE_JIT, _choose_disable_native_jit, _is_zero_or_one, "1 (or 0)", torch_is_imported,
+    _read_disable_native_jit_in_force, required=False,
 )  # fmt: skip
 
 NATIVE_OVERRIDES = Switch(
@@ -50,15 +50,15 @@ NATIVE_OVERRIDES = Switch(
     " then bits depend on the packages of a machine. In deterministic mode the replacements are deterministic,"
     " so being too late is no error.",
     "before torch",
-    variables_reader((_NATIVE_OVERRIDES_VARIABLE,)),
-    available=_native_overrides_available,
+    make_variables_reader((_NATIVE_OVERRIDES_VARIABLE,)),
+    available=_native_overrides_possible,
     variables=(_NATIVE_OVERRIDES_VARIABLE,),
 )
 
 
 # CUDA_LAUNCH_BLOCKING: recorded.
 
-LAUNCH_BLOCKING = recorded_variables(
+LAUNCH_BLOCKING = make_recording_switch(
     "cuda_launch_blocking",
     "Whether kernels run one at a time.",
     "Only CUDA 10.1 needed it for reproducible RNNs and LSTMs; later versions need cublas_workspace instead.",
@@ -69,7 +69,7 @@ LAUNCH_BLOCKING = recorded_variables(
 
 # How NCCL and its like reduce over ranks: recorded.
 
-NCCL = recorded_variables(
+NCCL = make_recording_switch(
     "nccl",
     "How ranks add up their tensors: algorithm, protocol, number of channels.",
     "Public advice contradicts itself (Ring or Tree, NVLS on or off), and a ring may lie otherwise in the next"

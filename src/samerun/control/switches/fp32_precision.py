@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from samerun.control.imported import imported
+from samerun.control.imported import get_imported
 from samerun.control.switches.switch import Policy, Switch, Value, Variable
-from samerun.control.switches.torch_flags import torch_c_has, torch_c_module, torch_is_imported
+from samerun.control.switches.torch_flags import get_torch_c_module, torch_c_has_functions, torch_is_imported
 
 Key = tuple[str, str]
 ROOT: Key = ("generic", "all")
@@ -28,26 +28,26 @@ MATMUL: tuple[Key, ...] = (("cuda", "matmul"), ("mkldnn", "matmul"))
 KEYS = (ROOT, *BACKENDS, *OPERATORS)
 
 
-def _available() -> bool:
-    return torch_c_has(
+def _fp32_settings_available() -> bool:
+    return torch_c_has_functions(
         "_get_fp32_precision_getter", "_set_fp32_precision_setter", "_get_cudnn_allow_tf32", "_set_cudnn_allow_tf32"
     )
 
 
-def _get(key: Key) -> str:
-    return str(torch_c_module()._get_fp32_precision_getter(*key))
+def _get_precision(key: Key) -> str:
+    return str(get_torch_c_module()._get_fp32_precision_getter(*key))
 
 
-def _set(key: Key, value: str) -> None:
-    torch_c_module()._set_fp32_precision_setter(*key, value)
+def _set_precision(key: Key, value: str) -> None:
+    get_torch_c_module()._set_fp32_precision_setter(*key, value)
 
 
-def _parent(key: Key) -> Key:
+def _parent_key(key: Key) -> Key:
     return ROOT if key in BACKENDS else (key[0], "all")
 
 
-def _read() -> dict[str, Value]:
-    found: dict[str, Value] = {f"{backend}.{part}": _get((backend, part)) for backend, part in KEYS}
+def _read_all_precisions() -> dict[str, Value]:
+    found: dict[str, Value] = {f"{backend}.{part}": _get_precision((backend, part)) for backend, part in KEYS}
     for name, read in (("matmul", _read_legacy_matmul), ("cudnn_allow_tf32", _read_legacy_cudnn)):
         try:
             found[name] = read()
@@ -57,29 +57,29 @@ def _read() -> dict[str, Value]:
 
 
 def _read_legacy_matmul() -> str:
-    return str(imported("torch").get_float32_matmul_precision())
+    return str(get_imported("torch").get_float32_matmul_precision())
 
 
 def _read_legacy_cudnn() -> bool:
-    return bool(torch_c_module()._get_cudnn_allow_tf32())
+    return bool(get_torch_c_module()._get_cudnn_allow_tf32())
 
 
-def _write(wanted: str) -> None:
+def _set_all_precisions(wanted: str) -> None:
     """Put "ieee" in force everywhere; a node that follows its parent is left to follow it."""
     for key in KEYS:
-        if key not in CUDNN and _get(key) != wanted:
-            _set(key, wanted)
+        if key not in CUDNN and _get_precision(key) != wanted:
+            _set_precision(key, wanted)
     if _probe_legacy_matmul() != "highest":
-        imported("torch").set_float32_matmul_precision("highest")
+        get_imported("torch").set_float32_matmul_precision("highest")
     if _probe_legacy_cudnn():
-        torch_c_module()._set_cudnn_allow_tf32(False)  # unsets convolutions and RNNs: they follow their parent
+        get_torch_c_module()._set_cudnn_allow_tf32(False)  # unsets convolutions and RNNs: they follow their parent
     for key in CUDNN:
-        if _get(key) != wanted:
-            _set(key, wanted)
+        if _get_precision(key) != wanted:
+            _set_precision(key, wanted)
 
 
-def _save() -> dict[str, Any]:
-    seen = {key: _get(key) for key in KEYS}
+def _save_precisions() -> dict[str, Any]:
+    seen = {key: _get_precision(key) for key in KEYS}
     own = {key: _read_own_setting(key, seen) for key in KEYS}
     cudnn = _probe_legacy_cudnn()
     for key in CUDNN:  # probing may have set them
@@ -90,42 +90,42 @@ def _save() -> dict[str, Any]:
     return {"seen": seen, "own": own, "matmul": matmul, "cudnn": cudnn}
 
 
-def _restore(saved: dict[str, Any]) -> None:
+def _restore_precisions(saved: dict[str, Any]) -> None:
     if _probe_legacy_matmul() != saved["matmul"]:
-        imported("torch").set_float32_matmul_precision(saved["matmul"])
+        get_imported("torch").set_float32_matmul_precision(saved["matmul"])
     if _probe_legacy_cudnn() != saved["cudnn"]:
-        torch_c_module()._set_cudnn_allow_tf32(saved["cudnn"])
+        get_torch_c_module()._set_cudnn_allow_tf32(saved["cudnn"])
     for key in KEYS:
         _restore_setting(key, saved["own"], saved["seen"])
 
 
 def _restore_setting(key: Key, own: dict[Key, str], seen: dict[Key, str]) -> None:
     # Writing the value that is in force already would end "TF32 until their parent is set" for no reason.
-    if key not in CUDNN or _get(key) != seen[key]:
-        _set(key, own[key])
+    if key not in CUDNN or _get_precision(key) != seen[key]:
+        _set_precision(key, own[key])
 
 
 def _read_own_setting(key: Key, seen: dict[Key, str]) -> str:
     """What `key` itself is set to; "none" where it follows its parent. Torch returns only the value in force."""
-    if key == ROOT or seen[key] != seen[_parent(key)]:
+    if key == ROOT or seen[key] != seen[_parent_key(key)]:
         return seen[key]
-    return seen[key] if seen[key] == "none" or not _follows_parent(key, seen) else "none"
+    return seen[key] if seen[key] == "none" or not _probe_follows_parent(key, seen) else "none"
 
 
-def _follows_parent(key: Key, seen: dict[Key, str]) -> bool:
+def _probe_follows_parent(key: Key, seen: dict[Key, str]) -> bool:
     """Found out by changing the parent and restoring it: or the root, if the parent itself follows that.
 
     Torch has no getter for "not set": a node that follows and one that is set to the same value read alike.
     """
-    moved = _parent(key)
-    if moved != ROOT and _follows_parent(moved, seen):
+    moved = _parent_key(key)
+    if moved != ROOT and _probe_follows_parent(moved, seen):
         moved = ROOT
     other = "tf32" if seen[key] == "ieee" else "ieee"
-    _set(moved, other)
+    _set_precision(moved, other)
     try:
-        return _get(key) == other
+        return _get_precision(key) == other
     finally:
-        _set(moved, seen[moved])
+        _set_precision(moved, seen[moved])
 
 
 def _probe_legacy_matmul() -> str:
@@ -133,14 +133,14 @@ def _probe_legacy_matmul() -> str:
     try:
         return _read_legacy_matmul()
     except RuntimeError:
-        before = {key: _get(key) for key in MATMUL}
+        before = {key: _get_precision(key) for key in MATMUL}
         for key in MATMUL:
-            _set(key, "ieee")  # never a contradiction
+            _set_precision(key, "ieee")  # never a contradiction
         try:
             return _read_legacy_matmul()
         finally:
             for key, value in before.items():
-                _set(key, value)
+                _set_precision(key, value)
 
 
 def _probe_legacy_cudnn() -> bool:
@@ -148,26 +148,26 @@ def _probe_legacy_cudnn() -> bool:
     try:
         return _read_legacy_cudnn()
     except RuntimeError:
-        in_tree = [_get(key) == "tf32" for key in CUDNN]
+        in_tree = [_get_precision(key) == "tf32" for key in CUDNN]
         if in_tree[0] == in_tree[1]:
             return not in_tree[0]
-        before = {key: _get(key) for key in CUDNN}
+        before = {key: _get_precision(key) for key in CUDNN}
         for key in CUDNN:
-            _set(key, "ieee")
+            _set_precision(key, "ieee")
         try:
             return _read_legacy_cudnn()
         except RuntimeError:
             return True
         finally:
             for key, value in before.items():
-                _set(key, value)
+                _set_precision(key, value)
 
 
-def _wanted(policy: Policy) -> str | None:
+def _choose_precision(policy: Policy) -> str | None:
     return None if policy.precision == "keep" else "ieee"
 
 
-def _agrees(read: dict[str, Value], wanted: str) -> bool:
+def _is_precision_everywhere(read: dict[str, Value], wanted: str) -> bool:
     legacy = read["matmul"] == "highest" and read["cudnn_allow_tf32"] is False
     return legacy and all(read[".".join(key)] == wanted for key in KEYS)
 
@@ -179,14 +179,14 @@ SWITCH = Switch(
     " set_float32_matmul_precision) are set with the newer ones, so that the getters of both go on working."
     ' Left alone with precision="keep".',
     "any time",
-    _read,
-    _write,
-    _wanted,
+    _read_all_precisions,
+    _set_all_precisions,
+    _choose_precision,
     "torch",
-    _available,
-    _save,
-    _restore,
-    agrees=_agrees,
+    _fp32_settings_available,
+    _save_precisions,
+    _restore_precisions,
+    agrees=_is_precision_everywhere,
     default={
         **{".".join(key): "tf32" if key in CUDNN else "none" for key in KEYS},
         "matmul": "highest",

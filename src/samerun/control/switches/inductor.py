@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from samerun.control.imported import find_imported, imported
+from samerun.control.imported import find_imported, get_imported
 from samerun.control.switches.switch import Policy, Switch, Value, Variable
 
 # A setting may have no value of the user's own: then torch goes by its default. Both are kept: `saved` holds
@@ -15,43 +15,43 @@ from samerun.control.switches.switch import Policy, Switch, Value, Variable
 MODULE = "torch._inductor.config"
 
 
-def settings_available(*names: str) -> Callable[[], bool]:
+def make_settings_check(*names: str) -> Callable[[], bool]:
     """A predicate: inductor is imported and has all these settings."""
     return lambda: find_imported(MODULE, *names) is not None
 
 
-def read_settings(*names: str) -> dict[str, Any]:
+def read_inductor_settings(*names: str) -> dict[str, Any]:
     """The values in force of those settings that this version of inductor has."""
-    config = imported(MODULE)
+    config = get_imported(MODULE)
     return {name: getattr(config, name) for name in names if hasattr(config, name)}
 
 
-def write_settings(values: dict[str, Any]) -> None:
+def write_inductor_settings(values: dict[str, Any]) -> None:
     for name, value in values.items():
-        setattr(imported(MODULE), name, value)
+        setattr(get_imported(MODULE), name, value)
 
 
-def save_settings(*names: str) -> dict[str, tuple[str, Any]]:
-    """For each setting the user's own value, or the mark that there is none, for `restore_settings`."""
-    return {name: _read_own_value(name) for name in names if hasattr(imported(MODULE), name)}
+def save_inductor_settings(*names: str) -> dict[str, tuple[str, Any]]:
+    """For each setting the user's own value, or the mark that there is none, for `restore_inductor_settings`."""
+    return {name: _read_user_value(name) for name in names if hasattr(get_imported(MODULE), name)}
 
 
-def restore_settings(saved: dict[str, tuple[str, Any]]) -> None:
+def restore_inductor_settings(saved: dict[str, tuple[str, Any]]) -> None:
     for name, (how, value) in saved.items():
         if how == "override":
-            _find_override(name).set(value)
+            _find_user_override(name).set(value)
         else:
-            setattr(imported(MODULE), name, value)
+            setattr(get_imported(MODULE), name, value)
 
 
-def _read_own_value(name: str) -> tuple[str, Any]:
-    override = _find_override(name)
-    return ("value", getattr(imported(MODULE), name)) if override is None else ("override", override.get())
+def _read_user_value(name: str) -> tuple[str, Any]:
+    override = _find_user_override(name)
+    return ("value", getattr(get_imported(MODULE), name)) if override is None else ("override", override.get())
 
 
-def _find_override(name: str) -> Any:
+def _find_user_override(name: str) -> Any:
     """The context variable in which torch keeps the user's own value; None where torch has no such thing."""
-    entries = getattr(imported(MODULE), "_config", {})
+    entries = getattr(get_imported(MODULE), "_config", {})
     override = getattr(entries.get(name), "user_override", None)
     return override if hasattr(override, "get") and hasattr(override, "set") else None
 
@@ -62,14 +62,14 @@ _DETERMINISTIC = "deterministic"
 
 
 def _read_deterministic() -> bool:
-    return bool(read_settings(_DETERMINISTIC)[_DETERMINISTIC])
+    return bool(read_inductor_settings(_DETERMINISTIC)[_DETERMINISTIC])
 
 
 def _write_deterministic(value: bool) -> None:
-    write_settings({_DETERMINISTIC: value})
+    write_inductor_settings({_DETERMINISTIC: value})
 
 
-def _wanted_deterministic(policy: Policy) -> bool:
+def _choose_deterministic(policy: Policy) -> bool:
     return True
 
 
@@ -82,13 +82,13 @@ DETERMINISTIC = Switch(
     "any time",
     _read_deterministic,
     _write_deterministic,
-    _wanted_deterministic,
+    _choose_deterministic,
     MODULE,
-    settings_available(_DETERMINISTIC),
-    functools.partial(save_settings, _DETERMINISTIC),
-    restore_settings,
+    make_settings_check(_DETERMINISTIC),
+    functools.partial(save_inductor_settings, _DETERMINISTIC),
+    restore_inductor_settings,
     default=False,
-    variables=(Variable("TORCHINDUCTOR_DETERMINISTIC", already_read=settings_available(_DETERMINISTIC)),),
+    variables=(Variable("TORCHINDUCTOR_DETERMINISTIC", already_read=make_settings_check(_DETERMINISTIC)),),
 )
 
 
@@ -99,14 +99,14 @@ _AUTOTUNING_SETTINGS = (
 )  # fmt: skip
 
 
-_read_autotuning = functools.partial(read_settings, *_AUTOTUNING_SETTINGS)
+_read_autotuning = functools.partial(read_inductor_settings, *_AUTOTUNING_SETTINGS)
 
 
-def _wanted_autotuning(policy: Policy) -> dict[str, bool]:
+def _choose_autotuning(policy: Policy) -> dict[str, bool]:
     return dict.fromkeys(_read_autotuning(), False)
 
 
-def _autotuning_agrees(read: Value, wanted: Value) -> bool:
+def _is_autotuning_off(read: Value, wanted: Value) -> bool:
     return not any(read.values())
 
 
@@ -117,16 +117,16 @@ AUTOTUNING = Switch(
     " from changing bits.",
     "any time",
     _read_autotuning,
-    write_settings,
-    _wanted_autotuning,
+    write_inductor_settings,
+    _choose_autotuning,
     MODULE,
-    settings_available(*_AUTOTUNING_SETTINGS),
-    functools.partial(save_settings, *_AUTOTUNING_SETTINGS),
-    restore_settings,
-    agrees=_autotuning_agrees,
+    make_settings_check(*_AUTOTUNING_SETTINGS),
+    functools.partial(save_inductor_settings, *_AUTOTUNING_SETTINGS),
+    restore_inductor_settings,
+    agrees=_is_autotuning_off,
     default=dict.fromkeys(_AUTOTUNING_SETTINGS, False),
     variables=tuple(
-        Variable(f"TORCHINDUCTOR_{name.upper()}", already_read=settings_available(name))
+        Variable(f"TORCHINDUCTOR_{name.upper()}", already_read=make_settings_check(name))
         for name in _AUTOTUNING_SETTINGS
     ),
 )
@@ -137,7 +137,7 @@ AUTOTUNING = Switch(
 _RANDOM_SETTINGS = ("fallback_random", "align_random_eager", "batch_invariant", "emulate_precision_casts")
 
 
-_read_random = functools.partial(read_settings, *_RANDOM_SETTINGS)
+_read_random = functools.partial(read_inductor_settings, *_RANDOM_SETTINGS)
 RANDOM = Switch(
     "inductor_random",
     "Whether torch.compile draws the random numbers of eager mode, and how closely it follows eager numerics.",
@@ -146,8 +146,8 @@ RANDOM = Switch(
     "any time",
     _read_random,
     module=MODULE,
-    available=settings_available("fallback_random"),
-    save=functools.partial(save_settings, *_RANDOM_SETTINGS),
-    restore=restore_settings,
+    available=make_settings_check("fallback_random"),
+    save=functools.partial(save_inductor_settings, *_RANDOM_SETTINGS),
+    restore=restore_inductor_settings,
     default=dict.fromkeys(_RANDOM_SETTINGS, False),
 )

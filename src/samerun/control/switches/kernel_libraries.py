@@ -6,10 +6,10 @@ import importlib.util
 import sys
 from collections.abc import Callable
 
-from samerun.control.switches.switch import Policy, Switch, Variable, variables_reader
+from samerun.control.switches.switch import Policy, Switch, Variable, make_variables_reader
 
 
-def installation_check(name: str) -> Callable[[], bool]:
+def make_installation_check(name: str) -> Callable[[], bool]:
     """A predicate: library `name` is imported or could be. Does not import it."""
 
     def is_installed() -> bool:
@@ -23,13 +23,13 @@ def installation_check(name: str) -> Callable[[], bool]:
     return is_installed
 
 
-def import_check(name: str) -> Callable[[], bool]:
+def make_import_check(name: str) -> Callable[[], bool]:
     return lambda: sys.modules.get(name) is not None
 
 
-def library_switch(name: str, what: str, why: str, module: str, variable: str, value: str) -> Switch:
+def make_library_switch(name: str, what: str, why: str, module: str, variable: str, value: str) -> Switch:
     """A switch that sets `variable` to `value` for the library `module`, where it is installed."""
-    is_installed = installation_check(module)
+    is_installed = make_installation_check(module)
 
     def wanted(policy: Policy) -> str | None:
         return value if is_installed() else None
@@ -37,14 +37,14 @@ def library_switch(name: str, what: str, why: str, module: str, variable: str, v
     def is_valid(chosen: str, policy: Policy) -> bool:
         return chosen == value
 
-    variables = (Variable(variable, wanted, is_valid, value, import_check(module)),)
-    read = variables_reader(variables)
+    variables = (Variable(variable, wanted, is_valid, value, make_import_check(module)),)
+    read = make_variables_reader(variables)
     return Switch(name, what, why, "before library", read, available=is_installed, variables=variables)
 
 
 # Transformer Engine chooses deterministic attention.
 
-TRANSFORMER_ENGINE = library_switch(
+TRANSFORMER_ENGINE = make_library_switch(
     "transformer_engine",
     "Transformer Engine takes only deterministic attention kernels.",
     "Its default allows nondeterministic ones. Not tried on a device.",
@@ -56,7 +56,7 @@ TRANSFORMER_ENGINE = library_switch(
 
 # Mamba's kernels in their deterministic mode.
 
-MAMBA = library_switch(
+MAMBA = make_library_switch(
     "mamba",
     "Mamba's backward kernels add in a fixed order.",
     "By default they need not. Not tried on a device.",
@@ -68,7 +68,7 @@ MAMBA = library_switch(
 
 # The causal convolution of Mamba models in its deterministic mode.
 
-CAUSAL_CONV1D = library_switch(
+CAUSAL_CONV1D = make_library_switch(
     "causal_conv1d",
     "causal_conv1d's backward kernels add in a fixed order.",
     "From its version 1.6.0 on. Not tried on a device.",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from samerun.control.imported import find_imported, imported
+from samerun.control.imported import find_imported, get_imported
 from samerun.control.switches.switch import Policy, Switch, Variable
 from samerun.control.switches.torch_flags import is_built_for_cuda, torch_is_imported
 
 
-def preferred_switch(
+def make_preferred_library_switch(
     name: str,
     what: str,
     library: str,
@@ -21,7 +21,7 @@ def preferred_switch(
     """A switch that sets `torch.backends.cuda.<name>_library` to `library` where a heuristic would choose."""
 
     def call(*arguments: str) -> Any:
-        return getattr(imported("torch").backends.cuda, f"{name}_library")(*arguments)
+        return getattr(get_imported("torch").backends.cuda, f"{name}_library")(*arguments)
 
     def read() -> str:
         return str(call()).rpartition(".")[2].lower()
@@ -42,19 +42,19 @@ def preferred_switch(
         wanted,
         "torch",
         available,
-        agrees=_is_chosen,
+        agrees=_is_any_library_chosen,
         variables=(Variable(variable, already_read=torch_is_imported),),
     )
 
 
-def _is_chosen(read: str, wanted: str) -> bool:
+def _is_any_library_chosen(read: str, wanted: str) -> bool:
     """A library that was chosen is as good as ours; only a choice by heuristics is not."""
     return read != "default"
 
 
 # The library for linear algebra on CUDA.
 
-LINALG = preferred_switch(
+LINALG = make_preferred_library_switch(
     "preferred_linalg",
     "Linear algebra on CUDA (svd, eigh, qr, ...) goes",
     "cusolver",
@@ -65,7 +65,7 @@ LINALG = preferred_switch(
 
 # The library for matrix products on CUDA.
 
-BLAS = preferred_switch(
+BLAS = make_preferred_library_switch(
     "preferred_blas", "Matrix products on CUDA go", "cublas", is_built_for_cuda, "TORCH_BLAS_PREFER_CUBLASLT"
 )
 
@@ -73,16 +73,16 @@ BLAS = preferred_switch(
 # The library for flash attention on AMD devices.
 
 
-def _rocm_available() -> bool:
+def _is_built_for_rocm() -> bool:
     torch = find_imported("torch", "backends", "version")
     return torch is not None and bool(getattr(torch.version, "hip", None))
 
 
-ROCM_FLASH_ATTENTION = preferred_switch(
+ROCM_FLASH_ATTENTION = make_preferred_library_switch(
     "preferred_rocm_fa",
     "Flash attention on AMD devices goes",
     "aotriton",
-    _rocm_available,
+    _is_built_for_rocm,
     "TORCH_ROCM_FA_PREFER_CK",
     " Not tried on a device.",
 )

@@ -12,22 +12,25 @@ Value = Any
 """Plain: None, bools, numbers, strings, and lists and dicts of them."""
 
 When = Literal["before interpreter", "before torch", "before CUDA", "before library", "any time"]
+Level = Literal["error", "warn"]
+Precision = Literal["ieee", "keep"]
+CudnnBenchmark = Literal["off", "keep"]
 
 
 @dataclass(frozen=True)
 class Policy:
     """What `deterministic()` was asked for; its own documentation says what each means."""
 
-    level: str = "error"
+    level: Level = "error"
     fill_uninitialized_memory: bool = True
-    precision: str = "ieee"
+    precision: Precision = "ieee"
     threads: int | None = None
-    cudnn_benchmark: str = "off"
-    unset_hash_seed: str = "error"
+    cudnn_benchmark: CudnnBenchmark = "off"
+    unset_hash_seed: Level = "error"
     """What to do where Python drew the seed of its hashes itself, which nothing can change any more."""
 
 
-def want_nothing(policy: Policy) -> None:
+def choose_nothing(policy: Policy) -> None:
     """No value is better than another: record the one in force, set nothing."""
 
 
@@ -56,7 +59,7 @@ class Variable:
     """
 
     name: str
-    wanted: Callable[[Policy], str | None] = want_nothing
+    wanted: Callable[[Policy], str | None] = choose_nothing
     is_valid: Callable[[str, Policy], bool] = accept_any_value
     valid_values: str = "anything"
     already_read: Callable[[], bool] = always_false
@@ -64,8 +67,8 @@ class Variable:
     required: bool = True
     settable_inside: bool = True
 
-    def read(self) -> str | None:
-        """The value that counts: the one that was read, or, if nobody has read it yet, the one in the environment."""
+    def read_effective(self) -> str | None:
+        """Return the value that counts: the one that was read; if nobody has read it yet, that of the environment."""
         if self.in_force is not None and self.already_read():
             return self.in_force()
         return os.environ.get(self.name)
@@ -95,7 +98,7 @@ class Switch:
     when: When
     read: Callable[[], Value]
     write: Callable[[Value], None] | None = None
-    wanted: Callable[[Policy], Value] = want_nothing
+    wanted: Callable[[Policy], Value] = choose_nothing
     module: str = ""
     available: Callable[[], bool] = always_true
     save: Callable[[], Any] | None = None
@@ -104,29 +107,31 @@ class Switch:
     default: Value = None
     variables: tuple[Variable, ...] = ()
 
-    def take_snapshot(self) -> Any:
-        """What `restore_snapshot` needs to bring back the present setting."""
+    def save_setting(self) -> Any:
+        """Return what `restore_setting` needs to bring back the present setting."""
         return self.save() if self.save is not None else self.read()
 
-    def restore_snapshot(self, saved: Any) -> None:
+    def restore_setting(self, saved: Any) -> None:
+        """Bring back the setting that `save_setting` returned."""
         if self.restore is not None:
             self.restore(saved)
         elif self.write is not None and self.read() != saved:
             self.write(saved)
 
     def can_be_restored(self) -> bool:
+        """Return whether the setting exists now, and can be changed."""
         return self.available() and (self.write is not None or self.restore is not None)
 
-    def sets_value(self, policy: Policy) -> bool:
-        """Whether there is a value to put in force from inside, here and now."""
+    def can_set_wanted_value(self, policy: Policy) -> bool:
+        """Return whether the policy wants a value that can be set from inside, here and now."""
         return self.write is not None and self.available() and self.wanted(policy) is not None
 
 
-def variables_reader(variables: tuple[Variable, ...]) -> Callable[[], Value]:
+def make_variables_reader(variables: tuple[Variable, ...]) -> Callable[[], Value]:
     """The `read` of a switch that has only variables: the value of its one variable, or those that are set."""
 
     def read() -> Value:
-        values = {variable.name: variable.read() for variable in variables}
+        values = {variable.name: variable.read_effective() for variable in variables}
         if len(values) == 1:
             return next(iter(values.values()))
         return {name: value for name, value in values.items() if value is not None}
@@ -134,7 +139,7 @@ def variables_reader(variables: tuple[Variable, ...]) -> Callable[[], Value]:
     return read
 
 
-def recorded_variables(name: str, what: str, why: str, when: When, *names: str) -> Switch:
+def make_recording_switch(name: str, what: str, why: str, when: When, *names: str) -> Switch:
     """A switch that only records the environment variables `names`, of which no value is better than another."""
     variables = tuple(Variable(variable) for variable in names)
-    return Switch(name, what, why, when, variables_reader(variables), variables=variables)
+    return Switch(name, what, why, when, make_variables_reader(variables), variables=variables)

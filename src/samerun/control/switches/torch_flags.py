@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from samerun.control.imported import find_imported, imported
+from samerun.control.imported import find_imported, get_imported
 from samerun.control.switches.switch import Policy, Switch, Variable
 
 
@@ -13,15 +13,15 @@ def torch_is_imported() -> bool:
     return find_imported("torch", "_C") is not None
 
 
-def torch_c_has(*names: str) -> bool:
+def torch_c_has_functions(*names: str) -> bool:
     """Whether torch is imported completely, and its C module has every function in `names`."""
     torch = find_imported("torch", "_C", "backends", "cuda")
     return torch is not None and all(hasattr(torch._C, name) for name in names)
 
 
-def torch_c_module() -> Any:
+def get_torch_c_module() -> Any:
     """Torch's C module, which holds the flags. The modules of `torch.backends` only show them."""
-    return imported("torch")._C
+    return get_imported("torch")._C
 
 
 def is_built_for_cuda() -> bool:
@@ -35,7 +35,7 @@ def cuda_is_initialized() -> bool:
     return torch is not None and bool(torch.cuda.is_initialized())
 
 
-def flag_switch(
+def make_flag_switch(
     name: str,
     what: str,
     why: str,
@@ -49,26 +49,26 @@ def flag_switch(
     getter, setter = functions
 
     def read() -> bool:
-        return bool(getattr(torch_c_module(), getter)())
+        return bool(getattr(get_torch_c_module(), getter)())
 
     def write(value: bool) -> None:
-        getattr(torch_c_module(), setter)(value)
+        getattr(get_torch_c_module(), setter)(value)
 
     def available() -> bool:
-        return torch_c_has(getter, setter)
+        return torch_c_has_functions(getter, setter)
 
     return Switch(
         name, what, why, "any time", read, write, wanted, "torch", available, default=default, variables=variables
     )
 
 
-def want_on(policy: Policy) -> bool:
+def choose_on(policy: Policy) -> bool:
     return True
 
 
-def want_off(policy: Policy) -> bool:
+def choose_off(policy: Policy) -> bool:
     return False
 
 
-def want_off_unless_kept(policy: Policy) -> bool | None:
+def choose_off_unless_kept(policy: Policy) -> bool | None:
     return None if policy.precision == "keep" else False
