@@ -115,7 +115,7 @@ def find_address_seed_suspects(situation: Situation) -> list[Suspect]:
     """
     if situation.variation != "address_layout":
         return []
-    for clue in situation.clues_of(f.SEED, f.CREATE):
+    for clue in situation.select_clues(f.SEED, f.CREATE):
         if not clue.a.unseeded and mentions_object_addresses(read_statement(clue.a.file, clue.a.line)):
             why = f"{clue.a.name} is seeded at line {clue.a.line} with a value that depends on an address"
             return [Suspect("object-id", clue.a.file, clue.a.line, (why,), 0, certain=True)]
