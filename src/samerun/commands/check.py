@@ -142,11 +142,11 @@ def check(
         )  # fmt: skip
         if options["double"]:
             if options["eager"]:
-                search.plan = eager.without_compilation(search.plan)
+                search.plan = eager.disable_compilation(search.plan)
             report = double_execution.check_by_double_execution(search, options["repeat"], ignored)
         elif options["eager"]:
             held = (
-                replace(samerun_run, plan=eager.without_compilation(samerun_run.plan))
+                replace(samerun_run, plan=eager.disable_compilation(samerun_run.plan))
                 if samerun_run is not None
                 else None
             )
@@ -187,9 +187,9 @@ def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
         folder="", depth=options["trace"], max_steps=options["max_steps"], user_folder=target.user_folder
     )
     if options["double"]:
-        from samerun.check.search.double_execution import double_variation
+        from samerun.check.search.double_execution import make_double_variation
 
-        return Plan(target.command, target.shown, watch), (double_variation(options["repeat"]),), ()
+        return Plan(target.command, target.shown, watch), (make_double_variation(options["repeat"]),), ()
     variations = (*parse_vary(options["vary"]), *(v for text in options["vary_env"] for v in parse_vary_env(text)))
     if any(options[name] is not None for name in ("interrupt", "resume", "kill")):
         variations = tuple(dict.fromkeys((*variations, *parse_vary("resume"))))

@@ -67,7 +67,7 @@ class AttributedCause:
 class AttributionSearch(confirmation.ExperimentRunner, Protocol):
     """The part of `Search` that attribution uses."""
 
-    def measure_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
+    def record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
     @property
     def skip_values(self) -> bool: ...
 
@@ -290,7 +290,7 @@ def rerun_and_measure_difference(search: AttributionSearch, situation: Situation
             path.unlink(missing_ok=True)  # of another search of this check
             plan = plan.with_watch(capture=TensorCapture(difference.role, event.thread, ordinal, str(path)))
         kept.append(search.run(plan, name, ("values",), may_fork_from_same_process(a, b)))
-    search.measure_growth(steps, kept[0], kept[1])
+    search.record_growth(steps, kept[0], kept[1])
     if not same_operator or event is None:
         return None
     folder = situation.a.folder.parent
