@@ -12,7 +12,7 @@ from samerun.base.records import DIFFERENT, SAME, CheckReport, FirstDifference, 
 from samerun.base.user_code import format_source_location as source_location
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Suspect
-from samerun.check.evidence.values import Elements, compare_kept
+from samerun.check.evidence.values import Elements, compare_saved_tensors
 from samerun.check.execution.runner import Run, RunFailed
 from samerun.check.plan import Plan, Variation
 from samerun.check.search.ignore_rules import IgnoreRule, is_ignored, unmatched_rules
@@ -66,7 +66,7 @@ class OperatorHazard:
         )
 
     def fix(self) -> Fix:
-        usual = attribution.make_attribution(self.suspect(), None).fix
+        usual = attribution.make_attributed_cause(self.suspect(), None).fix
         return replace(usual, summary=OTHER_OPERATOR) if self.what == double_findings.INSIDE else usual
 
 
@@ -86,7 +86,7 @@ def check_by_double_execution(search: Search, executions: int, ignored: Sequence
     except RunFailed as error:
         if hazards:
             seen = ", ".join(f"{hazard.kind} at {source_location(hazard.file, hazard.line)}" for hazard in hazards)
-            error.hint = f"{error.hint} AttributedCause before it ended: {seen}."
+            error.hint = f"{error.hint} Found before it ended: {seen}."
         raise
     left_out = [hazard for hazard in hazards if is_ignored(ignored, hazard.cause())]
     hazards = [hazard for hazard in hazards if hazard not in left_out]
@@ -104,7 +104,7 @@ def check_by_double_execution(search: Search, executions: int, ignored: Sequence
         return replace(search.report(SAME), causes=counted)
     first_hazard, rest = hazards[0], [hazard.suspect() for hazard in hazards[1:]]
     answer = replace(
-        attribution.make_attribution(first_hazard.suspect(), first_hazard.elements, rest), fix=first_hazard.fix()
+        attribution.make_attributed_cause(first_hazard.suspect(), first_hazard.elements, rest), fix=first_hazard.fix()
     )
     report = search.report(DIFFERENT, found=answer)
     certain_places = {
@@ -162,7 +162,7 @@ def read_hazards(run: Run) -> tuple[list[OperatorHazard], list[str]]:
                 if what == double_findings.RACE:
                     raced.add(memory_identity(trace, finding))
                 add_finding(hazards, trace, event, finding, step)
-    notes = [note for apply_memory, note in changed.items() if apply_memory[:3] not in raced]
+    notes = [note for memory_and_line, note in changed.items() if memory_and_line[:3] not in raced]
     if len(notes) > MOST_NOTES:
         notes = [*notes[:MOST_NOTES], f"{len(notes) - MOST_NOTES} more places read memory changed outside torch."]
     if not_executed:
@@ -184,7 +184,7 @@ def add_finding(
     elements = None
     if finding.get("kept"):
         pair = [trace.path.with_name(f"{finding['kept']}.{end}") for end in ("a", "b")]
-        elements = compare_kept(pair[0], pair[1], event.line)
+        elements = compare_saved_tensors(pair[0], pair[1], event.line)
         if elements is None and what == double_findings.KERNEL and were_kept(pair):
             return
     made, written = (trace.location(finding.get(name, 0))[:2] for name in ("made", "written"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from samerun.base.records import DIFFERENT, SAME, TROUBLE, CheckReport, FoundCause, Hazard, Outcome, WithSamerun
 from samerun.check.attribution.attribution import AttributedCause
-from samerun.check.attribution.confirmation import pin_suspect
+from samerun.check.attribution.confirmation import pin_suspect_sources
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import RunFailed
 from samerun.check.plan import Plan
@@ -97,7 +97,7 @@ def search_behind(
     for names in (pins_at_cause_line(suspect.pins, found.cause), suspect.pins):
         fresh = set(names) - set(search.plan.watch.pins)
         if fresh or (names and set(suspect.without) - set(search.plan.without)):
-            plan = pin_suspect(search.plan, suspect, names)
+            plan = pin_suspect_sources(search.plan, suspect, names)
             return restart_search(search, plan, search.not_varied), "held still: " + ", ".join(
                 pin_name(name) for name in names
             )

@@ -15,10 +15,10 @@ from samerun.check.evidence.source import (
     Change,
     SourceFile,
     apply_changes,
-    as_patch,
-    changes_of,
+    make_unified_diff,
+    parse_changes,
+    path_in_patch,
     read_source,
-    shown_name,
 )
 
 
@@ -33,7 +33,9 @@ class PatchedFile:
 
     @property
     def patch(self) -> bytes:
-        head, _, body = as_patch(shown_name(self.file), self.read.whole, self.after).partition("\n@@")
+        head, _, body = make_unified_diff(path_in_patch(self.file), self.read.text_with_bom, self.after).partition(
+            "\n@@"
+        )
         return os.fsencode(head) + ("\n@@" + body).encode(self.read.encoding)
 
 
@@ -46,7 +48,7 @@ def patched_files(report: CheckReport, certain_only: bool = False) -> list[Patch
     for file, patch, certain in _iterate_patches(report):
         if certain_only and not certain:
             continue
-        changes.setdefault(file, []).extend(changes_of(patch))
+        changes.setdefault(file, []).extend(parse_changes(patch))
     return [_patch_file(file, each) for file, each in changes.items()]
 
 
@@ -61,7 +63,7 @@ def _iterate_patches(report: CheckReport) -> Iterator[tuple[str, str, bool]]:
 def _patch_file(file: str, changes: list[Change]) -> PatchedFile:
     try:
         read = read_source(file)
-        made = apply_changes(read.whole, changes)
+        made = apply_changes(read.text_with_bom, changes)
     except (OSError, SyntaxError, ValueError):
         made = None
     if made is None:

@@ -10,9 +10,9 @@ from samerun.base.errors import SamerunError
 from samerun.base.records import DIFFERENT, SAME
 from samerun.check.evidence.resumption import (
     ResumeDifference,
+    count_steps_before_checkpoint,
     find_resume_difference,
-    stepping_roles,
-    steps_before_checkpoint,
+    list_roles_with_steps,
 )
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.interruption import SIGNALS, Interruption
@@ -59,8 +59,8 @@ class ResumedProgram:
         """How many steps of the uninterrupted run come before the first one of the resumed run."""
         if not self.limited_by_max_steps:
             return self.uninterrupted.steps - self.run.steps
-        roles = [*stepping_roles(self.run.traces), "main"]
-        return steps_before_checkpoint(self.stopped.traces, self.run.traces, roles[0])
+        roles = [*list_roles_with_steps(self.run.traces), "main"]
+        return count_steps_before_checkpoint(self.stopped.traces, self.run.traces, roles[0])
 
     def first_difference(self) -> ResumeDifference | None:
         return find_resume_difference(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
-from samerun.check.attribution.attribution import AttributedCause, make_attribution
+from samerun.check.attribution.attribution import AttributedCause, make_attributed_cause
 from samerun.check.causes.table import find_suspects
 from samerun.check.evidence.resumption import ResumeDifference
 from samerun.check.evidence.situation import Situation, Suspect
@@ -68,11 +68,11 @@ class ResumeExperiments:
         for suspect in (s for s in listed if can_restore and s.rank < ALL_STATES and s.parts):
             tried = self.restore_parts(suspect.parts)
             if tried.gone or (tried.later and set(suspect.parts) <= set(RNG_PARTS)):
-                return make_attribution(confirm_by_restoring(suspect, suspect.parts, tried), None)
+                return make_attributed_cause(confirm_by_restoring(suspect, suspect.parts, tried), None)
             stays += [part for part in suspect.parts if tried.made and part not in stays]
         needed = self.find_needed_parts() if can_restore else ()
         if needed:
-            return make_attribution(self.suspect_of_parts(needed, listed), None)
+            return make_attributed_cause(self.suspect_of_parts(needed, listed), None)
         stays = list(states.PARTS) if can_restore and self.restore_parts(states.PARTS).made else stays
         for suspect in (s for s in listed if s.replay):
             for streams in (False, True):
@@ -84,10 +84,10 @@ class ResumeExperiments:
                     other = (f"with {name_parts(stays)} put back the difference stays",) if stays else ()
                     doubt = self.own_generator_doubt(listed)
                     evidence = (*suspect.evidence, *other, why, *doubt)
-                    return make_attribution(replace(suspect, evidence=evidence, certain=not doubt), None)
+                    return make_attributed_cause(replace(suspect, evidence=evidence, certain=not doubt), None)
         # Suspects that an experiment refutes come last.
         best = min(listed, key=lambda s: (bool(s.parts) and set(s.parts) <= set(stays), s.rank))
-        return make_attribution(with_failed_experiments(best, stays, can_restore), None)
+        return make_attributed_cause(with_failed_experiments(best, stays, can_restore), None)
 
     def own_generator_doubt(self, listed: Sequence[Suspect]) -> tuple[str, ...]:
         """Evidence that a generator of the program's own may be the reason for other data.
@@ -148,7 +148,7 @@ class ResumeExperiments:
     def suspect_of_parts(self, parts: tuple[str, ...], listed: Sequence[Suspect]) -> Suspect:
         kind = "resume-rng" if set(parts) <= set(RNG_PARTS) else "resume-position"
         own = [s for s in listed if s.kind == kind and s.parts and set(s.parts) <= set(parts)]
-        file, line = self.situation.checkpoint_line()
+        file, line = self.situation.find_checkpoint_line()
         evidence = next(s.evidence for s in listed if s.kind == kind or s is listed[-1])
         best = own[0] if own else Suspect(kind, file, line, evidence, 0.0)
         return confirm_by_restoring(best, parts, ExperimentResult(made=True, gone=True))

@@ -17,8 +17,8 @@ from samerun.base.records import (
     Spread,
 )
 from samerun.check.attribution import attribution
-from samerun.check.evidence.flakiness import shows_no_race
-from samerun.check.evidence.growth import compare_steps, measure_growth_points
+from samerun.check.evidence.flakiness import has_no_sign_of_race
+from samerun.check.evidence.growth import measure_growth_points, measure_spread
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.interruption import Interruption
 from samerun.check.execution.runner import Run, Runner
@@ -114,7 +114,7 @@ class Search:
         if any(v.name == "rerun" for v in chosen) or not (held or resuming):
             plain = [v for v in varying if not self.narrows_comparison(v)]
             by_address = not any(v.cause == "object-id" for v in plain)  # varied on purpose if among them
-            if plain and self.repeat == 2 and shows_no_race(first.traces, by_address):
+            if plain and self.repeat == 2 and has_no_sign_of_race(first.traces, by_address):
                 # A run with everything varied is a rerun as well: the same result settles both.
                 varied_run, plain = leave_out_failing(self, first, held, self.run_varied(first, held, plain))
             if varied_run is not None and varied_run.difference is None:
@@ -168,7 +168,7 @@ class Search:
         """
         situation: Situation | None = None
         most = max(2, self.repeat)
-        if alone and self.repeat == 2 and not shows_no_race(first.traces):
+        if alone and self.repeat == 2 and not has_no_sign_of_race(first.traces):
             most += EXTRA_REPEATS
         for number in range(2, most + 1):
             again = self.run(plan, f"control-{number}")
@@ -269,7 +269,7 @@ class Search:
                 return self.report(DIFFERENT, *hidden)
             plan = situation.a.plan
             found = attribution.attribute_by_line_trace(
-                self, situation, attribution.measure_difference(self, situation, plan, plan)
+                self, situation, attribution.rerun_and_measure_difference(self, situation, plan, plan)
             )
         return self.report(DIFFERENT, situation, found)
 
@@ -372,7 +372,7 @@ class Search:
 
     def spread_of(self, situation: Situation) -> Spread | None:
         shift = situation.resume_difference.shift if situation.resume_difference is not None else 0
-        found = compare_steps(situation.a, situation.b, shift)
+        found = measure_spread(situation.a, situation.b, shift)
         return replace(found, growth=self.growth_points) if found is not None else None
 
     def to_run_record(self, run: Run) -> RunRecord:

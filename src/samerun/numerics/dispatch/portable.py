@@ -54,39 +54,39 @@ class portable(ContextDecorator):
                 raise
             raise SamerunError("portable(): torch is not installed.", "pip install torch") from None
         leave = mode.enter_portable(self._unsupported)
-        self._stack().append(leave)
+        self._exit_callbacks().append(leave)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._stack().pop()()
+        self._exit_callbacks().pop()()
 
     def __call__(self, func: F) -> F:
-        for is_kind, what in (
+        for is_kind, kind in (
             (inspect.isgeneratorfunction, "a generator"),
             (inspect.iscoroutinefunction, "a coroutine"),
             (inspect.isasyncgenfunction, "an asynchronous generator"),
         ):
             if is_kind(func):
                 raise SamerunError(
-                    f"@portable(): {func.__qualname__} is {what}, whose body runs after the call has returned.",
+                    f"@portable(): {func.__qualname__} is {kind}, whose body runs after the call has returned.",
                     "Write `with samerun.portable():` inside it.",
                 )
         return super().__call__(func)
 
-    def _stack(self) -> list[Callable[[], None]]:
+    def _exit_callbacks(self) -> list[Callable[[], None]]:
         try:
-            found: list[Callable[[], None]] = self._entered.stack
+            callbacks: list[Callable[[], None]] = self._entered.stack
         except AttributeError:
-            found = self._entered.stack = []
-        return found
+            callbacks = self._entered.stack = []
+        return callbacks
 
 
-def is_in_force() -> bool:
+def is_inside_portable() -> bool:
     """Whether this thread is inside `portable()`, as torch's dispatcher has it. Imports nothing."""
     if "torch" not in sys.modules:
         return False
     from samerun.numerics.dispatch import mode
 
-    return mode.current_mode() is not None
+    return mode.current_portable_mode() is not None

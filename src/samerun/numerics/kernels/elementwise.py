@@ -26,9 +26,9 @@ def sqrt(x: torch.Tensor) -> torch.Tensor:
     Raises SamerunError for types that are not floating.
     """
     wide = to_dense(x, compute_type("sqrt", x))
-    if library.uses_kernels(x):
+    if library.uses_native_kernels(x):
         out = torch.empty_like(wide)
-        _roots.on(wide)(wide.dtype is torch.float64, wide.data_ptr(), out.data_ptr(), wide.numel())
+        _roots.for_device_of(wide)(wide.dtype is torch.float64, wide.data_ptr(), out.data_ptr(), wide.numel())
     else:
         with np.errstate(invalid="ignore"):
             out = call_reference(np.sqrt, wide.reshape(-1)).reshape(wide.shape)
@@ -57,9 +57,9 @@ def _compute_remainder(x: Any, y: Any, floored: bool) -> Tensor:
     wide = compute_type("remainder" if floored else "fmod", torch.empty(0, dtype=dtype))
     pair = (each.to(dtype) if isinstance(each, Tensor) else torch.full((), float(each), dtype=wide) for each in (x, y))
     dividend, divisor = (to_dense(each, wide) for each in torch.broadcast_tensors(*pair))  # type: ignore[no-untyped-call]
-    if library.uses_kernels(dividend):
+    if library.uses_native_kernels(dividend):
         result = torch.empty_like(dividend)
-        _remainders.on(dividend)(
+        _remainders.for_device_of(dividend)(
             wide is torch.float64, floored, dividend.data_ptr(), divisor.data_ptr(), result.data_ptr(), dividend.numel()
         )
     else:
@@ -80,7 +80,7 @@ _LARGEST = 3.4028234663852886e38
 _update = library.declare_function("samerun_update", "vipppfl")
 
 
-def update_in_place(name: str, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, value: float) -> bool:
+def try_update_in_place(name: str, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, value: float) -> bool:
     """Write the result into x, and say so; False, with nothing done, for what the kernel does not take.
 
     It takes float32 of one shape on the CPU that lies in one piece, and `value` in the range of float32, to which it is

@@ -52,11 +52,11 @@ def advance_generator(generator: torch.Generator | None) -> tuple[int, int]:
 def _count_words_drawn(state: bytes) -> int:
     """Words drawn since the seeding: twist a freshly seeded state until it is this one."""
     seed, words, next_word = _parse_state(state)
-    fresh = _seed_twister(seed)
+    fresh = _seed_twister_words(seed)
     for twists in range(MOST_TWISTS):
         if np.array_equal(fresh, words):
             return (twists - 1) * STATE_WORDS + next_word if twists else 0
-        fresh = _twist(fresh)
+        fresh = _twist_words(fresh)
     raise SamerunError(
         "portable(): the state of this random generator was not reached from its seed, so draws have no position.",
         "Seed it: torch.manual_seed(...) or generator.manual_seed(...).",
@@ -73,7 +73,7 @@ def _parse_state(state: bytes) -> tuple[int, Any, int]:
     return seed, words, next_word
 
 
-def _seed_twister(seed: int) -> Any:
+def _seed_twister_words(seed: int) -> Any:
     words = np.empty(STATE_WORDS, np.uint32)
     word = seed & 0xFFFFFFFF
     words[0] = word
@@ -83,8 +83,8 @@ def _seed_twister(seed: int) -> Any:
     return words
 
 
-def _twist(old: Any) -> Any:
-    new = old.copy()
+def _twist_words(words: Any) -> Any:
+    new = words.copy()
     one = np.uint32(1)
     for start, stop in (
         (0, STATE_WORDS - TWIST_SHIFT),

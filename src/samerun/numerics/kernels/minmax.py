@@ -21,16 +21,16 @@ def _fix_zero_sign(result: Tensor, x: Tensor, dims: list[int], keepdim: bool, la
     return torch.where(result == 0, zero, result)
 
 
-def _normalize_dims(x: Tensor, dim: Any) -> list[int]:
+def _list_dims(x: Tensor, dim: Any) -> list[int]:
     dims = [dim] if isinstance(dim, int) else list(dim or ())
     return dims or list(range(x.dim()))
 
 
 def amax(x: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
     """The largest over `dim` (one, several, or all where empty)."""
-    return _fix_zero_sign(torch.amax(x, dim, keepdim), x, _normalize_dims(x, dim), keepdim, True)
+    return _fix_zero_sign(torch.amax(x, dim, keepdim), x, _list_dims(x, dim), keepdim, True)
 
 
 def amin(x: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
     """The smallest over `dim` (one, several, or all where empty)."""
-    return _fix_zero_sign(torch.amin(x, dim, keepdim), x, _normalize_dims(x, dim), keepdim, False)
+    return _fix_zero_sign(torch.amin(x, dim, keepdim), x, _list_dims(x, dim), keepdim, False)

@@ -35,7 +35,7 @@ def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
     *batch, m, k = a.shape
     n = b.shape[-1]
     out = a.new_empty((*batch, m, n))
-    if not library.uses_kernels(a):
+    if not library.uses_native_kernels(a):
         return _matmul_by_reference(out, a, b, bias)
     if len(batch) > 1:
         a, b, flat = a.reshape(-1, m, k), b.reshape(-1, k, n), out.view(-1, m, n)
@@ -55,9 +55,11 @@ def matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
         dims = (1, m, n, k, 0, *sa, 0, *sb, 0, n, 1, 0, *sc)
     where = None if bias is None else bias.data_ptr()
     numbers = dims if library.is_off_cpu(a) else pack("16q", *dims)
-    status = _matmul.on(a)(a.dtype is torch.float64, numbers, a.data_ptr(), b.data_ptr(), out.data_ptr(), where)
+    status = _matmul.for_device_of(a)(
+        a.dtype is torch.float64, numbers, a.data_ptr(), b.data_ptr(), out.data_ptr(), where
+    )
     if status != DONE:
-        _require_memory(status)
+        _raise_if_no_memory(status)
     return out
 
 
@@ -67,13 +69,13 @@ def _matmul_by_reference(out: Tensor, a: Tensor, b: Tensor, bias: Tensor | None)
     return out
 
 
-def _require_memory(status: int) -> None:
+def _raise_if_no_memory(status: int) -> None:
     if status != DONE:
         raise MemoryError("samerun: no memory for a product of matrices")
 
 
-def _pad_to_three(values: Sequence[int], missing: int) -> list[int]:
-    return [missing] * (3 - len(values)) + list(values)
+def _pad_to_three(values: Sequence[int], fill: int) -> list[int]:
+    return [fill] * (3 - len(values)) + list(values)
 
 
 def output_size(
@@ -122,7 +124,7 @@ def convolve(
         raise RuntimeError(f"expected {result[1]} biases of {dtype}, but got {list(bias.shape)} of {bias.dtype}")
     if tensors[0].dtype is not tensors[1].dtype:
         raise RuntimeError(f"expected one type, got {tensors[0].dtype} and {tensors[1].dtype}")
-    if not library.uses_kernels(tensors[0]):
+    if not library.uses_native_kernels(tensors[0]):
         return _convolve_by_reference(
             direction, image, weight, gradient, bias, stride, padding, dilation, groups, result
         )
@@ -139,8 +141,8 @@ def convolve(
     )  # fmt: skip
     pointers = [value.data_ptr() if isinstance(value, Tensor) else None for value in (image, weight, gradient)]
     plus = None if bias is None else bias.contiguous()
-    _require_memory(
-        _convolution.on(out)(
+    _raise_if_no_memory(
+        _convolution.for_device_of(out)(
             direction, dtype is torch.float64, numbers, *pointers, None if plus is None else plus.data_ptr(),
             out.data_ptr(),
         )

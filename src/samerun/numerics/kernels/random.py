@@ -33,10 +33,10 @@ def _require_key(operator: str, seed: int, position: int) -> None:
 def _draw_floats(normal: bool, shape: Shape, seed: int, position: int, device: Device) -> torch.Tensor:
     n = math.prod(shape)
     out = torch.empty(tuple(shape), dtype=torch.float32, device=device)
-    if not library.uses_kernels(out):
+    if not library.uses_native_kernels(out):
         found = reference.normal(seed, position, n) if normal else reference.uniform(seed, position, n)
         return torch.from_numpy(found).reshape(tuple(shape))
-    _random.on(out)(normal, seed, position, out.data_ptr(), n)
+    _random.for_device_of(out)(normal, seed, position, out.data_ptr(), n)
     return out
 
 
@@ -68,12 +68,12 @@ def randint(low: int, high: int, shape: Shape, seed: int, position: int, device:
         raise SamerunError(f"randint({low}, {high}): needs -2^63 <= low < high <= 2^63.")
     n = math.prod(shape)
     out = torch.empty(tuple(shape), dtype=torch.int64, device=device)
-    if not library.uses_kernels(out):
+    if not library.uses_native_kernels(out):
         return torch.from_numpy(reference.randint(low, high, seed, position, n)).reshape(tuple(shape))
     if high - low == 1 << 64:
-        _words64.on(out)(seed, position, out.data_ptr(), n)
+        _words64.for_device_of(out)(seed, position, out.data_ptr(), n)
         return out ^ torch.iinfo(torch.int64).min
-    _randint.on(out)(seed, position, low, high - low, out.data_ptr(), n)
+    _randint.for_device_of(out)(seed, position, low, high - low, out.data_ptr(), n)
     return out
 
 
@@ -81,9 +81,9 @@ def randperm(n: int, seed: int, position: int, device: Device = "cpu") -> torch.
     """int64: 0..n-1 in the order of their random 64-bit words (unsigned); of equal words the lower number first."""
     _require_key("randperm", seed, position)
     words = torch.empty(n, dtype=torch.int64, device=device)
-    if not library.uses_kernels(words):
+    if not library.uses_native_kernels(words):
         return torch.from_numpy(reference.randperm(n, seed, position))
-    _words64.on(words)(seed, position, words.data_ptr(), n)
+    _words64.for_device_of(words)(seed, position, words.data_ptr(), n)
     return torch.argsort(words ^ torch.iinfo(torch.int64).min, stable=True)
 
 
@@ -91,8 +91,8 @@ def block_words(blocks: torch.Tensor, seed: int, position: int) -> torch.Tensor:
     """int64 [n, 2]: the bits of each of the n blocks (int64, 1-D), two words of which the first is the lower."""
     _require_key("block_words", seed, position)
     out = torch.empty(blocks.numel(), 2, dtype=torch.int64, device=blocks.device)
-    if not library.uses_kernels(out):
+    if not library.uses_native_kernels(out):
         return torch.from_numpy(reference.block_words(seed, position, blocks.numpy()))
     wanted = blocks.contiguous()
-    _block_words.on(out)(seed, position, wanted.data_ptr(), out.data_ptr(), wanted.numel())
+    _block_words.for_device_of(out)(seed, position, wanted.data_ptr(), out.data_ptr(), wanted.numel())
     return out

@@ -30,10 +30,10 @@ class RandomStream:
     def __init__(self, seed: int, position: int) -> None:
         self.seed, self.position = seed, position
 
-    def attempt_words(self, values: Tensor, attempt: int) -> tuple[Tensor, Tensor]:
+    def attempt_words(self, value_indices: Tensor, attempt: int) -> tuple[Tensor, Tensor]:
         """The two words of an attempt, for the values with these numbers; int64, their bits."""
         high = attempt << 56
-        found = block_words(values | (high - (1 << 64) if high >> 63 else high), self.seed, self.position)
+        found = block_words(value_indices | (high - (1 << 64) if high >> 63 else high), self.seed, self.position)
         return found[:, 0].contiguous(), found[:, 1].contiguous()
 
     def draw_by_rejection(self, values: Tensor, accept: Accept) -> Tensor:
@@ -79,13 +79,13 @@ def _normal_of_word(word: Tensor) -> Tensor:
     return torch.mul(size, functions.cos(torch.mul(v, float(TURN)))).to(torch.float64)
 
 
-def sample_gamma(shape: Tensor, draw: RandomStream) -> Tensor:
+def sample_gamma(shape: Tensor, stream: RandomStream) -> Tensor:
     """Gamma numbers of these shapes, and scale 1."""
     inside = (shape > 0) & (shape < _INF)
     given = torch.where(inside, shape, 1.0)
     small = given < 1
     d = torch.sub(torch.where(small, torch.add(given, 1.0), given), 1 / 3)
-    c = f64.divide_number(1.0, sqrt(torch.mul(d, 9.0)))
+    c = f64.divide_number_by(1.0, sqrt(torch.mul(d, 9.0)))
 
     def accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         x, u, scale = _normal_of_word(first), _uniform_above_zero(second), d[at]
@@ -95,48 +95,52 @@ def sample_gamma(shape: Tensor, draw: RandomStream) -> Tensor:
         bound = torch.add(torch.mul(torch.mul(x, 0.5), x), bound)
         return torch.mul(scale, torch.add(above, 1.0)), (t > -1) & (f64.log(u) < bound)
 
-    found = draw.draw_by_rejection(torch.arange(shape.numel(), device=shape.device), accept)
+    found = stream.draw_by_rejection(torch.arange(shape.numel(), device=shape.device), accept)
     at = small.nonzero()[:, 0]
     if at.numel():
-        boost = f64.exp(torch.div(f64.log(_uniform_above_zero(draw.attempt_words(at, reference.BOOST)[0])), given[at]))
+        boost = f64.exp(
+            torch.div(f64.log(_uniform_above_zero(stream.attempt_words(at, reference.BOOST)[0])), given[at])
+        )
         found.scatter_(0, at, torch.mul(found[at], boost))
     return torch.where(inside, found, torch.where((shape == 0) | (shape == _INF), shape, _NAN))
 
 
-def _count_or_reject(few: Tensor, counted: Callable[[Tensor], Tensor], rejected: Callable[[Tensor], Tensor]) -> Tensor:
-    """The few are counted, the others drawn by rejection; both functions take the values' numbers."""
-    out = torch.empty(few.numel(), dtype=torch.float64, device=few.device)
-    for chosen, compute in ((few, counted), (~few, rejected)):
+def _sample_by_counting_or_rejection(
+    is_small: Tensor, sample_by_counting: Callable[[Tensor], Tensor], sample_by_rejection: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Sample the small ones by counting, the others by rejection; both functions take the indices of the values."""
+    out = torch.empty(is_small.numel(), dtype=torch.float64, device=is_small.device)
+    for chosen, compute in ((is_small, sample_by_counting), (~is_small, sample_by_rejection)):
         values = chosen.nonzero()[:, 0]
         if values.numel():
             out.scatter_(0, values, compute(values))
     return out
 
 
-def sample_poisson(rate: Tensor, draw: RandomStream) -> Tensor:
+def sample_poisson(rate: Tensor, stream: RandomStream) -> Tensor:
     """Poisson numbers of these rates, which are 0 or more."""
 
-    def counted(values: Tensor) -> Tensor:
+    def sample_by_counting(values: Tensor) -> Tensor:
         mean = rate[values]
         start = f64.exp(torch.neg(mean))
-        return draw.draw_by_counting(values, start, lambda p, k: _divide_by_count(torch.mul(p, mean), k))
+        return stream.draw_by_counting(values, start, lambda p, k: _divide_by_integer(torch.mul(p, mean), k))
 
-    def rejected(values: Tensor) -> Tensor:
-        return _poisson_by_rejection(torch.where(rate[values] == _INF, 1e9, rate[values]), values, draw)
+    def sample_by_rejection(values: Tensor) -> Tensor:
+        return _poisson_by_rejection(torch.where(rate[values] == _INF, 1e9, rate[values]), values, stream)
 
-    found = _count_or_reject(rate < reference.REJECTION_FROM, counted, rejected)
+    found = _sample_by_counting_or_rejection(rate < reference.REJECTION_FROM, sample_by_counting, sample_by_rejection)
     return torch.where(rate == _INF, rate, found)
 
 
-def _divide_by_count(x: Tensor, k: int) -> Tensor:
+def _divide_by_integer(x: Tensor, k: int) -> Tensor:
     return torch.div(x, torch.full((), float(k), dtype=torch.float64, device=x.device))
 
 
-def _poisson_by_rejection(rate: Tensor, values: Tensor, draw: RandomStream) -> Tensor:
+def _poisson_by_rejection(rate: Tensor, values: Tensor, stream: RandomStream) -> Tensor:
     b = torch.add(torch.mul(sqrt(rate), 2.53), 0.931)
     a = torch.add(torch.mul(b, 0.02483), -0.059)
-    inverse = torch.add(f64.divide_number(1.1328, torch.sub(b, 3.4)), 1.1239)
-    enough = torch.rsub(f64.divide_number(3.6224, torch.sub(b, 2.0)), 0.9277)
+    inverse = torch.add(f64.divide_number_by(1.1328, torch.sub(b, 3.4)), 1.1239)
+    enough = torch.rsub(f64.divide_number_by(3.6224, torch.sub(b, 2.0)), 0.9277)
 
     def accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         mean, slope, height = rate[at], a[at], b[at]
@@ -152,14 +156,14 @@ def _poisson_by_rejection(rate: Tensor, values: Tensor, draw: RandomStream) -> T
         inside = (k >= 0) & ~((room < 0.013) & (v > room))
         return torch.clamp(k, min=0), (room > 0) & (((room >= 0.07) & (v <= enough[at])) | (inside & below))
 
-    return draw.draw_by_rejection(values, accept)
+    return stream.draw_by_rejection(values, accept)
 
 
 def _hat_height(slope: Tensor, room: Tensor, height: Tensor) -> Tensor:
     return torch.add(torch.div(slope, torch.mul(room, room)), height)
 
 
-def sample_binomial(count: Tensor, probability: Tensor, draw: RandomStream) -> Tensor:
+def sample_binomial(count: Tensor, probability: Tensor, stream: RandomStream) -> Tensor:
     """Binomial numbers of these counts of trials, and chances of success; see `reference.rejection.binomial`."""
     drawn = (count > 0) & (count < _INF) & (probability > 0) & (probability < 1)
     p = torch.where(drawn, probability, 0.5)
@@ -167,31 +171,33 @@ def sample_binomial(count: Tensor, probability: Tensor, draw: RandomStream) -> T
     q = torch.where(swapped, torch.rsub(p, 1.0), p)
     n = torch.floor(torch.where(drawn, count, 1.0))
 
-    def counted(values: Tensor) -> Tensor:
+    def sample_by_counting(values: Tensor) -> Tensor:
         trials, chance = n[values], q[values]
         odds = torch.div(chance, torch.rsub(chance, 1.0))
         start = f64.exp(torch.mul(trials, f64.log1p(torch.neg(chance))))
 
         def step(p: Tensor, k: int) -> Tensor:
-            return torch.mul(p, torch.mul(odds, _divide_by_count(torch.sub(trials, k - 1.0), k)))
+            return torch.mul(p, torch.mul(odds, _divide_by_integer(torch.sub(trials, k - 1.0), k)))
 
-        return torch.minimum(draw.draw_by_counting(values, start, step), trials)
+        return torch.minimum(stream.draw_by_counting(values, start, step), trials)
 
-    few = torch.mul(n, q) < reference.REJECTION_FROM
-    k = _count_or_reject(few, counted, lambda values: _binomial_by_rejection(n[values], q[values], values, draw))
+    is_small = torch.mul(n, q) < reference.REJECTION_FROM
+    k = _sample_by_counting_or_rejection(
+        is_small, sample_by_counting, lambda values: _binomial_by_rejection(n[values], q[values], values, stream)
+    )
     found = torch.where(swapped, torch.sub(count, k), k)
     none = (count <= 0) | (probability <= 0)
     found = torch.where(none, 0.0, torch.where(probability >= 1, count, torch.where(drawn, found, _NAN)))
     return torch.where(torch.isnan(count) | torch.isnan(probability), _NAN, found)
 
 
-def _binomial_by_rejection(n: Tensor, q: Tensor, values: Tensor, draw: RandomStream) -> Tensor:
+def _binomial_by_rejection(n: Tensor, q: Tensor, values: Tensor, stream: RandomStream) -> Tensor:
     rest_q = torch.rsub(q, 1.0)
     spread = sqrt(torch.mul(torch.mul(n, q), rest_q))
     b = torch.add(torch.mul(spread, 2.53), 1.15)
     a = torch.add(torch.add(torch.mul(b, 0.0248), -0.0873), torch.mul(q, 0.01))
-    center, enough = torch.add(torch.mul(n, q), 0.5), torch.rsub(f64.divide_number(4.2, b), 0.92)
-    odds, alpha = torch.div(q, rest_q), torch.mul(torch.add(f64.divide_number(5.1, b), 2.83), spread)
+    center, enough = torch.add(torch.mul(n, q), 0.5), torch.rsub(f64.divide_number_by(4.2, b), 0.92)
+    odds, alpha = torch.div(q, rest_q), torch.mul(torch.add(f64.divide_number_by(5.1, b), 2.83), spread)
     mode = torch.floor(torch.mul(torch.add(n, 1.0), q))
     rest = torch.add(torch.sub(n, mode), 1.0)
     best = torch.div(torch.add(mode, 1.0), torch.mul(odds, rest))
@@ -215,4 +221,4 @@ def _binomial_by_rejection(n: Tensor, q: Tensor, values: Tensor, draw: RandomStr
         below = f64.log(torch.div(torch.mul(v, alpha[at]), _hat_height(slope, room, height))) <= chance
         return k, (room > 0) & (((room >= 0.07) & (v <= enough[at])) | (inside & below))
 
-    return draw.draw_by_rejection(values, accept)
+    return stream.draw_by_rejection(values, accept)

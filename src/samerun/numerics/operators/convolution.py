@@ -10,7 +10,7 @@ from samerun.numerics.kernels import products, sums
 from samerun.numerics.operators.declare import Members, NotInTable
 
 
-def _one_per_dimension(values: Sequence[int], dims: int) -> list[int]:
+def _expand_per_dimension(values: Sequence[int], dims: int) -> list[int]:
     return list(values) * dims if len(values) == 1 else list(values)
 
 
@@ -28,11 +28,11 @@ def convolution(
     _require_floating(x)
     dims = x.dim() - 2
     stride, padding, dilation = (
-        _one_per_dimension(stride, dims),
-        _one_per_dimension(padding, dims),
-        _one_per_dimension(dilation, dims),
+        _expand_per_dimension(stride, dims),
+        _expand_per_dimension(padding, dims),
+        _expand_per_dimension(dilation, dims),
     )
-    more = _one_per_dimension(output_padding, dims)
+    more = _expand_per_dimension(output_padding, dims)
     _require_fitting_shapes(x, weight, transposed, groups)
     if min(*stride, *dilation) <= 0 or min(*padding, *more) < 0:
         raise RuntimeError("convolution: a stride, dilation, padding or output padding is negative or zero")
@@ -68,9 +68,9 @@ def convolution_backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     dims = x.dim() - 2
     setting = (
-        _one_per_dimension(stride, dims),
-        _one_per_dimension(padding, dims),
-        _one_per_dimension(dilation, dims),
+        _expand_per_dimension(stride, dims),
+        _expand_per_dimension(padding, dims),
+        _expand_per_dimension(dilation, dims),
         groups,
     )
     of_input = of_weight = of_bias = None

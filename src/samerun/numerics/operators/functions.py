@@ -17,7 +17,7 @@ from samerun.numerics.kernels.tensors import normalize_dims
 from samerun.numerics.operators.declare import Members, NotInTable, divide, to_floating, widen_half_inputs
 
 
-def _make_handler(name: str) -> Callable[[Tensor], Tensor]:
+def _make_unary_handler(name: str) -> Callable[[Tensor], Tensor]:
     return lambda x: unary(name, to_floating(x))
 
 
@@ -224,7 +224,7 @@ def deg2rad(x: Tensor) -> Tensor:
 
 
 MEMBERS: Members = {
-    **{f"aten::{name}": _make_handler(name) for name in NAMES if name not in ("reciprocal", "cbrt")},
+    **{f"aten::{name}": _make_unary_handler(name) for name in NAMES if name not in ("reciprocal", "cbrt")},
     "aten::sqrt": lambda x: sqrt(to_floating(x)),
     "aten::fmod": elementwise.fmod,
     "aten::remainder": elementwise.remainder,

@@ -1,7 +1,7 @@
 """The conformance vectors: what each operator gives here for inputs made by Philox, as SHA-256 of the result.
 
 A row is "operator type n digest". The inputs of every row come from the stream of `SEED`: x and y are
-((word >> 8) * 2^-24 - 0.5) * 16 of draws 0 and 1, `arbitrary_bits` has the words of draw 2 as bits, with NaN,
+((word >> 8) * 2^-24 - 0.5) * 16 of draws 0 and 1, `random_bit_patterns` has the words of draw 2 as bits, with NaN,
 infinities, subnormals and -0.0 among them. Bytes are little-endian; every NaN counts as the same one. The rows of a
 released version never change (vectors.txt; native/tests/conformance.c prints them without Python).
 """
@@ -72,7 +72,7 @@ def uniform_inputs(position: int, n: int) -> torch.Tensor:
     return torch.from_numpy((steps * np.float32(2.0**-24) - np.float32(0.5)) * np.float32(16))
 
 
-def arbitrary_bits(n: int) -> torch.Tensor:
+def random_bit_patterns(n: int) -> torch.Tensor:
     """float32 of any bits."""
     return torch.from_numpy(philox_words(SEED, 2, n).view(np.float32))
 
@@ -80,7 +80,8 @@ def arbitrary_bits(n: int) -> torch.Tensor:
 def compute_results(n: int, device: str = "cpu") -> Iterator[tuple[str, torch.Tensor]]:
     """What each operator gives on a device for inputs of n values (or of n in each row)."""
     x, y, any_bits = (
-        each.to(device) for each in (uniform_inputs(0, n * COLUMNS), uniform_inputs(1, n * COLUMNS), arbitrary_bits(n))
+        each.to(device)
+        for each in (uniform_inputs(0, n * COLUMNS), uniform_inputs(1, n * COLUMNS), random_bit_patterns(n))
     )
     a, b, rows, grads = x[:n], y[:n], x[: ROWS * n].reshape(ROWS, n), y[: ROWS * n].reshape(ROWS, n)
     for name in functions.NAMES:
@@ -196,7 +197,7 @@ def compute_rows(sizes: tuple[int, ...] = SIZES, device: str = "cpu") -> Iterato
             yield ConformanceRow(name, str(result.dtype).removeprefix("torch."), n, digest_tensor(result))
 
 
-def read_vectors() -> str:
+def read_expected_vectors() -> str:
     """The text of the file of vectors."""
     return Path(__file__).with_name("vectors.txt").read_text(encoding="utf-8")
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import torch
 
-from samerun.numerics.dispatch.calls import call_outcome, decode_calls
+from samerun.numerics.dispatch.calls import decode_calls, rerun_outcome
 
 
-def main(calls: str, answer: str) -> None:
-    found = decode_calls(torch.load(calls, weights_only=True))
-    both = [[call_outcome(call, False), call_outcome(call, True)] for call in found]
-    said = {"capability": torch.backends.cpu.get_cpu_capability(), "outcomes": both}
-    Path(answer).write_text(json.dumps(said), encoding="utf-8")
+def main(calls_path: str, answer_path: str) -> None:
+    calls = decode_calls(torch.load(calls_path, weights_only=True))
+    outcomes = [[rerun_outcome(call, False), rerun_outcome(call, True)] for call in calls]
+    answer = {"capability": torch.backends.cpu.get_cpu_capability(), "outcomes": outcomes}
+    Path(answer_path).write_text(json.dumps(answer), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def survey_machine(progress: Callable[[int, int], None]) -> dict[str, Any]:
     `different`: the rows with other bits, what was wanted and what came. `cuda`: the same for each device, with its
     name; or `trouble`, why its kernels cannot run.
     """
-    expected = conformance.read_vectors()
+    expected = conformance.read_expected_vectors()
     devices = torch.cuda.device_count() if torch.version.cuda and torch.cuda.is_available() else 0
     total, done = len(expected.splitlines()) * (1 + devices), 0
 
