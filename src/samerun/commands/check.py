@@ -19,7 +19,7 @@ from samerun.base.program_command import FORM, WORDS, ProgramCommand, interrupt_
 from samerun.base.target import TargetForm, resolve_target
 from samerun.base.text import echo_printable
 from samerun.base.work_folder import make_work_folder
-from samerun.control.seed_derivation import LARGEST_SEED
+from samerun.control.random_source import LARGEST_SEED
 
 
 @click.command(
@@ -199,7 +199,7 @@ def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 def _samerun_run_plan(plan: Any, seed: int) -> Any:
     from samerun.check.search.findings import SamerunRunPlan
-    from samerun.control.startup.launch_environment import make_run_environment
+    from samerun.control.startup.deterministic_start import make_run_environment
 
     return SamerunRunPlan(replace(plan, held=make_run_environment(seed)), seed)
 
