@@ -59,7 +59,7 @@ def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet:
     """Measure the program and write the report; returns the exit code."""
     from samerun.base.machine import collect_machine_facts
     from samerun.check.execution.cost import PLAIN, CostMeasurement
-    from samerun.control.startup.launch_environment import make_run_environment
+    from samerun.control.startup.deterministic_start import make_run_environment
     from samerun.numerics.dispatch.portable import PORTABLE_VARIABLE
     from samerun.report.progress import RunProgress
 
