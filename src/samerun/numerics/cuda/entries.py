@@ -8,7 +8,7 @@ from typing import Any
 from samerun.numerics.cuda import elementwise, products, rows, sums
 
 # The same names and arguments as the C library, so that there is one table of operators and one text above both
-# (decision 0031): `NativeFunction.on(x)` looks up the one for the device of x.
+# (decision 0031): `NativeFunction.for_device_of(x)` looks up the one for the device of x.
 ENTRIES: dict[str, Callable[..., Any]] = {
     "samerun_map_function": elementwise.function,
     "samerun_map_pair_function": elementwise.pair_function,

@@ -13,11 +13,14 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from samerun.base import native
 from samerun.base.errors import SamerunError
 from samerun.base.native import load_built_library
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LEVEL_VARIABLE = "SAMERUN_NUMERICS_LEVEL"
 """Environment variable: a level's name, or ``reference`` to do without the library."""
@@ -71,24 +74,27 @@ def force_level(name: str | None) -> None:
 
 
 class NativeFunction:
-    """A function of the library. ``entry(...)`` computes on the CPU, ``entry.on(x)`` gives the one for where x lies."""
+    """A function of the library.
+
+    ``entry(...)`` computes on the CPU, ``entry.for_device_of(x)`` gives the one for where x lies.
+    """
 
     def __init__(self, name: str, signature: str) -> None:
         self.name, self.signature = name, signature
         self._found: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.here()(*arguments)
+        return self.cpu_function()(*arguments)
 
-    def on(self, x: Any) -> Callable[..., Any]:
+    def for_device_of(self, x: Tensor) -> Callable[..., Any]:
         """The function for memory of x's device, to be called at once: it has as many threads as torch has now."""
         if not is_off_cpu(x):
-            return self.here()
+            return self.cpu_function()
         from samerun.numerics.cuda.entries import ENTRIES
 
         return partial(ENTRIES[self.name], x.device)
 
-    def here(self) -> Callable[..., Any]:
+    def cpu_function(self) -> Callable[..., Any]:
         """The function for memory of the CPU, to be called at once."""
         found = self._found
         if found is None:
@@ -112,12 +118,12 @@ def declare_function(name: str, signature: str) -> NativeFunction:
     return NativeFunction(name, signature)
 
 
-def is_off_cpu(x: Any) -> bool:
+def is_off_cpu(x: Tensor) -> bool:
     """Whether a tensor is not on the CPU; then the kernels of `numerics.cuda` compute."""
     return not x.is_cpu
 
 
-def uses_kernels(x: Any) -> bool:
+def uses_native_kernels(x: Tensor) -> bool:
     """Whether kernels, and not the reference, compute on this tensor."""
     return is_off_cpu(x) or is_available()
 
