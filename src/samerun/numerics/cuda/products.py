@@ -138,7 +138,13 @@ class _Convolution:
         self.buffers.append(table)
         grid = GridStruct(start, outer_stride, *((c_int64 * 3)(*each) for each in (inner, step, size)))
         launch_per_value(
-            self.device, "products", "grid_offsets", table.numel(), c_void_p(table.data_ptr()), c_int64(table.numel()), grid
+            self.device,
+            "products",
+            "grid_offsets",
+            table.numel(),
+            c_void_p(table.data_ptr()),
+            c_int64(table.numel()),
+            grid,
         )
         return AxisStruct(table.data_ptr(), 0)
 

@@ -45,7 +45,10 @@ def supported_levels() -> list[str]:
     """The levels that this machine can run, slowest first; ``reference`` is always the first."""
     if _library is None:
         return [REFERENCE]
-    return [REFERENCE, *(name for name, number in _level_numbers.items() if _library.samerun_level_is_supported(number))]
+    return [
+        REFERENCE,
+        *(name for name, number in _level_numbers.items() if _library.samerun_level_is_supported(number)),
+    ]
 
 
 def current_level() -> str:
