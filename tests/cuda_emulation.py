@@ -24,7 +24,7 @@ import torch
 from samerun.numerics.cuda import elementwise, launch, products, rows, segments, source, sums
 from samerun.numerics.dispatch import mode
 from samerun.numerics.kernels import library
-from samerun.numerics.operators.table import resolve_operator
+from samerun.numerics.operators.table import resolve_runner
 
 HERE = Path(__file__).with_name("cuda")
 PROCESSORS = 4
@@ -98,5 +98,5 @@ def emulated(folder: Path) -> Iterator[Emulator]:
         stack.enter_context(mock.patch.object(products, "count_multiprocessors", lambda device: PROCESSORS))
         stack.enter_context(mock.patch.object(library, "is_off_cpu", lambda x: True))
         stack.enter_context(mock.patch.object(mode, "_resolved", {}))
-        stack.enter_context(mock.patch.object(mode, "resolve_operator", partial(resolve_operator, cuda=True)))
+        stack.enter_context(mock.patch.object(mode, "resolve_runner", partial(resolve_runner, on_cuda=True)))
         yield emulator

@@ -212,14 +212,14 @@ def test_without_gradients_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_no_device_is_started_for_its_state() -> None:
-    from samerun.control.seeds.source import RandomSource
+    from samerun.control.random_source import RandomSource
 
     started: list[str] = []
     source = RandomSource(
         "toy", "", lambda: True, print, lambda: started.append("toy"), print, starts_device=lambda: True
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("samerun.control.rng.snapshot.available_sources", lambda: [source])
+        patch.setattr("samerun.control.rng.state.available_sources", lambda: [source])
         value = torch.ones(3, requires_grad=True)
         samerun.checkpoint(torch.sin, value, use_reentrant=False).sum().backward()
     assert not started

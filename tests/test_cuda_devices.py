@@ -26,10 +26,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import samerun
 from samerun.base.errors import SamerunError
 from samerun.numerics.cuda import elementwise, launch, products, rows, segments, sums
-from samerun.numerics.kernels import generator_stream
+from samerun.numerics.kernels import random as kernel_random
 from samerun.numerics.kernels.tensors import STORAGE_TYPES
 from samerun.numerics.operators import random_draws
-from samerun.numerics.operators.table import resolve_operator
+from samerun.numerics.operators.table import resolve_runner
 
 WAITS = {
     "aten._local_scalar_dense.default", "aten.nonzero.default", "aten.equal.default", "aten.index.Tensor",
@@ -55,7 +55,7 @@ class Resolving(TorchDispatchMode):
     """Every operator by the table for CUDA, as the portable mode has it, but on tensors without values."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        handler = None if func.namespace == "prim" else resolve_operator(func, cuda=True)
+        handler = None if func.namespace == "prim" else resolve_runner(func, on_cuda=True)
         return func(*args, **(kwargs or {})) if handler is None else handler(self, func, args, kwargs or {})
 
 
@@ -132,13 +132,13 @@ class DeviceGenerator:
 
 def test_a_generator_of_a_device_counts_its_own_draws() -> None:
     generator: Any = DeviceGenerator()
-    assert [generator_stream.advance_generator(generator) for _ in range(3)] == [(7, 0), (7, 1), (7, 2)]
+    assert [kernel_random.advance_generator(generator) for _ in range(3)] == [(7, 0), (7, 1), (7, 2)]
     assert generator.offset == 12
 
 
 def test_draws_for_a_device_move_the_stream_of_the_cpu() -> None:
     torch.manual_seed(3)
-    first = [random_draws.next_draw(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
+    first = [random_draws.begin_draw(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
     assert first == [(3, 0), (3, 1), (3, 2), (3, 3)]
 
 

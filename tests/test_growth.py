@@ -11,7 +11,7 @@ import torch
 from checking import check
 
 from samerun.base.records import Growth, Spread
-from samerun.check.evidence.growth import MOST_POINTS, measure_growth_points, steps_to_keep
+from samerun.check.evidence.growth import MOST_POINTS, choose_snapshot_steps, measure_growth_points
 from samerun.record.watching import kept_tensors
 from samerun.record.watching.kept_tensors import step_values_path
 from samerun.report.html import plot_growth
@@ -21,14 +21,14 @@ from samerun.report.terminal import describe_growth
 @pytest.mark.parametrize("different", [((1, 1),), ((3, 40),), ((1, 5), (9, 9)), ((7, 100_000),), ((99_999, 100_000),)])
 def test_a_bounded_number_of_steps(different: tuple[tuple[int, int], ...]) -> None:
     steps = max(100, different[-1][1])
-    chosen = steps_to_keep(Spread(steps, different, (), "unknown"))
+    chosen = choose_snapshot_steps(Spread(steps, different, (), "unknown"))
     assert len(chosen) <= MOST_POINTS
     assert list(chosen) == sorted(set(chosen))
     assert {different[0][0], different[-1][1], steps} <= set(chosen) <= set(range(1, steps + 1))
 
 
 def test_nothing_to_keep_where_nothing_differs() -> None:
-    assert steps_to_keep(None) == steps_to_keep(Spread(9, (), (), "same")) == ()
+    assert choose_snapshot_steps(None) == choose_snapshot_steps(Spread(9, (), (), "same")) == ()
 
 
 def keep_values(folder: Path, step: int, tensors: list[torch.Tensor], loss: float | None) -> None:

@@ -78,7 +78,7 @@ def test_a_rule_that_cannot_be_meant(text: str, words: str, tmp_path: Path) -> N
     ],
 )
 def test_what_a_rule_covers(rule: str, kind: str, file: str, line: int, covered: bool) -> None:
-    assert parse_ignore_rule(rule).covers(FoundCause(kind, file, line, (), True)) is covered
+    assert parse_ignore_rule(rule).matches(FoundCause(kind, file, line, (), True)) is covered
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from samerun.base.errors import DataError
 from samerun.control.rng.isolation import isolate_rng
 from samerun.control.rng.seeding import register_rng, seed_everything, unregister_rng
-from samerun.control.rng.snapshot import get_rng_state
+from samerun.control.rng.state import get_rng_state
 from samerun.control.streams.stream import stream
 from samerun.data import generator_memory, generator_seeding, keys
 from samerun.data.generator_memory import NumpySnapshot

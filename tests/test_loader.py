@@ -32,7 +32,7 @@ import samerun
 from samerun.base.errors import DataError, OwnGeneratorWarning, SeedError
 from samerun.control.rng.isolation import isolate_rng
 from samerun.control.rng.seeding import seed_everything
-from samerun.control.rng.snapshot import get_rng_state
+from samerun.control.rng.state import get_rng_state
 from samerun.data import DataLoader, GroupedByLength, Shuffle, Weighted, keyed_dataset, replay
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")

@@ -125,9 +125,9 @@ def test_names_that_are_none(tree: Path, kind: str, name: str, capsys: pytest.Ca
         ("interceptor", "operators", "there already"),
         ("interceptor", "clock", "there already"),
         ("interceptor", "entropy_uuid", "the name 'entropy-uuid' is taken"),
-        ("seed", "numpy", "there already"),
-        ("seed", "source", "there already"),
-        ("switch", "hash_seed", "there already"),
+        ("seed", "numpy", "the name 'numpy' is taken"),
+        ("seed", "libraries", "there already"),
+        ("switch", "hash_seed", "the name 'hash_seed' is taken"),
         ("switch", "threads", "the name 'threads' is taken"),  # in cpu.py
         ("switch", "cudnn_benchmark", "the name 'cudnn_benchmark' is taken"),  # made by make_flag_switch
         ("switch", "switch", "there already"),

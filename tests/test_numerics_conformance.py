@@ -17,7 +17,7 @@ from samerun.numerics.verification import conformance
 
 ROOT = Path(__file__).resolve().parents[1]
 SANITIZERS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined"
-VECTORS = conformance.read_vectors()
+VECTORS = conformance.read_expected_vectors()
 
 
 @pytest.mark.parametrize("level", library.supported_levels())

@@ -18,8 +18,8 @@ import samerun
 from samerun.base.errors import SamerunError
 from samerun.control.operators import install
 from samerun.control.operators.table import OPERATORS
-from samerun.control.switches import hash_seed
-from samerun.control.switches.deterministic_mode import OPERATORS as SWITCH
+from samerun.control.switches import variables
+from samerun.control.switches.torch import OPERATORS as SWITCH
 
 EVERY = [(overload, key) for overload, key, _ in install.usable_kernels()]
 INDEX, VALUES = torch.tensor([1, 1]), torch.tensor([1.0, 2.0])
@@ -27,7 +27,7 @@ INDEX, VALUES = torch.tensor([1, 1]), torch.tensor([1.0, 2.0])
 
 @pytest.fixture(autouse=True)
 def _as_samerun_run_starts_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(hash_seed, "environment_at_start", lambda: {"PYTHONHASHSEED": "0"})
+    monkeypatch.setattr(variables, "environment_at_start", lambda: {"PYTHONHASHSEED": "0"})
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     before = dispatcher()
     yield

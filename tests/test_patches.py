@@ -17,7 +17,7 @@ from checking import check, samerun
 from samerun.base.errors import SamerunError
 from samerun.base.records import CheckReport, Fix, FoundCause, Hazard
 from samerun.check.causes.table import CAUSES, cause_of_kind
-from samerun.check.evidence.source import diff
+from samerun.check.evidence.source import make_source_patch
 from samerun.check.search import patching
 
 CHANGES = [
@@ -59,7 +59,7 @@ def test_the_line_becomes(kind: str, before: str, after: str | None, tmp_path: P
     body = "    pass\n" if before.endswith(":") else ""
     text = f'"""äöü, and then code."""\nx = "ß"; y = 1\n{before}\n{body}'
     Path("train.py").write_text(text, encoding="utf-8")
-    patch = diff("train.py", 3, cause_of_kind(kind).patch)
+    patch = make_source_patch("train.py", 3, cause_of_kind(kind).make_edits)
     if after is None:
         assert patch is None
         return
@@ -84,7 +84,7 @@ def test_a_global_generator_is_seeded_behind_the_imports(
     monkeypatch.chdir(tmp_path)
     text = f'"""What it does."""\n\nimport sys\n{module}\n\nx = 1\n\n\ndef main():\n    return draw()\n\nimport os\n'
     Path("train.py").write_text(text)
-    patch = diff("train.py", 10, cause_of_kind(kind).patch)
+    patch = make_source_patch("train.py", 10, cause_of_kind(kind).make_edits)
     assert patch is not None
     subprocess.run(["git", "apply"], input=patch.encode(), check=True)
     assert Path("train.py").read_text() == text.replace(f"{module}\n", f"{module}\n\n{call}\n")
@@ -95,7 +95,7 @@ def test_what_cannot_be_patched_is_left_alone(tmp_path: Path) -> None:
     broken.write_text("rng = default_rng(\n")
     for file in (str(broken), str(tmp_path / "missing.py"), str(tmp_path), "<stdin>", "/dev/zero"):
         for each in CAUSES:
-            assert diff(file, 1, each.patch) is None
+            assert make_source_patch(file, 1, each.make_edits) is None
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def report_of(*fixes: tuple[str, str | None, bool], command: str = "train.py") -
 
 
 def seeding(file: str, raw: bytes) -> str:
-    patch = diff(
-        file, raw[: raw.index(b"default_rng()")].count(b"\n") + 1, cause_of_kind("unseeded-numpy-generator").patch
+    patch = make_source_patch(
+        file, raw[: raw.index(b"default_rng()")].count(b"\n") + 1, cause_of_kind("unseeded-numpy-generator").make_edits
     )
     assert patch is not None
     return patch
@@ -184,7 +184,9 @@ def test_several_changes_of_one_file_go_together(tmp_path: Path, monkeypatch: An
     text = "import random\nimport torch\n\nx = random.random()\ny = torch.empty(2); z = torch.empty(3)\n"
     Path("train.py").write_text(text)
     hazards = {"unseeded-python": 4, "unseeded-torch": 5, "uninitialised-memory": 5}
-    patches = [diff("train.py", line, cause_of_kind(kind).patch) or "" for kind, line in hazards.items()]
+    patches = [
+        make_source_patch("train.py", line, cause_of_kind(kind).make_edits) or "" for kind, line in hazards.items()
+    ]
     twice_and_another = (*patches, patches[2], patches[2].replace("zeros", "ones"))
     report = report_of(*(("train.py", each, True) for each in twice_and_another))
     told = patching.write_or_apply_patches(report, "fix.patch", False, 0)

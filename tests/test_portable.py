@@ -17,10 +17,10 @@ from portable_models import NAMES, make
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
-from samerun.numerics.dispatch.portable import is_in_force
+from samerun.numerics.dispatch.portable import is_inside_portable
 from samerun.numerics.dispatch.refusals import GENERAL_ADVICE, nearest_operators
 from samerun.numerics.kernels import library
-from samerun.numerics.operators.table import _refuse, portable_names, resolve_operator
+from samerun.numerics.operators.table import _refuse, portable_operator_names, resolve_runner
 
 HERE = Path(__file__).resolve().parent
 
@@ -37,13 +37,13 @@ class Collecting(TorchDispatchMode):
 
 # --- in force or not ------------------------------------------------------------------------------------------
 def test_it_is_in_force_inside_and_only_there() -> None:
-    assert not is_in_force()
+    assert not is_inside_portable()
     with samerun.portable():
-        assert is_in_force()
+        assert is_inside_portable()
         with samerun.portable():
-            assert is_in_force()
-        assert is_in_force()
-    assert not is_in_force()
+            assert is_inside_portable()
+        assert is_inside_portable()
+    assert not is_inside_portable()
 
 
 def test_an_exception_leaves_nothing_behind() -> None:
@@ -51,15 +51,15 @@ def test_an_exception_leaves_nothing_behind() -> None:
     for _ in range(2):
         with pytest.raises(KeyError), one, one:
             raise KeyError
-        assert not is_in_force()
+        assert not is_inside_portable()
 
 
 def test_decorator() -> None:
     @samerun.portable()
     def inside(depth: int) -> list[bool]:
-        return [is_in_force()] + (inside(depth - 1) if depth else [])
+        return [is_inside_portable()] + (inside(depth - 1) if depth else [])
 
-    assert inside(3) == [True] * 4 and not is_in_force()
+    assert inside(3) == [True] * 4 and not is_inside_portable()
 
 
 def test_what_runs_after_the_call_is_refused_as_decorated() -> None:
@@ -81,18 +81,18 @@ def test_threads_are_in_it_on_their_own() -> None:
     x = torch.linspace(-3, 3, 1000)
 
     def other() -> None:
-        found["before"] = is_in_force()
+        found["before"] = is_inside_portable()
         with samerun.portable():
-            found["inside"] = is_in_force()
+            found["inside"] = is_inside_portable()
             found["value"] = F.gelu(x).sum()
-        found["after"] = is_in_force()
+        found["after"] = is_inside_portable()
 
     with samerun.portable():
         thread = threading.Thread(target=other)
         thread.start()
         mine = F.gelu(x).sum()
         thread.join()
-        assert is_in_force()
+        assert is_inside_portable()
     assert found["before"] is False and found["inside"] is True and found["after"] is False
     assert torch.equal(found["value"], mine)
 
@@ -128,7 +128,7 @@ def test_flushed_subnormals_are_refused() -> None:
             samerun.portable().__enter__()
     finally:
         torch.set_flush_denormal(False)
-    assert not is_in_force()
+    assert not is_inside_portable()
 
 
 class Squares(torch.utils.data.Dataset[Any]):
@@ -136,7 +136,7 @@ class Squares(torch.utils.data.Dataset[Any]):
         return 4
 
     def __getitem__(self, i: int) -> Any:
-        return is_in_force(), (torch.arange(300.0) * (i + 1)).sin().sum()
+        return is_inside_portable(), (torch.arange(300.0) * (i + 1)).sin().sum()
 
 
 def test_forked_workers_are_inside() -> None:
@@ -167,9 +167,7 @@ def test_every_operator_of_training_is_in_the_table(name: str) -> None:
         _, step = make(name)
         assert bool(torch.isfinite(step(0)))
     assert {func._schema.name for func in inside.operators}.isdisjoint(torchs_own)
-    uncovered = {
-        str(func) for func in plain if func._schema.name not in torchs_own and resolve_operator(func) is _refuse
-    }
+    uncovered = {str(func) for func in plain if func._schema.name not in torchs_own and resolve_runner(func) is _refuse}
     assert not uncovered
     assert len(plain) > 20
 
@@ -182,7 +180,7 @@ def test_an_operator_outside_the_table_is_refused_with_line_and_way_out() -> Non
     assert caught.value.message.endswith(f"test_portable.py:{line}: aten._linalg_svd.default has no portable kernel "
                                          "for float32.")  # fmt: skip
     assert caught.value.hint is not None and "Do it before the portable part" in caught.value.hint
-    assert not is_in_force()
+    assert not is_inside_portable()
 
 
 @pytest.mark.parametrize(
@@ -246,7 +244,7 @@ def test_torchs_own_errors_stay_torchs() -> None:
 
 def test_names_of_the_table_are_torchs() -> None:
     known = {name.split("::")[1].split(".")[0].rstrip("_") for name in torch._C._dispatch_get_all_op_names()}
-    assert portable_names() <= known, portable_names() - known
+    assert portable_operator_names() <= known, portable_operator_names() - known
 
 
 # --- random numbers -------------------------------------------------------------------------------------------
@@ -274,7 +272,7 @@ def test_the_position_survives_a_long_stream() -> None:
         copy = torch.Generator()
         copy.set_state(generator.get_state())
         assert torch.equal(torch.rand(4, generator=copy), torch.rand(4, generator=generator))
-    from samerun.numerics.kernels.generator_stream import advance_generator
+    from samerun.numerics.kernels.random import advance_generator
 
     assert advance_generator(generator) == (5, 1401)
 

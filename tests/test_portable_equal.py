@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import samerun
-from samerun.numerics.verification.equality import KNOWN, known_changes, rerun_on_part, shorter_dimension
+from samerun.numerics.verification.equality import KNOWN, find_shorter_dimension, known_circumstances, rerun_on_part
 
 needs_other_instructions = pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="torch has no other instructions here"
@@ -66,20 +66,20 @@ def test_what_has_no_portable_kernel_is_named() -> None:
 @pytest.mark.parametrize("name", sorted({name for names in KNOWN.values() for name in names}))
 def test_what_is_known_is_an_operator(name: str) -> None:
     assert any(hasattr(torch.ops.aten, form) for form in (name, name + "_")), name
-    assert known_changes(f"aten.{name}.default")
+    assert known_circumstances(f"aten.{name}.default")
 
 
 def test_the_shorter_dimension() -> None:
     wide = torch.zeros(6, 4)
-    assert shorter_dimension(wide, torch.zeros(2, 4)) == 0
-    assert shorter_dimension(wide, torch.zeros(6, 3)) == 1
+    assert find_shorter_dimension(wide, torch.zeros(2, 4)) == 0
+    assert find_shorter_dimension(wide, torch.zeros(6, 3)) == 1
     for other in (torch.zeros(2, 3), torch.zeros(6, 4), torch.zeros(7, 4), torch.zeros(6)):
-        assert shorter_dimension(wide, other) is None
+        assert find_shorter_dimension(wide, other) is None
 
 
 def test_an_operator_that_looks_at_the_batch_is_caught() -> None:
     """A softmax over the batch gives other rows for a part of it, one over rows does not."""
-    from samerun.numerics.dispatch.calls import record_calls
+    from samerun.numerics.verification.calls import record_calls
 
     x = torch.linspace(-1, 1, 80).view(8, 10)
     for dim, said in ((0, "changes"), (1, "same")):

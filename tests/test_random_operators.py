@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch import distributions as D
 
 import samerun
-from samerun.numerics.operators.table import _refuse, resolve_operator
+from samerun.numerics.operators.table import _refuse, resolve_runner
 
 HERE = Path(__file__).resolve().parent
 
@@ -67,9 +67,9 @@ def seeded_operators() -> dict[str, Any]:
 def test_every_random_operator_of_torch_is_in_the_table_or_left_out_for_a_reason() -> None:
     operators = seeded_operators()
     assert len(operators) > 100
-    refused = {name.split(".")[0] for name, operator in operators.items() if resolve_operator(operator) is _refuse}
+    refused = {name.split(".")[0] for name, operator in operators.items() if resolve_runner(operator) is _refuse}
     assert refused == set(LEFT_OUT)
-    torchs_own = {name for name, operator in operators.items() if resolve_operator(operator) is None}
+    torchs_own = {name for name, operator in operators.items() if resolve_runner(operator) is None}
     assert not torchs_own, "torch's own kernel would draw the numbers"
 
 

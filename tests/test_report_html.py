@@ -15,7 +15,7 @@ from checking import samerun
 
 from samerun.base.machine import collect_machine_facts
 from samerun.base.records import CheckReport, FirstDifference, Fix, FoundCause, Growth, Outcome, RunRecord, Spread
-from samerun.check.evidence.growth import to_ranges
+from samerun.check.evidence.growth import to_step_ranges
 from samerun.report.html import check_report_to_html, group_steps
 from samerun.report.terminal import describe_spread
 
@@ -123,8 +123,8 @@ def test_cells_cover_every_step_once(steps: int) -> None:
 
 
 def test_ranges() -> None:
-    assert to_ranges([]) == ()
-    assert to_ranges([1, 3, 4]) == ((1, 1), (3, 4))
+    assert to_step_ranges([]) == ()
+    assert to_step_ranges([1, 3, 4]) == ((1, 1), (3, 4))
 
 
 def test_the_spread_in_words() -> None:

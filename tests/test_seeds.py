@@ -25,12 +25,11 @@ from hypothesis import strategies as st
 
 import samerun
 from samerun.base.errors import SamerunError, SeedError
+from samerun.control.random_source import LARGEST_SEED, RandomSource, derive_seed
 from samerun.control.rng.isolation import isolate_rng
 from samerun.control.rng.seeding import register_rng, seed_everything, unregister_rng
-from samerun.control.rng.snapshot import get_rng_state, set_rng_state
-from samerun.control.seed_derivation import LARGEST_SEED, derive_seed
+from samerun.control.rng.state import get_rng_state, set_rng_state
 from samerun.control.seeds import torch as torch_sources
-from samerun.control.seeds.source import RandomSource
 from samerun.control.seeds.table import SOURCES
 from samerun.control.seeds.torch import find_queued_seed, make_device_source
 

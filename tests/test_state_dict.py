@@ -18,8 +18,8 @@ from fresh import fresh, fresh_file
 
 import samerun
 from samerun.base.errors import SeedError
+from samerun.control.random_source import DeviceCountMismatch, RandomSource
 from samerun.control.rng import seeding
-from samerun.control.seeds.source import DeviceCountMismatch, RandomSource
 from samerun.control.seeds.torch import make_device_source
 
 PROGRAM = Path(__file__).parent / "programs/resumed.py"

@@ -18,7 +18,7 @@ from fresh import fresh, fresh_file
 
 import samerun
 from samerun.base.errors import SeedError
-from samerun.control.seed_derivation import LARGEST_SEED
+from samerun.control.random_source import LARGEST_SEED
 from samerun.control.streams import process_seed
 from samerun.control.streams import stream as stream_module
 

@@ -16,7 +16,7 @@ import samerun
 from samerun.base import launch
 from samerun.control.determinism import survey as survey_module
 from samerun.control.determinism.survey import SwitchFinding, survey
-from samerun.control.switches import hash_seed
+from samerun.control.switches import variables
 from samerun.control.switches.table import SWITCHES
 
 
@@ -29,7 +29,7 @@ def _at_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def started_with(monkeypatch: pytest.MonkeyPatch, **environment: str) -> None:
     """As if the process had been started with these variables."""
-    for module in (hash_seed, survey_module):
+    for module in (variables, survey_module):
         monkeypatch.setattr(module, "environment_at_start", lambda: environment)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

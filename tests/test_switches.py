@@ -15,10 +15,10 @@ import torch
 import torch._inductor.config as inductor
 
 import samerun
-from samerun.control.determinism import hold
+from samerun.control.determinism import mode
 from samerun.control.operators import install
-from samerun.control.rng.snapshot import get_rng_state
-from samerun.control.switches import fp32_precision, hash_seed
+from samerun.control.rng.state import get_rng_state
+from samerun.control.switches import fp32_precision, variables
 from samerun.control.switches.switch import Policy, Switch
 from samerun.control.switches.table import SWITCHES
 
@@ -104,14 +104,14 @@ def everything() -> dict[str, Any]:
         "streams": streams,
         "torch": torch.get_rng_state().tolist(),
         "excepthook": sys.excepthook,
-        "holds": len(hold._holds),
+        "holds": len(mode._holds),
     }
 
 
 @pytest.fixture(autouse=True)
 def _hash_seed_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the tests had been started with PYTHONHASHSEED=0; what happens without is tested in fresh processes."""
-    monkeypatch.setattr(hash_seed, "environment_at_start", lambda: {"PYTHONHASHSEED": "0"})
+    monkeypatch.setattr(variables, "environment_at_start", lambda: {"PYTHONHASHSEED": "0"})
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     for name in ("CUBLAS_WORKSPACE_CONFIG", "PYTORCH_TUNABLEOP_ENABLED", "TORCH_DISABLE_NATIVE_JIT"):
         monkeypatch.delenv(name, raising=False)

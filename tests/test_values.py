@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samerun.check.evidence import values as checked
-from samerun.check.evidence.values import Elements, compare_bytes
+from samerun.check.evidence.values import Elements, compare_raw_elements
 from samerun.record.watching.kept_tensors import write_tensors
 
 WIDTHS = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
@@ -78,7 +78,7 @@ def interesting(kind: str) -> st.SearchStrategy[int]:
 def test_floats(kind: str, data: Any) -> None:
     pairs = data.draw(st.lists(st.tuples(interesting(kind), interesting(kind)), min_size=1, max_size=6))
     one, other = [a for a, _ in pairs], [b for _, b in pairs]
-    found = compare_bytes(f"torch.{kind}", packed(one, WIDTHS[kind]), packed(other, WIDTHS[kind]), len(one))
+    found = compare_raw_elements(f"torch.{kind}", packed(one, WIDTHS[kind]), packed(other, WIDTHS[kind]), len(one))
     expected = slow(kind, one, other)
     assert (found.different, found.total, found.max_ulp) == (expected.different, expected.total, expected.max_ulp)
     if expected.max_abs is None:
@@ -92,7 +92,7 @@ def of(values: list[Any], dtype: torch.dtype) -> bytes:
 
 
 def compared(one: list[Any], other: list[Any], dtype: torch.dtype) -> Elements:
-    return compare_bytes(str(dtype), of(one, dtype), of(other, dtype), len(one))
+    return compare_raw_elements(str(dtype), of(one, dtype), of(other, dtype), len(one))
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_neighbours_are_one_apart(dtype: torch.dtype) -> None:
 def test_infinities_and_nans() -> None:
     inf, nan = math.inf, math.nan
     assert compared([nan, 1.0], [nan, 1.0], torch.float32) == Elements(0, 2, None, None)
-    assert compare_bytes("torch.float32", struct.pack("<I", 0x7FC00000), struct.pack("<I", 0xFFC00001), 1) == Elements(
-        0, 1, None, None
-    )
+    assert compare_raw_elements(
+        "torch.float32", struct.pack("<I", 0x7FC00000), struct.pack("<I", 0xFFC00001), 1
+    ) == Elements(0, 1, None, None)
     assert compared([nan, inf], [1.0, -inf], torch.float32) == Elements(2, 2, None, None)
     assert compared([inf, 1.0], [inf, 3.0], torch.float32).max_abs == 2.0
 
@@ -144,7 +144,7 @@ LINE = 7
 
 
 def compare_kept(a: Path, b: Path) -> Elements | None:
-    return checked.compare_kept(a, b, LINE)
+    return checked.compare_saved_tensors(a, b, LINE)
 
 
 def kept(path: Path, *tensors: tuple[str, list[int], bytes]) -> Path:
@@ -162,7 +162,7 @@ def test_kept_files(tmp_path: Path) -> None:
     assert compare_kept(a, a) is None
     assert compare_kept(a, kept(tmp_path / "c", ("torch.float32", [1, 2], ones))) is None
     assert compare_kept(a, tmp_path / "missing") is None
-    assert checked.compare_kept(a, kept(tmp_path / "d", same, ("torch.float32", [2], twos)), LINE + 1) is None
+    assert checked.compare_saved_tensors(a, kept(tmp_path / "d", same, ("torch.float32", [2], twos)), LINE + 1) is None
     (tmp_path / "broken").write_bytes(b"not json\n")
     assert compare_kept(a, tmp_path / "broken") is None
 

@@ -174,7 +174,7 @@ SEED = '''"""THE GENERATOR, in one line."""
 from __future__ import annotations
 
 from samerun.control.imported import find_imported, get_imported
-from samerun.control.seeds.source import RandomSource, State
+from samerun.control.random_source import RandomSource, State
 
 
 def _can_seed() -> bool:
@@ -228,7 +228,7 @@ SWITCH = '''"""THE SETTING, in one line."""
 
 from __future__ import annotations
 
-from samerun.control.switches.torch_flags import choose_on, make_flag_switch
+from samerun.control.switches.switch import choose_on, make_flag_switch
 
 # A flag of torch's C module. Anything else fills in a `Switch` of its own (switch.py).
 SWITCH = make_flag_switch(

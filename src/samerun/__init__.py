@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from samerun.control.rng.activation_checkpoint import checkpoint_sequential
     from samerun.control.rng.isolation import fixed_rng, isolate_rng
     from samerun.control.rng.seeding import register_rng, seed_everything, unregister_rng
-    from samerun.control.rng.snapshot import get_rng_state, set_rng_state
-    from samerun.control.rng.state_dict import load_state_dict, state_dict
+    from samerun.control.rng.state import get_rng_state, load_state_dict, set_rng_state, state_dict
     from samerun.control.streams.stream import stream
     from samerun.data.checkpoint import checkpoint
     from samerun.numerics.dispatch.portable import portable
@@ -55,17 +54,17 @@ _WHERE = {
     "ddp_comm_hook": "samerun.control.ddp",
     "deterministic": "samerun.control.determinism.mode",
     "fixed_rng": "samerun.control.rng.isolation",
-    "get_rng_state": "samerun.control.rng.snapshot",
+    "get_rng_state": "samerun.control.rng.state",
     "isolate_rng": "samerun.control.rng.isolation",
-    "load_state_dict": "samerun.control.rng.state_dict",
+    "load_state_dict": "samerun.control.rng.state",
     "mark": "samerun.record.watching.mark",
     "portable": "samerun.numerics.dispatch.portable",
     "portable_equal": "samerun.numerics.verification.portable_equal",
     "receipt": "samerun.receipt_block",
     "register_rng": "samerun.control.rng.seeding",
     "seed_everything": "samerun.control.rng.seeding",
-    "set_rng_state": "samerun.control.rng.snapshot",
-    "state_dict": "samerun.control.rng.state_dict",
+    "set_rng_state": "samerun.control.rng.state",
+    "state_dict": "samerun.control.rng.state",
     "stream": "samerun.control.streams.stream",
     "unregister_rng": "samerun.control.rng.seeding",
 }

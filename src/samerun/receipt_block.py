@@ -184,7 +184,7 @@ def _write_receipt(
     to: Path | str, sections: list[Any], wrong: list[str], code: dict[str, Any], begin: float,
     held: dict[str, Any], failed: BaseException | None, key: Path | None, redact: tuple[str, ...],
 ) -> None:  # fmt: skip
-    from samerun.control.determinism.process_facts import collect_process_facts
+    from samerun.control.determinism.survey import collect_process_facts
     from samerun.record.receipt import receipt_file, remote, signing
     from samerun.record.receipt.assemble import assemble_receipt
     from samerun.record.receipt.watched_run import describe_circumstances

@@ -38,10 +38,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-from samerun.numerics.dispatch import calls
-from samerun.numerics.dispatch.calls import RecordedCall
 from samerun.numerics.kernels import library
 from samerun.numerics.operators import checks
+from samerun.numerics.verification import calls
+from samerun.numerics.verification.calls import RecordedCall
 
 DIED, DIED_IN_TORCH, RAISED, WRONG = "died", "died in torch", "raised where torch does not", "took what torch refuses"
 WORDS = "other words"
@@ -92,8 +92,8 @@ class Cases:
 
     def judge(self, number: int, note_torch: Callable[[], object]) -> str | None:
         call = self[number]
-        may_crash = checks.may_crash(call.operator.split(".")[1])
-        return compare(lambda inside: calls.rerun_call(call, inside), note_torch, ask_torch=not may_crash)
+        torch_kernel_may_crash = checks.torch_kernel_may_crash(call.operator.split(".")[1])
+        return compare(lambda inside: calls.rerun_call(call, inside), note_torch, ask_torch=not torch_kernel_may_crash)
 
     def show(self, number: int) -> str:
         return portable_calls.show(self[number])

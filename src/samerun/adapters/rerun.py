@@ -21,7 +21,7 @@ from samerun.check.causes.table import cause_of_kind, find_suspects
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
-from samerun.control.seed_derivation import validate_seed
+from samerun.control.random_source import validate_seed
 from samerun.record.comparison.compare import Difference, find_first_difference
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
 from samerun.record.receipt.process_section import shown_path

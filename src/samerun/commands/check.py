@@ -19,7 +19,7 @@ from samerun.base.program_command import FORM, WORDS, ProgramCommand, interrupt_
 from samerun.base.target import TargetForm, resolve_target
 from samerun.base.text import echo_printable
 from samerun.base.work_folder import make_work_folder
-from samerun.control.seed_derivation import LARGEST_SEED
+from samerun.control.random_source import LARGEST_SEED
 
 
 @click.command(
@@ -142,11 +142,11 @@ def check(
         )  # fmt: skip
         if options["double"]:
             if options["eager"]:
-                search.plan = eager.without_compilation(search.plan)
+                search.plan = eager.disable_compilation(search.plan)
             report = double_execution.check_by_double_execution(search, options["repeat"], ignored)
         elif options["eager"]:
             held = (
-                replace(samerun_run, plan=eager.without_compilation(samerun_run.plan))
+                replace(samerun_run, plan=eager.disable_compilation(samerun_run.plan))
                 if samerun_run is not None
                 else None
             )
@@ -187,9 +187,9 @@ def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
         folder="", depth=options["trace"], max_steps=options["max_steps"], user_folder=target.user_folder
     )
     if options["double"]:
-        from samerun.check.search.double_execution import double_variation
+        from samerun.check.search.double_execution import make_double_variation
 
-        return Plan(target.command, target.shown, watch), (double_variation(options["repeat"]),), ()
+        return Plan(target.command, target.shown, watch), (make_double_variation(options["repeat"]),), ()
     variations = (*parse_vary(options["vary"]), *(v for text in options["vary_env"] for v in parse_vary_env(text)))
     if any(options[name] is not None for name in ("interrupt", "resume", "kill")):
         variations = tuple(dict.fromkeys((*variations, *parse_vary("resume"))))
@@ -199,7 +199,7 @@ def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 def _samerun_run_plan(plan: Any, seed: int) -> Any:
     from samerun.check.search.findings import SamerunRunPlan
-    from samerun.control.startup.launch_environment import make_run_environment
+    from samerun.control.startup.deterministic_start import make_run_environment
 
     return SamerunRunPlan(replace(plan, held=make_run_environment(seed)), seed)
 

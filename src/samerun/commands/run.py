@@ -20,9 +20,9 @@ from samerun.base.program_command import FORM, ProgramCommand, interrupt_on_sigt
 from samerun.base.target import Target
 from samerun.base.text import echo_printable
 from samerun.commands.deterministic_options import deterministic_options
-from samerun.control.determinism.preflight import required_environment
-from samerun.control.seed_derivation import LARGEST_SEED
-from samerun.control.startup.launch_environment import launch_environment
+from samerun.control.determinism.survey import required_environment
+from samerun.control.random_source import LARGEST_SEED
+from samerun.control.startup.deterministic_start import make_launch_environment
 
 
 @click.command(
@@ -93,7 +93,7 @@ def command(
     if not quiet:
         held = ", ".join(f"{name}={value}" for name, value in sorted(wanted.items()))
         echo_printable(f"samerun: seed {options['seed']}, deterministic (level {options['level']}), {held}", err=True)
-    environment = launch_environment(os.environ, wanted, options)
+    environment = make_launch_environment(os.environ, wanted, options)
     if to is None:
         become(list(target.command), environment)
     with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options, redact)
@@ -141,7 +141,7 @@ def with_receipt(
 ) -> NoReturn:  # fmt: skip
     """Run the program beside this process, write its receipt to a file or an address, and end as it ended."""
     from samerun.base.supervise import exit_like_program
-    from samerun.control.determinism.process_facts import collect_facts_outside_program
+    from samerun.control.determinism.survey import collect_facts_outside_program
     from samerun.record.receipt.remote import upload_on_exit
     from samerun.record.receipt.watched_run import RunRequest, run_watched
 

@@ -93,7 +93,7 @@ def verify(
     quiet: bool,
 ) -> dict[str, Any]:
     """Verify a receipt and return the record of the result. `path`: a local copy; `name`: how the user calls it."""
-    from samerun.control.determinism.process_facts import collect_facts_outside_program
+    from samerun.control.determinism.survey import collect_facts_outside_program
     from samerun.record.receipt import recorded_command, signing
     from samerun.record.receipt.diff import load_run
     from samerun.record.receipt.environment_diff import find_unmet_conditions
@@ -146,8 +146,8 @@ def rerun_and_compare(
     path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore: tuple[str, ...]
 ) -> dict[str, Any]:
     """Run the program with the settings of the recorded run, and compare the two."""
-    from samerun.control.determinism.preflight import required_environment
-    from samerun.control.startup.launch_environment import launch_environment
+    from samerun.control.determinism.survey import required_environment
+    from samerun.control.startup.deterministic_start import make_launch_environment
     from samerun.receipt_block import FOLDER_VARIABLE
     from samerun.record.receipt.diff import diff_runs, load_run, wrap_new_run
     from samerun.record.receipt.environment_diff import TIERS, EnvironmentDifference, find_tested_tier
@@ -159,7 +159,7 @@ def rerun_and_compare(
     environment = {**os.environ, **safe_variables(receipt["variables"])}
     if receipt["held"] is not None:
         wanted = required_environment(receipt["held"]["threads"])
-        environment = launch_environment(environment, {n: v for n, v in wanted.items() if n not in environment},
+        environment = make_launch_environment(environment, {n: v for n, v in wanted.items() if n not in environment},
                                        receipt["held"])  # fmt: skip
     with make_work_folder() as folder:
         if in_code:

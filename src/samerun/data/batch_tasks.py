@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 
 from samerun.base.errors import DataError
-from samerun.control.rng.snapshot import RNGSnapshot, restore_snapshot, take_snapshot
+from samerun.control.rng.state import RNGSnapshot, restore_snapshot, take_snapshot
 from samerun.data.keys import KeyContext
 from samerun.data.order import Order
 from samerun.data.progress import LoaderProgress

@@ -12,8 +12,8 @@ import torch.utils.data
 from torch.utils.data import IterableDataset
 
 from samerun.base.errors import DataError
+from samerun.control.random_source import validate_seed
 from samerun.control.rng.seeding import seed_in_force
-from samerun.control.seed_derivation import validate_seed
 from samerun.data.batch_tasks import (
     BatchTask,
     Shard,

@@ -11,8 +11,8 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from samerun.base.errors import DataError
+from samerun.control.random_source import validate_seed
 from samerun.control.rng.seeding import seed_in_force
-from samerun.control.seed_derivation import validate_seed
 from samerun.data.permutation import invert_permutation, permute_positions
 
 _CHUNK_LENGTH = 4096

@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
+from samerun.control.random_source import RandomSource, derive_seed
 from samerun.control.rng.seeding import all_sources, available_sources
-from samerun.control.seed_derivation import derive_seed
-from samerun.control.seeds.source import RandomSource
 from samerun.control.streams import process_seed
 from samerun.control.streams.process_seed import ProcessOrigin
 from samerun.control.streams.stream import process_streams

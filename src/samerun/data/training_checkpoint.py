@@ -13,8 +13,7 @@ from samerun.base.errors import CheckpointError, SamerunError, UnfitStateError
 from samerun.base.files import replace_file
 from samerun.base.text import printable_line
 from samerun.control.ddp import warn_if_ddp_buckets_change
-from samerun.control.rng.snapshot import restore_snapshot, take_snapshot
-from samerun.control.rng.state_dict import load_state_dict, state_dict
+from samerun.control.rng.state import load_state_dict, restore_snapshot, state_dict, take_snapshot
 from samerun.control.streams.process_seed import find_rank
 from samerun.data import checkpoint_file, plain_values, state_fit
 

@@ -8,19 +8,24 @@ from typing import Protocol
 
 from samerun.base.records import Fix, FoundCause
 from samerun.check.attribution import confirmation, native_entropy
-from samerun.check.attribution.confirmation import is_confirmed, is_mere_reading, pin_suspect, pins_limited_to_line
+from samerun.check.attribution.confirmation import (
+    is_confirmed_by_experiment,
+    is_mere_reading,
+    limit_pins_to_line,
+    pin_suspect_sources,
+)
 from samerun.check.causes.table import cause_of_kind, find_suspects
-from samerun.check.evidence.growth import compare_steps, steps_to_keep
+from samerun.check.evidence.growth import choose_snapshot_steps, measure_spread
 from samerun.check.evidence.line_search import (
     PartingLine,
+    find_first_line_using_id,
     find_parting_line,
-    first_line_using_id,
-    mentions_addresses,
+    mentions_object_addresses,
     read_statement,
 )
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.evidence.source import diff
-from samerun.check.evidence.values import Elements, compare_kept
+from samerun.check.evidence.source import make_source_patch
+from samerun.check.evidence.values import Elements, compare_saved_tensors
 from samerun.check.evidence.varied_run_evidence import (
     find_batch_size_suspect,
     find_branch_on_last_bits,
@@ -62,17 +67,17 @@ class AttributedCause:
 class AttributionSearch(confirmation.ExperimentRunner, Protocol):
     """The part of `Search` that attribution uses."""
 
-    def measure_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
+    def record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
     @property
     def skip_values(self) -> bool: ...
 
 
 def attribute_rerun_difference(
-    search: AttributionSearch, situation: Situation, held: set[str]
+    search: AttributionSearch, situation: Situation, pinned: set[str]
 ) -> AttributedCause | None:
     """The cause when the same command gives two results; None if the environment may be the cause.
 
-    `held`: names of the variations that were pinned in both runs.
+    `pinned`: names of the variations that were pinned in both runs.
     """
     # Suspects come by rank, so that experiments begin with the likeliest and the five that are affordable suffice. A
     # suspect without pins has no experiment; it is accepted only if its rank says that nothing else explains the
@@ -82,10 +87,12 @@ def attribute_rerun_difference(
     others = [s for s in listed if s.pins and s.rank < 5]
     tried = 0
     settled: set[tuple[str, ...]] = set()
-    for suspect in distinct_experiments(listed):
+    for suspect in drop_repeated_experiments(listed):
         if not suspect.pins:
             if suspect.rank < 1.5:
-                return make_attribution(suspect, measure_difference(search, situation, plan, plan), others)
+                return make_attributed_cause(
+                    suspect, rerun_and_measure_difference(search, situation, plan, plan), others
+                )
             continue
         if tried >= MOST_EXPERIMENTS:
             break
@@ -95,24 +102,24 @@ def attribute_rerun_difference(
                 readings = [s for s in listed if is_mere_reading(s) and s.pins == suspect.pins]
                 which = find_decisive_reading(search, situation, plan, readings)
             if which is not None:
-                return make_attribution(
-                    replace(which, certain=True), measure_difference(search, situation, plan, plan), others
+                return make_attributed_cause(
+                    replace(which, certain=True), rerun_and_measure_difference(search, situation, plan, plan), others
                 )
             settled.add(suspect.pins)
             continue
-        names = pins_limited_to_line(suspect, listed)
+        names = limit_pins_to_line(suspect, listed)
         # pinned already, because a finding before this one was
         if not suspect.without and set(names) <= set(plan.watch.pins):
             continue
         tried += 1
-        if is_confirmed(search, situation, plan, suspect, f"pinned-{tried}", names):
-            return make_attribution(
-                replace(suspect, certain=True), measure_difference(search, situation, plan, plan), others
+        if is_confirmed_by_experiment(search, situation, plan, suspect, f"pinned-{tried}", names):
+            return make_attributed_cause(
+                replace(suspect, certain=True), rerun_and_measure_difference(search, situation, plan, plan), others
             )
     pinned_environment = {"address_layout", "hash_seed", "listing_order", "memory"}
-    if not pinned_environment <= held and not same_inputs_other_outputs(situation):
+    if not pinned_environment <= pinned and not has_same_inputs_other_outputs(situation):
         return None
-    return attribute_by_line_trace(search, situation, measure_difference(search, situation, plan, plan))
+    return attribute_by_line_trace(search, situation, rerun_and_measure_difference(search, situation, plan, plan))
 
 
 def find_decisive_reading(
@@ -126,12 +133,12 @@ def find_decisive_reading(
     """
     likeliest = readings[0]
     source = likeliest.pins[0]
-    if not is_confirmed(search, situation, plan, likeliest, f"pinned-{source}", likeliest.pins):
+    if not is_confirmed_by_experiment(search, situation, plan, likeliest, f"pinned-{source}", likeliest.pins):
         return None
     lines = list({(s.file, s.line): s for s in readings}.values())
     for number, suspect in enumerate(lines[:MOST_EXPERIMENTS] if len(lines) > 1 else [], 1):
-        if is_confirmed(
-            search, situation, plan, suspect, f"pinned-{source}-{number}", pins_limited_to_line(suspect, readings)
+        if is_confirmed_by_experiment(
+            search, situation, plan, suspect, f"pinned-{source}-{number}", limit_pins_to_line(suspect, readings)
         ):
             return suspect
     return likeliest
@@ -145,25 +152,25 @@ def attribute_by_line_trace(
     listed = find_suspects(situation)
     line = None
     for _ in range(MOST_LINE_TRACES):  # a rare difference may not show in these runs
-        followed = native_entropy.count_draws(plan.with_pins(*ALL_SOURCES))
-        line, run = compare_line_by_line(search, followed, followed, "followed")
+        followed = native_entropy.record_native_draws(plan.with_pins(*ALL_SOURCES))
+        line, run = rerun_and_find_parting_line(search, followed, followed, "followed")
         if line is not None or run.timed_out:
             break
-    if line is not None and mentions_addresses(read_statement(line.file, line.line)):
+    if line is not None and mentions_object_addresses(read_statement(line.file, line.line)):
         why = (line.evidence,)
         suspect = Suspect("object-id", line.file, line.line, why, 0, (pins.ADDRESSES,))
-        certain = not why_layout_cannot_be_fixed() and is_confirmed(
+        certain = not why_layout_cannot_be_fixed() and is_confirmed_by_experiment(
             search, situation, plan, suspect, "pinned-addresses", suspect.pins
         )
-        return make_attribution(replace(suspect, certain=certain), elements)
-    drawn = native_entropy.find_suspect(run, line)
-    if drawn is not None and is_confirmed(search, situation, plan, drawn, "pinned-native", drawn.pins):
-        return make_attribution(replace(drawn, certain=True), elements)
+        return make_attributed_cause(replace(suspect, certain=certain), elements)
+    drawn = native_entropy.find_native_entropy_suspect(run, line)
+    if drawn is not None and is_confirmed_by_experiment(search, situation, plan, drawn, "pinned-native", drawn.pins):
+        return make_attributed_cause(replace(drawn, certain=True), elements)
     best = next((s for s in listed if not s.pins), listed[0])
     if line is not None and best.rank >= 8:
         more = (*best.evidence, line.evidence)
         best = replace(best, file=line.file, line=line.line, evidence=more)
-    return make_attribution(best, elements, [s for s in listed if s.pins and s.rank < 5])
+    return make_attributed_cause(best, elements, [s for s in listed if s.pins and s.rank < 5])
 
 
 def attribute_variation_difference(
@@ -174,7 +181,7 @@ def attribute_variation_difference(
     # only thing that differs between them. What remains open is the line, which is why suspects are varied one by one.
     plan, varied = situation.a.plan, situation.b.plan
     kind = variation.cause if variation is not None else "unknown"
-    elements = measure_difference(search, situation, plan, varied)
+    elements = rerun_and_measure_difference(search, situation, plan, varied)
     user_variable = (
         attribute_user_variable(search, situation, elements)
         if variation is not None and variation.group == "own"
@@ -184,32 +191,32 @@ def attribute_variation_difference(
         return user_variable
     branch = find_branch_on_last_bits(situation) if kind in ROUNDING_CAUSES else None
     if branch is not None:
-        return make_attribution(branch, elements, [s for s in find_suspects(situation) if s.kind == kind])
+        return make_attributed_cause(branch, elements, [s for s in find_suspects(situation) if s.kind == kind])
     kinds = KINDS_OF_VARIATION_CAUSE.get(kind, (kind,))
     if any(s.kind == "environment-variable" for s in find_suspects(situation)):
         kinds = ("environment-variable",)
     matching = [s for s in find_suspects(situation) if s.kind in kinds]
     if variation is not None and variation.name == "listing_order" and len(matching) > 1:
-        matching = suspects_that_differ_alone(search, situation, varied, matching[:4], "listing") or matching
+        matching = find_suspects_that_differ_alone(search, situation, varied, matching[:4], "listing") or matching
     if variation is not None and variation.name in ("clock", "memory") and len(matching) > 1:
-        matching = suspects_that_differ_alone(search, situation, varied, matching[:4], variation.name) or matching
+        matching = find_suspects_that_differ_alone(search, situation, varied, matching[:4], variation.name) or matching
     if matching:
-        return make_attribution(replace(matching[0], certain=True), elements, matching[1:])
+        return make_attributed_cause(replace(matching[0], certain=True), elements, matching[1:])
     line = None
     # Names of temporary files, and moments that are only logged, would differ first.
     others = (pins.ENTROPY,) if variation is not None and variation.name == "clock" else (pins.ENTROPY, pins.CLOCK)
     named = plan.with_pins(*others), varied.with_pins(*others)
     for _ in range(MOST_LINE_TRACES if kind == "object-id" else 1):  # addresses are not always in another order
-        line = line or compare_line_by_line(search, *named, "followed")[0]
+        line = line or rerun_and_find_parting_line(search, *named, "followed")[0]
     event = situation.difference.event
     if line is not None:
         why = (line.evidence,)
-        return make_attribution(Suspect(kind, line.file, line.line, why, 0, certain=True), elements)
+        return make_attributed_cause(Suspect(kind, line.file, line.line, why, 0, certain=True), elements)
     file, line_number = (event.file, event.line) if event is not None else ("", 0)
     why = ("the line is where the difference first shows",)
-    if kind == "object-id" and (by_id := first_line_using_id(file)):
+    if kind == "object-id" and (by_id := find_first_line_using_id(file)):
         line_number, why = by_id, ("the first line that uses id()",)
-    return make_attribution(Suspect(kind, file, line_number, why, 0, certain=variation is not None), elements)
+    return make_attributed_cause(Suspect(kind, file, line_number, why, 0, certain=variation is not None), elements)
 
 
 def attribute_user_variable(
@@ -219,33 +226,33 @@ def attribute_user_variable(
     folder = situation.a.folder.parent
     batch = find_batch_size_suspect(situation, (folder / "kept-a.bin", folder / "kept-b.bin"))
     if batch is not None:
-        return make_attribution(batch, elements)
+        return make_attributed_cause(batch, elements)
     compiled = find_compiled_draws(situation)
     drawn = [s for s in find_suspects(situation) if s.kind == "extra-draw"]
     listed = ([compiled] if compiled is not None else []) + drawn
     for number, suspect in enumerate(listed, 1):
-        a, b = (pin_suspect(run.plan, suspect, suspect.pins) for run in (situation.a, situation.b))
+        a, b = (pin_suspect_sources(run.plan, suspect, suspect.pins) for run in (situation.a, situation.b))
         label = (f"pin:{suspect.kind}",)
         runs = search.run(a, f"pinned-{number}a", label), search.run(b, f"pinned-{number}b", label)
         if not runs[1].failed and search.compare_runs(*runs) is None:
-            return make_attribution(replace(suspect, certain=True), elements)
-    return make_attribution(listed[0], elements) if listed else None
+            return make_attributed_cause(replace(suspect, certain=True), elements)
+    return make_attributed_cause(listed[0], elements) if listed else None
 
 
-def distinct_experiments(listed: Sequence[Suspect]) -> list[Suspect]:
+def drop_repeated_experiments(listed: Sequence[Suspect]) -> list[Suspect]:
     """The suspects without those whose experiment would repeat another one's."""
     seen: set[tuple[object, ...]] = set()
     result = []
     for suspect in listed:
         at = (suspect.file, suspect.line) if pins.MEMORY in suspect.pins else ()  # its line is varied as well
-        key = (suspect.pins, suspect.without, *pins_limited_to_line(suspect, listed), at)
+        key = (suspect.pins, suspect.without, *limit_pins_to_line(suspect, listed), at)
         if not suspect.pins or key not in seen:
             result.append(suspect)
         seen.add(key)
     return result
 
 
-def suspects_that_differ_alone(
+def find_suspects_that_differ_alone(
     search: AttributionSearch, situation: Situation, varied: Plan, listed: Sequence[Suspect], what: str
 ) -> list[Suspect]:
     """The suspects whose line makes a difference when only it is varied, in the order given."""
@@ -257,7 +264,7 @@ def suspects_that_differ_alone(
     return hits
 
 
-def measure_difference(search: AttributionSearch, situation: Situation, a: Plan, b: Plan) -> Elements | None:
+def rerun_and_measure_difference(search: AttributionSearch, situation: Situation, a: Plan, b: Plan) -> Elements | None:
     """How far apart the results of the first differing operator are: both plans run again and save them.
 
     The same runs save parameters after some steps, so that the report can say how the difference grows.
@@ -269,7 +276,7 @@ def measure_difference(search: AttributionSearch, situation: Situation, a: Plan,
     same_operator = (
         event is not None and difference.b is not None and difference.ordinal and difference.what != "operator"
     )
-    steps = steps_to_keep(compare_steps(situation.a, situation.b))
+    steps = choose_snapshot_steps(measure_spread(situation.a, situation.b))
     if not same_operator and not steps:
         return None
     kept = []
@@ -282,33 +289,38 @@ def measure_difference(search: AttributionSearch, situation: Situation, a: Plan,
             path = situation.a.folder.parent / f"{name}.bin"
             path.unlink(missing_ok=True)  # of another search of this check
             plan = plan.with_watch(capture=TensorCapture(difference.role, event.thread, ordinal, str(path)))
-        kept.append(search.run(plan, name, ("values",), may_share_process(a, b)))
-    search.measure_growth(steps, kept[0], kept[1])
+        kept.append(search.run(plan, name, ("values",), may_fork_from_same_process(a, b)))
+    search.record_growth(steps, kept[0], kept[1])
     if not same_operator or event is None:
         return None
     folder = situation.a.folder.parent
-    return compare_kept(folder / "kept-a.bin", folder / "kept-b.bin", event.line)
+    return compare_saved_tensors(folder / "kept-a.bin", folder / "kept-b.bin", event.line)
 
 
-def may_share_process(a: Plan, b: Plan) -> bool:
+def may_fork_from_same_process(a: Plan, b: Plan) -> bool:
     """Whether two plans can run as forks of one process: what a fork inherits must be the same in both."""
     return (a.environment, a.prefix, a.watch.fresh_memory, a.watch.start_method, a.copied, a.other_home) == (
         b.environment, b.prefix, b.watch.fresh_memory, b.watch.start_method, b.copied, b.other_home,
     )  # fmt: skip
 
 
-def compare_line_by_line(search: AttributionSearch, a: Plan, b: Plan, name: str) -> tuple[PartingLine | None, Run]:
+def rerun_and_find_parting_line(
+    search: AttributionSearch, a: Plan, b: Plan, name: str
+) -> tuple[PartingLine | None, Run]:
     """Run both plans again with every line traced: where they part, and the second run."""
     run_a, run_b = (
         search.run(
-            plan.with_watch(trace_lines=True, depth="steps"), f"{name}-{letter}", ("lines",), may_share_process(a, b)
+            plan.with_watch(trace_lines=True, depth="steps"),
+            f"{name}-{letter}",
+            ("lines",),
+            may_fork_from_same_process(a, b),
         )
         for letter, plan in (("a", a), ("b", b))
     )
     return find_parting_line(run_a, run_b), run_b
 
 
-def same_inputs_other_outputs(situation: Situation) -> bool:
+def has_same_inputs_other_outputs(situation: Situation) -> bool:
     """Whether an operator gave other outputs for the same inputs, so that the environment has no part in it.
 
     An operator without tensor inputs wrote to a tensor of another shape, and the environment may be why.
@@ -320,7 +332,9 @@ def same_inputs_other_outputs(situation: Situation) -> bool:
     return event.kind == f.OPERATOR
 
 
-def make_attribution(suspect: Suspect, elements: Elements | None, others: Sequence[Suspect] = ()) -> AttributedCause:
+def make_attributed_cause(
+    suspect: Suspect, elements: Elements | None, others: Sequence[Suspect] = ()
+) -> AttributedCause:
     kind = cause_of_kind(suspect.kind)
     rest = tuple(
         FoundCause(o.kind, o.file, o.line, o.evidence, False)
@@ -328,5 +342,5 @@ def make_attribution(suspect: Suspect, elements: Elements | None, others: Sequen
         if (o.kind, o.file, o.line) != (suspect.kind, suspect.file, suspect.line)
     )
     found_cause = FoundCause(suspect.kind, suspect.file, suspect.line, suspect.evidence, suspect.certain)
-    patch = diff(suspect.file, suspect.line, kind.patch) if suspect.file else None
+    patch = make_source_patch(suspect.file, suspect.line, kind.make_edits) if suspect.file else None
     return AttributedCause(found_cause, Fix(kind.fix, patch, f"docs/causes.md#{kind.kind}"), elements, rest, suspect)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from samerun.check.attribution import native_entropy
-from samerun.check.evidence.flakiness import shows_no_race
+from samerun.check.evidence.flakiness import has_no_sign_of_race
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.execution.forks import was_forked
 from samerun.check.execution.runner import Run
@@ -51,7 +51,7 @@ class ExperimentRunner(Protocol):
     def differing_reruns(self) -> int: ...
 
 
-def is_confirmed(
+def is_confirmed_by_experiment(
     search: ExperimentRunner, situation: Situation, plan: Plan, suspect: Suspect, name: str, names: tuple[str, ...]
 ) -> bool:
     """Whether the difference disappears (or moves later) with these pins, returns without, and follows their values."""
@@ -81,9 +81,9 @@ class Experiment:
     ) -> None:  # fmt: skip
         self.search, self.situation, self.plan, self.suspect = search, situation, plan, suspect
         self.name, self.names, self.among_forks = name, names, among_forks
-        self.pinned_plan = pin_suspect(plan, suspect, names)
+        self.pinned_plan = pin_suspect_sources(plan, suspect, names)
         self.label = (f"pin:{suspect.kind}",)
-        self.trials = required_trials(search, suspect, shows_no_race(situation.a.traces))
+        self.trials = count_required_trials(search, suspect, has_no_sign_of_race(situation.a.traces))
         self.forked = False
         self.first: Run | None = None
         self.later: Difference | None = None
@@ -102,7 +102,7 @@ class Experiment:
             found = self.search.compare_runs(first, self.run(self.pinned_plan, chr(ord("b") + number)))
             if found is None:
                 continue
-            if not is_later(found, self.situation.difference):
+            if not is_later_difference(found, self.situation.difference):
                 return False
             self.later = found
             if not may_agree_by_chance(self.suspect):
@@ -116,7 +116,7 @@ class Experiment:
             unpinned = [self.first]
         for number in range(self.trials + 1):
             again = self.run(self.plan, f"-free{number + 1}")
-            if any(self._differ_early(earlier, again) for earlier in unpinned):
+            if any(self._runs_differ_early(earlier, again) for earlier in unpinned):
                 return True
             unpinned.append(again)
         return False
@@ -126,29 +126,29 @@ class Experiment:
         kinds = {name.partition("@")[0] for name in self.names}
         if pins.MEMORY in kinds:
             line = "memory", self.suspect.file, self.suspect.line
-            return self._differ_early(
+            return self._runs_differ_early(
                 self.first, self.run(apply_memory(self.pinned_plan, True).with_watch(varied_line=line), "-other")
             )
         if not kinds <= set(PINS_WITH_VALUES):
             return True
         for value in range(1, OTHER_PIN_VALUES + 1):
-            other = pin_suspect(self.plan.with_watch(pin_value=value), self.suspect, self.names)
-            if self._differ_early(self.first, self.run(other, f"-other{value}")):
+            other = pin_suspect_sources(self.plan.with_watch(pin_value=value), self.suspect, self.names)
+            if self._runs_differ_early(self.first, self.run(other, f"-other{value}")):
                 return True
         return False
 
-    def _differ_early(self, a: Run | None, b: Run) -> bool:
+    def _runs_differ_early(self, a: Run | None, b: Run) -> bool:
         """Whether two runs differ before anything that differs even with the source pinned."""
         found = self.search.compare_runs(a, b) if a is not None else None
-        return found is not None and (self.later is None or not is_later(found, self.situation.difference))
+        return found is not None and (self.later is None or not is_later_difference(found, self.situation.difference))
 
 
-def is_later(found: Difference, before: Difference) -> bool:
+def is_later_difference(found: Difference, before: Difference) -> bool:
     """Whether a difference lies behind another one in the same thread."""
     return (found.role, found.thread) == (before.role, before.thread) and found.ordinal > before.ordinal > 0
 
 
-def pin_suspect(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
+def pin_suspect_sources(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
     """The plan with a suspect's source pinned."""
     pinned = plan.with_pins(*names)
     if pins.THREADS in names:
@@ -156,7 +156,7 @@ def pin_suspect(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
     if any(name.partition("@")[0] == pins.CLOCK for name in names):
         pinned = pinned.with_watch(clock_tick=suspect.tick)
     if pins.NATIVE_ENTROPY in names:
-        pinned = native_entropy.pin_draws(pinned)
+        pinned = native_entropy.pin_native_draws(pinned)
     if pins.MEMORY in names:
         pinned = apply_memory(pinned, False)
     if pins.FOLDER in names:
@@ -167,7 +167,7 @@ def pin_suspect(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
     return pinned
 
 
-def required_trials(search: ExperimentRunner, suspect: Suspect, steady: bool = True) -> int:
+def count_required_trials(search: ExperimentRunner, suspect: Suspect, steady: bool = True) -> int:
     """How many pinned runs have to equal the first one, given how often the program differs by itself.
 
     A program with threads or processes of its own may differ now and then whatever the suspect is.
@@ -194,7 +194,7 @@ def is_mere_reading(suspect: Suspect) -> bool:
     return suspect.rank >= READINGS.get(suspect.pins, math.inf)
 
 
-def pins_limited_to_line(suspect: Suspect, listed: Sequence[Suspect]) -> tuple[str, ...]:
+def limit_pins_to_line(suspect: Suspect, listed: Sequence[Suspect]) -> tuple[str, ...]:
     """The suspect's pins, limited to its line if there are suspects of the same kind at other lines."""
     rivals = {(s.file, s.line) for s in listed if s.kind == suspect.kind}
     if len(rivals) < 2:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.evidence.source import Patch, no_patch
+from samerun.check.evidence.source import MakeEdits, make_no_edits
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Cause:
     """One kind of cause.
 
     `find` looks at a difference between runs and names suspects of this kind, none where there is no
-    sign of it. `fix` says in one line what to change; `doc` explains it in a paragraph; `patch` changes
+    sign of it. `fix` says in one line what to change; `doc` explains it in a paragraph; `make_edits` changes
     the program where that can be done mechanically.
     """
 
@@ -22,9 +22,4 @@ class Cause:
     find: Callable[[Situation], list[Suspect]]
     fix: str
     doc: str
-    patch: Patch = no_patch
-
-
-def find_no_suspects(situation: Situation) -> list[Suspect]:
-    """For kinds that only an experiment names."""
-    return []
+    make_edits: MakeEdits = make_no_edits

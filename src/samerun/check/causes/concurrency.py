@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.flakiness import is_write
-from samerun.check.evidence.situation import Situation, Suspect, nearness
+from samerun.check.evidence.flakiness import is_inplace_operator
+from samerun.check.evidence.situation import Situation, Suspect, distance_before_difference
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
@@ -20,18 +20,18 @@ def find_async_order_suspects(situation: Situation) -> list[Suspect]:
     if situation.variation != "rerun":
         return []
     found = []
-    for clue in situation.clues_of(f.COMPLETION):
+    for clue in situation.select_clues(f.COMPLETION):
         if clue.b is not None and clue.a.line and clue.a.direct:
             # Taking the same results in order leaves all else as it was, races of the tasks too: it is tried before
             # those, which go as well where threads run one after the other.
             in_turn = clue.a.name in PINNED_BY_IN_ORDER
-            rank = 1.0 + nearness(situation, clue) * (0.3 if in_turn else 1.0)
+            rank = 1.0 + distance_before_difference(situation, clue) * (0.3 if in_turn else 1.0)
             found.append(
                 Suspect("async-order", clue.a.file, clue.a.line,
                         (f"{clue.a.name} at line {clue.a.line} gave another item first",),
                         rank, (pins.IN_ORDER if in_turn else pins.SERIAL,))
             )  # fmt: skip
-    batches = situation.clues_of(f.BATCH)
+    batches = situation.select_clues(f.BATCH)
     if batches and batches[0].b is not None:
         role = batches[0].role
         both = [
@@ -73,7 +73,7 @@ def suspect_shared_generator(situation: Situation) -> list[Suspect]:
     trace = situation.a.traces.traces.get(difference.role)
     if trace is None or difference.a is None:
         return []
-    drawn_before = [clue.a.name for clue in situation.clues_of(f.DRAW) if clue.role == difference.role]
+    drawn_before = [clue.a.name for clue in situation.select_clues(f.DRAW) if clue.role == difference.role]
     names = [difference.a.name, *drawn_before] if difference.a.kind == f.DRAW else drawn_before
     draws = [e for e in select_events(trace, (f.DRAW,)) if e.name in GENERATOR_OWNERS and e.line]
     if difference.what == "outputs":  # another thread may have drawn between the look at the state and the operator
@@ -109,10 +109,12 @@ def suspect_shared_tensor(situation: Situation) -> list[Suspect]:
     # The operators, in any thread, whose input another thread had written.
     raced = [
         e for e in select_events(trace, (f.OPERATOR,), event.index + 1)
-        if e.flags & f.FOREIGN_WRITE and is_write(e.name)
+        if e.flags & f.FOREIGN_WRITE and is_inplace_operator(e.name)
     ][-1:]  # fmt: skip
     if not raced:
-        later = [e for e in select_events(trace, (f.OPERATOR,)) if e.flags & f.FOREIGN_WRITE and is_write(e.name)]
+        later = [
+            e for e in select_events(trace, (f.OPERATOR,)) if e.flags & f.FOREIGN_WRITE and is_inplace_operator(e.name)
+        ]
         raced = later[:1]
     if not raced or not (
         event.flags & f.FOREIGN_WRITE or event.thread != 0 or difference.what in ("leaf", "final", "mark")

@@ -9,8 +9,8 @@ from collections import defaultdict
 from itertools import pairwise
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.situation import Situation, Suspect, nearness, same_line
-from samerun.check.evidence.source import Edit, Source, fixed_seed
+from samerun.check.evidence.situation import Situation, Suspect, distance_before_difference, find_seed_source_clue
+from samerun.check.evidence.source import Edit, SourceAtLine, make_fixed_seed_edits
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event
@@ -19,41 +19,41 @@ from samerun.record.trace.run import Event
 # Randomness read from the operating system on purpose or by accident.
 def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
     found = []
-    for clue in situation.clues_of(f.SEED):
+    for clue in situation.select_clues(f.SEED):
         if clue.a.name == "torch" and clue.a.unseeded:
             found.append(
                 Suspect("os-entropy", clue.a.file, clue.a.line,
                         (f"torch.seed() at line {clue.a.line} takes a seed from the operating system",),
-                        1.1 + nearness(situation, clue), (pins.TORCH,))
+                        1.1 + distance_before_difference(situation, clue), (pins.TORCH,))
             )  # fmt: skip
         elif not clue.a.unseeded:
-            source = same_line(situation, clue, (f.ENTROPY,))
+            source = find_seed_source_clue(situation, clue, (f.ENTROPY,))
             if source is not None and source.a.line == clue.a.line:
                 found.append(
                     Suspect("os-entropy", clue.a.file, clue.a.line,
                             (f"{clue.a.name} is seeded with {source.a.name}() at line {clue.a.line}",),
                             1.0, (pins.ENTROPY,))
                 )  # fmt: skip
-    for clue in situation.clues_of(f.FACT):
+    for clue in situation.select_clues(f.FACT):
         if clue.a.name in ("os.getpid", "os.getppid"):
             found.append(
                 Suspect("os-entropy", clue.a.file, clue.a.line,
                         (f"{clue.a.name}() at line {clue.a.line} is another number in every run",),
-                        2.8 + nearness(situation, clue), (pins.ENTROPY,))
+                        2.8 + distance_before_difference(situation, clue), (pins.ENTROPY,))
             )  # fmt: skip
-    for clue in situation.clues_of(f.ENTROPY):
+    for clue in situation.select_clues(f.ENTROPY):
         if clue.a.direct:
             found.append(
                 Suspect("os-entropy", clue.a.file, clue.a.line,
                         (f"{clue.a.name}() at line {clue.a.line} gave another value",),
-                        3 + nearness(situation, clue), (pins.ENTROPY,))
+                        3 + distance_before_difference(situation, clue), (pins.ENTROPY,))
             )  # fmt: skip
     return found
 
 
-def make_entropy_seed_edits(source: Source) -> list[Edit]:
+def make_entropy_seed_edits(source: SourceAtLine) -> list[Edit]:
     """0 in place of a seed that is made of the system's entropy."""
-    return fixed_seed(source)
+    return make_fixed_seed_edits(source)
 
 
 OS_ENTROPY = Cause(
@@ -76,10 +76,10 @@ ALL_RECORDED = 64
 def find_time_suspects(situation: Situation) -> list[Suspect]:
     found = []
     tick = estimate_clock_tick_seconds(situation.host_events)
-    for clue in situation.clues_of(f.SEED, f.CREATE):
+    for clue in situation.select_clues(f.SEED, f.CREATE):
         if clue.a.unseeded:
             continue
-        source = same_line(situation, clue, (f.CLOCK,))
+        source = find_seed_source_clue(situation, clue, (f.CLOCK,))
         if source is not None:
             found.append(
                 Suspect("time", clue.a.file, source.a.line,
@@ -89,21 +89,21 @@ def find_time_suspects(situation: Situation) -> list[Suspect]:
             )  # fmt: skip
             break
     seen = set()
-    for clue in reversed(situation.clues_of(f.CLOCK)):
+    for clue in reversed(situation.select_clues(f.CLOCK)):
         if clue.a.direct and clue.source_location not in seen:
             seen.add(clue.source_location)
             found.append(
                 Suspect("time", clue.a.file, clue.a.line,
                         (f"{clue.a.name}() is read at line {clue.a.line}",),
-                        5 + nearness(situation, clue), (pins.CLOCK,), tick=tick)
+                        5 + distance_before_difference(situation, clue), (pins.CLOCK,), tick=tick)
             )  # fmt: skip
-    for clue in situation.clues_of(f.FACT):
+    for clue in situation.select_clues(f.FACT):
         if clue.b is not None and (clue.a.name == "os.stat" or clue.a.name.endswith("time")):
             name = os.path.basename(clue.a.text) or "a file"
             found.append(
                 Suspect("time", clue.a.file, clue.a.line,
                         (f"{clue.a.name}() at line {clue.a.line} gave another time of {name}",),
-                        4 + nearness(situation, clue), (pins.STAT,))
+                        4 + distance_before_difference(situation, clue), (pins.STAT,))
             )  # fmt: skip
     return found
 
@@ -125,9 +125,9 @@ def estimate_clock_tick_seconds(events: list[Event]) -> float:
     return min(max(1 / rate, tick), pins.SLOWEST_CLOCK_TICK_SECONDS) if rate else tick
 
 
-def make_clock_seed_edits(source: Source) -> list[Edit]:
+def make_clock_seed_edits(source: SourceAtLine) -> list[Edit]:
     """0 in place of a seed that is made of the clock."""
-    return fixed_seed(source)
+    return make_fixed_seed_edits(source)
 
 
 TIME = Cause(

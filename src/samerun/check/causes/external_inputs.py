@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.situation import Situation, Suspect, nearness
+from samerun.check.evidence.situation import Situation, Suspect, distance_before_difference
 from samerun.record import pins
 from samerun.record.trace import format as f
 
@@ -17,7 +17,7 @@ def find_environment_variable_suspects(situation: Situation) -> list[Suspect]:
     own = situation.variation.startswith("env:")
     if situation.variation not in SURROUNDINGS and not own:
         return []
-    reads = [c for c in situation.clues_of(f.ENVIRONMENT) if c.a.direct]
+    reads = [c for c in situation.select_clues(f.ENVIRONMENT) if c.a.direct]
     if own:
         reads = [c for c in reads if c.a.name == situation.variation[4:].split("=")[0]]
     if reads:
@@ -41,8 +41,8 @@ FILE_QUERIES = ("exists", "lexists", "isfile", "isdir", "getsize")
 
 def find_data_changed_suspects(situation: Situation) -> list[Suspect]:
     found = []
-    opened = {clue.source_location for clue in situation.clues_of(f.FILE)}
-    for clue in situation.clues_of(f.FILE, f.LOAD, f.FACT):
+    opened = {clue.source_location for clue in situation.select_clues(f.FILE)}
+    for clue in situation.select_clues(f.FILE, f.LOAD, f.FACT):
         if clue.kind == f.LOAD and clue.source_location in opened:  # the same file, known there by its whole path
             continue
         asked = clue.kind == f.FACT
@@ -55,17 +55,17 @@ def find_data_changed_suspects(situation: Situation) -> list[Suspect]:
             what = f"{name} was there to be read by one run only, at line {clue.a.line}"
         else:
             what = f"{name} held something else when it was read at line {clue.a.line}"
-        path = relative_to_working_directory(clue.a.text)
+        path = relative_path_inside_working_directory(clue.a.text)
         found.append(
             Suspect("data-changed", clue.a.file, clue.a.line,
                     (what, "if an earlier run wrote it, the program goes on from its own results"),
-                    (1.5 if asked else 1.6) + nearness(situation, clue),
+                    (1.5 if asked else 1.6) + distance_before_difference(situation, clue),
                     (pins.FOLDER,) if path else (), without=(path,) if path and (asked or clue.b is None) else ())
         )  # fmt: skip
     return found[:3]
 
 
-def relative_to_working_directory(path: str) -> str:
+def relative_path_inside_working_directory(path: str) -> str:
     """A path as seen from the working directory; "" where it lies elsewhere."""
     shown = os.path.relpath(path) if path else ""
     return "" if shown.startswith(os.pardir) else shown

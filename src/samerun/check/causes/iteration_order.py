@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from samerun.check.causes.cause import Cause, find_no_suspects
-from samerun.check.evidence.situation import Situation, Suspect, nearness
-from samerun.check.evidence.source import Edit, Source, last_name
+from samerun.check.causes.cause import Cause
+from samerun.check.evidence.line_search import mentions_object_addresses, read_statement
+from samerun.check.evidence.situation import Situation, Suspect, distance_before_difference
+from samerun.check.evidence.source import Edit, SourceAtLine, last_identifier
 from samerun.record.trace import format as f
 
 
@@ -14,7 +15,7 @@ from samerun.record.trace import format as f
 def find_hash_order_suspects(situation: Situation) -> list[Suspect]:
     if situation.variation != "hash_seed":
         return []
-    for clue in situation.clues_of(f.SEED, f.CREATE):
+    for clue in situation.select_clues(f.SEED, f.CREATE):
         if not clue.a.unseeded and clue.a.line:
             return [
                 Suspect("hash-order", clue.a.file, clue.a.line,
@@ -28,29 +29,29 @@ ORDER_PRESERVING = ("enumerate", "list", "tuple", "iter", "fromiter", "join", "r
 """Functions that keep the order of what they are given."""
 
 
-def make_sorted_set_edits(source: Source) -> list[Edit]:
+def make_sorted_set_edits(source: SourceAtLine) -> list[Edit]:
     """`sorted(...)` around the set that is iterated."""
     edits = []
     for node in ast.walk(source.tree):
         if isinstance(node, (ast.For, ast.comprehension)) and node.iter.lineno == source.line:
             edits += _wrap_set_in_sorted(source, node.iter)
     if not edits:
-        for call in source.calls(*ORDER_PRESERVING):
+        for call in source.calls_at_line(*ORDER_PRESERVING):
             edits += _wrap_set_in_sorted(source, call)
             break
     return edits
 
 
-def _wrap_set_in_sorted(source: Source, node: ast.expr) -> list[Edit]:
+def _wrap_set_in_sorted(source: SourceAtLine, node: ast.expr) -> list[Edit]:
     if isinstance(node, ast.Call):
-        name = last_name(node.func)
+        name = last_identifier(node.func)
         if name in ORDER_PRESERVING:
             return _wrap_set_in_sorted(source, node.args[0]) if node.args else []
         if name not in ("set", "frozenset", "union", "intersection", "difference", "symmetric_difference"):
             return []
     elif not isinstance(node, (ast.Name, ast.Attribute, ast.Set, ast.SetComp, ast.BinOp)):
         return []
-    return source.wrap(node, "sorted(", ")")
+    return source.make_wrap_edits(node, "sorted(", ")")
 
 
 HASH_ORDER = Cause(
@@ -68,13 +69,14 @@ HASH_ORDER = Cause(
 def find_listing_order_suspects(situation: Situation) -> list[Suspect]:
     found = []
     varied = situation.variation == "listing_order"
-    for clue in situation.clues_of(f.LISTING):
+    for clue in situation.select_clues(f.LISTING):
         if clue.b is None or clue.a.inputs != clue.b.inputs or not clue.a.line:
             continue
         found.append(
             Suspect("listing-order", clue.a.file, clue.a.line,
                     (f"{clue.a.name}() at line {clue.a.line} gave the same names in another order",),
-                    nearness(situation, clue) + (0 if clue.a.direct else 1) + (0 if varied else 4), certain=varied)
+                    distance_before_difference(situation, clue) + (0 if clue.a.direct else 1) + (0 if varied else 4),
+                    certain=varied)
         )  # fmt: skip
     return found
 
@@ -82,16 +84,16 @@ def find_listing_order_suspects(situation: Situation) -> list[Suspect]:
 LISTING_FUNCTIONS = ("listdir", "glob", "iglob", "rglob", "iterdir")
 
 
-def make_sorted_listing_edits(source: Source) -> list[Edit]:
+def make_sorted_listing_edits(source: SourceAtLine) -> list[Edit]:
     """`sorted(...)` around the listing; entries of `scandir` by their names."""
-    within = [inner for call in source.calls("sorted") for inner in ast.walk(call)]
+    within = [inner for call in source.calls_at_line("sorted") for inner in ast.walk(call)]
     entered = [item.context_expr for node in ast.walk(source.tree) if isinstance(node, ast.With) for item in node.items]
     edits = []
-    for call in source.calls(*LISTING_FUNCTIONS, "scandir"):
+    for call in source.calls_at_line(*LISTING_FUNCTIONS, "scandir"):
         if call in within or call in entered:
             continue
-        after = ", key=lambda entry: entry.name)" if last_name(call.func) == "scandir" else ")"
-        edits += source.wrap(call, "sorted(", after)
+        after = ", key=lambda entry: entry.name)" if last_identifier(call.func) == "scandir" else ")"
+        edits += source.make_wrap_edits(call, "sorted(", after)
     return edits
 
 
@@ -105,11 +107,26 @@ LISTING_ORDER = Cause(
 )
 
 
-# Addresses decide an order: `id()`, sets of objects. Named by following the program's lines.
+# Addresses decide an order or a seed: `id()`, sets of objects. Seeds are seen; orders are found by following lines.
+def find_address_seed_suspects(situation: Situation) -> list[Suspect]:
+    """A generator that is seeded with an address, where nothing but the address layout was varied.
+
+    The value may never be in a variable, so that following lines would name the first use of the generator.
+    """
+    if situation.variation != "address_layout":
+        return []
+    for clue in situation.select_clues(f.SEED, f.CREATE):
+        if not clue.a.unseeded and mentions_object_addresses(read_statement(clue.a.file, clue.a.line)):
+            why = f"{clue.a.name} is seeded at line {clue.a.line} with a value that depends on an address"
+            return [Suspect("object-id", clue.a.file, clue.a.line, (why,), 0, certain=True)]
+    return []
+
+
 OBJECT_ID = Cause(
     "object-id",
-    find_no_suspects,
-    "order by something that belongs to the object (a name, its position), not by id() or by a set of objects",
+    find_address_seed_suspects,
+    "order by something that belongs to the object (a name, its position), not by id() or by a set of objects;"
+    " give seeds a fixed number",
     "Objects without a __hash__ of their own are hashed by their address, which is another one in every run."
     " Sets of parameters or modules, and sorting by id(), follow it.",
 )

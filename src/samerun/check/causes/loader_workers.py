@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.line_search import first_loop_line
+from samerun.check.evidence.line_search import find_first_loop_line_of_function
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.evidence.varied_run_evidence import GLOBAL, worker_draws
+from samerun.check.evidence.varied_run_evidence import GLOBAL_GENERATORS, find_first_worker_draws
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
 
@@ -17,11 +17,11 @@ def find_worker_count_suspects(situation: Situation) -> list[Suspect]:
     found = []
     for event in situation.host_events:
         if event.kind == f.LOADER and event.text == "iterable" and event.line:
-            line = first_loop_line(event.file, event.line) or event.line
+            line = find_first_loop_line_of_function(event.file, event.line) or event.line
             why = "every worker goes through all of the IterableDataset: more workers give every item more often"
             found.append(Suspect("worker-count", event.file, line, (why,), 1.0, certain=True))
-    for draw in worker_draws(situation):
-        if draw.name in GLOBAL:
+    for draw in find_first_worker_draws(situation):
+        if draw.name in GLOBAL_GENERATORS:
             why = f"{draw.text.removeprefix('aten.')} at line {draw.line} draws in a worker"
             more = "a worker's seed depends on its number, and which worker loads an item on how many there are"
             found.append(Suspect("worker-count", draw.file, draw.line, (why, more), 0.5, certain=True))
@@ -44,8 +44,8 @@ WORKER_COUNT = Cause(
 def find_worker_seed_suspects(situation: Situation) -> list[Suspect]:
     if situation.variation not in ("workers", "process_start"):
         return []
-    for draw in worker_draws(situation):
-        if draw.name in GLOBAL:
+    for draw in find_first_worker_draws(situation):
+        if draw.name in GLOBAL_GENERATORS:
             continue
         main = situation.b.traces.main
         made = [
@@ -80,7 +80,7 @@ def find_same_seed_in_workers(situation: Situation) -> list[Suspect]:
         if "/loader" not in role:
             continue
         for event in select_events(trace, (f.SEED, f.DRAW)):
-            if event.name not in GLOBAL or not event.line:
+            if event.name not in GLOBAL_GENERATORS or not event.line:
                 continue
             if event.kind == f.DRAW:
                 drawn.add(event.name)

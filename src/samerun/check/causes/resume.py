@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.line_search import data_loop_line
+from samerun.check.evidence.line_search import find_data_loop_line
 from samerun.check.evidence.resumption import GLOBAL, RNG_LEAVES, ResumeDifference
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.record.trace import format as f
@@ -63,7 +63,7 @@ def suspect_global_generators(situation: Situation, comparison: ResumeDifference
         why = (f"{draw.text or draw.name} at line {draw.line} draws from a generator in another state",)
     names = " and ".join(GENERATOR_OWNERS[part] for part in parts)
     why += (f"after the first step behind the interruption, {names} generator stands elsewhere",)
-    file, line = situation.checkpoint_line()
+    file, line = situation.find_checkpoint_line()
     for part in parts:
         early = find_draw_after_restore(situation.b.traces, comparison, part)
         if early is not None:
@@ -120,13 +120,13 @@ def find_resume_position_suspects(situation: Situation) -> list[Suspect]:
     comparison = situation.resume_difference
     if comparison is None:
         return []
-    file, line = situation.checkpoint_line()
+    file, line = situation.find_checkpoint_line()
     if comparison.step is None:
         return [Suspect(POSITION_KIND, file, line, (describe_difference_at_end(comparison),), 3.0)]
     where = ("" if comparison.is_first_step else "not ") + "the first one behind the interruption"
     lost = comparison.lost_generators
-    differing = [n for n in comparison.differing() if n not in RNG_LEAVES or n in lost]
-    equal = [LEAF_DESCRIPTIONS.get(name, name) for name in comparison.equal() if name not in RNG_LEAVES]
+    differing = [n for n in comparison.list_differing_leaves() if n not in RNG_LEAVES or n in lost]
+    equal = [LEAF_DESCRIPTIONS.get(name, name) for name in comparison.list_equal_leaves() if name not in RNG_LEAVES]
     shown = join_with_and([LEAF_DESCRIPTIONS.get(name, name) for name in differing])
     verb = "differs" if len(differing) == 1 else "differ"
     why: tuple[str, ...] = (f"step {comparison.step.number}, {where}: {shown} {verb}",)
@@ -176,12 +176,12 @@ def suspect_data_loop(comparison: ResumeDifference, why: tuple[str, ...]) -> lis
         event = find_first_operator_with_other_inputs(comparison)  # an order that was drawn: where it is used
     if other:
         first = other[0]
-        line = data_loop_line(first.file, first.line)
+        line = find_data_loop_line(first.file, first.line)
         told = f"another batch comes at line {first.line}: the place in the data is another one"
         return [Suspect(POSITION_KIND, first.file, line, (*why, told), 2.0, replay=True)]
     if event is None or event.kind != f.OPERATOR or not event.line or event.phase == "optimizer":
         return []
-    line = data_loop_line(event.file, event.line)
+    line = find_data_loop_line(event.file, event.line)
     told = f"the data that {short_operator_name(event)} gets at line {event.line} are other ones"
     return [Suspect(POSITION_KIND, event.file, line, (*why, told), 2.0, replay=(event.file, event.line, event.name))]
 

@@ -7,7 +7,7 @@ import os
 
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.evidence.source import Edit, Source, span
+from samerun.check.evidence.source import Edit, SourceAtLine, node_span
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event
@@ -64,12 +64,12 @@ def suspect_memory_inside_operator(situation: Situation, event: Event) -> list[S
 ZEROED_CONSTRUCTORS = {"empty": "zeros", "empty_like": "zeros_like", "new_empty": "new_zeros"}
 
 
-def make_zeros_edits(source: Source) -> list[Edit]:
+def make_zeros_edits(source: SourceAtLine) -> list[Edit]:
     """`empty` becomes `zeros`."""
     edits = []
-    for call in source.calls(*ZEROED_CONSTRUCTORS):
+    for call in source.calls_at_line(*ZEROED_CONSTRUCTORS):
         if isinstance(call.func, ast.Attribute):
-            (line, column), name = span(call.func)[1], call.func.attr
+            (line, column), name = node_span(call.func)[1], call.func.attr
             edits.append(Edit((line, column - len(name)), (line, column), ZEROED_CONSTRUCTORS[name]))
     return edits
 

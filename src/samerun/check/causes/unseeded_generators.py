@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.situation import Situation, Suspect, nearness
-from samerun.check.evidence.source import Edit, Source, span
+from samerun.check.evidence.situation import Situation, Suspect, distance_before_difference
+from samerun.check.evidence.source import Edit, SourceAtLine, node_span
 from samerun.record import pins
 from samerun.record.trace import format as f
 
@@ -12,12 +12,12 @@ from samerun.record.trace import format as f
 # Python's `random`, never seeded.
 def find_unseeded_python(situation: Situation) -> list[Suspect]:
     found = []
-    for clue in situation.clues_of(f.DRAW, f.SEED):
+    for clue in situation.select_clues(f.DRAW, f.SEED):
         if clue.a.name != "python" or not clue.a.direct:
             continue
         if clue.kind == f.SEED and not clue.a.unseeded:
             continue
-        if clue.kind == f.DRAW and situation.is_seeded("python", clue.role, clue.a.index):
+        if clue.kind == f.DRAW and situation.is_seeded_before("python", clue.role, clue.a.index):
             continue
         why = (
             f"random.{clue.a.text}() at line {clue.a.line} drew from a generator in another state"
@@ -26,26 +26,26 @@ def find_unseeded_python(situation: Situation) -> list[Suspect]:
         )
         found.append(
             Suspect("unseeded-python", clue.a.file, clue.a.line, (why, "no random.seed(...) came before it"),
-                    2 + nearness(situation, clue), (pins.PYTHON,))
+                    2 + distance_before_difference(situation, clue), (pins.PYTHON,))
         )  # fmt: skip
         break
-    for clue in situation.clues_of(f.CREATE):
+    for clue in situation.select_clues(f.CREATE):
         if clue.a.name == "python.Random" and clue.a.unseeded and clue.a.direct:
             found.append(
                 Suspect("unseeded-python", clue.a.file, clue.a.line,
                         (f"random.Random() at line {clue.a.line} was made without a seed",),
-                        3 + nearness(situation, clue), (pins.PYTHON_GENERATOR,))
+                        3 + distance_before_difference(situation, clue), (pins.PYTHON_GENERATOR,))
             )  # fmt: skip
     return found
 
 
-def make_python_seed_edits(source: Source) -> list[Edit]:
+def make_python_seed_edits(source: SourceAtLine) -> list[Edit]:
     """Pass 0 to a generator or a call of `seed` without one; else seed the module behind the imports."""
-    empty = [call for call in source.calls("Random", "seed") if not call.args and not call.keywords]
+    empty = [call for call in source.calls_at_line("Random", "seed") if not call.args and not call.keywords]
     if empty:
-        return [edit for call in empty for edit in source.seed_call(call)]
-    name = source.imported_as("random")
-    return [source.after_imports(f"{name}.seed(0)")] if name else []
+        return [edit for call in empty for edit in source.make_seed_argument_edits(call)]
+    name = source.find_import_name("random")
+    return [source.insert_after_imports(f"{name}.seed(0)")] if name else []
 
 
 UNSEEDED_PYTHON = Cause(
@@ -64,12 +64,12 @@ GET_GLOBAL_GENERATOR = "check_random_state"
 
 
 def find_unseeded_numpy_global(situation: Situation) -> list[Suspect]:
-    for clue in situation.clues_of(f.DRAW, f.SEED):
+    for clue in situation.select_clues(f.DRAW, f.SEED):
         if clue.a.name != "numpy" or not clue.a.line:
             continue
         if clue.kind == f.SEED and not clue.a.unseeded:
             continue
-        if clue.kind == f.DRAW and situation.is_seeded("numpy", clue.role, clue.a.index):
+        if clue.kind == f.DRAW and situation.is_seeded_before("numpy", clue.role, clue.a.index):
             continue
         why = (
             f"numpy.random.{clue.a.text}() at line {clue.a.line} drew from a generator in another state"
@@ -81,18 +81,18 @@ def find_unseeded_numpy_global(situation: Situation) -> list[Suspect]:
         return [
             Suspect("unseeded-numpy-global", clue.a.file, clue.a.line,
                     (why, "no numpy.random.seed(...) came before it"),
-                    2 + nearness(situation, clue) + (0 if clue.a.direct else 2), (pins.NUMPY_GLOBAL,))
+                    2 + distance_before_difference(situation, clue) + (0 if clue.a.direct else 2), (pins.NUMPY_GLOBAL,))
         ]  # fmt: skip
     return []
 
 
-def make_numpy_global_seed_edits(source: Source) -> list[Edit]:
+def make_numpy_global_seed_edits(source: SourceAtLine) -> list[Edit]:
     """Pass 0 to a call of `seed` without one; else seed NumPy behind the imports."""
-    empty = [call for call in source.calls("seed") if not call.args and not call.keywords]
+    empty = [call for call in source.calls_at_line("seed") if not call.args and not call.keywords]
     if empty:
-        return [edit for call in empty for edit in source.seed_call(call)]
-    name = source.imported_as("numpy")
-    return [source.after_imports(f"{name}.random.seed(0)")] if name else []
+        return [edit for call in empty for edit in source.make_seed_argument_edits(call)]
+    name = source.find_import_name("numpy")
+    return [source.insert_after_imports(f"{name}.random.seed(0)")] if name else []
 
 
 UNSEEDED_NUMPY_GLOBAL = Cause(
@@ -108,7 +108,7 @@ UNSEEDED_NUMPY_GLOBAL = Cause(
 # A NumPy `Generator` or `RandomState` of the program's own, made without a seed.
 def find_unseeded_numpy_generator(situation: Situation) -> list[Suspect]:
     found = []
-    clues = situation.clues_of(f.CREATE)
+    clues = situation.select_clues(f.CREATE)
     owned = {(c.role, c.a.index - 1) for c in clues if c.a.text == "owner"}
     for clue in clues:
         if clue.a.text == "owner":
@@ -119,7 +119,7 @@ def find_unseeded_numpy_generator(situation: Situation) -> list[Suspect]:
                 Suspect("unseeded-numpy-generator", clue.a.file, clue.a.line,
                         (f"a NumPy generator was made without a seed at line {clue.a.line}",
                          "numpy.random.seed() does not reach generators of this kind"),
-                        1.5 + nearness(situation, clue) + later, (pins.NUMPY_GENERATOR,))
+                        1.5 + distance_before_difference(situation, clue) + later, (pins.NUMPY_GENERATOR,))
             )  # fmt: skip
     return found
 
@@ -127,10 +127,10 @@ def find_unseeded_numpy_generator(situation: Situation) -> list[Suspect]:
 NUMPY_CONSTRUCTORS = ("default_rng", "RandomState", "SeedSequence", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
 
-def make_numpy_generator_seed_edits(source: Source) -> list[Edit]:
+def make_numpy_generator_seed_edits(source: SourceAtLine) -> list[Edit]:
     """Pass 0 where the generator is made."""
-    empty = [call for call in source.calls(*NUMPY_CONSTRUCTORS) if not call.args and not call.keywords]
-    return [edit for call in empty for edit in source.seed_call(call)]
+    empty = [call for call in source.calls_at_line(*NUMPY_CONSTRUCTORS) if not call.args and not call.keywords]
+    return [edit for call in empty for edit in source.make_seed_argument_edits(call)]
 
 
 UNSEEDED_NUMPY_GENERATOR = Cause(
@@ -162,10 +162,10 @@ def find_unseeded_torch(situation: Situation) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def make_torch_seed_edits(source: Source) -> list[Edit]:
+def make_torch_seed_edits(source: SourceAtLine) -> list[Edit]:
     """Seed torch behind the imports."""
-    name = source.imported_as("torch")
-    return [source.after_imports(f"{name}.manual_seed(0)")] if name else []
+    name = source.find_import_name("torch")
+    return [source.insert_after_imports(f"{name}.manual_seed(0)")] if name else []
 
 
 UNSEEDED_TORCH = Cause(
@@ -183,17 +183,17 @@ def find_unseeded_torch_generator(situation: Situation) -> list[Suspect]:
     return [
         Suspect("unseeded-torch-generator", clue.a.file, clue.a.line,
                 (f"Generator.seed() at line {clue.a.line} took a seed from the operating system",),
-                1.2 + nearness(situation, clue), (pins.TORCH_GENERATOR,))
-        for clue in situation.clues_of(f.SEED) if clue.a.name == "torch.Generator" and clue.a.unseeded
+                1.2 + distance_before_difference(situation, clue), (pins.TORCH_GENERATOR,))
+        for clue in situation.select_clues(f.SEED) if clue.a.name == "torch.Generator" and clue.a.unseeded
     ]  # fmt: skip
 
 
-def make_torch_generator_seed_edits(source: Source) -> list[Edit]:
+def make_torch_generator_seed_edits(source: SourceAtLine) -> list[Edit]:
     """`generator.seed()` becomes `generator.manual_seed(0)`."""
     edits = []
-    for call in source.calls("seed"):
+    for call in source.calls_at_line("seed"):
         if not call.args and not call.keywords:
-            line, column = span(call)[1]
+            line, column = node_span(call)[1]
             edits.append(Edit((line, column - len("seed()")), (line, column), "manual_seed(0)"))
     return edits
 
@@ -211,7 +211,7 @@ UNSEEDED_TORCH_GENERATOR = Cause(
 # A generator that belongs to an installed library, made without a seed.
 def find_unseeded_library_generator(situation: Situation) -> list[Suspect]:
     found = []
-    for clue in situation.clues_of(f.CREATE):
+    for clue in situation.select_clues(f.CREATE):
         if clue.a.unseeded and clue.a.text == "owner":
             here = (c.source_location for c in situation.clues if (c.role, c.a.index) == (clue.role, clue.a.index - 1))
             file, line = next(here, clue.source_location)
@@ -219,14 +219,14 @@ def find_unseeded_library_generator(situation: Situation) -> list[Suspect]:
                 Suspect("external-library-rng", clue.a.file, clue.a.line,
                         (f"the object used at line {clue.a.line} makes a generator of its own without a seed",
                          "it takes a seed, and was not given one"),
-                        1.2 + nearness(situation, clue), (f"{pins.NUMPY_GENERATOR}@{file}:{line}",))
+                        1.2 + distance_before_difference(situation, clue), (f"{pins.NUMPY_GENERATOR}@{file}:{line}",))
             )  # fmt: skip
         elif clue.a.unseeded and not clue.a.direct and clue.a.line:
             pin = pins.PYTHON_GENERATOR if clue.a.name.startswith("python") else pins.NUMPY_GENERATOR
             found.append(
                 Suspect("external-library-rng", clue.a.file, clue.a.line,
                         (f"a library called at line {clue.a.line} made a {clue.a.name} without a seed",),
-                        6 + nearness(situation, clue), (pin,))
+                        6 + distance_before_difference(situation, clue), (pin,))
             )  # fmt: skip
     return found
 

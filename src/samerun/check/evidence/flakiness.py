@@ -6,8 +6,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from samerun.check.evidence.clock_uses import may_decide
-from samerun.check.evidence.line_search import first_line_using_id
+from samerun.check.evidence.clock_uses import clock_may_decide
+from samerun.check.evidence.line_search import find_first_line_using_id
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, RunTraces, select_events
@@ -18,15 +18,15 @@ QUEUES = ("queue.get", "multiprocessing.Queue.get")
 
 def any_file_uses_id(traces: RunTraces) -> bool:
     """Whether the user's source calls `id` or passes it on: the order of addresses seldom changes."""
-    return any(first_line_using_id(file) > 0 for file in files_of(traces))
+    return any(find_first_line_using_id(file) > 0 for file in list_user_files(traces))
 
 
-def files_of(traces: RunTraces) -> set[str]:
+def list_user_files(traces: RunTraces) -> set[str]:
     """The user's files that ran."""
     return {place[0] for trace in traces.traces.values() for place in trace.locations if place[0]}
 
 
-def shows_no_race(traces: RunTraces, by_address: bool = True) -> bool:
+def has_no_sign_of_race(traces: RunTraces, count_id_calls: bool = True) -> bool:
     """Whether there is no sign of a race: anything else that differs by itself differs in the second run already.
 
     Signs are threads that draw from one generator or write to one tensor, results taken as they come, clocks that
@@ -34,32 +34,32 @@ def shows_no_race(traces: RunTraces, by_address: bool = True) -> bool:
     threads, and (`by_address`) `id`. A thread that prepares batches or writes a log is not a sign, nor is the duration
     of a step that is only printed.
     """
-    if by_address and any_file_uses_id(traces):
+    if count_id_calls and any_file_uses_id(traces):
         return False
-    clocks: dict[str, set[int]] = {file: set() for file in files_of(traces)}
+    clocks: dict[str, set[int]] = {file: set() for file in list_user_files(traces)}
     for role, trace in traces.traces.items():
         if "/" in role and "/loader" not in role:
             return False
         if any(part in name for name in trace.strings for part in UNORDERED if name.startswith("aten.")):
             return False
-        if shares_between_threads(trace):
+        if threads_share_generator_or_tensor(trace):
             return False
         for event in select_events(trace, (f.COMPLETION, f.CLOCK)):
             if event.direct and event.kind == f.CLOCK:
                 clocks[event.file].add(event.line)
-            elif event.direct and not comes_from_single_thread(trace, event):
+            elif event.direct and not comes_from_single_producer_queue(trace, event):
                 return False
-    return not any(clocks.values()) or not may_decide(clocks)
+    return not any(clocks.values()) or not clock_may_decide(clocks)
 
 
-def comes_from_single_thread(trace: Trace, event: Event) -> bool:
+def comes_from_single_producer_queue(trace: Trace, event: Event) -> bool:
     """Whether an item comes from a queue that a single thread fills, and so in a fixed order."""
     return event.name in QUEUES and len(select_events(trace, (f.THREAD,))) == 1
 
 
-def shares_between_threads(trace: Trace) -> bool:
+def threads_share_generator_or_tensor(trace: Trace) -> bool:
     """Whether several threads draw from one generator, or one writes into what another has written."""
-    writes = np.array([n for n, text in enumerate(trace.strings) if is_write(text)], dtype=np.uint32)
+    writes = np.array([n for n, text in enumerate(trace.strings) if is_inplace_operator(text)], dtype=np.uint32)
     drawing: dict[int, set[int]] = defaultdict(set)
     for chunk in trace.chunks():
         foreign = (chunk["kind"] == f.OPERATOR) & ((chunk["flags"] & f.FOREIGN_WRITE) != 0)
@@ -71,6 +71,6 @@ def shares_between_threads(trace: Trace) -> bool:
     return any(len(threads) > 1 for threads in drawing.values())
 
 
-def is_write(operator: str) -> bool:
+def is_inplace_operator(operator: str) -> bool:
     """Whether an operator writes in place, by its name."""
     return operator.split(".")[1:2] != [] and operator.split(".")[1].endswith("_")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from samerun.base.records import Growth, Spread
-from samerun.check.evidence.values import compare_bytes, numbers, read_kept
+from samerun.check.evidence.values import compare_raw_elements, read_saved_tensors, to_float64
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.streams import SOFT_LEAVES
 from samerun.record.trace.steps import final_model_digests, read_steps
@@ -19,7 +19,7 @@ from samerun.record.watching.kept_tensors import step_values_path
 MOST_POINTS = 12
 
 
-def compare_steps(a: Run, b: Run, shift: int = 0) -> Spread | None:
+def measure_spread(a: Run, b: Run, shift: int = 0) -> Spread | None:
     """Compare two runs step by step, by their digests; None if they have no steps in common.
 
     shift: how many steps of `a` come before the first one of `b`. Steps are numbered as in `a`.
@@ -41,13 +41,13 @@ def compare_steps(a: Run, b: Run, shift: int = 0) -> Spread | None:
     ends = final_model_digests(one), final_model_digests(other)
     end = "unknown" if not all(ends) else "same" if ends[0] == ends[1] else "different"
     first_in = tuple(sorted(leaves.items(), key=lambda item: (item[1], item[0])))
-    return Spread(steps=shift + len(pairs), different=to_ranges(differing), leaves=first_in, end=end)
+    return Spread(steps=shift + len(pairs), different=to_step_ranges(differing), leaves=first_in, end=end)
 
 
-def to_ranges(numbers: list[int]) -> tuple[tuple[int, int], ...]:
-    """The (first, last) of each run of consecutive numbers; the numbers must ascend."""
+def to_step_ranges(steps: list[int]) -> tuple[tuple[int, int], ...]:
+    """The (first, last) of each run of consecutive numbers; the steps must ascend."""
     found: list[tuple[int, int]] = []
-    for number in numbers:
+    for number in steps:
         if found and found[-1][1] == number - 1:
             found[-1] = found[-1][0], number
         else:
@@ -55,7 +55,7 @@ def to_ranges(numbers: list[int]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def steps_to_keep(spread: Spread | None) -> tuple[int, ...]:
+def choose_snapshot_steps(spread: Spread | None) -> tuple[int, ...]:
     """The steps whose parameters are worth comparing.
 
     The first that differs, then steps at growing distances, the last that differs, and the end.
@@ -74,15 +74,18 @@ def steps_to_keep(spread: Spread | None) -> tuple[int, ...]:
 
 def measure_growth_points(one: Path, other: Path, steps: tuple[int, ...]) -> tuple[Growth, ...]:
     """How far apart the saved parameters of two runs are; steps that cannot be compared are left out."""
-    points = (_point(Path(step_values_path(str(one), n)), Path(step_values_path(str(other), n)), n) for n in steps)
+    points = (
+        _measure_growth_point(Path(step_values_path(str(one), n)), Path(step_values_path(str(other), n)), n)
+        for n in steps
+    )
     found = tuple(point for point in points if point is not None)
     return found if any(p.elements_different or (p.losses and p.losses[0] != p.losses[1]) for p in found) else ()
 
 
-def _point(one: Path, other: Path, step: int) -> Growth | None:
+def _measure_growth_point(one: Path, other: Path, step: int) -> Growth | None:
     try:
-        heads = [_head(path) for path in (one, other)]
-        pairs = list(zip(read_kept(one), read_kept(other), strict=True))
+        heads = [_read_snapshot_header(path) for path in (one, other)]
+        pairs = list(zip(read_saved_tensors(one), read_saved_tensors(other), strict=True))
     except (OSError, ValueError, KeyError):
         return None
     different = total = 0
@@ -92,11 +95,11 @@ def _point(one: Path, other: Path, step: int) -> Growth | None:
     for (dtype, shape, a), (dtype_b, shape_b, b) in pairs:
         if (dtype, shape) != (dtype_b, shape_b):
             return None
-        found = compare_bytes(dtype, a, b, math.prod(shape))
+        found = compare_raw_elements(dtype, a, b, math.prod(shape))
         different, total = different + found.different, total + found.total
         gaps += [found.max_abs] if found.max_abs is not None else []
         ulps += [found.max_ulp] if found.max_ulp is not None else []
-        x, y = numbers(dtype, a), numbers(dtype, b)
+        x, y = to_float64(dtype, a), to_float64(dtype, b)
         if x is None or y is None:
             apart = math.nan
             continue
@@ -110,7 +113,7 @@ def _point(one: Path, other: Path, step: int) -> Growth | None:
     )  # fmt: skip
 
 
-def _head(path: Path) -> dict[str, Any]:
+def _read_snapshot_header(path: Path) -> dict[str, Any]:
     with open(path, "rb") as file:
         head: dict[str, Any] = json.loads(file.readline())
         return head

@@ -15,7 +15,8 @@ from samerun.record.watching.line_follower import NATIVE_DRAW
 
 @dataclass(frozen=True)
 class PartingLine:
-    """A line after which a variable has another value, or at which a function returns another one (`name()`)."""
+    """A line after which a variable has another value, or at which a function returns another one (`name()`) or is
+    called with another one (`name(parameter)`)."""
 
     file: str
     line: int
@@ -25,6 +26,8 @@ class PartingLine:
     def evidence(self) -> str:
         if self.variable.endswith("()"):
             return f"`{self.variable}` is the first to return another value, at line {self.line}"
+        if self.variable.endswith(")"):
+            return f"`{self.variable}` is called at line {self.line} with the first value that differs"
         return f"`{self.variable}` is the first variable that differs, after line {self.line}"
 
 
@@ -33,7 +36,7 @@ def find_parting_line(a: Run, b: Run) -> PartingLine | None:
     one, other = a.traces.main, b.traces.main
     if one is None or other is None:
         return None
-    for x, y in zip_longest(variable_events(one), variable_events(other)):
+    for x, y in zip_longest(select_variable_events(one), select_variable_events(other)):
         event = x or y
         assert event is not None
         if x is None or y is None or (x.name, x.file, x.line, x.outputs) != (y.name, y.file, y.line, y.outputs):
@@ -41,7 +44,7 @@ def find_parting_line(a: Run, b: Run) -> PartingLine | None:
     return None
 
 
-def variable_events(trace: Trace) -> list[Event]:
+def select_variable_events(trace: Trace) -> list[Event]:
     """Values of variables, in order. Draws of native code are none: importing a library may make some more."""
     return [event for event in select_events(trace, (f.LINE,)) if event.name != NATIVE_DRAW]
 
@@ -67,37 +70,37 @@ def read_statement(file: str, line: int) -> str:
     return ast.get_source_segment(text, best) or ""
 
 
-def first_loop_line(file: str, line: int) -> int:
+def find_first_loop_line_of_function(file: str, line: int) -> int:
     """The first line of the first loop in the function that begins at a line; 0 where there is none."""
-    for node in ast.walk(parse_source(file)):
+    for node in ast.walk(parse_source_or_empty(file)):
         if (
             isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            and first_line_with_decorators(node) <= line <= node.lineno
+            and first_line_including_decorators(node) <= line <= node.lineno
         ):
             loops = [n.lineno for n in ast.walk(node) if isinstance(n, (ast.For, ast.AsyncFor, ast.While))]
             return min(loops, default=0)
     return 0
 
 
-def loop_around(file: str, line: int) -> int:
+def find_enclosing_loop_line(file: str, line: int) -> int:
     """The first line of the innermost loop around a line; 0 where there is none."""
     around = [
-        node.lineno for node in ast.walk(parse_source(file))
+        node.lineno for node in ast.walk(parse_source_or_empty(file))
         if isinstance(node, (ast.For, ast.AsyncFor, ast.While)) and node.lineno < line <= (node.end_lineno or 0)
     ]  # fmt: skip
     return max(around, default=0)
 
 
-def data_loop_line(file: str, line: int) -> int:
+def find_data_loop_line(file: str, line: int) -> int:
     """The loop that takes its items at a line, or around it; that of its caller where the function has none."""
-    if any(isinstance(n, (ast.For, ast.AsyncFor)) and n.lineno == line for n in ast.walk(parse_source(file))):
+    if any(isinstance(n, (ast.For, ast.AsyncFor)) and n.lineno == line for n in ast.walk(parse_source_or_empty(file))):
         return line
-    return loop_around(file, line) or loop_around_only_call(file, line) or line
+    return find_enclosing_loop_line(file, line) or find_loop_line_around_only_call(file, line) or line
 
 
-def loop_around_only_call(file: str, line: int) -> int:
+def find_loop_line_around_only_call(file: str, line: int) -> int:
     """The loop around the only call of the function that a line stands in; 0 where there is none."""
-    tree = parse_source(file)
+    tree = parse_source_or_empty(file)
     functions = [
         node for node in ast.walk(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.lineno < line <= (node.end_lineno or 0)
@@ -112,15 +115,15 @@ def loop_around_only_call(file: str, line: int) -> int:
             or (isinstance(node.func, ast.Attribute) and node.func.attr == name)
         )
     ]  # fmt: skip
-    return loop_around(file, calls[0]) if len(calls) == 1 else 0
+    return find_enclosing_loop_line(file, calls[0]) if len(calls) == 1 else 0
 
 
-def first_line_with_decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+def first_line_including_decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """A function's first line, decorators included."""
     return min([node.lineno, *(d.lineno for d in node.decorator_list)])
 
 
-def parse_source(file: str) -> ast.Module:
+def parse_source_or_empty(file: str) -> ast.Module:
     """The program's source; empty where it cannot be read."""
     try:
         with open(file, encoding="utf-8") as source:
@@ -129,13 +132,15 @@ def parse_source(file: str) -> ast.Module:
         return ast.Module(body=[], type_ignores=[])
 
 
-def first_line_using_id(file: str) -> int:
+def find_first_line_using_id(file: str) -> int:
     """The first line that calls `id`, or passes it on; 0 where none does."""
-    uses = [node.lineno for node in ast.walk(parse_source(file)) if isinstance(node, ast.Name) and node.id == "id"]
+    uses = [
+        node.lineno for node in ast.walk(parse_source_or_empty(file)) if isinstance(node, ast.Name) and node.id == "id"
+    ]
     return min(uses, default=0)
 
 
-def mentions_addresses(source: str) -> bool:
+def mentions_object_addresses(source: str) -> bool:
     """Does a statement use `id()` or a set, so that object addresses may order something?"""
     try:
         tree = ast.parse(source.strip())

@@ -39,17 +39,19 @@ class ResumeDifference:
     lost_generators: tuple[str, ...] = ()
     lost_own_draw: Event | None = None
 
-    def differing(self) -> list[str]:
+    def list_differing_leaves(self) -> list[str]:
         """The leaves that differ there, values before evidence."""
         if self.step is None or self.resumed_step is None:
             return []
         return sorted(self.step.differing_leaves(self.resumed_step), key=lambda name: name in SOFT_LEAVES)
 
-    def equal(self) -> list[str]:
-        return [] if self.step is None else [name for name in self.step.leaves if name not in self.differing()]
+    def list_equal_leaves(self) -> list[str]:
+        return (
+            [] if self.step is None else [name for name in self.step.leaves if name not in self.list_differing_leaves()]
+        )
 
 
-def stepping_roles(traces: RunTraces) -> list[str]:
+def list_roles_with_steps(traces: RunTraces) -> list[str]:
     """The processes that make optimizer steps, the main one first."""
     roles = [role for role, trace in traces.traces.items() if read_steps(trace)]
     return sorted(roles, key=lambda role: (role != "main", role))
@@ -64,39 +66,39 @@ def find_resume_difference(
     checkpoint instead, if the traces tell when it was saved: a run that lost its place may make more steps, or fewer.
     cut: the runs did not go to their end, so that steps can only be matched from the checkpoint (decision 25).
     """
-    for role in stepping_roles(whole):
+    for role in list_roles_with_steps(whole):
         if role not in resumed.traces:
             continue
         one, other = read_steps(whole.traces[role]), read_steps(resumed.traces[role])
         made = len(read_steps(stopped.traces[role])) if role in stopped.traces else len(one)
         if cut:
-            found = _of_process(one, other, steps_before_checkpoint(stopped, resumed, role), cut)
+            found = _find_step_difference(one, other, count_steps_before_checkpoint(stopped, resumed, role), cut)
             if found is not None:
                 return found
             continue
         shift = len(one) - len(other)
-        found = _of_process(one, other, shift if 0 <= shift <= made else made)
+        found = _find_step_difference(one, other, shift if 0 <= shift <= made else made)
         if found is not None and role in stopped.traces:
-            saved = saved_after(stopped.traces[role], resumed.traces[role])
+            saved = count_steps_before_save(stopped.traces[role], resumed.traces[role])
             if saved is not None and saved != shift:
-                found = _of_process(one, other, saved) or found
+                found = _find_step_difference(one, other, saved) or found
         if found is not None:
             return found
-        found = _of_ends(whole.traces[role], resumed.traces[role], shift)
+        found = _find_final_difference(whole.traces[role], resumed.traces[role], shift)
         if found is not None:
             return found
     return None
 
 
-def steps_before_checkpoint(stopped: RunTraces, resumed: RunTraces, role: str) -> int:
+def count_steps_before_checkpoint(stopped: RunTraces, resumed: RunTraces, role: str) -> int:
     """The number of steps before the loaded checkpoint; if unknown, all that the interrupted run made."""
     if role not in stopped.traces:
         return 0
-    saved = saved_after(stopped.traces[role], resumed.traces[role])
+    saved = count_steps_before_save(stopped.traces[role], resumed.traces[role])
     return len(read_steps(stopped.traces[role])) if saved is None else saved
 
 
-def saved_after(stopped: Trace, resumed: Trace) -> int | None:
+def count_steps_before_save(stopped: Trace, resumed: Trace) -> int | None:
     """The number of steps after which the loaded checkpoint was saved; None if unknown."""
     saves = {}
     steps = 0
@@ -112,15 +114,15 @@ def saved_after(stopped: Trace, resumed: Trace) -> int | None:
     return loaded
 
 
-def _of_process(one: list[Step], other: list[Step], shift: int, cut: bool = False) -> ResumeDifference | None:
+def _find_step_difference(one: list[Step], other: list[Step], shift: int, cut: bool = False) -> ResumeDifference | None:
     behind = one[shift:]
     for step, its in zip(behind, other, strict=False):
         if not set(step.differing_leaves(its)) - SOFT_LEAVES:
             continue
         head = behind[0].differing_leaves(other[0])
-        lost = tuple(name for name in head if name in RNG_LEAVES and _moves(name, behind))
-        difference = _inside(step, its) or _of_leaf(step, its)
-        own = _own_generator_lost(behind[0], other[0])
+        lost = tuple(name for name in head if name in RNG_LEAVES and _leaf_changes_in(name, behind))
+        difference = _find_first_operator_difference(step, its) or _make_leaf_difference(step, its)
+        own = _find_lost_own_draw(behind[0], other[0])
         return ResumeDifference(difference, shift, step, its, (behind[0], other[0]), step is behind[0], lost, own)
     if cut or len(behind) == len(other):
         return None
@@ -130,7 +132,7 @@ def _of_process(one: list[Step], other: list[Step], shift: int, cut: bool = Fals
     return ResumeDifference(Difference("operator", role, "main", ends[0], ends[1], len(one), 0, more), shift)
 
 
-def _of_ends(whole: Trace, resumed: Trace, shift: int) -> ResumeDifference | None:
+def _find_final_difference(whole: Trace, resumed: Trace, shift: int) -> ResumeDifference | None:
     """A difference in the final contents of a model that both runs have."""
     one, other = final_model_digests(whole), final_model_digests(resumed)
     for name, digests in one.items():
@@ -142,13 +144,13 @@ def _of_ends(whole: Trace, resumed: Trace, shift: int) -> ResumeDifference | Non
     return None
 
 
-def _inside(step: Step, its: Step) -> Difference | None:
+def _find_first_operator_difference(step: Step, its: Step) -> Difference | None:
     """The first operator, or draw of torch's, that differs in a step.
 
     A resumed process sets up before its first step, so the steps are laid end to end: as far back as they do the
     same, they are compared. None where operators were not recorded.
     """
-    one, other = _computed(step), _computed(its)
+    one, other = _select_torch_events(step), _select_torch_events(its)
     count = 0
     for a, b in zip(reversed(one), reversed(other), strict=False):
         if (a.kind, a.name, a.file, a.line) != (b.kind, b.name, b.file, b.line):
@@ -162,7 +164,7 @@ def _inside(step: Step, its: Step) -> Difference | None:
     return None
 
 
-def _computed(step: Step) -> list[Event]:
+def _select_torch_events(step: Step) -> list[Event]:
     """Operators and draws from torch's generators in the main thread."""
     return [
         event for event in step.select_events(f.OPERATOR, f.DRAW)
@@ -170,12 +172,12 @@ def _computed(step: Step) -> list[Event]:
     ]  # fmt: skip
 
 
-def _of_leaf(step: Step, its: Step) -> Difference:
+def _make_leaf_difference(step: Step, its: Step) -> Difference:
     name = next(name for name in step.differing_leaves(its) if name not in SOFT_LEAVES)
     return Difference("leaf", step.trace.role, "main", step.leaf_event(name), its.leaf_event(name), step.number, 0)
 
 
-def _own_generator_lost(step: Step, its: Step) -> Event | None:
+def _find_lost_own_draw(step: Step, its: Step) -> Event | None:
     """The first draw from a generator of the program's own that stands elsewhere in the other run.
 
     The draws at one line are laid end to end: a resumed process may draw there while it sets up.
@@ -192,5 +194,5 @@ def _own_generator_lost(step: Step, its: Step) -> Event | None:
     return min(lost, key=lambda event: event.index, default=None)
 
 
-def _moves(name: str, steps: list[Step]) -> bool:
+def _leaf_changes_in(name: str, steps: list[Step]) -> bool:
     return len({step.leaves[name] for step in steps if name in step.leaves}) > 1

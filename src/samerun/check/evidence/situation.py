@@ -52,7 +52,7 @@ class Situation:
     resume_difference: ResumeDifference | None = None
     """With the variation `resume`: the steps in which the two part."""
 
-    def checkpoint_line(self) -> tuple[str, int]:
+    def find_checkpoint_line(self) -> tuple[str, int]:
         """Where the checkpoint was last saved, else where it is loaded; ("", 0) if torch does neither."""
         role = self.difference.role
         stopped = self.interrupted.traces.traces.get(role) if self.interrupted is not None else None
@@ -74,10 +74,10 @@ class Situation:
         event = self.difference.a
         return select_host_events(self.a.traces, self.difference.role, event.index if event else None)
 
-    def clues_of(self, *kinds: int) -> list[Clue]:
+    def select_clues(self, *kinds: int) -> list[Clue]:
         return [clue for clue in self.clues if clue.kind in kinds]
 
-    def is_seeded(self, generator: str, role: str, before: int) -> bool:
+    def is_seeded_before(self, generator: str, role: str, before: int) -> bool:
         """Whether a generator was seeded with an explicit value before event `before` of a process."""
         return any(
             e.kind == f.SEED and e.name == generator and not e.unseeded
@@ -85,7 +85,7 @@ class Situation:
         )
 
 
-def nearness(situation: Situation, clue: Clue) -> float:
+def distance_before_difference(situation: Situation, clue: Clue) -> float:
     """0 for a clue right before the difference, towards 1 for one far before it."""
     event = situation.difference.a
     if event is None or clue.role != situation.difference.role:
@@ -93,7 +93,7 @@ def nearness(situation: Situation, clue: Clue) -> float:
     return min(0.99, max(0.0, (event.index - clue.a.index) / (event.index + 1.0)))
 
 
-def same_line(situation: Situation, seed: Clue, kinds: tuple[int, ...]) -> Clue | None:
+def find_seed_source_clue(situation: Situation, seed: Clue, kinds: tuple[int, ...]) -> Clue | None:
     """The differing host event that a seed's value was made of: on its line, or the nearest before it."""
     before = [
         c for c in situation.clues

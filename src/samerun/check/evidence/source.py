@@ -27,7 +27,7 @@ class SourceFile:
     encoding: str
 
     @property
-    def whole(self) -> str:
+    def text_with_bom(self) -> str:
         return self.bom + self.text
 
 
@@ -46,15 +46,20 @@ def read_source(file: str) -> SourceFile:
     return SourceFile(whole.removeprefix(bom), bom, encoding)
 
 
-def shown_name(file: str) -> str:
+def path_in_patch(file: str) -> str:
     """The file as a patch names it: relative to the working directory, or from the root where it lies outside."""
     name = os.path.relpath(file)
     return (os.path.abspath(file) if name.startswith("..") else name).lstrip("/").replace(os.sep, "/")
 
 
-def as_patch(name: str, before: str, after: str) -> str:
+def make_unified_diff(name: str, before: str, after: str) -> str:
     """A unified diff; "" where nothing differs. Lines end with "\\n" alone, as git and patch see them."""
-    pieces = difflib.unified_diff(_lines(before), _lines(after), _quoted(f"a/{name}"), _quoted(f"b/{name}"))
+    pieces = difflib.unified_diff(
+        _split_at_newlines(before),
+        _split_at_newlines(after),
+        _quote_path_for_git(f"a/{name}"),
+        _quote_path_for_git(f"b/{name}"),
+    )
     return "".join(one if one.endswith("\n") else one + "\n\\ No newline at end of file\n" for one in pieces)
 
 
@@ -67,7 +72,7 @@ class Change:
     after: tuple[str, ...]
 
 
-def changes_of(patch: str) -> list[Change]:
+def parse_changes(patch: str) -> list[Change]:
     """What a patch made by `as_patch` changes, without the lines around it."""
     changes: list[Change] = []
     at = 0
@@ -80,7 +85,7 @@ def changes_of(patch: str) -> list[Change]:
             before.clear()
             after.clear()
 
-    for line in _lines(patch)[2:]:
+    for line in _split_at_newlines(patch)[2:]:
         head = re.match(r"@@ -(\d+)(?:,(\d+))? ", line)
         if head:
             flush()
@@ -106,12 +111,12 @@ def apply_changes(text: str, changes: list[Change]) -> tuple[str, int] | None:
 
     None where the text is not the one that the changes were made for.
     """
-    lines = _lines(text)
+    lines = _split_at_newlines(text)
     done: list[Change] = []
     for change in dict.fromkeys(changes):
         if tuple(lines[change.at : change.at + len(change.before)]) != change.before:
             return None
-        if not any(_touch(change, other) for other in done):
+        if not any(_overlap(change, other) for other in done):
             done.append(change)
     left_out = len(dict.fromkeys(changes)) - len(done)
     ordered = sorted(done, key=lambda one: one.at)
@@ -120,23 +125,23 @@ def apply_changes(text: str, changes: list[Change]) -> tuple[str, int] | None:
     return "".join(lines), left_out
 
 
-def _touch(a: Change, b: Change) -> bool:
+def _overlap(a: Change, b: Change) -> bool:
     """Two insertions at one place go well together."""
     if not a.before and not b.before:
         return False
     return a.at < b.at + max(len(b.before), 1) and b.at < a.at + max(len(a.before), 1)
 
 
-def _lines(text: str) -> list[str]:
+def _split_at_newlines(text: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def lines_of_python(text: str) -> list[str]:
+def split_python_lines(text: str) -> list[str]:
     """The lines as Python counts them: form feeds and Unicode's separators end none."""
     return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
 
 
-def _quoted(name: str) -> str:
+def _quote_path_for_git(name: str) -> str:
     """A file name as git writes and reads it in a header: quoted, or ended by a tab, where it could be misread."""
     if any(c in '"\\' or ord(c) < 32 or ord(c) == 127 for c in name):
         raw = os.fsencode(name)
@@ -155,32 +160,36 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceAtLine:
     """`line` is the line of the hazard."""
 
     text: str
     line: int
 
     @cached_property
-    def lines(self) -> list[bytes]:
-        return [one.encode() for one in lines_of_python(self.text)]
+    def encoded_lines(self) -> list[bytes]:
+        return [one.encode() for one in split_python_lines(self.text)]
 
     @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
-    def at_line(self) -> Iterator[ast.expr]:
+    def expressions_at_line(self) -> Iterator[ast.expr]:
         """The expressions that begin on the line of the hazard, or in its statement if none does; in order."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.expr) and node.lineno <= self.line <= (node.end_lineno or node.lineno):
                 yield node
 
-    def calls(self, *names: str) -> list[ast.Call]:
+    def calls_at_line(self, *names: str) -> list[ast.Call]:
         """The calls on that line of functions whose last name is one of `names`, from left to right."""
-        found = [node for node in self.at_line() if isinstance(node, ast.Call) and last_name(node.func) in names]
+        found = [
+            node
+            for node in self.expressions_at_line()
+            if isinstance(node, ast.Call) and last_identifier(node.func) in names
+        ]
         return sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
-    def imported_as(self, module: str) -> str | None:
+    def find_import_name(self, module: str) -> str | None:
         """The name under which the whole file knows a module; None if it does not."""
         for node in self.tree.body:
             if isinstance(node, ast.Import):
@@ -189,7 +198,7 @@ class Source:
                         return alias.asname or alias.name
         return None
 
-    def after_imports(self, statement: str) -> Edit:
+    def insert_after_imports(self, statement: str) -> Edit:
         """A statement on a line of its own behind the last import at the top of the file."""
         last = 0
         for node in self.tree.body:
@@ -200,76 +209,76 @@ class Source:
                 break
         return Edit((last + 1, 0), (last + 1, 0), f"\n{statement}\n")
 
-    def wrap(self, node: ast.expr, before: str, after: str) -> list[Edit]:
-        start, end = span(node)
+    def make_wrap_edits(self, node: ast.expr, before: str, after: str) -> list[Edit]:
+        start, end = node_span(node)
         return [Edit(start, start, before), Edit(end, end, after)]
 
-    def seed_call(self, call: ast.Call, seed: str = "0") -> list[Edit]:
+    def make_seed_argument_edits(self, call: ast.Call, seed: str = "0") -> list[Edit]:
         """Give a call that has no seed one: in place of its first argument, or of `seed=`."""
         given = next((k.value for k in call.keywords if k.arg == "seed"), call.args[0] if call.args else None)
         if given is not None:
-            return [Edit(*span(given), seed)]
-        end = span(call)[1]
+            return [Edit(*node_span(given), seed)]
+        end = node_span(call)[1]
         at = (end[0], end[1] - 1)
         return [Edit(at, at, f", seed={seed}" if call.keywords else seed)]
 
 
-Patch = Callable[[Source], list[Edit]]
+MakeEdits = Callable[[SourceAtLine], list[Edit]]
 """What to change where a cause was found; no edits where it cannot be done mechanically."""
 
 
-def no_patch(source: Source) -> list[Edit]:
+def make_no_edits(source: SourceAtLine) -> list[Edit]:
     return []
 
 
-SEEDING = ("seed", "manual_seed", "manual_seed_all", "seed_everything", "set_seed", "default_rng", "Random",
+SEEDING_FUNCTIONS = ("seed", "manual_seed", "manual_seed_all", "seed_everything", "set_seed", "default_rng", "Random",
            "RandomState", "SeedSequence")  # fmt: skip
 
 
-def fixed_seed(source: Source) -> list[Edit]:
+def make_fixed_seed_edits(source: SourceAtLine) -> list[Edit]:
     """0 in place of the argument of a seeding call on the line, or of what a variable named like a seed gets."""
-    for call in source.calls(*SEEDING):
+    for call in source.calls_at_line(*SEEDING_FUNCTIONS):
         if call.args or any(keyword.arg == "seed" for keyword in call.keywords):
-            return source.seed_call(call)
+            return source.make_seed_argument_edits(call)
     for node in ast.walk(source.tree):
         if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None or node.lineno != source.line:
             continue
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if all("seed" in last_name(target).lower() for target in targets):
-            return [Edit(*span(node.value), "0")]
+        if all("seed" in last_identifier(target).lower() for target in targets):
+            return [Edit(*node_span(node.value), "0")]
     return []
 
 
-def last_name(node: ast.AST) -> str:
+def last_identifier(node: ast.AST) -> str:
     """`c` of `a.b.c`; "" where an expression has no name."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def span(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
+def node_span(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
     return (node.lineno, node.col_offset), (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
 
 
-def diff(file: str, line: int, patch: Patch) -> str | None:
+def make_source_patch(file: str, line: int, patch: MakeEdits) -> str | None:
     """A unified diff of a user's file, for `patch -p1`, or None: nothing to change, or the file is not readable.
 
     `file`: as it is shown, relative to the working directory where possible. Line endings are the file's own.
     """
     try:
         read = read_source(file)
-        source = Source(read.text, line)
+        source = SourceAtLine(read.text, line)
         edits = patch(source)
         if not edits:
             return None
-        changed = applied(source, edits)
+        changed = apply_edits(source, edits)
         ast.parse(changed)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
-    return as_patch(shown_name(file), read.whole, read.bom + changed) or None
+    return make_unified_diff(path_in_patch(file), read.text_with_bom, read.bom + changed) or None
 
 
-def applied(source: Source, edits: list[Edit]) -> str:
+def apply_edits(source: SourceAtLine, edits: list[Edit]) -> str:
     """The text with the edits made, the last first, so that earlier positions stay true."""
-    lines = [*source.lines, b""]
+    lines = [*source.encoded_lines, b""]
     newline = b"\r\n" if lines[0].endswith(b"\r\n") else b"\n"
     for edit in sorted(edits, key=lambda one: (one.start, one.end), reverse=True):
         (first, left), (last, right) = edit.start, edit.end

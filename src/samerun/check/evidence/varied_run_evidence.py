@@ -11,7 +11,7 @@ from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event, select_events
 
-GLOBAL = ("torch", "numpy", "python")
+GLOBAL_GENERATORS = ("torch", "numpy", "python")
 """Generators that a DataLoader seeds in each worker, with the worker's number."""
 
 
@@ -25,7 +25,7 @@ def find_branch_on_last_bits(situation: Situation) -> Suspect | None:
     if first is None or one is None or other is None or situation.difference.what not in ("outputs", "inputs"):
         return None
     last = first
-    pair = (main_thread_events(select_events(trace, (f.OPERATOR,))) for trace in (one, other))
+    pair = (select_main_thread_events(select_events(trace, (f.OPERATOR,))) for trace in (one, other))
     for x, y in zip_longest(*pair):
         if x is not None and y is not None and (x.name, x.file, x.line) == (y.name, y.file, y.line):
             last = x if x.index >= first.index else last
@@ -42,7 +42,7 @@ def find_branch_on_last_bits(situation: Situation) -> Suspect | None:
     return None
 
 
-def main_thread_events(events: list[Event]) -> list[Event]:
+def select_main_thread_events(events: list[Event]) -> list[Event]:
     """The events of the main thread: the order of the others is not fixed."""
     return [e for e in events if e.thread == 0]
 
@@ -52,7 +52,7 @@ def find_batch_size_suspect(situation: Situation, kept: tuple[Path, Path] | None
     event = situation.difference.a
     if kept is None or event is None or event.kind != f.OPERATOR:
         return None
-    shapes = [first_saved_shape(path) for path in kept]
+    shapes = [read_first_saved_shape(path) for path in kept]
     one, other = shapes
     if not one or not other or len(one) != len(other) or one[0] == other[0] or one[1:] != other[1:]:
         return None
@@ -67,7 +67,7 @@ def find_compiled_draws(situation: Situation) -> Suspect | None:
     if None in traces:
         return None
     events = [select_events(trace, (f.FACT, f.DRAW)) for trace in traces if trace is not None]
-    places, draws = zip(*(compile_sites_and_draws(found) for found in events), strict=True)
+    places, draws = zip(*(list_compile_sites_and_draws(found) for found in events), strict=True)
     only = [place for place in (*places[0], *places[1]) if (place in places[0]) != (place in places[1])]
     if not only or draws[0] == draws[1]:
         return None
@@ -79,13 +79,13 @@ def find_compiled_draws(situation: Situation) -> Suspect | None:
     return Suspect("extra-draw", file, line, why, 0.0, (pins.EAGER,))
 
 
-def compile_sites_and_draws(events: list[Event]) -> tuple[list[tuple[str, int]], list[bytes]]:
+def list_compile_sites_and_draws(events: list[Event]) -> tuple[list[tuple[str, int]], list[bytes]]:
     """The lines that compile something, and the states of torch's generator at its draws."""
     places = [(e.file, e.line) for e in events if e.kind == f.FACT and e.name == "torch.compile"]
     return places, [e.outputs for e in events if e.kind == f.DRAW and e.name.startswith("torch")]
 
 
-def first_saved_shape(path: Path) -> list[int]:
+def read_first_saved_shape(path: Path) -> list[int]:
     """The shape of the first tensor that was saved; empty if there is none."""
     try:
         with open(path, "rb") as file:
@@ -95,7 +95,7 @@ def first_saved_shape(path: Path) -> list[int]:
     return [int(n) for n in tensors[0]["shape"]] if tensors else []
 
 
-def worker_draws(situation: Situation) -> list[Event]:
+def find_first_worker_draws(situation: Situation) -> list[Event]:
     """The first draw of each generator at each of the user's lines, in the workers of the varied run.
 
     Generators made in the worker itself are left out: they depend on their own seeds.
@@ -106,13 +106,13 @@ def worker_draws(situation: Situation) -> list[Event]:
             continue
         events = select_events(trace, (f.DRAW, f.CREATE, f.SEED))
         # torch's worker loop seeds what is global and makes a generator for itself, before any of the user's code
-        loop = {(e.file, e.line) for e in events if e.kind == f.SEED and e.name in GLOBAL and not e.direct}
+        loop = {(e.file, e.line) for e in events if e.kind == f.SEED and e.name in GLOBAL_GENERATORS and not e.direct}
         own = {
             e.name for e in events
-            if e.kind in (f.CREATE, f.SEED) and e.name not in GLOBAL
+            if e.kind in (f.CREATE, f.SEED) and e.name not in GLOBAL_GENERATORS
             and e.line and (e.direct or (e.file, e.line) not in loop)
         }  # fmt: skip
-        seeded = {e.name for e in events if e.kind == f.SEED and e.direct and e.name in GLOBAL}
+        seeded = {e.name for e in events if e.kind == f.SEED and e.direct and e.name in GLOBAL_GENERATORS}
         for event in events:
             if event.kind == f.DRAW and event.line and event.name not in own | seeded:
                 found.setdefault((event.name, event.file, event.line), event)

@@ -16,7 +16,7 @@ BUSY_SHARE = 0.4
 """From such a share of the machine on that others have taken, seconds say little about a program."""
 
 
-def passive_wait_variables(environment: Mapping[str, str]) -> dict[str, str]:
+def choose_passive_wait_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that let threads sleep while they wait; none where the user has chosen how they wait."""
     return {} if any(name in environment for name in OWN_CHOICES) else dict(PASSIVE_WAIT)
 
@@ -28,18 +28,18 @@ class MachineLoad:
     others: float = 0.0
     possible: float = 0.0
 
-    def begin(self) -> tuple[float, float, float]:
-        return time.monotonic(), machine_busy_seconds(), own_processor_seconds()
+    def start_run(self) -> tuple[float, float, float]:
+        return time.monotonic(), read_machine_busy_seconds(), read_own_processor_seconds()
 
-    def end(self, begun: tuple[float, float, float]) -> None:
+    def add_finished_run(self, begun: tuple[float, float, float]) -> None:
         """After a run has ended and was waited for: its own processor time is then known."""
         began, busy, own = begun
-        others = machine_busy_seconds() - busy - (own_processor_seconds() - own)
+        others = read_machine_busy_seconds() - busy - (read_own_processor_seconds() - own)
         self.possible += (time.monotonic() - began) * (os.cpu_count() or 1)
         self.others += max(0.0, others)
 
     @property
-    def note(self) -> str:
+    def busy_note(self) -> str:
         """A sentence for the report, or "" where the machine was ours."""
         share = self.others / self.possible if self.possible > 0 else 0.0
         if share < BUSY_SHARE:
@@ -50,7 +50,7 @@ class MachineLoad:
         )
 
 
-def machine_busy_seconds() -> float:
+def read_machine_busy_seconds() -> float:
     """Processor seconds that anything has taken since the machine was started; 0 where it does not say."""
     try:
         with open("/proc/stat", encoding="ascii") as file:
@@ -61,7 +61,7 @@ def machine_busy_seconds() -> float:
     return float(user + nice + system + irq + softirq + stolen) / os.sysconf("SC_CLK_TCK")
 
 
-def own_processor_seconds() -> float:
+def read_own_processor_seconds() -> float:
     """Those of this process and of the children that it has waited for."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system

@@ -17,7 +17,7 @@ GRACE_SECONDS = 1.0
 TAIL_BYTES = 1 << 16
 
 
-def start_in_session(
+def start_in_new_session(
     command: Sequence[str], environment: Mapping[str, str], out: IO[bytes], err: IO[bytes], folder: str,
     umask: int | None = None, prefix: Sequence[str] = (), keep: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:  # fmt: skip
@@ -37,14 +37,14 @@ def start_in_session(
         ) from error
 
 
-def read_tail(path: Path) -> str:
+def read_file_tail(path: Path) -> str:
     """The end of what a program wrote to a file."""
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - TAIL_BYTES))
         return file.read().decode("utf-8", "replace")
 
 
-class Process(Protocol):
+class StartedProcess(Protocol):
     """What is asked of a started program: of one forked from a preloaded process too."""
 
     @property
@@ -55,7 +55,7 @@ class Process(Protocol):
     def wait(self, timeout: float | None = None) -> int: ...
 
 
-def wait_with_limit(process: Process, time_limit: float | None, running: Callable[[float], None]) -> bool:
+def wait_with_time_limit(process: StartedProcess, time_limit: float | None, running: Callable[[float], None]) -> bool:
     """Wait for the end, calling `running` with the seconds so far; True if the time limit was reached first."""
     begin, pause = time.monotonic(), 0.005
     while process.poll() is None:
@@ -68,7 +68,7 @@ def wait_with_limit(process: Process, time_limit: float | None, running: Callabl
     return False
 
 
-def kill_tree(process: Process, mark: str, variable: str = CONFIG_VARIABLE) -> None:
+def kill_process_tree(process: StartedProcess, mark: str, variable: str = CONFIG_VARIABLE) -> None:
     """End a program, its process group, and whatever carries the run's mark in its environment."""
     if process.poll() is None:
         _signal_group(process.pid, signal.SIGTERM)
@@ -76,22 +76,22 @@ def kill_tree(process: Process, mark: str, variable: str = CONFIG_VARIABLE) -> N
         while process.poll() is None and time.monotonic() < end:
             time.sleep(0.02)
     _signal_group(process.pid, signal.SIGKILL)
-    for pid in pids_with_mark(mark, variable):
-        kill_quietly(pid)
+    for pid in find_pids_with_mark(mark, variable):
+        kill_if_alive(pid)
     try:
         process.wait(timeout=5)
     except subprocess.TimeoutExpired:
         pass
 
 
-def kill_quietly(pid: int) -> None:
+def kill_if_alive(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         pass
 
 
-def pids_with_mark(mark: str, variable: str) -> list[int]:
+def find_pids_with_mark(mark: str, variable: str) -> list[int]:
     """Processes whose environment names this run's configuration: they may have left the group."""
     wanted = f"{variable}={mark}".encode()
     found = []

@@ -12,11 +12,11 @@ from samerun.base.records import DIFFERENT, SAME, CheckReport, FirstDifference, 
 from samerun.base.user_code import format_source_location as source_location
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Suspect
-from samerun.check.evidence.values import Elements, compare_kept
+from samerun.check.evidence.values import Elements, compare_saved_tensors
 from samerun.check.execution.runner import Run, RunFailed
 from samerun.check.plan import Plan, Variation
-from samerun.check.search.ignore_rules import IgnoreRule, is_ignored, unmatched_rules
-from samerun.check.search.report_records import relative_to_working_directory
+from samerun.check.search.ignore_rules import IgnoreRule, matches_any_rule, unmatched_rules
+from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.check.search.run_status import require_comparable, require_success
 from samerun.check.search.search import Search
 from samerun.check.variations.memory import apply_memory
@@ -38,7 +38,7 @@ OTHER_OPERATOR = (
 )
 
 
-def with_repeated_operators(plan: Plan, executions: int) -> Plan:
+def repeat_every_operator(plan: Plan, executions: int) -> Plan:
     """The plan with every operator executed `executions` times; fresh memory holds zeros in the first execution."""
     return apply_memory(plan, False).with_watch(executions=executions, depth="ops")
 
@@ -57,20 +57,24 @@ class OperatorHazard:
     certain: bool
     evidence: list[str] = field(default_factory=list)
 
-    def suspect(self) -> Suspect:
+    def to_suspect(self) -> Suspect:
         return Suspect(self.kind, self.file, self.line, tuple(self.evidence), 0.0, certain=self.certain)
 
-    def cause(self) -> FoundCause:
+    def to_cause(self) -> FoundCause:
         return FoundCause(
-            self.kind, relative_to_working_directory(self.file), self.line, tuple(self.evidence), self.certain
+            self.kind,
+            relative_path_if_below_working_directory(self.file),
+            self.line,
+            tuple(self.evidence),
+            self.certain,
         )
 
-    def fix(self) -> Fix:
-        usual = attribution.make_attribution(self.suspect(), None).fix
+    def make_fix(self) -> Fix:
+        usual = attribution.make_attributed_cause(self.to_suspect(), None).fix
         return replace(usual, summary=OTHER_OPERATOR) if self.what == double_findings.INSIDE else usual
 
 
-def double_variation(executions: int) -> Variation:
+def make_double_variation(executions: int) -> Variation:
     """The variation as which the report lists this run."""
     times = "twice" if executions == 2 else f"{executions} times"
     return Variation("double", "double", f"every operator executed {times} in one run", lambda plan, vary: plan, "")
@@ -78,7 +82,7 @@ def double_variation(executions: int) -> Variation:
 
 def check_by_double_execution(search: Search, executions: int, ignored: Sequence[IgnoreRule] = ()) -> CheckReport:
     """Raises RunFailed if the program does not end well. `ignored`: findings that do not count."""
-    run = search.run(with_repeated_operators(search.plan, executions), "double")
+    run = search.run(repeat_every_operator(search.plan, executions), "double")
     require_comparable(run)
     hazards, notes = read_hazards(run)
     try:
@@ -86,48 +90,51 @@ def check_by_double_execution(search: Search, executions: int, ignored: Sequence
     except RunFailed as error:
         if hazards:
             seen = ", ".join(f"{hazard.kind} at {source_location(hazard.file, hazard.line)}" for hazard in hazards)
-            error.hint = f"{error.hint} AttributedCause before it ended: {seen}."
+            error.hint = f"{error.hint} Found before it ended: {seen}."
         raise
-    left_out = [hazard for hazard in hazards if is_ignored(ignored, hazard.cause())]
+    left_out = [hazard for hazard in hazards if matches_any_rule(ignored, hazard.to_cause())]
     hazards = [hazard for hazard in hazards if hazard not in left_out]
     notes += [f"Ignored: {hazard.kind} at {source_location(hazard.file, hazard.line)}." for hazard in left_out]
-    without = unmatched_rules(ignored, [hazard.cause() for hazard in left_out])
+    without = unmatched_rules(ignored, [hazard.to_cause() for hazard in left_out])
     notes += [f"--ignore {rule.text}: nothing of the kind was found." for rule in without]
     counted = tuple(to_hazard_record(hazard, False) for hazard in hazards) + tuple(
         to_hazard_record(hazard, True) for hazard in left_out
     )
     verdict = DIFFERENT if hazards else SAME
-    asked = double_variation(executions)
+    asked = make_double_variation(executions)
     search.outcomes[asked.name] = Outcome(asked.name, verdict, asked.detail)
     search.notes += notes
     if not hazards:
-        return replace(search.report(SAME), causes=counted)
-    first_hazard, rest = hazards[0], [hazard.suspect() for hazard in hazards[1:]]
+        return replace(search.make_report(SAME), causes=counted)
+    first_hazard, rest = hazards[0], [hazard.to_suspect() for hazard in hazards[1:]]
     answer = replace(
-        attribution.make_attribution(first_hazard.suspect(), first_hazard.elements, rest), fix=first_hazard.fix()
+        attribution.make_attributed_cause(first_hazard.to_suspect(), first_hazard.elements, rest),
+        fix=first_hazard.make_fix(),
     )
-    report = search.report(DIFFERENT, found=answer)
+    report = search.make_report(DIFFERENT, found=answer)
     certain_places = {
-        (hazard.kind, relative_to_working_directory(hazard.file), hazard.line) for hazard in hazards if hazard.certain
+        (hazard.kind, relative_path_if_below_working_directory(hazard.file), hazard.line)
+        for hazard in hazards
+        if hazard.certain
     }
     others = tuple(replace(o, certain=(o.kind, o.file, o.line) in certain_places) for o in report.others)
-    return replace(report, first_difference=first_difference_of(first_hazard), others=others, causes=counted)
+    return replace(report, first_difference=make_double_first_difference(first_hazard), others=others, causes=counted)
 
 
 def to_hazard_record(hazard: OperatorHazard, ignored: bool) -> Hazard:
     """The hazard as a record of the report."""
-    cause = hazard.cause()
+    cause = hazard.to_cause()
     return Hazard(
-        cause.kind, cause.file, cause.line, cause.evidence, cause.certain, "double", hazard.fix(), ignored=ignored
+        cause.kind, cause.file, cause.line, cause.evidence, cause.certain, "double", hazard.make_fix(), ignored=ignored
     )
 
 
-def first_difference_of(hazard: OperatorHazard) -> FirstDifference:
+def make_double_first_difference(hazard: OperatorHazard) -> FirstDifference:
     """The first difference between two executions."""
     event, elements = hazard.first, hazard.elements
     return FirstDifference(
         "double", event.index, hazard.step, event.phase, event.module, event.name,
-        relative_to_working_directory(event.file), event.line, "same" if hazard.what in (
+        relative_path_if_below_working_directory(event.file), event.line, "same" if hazard.what in (
             double_findings.KERNEL, double_findings.INSIDE
         ) else "different",
         elements.different if elements else None, elements.total if elements else None,
@@ -156,13 +163,13 @@ def read_hazards(run: Run) -> tuple[list[OperatorHazard], list[str]]:
             elif finding["times"] > 1:
                 continue
             elif what == double_findings.OUTSIDE:
-                at = (*memory_identity(trace, finding), event.file, event.line)
-                changed.setdefault(at, outside_change_note(trace, event, finding))
+                at = (*make_memory_key(trace, finding), event.file, event.line)
+                changed.setdefault(at, describe_outside_change(trace, event, finding))
             else:
                 if what == double_findings.RACE:
-                    raced.add(memory_identity(trace, finding))
-                add_finding(hazards, trace, event, finding, step)
-    notes = [note for apply_memory, note in changed.items() if apply_memory[:3] not in raced]
+                    raced.add(make_memory_key(trace, finding))
+                add_finding_to_hazards(hazards, trace, event, finding, step)
+    notes = [note for memory_and_line, note in changed.items() if memory_and_line[:3] not in raced]
     if len(notes) > MOST_NOTES:
         notes = [*notes[:MOST_NOTES], f"{len(notes) - MOST_NOTES} more places read memory changed outside torch."]
     if not_executed:
@@ -171,12 +178,12 @@ def read_hazards(run: Run) -> tuple[list[OperatorHazard], list[str]]:
     return list(hazards.values()), notes
 
 
-def memory_identity(trace: Trace, finding: dict[str, Any]) -> tuple[Any, ...]:
+def make_memory_key(trace: Trace, finding: dict[str, Any]) -> tuple[Any, ...]:
     """A key for the memory that a finding is about."""
     return trace.role, finding.get("made", 0), finding.get("how", "")
 
 
-def add_finding(
+def add_finding_to_hazards(
     hazards: dict[tuple[Any, ...], OperatorHazard], trace: Trace, event: Event, finding: dict[str, Any], step: int
 ) -> None:
     """Add a finding: as a new hazard, or as more evidence for a known one."""
@@ -184,15 +191,15 @@ def add_finding(
     elements = None
     if finding.get("kept"):
         pair = [trace.path.with_name(f"{finding['kept']}.{end}") for end in ("a", "b")]
-        elements = compare_kept(pair[0], pair[1], event.line)
-        if elements is None and what == double_findings.KERNEL and were_kept(pair):
+        elements = compare_saved_tensors(pair[0], pair[1], event.line)
+        if elements is None and what == double_findings.KERNEL and were_both_saved(pair):
             return
-    made, written = (trace.location(finding.get(name, 0))[:2] for name in ("made", "written"))
+    made_at, written_at = (trace.location(finding.get(name, 0))[:2] for name in ("made", "written"))
     file, line = event.file, event.line
-    if what in (double_findings.UNWRITTEN, double_findings.INSIDE) and made[1]:
-        file, line = made
-    elif what == double_findings.RACE and (written[1] or made[1]):
-        file, line = written if written[1] else made
+    if what in (double_findings.UNWRITTEN, double_findings.INSIDE) and made_at[1]:
+        file, line = made_at
+    elif what == double_findings.RACE and (written_at[1] or made_at[1]):
+        file, line = written_at if written_at[1] else made_at
     kind = KINDS[what]
     certain = not finding.get("unsure", False)
     hazard = hazards.setdefault(
@@ -200,17 +207,17 @@ def add_finding(
     )
     hazard.certain = hazard.certain or certain
     hazard.evidence += [
-        text for text in describe_evidence(event, finding, made, written) if text not in hazard.evidence
+        text for text in describe_evidence(event, finding, made_at, written_at) if text not in hazard.evidence
     ]
 
 
-def were_kept(pair: Sequence[Path]) -> bool:
+def were_both_saved(pair: Sequence[Path]) -> bool:
     """Whether both results were saved. If so and no element differs, their bits differ inside NaNs only."""
     return all(path.exists() for path in pair)
 
 
 def describe_evidence(
-    event: Event, finding: dict[str, Any], made: tuple[str, int], written: tuple[str, int]
+    event: Event, finding: dict[str, Any], made_at: tuple[str, int], written_at: tuple[str, int]
 ) -> list[str]:
     """The evidence of a finding in words."""
     what, reader = finding["what"], f"{event.name} at {source_location(event.file, event.line)}"
@@ -218,40 +225,42 @@ def describe_evidence(
         rate = f"{finding['different']} of {finding['runs'] - 1} further executions gave other bits"
         return [f"{reader} was executed again with the same inputs: {rate}"]
     if what == double_findings.INSIDE:
-        maker = f"{finding['how']} at {source_location(*made)}" if made[1] else reader
+        maker = f"{finding['how']} at {source_location(*made_at)}" if made_at[1] else reader
         texts = [f"the result of {maker} depends on what memory held that the operator allocated for itself"]
-        return [*texts, f"{reader} computes with it"] if made[1] else texts
+        return [*texts, f"{reader} computes with it"] if made_at[1] else texts
     if what == double_findings.UNWRITTEN:
-        origin = f"memory made by {finding['how']}" + (f" at {source_location(*made)}" if made[1] else "")
+        origin = f"memory made by {finding['how']}" + (f" at {source_location(*made_at)}" if made_at[1] else "")
         return [f"{origin} is read before all of it was written", f"the result of {reader} depends on what it held"]
     texts = [f"an operand of {reader} was changed by another thread while the operator was at work"]
     if finding.get("unsure"):
         texts = [f"an operand of {reader} was changed by another thread since it was last read",
                 "this thread did not wait for another one in between"]  # fmt: skip
     if finding.get("how") == "operator":
-        texts.append(f"an operator at {source_location(*written)} writes to the same tensor" if written[1] else "")
+        texts.append(
+            f"an operator at {source_location(*written_at)} writes to the same tensor" if written_at[1] else ""
+        )
         texts.append(f"that thread is {finding['thread']}" if finding.get("thread") else "")
     else:
-        texts.append("it was not an operator that wrote: " + describe_memory_source(finding, made, written))
+        texts.append("it was not an operator that wrote: " + describe_memory_source(finding, made_at, written_at))
     return [text for text in texts if text]
 
 
-def describe_memory_source(finding: dict[str, Any], made: tuple[str, int], written: tuple[str, int]) -> str:
+def describe_memory_source(finding: dict[str, Any], made_at: tuple[str, int], written_at: tuple[str, int]) -> str:
     """How other threads got access to the memory, as far as that was recorded."""
     if finding.get("how"):
-        return f"the memory was shared by {finding['how']} at {source_location(*written)}"
-    if made[1]:
-        return f"the memory was made at {source_location(*made)}, and how others got its address was not seen"
+        return f"the memory was shared by {finding['how']} at {source_location(*written_at)}"
+    if made_at[1]:
+        return f"the memory was made at {source_location(*made_at)}, and how others got its address was not seen"
     return "where the memory comes from was not seen"
 
 
-def outside_change_note(trace: Trace, event: Event, finding: dict[str, Any]) -> str:
+def describe_outside_change(trace: Trace, event: Event, finding: dict[str, Any]) -> str:
     """A note about memory that the program changes outside torch, between operators."""
-    made, written = (trace.location(finding.get(name, 0))[:2] for name in ("made", "written"))
+    made_at, written_at = (trace.location(finding.get(name, 0))[:2] for name in ("made", "written"))
     return (
         f"{source_location(event.file, event.line)} ({event.name}) reads memory that was changed since torch last used"
         " it, and"
-        f" not by torch: {describe_memory_source(finding, made, written)}. That is in"
+        f" not by torch: {describe_memory_source(finding, made_at, written_at)}. That is in"
         " order where your program fills it between batches;"
         " no other thread was seen to write while an operator read."
     )

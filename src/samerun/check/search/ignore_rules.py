@@ -21,20 +21,20 @@ class IgnoreRule:
     line: int
     text: str
 
-    def covers(self, cause: FoundCause) -> bool:
+    def matches(self, cause: FoundCause) -> bool:
         """Whether a finding is not to be counted. A finding without a line is only covered by its kind alone."""
         if cause.kind != self.kind or (self.line and cause.line != self.line):
             return False
         return not self.file or (bool(cause.file) and os.path.realpath(cause.file) == os.path.realpath(self.file))
 
 
-def is_ignored(rules: Sequence[IgnoreRule], cause: FoundCause) -> bool:
-    return any(rule.covers(cause) for rule in rules)
+def matches_any_rule(rules: Sequence[IgnoreRule], cause: FoundCause) -> bool:
+    return any(rule.matches(cause) for rule in rules)
 
 
 def unmatched_rules(rules: Sequence[IgnoreRule], causes: Sequence[FoundCause]) -> list[IgnoreRule]:
     """The rules that match none of these causes."""
-    return [rule for rule in rules if not any(rule.covers(cause) for cause in causes)]
+    return [rule for rule in rules if not any(rule.matches(cause) for cause in causes)]
 
 
 def parse_ignore_rule(text: str) -> IgnoreRule:

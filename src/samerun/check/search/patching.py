@@ -15,10 +15,10 @@ from samerun.check.evidence.source import (
     Change,
     SourceFile,
     apply_changes,
-    as_patch,
-    changes_of,
+    make_unified_diff,
+    parse_changes,
+    path_in_patch,
     read_source,
-    shown_name,
 )
 
 
@@ -31,13 +31,14 @@ class PatchedFile:
     after: str
     left_out: int
 
-    @property
-    def patch(self) -> bytes:
-        head, _, body = as_patch(shown_name(self.file), self.read.whole, self.after).partition("\n@@")
+    def to_patch_bytes(self) -> bytes:
+        head, _, body = make_unified_diff(path_in_patch(self.file), self.read.text_with_bom, self.after).partition(
+            "\n@@"
+        )
         return os.fsencode(head) + ("\n@@" + body).encode(self.read.encoding)
 
 
-def patched_files(report: CheckReport, certain_only: bool = False) -> list[PatchedFile]:
+def make_patched_files(report: CheckReport, certain_only: bool = False) -> list[PatchedFile]:
     """The files that the fixes of a report change, with all of their changes; `certain_only`: of confirmed causes.
 
     Raises SamerunError for a file that is no longer what the fixes were made for.
@@ -46,7 +47,7 @@ def patched_files(report: CheckReport, certain_only: bool = False) -> list[Patch
     for file, patch, certain in _iterate_patches(report):
         if certain_only and not certain:
             continue
-        changes.setdefault(file, []).extend(changes_of(patch))
+        changes.setdefault(file, []).extend(parse_changes(patch))
     return [_patch_file(file, each) for file, each in changes.items()]
 
 
@@ -61,7 +62,7 @@ def _iterate_patches(report: CheckReport) -> Iterator[tuple[str, str, bool]]:
 def _patch_file(file: str, changes: list[Change]) -> PatchedFile:
     try:
         read = read_source(file)
-        made = apply_changes(read.whole, changes)
+        made = apply_changes(read.text_with_bom, changes)
     except (OSError, SyntaxError, ValueError):
         made = None
     if made is None:
@@ -114,17 +115,17 @@ def write_or_apply_patches(report: CheckReport, patch_to: str | None, apply: boo
     """Do what `--patch FILE` and `--apply` ask for; returns what to tell people. Raises SamerunError."""
     messages = []
     if patch_to is not None:
-        files = patched_files(report)
-        write_result("--patch", patch_to, b"".join(patched.patch for patched in files))
+        files = make_patched_files(report)
+        write_result("--patch", patch_to, b"".join(patched.to_patch_bytes() for patched in files))
         if not files:
             messages.append(f"--patch {patch_to}: no change that could be made mechanically; the patch is empty.")
-        messages += _overlap_notes(f"--patch {patch_to}", files)
+        messages += _make_overlap_notes(f"--patch {patch_to}", files)
     if apply:
-        files = patched_files(report, certain_only=True)
+        files = make_patched_files(report, certain_only=True)
         apply_patches(files, since)
         messages += [f"--apply: changed {patched.file}. Run the check again." for patched in files]
-        messages += _overlap_notes("--apply", files)
-        if not files and patched_files(report):
+        messages += _make_overlap_notes("--apply", files)
+        if not files and make_patched_files(report):
             messages.append(
                 "--apply: the cause is not confirmed by an experiment, so nothing was changed; see --patch."
             )
@@ -133,7 +134,7 @@ def write_or_apply_patches(report: CheckReport, patch_to: str | None, apply: boo
     return messages
 
 
-def _overlap_notes(option: str, files: list[PatchedFile]) -> list[str]:
+def _make_overlap_notes(option: str, files: list[PatchedFile]) -> list[str]:
     return [
         f"{option}: {patched.left_out} of the changes of {patched.file} overlap with others and were left out; "
         "check again afterwards."

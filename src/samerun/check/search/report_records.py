@@ -11,7 +11,7 @@ from samerun.check.evidence.situation import Situation
 from samerun.record.trace import format as f
 
 
-def first_difference_record(situation: Situation, found: attribution.AttributedCause | None) -> FirstDifference:
+def make_first_difference_record(situation: Situation, found: attribution.AttributedCause | None) -> FirstDifference:
     """The report's `first_difference`."""
     difference = situation.difference
     event = difference.event
@@ -28,17 +28,17 @@ def first_difference_record(situation: Situation, found: attribution.AttributedC
     elements = found.elements if found is not None else None
     return FirstDifference(
         situation.variation, event.index, difference.step, event.phase, event.module, operator,
-        relative_to_working_directory(event.file), event.line, inputs,
+        relative_path_if_below_working_directory(event.file), event.line, inputs,
         elements.different if elements else None, elements.total if elements else None,
         elements.max_abs if elements else None, elements.max_ulp if elements else None,
     )  # fmt: skip
 
 
-def with_relative_file(cause: FoundCause) -> FoundCause:
-    return replace(cause, file=relative_to_working_directory(cause.file))
+def make_cause_path_relative(cause: FoundCause) -> FoundCause:
+    return replace(cause, file=relative_path_if_below_working_directory(cause.file))
 
 
-def relative_to_working_directory(path: str) -> str:
+def relative_path_if_below_working_directory(path: str) -> str:
     """A path relative to the working directory if the file lies below it; else unchanged."""
     if not path:
         return ""

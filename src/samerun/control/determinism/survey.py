@@ -1,19 +1,150 @@
-"""Report every switch: the wanted value, the one in force, who set it, and whether it will do. Changes nothing."""
+"""Look at what is in force and change nothing: wrong environment variables, every switch, the facts for a receipt."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from hashlib import blake2b
+from typing import Any, Literal
 
+from samerun.base.errors import SamerunError, SwitchError, TooLateError
 from samerun.base.launch import environment_at_start
-from samerun.control.determinism.hold import is_set_by_samerun
-from samerun.control.determinism.preflight import VariableProblem, find_variable_problem, required_environment
+from samerun.base.machine import collect_machine_facts
+from samerun.base.user_code import is_library_file, relative_to_working_folder
+from samerun.control.streams import process_seed
+from samerun.control.streams.stream import process_streams
 from samerun.control.switches.switch import CudnnBenchmark, Level, Policy, Precision, Switch, Value, Variable
 from samerun.control.switches.table import SWITCHES
 
-__all__ = ["SwitchFinding", "required_environment", "survey"]
+# --- environment variables that make a deterministic run impossible, checked before anything is set ---
+
+
+_log = logging.getLogger("samerun")
+_hash_seed_warned = False
+_MOMENT = {
+    "before interpreter": "the interpreter",
+    "before torch": "torch",
+    "before CUDA": "CUDA",
+    "before library": "its library",
+    "any time": "torch",
+}
+
+
+@dataclass(frozen=True)
+class VariableProblem:
+    """A variable with a wrong value: `late` if it was read already, so that setting it now would not help."""
+
+    switch: Switch
+    variable: Variable
+    found: str | None
+    wanted: str | None
+    late: bool
+
+    @property
+    def message(self) -> str:
+        name = self.variable.name
+        if not self.late:
+            return f"{name}={self.found} in the environment will not do: valid is {self.variable.valid_values}"
+        found = "was not set" if self.found is None else f"was {self.found!r}"
+        text = f"{name} {found} when {_MOMENT[self.switch.when]} started, and has to be {self.variable.valid_values}"
+        now = os.environ.get(name)
+        if now is not None and now != self.found:
+            text += f" ({name}={now}, set later, changes nothing)"
+        return text
+
+    @property
+    def shell_remedy(self) -> str:
+        """The command of a shell that solves it."""
+        return f"unset {self.variable.name}" if self.wanted is None else f"export {self.variable.name}={self.wanted}"
+
+
+def find_variable_problem(switch: Switch, variable: Variable, policy: Policy) -> VariableProblem | None:
+    """What is wrong with one variable; None if nothing is, or if it can still be set."""
+    wanted, found, already_read = variable.wanted(policy), variable.read_effective(), variable.already_read()
+    # An unset variable is wrong only once it was read: before that, `deterministic()` sets it itself.
+    wrong = not variable.is_valid(found, policy) if found is not None else already_read and wanted is not None
+    if not wrong or not variable.required:
+        return None
+    return VariableProblem(switch, variable, found, wanted, late=already_read)
+
+
+def find_environment_problems(policy: Policy) -> Iterator[VariableProblem]:
+    """Yield the problems of all variables of all switches."""
+    for switch in SWITCHES:
+        for variable in switch.variables:
+            found = find_variable_problem(switch, variable, policy)
+            if found is not None:
+                yield found
+
+
+def check_environment(policy: Policy) -> None:
+    """Raise TooLateError or SwitchError for wrong variables; with level "warn", log them and go on."""
+    found = list(find_environment_problems(policy))
+    if policy.unset_hash_seed == "warn" and policy.level == "error":
+        others = [problem for problem in found if not _is_unset_hash_seed(problem)]
+        if found and not others:
+            _warn_hash_seed_once()
+        found = found if others else []
+    if not found:
+        return
+    if policy.level == "warn":
+        for problem in found:
+            _log.warning("deterministic(): %s. Way out: %s", problem.message, problem.shell_remedy)
+        return
+    raise _make_environment_error(found)
+
+
+def _is_unset_hash_seed(problem: VariableProblem) -> bool:
+    return problem.switch.name == "hash_seed" and problem.found is None
+
+
+def _warn_hash_seed_once() -> None:
+    """Once in a process: everything else is deterministic."""
+    global _hash_seed_warned
+    if not _hash_seed_warned:
+        _hash_seed_warned = True
+        _log.warning(
+            "deterministic(): PYTHONHASHSEED was not set when Python started, so sets of strings have another order in "
+            "every process. All else is held still. Way out: samerun run, or export PYTHONHASHSEED=0 first."
+        )
+
+
+def _make_environment_error(problems: list[VariableProblem]) -> SamerunError:
+    message = f"deterministic(): {'; '.join(problem.message for problem in problems)}."
+    exports = "; ".join(problem.shell_remedy for problem in problems)
+    if not any(problem.late for problem in problems):
+        return SwitchError(message, f"Before the program starts: {exports}")
+    return TooLateError(
+        message,
+        f"Start the program with `samerun run`, or first: {exports}\n"
+        '  To go on without it: deterministic(..., level="warn").',
+    )
+
+
+def required_environment(threads: int | None = None, *, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables that have to be set before the interpreter, torch and CUDA start. Imports none of them.
+
+    `threads`: as in `deterministic()`. `environment`: where the user's own values stand (default:
+    `os.environ`); a valid one is kept. Raises SwitchError for one that will not do.
+    """
+    policy = Policy(threads=threads)
+    here = os.environ if environment is None else environment
+    wanted: dict[str, str] = {}
+    for switch in SWITCHES:
+        for variable in switch.variables:
+            value, own = variable.wanted(policy), here.get(variable.name)
+            if own is not None and not variable.is_valid(own, policy):
+                raise _make_environment_error([VariableProblem(switch, variable, own, value, late=False)])
+            if value is not None:
+                wanted[variable.name] = value if own is None else own
+    return wanted
+
+
+# --- every switch ---
+
 
 Verdict = Literal["ok", "differs", "too late", "not applicable"]
 SetBy = Literal["environment", "program", "samerun", "default", "unknown"]
@@ -128,9 +259,13 @@ def _equals_default(value: Value, default: Value) -> bool:
     return bool(value == default)
 
 
+names_set_by_samerun: list[set[str]] = []
+"""For each `deterministic()` that is in force, the names of the switches and variables that it has set."""
+
+
 def _find_who_set(switch: Switch) -> SetBy:
     names = [variable.name for variable in switch.variables]
-    if any(is_set_by_samerun(name) for name in (switch.name, *names)):
+    if any(name in names_set for names_set in names_set_by_samerun for name in (switch.name, *names)):
         return "samerun"
     start = environment_at_start()
     if switch.available() and switch.default is not None:
@@ -142,3 +277,82 @@ def _find_who_set(switch: Switch) -> SetBy:
     if any(name in os.environ and os.environ[name] != start.get(name) for name in names):
         return "program"
     return "environment" if any(name in start for name in names) else "default"
+
+
+# --- what is in force in this process, for a receipt ---
+
+
+VARIABLE_PREFIXES = ("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "ATEN_", "ONEDNN_", "DNNL_", "TORCH_", "PYTORCH_",
+            "TORCHINDUCTOR_", "CUDA_", "CUBLAS", "CUDNN_", "NVIDIA_", "NCCL_", "GLOO_", "TF32_", "HSA_", "MIOPEN_",
+            "MALLOC_", "GLIBC_", "OPENCV_")  # fmt: skip
+"""Variables that begin so are recorded where they are set: they belong to what computes."""
+FURTHER_VARIABLES = ("PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONUTF8", "LD_PRELOAD", "LC_ALL", "LANG", "TZ")
+DIFFERENT_EVERY_RUN = ("TORCHELASTIC_", "TORCH_NCCL_TRACE", "OMP_DISPLAY")
+
+
+def collect_process_facts(read_at: str) -> dict[str, Any]:
+    """Return all facts, as they are now. `read_at`: the moment, in words. Nothing is set, imported or started."""
+    return {
+        "read_at": read_at,
+        "knobs": {switch.name: switch.in_force for switch in survey()},
+        "machine": collect_machine_facts(),
+        "packages": read_installed_versions(),
+        "variables": select_relevant_variables(environment_at_start()),
+        "seed": process_seed.current_seed(),
+        "streams": sorted({name for name, _, _ in process_streams}),
+        "sources": digest_loaded_user_files(),
+    }
+
+
+def read_installed_versions() -> dict[str, str]:
+    """Every installed distribution and its version."""
+    from importlib import metadata  # slow to import, and needed by receipts only
+
+    found = {}
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"] if distribution.metadata is not None else None
+        if name:
+            found[str(name).lower().replace("_", "-")] = str(distribution.version)
+    return found
+
+
+def digest_loaded_user_files() -> dict[str, str]:
+    """Digests (BLAKE2b-256) of the program's own Python files that are loaded, by path."""
+    found = {}
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__file__", None)
+        if not isinstance(name, str) or not name.endswith(".py"):
+            continue
+        try:
+            if is_library_file(os.path.abspath(name)):
+                continue
+            with open(name, "rb") as file:
+                digest = blake2b(file.read(), digest_size=32).hexdigest()
+            inside = relative_to_working_folder(name)
+        except OSError:
+            continue
+        found[name if inside.startswith(os.pardir) else inside] = digest
+    return found
+
+
+def select_relevant_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables on which bits can depend, as they are set."""
+    known = {variable.name for switch in SWITCHES for variable in switch.variables} | set(FURTHER_VARIABLES)
+    return {
+        name: value
+        for name, value in environment.items()
+        if (name in known or name.startswith(VARIABLE_PREFIXES)) and not name.startswith(DIFFERENT_EVERY_RUN)
+    }
+
+
+def collect_facts_outside_program() -> dict[str, Any]:
+    """The facts known outside the program, which loaded no torch or ended too early to collect its own."""
+    found = collect_process_facts("outside the program")
+    return {
+        **found,
+        "knobs": {},
+        "variables": select_relevant_variables(os.environ),
+        "seed": None,
+        "streams": [],
+        "sources": {},
+    }

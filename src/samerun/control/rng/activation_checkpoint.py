@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.control.rng.snapshot import RNGSnapshot, restore_snapshot, take_snapshot
+from samerun.control.rng.state import RNGSnapshot, restore_snapshot, take_snapshot
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: bool = True, **kwargs: Any) -> Any:

@@ -10,8 +10,7 @@ from typing import Any
 
 from samerun.base.errors import SeedError
 from samerun.base.hooks import PostImportHooks
-from samerun.control.seed_derivation import derive_seed, validate_seed
-from samerun.control.seeds.source import RandomSource
+from samerun.control.random_source import RandomSource, derive_seed, validate_seed
 from samerun.control.seeds.table import SOURCES
 
 _log = logging.getLogger("samerun")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from samerun.control.seeds.source import RandomSource, State
+from samerun.control.random_source import RandomSource, State
 from samerun.control.streams import process_seed
 from samerun.control.streams.generator_kinds import GeneratorKind, find_generator_kind
 from samerun.control.streams.process_seed import find_rank

@@ -7,23 +7,23 @@ imgaug (does not import under NumPy 2); Hugging Face tokenizers' dropout (cannot
 
 from __future__ import annotations
 
-from samerun.control.seeds import numba, numpy, python, streams, torch, without_state
-from samerun.control.seeds.source import RandomSource
+from samerun.control.random_source import RandomSource
+from samerun.control.seeds import libraries, streams, torch
 
 SOURCES: tuple[RandomSource, ...] = (
-    python.SOURCE,
-    numpy.SOURCE,
+    libraries.PYTHON,
+    libraries.NUMPY,
     torch.CPU,  # before torch's devices: see there
     torch.CUDA,
     torch.MPS,
     torch.XPU,
     torch.MTIA,
     torch.CUSTOM,
-    numba.SOURCE,
-    without_state.CUPY,
-    without_state.OPENCV,
-    without_state.POLARS,
-    without_state.SENTENCEPIECE,
-    without_state.TENSORFLOW,
+    libraries.NUMBA,
+    libraries.CUPY,
+    libraries.OPENCV,
+    libraries.POLARS,
+    libraries.SENTENCEPIECE,
+    libraries.TENSORFLOW,
     streams.SOURCE,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.control.imported import find_imported, get_imported
-from samerun.control.seeds.source import DeviceCountMismatch, RandomSource, State
+from samerun.control.random_source import DeviceCountMismatch, RandomSource, State
 
 # `torch.manual_seed` seeds every accelerator too; their own sources stand later in the table and seed them
 # again. Torch's CPU generator uses the low 32 bits of a seed.

@@ -1,10 +1,14 @@
-"""Hold this process still before the program's first line. Called by the bootstrap `sitecustomize`."""
+"""Hold a program still from its first line: the request in its environment, and `start`, which carries it out inside.
+
+The bootstrap `sitecustomize` calls `start`.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from samerun.base.errors import SamerunError
@@ -52,3 +56,25 @@ def _exit_with_error(message: str) -> None:
     sys.stderr.write(f"samerun: {message}\n")
     sys.stderr.flush()
     os._exit(2)
+
+
+def make_run_environment(seed: int) -> dict[str, str]:
+    """Return the variables that `samerun run --seed SEED` adds to the environment.
+
+    Raises SwitchError for a variable of the user's own with which a run cannot be deterministic.
+    """
+    from samerun.control.determinism.survey import required_environment
+
+    return {**required_environment(), VARIABLE: json.dumps({"seed": seed})}
+
+
+def make_launch_environment(
+    base: Mapping[str, str], wanted: Mapping[str, str], options: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return `base` with the wanted variables and the request that `start` carries out in the program.
+
+    `options`: the seed and the arguments of `deterministic()`.
+    """
+    from samerun.base.launch import prepend_bootstrap_to_pythonpath
+
+    return prepend_bootstrap_to_pythonpath({**base, **wanted, VARIABLE: json.dumps(dict(options), sort_keys=True)})

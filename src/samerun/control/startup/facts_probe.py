@@ -45,7 +45,7 @@ def start() -> None:
 
 def _write_facts(path: str, read_at: str) -> None:
     """Write the facts about this process, as they are now, as JSON."""
-    from samerun.control.determinism.process_facts import collect_process_facts
+    from samerun.control.determinism.survey import collect_process_facts
 
     found = collect_process_facts(read_at)
     with open(path + ".part", "w", encoding="utf-8") as file:

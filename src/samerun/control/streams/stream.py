@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from samerun.base.errors import SeedError
-from samerun.control.seed_derivation import derive_seed, validate_seed
+from samerun.control.random_source import derive_seed, validate_seed
 from samerun.control.streams import process_seed
 from samerun.control.streams.generator_kinds import (
     NUMPY,

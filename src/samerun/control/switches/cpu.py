@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from samerun.control.imported import find_imported, get_imported
-from samerun.control.switches.switch import Policy, Switch, Variable, make_recording_switch
-from samerun.control.switches.torch_flags import choose_on, make_flag_switch, torch_is_imported
+from samerun.control.switches.switch import (
+    Policy,
+    Switch,
+    Variable,
+    choose_on,
+    make_flag_switch,
+    make_recording_switch,
+    torch_is_imported,
+)
 
 # The number of threads that share one operator on the CPU.
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 
-from samerun.control.switches.switch import Policy, Switch, Variable, make_recording_switch
-from samerun.control.switches.torch_flags import (
+from samerun.control.switches.switch import (
+    Policy,
+    Switch,
+    Variable,
     choose_off,
     choose_off_unless_kept,
     cuda_is_initialized,
     get_torch_c_module,
     make_flag_switch,
+    make_recording_switch,
     torch_c_has_functions,
 )
 

@@ -1,12 +1,23 @@
-"""CUDA operators that other packages replace, kernel launches, and NCCL's reductions."""
+"""CUDA: operators that other packages replace, kernel launches, NCCL, cuDNN, and the choice between libraries."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
-from samerun.control.imported import find_imported
-from samerun.control.switches.switch import Policy, Switch, Variable, make_recording_switch, make_variables_reader
-from samerun.control.switches.torch_flags import torch_is_imported
+from samerun.control.imported import find_imported, get_imported
+from samerun.control.switches.switch import (
+    Policy,
+    Switch,
+    Variable,
+    choose_on,
+    is_built_for_cuda,
+    make_flag_switch,
+    make_recording_switch,
+    make_variables_reader,
+    torch_is_imported,
+)
 
 # Operators that torch replaces by Triton or CuteDSL kernels when those packages are installed.
 
@@ -84,4 +95,126 @@ NCCL = make_recording_switch(
     "NCCL_LAUNCH_MODE",
     "NCCL_TOPO_FILE",
     "HCCL_DETERMINISTIC",
+)
+
+
+# cuDNN chooses among deterministic convolution algorithms.
+
+CUDNN_DETERMINISTIC = make_flag_switch(
+    "cudnn_deterministic",
+    "cuDNN takes only convolution algorithms that give the same bits each time.",
+    "Some backward algorithms of cuDNN add with atomics. torch.use_deterministic_algorithms does not set this"
+    " flag (torch looks at both); it is set so that whoever reads it sees what is in force.",
+    ("_get_cudnn_deterministic", "_set_cudnn_deterministic"),
+    choose_on,
+)
+
+
+# cuDNN does not time convolution algorithms to choose one.
+
+
+def _choose_cudnn_benchmark(policy: Policy) -> bool | None:
+    return False if policy.cudnn_benchmark == "off" else None
+
+
+CUDNN_BENCHMARK = make_flag_switch(
+    "cudnn_benchmark",
+    "cuDNN chooses a convolution algorithm by rule, not by timing them.",
+    "A timing comes out differently in the next process, and another algorithm gives other bits. Within one"
+    ' process the choice stays: who needs no more than that passes cudnn_benchmark="keep" and may leave it on.',
+    ("_get_cudnn_benchmark", "_set_cudnn_benchmark"),
+    _choose_cudnn_benchmark,
+)
+
+
+# How cuDNN's algorithms are chosen: recorded.
+
+CUDNN_HEURISTICS = make_recording_switch(
+    "cudnn_heuristics",
+    "By which rules cuDNN's algorithms are chosen.",
+    "Either choice is the same in every run, as long as the variables are.",
+    "before torch",
+    "TORCH_CUDNN_USE_HEURISTIC_MODE_B",
+    "TORCH_CUDNN_V8_API_DISABLED",
+)
+
+
+# Where a heuristic of torch would choose between several libraries, one is named.
+
+
+def make_preferred_library_switch(
+    name: str,
+    what: str,
+    library: str,
+    available: Callable[[], bool],
+    variable: str,
+    remark: str = "",
+) -> Switch:
+    """A switch that sets `torch.backends.cuda.<name>_library` to `library` where a heuristic would choose."""
+
+    def call(*arguments: str) -> Any:
+        return getattr(get_imported("torch").backends.cuda, f"{name}_library")(*arguments)
+
+    def read() -> str:
+        return str(call()).rpartition(".")[2].lower()
+
+    def write(value: str) -> None:
+        call(value)
+
+    def wanted(policy: Policy) -> str:
+        return library
+
+    return Switch(
+        name,
+        f"{what} to one library, not to the one that a heuristic picks.",
+        f"A library that you chose yourself, by torch's function or by the variable, stays.{remark}",
+        "any time",
+        read,
+        write,
+        wanted,
+        "torch",
+        available,
+        agrees=_is_any_library_chosen,
+        variables=(Variable(variable, already_read=torch_is_imported),),
+    )
+
+
+def _is_any_library_chosen(read: str, wanted: str) -> bool:
+    """A library that was chosen is as good as ours; only a choice by heuristics is not."""
+    return read != "default"
+
+
+# The library for linear algebra on CUDA.
+
+PREFERRED_LINALG = make_preferred_library_switch(
+    "preferred_linalg",
+    "Linear algebra on CUDA (svd, eigh, qr, ...) goes",
+    "cusolver",
+    is_built_for_cuda,
+    "TORCH_LINALG_PREFER_CUSOLVER",
+)
+
+
+# The library for matrix products on CUDA.
+
+PREFERRED_BLAS = make_preferred_library_switch(
+    "preferred_blas", "Matrix products on CUDA go", "cublas", is_built_for_cuda, "TORCH_BLAS_PREFER_CUBLASLT"
+)
+
+
+# The library for flash attention on AMD devices.
+
+
+def _is_built_for_rocm() -> bool:
+    torch = find_imported("torch", "backends", "version")
+    return torch is not None and bool(getattr(torch.version, "hip", None))
+
+
+PREFERRED_ROCM_FLASH_ATTENTION = make_preferred_library_switch(
+    "preferred_rocm_fa",
+    "Flash attention on AMD devices goes",
+    "aotriton",
+    _is_built_for_rocm,
+    "TORCH_ROCM_FA_PREFER_CK",
+    " Not tried on a device.",
 )

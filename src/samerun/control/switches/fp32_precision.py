@@ -14,8 +14,15 @@ from __future__ import annotations
 from typing import Any
 
 from samerun.control.imported import get_imported
-from samerun.control.switches.switch import Policy, Switch, Value, Variable
-from samerun.control.switches.torch_flags import get_torch_c_module, torch_c_has_functions, torch_is_imported
+from samerun.control.switches.switch import (
+    Policy,
+    Switch,
+    Value,
+    Variable,
+    get_torch_c_module,
+    torch_c_has_functions,
+    torch_is_imported,
+)
 
 Key = tuple[str, str]
 ROOT: Key = ("generic", "all")

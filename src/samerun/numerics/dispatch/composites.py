@@ -15,7 +15,7 @@ from torch import Tensor
 
 from samerun.numerics.operators import recurrent
 from samerun.numerics.operators.attention import attention
-from samerun.numerics.operators.checks import AcceptedSignatures, raise_as_torch
+from samerun.numerics.operators.checks import AcceptedSignatures, raise_torch_error
 from samerun.numerics.operators.norms import rms_norm
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
@@ -30,11 +30,11 @@ def _find_overload(name: str) -> Any:
 _PORTABLE_KERNELS: dict[str, Callable[..., Any]] = {
     "scaled_dot_product_attention": attention,
     "rms_norm": rms_norm,
-    **{name.removeprefix("aten::"): ours for name, ours in recurrent.COMPOSED.items()},
+    **{name.removeprefix("aten::"): handler for name, handler in recurrent.COMPOSED.items()},
 }
 
 
-def dropout(x: Tensor, p: float, train: bool) -> Tensor:
+def dropout_as_on_cpu(x: Tensor, p: float, train: bool) -> Tensor:
     """The steps that torch takes on the CPU. (On CUDA it fuses them, with another last one.)"""
     if not train or p == 0 or x.numel() == 0:
         return x
@@ -46,21 +46,23 @@ _lock = threading.Lock()
 _installed: list[torch.library.Library] = []
 
 
-def install(find_mode: Callable[[], Any]) -> None:
-    """Once in a process. `current()` is None outside `portable()`."""
+def install_composite_kernels(find_mode: Callable[[], Any]) -> None:
+    """Put the kernels into torch's dispatcher, once in a process. `find_mode()` is None outside `portable()`."""
     with _lock:
         if _installed:
             return
         library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         for name, portable_kernel in _PORTABLE_KERNELS.items():
             for key in ("AutogradCPU", "AutogradCUDA"):
-                library.impl(name, _make_choosing_kernel(_find_overload(name), portable_kernel, find_mode), key)  # type: ignore[no-untyped-call]
+                kernel = _make_portable_or_torch_kernel(_find_overload(name), portable_kernel, find_mode)
+                library.impl(name, kernel, key)  # type: ignore[no-untyped-call]
         plain = _aten.dropout.default
-        library.impl("dropout", _make_choosing_kernel(plain, dropout, find_mode), "AutogradCUDA")  # type: ignore[no-untyped-call]
+        kernel = _make_portable_or_torch_kernel(plain, dropout_as_on_cpu, find_mode)
+        library.impl("dropout", kernel, "AutogradCUDA")  # type: ignore[no-untyped-call]
         _installed.append(library)
 
 
-def _make_choosing_kernel(
+def _make_portable_or_torch_kernel(
     torch_operator: Any, portable_kernel: Callable[..., Any], find_mode: Callable[[], Any]
 ) -> Callable[..., Any]:
     accepted = AcceptedSignatures()
@@ -68,11 +70,11 @@ def _make_choosing_kernel(
     def kernel(*args: Any, **kwargs: Any) -> Any:
         if find_mode() is None:
             return torch_operator._op_dk(_COMPOSITE, *args, **kwargs)
-        accepted.require(torch_operator, args, kwargs)
+        accepted.require_accepted(torch_operator, args, kwargs)
         try:
             return portable_kernel(*args, **kwargs)
         except Exception as error:
-            raise_as_torch(torch_operator, args, kwargs, error)
+            raise_torch_error(torch_operator, args, kwargs, error)
             raise
 
     return kernel

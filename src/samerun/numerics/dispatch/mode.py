@@ -13,10 +13,10 @@ from torch.utils import _python_dispatch
 
 from samerun.base.errors import NotPortableError, NotPortableWarning, SamerunError
 from samerun.numerics.dispatch import composites
-from samerun.numerics.dispatch.refusals import explain_refusal, refuse_tensor, user_line
-from samerun.numerics.operators.checks import raise_as_torch
+from samerun.numerics.dispatch.refusals import explain_refusal, find_user_line, refuse_unless_meta
+from samerun.numerics.operators.checks import raise_torch_error
 from samerun.numerics.operators.declare import NotInTable
-from samerun.numerics.operators.table import resolve_operator
+from samerun.numerics.operators.table import resolve_runner
 
 _Tensor = torch.Tensor
 _strided = torch.strided
@@ -33,22 +33,22 @@ _resolved_on_cuda: dict[int, tuple[Any, Any]] = {}
 """The same for tensors of a CUDA device."""
 
 
-def _require_cuda(tensor: Any) -> bool:
+def _is_cuda_or_refuse(tensor: Any) -> bool:
     """Whether a tensor that is none of the CPU's usual ones is on a CUDA device. Raises NotInTable for all else."""
     if tensor.is_cuda and tensor.dtype in _dtypes and tensor.layout is _strided and torch.version.cuda:
         return True
-    refuse_tensor(tensor)
+    refuse_unless_meta(tensor)
     return False
 
 
-def _any_meta(args: Any) -> bool:
+def _has_meta_tensor(args: Any) -> bool:
     return any(isinstance(value, _Tensor) and value.is_meta for value in args)
 
 
-def _handler_on_cuda(func: Any) -> Any:
+def _find_cuda_handler(func: Any) -> Any:
     known = _resolved_on_cuda.get(id(func))
     if known is None:
-        known = _resolved_on_cuda[id(func)] = (resolve_operator(func, cuda=True), func)
+        known = _resolved_on_cuda[id(func)] = (resolve_runner(func, on_cuda=True), func)
     return known[0]
 
 
@@ -70,7 +70,7 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
         try:
             handler = _resolved[id(func)][0]
         except KeyError:
-            handler = resolve_operator(func)
+            handler = resolve_runner(func)
             _resolved[id(func)] = handler, func
         # The loops below are written out, because every operator of a program passes here: checks for the usual case
         # (dense CPU tensors) come first, and functions are called for the others alone (decision 0038).
@@ -79,50 +79,50 @@ class PortableMode(_python_dispatch.TorchDispatchMode):
                 return NotImplemented  # it unwraps itself, and what it holds comes back here
         cuda = unusual = False
         try:
-            for given in args:
-                if isinstance(given, _Tensor):
-                    if not (given.is_cpu and given.dtype in _dtypes and given.layout is _strided):
+            for argument in args:
+                if isinstance(argument, _Tensor):
+                    if not (argument.is_cpu and argument.dtype in _dtypes and argument.layout is _strided):
                         unusual = True
-                        cuda = _require_cuda(given) or cuda
-                elif type(given) is list or type(given) is tuple:
-                    for item in given:
+                        cuda = _is_cuda_or_refuse(argument) or cuda
+                elif type(argument) is list or type(argument) is tuple:
+                    for item in argument:
                         if isinstance(item, _Tensor) and not (
                             item.is_cpu and item.dtype in _dtypes and item.layout is _strided
                         ):
-                            cuda = _require_cuda(item) or cuda
+                            cuda = _is_cuda_or_refuse(item) or cuda
             if cuda:
-                handler = _handler_on_cuda(func)
-            elif unusual and _any_meta(args):
+                handler = _find_cuda_handler(func)
+            elif unusual and _has_meta_tensor(args):
                 handler = None  # without values there are no bits
             if handler is None:
                 out = func(*args, **kwargs) if kwargs else func(*args)
                 if kwargs and isinstance(out, _Tensor) and not (out.is_cpu and out.dtype in _dtypes):
-                    _require_cuda(out)
+                    _is_cuda_or_refuse(out)
                 return out
-            return self._run(handler, func, args, kwargs or {})
+            return self._run_handler(handler, func, args, kwargs or {})
         except NotInTable as reason:
-            return self._unsupported(reason, func, args, kwargs or {})
+            return self._raise_or_warn(reason, func, args, kwargs or {})
         except NotPortableError:
             raise
         except SamerunError as error:  # a kernel refuses a type or a setting
-            return self._unsupported(NotInTable(error.message, error.hint), func, args, kwargs or {})
+            return self._raise_or_warn(NotInTable(error.message, error.hint), func, args, kwargs or {})
 
-    def _run(self, handler: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    def _run_handler(self, handler: Any, func: Any, args: Any, kwargs: Any) -> Any:
         try:
             return handler(self, func, args, kwargs)
         except Exception as error:
-            raise_as_torch(func, args, kwargs, error)
+            raise_torch_error(func, args, kwargs, error)
             raise NotInTable(f"what it got, which torch takes: {error}") from error
 
-    def _unsupported(self, reason: NotInTable, func: Any, args: Any, kwargs: Any) -> Any:
-        message, hint = explain_refusal(func, reason, user_line())
+    def _raise_or_warn(self, reason: NotInTable, func: Any, args: Any, kwargs: Any) -> Any:
+        message, hint = explain_refusal(func, reason, find_user_line())
         if self.settings[-1] == "error":
             raise NotPortableError(message, hint) from None
         warnings.warn(NotPortableWarning(message), stacklevel=2)
         return func(*args, **kwargs)
 
 
-def current_mode() -> PortableMode | None:
+def current_portable_mode() -> PortableMode | None:
     """The mode that the dispatcher has for this thread, or None."""
     for mode in reversed(_python_dispatch._get_current_dispatch_mode_stack()):
         if isinstance(mode, PortableMode):
@@ -132,13 +132,13 @@ def current_mode() -> PortableMode | None:
 
 def enter_portable(unsupported: str) -> Callable[[], None]:
     """Put the mode in force in this thread; what is returned takes it out again."""
-    mode = current_mode()
+    mode = current_portable_mode()
     if mode is not None:
         mode.settings.append(unsupported)
-        return partial(_pop_setting, mode.settings)
-    composites.install(current_mode)
+        return partial(_pop_unsupported_setting, mode.settings)
+    composites.install_composite_kernels(current_portable_mode)
     mode = PortableMode(unsupported)
-    with _lift_other_modes():
+    with _lift_modes_above():
         if not float(torch.tensor(1e-40) * torch.tensor(1.0)):
             raise SamerunError(
                 "portable(): subnormal numbers are flushed to zero in this thread, but the specification keeps them.",
@@ -149,7 +149,7 @@ def enter_portable(unsupported: str) -> Callable[[], None]:
 
 
 @contextmanager
-def _lift_other_modes() -> Iterator[None]:
+def _lift_modes_above() -> Iterator[None]:
     """Take the modes of this thread off, and put them back on top.
 
     So the portable mode lies below all others, whenever they were entered: they see the operators that the program
@@ -169,9 +169,9 @@ def _lift_other_modes() -> Iterator[None]:
 
 
 def _leave_mode(mode: PortableMode) -> None:
-    with _lift_other_modes():
+    with _lift_modes_above():
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
-def _pop_setting(settings: list[str]) -> None:
+def _pop_unsupported_setting(settings: list[str]) -> None:
     settings.pop()

@@ -1,16 +1,21 @@
-"""`samerun.portable()`: plain torch code whose results have the same bits on any machine, or an error."""
+"""`samerun.portable()`: plain torch code whose results have the same bits on any machine, or an error.
+
+The bootstrap `sitecustomize` calls `start`, which puts it in force before the program's first line.
+"""
 
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import ContextDecorator
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, TypeVar
 
 from samerun.base.errors import SamerunError
+from samerun.base.hooks import PostImportHooks
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNSUPPORTED = ("error", "warn")
@@ -54,39 +59,60 @@ class portable(ContextDecorator):
                 raise
             raise SamerunError("portable(): torch is not installed.", "pip install torch") from None
         leave = mode.enter_portable(self._unsupported)
-        self._stack().append(leave)
+        self._exit_callbacks().append(leave)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._stack().pop()()
+        self._exit_callbacks().pop()()
 
     def __call__(self, func: F) -> F:
-        for is_kind, what in (
+        for is_kind, kind in (
             (inspect.isgeneratorfunction, "a generator"),
             (inspect.iscoroutinefunction, "a coroutine"),
             (inspect.isasyncgenfunction, "an asynchronous generator"),
         ):
             if is_kind(func):
                 raise SamerunError(
-                    f"@portable(): {func.__qualname__} is {what}, whose body runs after the call has returned.",
+                    f"@portable(): {func.__qualname__} is {kind}, whose body runs after the call has returned.",
                     "Write `with samerun.portable():` inside it.",
                 )
         return super().__call__(func)
 
-    def _stack(self) -> list[Callable[[], None]]:
+    def _exit_callbacks(self) -> list[Callable[[], None]]:
         try:
-            found: list[Callable[[], None]] = self._entered.stack
+            callbacks: list[Callable[[], None]] = self._entered.stack
         except AttributeError:
-            found = self._entered.stack = []
-        return found
+            callbacks = self._entered.stack = []
+        return callbacks
 
 
-def is_in_force() -> bool:
+def is_inside_portable() -> bool:
     """Whether this thread is inside `portable()`, as torch's dispatcher has it. Imports nothing."""
     if "torch" not in sys.modules:
         return False
     from samerun.numerics.dispatch import mode
 
-    return mode.current_mode() is not None
+    return mode.current_portable_mode() is not None
+
+
+PORTABLE_VARIABLE = "SAMERUN_PORTABLE"
+"""Set: every Python process of the program is inside `portable()` from the end of its import of torch on."""
+
+_after_import = PostImportHooks()
+
+
+def start() -> None:
+    """Have this process enter `portable()` once torch is imported, for good."""
+    _after_import.add("torch", _enter_portable_or_exit)
+    _after_import.install()
+
+
+def _enter_portable_or_exit(torch: ModuleType) -> None:
+    try:
+        portable().__enter__()
+    except SamerunError as error:
+        sys.stderr.write(f"samerun: {error}\n")
+        sys.stderr.flush()
+        os._exit(2)

@@ -41,17 +41,17 @@ GENERAL_ADVICE = (
 )
 
 
-def refuse_tensor(tensor: Any) -> None:
+def refuse_unless_meta(tensor: Any) -> None:
     """Raise NotInTable for a tensor whose type, layout or device the specification leaves out."""
     if tensor.is_meta:
         return
     if tensor.layout is not torch.strided:
         raise NotInTable(
-            f"a tensor of layout {_name_without_torch(tensor.layout)}.", "Make it dense: tensor.to_dense()."
+            f"a tensor of layout {_drop_torch_prefix(tensor.layout)}.", "Make it dense: tensor.to_dense()."
         )
     if tensor.is_complex():
         raise NotInTable(
-            f"a tensor of type {_name_without_torch(tensor.dtype)}.",
+            f"a tensor of type {_drop_torch_prefix(tensor.dtype)}.",
             "Compute with real and imaginary parts (torch.view_as_real).",
         )
     if not tensor.is_cpu and not (tensor.is_cuda and torch.version.cuda):
@@ -59,7 +59,7 @@ def refuse_tensor(tensor: Any) -> None:
             f"a tensor on {tensor.device}.", "Portable kernels run on the CPU and on CUDA devices: tensor.cpu()."
         )
     raise NotInTable(
-        f"a tensor of type {_name_without_torch(tensor.dtype)}.", "Convert it to float32 first: tensor.float()."
+        f"a tensor of type {_drop_torch_prefix(tensor.dtype)}.", "Convert it to float32 first: tensor.float()."
     )
 
 
@@ -75,10 +75,10 @@ def nearest_operators(name: str) -> list[str]:
     Names that only look alike say nothing of what is computed. Gradients and names with an underscore in front, which
     no program calls, are left out.
     """
-    wanted = _meaningful_words(name)
+    words = _meaningful_words(name)
     ranked = []
-    for candidate in sorted(table.portable_names()):
-        common = len(wanted & _meaningful_words(candidate))
+    for candidate in sorted(table.portable_operator_names()):
+        common = len(words & _meaningful_words(candidate))
         if common and not candidate.startswith("_") and not candidate.endswith("_backward"):
             ranked.append((-common, -difflib.SequenceMatcher(None, name, candidate).ratio(), candidate))
     return [candidate for *_, candidate in sorted(ranked)[:3]]
@@ -97,14 +97,14 @@ def explain_refusal(func: Any, reason: NotInTable, line: str) -> tuple[str, str]
     return message, hint + ' With portable(unsupported="warn") torch\'s own kernel runs, with the bits of this machine.'
 
 
-def _name_without_torch(value: Any) -> str:
+def _drop_torch_prefix(value: Any) -> str:
     return str(value).removeprefix("torch.")
 
 
 _SAMERUN_FOLDER = str(Path(__file__).resolve().parents[2]) + os.sep
 
 
-def user_line() -> str:
+def find_user_line() -> str:
     """ "file:line" of the innermost frame that is neither torch's nor samerun's; the file relative if it can be."""
     torch = sys.modules.get("torch")
     skipped = [_SAMERUN_FOLDER, "<"]
@@ -114,14 +114,14 @@ def user_line() -> str:
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(tuple(skipped)) and os.sep + "contextlib.py" not in name:
-            return f"{_relative_path(name)}:{frame.f_lineno}"
+            return f"{_relative_path_below_cwd(name)}:{frame.f_lineno}"
         frame = frame.f_back
     return "no line of Python"
 
 
-def _relative_path(name: str) -> str:
+def _relative_path_below_cwd(path: str) -> str:
     try:
-        relative = os.path.relpath(name)
+        relative = os.path.relpath(path)
     except ValueError:  # another drive
-        return name
-    return name if relative.startswith("..") else relative
+        return path
+    return path if relative.startswith("..") else relative

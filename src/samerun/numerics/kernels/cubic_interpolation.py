@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 
-def inner_weight(x: Tensor, a: float) -> Tensor:
+def inner_cubic_weight(x: Tensor, a: float) -> Tensor:
     """((a + 2) * x - (a + 3)) * x * x + 1, for distances up to 1."""
     inner = torch.mul(torch.sub(torch.mul(x, a + 2), a + 3), x)
     return torch.add(torch.mul(inner, x), 1)
 
 
-def outer_weight(x: Tensor, a: float) -> Tensor:
+def outer_cubic_weight(x: Tensor, a: float) -> Tensor:
     """((a * x - 5a) * x + 8a) * x - 4a, for distances from 1 to 2."""
     inner = torch.add(torch.mul(torch.sub(torch.mul(x, a), 5 * a), x), 8 * a)
     return torch.sub(torch.mul(inner, x), 4 * a)
@@ -31,21 +31,21 @@ def _outer_slope(x: Tensor, a: float) -> Tensor:
     return torch.add(torch.mul(torch.sub(torch.mul(x, 3 * a), 10 * a), x), 8 * a)
 
 
-def weights(t: Tensor, a: float) -> list[Tensor]:
-    """Of the neighbours at -1, 0, 1 and 2, for a place t in [0, 1)."""
-    other = torch.rsub(t, 1)
+def cubic_weights(fraction: Tensor, a: float) -> list[Tensor]:
+    """Of the neighbours at -1, 0, 1 and 2, for a fraction in [0, 1)."""
+    other = torch.rsub(fraction, 1)
     return [
-        outer_weight(torch.add(t, 1), a),
-        inner_weight(t, a),
-        inner_weight(other, a),
-        outer_weight(torch.add(other, 1), a),
+        outer_cubic_weight(torch.add(fraction, 1), a),
+        inner_cubic_weight(fraction, a),
+        inner_cubic_weight(other, a),
+        outer_cubic_weight(torch.add(other, 1), a),
     ]
 
 
-def slopes(t: Tensor, a: float) -> list[Tensor]:
+def cubic_weight_slopes(fraction: Tensor, a: float) -> list[Tensor]:
     """The derivatives of the weights by t."""
-    other = torch.rsub(t, 1)
+    other = torch.rsub(fraction, 1)
     return [
-        _outer_slope(torch.add(t, 1), a), _inner_slope(t, a),
+        _outer_slope(torch.add(fraction, 1), a), _inner_slope(fraction, a),
         torch.neg(_inner_slope(other, a)), torch.neg(_outer_slope(torch.add(other, 1), a)),
     ]  # fmt: skip

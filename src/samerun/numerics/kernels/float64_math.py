@@ -24,7 +24,7 @@ def polynomial(x: Tensor, terms: Sequence[float]) -> Tensor:
     return total
 
 
-def _alternating(w: Tensor, terms: Sequence[float]) -> Tensor:
+def _alternating_polynomial(w: Tensor, terms: Sequence[float]) -> Tensor:
     """... t2 - w (t1 - w t0)."""
     total = torch.zeros_like(w)
     for term in terms:
@@ -32,7 +32,7 @@ def _alternating(w: Tensor, terms: Sequence[float]) -> Tensor:
     return total
 
 
-def divide_number(x: float, y: Tensor) -> Tensor:
+def divide_number_by(x: float, y: Tensor) -> Tensor:
     """x / y. (torch takes the number's quotient by a tensor as one division; a quotient by a number it may not.)"""
     return torch.div(torch.full((), x, dtype=torch.float64, device=y.device), y)
 
@@ -56,13 +56,13 @@ def log(x: Tensor) -> Tensor:
     return torch.where(x == float("inf"), x, found)
 
 
-def log_of(x: Tensor, above: Tensor) -> Tensor:
-    near = _two_atanh(torch.div(above, torch.add(above, 2.0)))
-    return torch.where((above > -0.25) & (above < 0.25), near, log(x))
+def log_near_one(x: Tensor, x_minus_1: Tensor) -> Tensor:
+    near = _two_atanh(torch.div(x_minus_1, torch.add(x_minus_1, 2.0)))
+    return torch.where((x_minus_1 > -0.25) & (x_minus_1 < 0.25), near, log(x))
 
 
 def log1p(x: Tensor) -> Tensor:
-    return log_of(torch.add(x, 1.0), x)
+    return log_near_one(torch.add(x, 1.0), x)
 
 
 def _split_exp(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,9 +74,9 @@ def _split_exp(x: Tensor) -> tuple[Tensor, Tensor]:
     return power, torch.add(r, torch.mul(torch.mul(r, r), total))
 
 
-def _saturate_exp(x: Tensor, found: Tensor, least: float) -> Tensor:
-    found = torch.where(x > reference.MOST, float("inf"), found)
-    return torch.where(x < reference.LEAST, least, found)
+def _saturate_exp(x: Tensor, exp_x: Tensor, lowest: float) -> Tensor:
+    exp_x = torch.where(x > reference.MOST, float("inf"), exp_x)
+    return torch.where(x < reference.LEAST, lowest, exp_x)
 
 
 def exp(x: Tensor) -> Tensor:
@@ -92,16 +92,16 @@ def expm1(x: Tensor) -> Tensor:
 def stirling_correction(m: Tensor) -> Tensor:
     table = torch.tensor(reference.CORRECTIONS, dtype=torch.float64, device=m.device)
     small = table[torch.clamp(torch.nan_to_num(m), 1, 9).to(torch.int64) - 1]
-    total = _alternating(divide_number(1.0, torch.mul(m, m)), reference.CORRECTION_TERMS)
+    total = _alternating_polynomial(divide_number_by(1.0, torch.mul(m, m)), reference.CORRECTION_TERMS)
     return torch.where(m < 10, small, torch.div(total, m))
 
 
-def digamma(x: Tensor) -> Tensor:
+def digamma_positive(x: Tensor) -> Tensor:
     below = torch.zeros_like(x)
     for _ in range(10):
         small = x < 10
-        below = torch.where(small, torch.add(below, divide_number(1.0, x)), below)
+        below = torch.where(small, torch.add(below, divide_number_by(1.0, x)), below)
         x = torch.where(small, torch.add(x, 1.0), x)
-    w = divide_number(1.0, torch.mul(x, x))
-    total = _alternating(w, reference.DIGAMMA_TERMS)
-    return torch.sub(torch.sub(torch.sub(log(x), divide_number(0.5, x)), torch.mul(w, total)), below)
+    w = divide_number_by(1.0, torch.mul(x, x))
+    total = _alternating_polynomial(w, reference.DIGAMMA_TERMS)
+    return torch.sub(torch.sub(torch.sub(log(x), divide_number_by(0.5, x)), torch.mul(w, total)), below)

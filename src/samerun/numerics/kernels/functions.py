@@ -20,8 +20,8 @@ _NUMBERS = {name: number for number, name in enumerate(NAMES)}
 
 PAIR_NAMES = ("pow", "atan2", "hypot")
 
-_pair_function = library.declare_function("samerun_pair_function", "vipppl")
-_function = library.declare_function("samerun_function", "vippl")
+_pair_function = library.declare_function("samerun_map_pair_function", "vipppl")
+_function = library.declare_function("samerun_map_function", "vippl")
 
 
 def unary(name: str, x: torch.Tensor) -> torch.Tensor:
@@ -30,9 +30,9 @@ def unary(name: str, x: torch.Tensor) -> torch.Tensor:
     Raises SamerunError for types other than float32, bfloat16 and float16.
     """
     wide = to_dense(x, compute_type(name, x, types=(torch.float32,)))
-    if library.uses_kernels(x):
+    if library.uses_native_kernels(x):
         out = torch.empty_like(wide)
-        _function.on(wide)(_NUMBERS[name], wide.data_ptr(), out.data_ptr(), wide.numel())
+        _function.for_device_of(wide)(_NUMBERS[name], wide.data_ptr(), out.data_ptr(), wide.numel())
     else:
         out = call_reference(lambda given: reference.unary(name, given), wide)
     return out if x.dtype == out.dtype else out.to(x.dtype)
@@ -45,10 +45,10 @@ def pair(name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """
     dtype = compute_type(name, x, y, types=(torch.float32,))
     wide, other = (to_dense(each, dtype) for each in torch.broadcast_tensors(x, y))  # type: ignore[no-untyped-call]
-    if library.uses_kernels(x):
+    if library.uses_native_kernels(x):
         out = torch.empty_like(wide)
         number = PAIR_NAMES.index(name)
-        _pair_function.on(wide)(number, wide.data_ptr(), other.data_ptr(), out.data_ptr(), wide.numel())
+        _pair_function.for_device_of(wide)(number, wide.data_ptr(), other.data_ptr(), out.data_ptr(), wide.numel())
     else:
         out = call_reference(lambda *given: reference.pair(name, *given), wide, other)
     return out if x.dtype == out.dtype else out.to(x.dtype)

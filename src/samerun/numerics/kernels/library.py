@@ -13,11 +13,14 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from samerun.base import native
 from samerun.base.errors import SamerunError
 from samerun.base.native import load_built_library
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LEVEL_VARIABLE = "SAMERUN_NUMERICS_LEVEL"
 """Environment variable: a level's name, or ``reference`` to do without the library."""
@@ -42,7 +45,10 @@ def supported_levels() -> list[str]:
     """The levels that this machine can run, slowest first; ``reference`` is always the first."""
     if _library is None:
         return [REFERENCE]
-    return [REFERENCE, *(name for name, number in _level_numbers.items() if _library.samerun_level_runs(number))]
+    return [
+        REFERENCE,
+        *(name for name, number in _level_numbers.items() if _library.samerun_level_is_supported(number)),
+    ]
 
 
 def current_level() -> str:
@@ -71,24 +77,27 @@ def force_level(name: str | None) -> None:
 
 
 class NativeFunction:
-    """A function of the library. ``entry(...)`` computes on the CPU, ``entry.on(x)`` gives the one for where x lies."""
+    """A function of the library.
+
+    ``entry(...)`` computes on the CPU, ``entry.for_device_of(x)`` gives the one for where x lies.
+    """
 
     def __init__(self, name: str, signature: str) -> None:
         self.name, self.signature = name, signature
         self._found: Any = None
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.here()(*arguments)
+        return self.cpu_function()(*arguments)
 
-    def on(self, x: Any) -> Callable[..., Any]:
+    def for_device_of(self, x: Tensor) -> Callable[..., Any]:
         """The function for memory of x's device, to be called at once: it has as many threads as torch has now."""
         if not is_off_cpu(x):
-            return self.here()
+            return self.cpu_function()
         from samerun.numerics.cuda.entries import ENTRIES
 
         return partial(ENTRIES[self.name], x.device)
 
-    def here(self) -> Callable[..., Any]:
+    def cpu_function(self) -> Callable[..., Any]:
         """The function for memory of the CPU, to be called at once."""
         found = self._found
         if found is None:
@@ -112,12 +121,12 @@ def declare_function(name: str, signature: str) -> NativeFunction:
     return NativeFunction(name, signature)
 
 
-def is_off_cpu(x: Any) -> bool:
+def is_off_cpu(x: Tensor) -> bool:
     """Whether a tensor is not on the CPU; then the kernels of `numerics.cuda` compute."""
     return not x.is_cpu
 
 
-def uses_kernels(x: Any) -> bool:
+def uses_native_kernels(x: Tensor) -> bool:
     """Whether kernels, and not the reference, compute on this tensor."""
     return is_off_cpu(x) or is_available()
 
@@ -133,7 +142,7 @@ def match_torch_threads() -> None:
     # torch's OpenMP threads wait for the next operator without sleeping. Threads of our own would share the cores with
     # them, which cost a third of the speed, so jobs of the main thread run on torch's team (decision 0044).
     if not _team_borrowed and torch is not None and native.may_use_torch_threads():
-        _library.samerun_borrow(native.gomp_parallel_address(), native.omp_get_thread_num_address())
+        _library.samerun_use_openmp_team(native.gomp_parallel_address(), native.omp_get_thread_num_address())
         _team_borrowed, _count_torch_threads = True, torch.get_num_threads
 
 
@@ -141,10 +150,10 @@ def load_library() -> Any:
     """The library, or None: not built, built for another machine, or numbers do not behave here."""
     library = load_built_library(__file__, "_portable")
     try:
-        if library is None or not library.samerun_ready():
+        if library is None or not library.samerun_arithmetic_is_ieee():
             return None
         library.samerun_level_name.restype = ctypes.c_char_p
-        library.samerun_borrow.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        library.samerun_use_openmp_team.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         return library
     except AttributeError:  # built by another version
         return None

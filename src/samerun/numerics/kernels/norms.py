@@ -22,14 +22,15 @@ from samerun.numerics.status import DONE
 OptionalTensor = torch.Tensor | None
 
 _FLOAT32 = (torch.float32,)
-_norm = library.declare_function("samerun_norm", "vifppppppllll")
-_norm_backward = library.declare_function("samerun_norm_backward", "vipppppppllll")
-_norm_backward_with_weight = library.declare_function("samerun_norm_backward_with_weight", "iippppppppll")
-_channels = library.declare_function("samerun_channels", "vpppppplll")
-_channels_backward = library.declare_function("samerun_channels_backward", "iipppppppplll")
+_norm = library.declare_function("samerun_normalize_rows", "vifppppppllll")
+_norm_backward = library.declare_function("samerun_normalize_rows_backward", "vipppppppllll")
+_norm_backward_with_weight = library.declare_function("samerun_normalize_rows_backward_with_weight", "iippppppppll")
+_channels = library.declare_function("samerun_normalize_channels", "vpppppplll")
+_channels_backward = library.declare_function("samerun_normalize_channels_backward", "iipppppppplll")
 
 
 def _address(x: OptionalTensor) -> int:
+    """The address of its memory; 0 for None."""
     return 0 if x is None else x.data_ptr()
 
 
@@ -61,7 +62,7 @@ def _normalize_rows(
     if n:  # where rows are empty, nothing is read of the weights
         require_elements("weight", weight, groups * n // inner)
         require_elements("bias", bias, groups * n // inner)
-    if not library.uses_kernels(x):
+    if not library.uses_native_kernels(x):
         given = x.reshape(count, n).numpy()
         weights, biases = (
             _weight_per_value(weight, count, n, groups, inner),
@@ -71,8 +72,10 @@ def _normalize_rows(
         return y.reshape(x.shape), mean.reshape(stats), r.reshape(stats)
     out, mean = torch.empty_like(x), x.new_empty(stats)
     r = torch.empty_like(mean)
-    _norm.on(x)(rms, eps, x.data_ptr(), _address(weight), _address(bias), out.data_ptr(), mean.data_ptr(), r.data_ptr(),
-          count, n, groups, inner)  # fmt: skip
+    _norm.for_device_of(x)(
+        rms, eps, x.data_ptr(), _address(weight), _address(bias), out.data_ptr(), mean.data_ptr(), r.data_ptr(),
+        count, n, groups, inner,
+    )  # fmt: skip
     return out, mean, r
 
 
@@ -87,7 +90,7 @@ def _normalize_rows_backward(
     if n:
         require_elements("weight", weight, groups * n // inner)
     require_elements("mean", mean, count)
-    if not library.uses_kernels(x):
+    if not library.uses_native_kernels(x):
         weights = _weight_per_value(weight, count, n, groups, inner)
         given, gradient = x.reshape(count, n).numpy(), grad.reshape(count, n).numpy()
         means = None if mean is None else mean.numpy()
@@ -96,8 +99,10 @@ def _normalize_rows_backward(
         return out, terms
     out, terms = torch.empty_like(x), torch.empty_like(x)
     center = torch.zeros_like(r) if mean is None else mean
-    _norm_backward.on(x)(rms, x.data_ptr(), grad.data_ptr(), _address(weight), center.data_ptr(), r.data_ptr(),
-                   out.data_ptr(), terms.data_ptr(), count, n, groups, inner)  # fmt: skip
+    _norm_backward.for_device_of(x)(
+        rms, x.data_ptr(), grad.data_ptr(), _address(weight), center.data_ptr(), r.data_ptr(), out.data_ptr(),
+        terms.data_ptr(), count, n, groups, inner,
+    )  # fmt: skip
     return out, terms
 
 
@@ -111,50 +116,56 @@ def _flatten_stats(stats: torch.Tensor) -> torch.Tensor:
     return to_dense(stats.reshape(-1), torch.float32)
 
 
-def _stats_shape(x: torch.Tensor, shape: Sequence[int]) -> tuple[int, ...]:
+def _stats_shape(x: torch.Tensor, normalized_shape: Sequence[int]) -> tuple[int, ...]:
     """The shape of x with the normalised dimensions as ones."""
-    return (*x.shape[: x.ndim - len(shape)], *[1] * len(shape))
+    return (*x.shape[: x.ndim - len(normalized_shape)], *[1] * len(normalized_shape))
 
 
 def layer_norm(
-    x: torch.Tensor, shape: Sequence[int], weight: OptionalTensor = None, bias: OptionalTensor = None, eps: float = 1e-5
+    x: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: OptionalTensor = None,
+    bias: OptionalTensor = None,
+    eps: float = 1e-5,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """y; and of each row the mean and 1/sqrt(v + eps) in float32, with the normalised dimensions as ones.
 
-    `shape`: the last dimensions of x, over which a row runs; weight and bias have it too.
+    `normalized_shape`: the last dimensions of x, over which a row runs; weight and bias have it too.
     """
     wide, w, b = _to_float32("layer_norm", x, weight, bias)
     assert wide is not None
-    y, mean, r = _normalize_rows(wide, w, b, eps, False, _stats_shape(x, shape), math.prod(shape))
+    y, mean, r = _normalize_rows(wide, w, b, eps, False, _stats_shape(x, normalized_shape), math.prod(normalized_shape))
     return y if y.dtype == x.dtype else y.to(x.dtype), mean, r
 
 
 def layer_norm_backward(
-    grad: torch.Tensor, x: torch.Tensor, shape: Sequence[int], mean: torch.Tensor, rstd: torch.Tensor,
+    grad: torch.Tensor, x: torch.Tensor, normalized_shape: Sequence[int], mean: torch.Tensor, rstd: torch.Tensor,
     weight: OptionalTensor = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients of x, weight and bias; mean and rstd as `layer_norm` gave them."""
     g, given, w = _to_float32("layer_norm", grad, x, weight)
     assert g is not None and given is not None
-    return _normalize_rows_backward_with_weight(g, given, w, _flatten_stats(mean), _flatten_stats(rstd), shape, x.dtype)
+    stats = _flatten_stats(mean), _flatten_stats(rstd)
+    return _normalize_rows_backward_with_weight(g, given, w, *stats, normalized_shape, x.dtype)
 
 
 def _normalize_rows_backward_with_weight(
     grad: torch.Tensor, x: torch.Tensor, weight: OptionalTensor, mean: OptionalTensor, rstd: torch.Tensor,
-    shape: Sequence[int], dtype: torch.dtype,
+    normalized_shape: Sequence[int], dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients of x, weight and bias, where all rows have the same weights. `mean` is None for rms norm."""
-    n = math.prod(shape)
+    n = math.prod(normalized_shape)
     require_elements("input", x, rstd.numel() * n)
     require_elements("grad", grad, rstd.numel() * n)
     require_elements("weight", weight, n)
     require_elements("mean", mean, rstd.numel())
-    if not library.uses_kernels(x):
+    if not library.uses_native_kernels(x):
         out, terms = _normalize_rows_backward(grad, x, weight, mean, rstd, n)
-        return out.to(dtype), *_sum_over_rows(terms, grad, shape, dtype)
-    out, of_weight, of_bias = torch.empty_like(x), x.new_empty(tuple(shape)), x.new_empty(tuple(shape))
+        return out.to(dtype), *_sum_over_rows(terms, grad, normalized_shape, dtype)
+    out = torch.empty_like(x)
+    of_weight, of_bias = x.new_empty(tuple(normalized_shape)), x.new_empty(tuple(normalized_shape))
     center = torch.zeros_like(rstd) if mean is None else mean
-    status = _norm_backward_with_weight.on(x)(
+    status = _norm_backward_with_weight.for_device_of(x)(
         mean is None, x.data_ptr(), grad.data_ptr(), _address(weight), center.data_ptr(), rstd.data_ptr(),
         out.data_ptr(), of_weight.data_ptr(), of_bias.data_ptr(), rstd.numel(), n,
     )  # fmt: skip
@@ -168,32 +179,39 @@ def _require_memory(status: int, x: torch.Tensor) -> None:
 
 
 def _sum_over_rows(
-    terms: torch.Tensor, grad: torch.Tensor, shape: Sequence[int], dtype: torch.dtype
+    terms: torch.Tensor, grad: torch.Tensor, normalized_shape: Sequence[int], dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    flat = [each.reshape(math.prod(each.shape[: each.ndim - len(shape)]), *shape) for each in (terms, grad)]
+    flat = [
+        each.reshape(math.prod(each.shape[: each.ndim - len(normalized_shape)]), *normalized_shape)
+        for each in (terms, grad)
+    ]
     of_weight, of_bias = (sums.sum(each, 0).to(dtype) for each in flat)
     return of_weight, of_bias
 
 
 def rms_norm(
-    x: torch.Tensor, shape: Sequence[int], weight: OptionalTensor = None, eps: float | None = None
+    x: torch.Tensor, normalized_shape: Sequence[int], weight: OptionalTensor = None, eps: float | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(x*r)*w with r = 1/sqrt(mean(x*x) + eps), and r in float32. eps None: that of float32, 2^-23."""
     wide, w = _to_float32("rms_norm", x, weight)
     assert wide is not None
-    y, _, r = _normalize_rows(
-        wide, w, None, 2.0**-23 if eps is None else eps, True, _stats_shape(x, shape), math.prod(shape)
-    )
+    eps = 2.0**-23 if eps is None else eps
+    stats = _stats_shape(x, normalized_shape)
+    y, _, r = _normalize_rows(wide, w, None, eps, True, stats, math.prod(normalized_shape))
     return y.to(x.dtype), r
 
 
 def rms_norm_backward(
-    grad: torch.Tensor, x: torch.Tensor, shape: Sequence[int], rstd: torch.Tensor, weight: OptionalTensor = None
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    normalized_shape: Sequence[int],
+    rstd: torch.Tensor,
+    weight: OptionalTensor = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradients of x and weight: h = grad*w, y = x*r, (h - y*mean(h*y)) * r."""
     g, given, w = _to_float32("rms_norm", grad, x, weight)
     assert g is not None and given is not None
-    return _normalize_rows_backward_with_weight(g, given, w, None, _flatten_stats(rstd), shape, x.dtype)[:2]
+    return _normalize_rows_backward_with_weight(g, given, w, None, _flatten_stats(rstd), normalized_shape, x.dtype)[:2]
 
 
 def group_norm(
@@ -259,9 +277,9 @@ def batch_norm(
             raise RuntimeError("Expected running_mean and running_var to be defined when training=False")
         mean, v = running_mean.float(), running_var.float()
     r = torch.ones_like(v) / sqrt(v + torch.full_like(v, eps))
-    if library.uses_kernels(x):
+    if library.uses_native_kernels(x):
         y, center = torch.empty_like(wide), to_dense(mean, torch.float32)
-        _channels.on(x)(
+        _channels.for_device_of(x)(
             wide.data_ptr(), _address(w), _address(b), center.data_ptr(), r.data_ptr(), y.data_ptr(), *x.shape[:2],
             math.prod(x.shape[2:]),
         )  # fmt: skip
@@ -284,7 +302,7 @@ def batch_norm_backward(
     """
     g, given, w = _to_float32("batch_norm", grad, x, weight)
     assert g is not None and given is not None
-    if library.uses_kernels(x) and x.numel():
+    if library.uses_native_kernels(x) and x.numel():
         return _batch_norm_backward_native(g, given, w, mean, rstd, training, x.dtype)
     over = [dim for dim in range(x.ndim) if dim != 1]
     y = (given - _broadcast_channels(mean, x)) * _broadcast_channels(rstd, x)
@@ -308,7 +326,7 @@ def _batch_norm_backward_native(
         require_elements(name, values, channels)
     out, of_weight, of_bias = torch.empty_like(x), x.new_empty(channels), x.new_empty(channels)
     center, r = to_dense(mean, torch.float32), to_dense(rstd, torch.float32)
-    status = _channels_backward.on(x)(
+    status = _channels_backward.for_device_of(x)(
         training, x.data_ptr(), grad.data_ptr(), _address(weight), center.data_ptr(), r.data_ptr(), out.data_ptr(),
         of_weight.data_ptr(), of_bias.data_ptr(), images, channels, math.prod(x.shape[2:]),
     )  # fmt: skip

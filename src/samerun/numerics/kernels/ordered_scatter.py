@@ -18,12 +18,12 @@ from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.tensors import split_around
 
 
-def sort_index(index: Tensor, places: int) -> tuple[Tensor, Tensor]:
+def sort_index_in_bounds(index: Tensor, num_places: int) -> tuple[Tensor, Tensor]:
     """The indices sorted, and where each stood; int64. Raises (on CUDA: when the device comes to it) where one is
-    below 0 or not below `places`.
+    below 0 or not below `num_places`.
     """
     flat = index.reshape(-1).to(torch.int64)
-    torch._assert_async(((flat >= 0) & (flat < places)).all(), "an index is out of bounds")
+    torch._assert_async(((flat >= 0) & (flat < num_places)).all(), "an index is out of bounds")
     key, order = torch.sort(flat, stable=True)
     return key, order
 
@@ -38,7 +38,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
         return torch.index_add(x.cpu(), dim, index.cpu(), source.cpu())  # torch's own words for what is wrong
     out = x.contiguous().clone()
     outer, places, inner = split_around(x, dim % max(x.dim(), 1))
-    key, order = sort_index(index, places)
+    key, order = sort_index_in_bounds(index, places)
     given = source.contiguous().view(outer, key.numel(), inner)
     segments.add_to_segments(out.view(outer, places, inner), given, key, order)
     return out
@@ -62,7 +62,7 @@ def segment_sum(
         source = source if factors is None else torch.mul(source, factors[:, None])
     out = torch.zeros(rows, source.shape[1], dtype=source.dtype, device=source.device)
     if library.is_off_cpu(source):  # nothing is asked of the device, so that it can be captured in a graph
-        key, order = sort_index(index, rows)
+        key, order = sort_index_in_bounds(index, rows)
         segments.sum_segments(out, source.contiguous(), key, order, torch.searchsorted(key, key, right=True))
         return out
     in_turn = bool((index[1:] >= index[:-1]).all())
@@ -78,20 +78,20 @@ def segment_sum(
     return out
 
 
-def count_occurrences(index: Tensor, rows: int) -> Tensor:
+def count_occurrences_at_least_one(index: Tensor, rows: int) -> Tensor:
     """How often each of `rows` places is named by a 1-D index; 1 for those that never are. int64."""
     counts = torch.zeros(rows, dtype=torch.int64, device=index.device)
     return torch.clamp(counts.index_add_(0, index, torch.ones_like(index, dtype=torch.int64)), min=1)
 
 
-def put_last(x: Tensor, places: Tensor, values: Tensor) -> Tensor:
-    """x (1-D, contiguous) with values[i] at places[i], in place; of several for one the last stays. CUDA alone."""
-    key, order = sort_index(places, x.numel())
+def put_last_value_(x: Tensor, flat_index: Tensor, values: Tensor) -> Tensor:
+    """x (1-D, contiguous) with values[i] at flat_index[i], in place; of several for one the last stays. CUDA alone."""
+    key, order = sort_index_in_bounds(flat_index, x.numel())
     segments.write_last(x, values.reshape(-1).to(x.dtype).contiguous(), key, order)
     return x
 
 
-def flat_places(x: Tensor, dim: int, index: Tensor) -> Tensor:
+def flat_indices(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Where x, contiguous and flat, has place (index along dim) of each line: as scatter and gather mean it."""
     shape, dim = index.shape, dim % x.dim()
     flat = torch.zeros(shape, dtype=torch.int64, device=x.device)
@@ -109,10 +109,10 @@ def flat_places(x: Tensor, dim: int, index: Tensor) -> Tensor:
     return flat
 
 
-def scatter_add_flat(g: Tensor, flat: Tensor, shape: Sequence[int]) -> Tensor:
-    """Zeros of `shape` with g added at flat positions, in ascending order of g: the gradient of a gather."""
-    out = torch.zeros(tuple(shape), dtype=g.dtype, device=g.device).reshape(-1)
-    return index_add_(out, 0, flat.reshape(-1), g.reshape(-1)).reshape(tuple(shape))
+def scatter_add_flat(grad: Tensor, flat_index: Tensor, shape: Sequence[int]) -> Tensor:
+    """Zeros of `shape` with `grad` added at flat positions, in its ascending order: the gradient of a gather."""
+    out = torch.zeros(tuple(shape), dtype=grad.dtype, device=grad.device).reshape(-1)
+    return index_add_(out, 0, flat_index.reshape(-1), grad.reshape(-1)).reshape(tuple(shape))
 
 
 def number_elements(shape: Sequence[int], device: torch.device) -> Tensor:

@@ -36,38 +36,38 @@ def _output_size(size: int, kernel: int, stride: int, padding: int, ceil_mode: b
 
 
 def _divisor_per_window(
-    x: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, outs: Sizes, include_padding: bool,
+    x: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, output_sizes: Sizes, include_padding: bool,
     divisor: int | None,
 ) -> torch.Tensor:  # fmt: skip
     found = torch.ones((), dtype=torch.int64, device=x.device)
-    for dim, out in enumerate(outs):
-        size = x.shape[dim - len(outs)]
+    for dim, out in enumerate(output_sizes):
+        size = x.shape[dim - len(output_sizes)]
         counts = _positions_per_window(size, kernel[dim], stride[dim], padding[dim], out, include_padding, x.device)
         found = found[..., None] * counts
     return torch.full_like(found, divisor) if divisor else found
 
 
-def _slice_last_dims(x: torch.Tensor, of_last_dimensions: Sequence[slice]) -> torch.Tensor:
-    where: Any = (..., *of_last_dimensions)
+def _slice_last_dims(x: torch.Tensor, slices: Sequence[slice]) -> torch.Tensor:
+    where: Any = (..., *slices)
     return x[where]
 
 
-def _iterate_taps(x: torch.Tensor, kernel: Sizes, stride: Sizes, outs: Sizes) -> Iterator[torch.Tensor]:
+def _iterate_taps(x: torch.Tensor, kernel: Sizes, stride: Sizes, output_sizes: Sizes) -> Iterator[torch.Tensor]:
     """Of each window the first value, of each the second, ..."""
     for firsts in itertools.product(*map(range, kernel)):
-        every = zip(firsts, outs, stride, strict=True)
+        every = zip(firsts, output_sizes, stride, strict=True)
         yield _slice_last_dims(x, [slice(at, at + (out - 1) * step + 1, step) for at, out, step in every])
 
 
-def _window_sums(x: torch.Tensor, kernel: Sizes, stride: Sizes, outs: Sizes) -> torch.Tensor:
+def _window_sums(x: torch.Tensor, kernel: Sizes, stride: Sizes, output_sizes: Sizes) -> torch.Tensor:
     """Class S over each window: its lanes and their tree, written for all windows at once."""
     n = len(kernel)
     if math.prod(kernel) > BLOCK:
         for dim in range(n):
-            x = x.unfold(-n, kernel[dim], stride[dim]).narrow(-n - 1, 0, outs[dim])
+            x = x.unfold(-n, kernel[dim], stride[dim]).narrow(-n - 1, 0, output_sizes[dim])
         return sums.tree_sum("x", x, list(range(x.ndim - n, x.ndim)))
     lanes: list[torch.Tensor] = []
-    for number, tap in enumerate(_iterate_taps(x, kernel, stride, outs)):
+    for number, tap in enumerate(_iterate_taps(x, kernel, stride, output_sizes)):
         if number < LANES:
             lanes.append(tap)
         else:
@@ -88,16 +88,18 @@ def avg_pool(
     n = len(kernel)
     stride, padding = stride or kernel, padding or (0,) * n
     dtype = compute_type("avg_pool", x)
-    outs = [_output_size(x.shape[dim - n], kernel[dim], stride[dim], padding[dim], ceil_mode) for dim in range(n)]
+    output_sizes = [
+        _output_size(x.shape[dim - n], kernel[dim], stride[dim], padding[dim], ceil_mode) for dim in range(n)
+    ]
     margins: list[int] = []
     for dim in reversed(range(n)):
-        needed = (outs[dim] - 1) * stride[dim] + kernel[dim]
+        needed = (output_sizes[dim] - 1) * stride[dim] + kernel[dim]
         margins += [padding[dim], max(0, needed - padding[dim] - x.shape[dim - n])]
     wide = x.detach().to(dtype)
     if any(margins):  # the identity of addition stands for taps that are not there
         wide = torch.nn.functional.pad(wide, margins, value=-0.0)
-    divisors = _divisor_per_window(x, kernel, stride, padding, outs, include_padding, divisor)
-    return (_window_sums(wide, kernel, stride, outs) / divisors.to(dtype)).to(x.dtype)
+    divisors = _divisor_per_window(x, kernel, stride, padding, output_sizes, include_padding, divisor)
+    return (_window_sums(wide, kernel, stride, output_sizes) / divisors.to(dtype)).to(x.dtype)
 
 
 def avg_pool_backward(
@@ -108,47 +110,51 @@ def avg_pool_backward(
     n = len(kernel)
     stride, padding = stride or kernel, padding or (0,) * n
     dtype = compute_type("avg_pool", grad, x)
-    outs = list(grad.shape[-n:])
+    output_sizes = list(grad.shape[-n:])
     terms = grad.detach().to(dtype) / _divisor_per_window(
-        x, kernel, stride, padding, outs, include_padding, divisor
+        x, kernel, stride, padding, output_sizes, include_padding, divisor
     ).to(dtype)
-    room = [(outs[dim] - 1) * stride[dim] + kernel[dim] for dim in range(n)]
+    room = [(output_sizes[dim] - 1) * stride[dim] + kernel[dim] for dim in range(n)]
     room = [max(room[dim], padding[dim] + x.shape[dim - n]) for dim in range(n)]
     out = torch.zeros([*x.shape[:-n], *room], dtype=dtype, device=x.device)
     # Of the windows over a value, the one that has it at its last tap comes first.
-    for place in reversed(list(_iterate_taps(out, kernel, stride, outs))):
+    for place in reversed(list(_iterate_taps(out, kernel, stride, output_sizes))):
         place += terms
     for dim in range(n):
         out = out.narrow(dim - n, padding[dim], x.shape[dim - n])
     return out.to(x.dtype)
 
 
-def _uniform_window(x: torch.Tensor, outs: Sizes) -> list[int] | None:
+def _uniform_window_size(x: torch.Tensor, output_sizes: Sizes) -> list[int] | None:
     """The window's size where all stretches are equally long, else None."""
-    sizes = x.shape[-len(outs) :]
-    if any(out == 0 or size % out for size, out in zip(sizes, outs, strict=True)):
+    sizes = x.shape[-len(output_sizes) :]
+    if any(out == 0 or size % out for size, out in zip(sizes, output_sizes, strict=True)):
         return None
-    return [size // out for size, out in zip(sizes, outs, strict=True)]
+    return [size // out for size, out in zip(sizes, output_sizes, strict=True)]
 
 
-def _iterate_adaptive_windows(x: torch.Tensor, outs: Sizes) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+def _iterate_adaptive_windows(
+    x: torch.Tensor, output_sizes: Sizes
+) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
     """Each window: where it lies in x, and where its mean lies. It ends at ceil((i + 1) * size / out)."""
-    sizes = x.shape[-len(outs) :]
-    for at in itertools.product(*map(range, outs)):
-        window = (slice(i * s // out, -(-(i + 1) * s // out)) for i, s, out in zip(at, sizes, outs, strict=True))
+    sizes = x.shape[-len(output_sizes) :]
+    for at in itertools.product(*map(range, output_sizes)):
+        window = (
+            slice(i * s // out, -(-(i + 1) * s // out)) for i, s, out in zip(at, sizes, output_sizes, strict=True)
+        )
         yield tuple(window), tuple(slice(i, i + 1) for i in at)
 
 
-def adaptive_avg_pool(x: torch.Tensor, outs: Sizes) -> torch.Tensor:
-    """The mean of outs[d] stretches a dimension: from floor(i*size/out) to ceil((i+1)*size/out)."""
-    kernel = _uniform_window(x, outs)
+def adaptive_avg_pool(x: torch.Tensor, output_sizes: Sizes) -> torch.Tensor:
+    """The mean of output_sizes[d] stretches a dimension: from floor(i*size/out) to ceil((i+1)*size/out)."""
+    kernel = _uniform_window_size(x, output_sizes)
     if kernel is not None and 0 not in kernel:
         return avg_pool(x, kernel)
     dtype = compute_type("adaptive_avg_pool", x)
-    over = list(range(x.ndim - len(outs), x.ndim))
+    over = list(range(x.ndim - len(output_sizes), x.ndim))
     wide = x.detach().to(dtype)
-    result = torch.empty([*x.shape[: x.ndim - len(outs)], *outs], dtype=dtype, device=x.device)
-    for window, place in _iterate_adaptive_windows(x, outs):
+    result = torch.empty([*x.shape[: x.ndim - len(output_sizes)], *output_sizes], dtype=dtype, device=x.device)
+    for window, place in _iterate_adaptive_windows(x, output_sizes):
         _slice_last_dims(result, place).copy_(sums.mean(_slice_last_dims(wide, window), over, keepdim=True))
     return result.to(x.dtype)
 
@@ -157,15 +163,15 @@ def adaptive_avg_pool_backward(grad: torch.Tensor, x: torch.Tensor, n: int) -> t
     """The gradient of x, pooled over its last n dimensions: from +0.0 on, grad / size of each stretch over a value,
     in ascending stretch.
     """
-    outs = grad.shape[-n:]
-    kernel = _uniform_window(x, outs)
+    output_sizes = grad.shape[-n:]
+    kernel = _uniform_window_size(x, output_sizes)
     if kernel is not None and 0 not in kernel:
         return avg_pool_backward(grad, x, kernel)
     dtype = compute_type("adaptive_avg_pool", grad, x)
     wide, out = grad.detach().to(dtype), torch.zeros(x.shape, dtype=dtype, device=x.device)
-    for window, place in _iterate_adaptive_windows(x, outs):
+    for window, place in _iterate_adaptive_windows(x, output_sizes):
         part = _slice_last_dims(out, window)
         part += _slice_last_dims(wide, place) / torch.full(
-            (), math.prod(part.shape[-len(outs) :]), dtype=dtype, device=x.device
+            (), math.prod(part.shape[-len(output_sizes) :]), dtype=dtype, device=x.device
         )
     return out.to(x.dtype)

@@ -2,13 +2,22 @@
 
 `seed`: the 64-bit key. `position`: the number of the draw in its stream, which the caller counts. `device`: where the
 numbers are made; they are the same everywhere.
+
+Where a torch generator stands (`advance_generator`) is read off its own state: the seed, and how many draws were made
+since it was seeded. So torch.manual_seed, get_rng_state, checkpoints and copies of generators mean what they always do.
+torch's CPU generator is a Mersenne Twister; every draw of ours moves it on by one word, and the number of words drawn
+since seeding is the position. Draws made outside `portable()` move it too: streams never repeat.
 """
 
 from __future__ import annotations
 
 import math
+import threading
+import weakref
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 
 from samerun.base.errors import SamerunError
@@ -18,10 +27,10 @@ from samerun.numerics.reference import random as reference
 Shape = Sequence[int]
 Device = torch.device | str
 
-_random = library.declare_function("samerun_random", "viuupl")
+_random = library.declare_function("samerun_random_floats", "viuupl")
 _randint = library.declare_function("samerun_randint", "vuulupl")
-_words64 = library.declare_function("samerun_words64", "vuupl")
-_block_words = library.declare_function("samerun_block_words", "vuuppl")
+_words64 = library.declare_function("samerun_random_words64", "vuupl")
+_block_words = library.declare_function("samerun_random_block_words", "vuuppl")
 
 
 def _require_key(operator: str, seed: int, position: int) -> None:
@@ -33,10 +42,10 @@ def _require_key(operator: str, seed: int, position: int) -> None:
 def _draw_floats(normal: bool, shape: Shape, seed: int, position: int, device: Device) -> torch.Tensor:
     n = math.prod(shape)
     out = torch.empty(tuple(shape), dtype=torch.float32, device=device)
-    if not library.uses_kernels(out):
+    if not library.uses_native_kernels(out):
         found = reference.normal(seed, position, n) if normal else reference.uniform(seed, position, n)
         return torch.from_numpy(found).reshape(tuple(shape))
-    _random.on(out)(normal, seed, position, out.data_ptr(), n)
+    _random.for_device_of(out)(normal, seed, position, out.data_ptr(), n)
     return out
 
 
@@ -68,12 +77,12 @@ def randint(low: int, high: int, shape: Shape, seed: int, position: int, device:
         raise SamerunError(f"randint({low}, {high}): needs -2^63 <= low < high <= 2^63.")
     n = math.prod(shape)
     out = torch.empty(tuple(shape), dtype=torch.int64, device=device)
-    if not library.uses_kernels(out):
+    if not library.uses_native_kernels(out):
         return torch.from_numpy(reference.randint(low, high, seed, position, n)).reshape(tuple(shape))
     if high - low == 1 << 64:
-        _words64.on(out)(seed, position, out.data_ptr(), n)
+        _words64.for_device_of(out)(seed, position, out.data_ptr(), n)
         return out ^ torch.iinfo(torch.int64).min
-    _randint.on(out)(seed, position, low, high - low, out.data_ptr(), n)
+    _randint.for_device_of(out)(seed, position, low, high - low, out.data_ptr(), n)
     return out
 
 
@@ -81,9 +90,9 @@ def randperm(n: int, seed: int, position: int, device: Device = "cpu") -> torch.
     """int64: 0..n-1 in the order of their random 64-bit words (unsigned); of equal words the lower number first."""
     _require_key("randperm", seed, position)
     words = torch.empty(n, dtype=torch.int64, device=device)
-    if not library.uses_kernels(words):
+    if not library.uses_native_kernels(words):
         return torch.from_numpy(reference.randperm(n, seed, position))
-    _words64.on(words)(seed, position, words.data_ptr(), n)
+    _words64.for_device_of(words)(seed, position, words.data_ptr(), n)
     return torch.argsort(words ^ torch.iinfo(torch.int64).min, stable=True)
 
 
@@ -91,8 +100,90 @@ def block_words(blocks: torch.Tensor, seed: int, position: int) -> torch.Tensor:
     """int64 [n, 2]: the bits of each of the n blocks (int64, 1-D), two words of which the first is the lower."""
     _require_key("block_words", seed, position)
     out = torch.empty(blocks.numel(), 2, dtype=torch.int64, device=blocks.device)
-    if not library.uses_kernels(out):
+    if not library.uses_native_kernels(out):
         return torch.from_numpy(reference.block_words(seed, position, blocks.numpy()))
     wanted = blocks.contiguous()
-    _block_words.on(out)(seed, position, wanted.data_ptr(), out.data_ptr(), wanted.numel())
+    _block_words.for_device_of(out)(seed, position, wanted.data_ptr(), out.data_ptr(), wanted.numel())
     return out
+
+
+STATE_WORDS, TWIST_SHIFT = 624, 397
+_MATRIX, _UPPER, _LOWER = np.uint32(0x9908B0DF), np.uint32(0x80000000), np.uint32(0x7FFFFFFF)
+MOST_TWISTS = 1 << 20
+"""After some 650 million words the position is no longer looked for."""
+
+_last_seen: weakref.WeakKeyDictionary[Any, tuple[bytes, int]] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def advance_generator(generator: torch.Generator | None) -> tuple[int, int]:
+    """The seed (0 to 2^64 - 1) and the position of the next draw; the generator moves on by one.
+
+    Numbers for a CUDA device come from the CPU's generator too, unless one of the device is given: a program draws
+    the same ones wherever they are made. A generator of a device counts in steps of four words.
+
+    Raises SamerunError where the state was not reached from its seed (it was set by other means).
+    """
+    if generator is not None and generator.device.type == "cuda":
+        with _lock:
+            position = generator.get_offset() // 4
+            generator.set_offset(4 * (position + 1))
+            return generator.initial_seed() & 0xFFFFFFFFFFFFFFFF, position
+    generator = torch.default_generator if generator is None else generator
+    with _lock:
+        before = generator.get_state().numpy().tobytes()
+        kept = _last_seen.get(generator)
+        position = kept[1] if kept is not None and kept[0] == before else _count_words_drawn(before)
+        torch.empty(1, dtype=torch.int32).random_(generator=generator)
+        _last_seen[generator] = generator.get_state().numpy().tobytes(), position + 1
+    return generator.initial_seed() & 0xFFFFFFFFFFFFFFFF, position
+
+
+def _count_words_drawn(state: bytes) -> int:
+    """Words drawn since the seeding: twist a freshly seeded state until it is this one."""
+    seed, words, next_word = _parse_state(state)
+    fresh = _seed_twister_words(seed)
+    for twists in range(MOST_TWISTS):
+        if np.array_equal(fresh, words):
+            return (twists - 1) * STATE_WORDS + next_word if twists else 0
+        fresh = _twist_words(fresh)
+    raise SamerunError(
+        "portable(): the state of this random generator was not reached from its seed, so draws have no position.",
+        "Seed it: torch.manual_seed(...) or generator.manual_seed(...).",
+    )
+
+
+def _parse_state(state: bytes) -> tuple[int, Any, int]:
+    """The seed, the 624 words and the place of the next word. Layout of torch's CPU state (also in checkpoints):
+    seed u64, left i32, seeded i32, next u64, then the words as u64 each.
+    """
+    seed = int.from_bytes(state[:8], "little")
+    next_word = int.from_bytes(state[16:24], "little")
+    words = np.frombuffer(state, np.uint64, STATE_WORDS, 24).astype(np.uint32)
+    return seed, words, next_word
+
+
+def _seed_twister_words(seed: int) -> Any:
+    words = np.empty(STATE_WORDS, np.uint32)
+    word = seed & 0xFFFFFFFF
+    words[0] = word
+    for i in range(1, STATE_WORDS):
+        word = (1812433253 * (word ^ (word >> 30)) + i) & 0xFFFFFFFF
+        words[i] = word
+    return words
+
+
+def _twist_words(words: Any) -> Any:
+    new = words.copy()
+    one = np.uint32(1)
+    for start, stop in (
+        (0, STATE_WORDS - TWIST_SHIFT),
+        (STATE_WORDS - TWIST_SHIFT, 2 * (STATE_WORDS - TWIST_SHIFT)),
+        (2 * (STATE_WORDS - TWIST_SHIFT), STATE_WORDS - 1),
+    ):
+        y = (new[start:stop] & _UPPER) | (new[start + 1 : stop + 1] & _LOWER)
+        ahead = (np.arange(start, stop) + TWIST_SHIFT) % STATE_WORDS
+        new[start:stop] = new[ahead] ^ (y >> one) ^ np.where(y & one, _MATRIX, np.uint32(0))
+    y = (new[-1] & _UPPER) | (new[0] & _LOWER)
+    new[-1] = new[TWIST_SHIFT - 1] ^ (y >> one) ^ (_MATRIX if y & one else np.uint32(0))
+    return new

@@ -13,21 +13,21 @@ from samerun.numerics.reference import softmax as reference
 NAMES = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
 
 _NUMBERS = {name: number for number, name in enumerate(NAMES)}
-_rows = library.declare_function("samerun_rows", "vipppll")
+_rows = library.declare_function("samerun_softmax_family_rows", "vipppll")
 
 
-def compute_rows(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
+def compute_softmax_rows(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     """One of `NAMES` on contiguous float32 [..., n]; logsumexp makes [...]."""
     shape = x.shape
     count, n = math.prod(shape[:-1]), shape[-1]
-    if not library.uses_kernels(x):
+    if not library.uses_native_kernels(x):
         function = getattr(reference, name)
         flat = [each.reshape(count, n) for each in (x, grad) if each is not None]
         result: torch.Tensor = call_reference(function, *flat)
         return result.reshape(shape[:-1] if name == "logsumexp" else shape)
     out = x.new_empty(shape[:-1]) if name == "logsumexp" else torch.empty_like(x)
     grad_address = 0 if grad is None else grad.data_ptr()
-    _rows.on(x)(_NUMBERS[name], x.data_ptr(), grad_address, out.data_ptr(), count, n)
+    _rows.for_device_of(x)(_NUMBERS[name], x.data_ptr(), grad_address, out.data_ptr(), count, n)
     return out
 
 
@@ -42,7 +42,7 @@ def _apply_along(name: str, x: torch.Tensor, dim: int, grad: torch.Tensor | None
         tensors = [tensor.reshape(1) for tensor in tensors]
     moved = over < x.ndim - 1
     last = [to_dense(tensor.movedim(over, -1) if moved else tensor, dtype) for tensor in tensors]
-    out = compute_rows(name, last[0], None if grad is None else last[1])
+    out = compute_softmax_rows(name, last[0], None if grad is None else last[1])
     if name != "logsumexp" and moved:
         out = out.movedim(-1, over)
     if x.ndim == 0:

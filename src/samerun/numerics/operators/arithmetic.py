@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels.elementwise import update_in_place
+from samerun.numerics.kernels.elementwise import try_update_in_place
 from samerun.numerics.operators.declare import Members, divide, widen_half_inputs
 
 
@@ -65,11 +65,11 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
 
 
 def addcmul_(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
-    return x if update_in_place("addcmul", x, a, b, value) else x.copy_(addcmul(x, a, b, value=value))
+    return x if try_update_in_place("addcmul", x, a, b, value) else x.copy_(addcmul(x, a, b, value=value))
 
 
 def addcdiv_(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
-    return x if update_in_place("addcdiv", x, a, b, value) else x.copy_(addcdiv(x, a, b, value=value))
+    return x if try_update_in_place("addcdiv", x, a, b, value) else x.copy_(addcdiv(x, a, b, value=value))
 
 
 @widen_half_inputs
@@ -79,7 +79,7 @@ def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 
 def lerp_(start: Tensor, end: Tensor, weight: Any) -> Tensor:
-    if not isinstance(weight, Tensor) and update_in_place("lerp", start, end, end, weight):
+    if not isinstance(weight, Tensor) and try_update_in_place("lerp", start, end, end, weight):
         return start
     return start.copy_(lerp(start, end, weight))
 
@@ -153,19 +153,19 @@ def softshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
     return torch.sub(x, torch.clamp(x, -lambd, lambd))
 
 
-def _zero_inside(values: Tensor, x: Tensor, lambd: Any) -> Tensor:
+def _zero_within_lambda(values: Tensor, x: Tensor, lambd: Any) -> Tensor:
     inside = (x >= -lambd) & (x <= lambd)
     return torch.where(inside, torch.zeros((), dtype=values.dtype, device=values.device), values)
 
 
 def hardshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
     """+0.0 from -lambd to lambd, else x."""
-    return _zero_inside(x, x, lambd)
+    return _zero_within_lambda(x, x, lambd)
 
 
 def shrink_backward(g: Tensor, x: Tensor, lambd: Any) -> Tensor:
     """+0.0 from -lambd to lambd, else g."""
-    return _zero_inside(g, x, lambd)
+    return _zero_within_lambda(g, x, lambd)
 
 
 @widen_half_inputs

@@ -35,7 +35,7 @@ do too: torch calls them itself, with what the forward pass left. None of these 
 """
 
 
-def signature_of(values: Iterable[Any]) -> tuple[Any, ...]:
+def call_signature(values: Iterable[Any]) -> tuple[Any, ...]:
     """All that a meta function looks at, but for strides."""
     key: list[Any] = []
     for value in values:
@@ -43,7 +43,7 @@ def signature_of(values: Iterable[Any]) -> tuple[Any, ...]:
             key.append(value.shape)
             key.append(value.dtype)
         elif type(value) is list or type(value) is tuple:
-            key.append(signature_of(value))
+            key.append(call_signature(value))
         else:
             key.append(value)
     return tuple(key)
@@ -55,44 +55,44 @@ class AcceptedSignatures:
     def __init__(self) -> None:
         self._keys: set[tuple[Any, ...]] = set()
 
-    def require(self, func: Any, args: Any, kwargs: Any) -> None:
+    def require_accepted(self, func: Any, args: Any, kwargs: Any) -> None:
         """Raise torch's error if it refuses these arguments; ask it only for a signature that is new."""
-        key = signature_of(args)
+        key = call_signature(args)
         if kwargs:
-            key = (*key, *kwargs, signature_of(kwargs.values()))
+            key = (*key, *kwargs, call_signature(kwargs.values()))
         if key not in self._keys:
             with _disable_current_modes():  # none of them must see what is only asked
-                require_accepted(func, args, kwargs)
+                require_accepted_by_torch(func, args, kwargs)
             if len(self._keys) >= MOST_SIGNATURES:
                 self._keys.clear()
             self._keys.add(key)
 
 
-def check_signatures(run: Runner) -> Runner:
+def with_signature_check(run: Runner) -> Runner:
     """`run`, with every new signature shown to torch's meta function first."""
     accepted = AcceptedSignatures()
 
     def run_checked(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-        accepted.require(func, args, kwargs)
+        accepted.require_accepted(func, args, kwargs)
         return run(mode, func, args, kwargs)
 
     return run_checked
 
 
-def require_accepted(func: Any, args: Any, kwargs: Any) -> None:
+def require_accepted_by_torch(func: Any, args: Any, kwargs: Any) -> None:
     """Raise torch's error where its meta function refuses these shapes and types, and its kernel too."""
     try:
         func(*_to_meta(args), **_to_meta({**kwargs, "device": "meta"} if "device" in kwargs else kwargs))
     except NotImplementedError:
         return  # it has none, or it needs values
     except TypeError as error:
-        if not _never_entered(error):
-            raise_as_torch(func, args, kwargs, error)
+        if not _was_raised_before_entering(error):
+            raise_torch_error(func, args, kwargs, error)
     except Exception as error:
-        raise_as_torch(func, args, kwargs, error)
+        raise_torch_error(func, args, kwargs, error)
 
 
-def _never_entered(error: TypeError) -> bool:
+def _was_raised_before_entering(error: TypeError) -> bool:
     """Whether a meta function was never entered: some of torch's do not take all that their operators take."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -100,7 +100,7 @@ def _never_entered(error: TypeError) -> bool:
     return trace is not None and trace.tb_frame.f_code.co_filename == torch._ops.__file__
 
 
-def raise_as_torch(func: Any, args: Any, kwargs: Any, error: Exception) -> None:
+def raise_torch_error(func: Any, args: Any, kwargs: Any, error: Exception) -> None:
     """Raise what torch's own kernel raises, in place of an `error` that a check or a handler raised.
 
     Returns where torch accepts the arguments. The program's tensors and generators stay as they are.
@@ -108,17 +108,17 @@ def raise_as_torch(func: Any, args: Any, kwargs: Any, error: Exception) -> None:
     if isinstance(error, (SamerunError, NotInTable, Warning, MemoryError, torch.OutOfMemoryError)):
         raise error
     name = func._schema.name
-    if not name.startswith("aten::") or may_crash(name.removeprefix("aten::")):
+    if not name.startswith("aten::") or torch_kernel_may_crash(name.removeprefix("aten::")):
         raise error
     args, kwargs = copy_arguments((args, kwargs)) if func._schema.is_mutable else (args, kwargs)
     with _disable_current_modes(), _preserve_generators(func, args, kwargs) as (args, kwargs), torch.no_grad():
         try:
             func(*args, **kwargs)
-        except Exception as theirs:
-            raise theirs from None
+        except Exception as torch_error:
+            raise torch_error from None
 
 
-def may_crash(name: str) -> bool:
+def torch_kernel_may_crash(name: str) -> bool:
     """Whether torch's own kernel may read wild memory where it should refuse."""
     return name.startswith(CRASHING_PREFIXES) or "_backward" in name
 

@@ -50,9 +50,9 @@ def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
         return torch.scatter(x, dim, index, source)
     source = source[tuple(slice(size) for size in index.shape)]
     out = x.contiguous().clone().reshape(-1)
-    return ordered_scatter.put_last(out, ordered_scatter.flat_places(x, dim, index).reshape(-1), source).reshape(
-        x.shape
-    )
+    return ordered_scatter.put_last_value_(
+        out, ordered_scatter.flat_indices(x, dim, index).reshape(-1), source
+    ).reshape(x.shape)
 
 
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:

@@ -34,7 +34,10 @@ class NotInTable(Exception):
 
 
 def divide(x: Tensor, divisor: Any) -> Tensor:
-    """x / by, rounded once. torch's CUDA kernels multiply by the reciprocal of a number; by a tensor they divide."""
+    """x / divisor, rounded once.
+
+    torch's CUDA kernels multiply by the reciprocal of a number; by a tensor they divide.
+    """
     if not library.is_off_cpu(x) or (isinstance(divisor, Tensor) and (divisor.dim() or library.is_off_cpu(divisor))):
         return torch.div(x, divisor)
     dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()

@@ -12,7 +12,7 @@ SUM, MEAN, MAX = 0, 1, 2
 Bags = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def _inputs_fit(
+def _are_valid_inputs(
     table: Tensor, indices: Tensor, offsets: Tensor, mode: int, weights: Tensor | None, include_last: bool
 ) -> bool:
     if (table.dim(), indices.dim(), offsets.dim()) != (2, 1, 1) or indices.dtype is not offsets.dtype:
@@ -57,7 +57,7 @@ def embedding_bag(
     Also: the bag of each index (`bags` for the absent), how many rows each bag has, and for max the row of each value
     (-1 where there is none).
     """
-    if not _inputs_fit(table, indices, offsets, mode, weights, include_last):
+    if not _are_valid_inputs(table, indices, offsets, mode, weights, include_last):
         torch._embedding_bag(table, indices, offsets, scale_by_frequency, mode, False, weights, include_last, padding)
         raise RuntimeError("embedding_bag: indices or offsets are out of range")
     n, bags = indices.numel(), max(offsets.numel() - include_last, 0)
@@ -94,7 +94,7 @@ def _max_per_bag(rows: Tensor, indices: Tensor, bag: Tensor, bags: int) -> tuple
     return out, torch.where(there, indices[place], -1)
 
 
-def _is_absent(bag: Tensor, bags: int, indices: Tensor, padding: int) -> Tensor:
+def _is_ignored_index(bag: Tensor, bags: int, indices: Tensor, padding: int) -> Tensor:
     """Which indices count nowhere: those behind the last bag, and padding."""
     return (bag >= bags) | (indices == padding) if padding >= 0 else bag >= bags
 
@@ -123,10 +123,10 @@ def embedding_bag_dense_backward(
     if mode == MEAN:
         g = torch.div(g, torch.clamp(sizes, min=1).to(g.dtype)[:, None])
     terms = torch.cat([g, g.new_zeros(1, width)])
-    places = torch.where(_is_absent(bag, bags, indices, padding), rows, indices)
+    places = torch.where(_is_ignored_index(bag, bags, indices, padding), rows, indices)
     out = ordered_scatter.segment_sum(terms, places, rows + 1, bag, weights)[:rows]
     return (
-        torch.div(out, ordered_scatter.count_occurrences(indices, rows).to(out.dtype)[:, None])
+        torch.div(out, ordered_scatter.count_occurrences_at_least_one(indices, rows).to(out.dtype)[:, None])
         if scale_by_frequency
         else out
     )
@@ -164,7 +164,7 @@ def embedding_bag_weights_backward(
     bag = bag if bag.numel() else _bag_per_index(offsets, indices.numel(), g.shape[0])
     terms = torch.cat([g, g.new_zeros(1, g.shape[1])]).index_select(0, bag)
     found = sums.sum(torch.mul(terms, table.index_select(0, indices)), [1])
-    return torch.where(_is_absent(bag, g.shape[0], indices, padding), torch.zeros_like(found), found)
+    return torch.where(_is_ignored_index(bag, g.shape[0], indices, padding), torch.zeros_like(found), found)
 
 
 MEMBERS: Members = {

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import factorizations as kernels
+from samerun.numerics.kernels import linear_algebra as kernels
 from samerun.numerics.operators.declare import Members
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import activations, elementwise
+from samerun.numerics.kernels import elementwise
 from samerun.numerics.kernels import functions as kernels
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.functions import NAMES, exp, expm1, log, log1p, sigmoid, sin, tanh, unary
@@ -17,7 +17,7 @@ from samerun.numerics.kernels.tensors import normalize_dims
 from samerun.numerics.operators.declare import Members, NotInTable, divide, to_floating, widen_half_inputs
 
 
-def _make_handler(name: str) -> Callable[[Tensor], Tensor]:
+def _make_unary_handler(name: str) -> Callable[[Tensor], Tensor]:
     return lambda x: unary(name, to_floating(x))
 
 
@@ -69,15 +69,15 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
 
 
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
-    return activations.gelu(x, approximate)
+    return elementwise.gelu(x, approximate)
 
 
 def gelu_backward(g: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
-    return activations.gelu_backward(g.expand(x.shape), x, approximate)
+    return elementwise.gelu_backward(g.expand(x.shape), x, approximate)
 
 
 def silu_backward(g: Tensor, x: Tensor) -> Tensor:
-    return activations.silu_backward(g.expand(x.shape), x)
+    return elementwise.silu_backward(g.expand(x.shape), x)
 
 
 def hypot(x: Tensor, y: Tensor) -> Tensor:
@@ -224,7 +224,7 @@ def deg2rad(x: Tensor) -> Tensor:
 
 
 MEMBERS: Members = {
-    **{f"aten::{name}": _make_handler(name) for name in NAMES if name not in ("reciprocal", "cbrt")},
+    **{f"aten::{name}": _make_unary_handler(name) for name in NAMES if name not in ("reciprocal", "cbrt")},
     "aten::sqrt": lambda x: sqrt(to_floating(x)),
     "aten::fmod": elementwise.fmod,
     "aten::remainder": elementwise.remainder,
@@ -232,7 +232,7 @@ MEMBERS: Members = {
     "aten::atan2": atan2,
     "aten::gelu": gelu,
     "aten::gelu_backward": gelu_backward,
-    "aten::silu": activations.silu,
+    "aten::silu": elementwise.silu,
     "aten::hypot": hypot,
     "aten::silu_backward": silu_backward,
     "aten::softplus": softplus,

@@ -79,7 +79,10 @@ def _neighbours(x: Tensor, size: int, mode: int, padding: int, align: bool) -> t
         first = torch.floor(x)
         t = torch.sub(x, first)
         given = zip(
-            (-1, 0, 1, 2), cubic_interpolation.weights(t, -0.75), cubic_interpolation.slopes(t, -0.75), strict=True
+            (-1, 0, 1, 2),
+            cubic_interpolation.cubic_weights(t, -0.75),
+            cubic_interpolation.cubic_weight_slopes(t, -0.75),
+            strict=True,
         )
         return [
             _Neighbour(

@@ -23,7 +23,9 @@ def embedding_backward(g: Tensor, index: Tensor, rows: int, padding: int, scale_
     flat = torch.where(kept, flat, rows)
     out = ordered_scatter.segment_sum(wide, flat, rows + 1)[:rows]
     if scale_by_frequency:
-        out = torch.div(out, ordered_scatter.count_occurrences(flat, rows + 1)[:rows].to(out.dtype)[:, None])
+        out = torch.div(
+            out, ordered_scatter.count_occurrences_at_least_one(flat, rows + 1)[:rows].to(out.dtype)[:, None]
+        )
     if 0 <= padding < rows:
         out[padding] = 0
     return out.to(g.dtype)
@@ -46,7 +48,7 @@ def _flat_index_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tenso
     """One after the other: a flat index_add."""
     source = source[tuple(slice(size) for size in index.shape)]
     out = x.contiguous().clone().reshape(-1)
-    flat = ordered_scatter.flat_places(x, dim, index).reshape(-1)
+    flat = ordered_scatter.flat_indices(x, dim, index).reshape(-1)
     return ordered_scatter.index_add_(out, 0, flat, source.reshape(-1).to(x.dtype)).reshape(x.shape)
 
 
@@ -84,7 +86,7 @@ def index_put(
     if accumulate:
         return ordered_scatter.index_add_(out, 0, flat, given).reshape(x.shape)
     if library.is_off_cpu(x):
-        return ordered_scatter.put_last(out, flat, given).reshape(x.shape)
+        return ordered_scatter.put_last_value_(out, flat, given).reshape(x.shape)
     order = torch.argsort(flat, stable=True)
     key = flat[order]
     last = torch.ones_like(key, dtype=torch.bool)

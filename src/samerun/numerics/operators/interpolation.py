@@ -103,7 +103,7 @@ def _cubic_taps(size: int, out: int, align: bool, scale: float | None, device: t
     i = torch.arange(out, dtype=torch.float64, device=device)
     source = i * _aligned_step(size, out) if align else (i + 0.5) * (1.0 / scale if scale else size / out) - 0.5
     first = source.floor()
-    weight = torch.stack(cubic_interpolation.weights(source - first, -0.75), 1)
+    weight = torch.stack(cubic_interpolation.cubic_weights(source - first, -0.75), 1)
     index = torch.clamp(first.to(torch.int64)[:, None] + torch.arange(-1, 3, device=device), 0, size - 1)
     return _TapTable(index, weight, None)
 
@@ -115,8 +115,8 @@ def _triangle_filter(x: Tensor) -> Tensor:
 def _cubic_filter(x: Tensor) -> Tensor:
     return torch.where(
         x < 1,
-        cubic_interpolation.inner_weight(x, -0.5),
-        torch.where(x < 2, cubic_interpolation.outer_weight(x, -0.5), 0.0),
+        cubic_interpolation.inner_cubic_weight(x, -0.5),
+        torch.where(x < 2, cubic_interpolation.outer_cubic_weight(x, -0.5), 0.0),
     )
 
 
@@ -181,22 +181,24 @@ def _resample_backward(g: Tensor, dim: int, size: int, taps: _TapTable) -> Tenso
 
 
 def _make_resize(
-    plain: Callable[..., Tensor], table: TapFunction
+    torch_operator: Callable[..., Tensor], make_taps: TapFunction
 ) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     @widen_half_inputs
     def resize(x: Tensor, size: Sequence[int], align: bool, *scales: float | None) -> Tensor:
         if x.dim() != 4 or len(size) != 2 or min(*x.shape[1:], *size) <= 0:
-            return plain(x, size, align, *scales)  # torch's own words
+            return torch_operator(x, size, align, *scales)  # torch's own words
         if not x.is_floating_point():
             raise NotInTable(f"{x.dtype}.", "Convert it to float32 first: tensor.float().")
-        rows = _resample(x, -1, table(x.shape[3], size[1], align, _scale_at(scales, 1), x.device))
-        return _resample(rows, -2, table(x.shape[2], size[0], align, _scale_at(scales, 0), x.device)).contiguous()
+        rows = _resample(x, -1, make_taps(x.shape[3], size[1], align, _scale_at(scales, 1), x.device))
+        return _resample(rows, -2, make_taps(x.shape[2], size[0], align, _scale_at(scales, 0), x.device)).contiguous()
 
     @widen_half_inputs
     def backward(g: Tensor, size: Sequence[int], shape: Sequence[int], align: bool, *scales: float | None) -> Tensor:
         """Height first, then width."""
-        rows = _resample_backward(g, 2, shape[2], table(shape[2], size[0], align, _scale_at(scales, 0), g.device))
-        return _resample_backward(rows, 3, shape[3], table(shape[3], size[1], align, _scale_at(scales, 1), g.device))
+        rows = _resample_backward(g, 2, shape[2], make_taps(shape[2], size[0], align, _scale_at(scales, 0), g.device))
+        return _resample_backward(
+            rows, 3, shape[3], make_taps(shape[3], size[1], align, _scale_at(scales, 1), g.device)
+        )
 
     return resize, backward
 

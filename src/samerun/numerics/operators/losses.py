@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,32 +19,41 @@ def _classes_last(x: Tensor) -> Tensor:
     return x.reshape(1, -1) if x.dim() == 1 else x.movedim(1, -1).reshape(-1, x.shape[1])
 
 
-def _kept_classes(target: Tensor, w: Tensor | None, ignore: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """What is not ignored, the class (0 where ignored), and the weight (0 where ignored)."""
+class _ClassesAndWeights(NamedTuple):
+    """Of each target. Class and weight are 0 where it is ignored."""
+
+    is_counted: Tensor
+    classes: Tensor
+    weights: Tensor
+
+
+def _find_classes_and_weights(
+    target: Tensor, w: Tensor | None, ignore_index: int, dtype: torch.dtype
+) -> _ClassesAndWeights:
     flat = target.reshape(-1)
-    kept = flat != ignore
+    kept = flat != ignore_index
     place = torch.where(kept, flat, torch.zeros_like(flat))
     weight = torch.ones(flat.shape, dtype=dtype, device=flat.device) if w is None else w.index_select(0, place)
-    return kept, place, torch.where(kept, weight, torch.zeros_like(weight))
+    return _ClassesAndWeights(kept, place, torch.where(kept, weight, torch.zeros_like(weight)))
 
 
-def _require_targets_in_bounds(target: Tensor, ignore: int, classes: int) -> None:
+def _require_targets_in_bounds(target: Tensor, ignore_index: int, classes: int) -> None:
     """Raises IndexError. On CUDA the device finds it out when it comes to it, as torch's own kernel does."""
-    wrong = (target != ignore) & ((target < 0) | (target >= classes))
+    is_out_of_bounds = (target != ignore_index) & ((target < 0) | (target >= classes))
     if library.is_off_cpu(target):
-        torch._assert_async(wrong.logical_not().all(), "nll_loss: a target is out of bounds")
-    elif target.numel() and bool(wrong.any()):
-        raise IndexError(f"Target {int(target[wrong][0])} is out of bounds.")
+        torch._assert_async(is_out_of_bounds.logical_not().all(), "nll_loss: a target is out of bounds")
+    elif target.numel() and bool(is_out_of_bounds.any()):
+        raise IndexError(f"Target {int(target[is_out_of_bounds][0])} is out of bounds.")
 
 
 @widen_half_inputs
-def nll_loss(x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore: int) -> tuple[Tensor, Tensor]:
+def nll_loss(x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore_index: int) -> tuple[Tensor, Tensor]:
     """-(w * x) at the target's class; the mean divides by the sum of the weights. Also that sum."""
     rows = _classes_last(x)
     if target.shape != (x.shape[:1] + x.shape[2:] if x.dim() > 1 else ()) and (x.dim() > 1 or target.numel() != 1):
         raise RuntimeError(f"size mismatch (got input: {list(x.shape)} , target: {list(target.shape)}")
-    _require_targets_in_bounds(target, ignore, rows.shape[1])
-    kept, place, weight = _kept_classes(target, w, ignore, x.dtype)
+    _require_targets_in_bounds(target, ignore_index, rows.shape[1])
+    kept, place, weight = _find_classes_and_weights(target, w, ignore_index, x.dtype)
     value = rows.gather(1, place[:, None])[:, 0]
     terms = torch.neg(torch.mul(value, weight) if w is not None else value)
     terms = torch.where(kept, terms, torch.zeros_like(terms))
@@ -57,10 +67,10 @@ def nll_loss(x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore
 
 @widen_half_inputs
 def nll_loss_backward(
-    g: Tensor, x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore: int, total: Tensor
+    g: Tensor, x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore_index: int, total: Tensor
 ) -> Tensor:
     """-(g * w) at the target's class, or -((g / total) * w) for the mean; else 0."""
-    kept, place, weight = _kept_classes(target, w, ignore, x.dtype)
+    kept, place, weight = _find_classes_and_weights(target, w, ignore_index, x.dtype)
     if reduction == MEAN:
         g = torch.div(g, total)
     value = torch.neg(torch.mul(g.reshape(-1) if g.dim() else g, weight))

@@ -26,7 +26,7 @@ def soft_margin_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Ten
     return torch.mul(slope, spread_gradient(g, slope, reduction))
 
 
-def _rows_and_classes(
+def _check_and_flatten_classes(
     x: Tensor, target: Tensor, p: Any, margin: Any, w: Tensor | None, reduction: int
 ) -> tuple[Tensor, Tensor]:
     """Rows [n, c] and their class [n]."""
@@ -45,8 +45,8 @@ def _rows_and_classes(
 def _margin_violations(rows: Tensor, label: Tensor, margin: Any) -> tuple[Tensor, Tensor]:
     """z = (margin - x[y]) + x, and where it counts: above 0, at other classes than y."""
     z = torch.add(torch.rsub(rows.gather(1, label[:, None]), margin), rows)
-    own = torch.arange(rows.shape[1], device=rows.device) == label[:, None]
-    return z, (z > 0) & ~own
+    is_target = torch.arange(rows.shape[1], device=rows.device) == label[:, None]
+    return z, (z > 0) & ~is_target
 
 
 @widen_half_inputs
@@ -54,7 +54,7 @@ def multi_margin(
     x: Tensor, target: Tensor, p: Any = 1, margin: Any = 1, w: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """Class S over the classes but y of max(0, z)^p * w[y], z = (margin - x[y]) + x; / classes."""
-    rows, label = _rows_and_classes(x, target, p, margin, w, reduction)
+    rows, label = _check_and_flatten_classes(x, target, p, margin, w, reduction)
     z, counts = _margin_violations(rows, label, margin)
     terms = z if p == 1 else torch.mul(z, z)
     terms = terms if w is None else torch.mul(terms, w.index_select(0, label)[:, None])
@@ -69,17 +69,17 @@ def multi_margin_backward(
     """u = g / classes (g / n first for the mean), times w[y]; u, or (2z) * u for p = 2, where z counts. At y minus
     the class S sum of those.
     """
-    rows, label = _rows_and_classes(x, target, p, margin, w, reduction)
+    rows, label = _check_and_flatten_classes(x, target, p, margin, w, reduction)
     z, counts = _margin_violations(rows, label, margin)
     unit = divide(spread_gradient(g, label, reduction), rows.shape[1]).reshape(-1, 1)
     unit = unit if w is None else torch.mul(unit, w.index_select(0, label)[:, None])
     terms = unit.expand(rows.shape) if p == 1 else torch.mul(torch.mul(z, 2), unit)
     terms = torch.where(counts, terms, torch.zeros_like(rows))
-    own = torch.neg(sums.sum(terms, [1]))
-    return terms.scatter_(1, label[:, None], own[:, None]).reshape(x.shape)
+    is_target = torch.neg(sums.sum(terms, [1]))
+    return terms.scatter_(1, label[:, None], is_target[:, None]).reshape(x.shape)
 
 
-def _rows_and_labels(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor, Tensor]:
+def _check_and_flatten_labels(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor, Tensor]:
     """Rows [n, c], their labels [n, c] (0 behind the first negative one), and which of these count."""
     if x.dim() > 2 or target.shape != x.shape or target.dtype is not torch.int64 or not x.is_floating_point():
         torch.ops.aten.multilabel_margin_loss_forward(x, target, reduction)  # torch's own words
@@ -91,7 +91,7 @@ def _rows_and_labels(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor,
     return rows, torch.where(kept, labels, 0), kept
 
 
-def _most_labels(kept: Tensor) -> int:
+def _max_labels_per_row(kept: Tensor) -> int:
     return int(kept.to(torch.int64).sum(1).max()) if kept.numel() else 0
 
 
@@ -100,11 +100,11 @@ def multilabel_margin(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor
     """Label after label y: class S over the classes that are no label of max(0, (1 - x[y]) + x). Their sum one after
     the other, / classes. Also which classes are labels, as 1.
     """
-    rows, labels, kept = _rows_and_labels(x, target, reduction)
+    rows, labels, kept = _check_and_flatten_labels(x, target, reduction)
     marked = torch.zeros(rows.shape, dtype=torch.int64, device=x.device)
     marked = marked.scatter_add_(1, labels, kept.to(torch.int64)) > 0
     total = rows.new_zeros(rows.shape[0])
-    for k in range(_most_labels(kept)):
+    for k in range(_max_labels_per_row(kept)):
         z = torch.add(torch.rsub(rows.gather(1, labels[:, k : k + 1]), 1), rows)
         counts = (z > 0) & ~marked & kept[:, k : k + 1]
         total = torch.add(total, sums.sum(torch.where(counts, z, torch.zeros_like(z)), [1]))
@@ -117,10 +117,10 @@ def multilabel_margin_backward(g: Tensor, x: Tensor, target: Tensor, reduction: 
     """u = g / classes (g / n first for the mean), times the number of terms above 0 in which a class stands, which is
     negative for a label.
     """
-    rows, labels, kept = _rows_and_labels(x, target, reduction)
+    rows, labels, kept = _check_and_flatten_labels(x, target, reduction)
     times = torch.zeros(rows.shape, dtype=torch.int64, device=x.device)
     is_label = marked.reshape(rows.shape) > 0
-    for k in range(_most_labels(kept)):
+    for k in range(_max_labels_per_row(kept)):
         z = torch.add(torch.rsub(rows.gather(1, labels[:, k : k + 1]), 1), rows)
         counts = ((z > 0) & ~is_label & kept[:, k : k + 1]).to(torch.int64)
         times = torch.add(times, counts)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels.products import matmul
+from samerun.numerics.kernels.linear_algebra import matmul
 from samerun.numerics.operators.declare import Members, NotInTable, widen_half_inputs
 
 

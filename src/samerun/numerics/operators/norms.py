@@ -16,8 +16,8 @@ from samerun.numerics.operators.declare import HALF_TYPES, Members, widen_half_i
 OptionalTensors = tuple[Tensor | None, ...]
 
 
-def _apply_mask(found: Sequence[Tensor], mask: Sequence[bool]) -> OptionalTensors:
-    return tuple(each if wanted else None for each, wanted in zip(found, mask, strict=True))
+def _keep_requested_gradients(gradients: Sequence[Tensor], output_mask: Sequence[bool]) -> OptionalTensors:
+    return tuple(each if wanted else None for each, wanted in zip(gradients, output_mask, strict=True))
 
 
 def layer_norm_backward(
@@ -30,7 +30,7 @@ def layer_norm_backward(
     b: Tensor | None,
     mask: Sequence[bool],
 ) -> OptionalTensors:
-    return _apply_mask(kernels.layer_norm_backward(g, x, shape, m, r, w), mask)
+    return _keep_requested_gradients(kernels.layer_norm_backward(g, x, shape, m, r, w), mask)
 
 
 def group_norm(
@@ -51,7 +51,7 @@ def group_norm_backward(
     groups: int,
     mask: Sequence[bool],
 ) -> OptionalTensors:
-    return _apply_mask(kernels.group_norm_backward(g, x, groups, m, r, w), mask)
+    return _keep_requested_gradients(kernels.group_norm_backward(g, x, groups, m, r, w), mask)
 
 
 def batch_norm_backward(
@@ -67,7 +67,7 @@ def batch_norm_backward(
     mask: Sequence[bool],
 ) -> OptionalTensors:
     """m and r are what the forward pass used: of the batch in training, else of the running values."""
-    return _apply_mask(kernels.batch_norm_backward(g, x, m, r, w, training), mask)
+    return _keep_requested_gradients(kernels.batch_norm_backward(g, x, m, r, w, training), mask)
 
 
 def batch_norm_without_running(

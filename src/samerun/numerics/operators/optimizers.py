@@ -12,11 +12,11 @@ from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.operators.declare import Members, divide
 
 
-def _iterate_parameters(
+def _iterate_unless_inf(
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
-    scale: Tensor | None,
-    found: Tensor | None,
+    grad_scale: Tensor | None,
+    found_inf: Tensor | None,
     maximize: bool,
     **others: Sequence[Tensor],
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
@@ -24,14 +24,14 @@ def _iterate_parameters(
 
     GradScaler divides; the quotient is also written back, as torch's fused kernels do.
     """
-    if found is not None and bool(found):
+    if found_inf is not None and bool(found_inf):
         return
     for at, p in enumerate(params):
         for name, states in (("grads", grads), *others.items()):
             if states and (len(states) != len(params) or states[at].shape != p.shape):
                 raise RuntimeError(f"{name} must have one tensor for each parameter, with its shape: "
                                    f"parameter {at} has {list(p.shape)}")  # fmt: skip
-        g = grads[at] if scale is None else grads[at].copy_(divide(grads[at], scale))
+        g = grads[at] if grad_scale is None else grads[at].copy_(divide(grads[at], grad_scale))
         yield at, p, torch.neg(g) if maximize else g
 
 
@@ -53,9 +53,9 @@ def _make_adam(decoupled: bool) -> Any:
     def step(
         params: Sequence[Tensor],
         grads: Sequence[Tensor],
-        firsts: Sequence[Tensor],
-        seconds: Sequence[Tensor],
-        largest: Sequence[Tensor],
+        exp_avgs: Sequence[Tensor],
+        exp_avg_sqs: Sequence[Tensor],
+        max_exp_avg_sqs: Sequence[Tensor],
         steps: Sequence[Tensor],
         *,
         lr: Any,
@@ -69,22 +69,22 @@ def _make_adam(decoupled: bool) -> Any:
         found_inf: Tensor | None = None,
     ) -> None:
         rate = float(lr)
-        for at, p, gradient in _iterate_parameters(
+        for at, p, gradient in _iterate_unless_inf(
             params, grads, grad_scale, found_inf, maximize,
-            exp_avgs=firsts, exp_avg_sqs=seconds, max_exp_avg_sqs=largest if amsgrad else (),
+            exp_avgs=exp_avgs, exp_avg_sqs=exp_avg_sqs, max_exp_avg_sqs=max_exp_avg_sqs if amsgrad else (),
         ):  # fmt: skip
             t = float(steps[at])
             if decoupled and weight_decay != 0:
                 p.mul_(1 - rate * weight_decay)
             g = gradient if decoupled else _add_weight_decay(gradient, p, weight_decay)
-            m, v = firsts[at], seconds[at]
+            m, v = exp_avgs[at], exp_avg_sqs[at]
             m.add_(torch.mul(torch.sub(g, m), 1 - beta1))
             v.mul_(beta2).add_(torch.mul(torch.mul(g, 1 - beta2), g))
             size = rate / (1 - integer_power(beta1, t))
             root = (1 - integer_power(beta2, t)) ** 0.5
             if amsgrad:
-                torch.maximum(largest[at], v, out=largest[at])
-                v = largest[at]
+                torch.maximum(max_exp_avg_sqs[at], v, out=max_exp_avg_sqs[at])
+                v = max_exp_avg_sqs[at]
             below = divide(sqrt(v), root).add_(eps)
             p.add_(torch.div(torch.mul(m, -size), below))
 
@@ -94,7 +94,7 @@ def _make_adam(decoupled: bool) -> Any:
 def sgd(
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
-    momenta: Sequence[Tensor],
+    momentum_buffers: Sequence[Tensor],
     *,
     weight_decay: float,
     momentum: float,
@@ -107,12 +107,12 @@ def sgd(
     found_inf: Tensor | None = None,
 ) -> None:
     rate = float(lr)
-    for at, p, gradient in _iterate_parameters(
-        params, grads, grad_scale, found_inf, maximize, momentum_buffer_list=momenta if momentum != 0 else ()
+    for at, p, gradient in _iterate_unless_inf(
+        params, grads, grad_scale, found_inf, maximize, momentum_buffer_list=momentum_buffers if momentum != 0 else ()
     ):
         g = _add_weight_decay(gradient, p, weight_decay)
         if momentum != 0:
-            m = momenta[at]
+            m = momentum_buffers[at]
             if is_first_step:
                 m.copy_(g)
             else:

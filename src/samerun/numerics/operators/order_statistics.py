@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels.minmax import amax, amin
+from samerun.numerics.kernels.sums import amax, amin
 from samerun.numerics.operators.declare import Members
 
 
@@ -34,11 +34,11 @@ def _restore_0d(found: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, Tensor
     return (found[0].reshape(()), found[1].reshape(())) if x.dim() == 0 else found
 
 
-def _make_median(ignores_nan: bool, plain: Any) -> Any:
+def _make_median(ignore_nan: bool, torch_operator: Any) -> Any:
     def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         """The lower of the two in the middle, of the numbers; `median` is NaN where there is one."""
         if x.numel() == 0 or x.dtype is torch.bool:
-            return plain(x) if dim is None else plain(x, dim, keepdim)
+            return torch_operator(x) if dim is None else torch_operator(x, dim, keepdim)
         if dim is None:
             return median(x.reshape(-1), 0)[0]
         _require_dim(x, dim)
@@ -46,7 +46,7 @@ def _make_median(ignores_nan: bool, plain: Any) -> Any:
         ordered = torch.sort(line, dim=over, stable=True)[0]
         n, place = line.shape[over], (line.shape[over] - 1) // 2
         value = ordered.narrow(over, place, 1)
-        if ignores_nan and x.is_floating_point():
+        if ignore_nan and x.is_floating_point():
             numbers = torch.sum(torch.isnan(line).logical_not(), over, True)
             value = ordered.gather(over, torch.clamp(numbers - 1, min=0) >> 1)
         elif x.is_floating_point():

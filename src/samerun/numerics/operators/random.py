@@ -14,8 +14,8 @@ from samerun.numerics.kernels.functions import log1p
 from samerun.numerics.operators.declare import Members, divide
 from samerun.numerics.operators.random_draws import (
     Generator,
-    copy_rounded,
-    next_draw,
+    begin_draw,
+    copy_rounded_,
     requested_dtype,
     scale_normal,
     scale_uniform,
@@ -26,12 +26,12 @@ def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Gener
     """low + u * (high - low)."""
     if low > high:
         raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
-    return copy_rounded(x, scale_uniform(draws.uniform((x.numel(),), *next_draw(generator, x.device)), low, high))
+    return copy_rounded_(x, scale_uniform(draws.uniform((x.numel(),), *begin_draw(generator, x.device)), low, high))
 
 
 def rand(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = requested_dtype(kwargs)
-    u = draws.uniform(tuple(size), *next_draw(generator, kwargs.get("device")))
+    u = draws.uniform(tuple(size), *begin_draw(generator, kwargs.get("device")))
     return torch.empty(tuple(size), dtype=dtype, device=u.device).copy_(u)
 
 
@@ -48,12 +48,12 @@ def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Genera
     """mean + z * std."""
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}")
-    return copy_rounded(x, scale_normal(draws.normal((x.numel(),), *next_draw(generator, x.device)), mean, std))
+    return copy_rounded_(x, scale_normal(draws.normal((x.numel(),), *begin_draw(generator, x.device)), mean, std))
 
 
 def randn(size: Sequence[int], *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = requested_dtype(kwargs)
-    z = draws.normal(tuple(size), *next_draw(generator, kwargs.get("device")))
+    z = draws.normal(tuple(size), *begin_draw(generator, kwargs.get("device")))
     return torch.empty(tuple(size), dtype=dtype, device=z.device).copy_(z)
 
 
@@ -70,7 +70,7 @@ def normal(mean: Any, std: Any = 1.0, *, generator: Generator = None) -> Tensor:
     like = next((each for each in (mean, std) if isinstance(each, Tensor)), torch.zeros(()))
     sizes = (each.shape for each in (mean, std) if isinstance(each, Tensor))
     shape = torch.broadcast_shapes(*sizes)  # type: ignore[no-untyped-call]
-    return scale_normal(draws.normal(tuple(shape), *next_draw(generator, like.device)), mean, std)
+    return scale_normal(draws.normal(tuple(shape), *begin_draw(generator, like.device)), mean, std)
 
 
 def normal_of_size(
@@ -90,7 +90,7 @@ def randint_between(low: int, high: int, size: Sequence[int], *, generator: Gene
     )
     if low >= high:
         raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    values = draws.randint(low, high, tuple(size), *next_draw(generator, kwargs.get("device")))
+    values = draws.randint(low, high, tuple(size), *begin_draw(generator, kwargs.get("device")))
     return values.to(dtype)
 
 
@@ -116,20 +116,20 @@ def random_(x: Tensor, *bounds: int | None, generator: Generator = None) -> Tens
             high = _LARGEST_EXACT_INTEGER[x.dtype] + 1
         else:
             high = torch.iinfo(x.dtype).max + (x.dtype is not torch.int64)
-    values = draws.randint(int(low or 0), int(high), tuple(x.shape), *next_draw(generator, x.device))
-    return copy_rounded(x, values)
+    values = draws.randint(int(low or 0), int(high), tuple(x.shape), *begin_draw(generator, x.device))
+    return copy_rounded_(x, values)
 
 
 def randperm(n: int, *, generator: Generator = None, **kwargs: Any) -> Tensor:
     dtype = kwargs.get("dtype") or torch.int64
-    return draws.randperm(n, *next_draw(generator, kwargs.get("device"))).to(dtype)
+    return draws.randperm(n, *begin_draw(generator, kwargs.get("device"))).to(dtype)
 
 
 def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator = None) -> Tensor:
     """1 where u < p. p: a number, or a tensor that broadcasts."""
     if not isinstance(p, Tensor) and not 0 <= p <= 1:
         raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
-    u = draws.uniform(tuple(x.shape), *next_draw(generator, x.device))
+    u = draws.uniform(tuple(x.shape), *begin_draw(generator, x.device))
     if isinstance(p, Tensor) and not bool(((p >= 0) & (p <= 1)).all()) and not library.is_off_cpu(p):
         raise RuntimeError("bernoulli_ expects p to be in [0, 1]")
     return x.copy_(torch.lt(u, p if isinstance(p, Tensor) else torch.full((), p, dtype=torch.float32, device=x.device)))
@@ -168,11 +168,11 @@ def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Gene
         raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
     if replacement:
         running = sums.cumsum(rows, 1)
-        u = draws.uniform((rows.shape[0], n), *next_draw(generator, p.device))
+        u = draws.uniform((rows.shape[0], n), *begin_draw(generator, p.device))
         found = torch.searchsorted(running, torch.mul(u, running[:, -1:]), right=True)
         found = torch.clamp(found, max=rows.shape[1] - 1)
     else:
-        u = draws.uniform(tuple(rows.shape), *next_draw(generator, p.device))
+        u = draws.uniform(tuple(rows.shape), *begin_draw(generator, p.device))
         keys = torch.div(rows, torch.neg(log1p(torch.neg(u))))
         keys = torch.where(rows > 0, keys, torch.full_like(keys, -1.0))
         found = torch.sort(keys, dim=1, descending=True, stable=True)[1][:, :n]
@@ -183,13 +183,13 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator = None) 
     """-log(1 - u) / lambda."""
     if not lambd > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
-    u = draws.uniform((x.numel(),), *next_draw(generator, x.device))
-    return copy_rounded(x, divide(torch.neg(log1p(torch.neg(u))), lambd))
+    u = draws.uniform((x.numel(),), *begin_draw(generator, x.device))
+    return copy_rounded_(x, divide(torch.neg(log1p(torch.neg(u))), lambd))
 
 
-def _in_new_memory(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """What `fill` makes of memory, in new memory."""
-    return lambda x, *args, **kwargs: fill(torch.empty_like(x), *args, **kwargs)
+def _make_out_of_place(fill_: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """What `fill_` makes of memory, in new memory."""
+    return lambda x, *args, **kwargs: fill_(torch.empty_like(x), *args, **kwargs)
 
 
 _WITH_GENERATOR: dict[str, Callable[..., Tensor]] = {
@@ -213,11 +213,11 @@ _WITH_GENERATOR: dict[str, Callable[..., Tensor]] = {
     "randint.low": randint_between,
     "randint.low_generator": randint_between,
     "randint_like": randint_like,
-    "uniform": _in_new_memory(uniform_),
-    "normal_functional": _in_new_memory(normal_),
-    "normal.out": _in_new_memory(normal_),
-    "random": _in_new_memory(random_),
-    "exponential": _in_new_memory(exponential_),
+    "uniform": _make_out_of_place(uniform_),
+    "normal_functional": _make_out_of_place(normal_),
+    "normal.out": _make_out_of_place(normal_),
+    "random": _make_out_of_place(random_),
+    "exponential": _make_out_of_place(exponential_),
 }
 
 MEMBERS: Members = {

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels.generator_stream import advance_generator
+from samerun.numerics.kernels.random import advance_generator
 from samerun.numerics.operators.declare import NotInTable
 
 Generator = torch.Generator | None
 
 
-def next_draw(generator: Generator, where: torch.device | str | None) -> tuple[int, int, torch.device]:
+def begin_draw(generator: Generator, device_name: torch.device | str | None) -> tuple[int, int, torch.device]:
     """Seed, position and device of a draw: what the makers of numbers take behind a shape."""
-    device = torch.device(where or "cpu")
+    device = torch.device(device_name or "cpu")
     if generator is not None and generator.device.type not in ("cpu", "cuda"):
         raise NotInTable(f"a generator on {generator.device}.", "Use a CPU generator.")
     if device.type == "cuda" and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
@@ -23,7 +23,7 @@ def next_draw(generator: Generator, where: torch.device | str | None) -> tuple[i
     return *advance_generator(generator), device
 
 
-def copy_rounded(x: Tensor, values: Tensor) -> Tensor:
+def copy_rounded_(x: Tensor, values: Tensor) -> Tensor:
     """x with these values, which are rounded to its type."""
     return x.copy_(values.reshape(x.shape))
 

@@ -20,12 +20,12 @@ def _to_dtype(x: Tensor, dtype: torch.dtype | None) -> Tensor:
     return x if dtype is None or x.dtype is dtype else x.to(dtype)
 
 
-def _sums_integers(x: Tensor, dtype: torch.dtype | None) -> bool:
+def _is_integer_sum(x: Tensor, dtype: torch.dtype | None) -> bool:
     return not (x.is_floating_point() if dtype is None else dtype.is_floating_point)
 
 
 def sum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    if _sums_integers(x, dtype):
+    if _is_integer_sum(x, dtype):
         return torch.sum(x, dim, keepdim, dtype=dtype) if dim else torch.sum(x, dtype=dtype)
     return sums.sum(_to_dtype(x, dtype), dim or None, keepdim)
 
@@ -35,7 +35,7 @@ def sum_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    if _sums_integers(x, dtype):
+    if _is_integer_sum(x, dtype):
         raise RuntimeError(f"mean(): expected a floating point type, got {x.dtype}; pass dtype=torch.float32")
     return sums.mean(_to_dtype(x, dtype), dim or None, keepdim)
 
@@ -63,21 +63,21 @@ def norm(
 
 
 def prod(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.prod(x, dtype=dtype) if _sums_integers(x, dtype) else sums.prod(_to_dtype(x, dtype))
+    return torch.prod(x, dtype=dtype) if _is_integer_sum(x, dtype) else sums.prod(_to_dtype(x, dtype))
 
 
 def prod_along(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    if _sums_integers(x, dtype):
+    if _is_integer_sum(x, dtype):
         return torch.prod(x, dim, keepdim, dtype=dtype)
     return sums.prod(_to_dtype(x, dtype), dim, keepdim)
 
 
 def cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.cumsum(x, dim, dtype=dtype) if _sums_integers(x, dtype) else sums.cumsum(_to_dtype(x, dtype), dim)
+    return torch.cumsum(x, dim, dtype=dtype) if _is_integer_sum(x, dtype) else sums.cumsum(_to_dtype(x, dtype), dim)
 
 
 def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.cumprod(x, dim, dtype=dtype) if _sums_integers(x, dtype) else sums.cumprod(_to_dtype(x, dtype), dim)
+    return torch.cumprod(x, dim, dtype=dtype) if _is_integer_sum(x, dtype) else sums.cumprod(_to_dtype(x, dtype), dim)
 
 
 def trace(x: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ from samerun.numerics.operators import (
     softmax,
     windows,
 )
-from samerun.numerics.operators.checks import Runner, check_signatures, raise_as_torch
+from samerun.numerics.operators.checks import Runner, raise_torch_error, with_signature_check
 from samerun.numerics.operators.declare import Handler, Members, NotInTable
 from samerun.numerics.operators.exact import EXACT, EXACT_OVERLOADS
 from samerun.numerics.operators.exact import ON_CUDA as ONLY_ON_CUDA
@@ -66,19 +66,19 @@ SELF_CHECKED = frozenset(
 """Members whose own operators refuse what torch refuses: its meta function is not asked."""
 
 
-def portable_names() -> set[str]:
+def portable_operator_names() -> set[str]:
     """Names of the portable operators, without overloads."""
     every = {*MEMBERS, *COMPOSED, *EXACT, *EXACT_OVERLOADS}
     return {name.removeprefix("aten::").split(".")[0].rstrip("_") for name in every}
 
 
-def resolve_operator(func: Any, cuda: bool = False) -> Runner | None:
+def resolve_runner(func: Any, on_cuda: bool = False) -> Runner | None:
     """How to run an operator; None where torch's own kernel is exact. What is not in the table refuses when run.
 
-    `cuda`: some of its tensors are on a CUDA device.
+    `on_cuda`: some of its tensors are on a CUDA device.
     """
-    members = ON_CUDA if cuda else MEMBERS
-    exact, exact_overloads = (EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA) if cuda else (EXACT, EXACT_OVERLOADS)
+    members = ON_CUDA if on_cuda else MEMBERS
+    exact, exact_overloads = (EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA) if on_cuda else (EXACT, EXACT_OVERLOADS)
     if getattr(func, "_schema", None) is None:
         return _refuse
     name = func._schema.name
@@ -86,16 +86,18 @@ def resolve_operator(func: Any, cuda: bool = False) -> Runner | None:
     if not name.startswith("aten::"):
         if name == "c10d::allreduce_":
             return _run_allreduce
-        return None if name in collectives.MOVES or name.split("::")[0] == "profiler" else _decompose_or_refuse(func)
+        return (
+            None if name in collectives.MOVES or name.split("::")[0] == "profiler" else _make_decomposing_runner(func)
+        )
     composed = COMPOSED.get(overload) or COMPOSED.get(name)
     if composed is not None:
-        inside: Runner = lambda mode, func, args, kwargs: _call_inside(mode, composed, args, kwargs)  # noqa: E731
-        return inside if name in SELF_CHECKED else check_signatures(inside)
+        inside: Runner = lambda mode, func, args, kwargs: _call_inside_mode(mode, composed, args, kwargs)  # noqa: E731
+        return inside if name in SELF_CHECKED else with_signature_check(inside)
     handler = members.get(overload) or members.get(name)
     if handler is not None:
         outs = [argument.name for argument in func._schema.arguments if argument.is_out]
-        run = _write_outs(handler, outs) if outs else _call_handler(handler)
-        return run if overload in SELF_CHECKED or name in SELF_CHECKED else check_signatures(run)
+        run = _make_out_runner(handler, outs) if outs else _make_functional_runner(handler)
+        return run if overload in SELF_CHECKED or name in SELF_CHECKED else with_signature_check(run)
     if name in exact or overload in exact_overloads:
         return None
     if name.endswith("_"):
@@ -104,19 +106,19 @@ def resolve_operator(func: Any, cuda: bool = False) -> Runner | None:
             return None
         handler = members.get(base) or members.get(name[:-1])
         if handler is not None:
-            run = _write_in_place(handler)
-            return run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else check_signatures(run)
+            run = _make_in_place_runner(handler)
+            return run if base in SELF_CHECKED or name[:-1] in SELF_CHECKED else with_signature_check(run)
     if name.startswith("aten::_foreach_"):
-        return check_signatures(_run_foreach(func, name.removeprefix("aten::_foreach_")))
-    return _decompose_or_refuse(func)
+        return with_signature_check(_make_foreach_runner(func, name.removeprefix("aten::_foreach_")))
+    return _make_decomposing_runner(func)
 
 
-def _decompose_or_refuse(func: Any) -> Runner:
+def _make_decomposing_runner(func: Any) -> Runner:
     """Decompose an operator that torch itself writes in other operators, and look those up."""
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
     if not composite:
         return _refuse
-    return lambda mode, func, args, kwargs: _call_inside(mode, func.decompose, args, kwargs)
+    return lambda mode, func, args, kwargs: _call_inside_mode(mode, func.decompose, args, kwargs)
 
 
 def _refuse(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -128,11 +130,11 @@ def _run_allreduce(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return collectives.allreduce(func, *args, **kwargs)
 
 
-def _call_handler(handler: Handler) -> Runner:
+def _make_functional_runner(handler: Handler) -> Runner:
     return lambda mode, func, args, kwargs: handler(*args, **kwargs)
 
 
-def _call_inside(mode: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _call_inside_mode(mode: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     with mode:
         return call(*args, **kwargs)
 
@@ -142,7 +144,7 @@ def _require_cast(result: Tensor, out: Tensor) -> None:
         raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {out.dtype}")
 
 
-def _write_in_place(handler: Handler) -> Runner:
+def _make_in_place_runner(handler: Handler) -> Runner:
     def run(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
         found = handler(*args, **kwargs)
         _require_cast(found, args[0])
@@ -155,7 +157,7 @@ def _write_in_place(handler: Handler) -> Runner:
     return run
 
 
-def _write_outs(handler: Handler, outs: list[str]) -> Runner:
+def _make_out_runner(handler: Handler, outs: list[str]) -> Runner:
     def run(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
         given = {name: value for name, value in kwargs.items() if name not in outs}
         found = handler(*args, **given)
@@ -164,7 +166,7 @@ def _write_outs(handler: Handler, outs: list[str]) -> Runner:
             out = kwargs[name]
             if result.dtype is not out.dtype or any(out is argument for argument in args):
                 # some kernels of torch convert, or write where they read; others refuse
-                raise_as_torch(func, args, kwargs, RuntimeError(f"{func}: {name} does not fit what it is to hold"))
+                raise_torch_error(func, args, kwargs, RuntimeError(f"{func}: {name} does not fit what it is to hold"))
         for name, result in zip(outs, results, strict=True):
             kwargs[name].resize_(result.shape).copy_(result)
         written = tuple(kwargs[name] for name in outs)
@@ -177,7 +179,7 @@ _FOREACH_BASE = {"norm": "linalg_vector_norm"}
 _FOREACH_KEYWORD = {"addcmul": "value", "addcdiv": "value"}
 
 
-def _run_foreach(func: Any, name: str) -> Runner:
+def _make_foreach_runner(func: Any, name: str) -> Runner:
     """`_foreach_x`: x for each tensor of the lists, one after the other."""
     writes = name.endswith("_")
     base = name.rstrip("_")

@@ -24,12 +24,12 @@ def _require_float32(kwargs: dict[str, Any]) -> torch.dtype:
     return dtype
 
 
-def _make_window(plain: Callable[..., Tensor], shape: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _make_window(torch_operator: Callable[..., Tensor], shape: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """`shape(k, n, ...)` of k = 0, 1, ..., n - 1 in float64; a periodic window is one longer, without its last."""
 
     def window(n: int, periodic: bool = True, *settings: float, **kwargs: Any) -> Tensor:
         if n < 0 or not (kwargs.get("dtype") or torch.get_default_dtype()).is_floating_point:
-            return plain(n, periodic, *settings, **kwargs)  # torch's own error
+            return torch_operator(n, periodic, *settings, **kwargs)  # torch's own error
         dtype, device = _require_float32(kwargs), kwargs.get("device")
         if n <= 1:
             return torch.ones(n, dtype=dtype, device=device)

@@ -23,9 +23,9 @@ from torch.utils import _pytree
 
 from samerun.base.errors import NotPortableError, SamerunError
 from samerun.base.machine import OLDEST_INSTRUCTIONS
-from samerun.numerics.dispatch import calls
-from samerun.numerics.dispatch.calls import ERROR, NO_KERNEL, RecordedCall
 from samerun.numerics.operators.declare import split_names
+from samerun.numerics.verification import calls
+from samerun.numerics.verification.calls import ERROR, NO_KERNEL, RecordedCall
 
 CIRCUMSTANCES = ("threads", "capability", "batch")
 KNOWN_ELSEWHERE = " *"
@@ -125,15 +125,18 @@ def examine_model(
         recorder = calls.record_calls(lambda: _run_model(model, arguments, loss))
         recorded = list(recorder.calls.values())
         notes: list[str] = []
-        outcomes = {"threads": _try_threads(recorded), "capability": _try_capability(recorded, notes)}
+        outcomes = {
+            "threads": _compare_thread_counts(recorded),
+            "capability": _compare_cpu_capabilities(recorded, notes),
+        }
         run_smaller = partial(_run_model, model, _take_smaller_batch(arguments, whole, small), loss)
-        outcomes["batch"] = _try_batch(recorded, recorder, run_smaller, small, notes)
+        outcomes["batch"] = _compare_batch_sizes(recorded, recorder, run_smaller, small, notes)
     finally:
         torch.set_rng_state(state)
     operators = [
         OperatorEquality(
             call.operator, call.line, call.times, {name: outcomes[name][at][0] for name in CIRCUMSTANCES},
-            {name: outcomes[name][at][1] for name in CIRCUMSTANCES}, known_changes(call.operator),
+            {name: outcomes[name][at][1] for name in CIRCUMSTANCES}, known_circumstances(call.operator),
         )
         for at, call in enumerate(recorded)
     ]  # fmt: skip
@@ -160,10 +163,10 @@ def _run_model(model: Callable[..., Any], arguments: Any, loss: Callable[[Any], 
         value.backward()  # type: ignore[no-untyped-call]
 
 
-def _take_smaller_batch(arguments: Any, whole: int, small: int) -> Any:
+def _take_smaller_batch(arguments: Any, batch_size: int, smaller_size: int) -> Any:
     def shorten(leaf: Any) -> Any:
-        is_batch = isinstance(leaf, torch.Tensor) and leaf.ndim and leaf.shape[0] == whole
-        return leaf[:small].detach().requires_grad_(leaf.requires_grad) if is_batch else leaf
+        is_batch = isinstance(leaf, torch.Tensor) and leaf.ndim and leaf.shape[0] == batch_size
+        return leaf[:smaller_size].detach().requires_grad_(leaf.requires_grad) if is_batch else leaf
 
     return _pytree.tree_map(shorten, arguments)
 
@@ -177,24 +180,24 @@ def _compare_outcomes(first: Sequence[str], second: Sequence[str]) -> tuple[str,
     return plain, SAME if first[1] == second[1] else CHANGES
 
 
-def _plain_and_portable(recorded: list[RecordedCall]) -> list[list[str]]:
-    return [[calls.call_outcome(call, False), calls.call_outcome(call, True)] for call in recorded]
+def _rerun_plain_and_portable(recorded: list[RecordedCall]) -> list[list[str]]:
+    return [[calls.rerun_outcome(call, False), calls.rerun_outcome(call, True)] for call in recorded]
 
 
-def _try_threads(recorded: list[RecordedCall]) -> OutcomePairs:
-    with calls.with_thread_count(1):
-        single = _plain_and_portable(recorded)
-    with calls.with_thread_count(max(2, torch.get_num_threads())):
-        several = _plain_and_portable(recorded)
+def _compare_thread_counts(recorded: list[RecordedCall]) -> OutcomePairs:
+    with calls.torch_num_threads(1):
+        single = _rerun_plain_and_portable(recorded)
+    with calls.torch_num_threads(max(2, torch.get_num_threads())):
+        several = _rerun_plain_and_portable(recorded)
     return [_compare_outcomes(*pair) for pair in zip(single, several, strict=True)]
 
 
-def _try_capability(recorded: list[RecordedCall], notes: list[str]) -> OutcomePairs:
+def _compare_cpu_capabilities(recorded: list[RecordedCall], notes: list[str]) -> OutcomePairs:
     with tempfile.TemporaryDirectory(prefix="samerun-") as folder:
         saved, answer = Path(folder) / "calls.pt", Path(folder) / "answer.json"
         torch.save(calls.encode_calls(recorded), saved)
         environment = {**os.environ, **OLDEST_INSTRUCTIONS, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-        command = [sys.executable, "-m", "samerun.numerics.verification.replay", str(saved), str(answer)]
+        command = [sys.executable, "-m", "samerun.numerics.verification.calls", str(saved), str(answer)]
         process = subprocess.run(command, env=environment, capture_output=True, text=True)
         if process.returncode:
             raise SamerunError(
@@ -206,12 +209,12 @@ def _try_capability(recorded: list[RecordedCall], notes: list[str]) -> OutcomePa
     if answer_record["capability"] == here:
         notes.append(f"capability: torch has no other instructions than {here} here, so they were not tried.")
         return [(NOT_TRIED, NOT_TRIED)] * len(recorded)
-    with calls.with_thread_count(torch.get_num_threads()):
-        mine = _plain_and_portable(recorded)
+    with calls.torch_num_threads(torch.get_num_threads()):
+        mine = _rerun_plain_and_portable(recorded)
     return [_compare_outcomes(*pair) for pair in zip(mine, answer_record["outcomes"], strict=True)]
 
 
-def _try_batch(
+def _compare_batch_sizes(
     recorded: list[RecordedCall],
     recorder: calls.CallRecorder,
     run_smaller: Callable[[], object],
@@ -240,7 +243,7 @@ def _try_batch(
 SAME, CHANGES, NOT_TRIED = "same", "changes", "not tried"
 
 
-def shorter_dimension(wide: torch.Tensor, narrow: torch.Tensor) -> int | None:
+def find_shorter_dimension(wide: torch.Tensor, narrow: torch.Tensor) -> int | None:
     """The one dimension in which `narrow` is smaller; None if there is none, or another difference."""
     if wide.ndim != narrow.ndim or wide.dtype != narrow.dtype:
         return None
@@ -248,11 +251,11 @@ def shorter_dimension(wide: torch.Tensor, narrow: torch.Tensor) -> int | None:
     return differing[0] if len(differing) == 1 and wide.shape[differing[0]] > narrow.shape[differing[0]] else None
 
 
-def _take_part(wide: Any, narrow: Any) -> Any:
+def _narrow_like(wide: Any, narrow: Any) -> Any:
     """As much of `wide` as `narrow` has; the very number or tensor that belongs to the smaller batch otherwise."""
     if not isinstance(wide, torch.Tensor) or not isinstance(narrow, torch.Tensor):
         return narrow
-    dim = shorter_dimension(wide, narrow)
+    dim = find_shorter_dimension(wide, narrow)
     if dim is None:
         return wide if wide.shape == narrow.shape else narrow
     return wide.narrow(dim, 0, narrow.shape[dim])
@@ -267,7 +270,7 @@ def rerun_on_part(call: RecordedCall, narrow: RecordedCall, inside_portable: boo
     others = _pytree.tree_leaves(part_arguments)
     if len(leaves) != len(others):
         return NOT_TRIED
-    args, kwargs = _pytree.tree_unflatten([_take_part(*pair) for pair in zip(leaves, others, strict=True)], spec)
+    args, kwargs = _pytree.tree_unflatten([_narrow_like(*pair) for pair in zip(leaves, others, strict=True)], spec)
     try:
         whole = calls.rerun_call(call, inside_portable)
         part = calls.rerun_call(RecordedCall(call.operator, call.line, args, kwargs), inside_portable)
@@ -277,10 +280,10 @@ def rerun_on_part(call: RecordedCall, narrow: RecordedCall, inside_portable: boo
         return NOT_TRIED
     outcome = NOT_TRIED
     for wide, rows in zip(whole, part, strict=True):
-        dim = shorter_dimension(wide, rows)
+        dim = find_shorter_dimension(wide, rows)
         if dim is None:
             continue
-        same = calls.fingerprint([wide.narrow(dim, 0, rows.shape[dim])]) == calls.fingerprint([rows])
+        same = calls.digest_results([wide.narrow(dim, 0, rows.shape[dim])]) == calls.digest_results([rows])
         outcome = CHANGES if not same else outcome if outcome == CHANGES else SAME
     return outcome
 
@@ -315,7 +318,7 @@ BATCH = frozenset(split_names("mm addmm convolution sigmoid"))
 KNOWN = {"threads": THREADS, "capability": CAPABILITY, "batch": BATCH}
 
 
-def known_changes(operator: str) -> list[str]:
+def known_circumstances(operator: str) -> list[str]:
     """What an operator ("aten.mm.default") is known to change with."""
     name = operator.split(".")[1].rstrip("_").removeprefix("_foreach_")
-    return [what for what, names in KNOWN.items() if name in names]
+    return [circumstance for circumstance, names in KNOWN.items() if name in names]

@@ -7,6 +7,7 @@ that differs names the line. Sets are compared as sets: it is the iteration over
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections import deque
 from types import FrameType
@@ -56,6 +57,14 @@ def digest_variable(value: Any, depth: int = 0) -> bytes:
     if isinstance(held, dict) and not isinstance(value, type) and type(value).__module__ not in MODULES_WITH_ADDRESSES:
         return xxh3_128_digest(type(value).__qualname__.encode() + digest_variable(dict(held), depth + 1))
     return xxh3_128_digest(type(value).__qualname__.encode())
+
+
+def _is_called_by_user(frame: FrameType, caller: FrameType, line: int) -> bool:
+    """Whether `line` is the head of a function, before its first statement, and code of the user's called it."""
+    code = frame.f_code
+    if line != code.co_firstlineno or code.co_name == "<module>":
+        return False
+    return not code.co_flags & inspect.CO_GENERATOR and sites.code_kind(caller.f_code) == sites.USER
 
 
 class LineFollower:
@@ -121,6 +130,11 @@ class LineFollower:
         location_id = writer.intern_location(frame.f_code.co_filename, line, "")
         if drew:
             recorder.emit(f.LINE, name=NATIVE_DRAW, location_id=location_id, phase=f.HOST)
+        caller = frame.f_back
+        if caller is not None and _is_called_by_user(frame, caller, line):
+            # What a function is called with gets its value where it is called.
+            location_id = writer.intern_location(caller.f_code.co_filename, caller.f_lineno, "")
+            changed = [(f"{frame.f_code.co_name}({name})", found) for name, found in changed]
         for name, found in changed:
             recorder.emit(f.LINE, name=name, location_id=location_id, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
 

@@ -1,4 +1,4 @@
-"""Libraries with kernels of their own that read one environment variable as they are imported."""
+"""Switches that are an environment variable alone: the seed of `hash(str)`, and those of libraries with own kernels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,50 @@ import importlib.util
 import sys
 from collections.abc import Callable
 
-from samerun.control.switches.switch import Policy, Switch, Variable, make_variables_reader
+from samerun.base.launch import environment_at_start
+from samerun.control.switches.switch import Policy, Switch, Variable, always_true, make_variables_reader
+
+HASH_SEED_VARIABLE = "PYTHONHASHSEED"
+LARGEST_HASH_SEED = 2**32 - 1
+
+
+def _read_hash_seed_in_force() -> str | None:
+    """The seed this interpreter hashes with; None when it drew one. `os.environ` may say anything by now."""
+    if not sys.flags.hash_randomization:
+        return "0"
+    return None if sys.flags.ignore_environment else environment_at_start().get(HASH_SEED_VARIABLE)
+
+
+def _is_valid_hash_seed(value: str, policy: Policy) -> bool:
+    return value.isascii() and value.isdigit() and int(value) <= LARGEST_HASH_SEED
+
+
+def _choose_hash_seed(policy: Policy) -> str:
+    return "0"
+
+
+HASH_SEED = Switch(
+    "hash_seed",
+    "Strings hash the same in every process, so sets of strings have the same order.",
+    "Read once, as the interpreter starts. Setting it inside a running program changes nothing there, and makes"
+    " child processes hash otherwise than their parent: samerun never does.",
+    "before interpreter",
+    _read_hash_seed_in_force,
+    variables=(
+        Variable(
+            HASH_SEED_VARIABLE,
+            _choose_hash_seed,
+            _is_valid_hash_seed,
+            f"a whole number from 0 to {LARGEST_HASH_SEED}",
+            always_true,
+            _read_hash_seed_in_force,
+            settable_inside=False,
+        ),
+    ),
+)
+
+
+# Libraries with kernels of their own that read one environment variable as they are imported.
 
 
 def make_installation_check(name: str) -> Callable[[], bool]:

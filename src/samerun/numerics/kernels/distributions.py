@@ -1,7 +1,8 @@
-"""Gamma, Poisson and binomial numbers on tensors: the steps of `reference.rejection`, for all values at once.
+"""Gamma, Poisson and binomial numbers on tensors, and gradients of gamma and beta numbers, for all values at once.
 
-A value's words come from its own blocks, so that it depends on the seed, the draw's position and its place alone. All
-take and give float64, 1-D, on any device.
+The steps are those of `reference.rejection_sampling` and `reference.implicit_gradients`. A value's words come from its
+own blocks, so that it depends on the seed, the draw's position and its place alone. All take and give float64, 1-D, on
+any device.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from samerun.numerics.kernels import float64_math as f64
 from samerun.numerics.kernels import functions
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.random import block_words
+from samerun.numerics.reference import implicit_gradients as gradient_reference
 from samerun.numerics.reference import rejection_sampling as reference
 from samerun.numerics.reference.float64_math import HALF_LOG_TURN
 from samerun.numerics.reference.random import TURN
@@ -30,10 +32,10 @@ class RandomStream:
     def __init__(self, seed: int, position: int) -> None:
         self.seed, self.position = seed, position
 
-    def attempt_words(self, values: Tensor, attempt: int) -> tuple[Tensor, Tensor]:
+    def attempt_words(self, value_indices: Tensor, attempt: int) -> tuple[Tensor, Tensor]:
         """The two words of an attempt, for the values with these numbers; int64, their bits."""
         high = attempt << 56
-        found = block_words(values | (high - (1 << 64) if high >> 63 else high), self.seed, self.position)
+        found = block_words(value_indices | (high - (1 << 64) if high >> 63 else high), self.seed, self.position)
         return found[:, 0].contiguous(), found[:, 1].contiguous()
 
     def draw_by_rejection(self, values: Tensor, accept: Accept) -> Tensor:
@@ -79,13 +81,13 @@ def _normal_of_word(word: Tensor) -> Tensor:
     return torch.mul(size, functions.cos(torch.mul(v, float(TURN)))).to(torch.float64)
 
 
-def sample_gamma(shape: Tensor, draw: RandomStream) -> Tensor:
+def sample_gamma(shape: Tensor, stream: RandomStream) -> Tensor:
     """Gamma numbers of these shapes, and scale 1."""
     inside = (shape > 0) & (shape < _INF)
     given = torch.where(inside, shape, 1.0)
     small = given < 1
     d = torch.sub(torch.where(small, torch.add(given, 1.0), given), 1 / 3)
-    c = f64.divide_number(1.0, sqrt(torch.mul(d, 9.0)))
+    c = f64.divide_number_by(1.0, sqrt(torch.mul(d, 9.0)))
 
     def accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         x, u, scale = _normal_of_word(first), _uniform_above_zero(second), d[at]
@@ -95,48 +97,52 @@ def sample_gamma(shape: Tensor, draw: RandomStream) -> Tensor:
         bound = torch.add(torch.mul(torch.mul(x, 0.5), x), bound)
         return torch.mul(scale, torch.add(above, 1.0)), (t > -1) & (f64.log(u) < bound)
 
-    found = draw.draw_by_rejection(torch.arange(shape.numel(), device=shape.device), accept)
+    found = stream.draw_by_rejection(torch.arange(shape.numel(), device=shape.device), accept)
     at = small.nonzero()[:, 0]
     if at.numel():
-        boost = f64.exp(torch.div(f64.log(_uniform_above_zero(draw.attempt_words(at, reference.BOOST)[0])), given[at]))
+        boost = f64.exp(
+            torch.div(f64.log(_uniform_above_zero(stream.attempt_words(at, reference.BOOST)[0])), given[at])
+        )
         found.scatter_(0, at, torch.mul(found[at], boost))
     return torch.where(inside, found, torch.where((shape == 0) | (shape == _INF), shape, _NAN))
 
 
-def _count_or_reject(few: Tensor, counted: Callable[[Tensor], Tensor], rejected: Callable[[Tensor], Tensor]) -> Tensor:
-    """The few are counted, the others drawn by rejection; both functions take the values' numbers."""
-    out = torch.empty(few.numel(), dtype=torch.float64, device=few.device)
-    for chosen, compute in ((few, counted), (~few, rejected)):
+def _sample_by_counting_or_rejection(
+    is_small: Tensor, sample_by_counting: Callable[[Tensor], Tensor], sample_by_rejection: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Sample the small ones by counting, the others by rejection; both functions take the indices of the values."""
+    out = torch.empty(is_small.numel(), dtype=torch.float64, device=is_small.device)
+    for chosen, compute in ((is_small, sample_by_counting), (~is_small, sample_by_rejection)):
         values = chosen.nonzero()[:, 0]
         if values.numel():
             out.scatter_(0, values, compute(values))
     return out
 
 
-def sample_poisson(rate: Tensor, draw: RandomStream) -> Tensor:
+def sample_poisson(rate: Tensor, stream: RandomStream) -> Tensor:
     """Poisson numbers of these rates, which are 0 or more."""
 
-    def counted(values: Tensor) -> Tensor:
+    def sample_by_counting(values: Tensor) -> Tensor:
         mean = rate[values]
         start = f64.exp(torch.neg(mean))
-        return draw.draw_by_counting(values, start, lambda p, k: _divide_by_count(torch.mul(p, mean), k))
+        return stream.draw_by_counting(values, start, lambda p, k: _divide_by_integer(torch.mul(p, mean), k))
 
-    def rejected(values: Tensor) -> Tensor:
-        return _poisson_by_rejection(torch.where(rate[values] == _INF, 1e9, rate[values]), values, draw)
+    def sample_by_rejection(values: Tensor) -> Tensor:
+        return _poisson_by_rejection(torch.where(rate[values] == _INF, 1e9, rate[values]), values, stream)
 
-    found = _count_or_reject(rate < reference.REJECTION_FROM, counted, rejected)
+    found = _sample_by_counting_or_rejection(rate < reference.REJECTION_FROM, sample_by_counting, sample_by_rejection)
     return torch.where(rate == _INF, rate, found)
 
 
-def _divide_by_count(x: Tensor, k: int) -> Tensor:
+def _divide_by_integer(x: Tensor, k: int) -> Tensor:
     return torch.div(x, torch.full((), float(k), dtype=torch.float64, device=x.device))
 
 
-def _poisson_by_rejection(rate: Tensor, values: Tensor, draw: RandomStream) -> Tensor:
+def _poisson_by_rejection(rate: Tensor, values: Tensor, stream: RandomStream) -> Tensor:
     b = torch.add(torch.mul(sqrt(rate), 2.53), 0.931)
     a = torch.add(torch.mul(b, 0.02483), -0.059)
-    inverse = torch.add(f64.divide_number(1.1328, torch.sub(b, 3.4)), 1.1239)
-    enough = torch.rsub(f64.divide_number(3.6224, torch.sub(b, 2.0)), 0.9277)
+    inverse = torch.add(f64.divide_number_by(1.1328, torch.sub(b, 3.4)), 1.1239)
+    enough = torch.rsub(f64.divide_number_by(3.6224, torch.sub(b, 2.0)), 0.9277)
 
     def accept(at: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         mean, slope, height = rate[at], a[at], b[at]
@@ -152,14 +158,14 @@ def _poisson_by_rejection(rate: Tensor, values: Tensor, draw: RandomStream) -> T
         inside = (k >= 0) & ~((room < 0.013) & (v > room))
         return torch.clamp(k, min=0), (room > 0) & (((room >= 0.07) & (v <= enough[at])) | (inside & below))
 
-    return draw.draw_by_rejection(values, accept)
+    return stream.draw_by_rejection(values, accept)
 
 
 def _hat_height(slope: Tensor, room: Tensor, height: Tensor) -> Tensor:
     return torch.add(torch.div(slope, torch.mul(room, room)), height)
 
 
-def sample_binomial(count: Tensor, probability: Tensor, draw: RandomStream) -> Tensor:
+def sample_binomial(count: Tensor, probability: Tensor, stream: RandomStream) -> Tensor:
     """Binomial numbers of these counts of trials, and chances of success; see `reference.rejection.binomial`."""
     drawn = (count > 0) & (count < _INF) & (probability > 0) & (probability < 1)
     p = torch.where(drawn, probability, 0.5)
@@ -167,31 +173,33 @@ def sample_binomial(count: Tensor, probability: Tensor, draw: RandomStream) -> T
     q = torch.where(swapped, torch.rsub(p, 1.0), p)
     n = torch.floor(torch.where(drawn, count, 1.0))
 
-    def counted(values: Tensor) -> Tensor:
+    def sample_by_counting(values: Tensor) -> Tensor:
         trials, chance = n[values], q[values]
         odds = torch.div(chance, torch.rsub(chance, 1.0))
         start = f64.exp(torch.mul(trials, f64.log1p(torch.neg(chance))))
 
         def step(p: Tensor, k: int) -> Tensor:
-            return torch.mul(p, torch.mul(odds, _divide_by_count(torch.sub(trials, k - 1.0), k)))
+            return torch.mul(p, torch.mul(odds, _divide_by_integer(torch.sub(trials, k - 1.0), k)))
 
-        return torch.minimum(draw.draw_by_counting(values, start, step), trials)
+        return torch.minimum(stream.draw_by_counting(values, start, step), trials)
 
-    few = torch.mul(n, q) < reference.REJECTION_FROM
-    k = _count_or_reject(few, counted, lambda values: _binomial_by_rejection(n[values], q[values], values, draw))
+    is_small = torch.mul(n, q) < reference.REJECTION_FROM
+    k = _sample_by_counting_or_rejection(
+        is_small, sample_by_counting, lambda values: _binomial_by_rejection(n[values], q[values], values, stream)
+    )
     found = torch.where(swapped, torch.sub(count, k), k)
     none = (count <= 0) | (probability <= 0)
     found = torch.where(none, 0.0, torch.where(probability >= 1, count, torch.where(drawn, found, _NAN)))
     return torch.where(torch.isnan(count) | torch.isnan(probability), _NAN, found)
 
 
-def _binomial_by_rejection(n: Tensor, q: Tensor, values: Tensor, draw: RandomStream) -> Tensor:
+def _binomial_by_rejection(n: Tensor, q: Tensor, values: Tensor, stream: RandomStream) -> Tensor:
     rest_q = torch.rsub(q, 1.0)
     spread = sqrt(torch.mul(torch.mul(n, q), rest_q))
     b = torch.add(torch.mul(spread, 2.53), 1.15)
     a = torch.add(torch.add(torch.mul(b, 0.0248), -0.0873), torch.mul(q, 0.01))
-    center, enough = torch.add(torch.mul(n, q), 0.5), torch.rsub(f64.divide_number(4.2, b), 0.92)
-    odds, alpha = torch.div(q, rest_q), torch.mul(torch.add(f64.divide_number(5.1, b), 2.83), spread)
+    center, enough = torch.add(torch.mul(n, q), 0.5), torch.rsub(f64.divide_number_by(4.2, b), 0.92)
+    odds, alpha = torch.div(q, rest_q), torch.mul(torch.add(f64.divide_number_by(5.1, b), 2.83), spread)
     mode = torch.floor(torch.mul(torch.add(n, 1.0), q))
     rest = torch.add(torch.sub(n, mode), 1.0)
     best = torch.div(torch.add(mode, 1.0), torch.mul(odds, rest))
@@ -215,4 +223,96 @@ def _binomial_by_rejection(n: Tensor, q: Tensor, values: Tensor, draw: RandomStr
         below = f64.log(torch.div(torch.mul(v, alpha[at]), _hat_height(slope, room, height))) <= chance
         return k, (room > 0) & (((room >= 0.07) & (v <= enough[at])) | (inside & below))
 
-    return draw.draw_by_rejection(values, accept)
+    return stream.draw_by_rejection(values, accept)
+
+
+CUT = gradient_reference.CUT
+CHUNK = 4096
+"""Values whose points are in memory together."""
+Function = Callable[[Tensor], Tensor]
+
+
+def _estimate_endpoint(slope: Tensor, curvature: Tensor) -> Tensor:
+    root = sqrt(torch.add(torch.mul(slope, slope), torch.mul(curvature, 2 * CUT)))
+    return f64.divide_number_by(2 * CUT, torch.add(slope, root))
+
+
+def _integrate_to_endpoint(end: Tensor, fall: Function, slope: Function, integrand: Function) -> Tensor:
+    for _ in range(3):
+        end = torch.sub(end, torch.div(torch.sub(fall(end), CUT), slope(end)))
+    places = torch.tensor(gradient_reference.PLACES, dtype=torch.float64, device=end.device)
+    y = torch.mul(end, places[:, None])
+    terms = torch.mul(integrand(y), f64.exp(torch.neg(fall(y))))
+    total = torch.zeros_like(end)
+    for weight, term in zip(gradient_reference.WEIGHTS, terms, strict=True):
+        total = torch.add(total, torch.mul(term, weight))
+    return torch.mul(end, total)
+
+
+def _compute_in_chunks(compute: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    if tensors[0].numel() <= CHUNK:
+        return compute(*tensors)
+    chunks = zip(*(torch.split(tensor, CHUNK) for tensor in tensors), strict=True)
+    return torch.cat([compute(*chunk) for chunk in chunks])
+
+
+def gamma_gradient(a: Tensor, x: Tensor) -> Tensor:
+    """dx/da of gamma numbers x of shapes a."""
+    return _compute_in_chunks(_gamma_gradient_of_chunk, a, x)
+
+
+def beta_gradient(x: Tensor, a: Tensor, total: Tensor) -> Tensor:
+    """dx/da / (1 - x) of beta numbers x of parameters a and total - a."""
+    return _compute_in_chunks(_beta_gradient_of_chunk, x, a, total)
+
+
+def _gamma_gradient_of_chunk(a: Tensor, x: Tensor) -> Tensor:
+    inside = (a > 0) & (a < _INF) & (x > 0) & (x < _INF)
+    zero, a, x = x == 0, torch.where(inside, a, 1.0), torch.where(inside, x, 1.0)
+    above = x >= a
+    sign = torch.where(above, 1.0, -1.0).to(torch.float64)
+    shift = torch.sub(f64.digamma_positive(a), f64.log(x))
+    divisor = torch.where(above, 1.0, 1.5).to(torch.float64)
+    near = _estimate_endpoint(torch.abs(torch.sub(x, a)), torch.div(x, divisor))
+    far = f64.log(torch.add(f64.divide_number_by(4 * CUT, x), 4.0))
+    below = torch.where(near <= 1, near, torch.div(torch.add(x, CUT), a))
+    total = _integrate_to_endpoint(
+        torch.where(above, torch.minimum(near, far), below),
+        lambda y: torch.sub(torch.mul(x, f64.expm1(torch.mul(sign, y))), torch.mul(a, torch.mul(sign, y))),
+        lambda y: torch.mul(sign, torch.sub(torch.mul(x, f64.exp(torch.mul(sign, y))), a)),
+        lambda y: torch.sub(y, torch.mul(sign, shift)),
+    )
+    return torch.where(zero, 0.0, torch.where(inside, torch.mul(x, total), _NAN))
+
+
+def _beta_gradient_of_chunk(x: Tensor, a: Tensor, total: Tensor) -> Tensor:
+    inside = (a > 0) & (a < total) & (total < _INF) & (x > 0) & (x <= 1)
+    zero = x == 0
+    x, a, total = torch.where(inside, x, 0.5), torch.where(inside, a, 1.0), torch.where(inside, total, 2.0)
+    other, above = torch.rsub(x, 1.0), x >= torch.div(a, total)
+    rest, here = torch.where(above, other, x), torch.where(above, x, other)
+    rate = torch.where(above, torch.sub(total, a), a)
+    shift = torch.sub(torch.sub(f64.digamma_positive(a), f64.digamma_positive(total)), f64.log(x))
+
+    def level(y: Tensor) -> Tensor:
+        falling = f64.expm1(torch.neg(y))
+        return f64.log_near_one(torch.add(here, torch.mul(rest, torch.add(falling, 1.0))), torch.mul(rest, falling))
+
+    def slope(y: Tensor) -> Tensor:
+        part = torch.mul(rest, f64.exp(torch.neg(y)))
+        return torch.sub(rate, torch.div(torch.mul(total, part), torch.add(here, part)))
+
+    def integrand(y: Tensor) -> Tensor:
+        height = level(y)
+        return torch.where(above, torch.sub(torch.neg(shift), height), torch.add(torch.add(y, height), shift))
+
+    curvature = torch.mul(torch.mul(torch.mul(total, x), other), gradient_reference.INVERSE_E)
+    near = _estimate_endpoint(torch.abs(torch.sub(torch.mul(total, x), a)), curvature)
+    far = torch.div(torch.rsub(torch.mul(total, f64.log(here)), CUT), rate)
+    found = _integrate_to_endpoint(
+        torch.where(near <= 1, near, far),
+        lambda y: torch.add(torch.mul(rate, y), torch.mul(total, level(y))),
+        slope,
+        integrand,
+    )
+    return torch.where(zero, 0.0, torch.where(inside, torch.mul(x, found), _NAN))

@@ -1,11 +1,20 @@
-"""Operators of a program, taken down with what they got, to be run again under other circumstances."""
+"""Operators of a program, taken down with what they got, to be run again under other circumstances.
+
+    python -m samerun.numerics.verification.calls CALLS ANSWER
+
+runs them again in this process, which was started to compute with other instructions: it reads what `encode_calls`
+made, and writes for each call what it gives in plain torch and inside portable().
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from samerun.base.errors import NotPortableError
 from samerun.numerics.dispatch.portable import portable
-from samerun.numerics.dispatch.refusals import user_line
+from samerun.numerics.dispatch.refusals import find_user_line
 from samerun.numerics.kernels.tensors import copy_arguments
 from samerun.numerics.operators.exact import MOVES
 
@@ -64,7 +73,8 @@ class CallRecorder(TorchDispatchMode):
             self.calls[key].times += 1
         else:
             copied_args, copied_kwargs = copy_arguments((args, kwargs))
-            self.calls[key] = RecordedCall(str(func), user_line(), copied_args, copied_kwargs, number=len(self.shapes))
+            line, number = find_user_line(), len(self.shapes)
+            self.calls[key] = RecordedCall(str(func), line, copied_args, copied_kwargs, number=number)
         self.shapes.append((str(func), key))
         return func(*args, **kwargs)
 
@@ -113,7 +123,7 @@ def rerun_call(call: RecordedCall, inside_portable: bool = False) -> list[torch.
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-def fingerprint(results: list[torch.Tensor]) -> str:
+def digest_results(results: list[torch.Tensor]) -> str:
     """SHA-256 of shapes, types and bits; every NaN counts as the same one."""
     digest = hashlib.sha256()
     for result in results:
@@ -125,10 +135,10 @@ def fingerprint(results: list[torch.Tensor]) -> str:
     return digest.hexdigest()
 
 
-def call_outcome(call: RecordedCall, inside_portable: bool) -> str:
-    """The fingerprint of what the call gives, or the words of its error."""
+def rerun_outcome(call: RecordedCall, inside_portable: bool) -> str:
+    """Run the call again: the digest of what it gives, or the words of its error."""
     try:
-        return fingerprint(rerun_call(call, inside_portable))
+        return digest_results(rerun_call(call, inside_portable))
     except NotPortableError:
         return NO_KERNEL
     except Exception as error:  # whatever an operator says; the same words count as the same
@@ -139,10 +149,10 @@ NO_KERNEL, ERROR = "no portable kernel", "error:"
 
 
 @contextmanager
-def with_thread_count(number: int) -> Iterator[None]:
-    """Compute with `number` threads."""
+def torch_num_threads(num_threads: int) -> Iterator[None]:
+    """Have torch compute with so many threads inside."""
     before = torch.get_num_threads()
-    torch.set_num_threads(number)
+    torch.set_num_threads(num_threads)
     try:
         yield
     finally:
@@ -168,16 +178,28 @@ def decode_calls(saved: list[Any]) -> list[RecordedCall]:
         found = getattr(torch, value["torch"], None)  # torch.cpu is a module
         return found if isinstance(found, _NAMES) else torch.device(value["torch"])
 
-    found = []
-    for operator, given in saved:
-        args, kwargs = _pytree.tree_map(decode_leaf, given, is_leaf=is_name)
-        found.append(RecordedCall(operator, "", args, kwargs))
-    return found
+    calls = []
+    for operator, arguments in saved:
+        args, kwargs = _pytree.tree_map(decode_leaf, arguments, is_leaf=is_name)
+        calls.append(RecordedCall(operator, "", args, kwargs))
+    return calls
 
 
 def record_calls(work: Callable[[], object]) -> CallRecorder:
-    """The calls of `work`."""
-    noting = CallRecorder()
-    with noting:
+    """Call `work`, and record the calls of operators that it makes."""
+    recorder = CallRecorder()
+    with recorder:
         work()
-    return noting
+    return recorder
+
+
+def rerun_saved_calls(calls_path: str, answer_path: str) -> None:
+    """Run the calls in one file again, and write their outcomes as JSON into the other."""
+    calls = decode_calls(torch.load(calls_path, weights_only=True))
+    outcomes = [[rerun_outcome(call, False), rerun_outcome(call, True)] for call in calls]
+    answer = {"capability": torch.backends.cpu.get_cpu_capability(), "outcomes": outcomes}
+    Path(answer_path).write_text(json.dumps(answer), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    rerun_saved_calls(*sys.argv[1:])

@@ -1,0 +1,226 @@
+"""The global generators of Python, NumPy, Numba, CuPy, OpenCV, Polars, SentencePiece and TensorFlow."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from typing import Any
+
+from samerun.control.imported import find_imported, get_imported
+from samerun.control.random_source import RandomSource, State, make_seed_only_source
+
+# Python's `random`: the module's own generator, with the normal number that `gauss` keeps back.
+
+
+def _can_seed_python() -> bool:
+    return True
+
+
+def _seed_python(seed: int) -> None:
+    random.seed(seed)
+
+
+def _get_python_state() -> State:
+    return random.getstate()
+
+
+def _set_python_state(state: State) -> None:
+    version, words, kept_gauss = state  # lists, if it went through JSON
+    if kept_gauss is not None and not isinstance(kept_gauss, float):
+        raise TypeError("the normal number that gauss() keeps is not a float")
+    if max(words) >> 32:  # Python would truncate it
+        raise ValueError("it holds a number of more than 32 bits")
+    random.setstate((version, tuple(words), kept_gauss))
+
+
+PYTHON = RandomSource("python", "", _can_seed_python, _seed_python, _get_python_state, _set_python_state)
+
+
+# NumPy's global generator (`numpy.random.rand` and the like; scikit-learn, SciPy and pandas default to it).
+# `numpy.random.default_rng()` objects are not global: no tool can reach them; give each its own seed.
+
+
+def _can_seed_numpy() -> bool:
+    # NumPy 2 loads its numpy.random only when asked for, as here.
+    return find_imported("numpy", "random") is not None
+
+
+def _seed_numpy(seed: int) -> None:
+    random = get_imported("numpy").random
+    kind = type(random.get_bit_generator())
+    if kind.__name__ == "MT19937":
+        random.seed([seed & 0xFFFFFFFF, seed >> 32])
+    else:  # the user has installed another one, which `seed` refuses
+        random.set_bit_generator(kind(seed))
+
+
+def _get_numpy_state() -> State:
+    return _arrays_to_lists(get_imported("numpy").random.get_state(legacy=False))
+
+
+def _set_numpy_state(state: State) -> None:
+    position = state["state"].get("pos")
+    if position is not None and not 0 <= position <= 624:  # NumPy would read beyond its state
+        raise ValueError(f"its position is {position!r}, which is not from 0 to 624")
+    get_imported("numpy").random.set_state(state)
+
+
+def _arrays_to_lists(value: Any) -> Any:
+    """Arrays as lists: `torch.load(weights_only=True)` refuses arrays, NumPy takes lists back."""
+    if isinstance(value, dict):
+        return {key: _arrays_to_lists(part) for key, part in value.items()}
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+NUMPY = RandomSource("numpy", "numpy", _can_seed_numpy, _seed_numpy, _get_numpy_state, _set_numpy_state)
+
+
+# Numba's own generators: `numpy.random` and `random` inside `@njit` code draw from these. Of the calling thread only:
+# Numba keeps one pair per thread and gives no way to reach those of other threads.
+
+
+_NUMBA_FUNCTIONS = ("rnd_seed", "rnd_get_state", "rnd_get_np_state_ptr", "rnd_get_py_state_ptr")
+
+
+class _NumbaGenerator(ctypes.Structure):
+    """`rnd_state_t` of Numba's _random.c. Numba's own `rnd_get_state` leaves out the normal number
+    that is kept for the next call."""
+
+    _fields_ = [
+        ("index", ctypes.c_int),
+        ("words", ctypes.c_uint * 624),
+        ("has_gauss", ctypes.c_int),
+        ("gauss", ctypes.c_double),
+        ("is_initialized", ctypes.c_int),
+    ]
+
+
+def _can_seed_numba() -> bool:
+    return find_imported("numba") is not None and find_imported("numba._helperlib", *_NUMBA_FUNCTIONS) is not None
+
+
+def _get_numba_state_pointers() -> tuple[int, int]:
+    helper = get_imported("numba._helperlib")
+    return helper.rnd_get_np_state_ptr(), helper.rnd_get_py_state_ptr()
+
+
+def _seed_numba(seed: int) -> None:
+    for pointer, half in zip(_get_numba_state_pointers(), (seed & 0xFFFFFFFF, seed >> 32), strict=True):
+        get_imported("numba._helperlib").rnd_seed(pointer, half)
+
+
+def _get_numba_state() -> State:
+    return (
+        [_copy_numba_generator(pointer) for pointer in _get_numba_state_pointers()]
+        if _is_numba_layout_known()
+        else None
+    )
+
+
+def _set_numba_state(state: State) -> None:
+    if not _is_numba_layout_known():
+        raise TypeError(_NUMBA_NOTE)
+    for pointer, saved in zip(_get_numba_state_pointers(), state, strict=True):
+        index, words, has_gauss, gauss, is_initialized = saved
+        generator = _NumbaGenerator(index, (ctypes.c_uint * 624)(*words), has_gauss, gauss, is_initialized)
+        ctypes.memmove(pointer, ctypes.byref(generator), ctypes.sizeof(generator))
+
+
+def _copy_numba_generator(pointer: int) -> list[Any]:
+    generator = _NumbaGenerator.from_address(pointer)
+    return [
+        generator.index, list(generator.words), generator.has_gauss, generator.gauss, generator.is_initialized
+    ]  # fmt: skip
+
+
+def _is_numba_layout_known() -> bool:
+    declared = getattr(find_imported("numba.cpython.randomimpl"), "rnd_state_t", None)
+    return declared is None or str(declared) == "{i32, [624 x i32], i32, double, i32}"
+
+
+_NUMBA_NOTE = "samerun does not know the memory layout of this version of Numba's generators"
+NUMBA = RandomSource("numba", "numba", _can_seed_numba, _seed_numba, _get_numba_state, _set_numba_state, _NUMBA_NOTE)
+
+
+# --- libraries that can be seeded but do not give the state of their generator ---
+
+
+# CuPy's global generator (`cupy.random.rand` and the like), of the current device.
+
+
+def _can_seed_cupy() -> bool:
+    cupy = find_imported("cupy", "random", "is_available")
+    return cupy is not None and bool(cupy.is_available())
+
+
+def _seed_cupy(seed: int) -> None:
+    get_imported("cupy").random.seed(seed)
+
+
+_CUPY_NOTE = "CuPy seeds its generator, but cuRAND does not give its state"
+CUPY = make_seed_only_source("cupy", "cupy", available=_can_seed_cupy, seed=_seed_cupy, note=_CUPY_NOTE)
+
+
+# OpenCV's generator (`cv2.randu`, `cv2.randn`, `cv2.kmeans`), of the calling thread.
+
+
+def _can_seed_opencv() -> bool:
+    return find_imported("cv2", "setRNGSeed") is not None
+
+
+def _seed_opencv(seed: int) -> None:
+    get_imported("cv2").setRNGSeed(seed & 0x7FFFFFFF)  # a C int
+
+
+_OPENCV_NOTE = "OpenCV seeds its generator, but does not give its state"
+OPENCV = make_seed_only_source("opencv", "cv2", available=_can_seed_opencv, seed=_seed_opencv, note=_OPENCV_NOTE)
+
+
+# Polars' global generator (`sample`, `shuffle` without a seed of their own).
+
+
+def _can_seed_polars() -> bool:
+    return find_imported("polars", "set_random_seed") is not None
+
+
+def _seed_polars(seed: int) -> None:
+    get_imported("polars").set_random_seed(seed)
+
+
+_POLARS_NOTE = "Polars seeds its generator, but does not give its state"
+POLARS = make_seed_only_source("polars", "polars", available=_can_seed_polars, seed=_seed_polars, note=_POLARS_NOTE)
+
+
+# SentencePiece's generator (subword sampling: `encode(..., enable_sampling=True)`).
+
+
+def _can_seed_sentencepiece() -> bool:
+    return find_imported("sentencepiece", "set_random_generator_seed") is not None
+
+
+def _seed_sentencepiece(seed: int) -> None:
+    get_imported("sentencepiece").set_random_generator_seed(seed & 0x7FFFFFFF)  # it ignores 2**32-1
+
+
+_SENTENCEPIECE_NOTE = "SentencePiece seeds its generator, but does not give its state"
+SENTENCEPIECE = make_seed_only_source(
+    "sentencepiece", "sentencepiece", available=_can_seed_sentencepiece, seed=_seed_sentencepiece,
+    note=_SENTENCEPIECE_NOTE,
+)  # fmt: skip
+
+
+# TensorFlow's global seed, from which its random operators and `tf.data` shuffles take theirs.
+
+
+def _can_seed_tensorflow() -> bool:
+    return hasattr(getattr(find_imported("tensorflow", "random"), "random", None), "set_seed")
+
+
+def _seed_tensorflow(seed: int) -> None:
+    get_imported("tensorflow").random.set_seed(seed & 0x7FFFFFFF)  # TensorFlow takes it modulo 2**31-1
+
+
+_TENSORFLOW_NOTE = "TensorFlow takes a global seed, but gives no state: its streams live in its operators"
+TENSORFLOW = make_seed_only_source(
+    "tensorflow", "tensorflow", available=_can_seed_tensorflow, seed=_seed_tensorflow, note=_TENSORFLOW_NOTE
+)
