@@ -90,7 +90,8 @@ static PyObject *repr_bytes(PyObject *object) {
  * because an operator that writes in location_id changes what its inputs hold. */
 static watch_status digest_operands(watcher_t *watcher, PyObject *operator, event_t *event, PyObject *args) {
     long phase, thread = slot_number(watcher->state, state_at.number);
-    if (find_phase_and_location(watcher, event->tensors, event->count, &phase, &event->location_id) < 0) return STATUS_ERROR;
+    if (find_phase_and_location(watcher, event->tensors, event->count, &phase, &event->location_id) < 0)
+        return STATUS_ERROR;
     event->flags = phase;
     PyObject *joined = PyBytes_FromStringAndSize(NULL, DIGEST_BYTES * event->count);
     PyObject *written = slot_is_true(operator, operator_at.in_place) ? PyTuple_GET_ITEM(args, 0) : NULL;
@@ -261,7 +262,8 @@ static watch_status report_failure(watcher_t *watcher, PyObject *operator) {
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
     PyErr_NormalizeException(&type, &error, &trace);
-    PyObject *done = PyObject_CallMethodObjArgs((PyObject *)watcher, names.count_failed_operator, operator, error, NULL);
+    PyObject *done =
+        PyObject_CallMethodObjArgs((PyObject *)watcher, names.count_failed_operator, operator, error, NULL);
     Py_XDECREF(type);
     Py_XDECREF(error);
     Py_XDECREF(trace);

@@ -111,7 +111,8 @@ watch_status remember_silent_nodes(watcher_t *watcher) {
     if (now == slot_number(watcher->state, state_at.last_sequence)) return STATUS_DONE;
     if (call_for_long(host.graph_task, &task) < 0) return STATUS_ERROR;
     if (task != -1) return STATUS_DONE;
-    return find_user_line_location(watcher, &location_id) < 0 ? STATUS_ERROR : remember_new_nodes(watcher, now, location_id);
+    return find_user_line_location(watcher, &location_id) < 0 ? STATUS_ERROR
+                                                              : remember_new_nodes(watcher, now, location_id);
 }
 
 /* The line whose operator made the autograd node that runs; 0 where it is not known. */
@@ -136,7 +137,8 @@ static watch_status grad_enabled(void) {
     return found == Py_True ? STATUS_YES : STATUS_NO;
 }
 
-watch_status find_phase_and_location(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase, long *location_id) {
+watch_status find_phase_and_location(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase,
+                                     long *location_id) {
     long task, now, known_phase = slot_number(watcher->state, state_at.phase);
     if (call_for_long(host.graph_task, &task) < 0) return STATUS_ERROR;
     if (task != -1) { /* autograd runs: the operator belongs to the line that made the node */
@@ -144,14 +146,17 @@ watch_status find_phase_and_location(watcher_t *watcher, PyObject **tensors, Py_
         if (location_of_running_node(watcher, location_id) < 0) return STATUS_ERROR;
         return *location_id ? STATUS_DONE : find_user_line_location(watcher, location_id);
     }
-    if (known_phase == host.phase_optimizer && (*location_id = slot_number(watcher->state, state_at.step_location_id))) {
+    if (known_phase == host.phase_optimizer &&
+        (*location_id = slot_number(watcher->state, state_at.step_location_id))) {
         watch_status enabled = grad_enabled();
         if (enabled < 0) return STATUS_ERROR;
         *phase = known_phase;
         if (!enabled) return STATUS_DONE;
     }
-    if (find_user_line_location(watcher, location_id) < 0 || call_for_long(host.next_sequence, &now) < 0) return STATUS_ERROR;
-    if (now != slot_number(watcher->state, state_at.last_sequence) && remember_new_nodes(watcher, now, *location_id) < 0)
+    if (find_user_line_location(watcher, location_id) < 0 || call_for_long(host.next_sequence, &now) < 0)
+        return STATUS_ERROR;
+    if (now != slot_number(watcher->state, state_at.last_sequence) &&
+        remember_new_nodes(watcher, now, *location_id) < 0)
         return STATUS_ERROR;
     *phase = known_phase;
     if (known_phase >= 0) return STATUS_DONE;

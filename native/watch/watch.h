@@ -120,7 +120,8 @@ PyObject *finish_scalars_text(scalars_t *scalars); /* bytes; None where there ar
 /* --- where (place.c) --------------------------------------------------------------------------------- */
 PyObject *writer_of(watcher_t *watcher); /* None where recording is over */
 watch_status remember_silent_nodes(watcher_t *watcher);
-watch_status find_phase_and_location(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase, long *location_id);
+watch_status find_phase_and_location(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase,
+                                     long *location_id);
 
 /* --- one operator (operator.c) ----------------------------------------------------------------------- */
 PyObject *dispatch(PyObject *self, PyObject *const *args, Py_ssize_t count);
