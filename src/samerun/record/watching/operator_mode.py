@@ -10,7 +10,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record import pins
-from samerun.record.config import WatchConfig
 from samerun.record.digests import digest as d
 from samerun.record.digests.storages import COLLECTIVE, UNDEFINED, StorageDigests
 from samerun.record.digests.torch_guards import (
@@ -52,11 +51,6 @@ _next_sequence = torch._C._autograd._get_sequence_nr
 _grad_enabled = torch.is_grad_enabled
 _pack = f.EVENT.pack
 _kinds = sites._code_kinds
-
-
-def has_isolated_draws(config: WatchConfig) -> bool:
-    """True if a pin keeps the draws of some lines from changing the generator's state."""
-    return any(pin.startswith(pins.EXTRA + "@") for pin in config.pins)
 
 
 class OperatorTable:
@@ -101,7 +95,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         self.table = table
         self.recorder = table.recorder
         self.memory = table.recorder.config.fresh_memory
-        self.has_isolated_draws = has_isolated_draws(table.recorder.config)
+        self.has_isolated_draws = table.recorder.config.has_isolated_draws
         self.capture = table.recorder.config.capture
         self.replayer = table.recorder.replayer
         self.state = table.recorder.thread

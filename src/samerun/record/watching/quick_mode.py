@@ -24,7 +24,7 @@ from samerun.record.digests.torch_guards import ODD_DTYPES
 from samerun.record.trace import format as f
 from samerun.record.trace.writer import FLUSH_EVENTS, TraceWriter
 from samerun.record.watching import sites
-from samerun.record.watching.operator_mode import OperatorMode, OperatorTable, has_isolated_draws
+from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.thread_state import ThreadState
 from samerun.record.watching.torch_internals import NODE_RING, exclude_from_compilation
@@ -88,7 +88,7 @@ def quick_mode_class() -> type[OperatorMode] | None:
 def make_operator_mode(table: OperatorTable) -> OperatorMode:
     """An operator mode for this thread. Runs that are changed on purpose (captured, replayed) go the slow way only."""
     config = table.recorder.config
-    slow = config.capture is not None or config.replay is not None or config.hash_rows or has_isolated_draws(config)
+    slow = config.capture is not None or config.replay is not None or config.hash_rows or config.has_isolated_draws
     quick = None if slow else quick_mode_class()
     return OperatorMode(table) if quick is None else quick(table)
 
