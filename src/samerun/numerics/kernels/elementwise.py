@@ -19,7 +19,7 @@ from samerun.numerics.kernels import library
 from samerun.numerics.kernels.tensors import call_reference, compute_type, to_dense
 from samerun.numerics.reference import elementwise as reference
 
-_roots = library.declare_function("samerun_roots", "vippl")
+_roots = library.declare_function("samerun_square_roots", "vippl")
 
 
 def sqrt(x: torch.Tensor) -> torch.Tensor:
@@ -79,7 +79,7 @@ UPDATE_NAMES = ("lerp", "addcmul", "addcdiv")
 """x + (y - x) * value, x + (y * value) * z, x + (y * value) / z."""
 
 _LARGEST = 3.4028234663852886e38
-_update = library.declare_function("samerun_update", "vipppfl")
+_update = library.declare_function("samerun_optimizer_update", "vipppfl")
 
 
 def try_update_in_place(name: str, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, value: float) -> bool:
@@ -104,7 +104,7 @@ def try_update_in_place(name: str, x: torch.Tensor, y: torch.Tensor, z: torch.Te
 
 ACTIVATION_NAMES = ("gelu", "gelu_tanh", "silu")
 
-_activation = library.declare_function("samerun_activation", "vipppl")
+_activation = library.declare_function("samerun_map_activation", "vipppl")
 
 
 def _compute_activation_or_gradient(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:

@@ -27,10 +27,10 @@ from samerun.numerics.reference import random as reference
 Shape = Sequence[int]
 Device = torch.device | str
 
-_random = library.declare_function("samerun_random", "viuupl")
+_random = library.declare_function("samerun_random_floats", "viuupl")
 _randint = library.declare_function("samerun_randint", "vuulupl")
-_words64 = library.declare_function("samerun_words64", "vuupl")
-_block_words = library.declare_function("samerun_block_words", "vuuppl")
+_words64 = library.declare_function("samerun_random_words64", "vuupl")
+_block_words = library.declare_function("samerun_random_block_words", "vuuppl")
 
 
 def _require_key(operator: str, seed: int, position: int) -> None:

@@ -49,7 +49,7 @@ def counter() -> Callable[[], int] | None:
     if "_entropy" not in os.environ.get(PRELOAD, ""):
         return None
     try:
-        drawn = ctypes.CDLL(None).samerun_entropy_drawn
+        drawn = ctypes.CDLL(None).samerun_entropy_draw_count
     except (OSError, AttributeError):
         return None
     drawn.restype = ctypes.c_uint64
