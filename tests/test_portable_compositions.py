@@ -23,7 +23,7 @@ from torch import Tensor
 
 import samerun
 from samerun.numerics.kernels import functions, library, sums
-from samerun.numerics.operators import reductions
+from samerun.numerics.operators import linear_algebra, reductions
 
 HERE = Path(__file__).resolve().parent
 INF = float("inf")
