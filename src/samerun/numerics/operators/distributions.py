@@ -13,13 +13,15 @@ from samerun.numerics.kernels import distributions as kernels
 from samerun.numerics.kernels import random as draws
 from samerun.numerics.kernels import sums
 from samerun.numerics.kernels.functions import exp, log1p, tan
-from samerun.numerics.operators.declare import Members, divide, widen_half_inputs
-from samerun.numerics.operators.random_draws import (
+from samerun.numerics.operators.declare import (
     Generator,
+    Members,
     begin_draw,
     copy_rounded_,
+    divide,
     scale_normal,
     scale_uniform,
+    widen_half_inputs,
 )
 
 
