@@ -57,7 +57,7 @@ def receipt(
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
         taken = _start_recording(folder)
         with unwatched():
-            from samerun.record.watching.initial_state import read_initial_state
+            from samerun.record.watching.start import read_initial_state
 
             held = read_initial_state(taken.recorder)
         failed: BaseException | None = None
@@ -123,7 +123,7 @@ class _TraceSlice:
     def end(self) -> tuple[list[Any], list[str]]:
         from dataclasses import replace
 
-        from samerun.record.receipt.process_section import build_section
+        from samerun.record.receipt.assemble import build_section
         from samerun.record.trace.reader import Trace
 
         for call in list(self.recorder.end_callbacks):
@@ -185,7 +185,7 @@ def _write_receipt(
     held: dict[str, Any], failed: BaseException | None, key: Path | None, redact: tuple[str, ...],
 ) -> None:  # fmt: skip
     from samerun.control.determinism.survey import collect_process_facts
-    from samerun.record.receipt import receipt_file, remote, signing
+    from samerun.record.receipt import receipt_file, remote
     from samerun.record.receipt.assemble import assemble_receipt
     from samerun.record.receipt.watched_run import describe_circumstances
 
@@ -207,7 +207,7 @@ def _write_receipt(
         redact_patterns=redact,
     )
     if key is not None:
-        made.receipt["signature"] = signing.sign(made.receipt["digest"], key)
+        made.receipt["signature"] = receipt_file.sign(made.receipt["digest"], key)
     if isinstance(to, Path):
         receipt_file.write(to, made)
         return

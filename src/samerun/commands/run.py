@@ -130,7 +130,7 @@ def _receipt_file(text: str, target: Target) -> Path | str:
 
 
 def _check_key(key: str) -> None:
-    from samerun.record.receipt.signing import load_private_key
+    from samerun.record.receipt.receipt_file import load_private_key
 
     load_private_key(Path(key))
 

@@ -13,7 +13,7 @@ from samerun.base.records import Growth, Spread
 from samerun.check.evidence.values import compare_raw_elements, read_saved_tensors, to_float64
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.streams import SOFT_LEAVES
-from samerun.record.trace.steps import final_model_digests, read_steps
+from samerun.record.trace.run import final_model_digests, read_steps
 from samerun.record.watching.kept_tensors import step_values_path
 
 MOST_POINTS = 12
