@@ -33,7 +33,7 @@ from samerun.record.watching.torch_internals import (
     location_of_running_node,
     remember_new_nodes,
 )
-from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
+from samerun.record.watching.watched_operator import NoValues, WatchedOperator, flatten_into
 
 EventInputs = tuple[int, int, int, int]
 """What an event says of its inputs: phase and flags, place, digest of the tensors, digest of the scalars."""
@@ -41,10 +41,6 @@ EventInputs = tuple[int, int, int, int]
 _Tensor = torch.Tensor
 _requires_grad: Any = vars(torch._C.TensorBase)["requires_grad"].__get__
 _scalars = frozenset((int, float, bool, type(None)))
-
-
-class NoValues(Exception):
-    """An operator on fake or meta tensors, or on those that stand for others: there is nothing to digest."""
 
 
 _plain_call = torch._ops.OpOverload.__call__
