@@ -51,7 +51,7 @@ def read_all(data: bytes, folder: Path) -> None:
     from rich.console import Console
 
     entry = parse_summary("x.json", 0, data)
-    list(shown_log.format_log([vars(entry)]))
+    list(shown_log.format_receipt_log([vars(entry)]))
     try:
         value = canonical_json.parse(data, "x.json")
     except SamerunError:

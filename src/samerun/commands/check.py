@@ -90,14 +90,14 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     interrupt_on_sigterm()
     try:
         if options["double"]:
-            _refuse_options_of_other_runs(ctx, options)
-        code = check(ctx.meta[FORM], ctx.meta[WORDS], **options)
+            _refuse_options_that_double_excludes(ctx, options)
+        code = run_check_and_report(ctx.meta[FORM], ctx.meta[WORDS], **options)
     except SamerunError as error:
-        _exit_with_trouble(error, options.get("json_to"), ctx.meta[WORDS])
+        _report_trouble_and_exit(error, options.get("json_to"), ctx.meta[WORDS])
     sys.exit(code)
 
 
-def check(
+def run_check_and_report(
     form: TargetForm,
     words: list[str],
     *,
@@ -130,10 +130,10 @@ def check(
         )
     target = resolve_target(form, words)
     plan, variations, environment = _build_plan(target, options)
-    samerun_run = _samerun_run_plan(plan, options["seed"] or 0) if options["fix"] == "on" else None
+    samerun_run = _make_samerun_run_plan(plan, options["seed"] or 0) if options["fix"] == "on" else None
     asked = _parse_interruption_options(options) if any(v.name == "resume" for v in variations) else ()
     with ExitStack() as stack:
-        folder = _trace_folder(save, stack)
+        folder = _open_trace_folder(save, stack)
         progress = stack.enter_context(RunProgress(quiet))
         runner = stack.enter_context(closing(Runner(folder, options["time_limit"], progress)))
         search = Search(
@@ -197,14 +197,14 @@ def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
     return Plan(target.command, target.shown, watch), variations, environment
 
 
-def _samerun_run_plan(plan: Any, seed: int) -> Any:
+def _make_samerun_run_plan(plan: Any, seed: int) -> Any:
     from samerun.check.search.findings import SamerunRunPlan
     from samerun.control.startup.deterministic_start import make_run_environment
 
     return SamerunRunPlan(replace(plan, held=make_run_environment(seed)), seed)
 
 
-def _refuse_options_of_other_runs(ctx: click.Context, options: dict[str, Any]) -> None:
+def _refuse_options_that_double_excludes(ctx: click.Context, options: dict[str, Any]) -> None:
     """Raises SamerunError for options that cannot go with --double, which is one run."""
     named = {"vary": "--vary", "vary_env": "--vary-env", "interrupt": "--interrupt", "resume": "--resume",
              "kill": "--kill", "fix": "--fix"}  # fmt: skip
@@ -225,7 +225,7 @@ def _parse_interruption_options(options: dict[str, Any]) -> Any:
     return parse_interruptions(options["interrupt"], options["resume"], options["kill"])
 
 
-def _trace_folder(save: Path | None, stack: ExitStack) -> Path:
+def _open_trace_folder(save: Path | None, stack: ExitStack) -> Path:
     """The folder for the traces of all runs: temporary, or the one of --save, which must be empty."""
     if save is None:
         folder = stack.enter_context(make_work_folder())
@@ -242,7 +242,7 @@ def _trace_folder(save: Path | None, stack: ExitStack) -> Path:
     return folder
 
 
-def _exit_with_trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:
+def _report_trouble_and_exit(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:
     from samerun.base.records import TROUBLE, CheckReport
     from samerun.check.execution.runner import RunFailed
     from samerun.report.output import check_report_to_json

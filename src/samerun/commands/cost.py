@@ -48,14 +48,16 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     """
     interrupt_on_sigterm()
     try:
-        code = cost(ctx, **options)
+        code = measure_and_report_cost(ctx, **options)
     except SamerunError as error:
         echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(code)
 
 
-def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet: bool, top: int, **options: Any) -> int:
+def measure_and_report_cost(
+    ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet: bool, top: int, **options: Any
+) -> int:
     """Measure the program and write the report; returns the exit code."""
     from samerun.base.machine import collect_machine_facts
     from samerun.check.execution.cost import PLAIN, CostMeasurement

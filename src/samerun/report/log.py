@@ -10,17 +10,17 @@ from samerun.base.text import printable_line
 HEAD = f"{'began':19}  {'steps':>8}  {'ended':11}  {'torch':12}  {'digest':12}  receipt: command"
 
 
-def format_log(entries: list[dict[str, Any]]) -> Iterator[str]:
+def format_receipt_log(entries: list[dict[str, Any]]) -> Iterator[str]:
     """The header and a line for each receipt, the newest last."""
     if not entries:
         yield "No receipts."
         return
     yield HEAD
     for one in entries:
-        yield _format_entry(one)
+        yield _format_log_line(one)
 
 
-def _format_entry(one: dict[str, Any]) -> str:
+def _format_log_line(one: dict[str, Any]) -> str:
     file = printable_line(one["file"], 80)
     if one["problem"]:
         return f"{'':19}  {'':8}  {'!':11}  {'':12}  {'':12}  {file}: {printable_line(one['problem'], 120)}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from samerun.report.console import Console
 
 
-def output_record(
+def show_and_write_record(
     record: dict[str, Any], show: Callable[[dict[str, Any], Console], None], json_to: str | None, quiet: bool
 ) -> None:
     """Have `show` print the record, and write it as JSON if that is wanted.
@@ -31,8 +31,8 @@ def output_record(
 
 def check_report_to_json(report: CheckReport, version: str) -> str:
     """One JSON object, keys in a fixed order, ending with a newline."""
-    return json.dumps(report.to_dict(version), indent=2, allow_nan=False, default=_refuse) + "\n"
+    return json.dumps(report.to_dict(version), indent=2, allow_nan=False, default=_raise_not_serializable) + "\n"
 
 
-def _refuse(value: Any) -> Any:
+def _raise_not_serializable(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not part of the report's schema")
