@@ -11,7 +11,7 @@ import torch
 from checking import check
 
 from samerun.base.records import Growth, Spread
-from samerun.check.evidence.growth import MOST_POINTS, choose_snapshot_steps, measure_growth_points
+from samerun.check.evidence.value_differences import MOST_POINTS, choose_snapshot_steps, measure_growth_points
 from samerun.record.watching import kept_tensors
 from samerun.record.watching.kept_tensors import step_file
 from samerun.report.html import make_growth_plot

@@ -15,7 +15,7 @@ from checking import samerun
 
 from samerun.base.machine import collect_machine_facts
 from samerun.base.records import CheckReport, FirstDifference, Fix, FoundCause, Growth, Outcome, RunRecord, Spread
-from samerun.check.evidence.growth import to_step_ranges
+from samerun.check.evidence.value_differences import to_step_ranges
 from samerun.report.html import check_report_to_html, group_steps_evenly
 from samerun.report.terminal import describe_spread
 

@@ -111,9 +111,8 @@ def run_check_and_report(
 ) -> int:
     """Run the check and write its reports; returns the exit code."""
     from samerun.check.execution.runner import Runner
-    from samerun.check.search import double_execution, eager
-    from samerun.check.search.findings import report_all_findings
-    from samerun.check.search.ignore_rules import parse_ignore_rule
+    from samerun.check.search import modes
+    from samerun.check.search.findings import parse_ignore_rule, report_all_findings
     from samerun.check.search.search import Search
     from samerun.report.output import check_report_to_json
     from samerun.report.progress import RunProgress
@@ -142,25 +141,24 @@ def run_check_and_report(
         )  # fmt: skip
         if options["double"]:
             if options["eager"]:
-                search.plan = eager.disable_compilation(search.plan)
-            report = double_execution.check_by_double_execution(search, options["repeat"], ignored)
+                search.plan = modes.disable_compilation(search.plan)
+            report = modes.check_by_double_execution(search, options["repeat"], ignored)
         elif options["eager"]:
             held = (
-                replace(samerun_run, plan=eager.disable_compilation(samerun_run.plan))
+                replace(samerun_run, plan=modes.disable_compilation(samerun_run.plan))
                 if samerun_run is not None
                 else None
             )
-            report = eager.check_eager_and_compiled(
+            report = modes.check_eager_and_compiled(
                 search, lambda s: report_all_findings(s, ignored, held), lambda s: report_all_findings(s, ignored, None)
             )
         else:
-            report = eager.add_eager_hint(report_all_findings(search, ignored, samerun_run))
+            report = modes.add_eager_hint(report_all_findings(search, ignored, samerun_run))
         progress.clear()
         if not quiet and "-" not in (json_to, patch_to):
-            from samerun.report.console import Console
-            from samerun.report.terminal import show_check_report
+            from samerun.report.terminal import ReportConsole, show_check_report
 
-            show_check_report(report, Console())
+            show_check_report(report, ReportConsole())
         if json_to is not None:
             write_result("--json", json_to, check_report_to_json(report, __version__))
         if html_to is not None:
@@ -169,7 +167,7 @@ def run_check_and_report(
 
             write_result("--html", html_to, check_report_to_html(report, __version__, collect_machine_facts()))
         if patch_to is not None or apply:
-            from samerun.check.search.patching import write_or_apply_patches
+            from samerun.check.search.report_records import write_or_apply_patches
 
             for line in write_or_apply_patches(report, patch_to, apply, begin):
                 if not quiet:
@@ -187,7 +185,7 @@ def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
         folder="", depth=options["trace"], max_steps=options["max_steps"], user_folder=target.user_folder
     )
     if options["double"]:
-        from samerun.check.search.double_execution import make_double_variation
+        from samerun.check.search.modes import make_double_variation
 
         return Plan(target.command, target.shown, watch), (make_double_variation(options["repeat"]),), ()
     variations = (*parse_vary(options["vary"]), *(v for text in options["vary_env"] for v in parse_vary_env(text)))

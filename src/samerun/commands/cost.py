@@ -76,10 +76,10 @@ def measure_and_report_cost(
     ):
         report = CostMeasurement(target, folder, settings, progress=progress, **options).measure()
     if not quiet and json_to != "-":
-        from samerun.report.console import Console
         from samerun.report.cost import show_cost
+        from samerun.report.terminal import ReportConsole
 
-        show_cost(report, Console(), top)
+        show_cost(report, ReportConsole(), top)
     if json_to is not None:
         record = report.to_dict(__version__, collect_machine_facts())
         write_result("--json", json_to, json.dumps(record, indent=2, allow_nan=False) + "\n")

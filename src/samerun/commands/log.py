@@ -80,7 +80,7 @@ def list_or_compare_receipts(
         record = {"schema": 1, "samerun": __version__, "receipts": [vars(one) for one in found]}
         write_result("--json", json_to, json.dumps(record, indent=1, sort_keys=True) + "\n")
     if not quiet and json_to != "-":
-        from samerun.report.log import format_receipt_log
+        from samerun.report.receipts import format_receipt_log
 
         echo_printable("\n".join(format_receipt_log([vars(one) for one in found])))
     return 0

@@ -1,4 +1,4 @@
-"""The end of a command: its record shown to people, written as JSON, or both."""
+"""The console that reports are printed to, and the end of a command: its record shown, written as JSON, or both."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from samerun.base.files import write_result
 from samerun.base.records import CheckReport
 
 if TYPE_CHECKING:
-    from samerun.report.console import Console
+    from samerun.report.terminal import ReportConsole
 
 
 def show_and_write_record(
-    record: dict[str, Any], show: Callable[[dict[str, Any], Console], None], json_to: str | None, quiet: bool
+    record: dict[str, Any], show: Callable[[dict[str, Any], ReportConsole], None], json_to: str | None, quiet: bool
 ) -> None:
     """Have `show` print the record, and write it as JSON if that is wanted.
 
@@ -22,9 +22,9 @@ def show_and_write_record(
     written.
     """
     if not quiet and json_to != "-":
-        from samerun.report.console import Console  # loads rich, which a quiet command does not need
+        from samerun.report.terminal import ReportConsole  # loads rich, which a quiet command does not need
 
-        show(record, Console())
+        show(record, ReportConsole())
     if json_to is not None:
         write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
 

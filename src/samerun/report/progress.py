@@ -101,7 +101,7 @@ def _make_display() -> Display:
     from rich.progress import TextColumn
     from rich.table import Column
 
-    from samerun.report.console import Console
+    from samerun.report.terminal import ReportConsole
 
     # Without a thread of rich: programs are started from this process. The cursor stays visible (Console): a check
     # that is killed with SIGKILL could not bring it back.
@@ -109,7 +109,7 @@ def _make_display() -> Display:
     return Display(
         TextColumn("  {task.description}", markup=False, table_column=flexible),
         TextColumn("{task.fields[amount]}", markup=False, style="dim", table_column=Column(no_wrap=True)),
-        console=Console(stderr=True), auto_refresh=False, transient=True, expand=True,
+        console=ReportConsole(stderr=True), auto_refresh=False, transient=True, expand=True,
         redirect_stdout=False, redirect_stderr=False,
     )  # fmt: skip
 

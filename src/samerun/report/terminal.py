@@ -1,11 +1,12 @@
-"""The report of a check in the terminal: verdict, first difference, how it grows, cause, and fix."""
+"""The console that reports are printed to, and the report of a check on it: verdict, first difference, cause, fix."""
 
 from __future__ import annotations
 
 import linecache
 import re
+from collections.abc import Iterable
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.segment import Segment, Segments
 from rich.style import Style
@@ -13,8 +14,31 @@ from rich.table import Table
 from rich.text import Text
 
 from samerun.base.records import ALREADY, DIFFERENT, SAME, CheckReport, FirstDifference, Growth, Spread
-from samerun.base.text import printable_line
+from samerun.base.text import make_printable, printable_line
 
+
+class ReportConsole(Console):
+    """Standard output or standard error, without rich's automatic highlighting."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(highlight=False, stderr=stderr)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Escape control characters: every text of a report passes here, names from the user's program included."""
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else make_printable(segment.text)
+            yield segment if text == segment.text else Segment(text, segment.style)
+
+    def on_broken_pipe(self) -> None:
+        """rich would end with exit code 1, which says "different"; the command line knows what trouble is."""
+        raise BrokenPipeError
+
+    def show_cursor(self, show: bool = True) -> bool:
+        """Leaves the cursor alone: what is killed while it is hidden leaves a terminal without one."""
+        return False
+
+
+# --- the report of a check
 INDENT = 2
 CONTEXT = 2
 STATE_NAMES = {"params": "parameters", "grads": "gradients"}
