@@ -62,13 +62,13 @@ def measure_and_report_cost(
     from samerun.base.machine import collect_machine_facts
     from samerun.check.execution.cost import PLAIN, CostMeasurement
     from samerun.control.startup.deterministic_start import make_run_environment
-    from samerun.numerics.dispatch.start import VARIABLE
+    from samerun.numerics.dispatch.portable import PORTABLE_VARIABLE
     from samerun.report.progress import RunProgress
 
     check_result_writable("--json", json_to)
     check_result_writable("--html", html_to)
     target = resolve_target_of_context(ctx)
-    settings = {PLAIN: {}, "deterministic": make_run_environment(0), "portable": {VARIABLE: "1"}}
+    settings = {PLAIN: {}, "deterministic": make_run_environment(0), "portable": {PORTABLE_VARIABLE: "1"}}
     with (
         make_work_folder() as folder,
         kill_marked_processes_on_death(folder, delete_folder=True),

@@ -116,7 +116,7 @@ def verify_numerics_and_report(ctx: click.Context, json_to: str | None, quiet: b
     check_result_writable("--json", json_to)
     if importlib.util.find_spec("torch") is None:
         raise SamerunError("--numerics: torch is not installed.", hint="pip install torch")
-    from samerun.numerics.verification.survey import survey_machine
+    from samerun.numerics.verification.conformance import survey_machine
     from samerun.report.progress import CountProgress
 
     with CountProgress("conformance vectors", quiet) as counter:

@@ -57,11 +57,14 @@ def list_or_compare_receipts(
 
     check_result_writable("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
-    with CountProgress("looking at files", quiet) as looking, CountProgress("reading receipts", quiet) as progress:
+    with (
+        CountProgress("looking at files", quiet) as scan_progress,
+        CountProgress("reading receipts", quiet) as progress,
+    ):
         if remote.is_address(folder):
             found = remote.list_remote_receipts(folder, text, wanted, progress)
         else:
-            found = list_receipts(Path(folder), text, wanted, progress, looking)
+            found = list_receipts(Path(folder), text, wanted, progress, scan_progress)
     if last or compare:
         found = [one for one in found if not one.problem]
         if len(found) < (wanted or 0):

@@ -96,7 +96,7 @@ def verify_receipt(
     from samerun.control.determinism.survey import collect_facts_outside_program
     from samerun.record.receipt import recorded_command, signing
     from samerun.record.receipt.diff import load_run
-    from samerun.record.receipt.environment_diff import unmet_conditions
+    from samerun.record.receipt.environment_diff import find_unmet_conditions
     from samerun.record.receipt.step_table import verify_rows
 
     check_result_writable("--json", json_to)
@@ -114,7 +114,7 @@ def verify_receipt(
         "receipt": name,
         "command": shown_command,
         "signed_by": signing.verify_signature(receipt, signed_by),
-        "unmet": unmet_conditions(receipt, now),
+        "unmet": find_unmet_conditions(receipt, now),
         "ran": False,
         "tier": None,
         "notes": [],

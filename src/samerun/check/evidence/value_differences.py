@@ -13,8 +13,8 @@ import numpy as np
 from samerun.base.records import Growth, Spread
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.streams import SOFT_LEAVES
-from samerun.record.trace.steps import final_digests, read_steps
-from samerun.record.watching.kept_tensors import step_file
+from samerun.record.trace.steps import final_model_digests, read_steps
+from samerun.record.watching.kept_tensors import step_values_path
 
 # --- saved tensors, element by element
 _INTEGERS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
@@ -147,7 +147,7 @@ def measure_spread(a: Run, b: Run, shift: int = 0) -> Spread | None:
             differing.append(left.number)
         for name in names:
             leaves.setdefault(name, left.number)
-    ends = final_digests(one), final_digests(other)
+    ends = final_model_digests(one), final_model_digests(other)
     end = "unknown" if not all(ends) else "same" if ends[0] == ends[1] else "different"
     first_in = tuple(sorted(leaves.items(), key=lambda item: (item[1], item[0])))
     return Spread(steps=shift + len(pairs), different=to_step_ranges(differing), leaves=first_in, end=end)
@@ -183,7 +183,10 @@ def choose_snapshot_steps(spread: Spread | None) -> tuple[int, ...]:
 
 def measure_growth_points(one: Path, other: Path, steps: tuple[int, ...]) -> tuple[Growth, ...]:
     """How far apart the saved parameters of two runs are; steps that cannot be compared are left out."""
-    points = (_measure_growth_point(Path(step_file(str(one), n)), Path(step_file(str(other), n)), n) for n in steps)
+    points = (
+        _measure_growth_point(Path(step_values_path(str(one), n)), Path(step_values_path(str(other), n)), n)
+        for n in steps
+    )
     found = tuple(point for point in points if point is not None)
     return found if any(p.elements_different or (p.losses and p.losses[0] != p.losses[1]) for p in found) else ()
 
