@@ -18,19 +18,17 @@ import torch.nn.functional as nnf
 from memory import keep_memory
 
 from samerun.numerics.kernels import (
-    activations,
+    distributions,
     elementwise,
     functions,
-    implicit_gradients,
     library,
     norms,
     random,
-    rejection_sampling,
     softmax,
     sums,
 )
-from samerun.numerics.operators import loss_reduction, losses
-from samerun.numerics.operators.factorizations import qr
+from samerun.numerics.operators import losses
+from samerun.numerics.operators.linear_algebra import qr
 
 TURNS, SECONDS = 5, 0.25
 GOAL = {
@@ -58,9 +56,9 @@ def cases() -> Iterator[Pair]:
         given = given.abs() + 1 if name == "acosh" else given
         if hasattr(torch, name):
             yield name, lambda g=given, n=name: functions.unary(n, g), lambda g=given, n=name: getattr(torch, n)(g)
-    yield "gelu", lambda: activations.gelu(x), lambda: nnf.gelu(x)
-    yield "gelu tanh", lambda: activations.gelu(x, "tanh"), lambda: nnf.gelu(x, approximate="tanh")
-    yield "silu", lambda: activations.silu(x), lambda: nnf.silu(x)
+    yield "gelu", lambda: elementwise.gelu(x), lambda: nnf.gelu(x)
+    yield "gelu tanh", lambda: elementwise.gelu(x, "tanh"), lambda: nnf.gelu(x, approximate="tanh")
+    yield "silu", lambda: elementwise.silu(x), lambda: nnf.silu(x)
     rows, square, image = x[:4_096_000].view(-1, 1000), torch.randn(2000, 2000), torch.randn(8, 64, 32, 32)
     yield "sum 4M", lambda: sums.sum(x), lambda: x.sum()
     yield "sum 100k", lambda: sums.sum(x[:100_003]), lambda: x[:100_003].sum()
@@ -86,28 +84,28 @@ def cases() -> Iterator[Pair]:
 
 
 def drawn_by_rejection(x: torch.Tensor) -> Iterator[Pair]:
-    draw, wide, half = rejection_sampling.RandomStream(0, 0), x.double(), torch.full_like(x, 0.5)
-    yield "gamma", lambda: rejection_sampling.sample_gamma(wide, draw), lambda: torch._standard_gamma(x)
-    yield "poisson 4", lambda: rejection_sampling.sample_poisson(wide * 4, draw), lambda: torch.poisson(x * 4)
-    yield "poisson 100", lambda: rejection_sampling.sample_poisson(wide * 100, draw), lambda: torch.poisson(x * 100)
+    draw, wide, half = distributions.RandomStream(0, 0), x.double(), torch.full_like(x, 0.5)
+    yield "gamma", lambda: distributions.sample_gamma(wide, draw), lambda: torch._standard_gamma(x)
+    yield "poisson 4", lambda: distributions.sample_poisson(wide * 4, draw), lambda: torch.poisson(x * 4)
+    yield "poisson 100", lambda: distributions.sample_poisson(wide * 100, draw), lambda: torch.poisson(x * 100)
     count = (x * 200).floor()
     yield (
         "binomial",
-        lambda: rejection_sampling.sample_binomial(count.double(), half.double(), draw),
+        lambda: distributions.sample_binomial(count.double(), half.double(), draw),
         lambda: torch.binomial(count, half),
     )
     drawn, few = torch._standard_gamma(x), slice(0, 4096)
     yield (
         "gamma gradient 4096",
-        lambda: implicit_gradients.gamma_gradient(wide[few], drawn[few].double()),
+        lambda: distributions.gamma_gradient(wide[few], drawn[few].double()),
         lambda: torch._standard_gamma_grad(x[few], drawn[few]),
     )
 
 
 def our_cross_entropy(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     log_p = softmax.log_softmax(x, 1)
-    loss, total = losses.nll_loss(log_p, target, None, loss_reduction.MEAN, -100)
-    grad = losses.nll_loss_backward(torch.ones_like(loss), log_p, target, None, loss_reduction.MEAN, -100, total)
+    loss, total = losses.nll_loss(log_p, target, None, losses.MEAN, -100)
+    grad = losses.nll_loss_backward(torch.ones_like(loss), log_p, target, None, losses.MEAN, -100, total)
     return softmax.log_softmax_backward(grad, log_p, 1)
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from memory import keep_memory
 
-from samerun.numerics.kernels import products
+from samerun.numerics.kernels import linear_algebra
 
 SECONDS = 0.7
 Work = tuple[str, Callable[[], object], Callable[[], object]]
@@ -26,21 +26,21 @@ def matrices() -> list[Work]:
     found: list[Work] = []
     for n in (256, 512, 1024, 2048):
         a, b = torch.randn(n, n), torch.randn(n, n)
-        found.append((f"mm {n}", lambda a=a, b=b: torch.mm(a, b), lambda a=a, b=b: products.matmul(a, b)))
+        found.append((f"mm {n}", lambda a=a, b=b: torch.mm(a, b), lambda a=a, b=b: linear_algebra.matmul(a, b)))
     for rows, wide, out in ((32, 4096, 4096), (1, 4096, 4096), (1, 784, 256), (1024, 1024, 1024)):
         x, w, bias = torch.randn(rows, wide), torch.randn(out, wide), torch.randn(out)
         found.append(
             (
                 f"linear {rows}x{wide}->{out}",
                 lambda x=x, w=w, bias=bias: F.linear(x, w, bias),
-                lambda x=x, w=w, bias=bias: products.matmul(x, w.t(), bias),
+                lambda x=x, w=w, bias=bias: linear_algebra.matmul(x, w.t(), bias),
             )
         )
     g, x, w = torch.randn(32, 4096), torch.randn(32, 4096), torch.randn(4096, 4096)
-    found.append(("linear 32x4096 grad_input", lambda: torch.mm(g, w), lambda: products.matmul(g, w)))
-    found.append(("linear 32x4096 grad_weight", lambda: torch.mm(g.t(), x), lambda: products.matmul(g.t(), x)))
+    found.append(("linear 32x4096 grad_input", lambda: torch.mm(g, w), lambda: linear_algebra.matmul(g, w)))
+    found.append(("linear 32x4096 grad_weight", lambda: torch.mm(g.t(), x), lambda: linear_algebra.matmul(g.t(), x)))
     q, k = torch.randn(32, 128, 64), torch.randn(32, 128, 64)
-    found.append(("bmm 32x128x64x128", lambda: torch.bmm(q, k.mT), lambda: products.matmul(q, k.mT)))
+    found.append(("bmm 32x128x64x128", lambda: torch.bmm(q, k.mT), lambda: linear_algebra.matmul(q, k.mT)))
     return found
 
 
@@ -66,17 +66,17 @@ def convolutions() -> list[Work]:
             (
                 f"{name} forward",
                 lambda x=x, w=w, plain=plain: F.conv2d(x, w, None, *plain),
-                lambda x=x, w=w, g=g, plain=plain: products.convolve(0, x, w, list(g.shape), None, *plain, 1),
+                lambda x=x, w=w, g=g, plain=plain: linear_algebra.convolve(0, x, w, list(g.shape), None, *plain, 1),
             ),
             (
                 f"{name} grad_input",
                 lambda theirs=theirs: theirs([True, False, False]),
-                lambda x=x, w=w, g=g, plain=plain: products.convolve(1, list(x.shape), w, g, None, *plain, 1),
+                lambda x=x, w=w, g=g, plain=plain: linear_algebra.convolve(1, list(x.shape), w, g, None, *plain, 1),
             ),
             (
                 f"{name} grad_weight",
                 lambda theirs=theirs: theirs([False, True, False]),
-                lambda x=x, w=w, g=g, plain=plain: products.convolve(2, x, list(w.shape), g, None, *plain, 1),
+                lambda x=x, w=w, g=g, plain=plain: linear_algebra.convolve(2, x, list(w.shape), g, None, *plain, 1),
             ),
         ]
     return found

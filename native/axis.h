@@ -9,16 +9,16 @@ typedef struct {
     int64_t *offset;
     int32_t *run;
     int64_t size;
-} samerun_axis;
+} samerun_offset_table;
 
 /* Room for `size` offsets and runs. 0 without memory. */
-int samerun_axis_new(samerun_axis *axis, int64_t size);
+int samerun_allocate_offset_table(samerun_offset_table *axis, int64_t size);
 /* Fill in the runs once the offsets stand. */
-void samerun_axis_runs(samerun_axis *axis);
+void samerun_find_runs(samerun_offset_table *axis);
 
-void samerun_axis_free(samerun_axis *axis);
+void samerun_free_offset_table(samerun_offset_table *axis);
 
 /* size entries 0, stride, 2 stride, ...; 0 without memory. */
-int samerun_steps(int64_t **to, int64_t size, int64_t stride);
+int samerun_allocate_strided_offsets(int64_t **to, int64_t size, int64_t stride);
 
 #endif

@@ -12,15 +12,16 @@ typedef struct {
 
 static inline int64_t samerun_volume(const int64_t *size) { return size[0] * size[1] * size[2]; }
 
-/* Where place `place` of a line of `size` lies when places that are `apart` from each other follow each other. */
-static inline int64_t samerun_place(int64_t place, int64_t size, int64_t apart) {
-    return apart == 1 ? place : place % apart * (size / apart) + place / apart;
+/* Where value `index` of a line of `size` lies when the line is kept phase by phase: first the values 0, phases,
+ * 2 phases, ..., then 1, phases + 1, ... */
+static inline int64_t samerun_polyphase_index(int64_t index, int64_t size, int64_t phases) {
+    return phases == 1 ? index : index % phases * (size / phases) + index / phases;
 }
 
 /* Whether none is infinite or NaN. */
 int samerun_all_finite(const void *values, int64_t n, int is_double);
 
 /* Which part of all taps meets a value of the image, without strides in the gradient of the input: a quick estimate. */
-double samerun_part_met(const samerun_shape *s, int turned);
+double samerun_fraction_of_taps_inside(const samerun_shape *shape, int backward);
 
 #endif

@@ -80,7 +80,7 @@ static void accumulate_stripe(uint64_t *acc, const uint8_t *data, const uint8_t 
     }
 }
 
-static void mix_plain(uint64_t *acc, const uint8_t *data, size_t size, const uint8_t *secret) {
+static void mix_input_plain(uint64_t *acc, const uint8_t *data, size_t size, const uint8_t *secret) {
     const uint8_t *end = data + size;
     for (size_t block = (size - 1) / BLOCK; block; block--) {
         for (int n = 0; n < STRIPES; n++, data += STRIPE) accumulate_stripe(acc, data, secret + 8 * n);
@@ -108,8 +108,8 @@ __attribute__((target("avx2"), always_inline)) static inline __m256i scrambled(_
     return _mm256_add_epi64(_mm256_mul_epu32(acc, prime), _mm256_slli_epi64(high, 32));
 }
 
-__attribute__((target("avx2"))) static void mix_avx2(uint64_t *acc, const uint8_t *data, size_t size,
-                                                     const uint8_t *secret) {
+__attribute__((target("avx2"))) static void mix_input_avx2(uint64_t *acc, const uint8_t *data, size_t size,
+                                                           const uint8_t *secret) {
     const uint8_t *end = data + size;
     __m256i a = LOAD(acc), b = LOAD(acc + 4);
     for (size_t block = (size - 1) / BLOCK; block; block--) {
@@ -133,9 +133,9 @@ __attribute__((target("avx2"))) static void mix_avx2(uint64_t *acc, const uint8_
 }
 #endif
 
-static mix_t *mix = mix_plain;
+static mix_t *mix = mix_input_plain;
 
-static void piece_digest(const uint8_t *data, size_t size, const uint8_t *secret, uint8_t *out) {
+static void digest_piece(const uint8_t *data, size_t size, const uint8_t *secret, uint8_t *out) {
     uint64_t acc[8] = {P32_3, P64_1, P64_2, P64_3, P64_4, P32_2, P64_5, P32_1};
     mix(acc, data, size, secret);
     uint64_t low = merge_accumulators(acc, secret + 11, (uint64_t)size * P64_1);
@@ -157,36 +157,36 @@ typedef struct {
 /* omp_get_thread_num of the same library as the team. */
 static int (*get_thread_number)(void);
 
-static void digest_share(job_t *job, uint32_t thread) {
+static void digest_thread_share(job_t *job, uint32_t thread) {
     size_t begin = job->pieces * thread / job->threads, end = job->pieces * (thread + 1) / job->threads;
     for (size_t n = begin; n < end; n++) {
         size_t size = n + 1 < job->pieces ? job->piece : job->size - n * job->piece;
-        piece_digest(job->data + n * job->piece, size, job->secret, job->out + 16 * n);
+        digest_piece(job->data + n * job->piece, size, job->secret, job->out + 16 * n);
     }
 }
 
 /* The work of each thread of a team. torch's operators give thread n the n-th part of their result, and the core that
  * wrote a part reads it fastest. So a thread takes the share of its number, not the next share that is free. */
-static void run_in_team(void *argument) {
+static void digest_team_member(void *argument) {
     job_t *job = argument;
     uint32_t turn = __atomic_fetch_add(&job->turn, 1, __ATOMIC_RELAXED);
-    digest_share(job, get_thread_number ? (uint32_t)get_thread_number() : turn);
+    digest_thread_share(job, get_thread_number ? (uint32_t)get_thread_number() : turn);
 }
 
 typedef void team_t(void (*work)(void *), void *job, unsigned threads, unsigned flags);
 
 /* 1 if this machine is little-endian, as the code above expects. Selects the instruction set; call it once. */
-int samerun_digest_ready(void) {
+int samerun_digest_initialize(void) {
     const uint16_t one = 1;
 #ifdef HAVE_X86
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2")) mix = mix_avx2;
+    if (__builtin_cpu_supports("avx2")) mix = mix_input_avx2;
 #endif
     return *(const uint8_t *)&one;
 }
 
 /* Set the function that returns a thread's number in the team. */
-void samerun_digest_numbered(int (*number)(void)) { get_thread_number = number; }
+void samerun_digest_set_thread_number(int (*number)(void)) { get_thread_number = number; }
 
 /* The 16-byte digests of `size / piece` pieces; the last piece includes the remainder. piece > 240.
  * `team`: GOMP_parallel of the OpenMP library that the program computes with, or NULL for one thread. */
@@ -197,10 +197,10 @@ void samerun_digest_pieces(const uint8_t *data, size_t size, size_t piece, uint6
     job_t job = {data, secret, size, piece, size / piece, out, 1, 0};
     if (team && threads > 1 && job.pieces > 1) {
         job.threads = threads;
-        team(run_in_team, &job, threads, 0);
+        team(digest_team_member, &job, threads, 0);
         /* A team may be smaller than requested: compute the shares that it left. */
-        for (uint32_t thread = job.turn; thread < threads; thread++) digest_share(&job, thread);
+        for (uint32_t thread = job.turn; thread < threads; thread++) digest_thread_share(&job, thread);
     } else {
-        digest_share(&job, 0);
+        digest_thread_share(&job, 0);
     }
 }

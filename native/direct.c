@@ -31,12 +31,12 @@ typedef struct {
 } tile_t;
 
 typedef struct {
-    const samerun_shape *s;
-    int turned, odd; /* odd: a result is -0.0, or a weight not finite */
+    const samerun_shape *shape;
+    int backward, odd; /* odd: a result is -0.0, or a weight not finite */
     const float *image, *weight, *bias;
     float *result, *packed;
     const int64_t *from, *to; /* sizes of the image and of the result */
-    int64_t step, apart;      /* of neighbours in the image, in the result */
+    int64_t step, out_step;      /* of neighbours in the image, in the result */
     int64_t in, out;          /* channels of the image and of the result, of a group */
     int64_t area, pixels, taps, k;
     tile_t *tiles;
@@ -44,25 +44,25 @@ typedef struct {
     samerun_direct_tap *met;
     int64_t lines, blocks, bands;
     int failed;
-} direct_t;
+} direct_job_t;
 
 /* Where tap t of position o of the result lies in dimension `dim` of the image: at *at. 0: between its values. */
-static int image_position(const direct_t *job, int dim, int64_t o, int64_t t, int64_t *at) {
-    const samerun_shape *s = job->s;
-    if (!job->turned) {
-        *at = o * s->stride[dim] - s->padding[dim] + t * s->dilation[dim];
+static int tap_image_position(const direct_job_t *job, int dim, int64_t o, int64_t t, int64_t *at) {
+    const samerun_shape *shape = job->shape;
+    if (!job->backward) {
+        *at = o * shape->stride[dim] - shape->padding[dim] + t * shape->dilation[dim];
         return 1;
     }
-    const int64_t reach = o + s->padding[dim] - t * s->dilation[dim];
-    *at = reach / s->stride[dim];
-    return reach % s->stride[dim] == 0;
+    const int64_t reach = o + shape->padding[dim] - t * shape->dilation[dim];
+    *at = reach / shape->stride[dim];
+    return reach % shape->stride[dim] == 0;
 }
 
-static int is_inside(const direct_t *job, int dim, int64_t o, int64_t t, int64_t *at) {
-    return image_position(job, dim, o, t, at) && *at >= 0 && *at < job->from[dim];
+static int tap_is_inside_image(const direct_job_t *job, int dim, int64_t o, int64_t t, int64_t *at) {
+    return tap_image_position(job, dim, o, t, at) && *at >= 0 && *at < job->from[dim];
 }
 
-static int32_t met_by(int from, int to, int pixels) {
+static int32_t classify_pixel_range(int from, int to, int pixels) {
     const int first = from, last = pixels - to;
     if (!first && !last) return SAMERUN_ALL;
     if (!last && first <= SAMERUN_EDGE) return SAMERUN_ALL_BUT_FIRST + first - 1;
@@ -70,42 +70,42 @@ static int32_t met_by(int from, int to, int pixels) {
 }
 
 /* The taps that a tile from position o of its line on meets. */
-static int taps_of_tile(const direct_t *job, const int64_t *o, int pixels, samerun_direct_tap *met) {
-    const samerun_shape *s = job->s;
+static int list_tile_taps(const direct_job_t *job, const int64_t *o, int pixels, samerun_direct_tap *met) {
+    const samerun_shape *shape = job->shape;
     int count = 0;
     int64_t z, y, x;
-    for (int64_t d = 0; d < s->taps[0]; d++)
-        for (int64_t h = 0; h < s->taps[1]; h++)
-            for (int64_t w = 0; w < s->taps[2]; w++) {
-                if (!is_inside(job, 0, o[0], d, &z) || !is_inside(job, 1, o[1], h, &y)) continue;
-                if (!image_position(job, 2, o[2], w, &x)) continue;
+    for (int64_t d = 0; d < shape->taps[0]; d++)
+        for (int64_t h = 0; h < shape->taps[1]; h++)
+            for (int64_t w = 0; w < shape->taps[2]; w++) {
+                if (!tap_is_inside_image(job, 0, o[0], d, &z) || !tap_is_inside_image(job, 1, o[1], h, &y)) continue;
+                if (!tap_image_position(job, 2, o[2], w, &x)) continue;
                 int from = 0, to = pixels;
                 while (from < to && x + from * job->step < 0) from++;
                 while (to > from && x + (to - 1) * job->step >= job->from[2]) to--;
                 if (from == to) continue;
                 samerun_direct_tap *tap = met + count++;
                 tap->image = (z * job->from[1] + y) * job->from[2] + x;
-                tap->number = (int32_t)((d * s->taps[1] + h) * s->taps[2] + w);
-                tap->from = from, tap->to = to, tap->met_by = met_by(from, to, pixels);
+                tap->number = (int32_t)((d * shape->taps[1] + h) * shape->taps[2] + w);
+                tap->from = from, tap->to = to, tap->met_by = classify_pixel_range(from, to, pixels);
             }
     return count;
 }
 
 /* Each tile of each line. Taps are kept from the tile's place on, so that a line often has those of the line before. */
-static void fill_tiles(direct_t *job) {
+static void list_tiles(direct_job_t *job) {
     samerun_direct_tap *free_taps = job->met;
     int64_t n = 0, before = 0;
     for (int64_t line = 0; line < job->lines; line++) {
         job->first_tile[line] = n;
-        for (int64_t phase = 0; phase < least(job->apart, job->to[2]); phase++) {
-            const int64_t all = pieces_of(job->to[2] - phase, job->apart), tiles = pieces_of(all, PIXELS);
+        for (int64_t phase = 0; phase < min_int64(job->out_step, job->to[2]); phase++) {
+            const int64_t all = ceil_divide(job->to[2] - phase, job->out_step), tiles = ceil_divide(all, PIXELS);
             for (int64_t number = 0; number < tiles; number++, n++) {
                 const int64_t first = all * number / tiles, last = all * (number + 1) / tiles;
-                const int64_t o[3] = {line / job->to[1], line % job->to[1], phase + first * job->apart};
+                const int64_t o[3] = {line / job->to[1], line % job->to[1], phase + first * job->out_step};
                 tile_t *tile = job->tiles + n;
                 tile->pixels = (int)(last - first);
                 tile->to = line * job->to[2] + o[2];
-                tile->count = taps_of_tile(job, o, tile->pixels, free_taps);
+                tile->count = list_tile_taps(job, o, tile->pixels, free_taps);
                 tile->place = tile->count ? free_taps->image : 0;
                 for (int i = 0; i < tile->count; i++) free_taps[i].image -= tile->place;
                 const tile_t *like = line ? job->tiles + before + (n - job->first_tile[line]) : NULL;
@@ -124,26 +124,26 @@ static void fill_tiles(direct_t *job) {
 }
 
 /* Weights of a block of channels as [k, channels]. */
-static void pack_blocks_range(void *args, int64_t begin, int64_t end) {
-    direct_t *job = args;
+static void pack_weight_blocks_range(void *args, int64_t begin, int64_t end) {
+    direct_job_t *job = args;
     const int64_t all = job->in * job->out * job->taps;
     for (int64_t item = begin; item < end; item++) {
         const int64_t group = item / job->blocks, block = item % job->blocks, channel = block * WIDTH;
-        const int64_t width = samerun_direct_vectors(job->out, block) * LANES;
-        const int64_t channels = least(width, job->out - channel);
+        const int64_t width = samerun_direct_vectors_of_block(job->out, block) * LANES;
+        const int64_t channels = min_int64(width, job->out - channel);
         float *to_block = job->packed + ((group * job->blocks + block) * job->k) * WIDTH;
         const float *weight = job->weight + group * all;
         if (channels < width) memset(to_block, 0, (size_t)(job->k * width) * sizeof *to_block);
         int finite = 1;
-        if (job->turned)
+        if (job->backward)
             for (int64_t i = 0; i < job->in; i++) {
                 const float *part = weight + (i * job->out + channel) * job->taps;
-                samerun_direct_turn(to_block + i * job->taps * width, width, part, job->taps, channels, job->taps,
-                                    NULL);
+                samerun_transpose_plus_bias(to_block + i * job->taps * width, width, part, job->taps, channels,
+                                            job->taps, NULL);
                 finite &= samerun_all_finite(part, channels * job->taps, 0);
             }
         else {
-            samerun_direct_turn(to_block, width, weight + channel * job->k, job->k, channels, job->k, NULL);
+            samerun_transpose_plus_bias(to_block, width, weight + channel * job->k, job->k, channels, job->k, NULL);
             finite = samerun_all_finite(weight + channel * job->k, channels * job->k, 0);
         }
         if (!finite) __atomic_store_n(&job->odd, 1, __ATOMIC_RELAXED);
@@ -151,78 +151,81 @@ static void pack_blocks_range(void *args, int64_t begin, int64_t end) {
 }
 
 /* A band of lines of an image by a block of channels. */
-static void compute_band(direct_t *job, int64_t item, float *sums) {
-    const int64_t images = job->s->images, part = item % job->bands, image = item / job->bands % images;
+static void convolve_band(direct_job_t *job, int64_t item, float *sums) {
+    const int64_t images = job->shape->images, part = item % job->bands, image = item / job->bands % images;
     const int64_t number = item / job->bands / images;
     const int64_t group = number / job->blocks, block = number % job->blocks, channel = block * WIDTH;
-    const int vectors = samerun_direct_vectors(job->out, block);
-    const int64_t width = vectors * LANES, channels = least(width, job->out - channel);
+    const int vectors = samerun_direct_vectors_of_block(job->out, block);
+    const int64_t width = vectors * LANES, channels = min_int64(width, job->out - channel);
     const int64_t line = job->lines * part / job->bands, end = job->lines * (part + 1) / job->bands;
     const int64_t start = line * job->to[2], pixels = (end - line) * job->to[2];
-    const float *from = job->image + (image * job->s->groups + group) * job->in * job->area;
+    const float *from = job->image + (image * job->shape->groups + group) * job->in * job->area;
     const int64_t channel_of_all = group * job->out + channel;
-    samerun_direct_block tile_args = {.weight = job->packed + number * job->k * WIDTH,
-                                      .area = job->area,
-                                      .taps = job->taps,
-                                      .sums_step = width * job->apart};
+    samerun_direct_tile_args tile_args = {.weight = job->packed + number * job->k * WIDTH,
+                                          .area = job->area,
+                                          .taps = job->taps,
+                                          .sums_step = width * job->out_step};
     for (tile_args.k = 0; tile_args.k < job->k; tile_args.k = tile_args.end) {
-        tile_args.end = least(tile_args.k + SAMERUN_BLOCK, job->k);
+        tile_args.end = min_int64(tile_args.k + SAMERUN_BLOCK, job->k);
         for (int64_t t = job->first_tile[line]; t < job->first_tile[end]; t++) {
             const tile_t *tile = job->tiles + t;
             tile_args.image = from + tile->place, tile_args.met = tile->met, tile_args.count = tile->count;
             tile_args.sums = sums + (tile->to - start) * width;
-            samerun_direct_tile(&tile_args, tile->pixels, vectors, job->step);
+            samerun_direct_pixel_tile(&tile_args, tile->pixels, vectors, job->step);
         }
     }
-    float *to = job->result + (image * job->s->groups * job->out + channel_of_all) * job->pixels + start;
-    if (samerun_direct_turn(to, job->pixels, sums, width, pixels, channels,
-                            job->bias ? job->bias + channel_of_all : NULL))
+    float *to = job->result + (image * job->shape->groups * job->out + channel_of_all) * job->pixels + start;
+    if (samerun_transpose_plus_bias(to, job->pixels, sums, width, pixels, channels,
+                                    job->bias ? job->bias + channel_of_all : NULL))
         __atomic_store_n(&job->odd, 1, __ATOMIC_RELAXED);
 }
 
-static void bands_range(void *args, int64_t begin, int64_t end) {
-    direct_t *job = args;
-    const int64_t pixels = pieces_of(job->lines, job->bands) * job->to[2];
-    float *sums = samerun_scratch(SCRATCH_PANELS, (size_t)(pixels * WIDTH) * sizeof *sums);
+static void convolve_bands_range(void *args, int64_t begin, int64_t end) {
+    direct_job_t *job = args;
+    const int64_t pixels = ceil_divide(job->lines, job->bands) * job->to[2];
+    float *sums = samerun_borrow_scratch(SCRATCH_PANELS, (size_t)(pixels * WIDTH) * sizeof *sums);
     if (!sums) {
         __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
         return;
     }
-    for (int64_t item = begin; item < end; item++) compute_band(job, item, sums);
-    samerun_scratch_done(SCRATCH_PANELS, sums);
+    for (int64_t item = begin; item < end; item++) convolve_band(job, item, sums);
+    samerun_release_scratch(SCRATCH_PANELS, sums);
 }
 
 /* Decision 0047 has the measurements. Whether the product is not faster: where its columns need no packing, tiles have a pixel or two, many sums are short, or
  * lanes would be idle. */
-static int is_faster(const direct_t *job) {
-    if (job->taps == 1 || (job->apart > 1 && job->to[2] < 3 * job->apart)) return 0;
-    const int64_t lanes = pieces_of(job->out, LANES) * LANES;
-    const int filled = (double)lanes * samerun_part_met(job->s, job->turned) <= 1.1 * (double)job->out;
+static int direct_is_faster(const direct_job_t *job) {
+    if (job->taps == 1 || (job->out_step > 1 && job->to[2] < 3 * job->out_step)) return 0;
+    const int64_t lanes = ceil_divide(job->out, LANES) * LANES;
+    const int filled =
+        (double)lanes * samerun_fraction_of_taps_inside(job->shape, job->backward) <= 1.1 * (double)job->out;
     if (job->k < SHORT) return filled && lanes == LANES;
     return filled || (lanes == LANES && job->out >= LANES / 2);
 }
 
-static samerun_status convolve_directly(direct_t *job, int64_t tiles) {
-    const samerun_shape *s = job->s;
+static samerun_status run_direct_convolution(direct_job_t *job, int64_t tiles) {
+    const samerun_shape *shape = job->shape;
     job->tiles = malloc((size_t)(tiles + 1) * sizeof *job->tiles);
     job->first_tile = malloc((size_t)(job->lines + 1) * sizeof *job->first_tile);
     job->met = malloc((size_t)(tiles * job->taps + 1) * sizeof *job->met);
-    job->packed =
-        samerun_scratch(SCRATCH_WEIGHT, (size_t)(s->groups * job->blocks * WIDTH * job->k) * sizeof *job->packed);
+    job->packed = samerun_borrow_scratch(SCRATCH_WEIGHT,
+                                         (size_t)(shape->groups * job->blocks * WIDTH * job->k) * sizeof *job->packed);
     job->failed = !job->tiles || !job->first_tile || !job->met || !job->packed;
     if (!job->failed) {
-        fill_tiles(job);
-        samerun_parallel(s->groups * job->blocks, 1 + 65536 / (job->k * WIDTH + 1), pack_blocks_range, job);
+        list_tiles(job);
+        samerun_parallel_for(shape->groups * job->blocks, 1 + 65536 / (job->k * WIDTH + 1), pack_weight_blocks_range,
+                             job);
         if (!job->odd) {
-            const int64_t jobs = s->groups * job->blocks * s->images, threads = samerun_threads_here();
-            job->bands = pieces_of(job->pixels * WIDTH * (int64_t)sizeof(float), SUMS_AT_ONCE);
-            if (threads > 1 && jobs * job->bands < 4 * threads) job->bands = pieces_of(4 * threads, jobs);
-            job->bands = least(job->bands, job->lines);
-            const int64_t products = pieces_of(job->pixels, job->bands) * least(job->out, WIDTH) * job->k;
-            samerun_parallel(jobs * job->bands, 1 + WORTH_A_THREAD / products, bands_range, job);
+            const int64_t jobs = shape->groups * job->blocks * shape->images,
+                          threads = samerun_count_available_threads();
+            job->bands = ceil_divide(job->pixels * WIDTH * (int64_t)sizeof(float), SUMS_AT_ONCE);
+            if (threads > 1 && jobs * job->bands < 4 * threads) job->bands = ceil_divide(4 * threads, jobs);
+            job->bands = min_int64(job->bands, job->lines);
+            const int64_t products = ceil_divide(job->pixels, job->bands) * min_int64(job->out, WIDTH) * job->k;
+            samerun_parallel_for(jobs * job->bands, 1 + WORTH_A_THREAD / products, convolve_bands_range, job);
         }
     }
-    if (job->packed) samerun_scratch_done(SCRATCH_WEIGHT, job->packed);
+    if (job->packed) samerun_release_scratch(SCRATCH_WEIGHT, job->packed);
     free(job->met);
     free(job->first_tile);
     free(job->tiles);
@@ -230,21 +233,22 @@ static samerun_status convolve_directly(direct_t *job, int64_t tiles) {
     return job->odd ? SAMERUN_DECLINED : SAMERUN_DONE;
 }
 
-samerun_status samerun_direct_convolution(const samerun_shape *s, int turned, const float *image, const float *weight,
-                                          const float *bias, float *result) {
-    direct_t job = {.s = s, .turned = turned, .image = image, .weight = weight, .bias = bias};
-    if (samerun_level() != LEVEL_AVX512 || !s->groups) return SAMERUN_DECLINED;
+samerun_status samerun_direct_convolution(const samerun_shape *shape, int backward, const float *image,
+                                          const float *weight, const float *bias, float *result) {
+    direct_job_t job = {.shape = shape, .backward = backward, .image = image, .weight = weight, .bias = bias};
+    if (samerun_level() != LEVEL_AVX512 || !shape->groups) return SAMERUN_DECLINED;
     job.result = result;
-    job.from = turned ? s->out : s->in, job.to = turned ? s->in : s->out;
-    job.step = turned ? 1 : s->stride[2], job.apart = turned ? s->stride[2] : 1;
-    job.in = (turned ? s->outputs : s->inputs) / s->groups, job.out = (turned ? s->inputs : s->outputs) / s->groups;
-    job.area = samerun_volume(job.from), job.pixels = samerun_volume(job.to), job.taps = samerun_volume(s->taps);
+    job.from = backward ? shape->out : shape->in, job.to = backward ? shape->in : shape->out;
+    job.step = backward ? 1 : shape->stride[2], job.out_step = backward ? shape->stride[2] : 1;
+    job.in = (backward ? shape->outputs : shape->inputs) / shape->groups,
+    job.out = (backward ? shape->inputs : shape->outputs) / shape->groups;
+    job.area = samerun_volume(job.from), job.pixels = samerun_volume(job.to), job.taps = samerun_volume(shape->taps);
     job.k = job.in * job.taps;
-    job.lines = job.to[0] * job.to[1], job.blocks = pieces_of(job.out, WIDTH);
-    if (!job.k || !job.out || !job.pixels || !s->images || !is_faster(&job)) return SAMERUN_DECLINED;
-    const int64_t tiles = job.lines * (job.apart + job.to[2] / PIXELS + 1);
+    job.lines = job.to[0] * job.to[1], job.blocks = ceil_divide(job.out, WIDTH);
+    if (!job.k || !job.out || !job.pixels || !shape->images || !direct_is_faster(&job)) return SAMERUN_DECLINED;
+    const int64_t tiles = job.lines * (job.out_step + job.to[2] / PIXELS + 1);
     if (tiles > MOST_TAPS / job.taps) return SAMERUN_DECLINED;
-    return convolve_directly(&job, tiles);
+    return run_direct_convolution(&job, tiles);
 }
 
 #endif

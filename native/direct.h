@@ -14,9 +14,9 @@
 /* Lanes of a vector; vectors of channels and pixels in a tile, at most. */
 enum { SAMERUN_DIRECT_LANES = 16, SAMERUN_DIRECT_VECTORS = 2, SAMERUN_DIRECT_PIXELS = 14 };
 /* Those of block `number` of `channels`. */
-static inline int samerun_direct_vectors(int64_t channels, int64_t number) {
-    const int64_t left = channels - number * SAMERUN_DIRECT_LANES * SAMERUN_DIRECT_VECTORS;
-    return (int)least(pieces_of(left, SAMERUN_DIRECT_LANES), SAMERUN_DIRECT_VECTORS);
+static inline int samerun_direct_vectors_of_block(int64_t channels, int64_t block) {
+    const int64_t left = channels - block * SAMERUN_DIRECT_LANES * SAMERUN_DIRECT_VECTORS;
+    return (int)min_int64(ceil_divide(left, SAMERUN_DIRECT_LANES), SAMERUN_DIRECT_VECTORS);
 }
 
 /* Which pixels of a tile: ALL_BUT_FIRST + n but the first n + 1, up to EDGE of them; so for LAST. */
@@ -42,54 +42,54 @@ typedef struct {
     int64_t count; /* of these */
     float *sums;   /* [pixels, vectors * lanes], pixels sums_step apart: written if k is 0, else added to */
     int64_t sums_step;
-} samerun_direct_block;
+} samerun_direct_tile_args;
 
 /* One block of k for `pixels` neighbours whose values in the image are `step` apart. AVX-512. */
-void samerun_direct_tile(const samerun_direct_block *block, int pixels, int vectors, int64_t step);
+void samerun_direct_pixel_tile(const samerun_direct_tile_args *block, int pixels, int vectors, int64_t step);
 
 /* Pixels side by side of a line of the result, whose values of the image are a step apart from `place` on. */
 typedef struct {
     int64_t place, pixels;
-} samerun_direct_line;
+} samerun_direct_pixel_run;
 
 typedef struct {
     const float *gradient, *image;      /* [k, vectors * lanes] of the block; what places and offsets count from */
-    const samerun_direct_line *line;    /* of the block */
+    const samerun_direct_pixel_run *line;    /* of the block */
     int64_t lines, step;
     const int64_t *offset; /* of each column, which is a tap of a channel */
-    float *sums;           /* [columns, vectors * lanes]: written, or `more` added to */
-    int more;
-} samerun_direct_columns;
+    float *sums;           /* [columns, vectors * lanes]: written, or `accumulate` added to */
+    int accumulate;
+} samerun_weight_gradient_tile_args;
 
 /* One block of k of the gradient of the weight, for up to SAMERUN_DIRECT_PIXELS columns. AVX-512. */
-void samerun_direct_gradient_tile(const samerun_direct_columns *block, int columns, int vectors);
+void samerun_direct_weight_gradient_tile(const samerun_weight_gradient_tile_args *block, int columns, int vectors);
 
 /* to[j * to_step + i] = from[i * from_step + j] (+ bias[j], unless NULL) for i < rows, j < columns. Whether one of them
  * is -0.0 before bias. AVX-512. */
-int samerun_direct_turn(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t rows, int64_t columns,
-                        const float *bias);
+int samerun_transpose_plus_bias(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t rows,
+                                int64_t columns, const float *bias);
 
-/* Forward, or `turned` for the gradient of the input, from `image` (the input, or the gradient of the output), in
+/* Forward, or `backward` for the gradient of the input, from `image` (the input, or the gradient of the output), in
  * float32. Declines where another way is faster, or its bits might not be those of the product with all taps. */
 #if defined(__x86_64__)
-samerun_status samerun_direct_convolution(const samerun_shape *s, int turned, const float *image, const float *weight,
-                                          const float *bias, float *result);
+samerun_status samerun_direct_convolution(const samerun_shape *shape, int backward, const float *image,
+                                          const float *weight, const float *bias, float *result);
 
 /* Whether the gradient of the weight is faster read directly from the image, with its padding but not taken apart. */
-int samerun_direct_gradient_suits(const samerun_shape *s);
+int samerun_direct_weight_gradient_is_faster(const samerun_shape *shape);
 /* The gradient of the weight in float32 from such an image of `size`. Done, or no memory. */
-samerun_status samerun_direct_gradient(const samerun_shape *s, const int64_t *size, const float *image,
-                                       const float *gradient, float *result);
+samerun_status samerun_direct_weight_gradient(const samerun_shape *shape, const int64_t *size, const float *image,
+                                              const float *gradient, float *result);
 #else
-static inline samerun_status samerun_direct_convolution(const samerun_shape *s, int turned, const float *image,
+static inline samerun_status samerun_direct_convolution(const samerun_shape *shape, int backward, const float *image,
                                                         const float *weight, const float *bias, float *result) {
-    (void)s, (void)turned, (void)image, (void)weight, (void)bias, (void)result;
+    (void)shape, (void)backward, (void)image, (void)weight, (void)bias, (void)result;
     return SAMERUN_DECLINED;
 }
-static inline int samerun_direct_gradient_suits(const samerun_shape *s) { return (void)s, 0; }
-static inline samerun_status samerun_direct_gradient(const samerun_shape *s, const int64_t *size, const float *image,
-                                                     const float *gradient, float *result) {
-    (void)s, (void)size, (void)image, (void)gradient, (void)result;
+static inline int samerun_direct_weight_gradient_is_faster(const samerun_shape *shape) { return (void)shape, 0; }
+static inline samerun_status samerun_direct_weight_gradient(const samerun_shape *shape, const int64_t *size,
+                                                            const float *image, const float *gradient, float *result) {
+    (void)shape, (void)size, (void)image, (void)gradient, (void)result;
     return SAMERUN_DECLINED; /* not reached: it never suits */
 }
 #endif

@@ -4,7 +4,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define WITH __attribute__((target("avx512f,avx2,fma")))
+#define TARGET_ISA __attribute__((target("avx512f,avx2,fma")))
 enum { LANES = SAMERUN_DIRECT_LANES, VECTORS = SAMERUN_DIRECT_VECTORS, PIXELS = SAMERUN_DIRECT_PIXELS };
 
 /* Sums are in registers only if all loops over them are unrolled. */
@@ -19,8 +19,9 @@ enum { LANES = SAMERUN_DIRECT_LANES, VECTORS = SAMERUN_DIRECT_VECTORS, PIXELS = 
         UNROLLED for (int v = 0; v < vectors; v++) sum[p][v] =                  \
             _mm512_fmadd_ps(_mm512_set1_ps(x[p * step]), weight[v], sum[p][v])
 
-static inline __attribute__((always_inline))
-WITH void block_of(const samerun_direct_block *block, const int pixels, const int vectors, const int64_t step) {
+static inline __attribute__((always_inline)) TARGET_ISA void convolve_pixel_tile(const samerun_direct_tile_args *block,
+                                                                                 const int pixels, const int vectors,
+                                                                                 const int64_t step) {
     __m512 sum[PIXELS][VECTORS];
     UNROLLED for (int p = 0; p < pixels; p++) UNROLLED for (int v = 0; v < vectors; v++) sum[p][v] =
         _mm512_setzero_ps();
@@ -66,28 +67,28 @@ WITH void block_of(const samerun_direct_block *block, const int pixels, const in
     SIZE(6, of) SIZE(7, of) SIZE(8, of) SIZE(9, of) SIZE(10, of) SIZE(11, of) SIZE(12, of) SIZE(13, of) SIZE(14, of)
 
 /* step 3: any, which then takes an address of each pixel. */
-#define SIZE(pixels, step)                                                                                             \
-    static __attribute__((noinline)) WITH void block_##pixels##_##step(const samerun_direct_block *block, int vectors, \
-                                                                       int64_t apart) {                                \
-        if (vectors == 2) block_of(block, pixels, 2, step < 3 ? step : apart);                                         \
-        else block_of(block, pixels, 1, step < 3 ? step : apart);                                                      \
+#define SIZE(pixels, step)                                                                                          \
+    static __attribute__((noinline)) TARGET_ISA void block_##pixels##_##step(const samerun_direct_tile_args *block, \
+                                                                             int vectors, int64_t any_step) {       \
+        if (vectors == 2) convolve_pixel_tile(block, pixels, 2, step < 3 ? step : any_step);                        \
+        else convolve_pixel_tile(block, pixels, 1, step < 3 ? step : any_step);                                     \
     }
 EACH_SIZE(1)
 EACH_SIZE(2)
 EACH_SIZE(3)
 #undef SIZE
 
-typedef void sized(const samerun_direct_block *block, int vectors, int64_t apart);
+typedef void sized(const samerun_direct_tile_args *block, int vectors, int64_t any_step);
 #define SIZE(pixels, step) block_##pixels##_##step,
 static sized *const tiles[3][PIXELS] = {{EACH_SIZE(1)}, {EACH_SIZE(2)}, {EACH_SIZE(3)}};
 #undef SIZE
 
-void samerun_direct_tile(const samerun_direct_block *block, int pixels, int vectors, int64_t step) {
+void samerun_direct_pixel_tile(const samerun_direct_tile_args *block, int pixels, int vectors, int64_t step) {
     tiles[step < 3 ? step - 1 : 2][pixels - 1](block, vectors, step);
 }
 
-static inline __attribute__((always_inline)) WITH void columns_of(const samerun_direct_columns *block,
-                                                                  const int columns, const int vectors) {
+static inline __attribute__((always_inline)) TARGET_ISA void sum_weight_gradient_tile(
+    const samerun_weight_gradient_tile_args *block, const int columns, const int vectors) {
     __m512 sum[PIXELS][VECTORS], gradient[VECTORS];
     const float *g = block->gradient;
     const int64_t *const offset = block->offset, step = block->step;
@@ -104,29 +105,30 @@ static inline __attribute__((always_inline)) WITH void columns_of(const samerun_
     }
     UNROLLED for (int c = 0; c < columns; c++) UNROLLED for (int v = 0; v < vectors; v++) {
         float *const to = block->sums + (c * vectors + v) * LANES;
-        _mm512_storeu_ps(to, block->more ? _mm512_add_ps(_mm512_loadu_ps(to), sum[c][v]) : sum[c][v]);
+        _mm512_storeu_ps(to, block->accumulate ? _mm512_add_ps(_mm512_loadu_ps(to), sum[c][v]) : sum[c][v]);
     }
 }
 
-#define SIZE(columns, vectors)                                                                                      \
-    static __attribute__((noinline)) WITH void columns_##columns##_##vectors(const samerun_direct_columns *block) { \
-        columns_of(block, columns, vectors);                                                                        \
+#define SIZE(columns, vectors)                                                      \
+    static __attribute__((noinline)) TARGET_ISA void columns_##columns##_##vectors( \
+        const samerun_weight_gradient_tile_args *block) {                           \
+        sum_weight_gradient_tile(block, columns, vectors);                          \
     }
 EACH_SIZE(1)
 EACH_SIZE(2)
 #undef SIZE
 
-typedef void sized_columns(const samerun_direct_columns *block);
+typedef void sized_columns(const samerun_weight_gradient_tile_args *block);
 #define SIZE(columns, vectors) columns_##columns##_##vectors,
 static sized_columns *const gradients[VECTORS][PIXELS] = {{EACH_SIZE(1)}, {EACH_SIZE(2)}};
 #undef SIZE
 
-void samerun_direct_gradient_tile(const samerun_direct_columns *block, int columns, int vectors) {
+void samerun_direct_weight_gradient_tile(const samerun_weight_gradient_tile_args *block, int columns, int vectors) {
     gradients[vectors - 1][columns - 1](block);
 }
 
 /* r[i] has column i of what were its rows. */
-static inline __attribute__((always_inline)) WITH void turn_square(__m512 r[LANES]) {
+static inline __attribute__((always_inline)) TARGET_ISA void transpose_16x16(__m512 r[LANES]) {
     __m512 t[LANES];
     UNROLLED for (int i = 0; i < 16; i += 2) {
         t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
@@ -152,8 +154,8 @@ static inline __attribute__((always_inline)) WITH void turn_square(__m512 r[LANE
     }
 }
 
-WITH int samerun_direct_turn(float *to, int64_t to_step, const float *from, int64_t from_step, int64_t rows,
-                             int64_t columns, const float *bias) {
+TARGET_ISA int samerun_transpose_plus_bias(float *to, int64_t to_step, const float *from, int64_t from_step,
+                                           int64_t rows, int64_t columns, const float *bias) {
     const __m512i negative_zero = _mm512_set1_epi32((int)0x80000000);
     int odd = 0;
     for (int64_t i = 0; i < rows; i += LANES)
@@ -166,7 +168,7 @@ WITH int samerun_direct_turn(float *to, int64_t to_step, const float *from, int6
             __m512 r[LANES];
             UNROLLED for (int q = 0; q < LANES; q++) r[q] =
                 q < down ? _mm512_maskz_loadu_ps(read, source + q * from_step) : _mm512_setzero_ps();
-            turn_square(r);
+            transpose_16x16(r);
             UNROLLED for (int q = 0; q < LANES; q++) {
                 if (q >= across) continue;
                 odd |= _mm512_mask_cmpeq_epi32_mask(kept, _mm512_castps_si512(r[q]), negative_zero);

@@ -4,7 +4,7 @@
  * SAMERUN_ENTROPY=fixed: getrandom, getentropy, arc4random and the devices give the same bytes in every run.
  * SAMERUN_ENTROPY_VALUE: a small number; with another one they give other bytes.
  * SAMERUN_ENTROPY_FILE: what /dev/urandom and /dev/random are opened as, with `fixed`.
- * Without it nothing changes. In both cases samerun_entropy_drawn() counts the draws. The processor's own instruction
+ * Without it nothing changes. In both cases samerun_entropy_draw_count() counts the draws. The processor's own instruction
  * (rdrand) is not seen.
  */
 #define _GNU_SOURCE
@@ -21,9 +21,9 @@
 
 static _Atomic uint64_t draws, position;
 
-uint64_t samerun_entropy_drawn(void) { return atomic_load(&draws); }
+uint64_t samerun_entropy_draw_count(void) { return atomic_load(&draws); }
 
-static int is_fixed(void) {
+static int entropy_is_fixed(void) {
     static _Atomic int cached; /* 0: not looked yet; 1: as it was; 2: fixed */
     int now = atomic_load(&cached);
     if (now == 0) {
@@ -35,7 +35,7 @@ static int is_fixed(void) {
 }
 
 /* Where the stream begins: far from where it begins for any other value. */
-static uint64_t stream_start(void) {
+static uint64_t read_stream_start(void) {
     static _Atomic uint64_t cached; /* 0: not looked yet; else one more than the start */
     uint64_t now = atomic_load(&cached);
     if (now == 0) {
@@ -47,8 +47,8 @@ static uint64_t stream_start(void) {
 }
 
 /* SplitMix64 (Steele, Lea, Flood 2014): a stream that depends on the number of the word alone. */
-static uint64_t next_word(void) {
-    uint64_t z = (stream_start() + atomic_fetch_add(&position, 1) + 1) * 0x9E3779B97F4A7C15u;
+static uint64_t next_stream_word(void) {
+    uint64_t z = (read_stream_start() + atomic_fetch_add(&position, 1) + 1) * 0x9E3779B97F4A7C15u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
@@ -57,7 +57,7 @@ static uint64_t next_word(void) {
 static void fill_bytes(void *buffer, size_t size) {
     unsigned char *next = buffer;
     while (size > 0) {
-        uint64_t bits = next_word();
+        uint64_t bits = next_stream_word();
         size_t part = size < sizeof bits ? size : sizeof bits;
         memcpy(next, &bits, part);
         next += part;
@@ -75,7 +75,7 @@ static void fill_bytes(void *buffer, size_t size) {
 ssize_t getrandom(void *buffer, size_t size, unsigned flags) {
     NEXT_DEFINITION(ssize_t, "getrandom", void *, size_t, unsigned)
     atomic_fetch_add(&draws, 1);
-    if (is_fixed()) {
+    if (entropy_is_fixed()) {
         fill_bytes(buffer, size);
         return (ssize_t)size;
     }
@@ -89,7 +89,7 @@ ssize_t getrandom(void *buffer, size_t size, unsigned flags) {
 int getentropy(void *buffer, size_t size) {
     NEXT_DEFINITION(int, "getentropy", void *, size_t)
     atomic_fetch_add(&draws, 1);
-    if (is_fixed() && size <= 256) {
+    if (entropy_is_fixed() && size <= 256) {
         fill_bytes(buffer, size);
         return 0;
     }
@@ -103,7 +103,7 @@ int getentropy(void *buffer, size_t size) {
 void arc4random_buf(void *buffer, size_t size) {
     NEXT_DEFINITION(void, "arc4random_buf", void *, size_t)
     atomic_fetch_add(&draws, 1);
-    if (is_fixed() || next_definition == NULL) {
+    if (entropy_is_fixed() || next_definition == NULL) {
         fill_bytes(buffer, size);
     } else {
         next_definition(buffer, size);
@@ -117,12 +117,12 @@ uint32_t arc4random(void) {
 }
 
 /* The file to open in place of a path: another one only for the two devices. */
-static const char *redirected_path(const char *path) {
+static const char *redirect_random_device(const char *path) {
     if (path == NULL || (strcmp(path, "/dev/urandom") != 0 && strcmp(path, "/dev/random") != 0)) {
         return path;
     }
     atomic_fetch_add(&draws, 1);
-    const char *file = is_fixed() ? getenv("SAMERUN_ENTROPY_FILE") : NULL;
+    const char *file = entropy_is_fixed() ? getenv("SAMERUN_ENTROPY_FILE") : NULL;
     return file != NULL ? file : path;
 }
 
@@ -135,24 +135,24 @@ static const char *redirected_path(const char *path) {
         va_end(rest);                                                \
     }
 
-#define OPEN(name)                                                  \
-    int name(const char *path, int flags, ...) {                    \
-        static int (*next_definition)(const char *, int, ...);      \
-        if (next_definition == NULL) {                              \
-            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);   \
-        }                                                           \
-        MODE_OF(flags)                                              \
-        return next_definition(redirected_path(path), flags, mode); \
+#define OPEN(name)                                                         \
+    int name(const char *path, int flags, ...) {                           \
+        static int (*next_definition)(const char *, int, ...);             \
+        if (next_definition == NULL) {                                     \
+            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);          \
+        }                                                                  \
+        MODE_OF(flags)                                                     \
+        return next_definition(redirect_random_device(path), flags, mode); \
     }
 
-#define OPENAT(name)                                                        \
-    int name(int folder, const char *path, int flags, ...) {                \
-        static int (*next_definition)(int, const char *, int, ...);         \
-        if (next_definition == NULL) {                                      \
-            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);           \
-        }                                                                   \
-        MODE_OF(flags)                                                      \
-        return next_definition(folder, redirected_path(path), flags, mode); \
+#define OPENAT(name)                                                               \
+    int name(int folder, const char *path, int flags, ...) {                       \
+        static int (*next_definition)(int, const char *, int, ...);                \
+        if (next_definition == NULL) {                                             \
+            *(void **)&next_definition = dlsym(RTLD_NEXT, #name);                  \
+        }                                                                          \
+        MODE_OF(flags)                                                             \
+        return next_definition(folder, redirect_random_device(path), flags, mode); \
     }
 
 #define FOPEN(name)                                                  \
@@ -161,7 +161,7 @@ static const char *redirected_path(const char *path) {
         if (next_definition == NULL) {                               \
             *(void **)&next_definition = dlsym(RTLD_NEXT, #name);    \
         }                                                            \
-        return next_definition(redirected_path(path), mode);         \
+        return next_definition(redirect_random_device(path), mode);  \
     }
 
 OPEN(open)

@@ -24,16 +24,16 @@
 
 enum { MAX_DIGITS = 24, MAX_NUMBERS_BYTES = 5 * MAX_DIGITS };
 
-static int may_be_receipt(const char *name, size_t length) {
+static int may_be_receipt_name(const char *name, size_t length) {
     return name[0] != '.' && length >= 5 && memcmp(name + length - 5, ".json", 5) == 0;
 }
 
-static int read_names(DIR *folder, char **names, size_t *used) {
+static int read_receipt_names(DIR *folder, char **names, size_t *used) {
     size_t capacity = 0;
     struct dirent *item;
     while (errno = 0, (item = readdir(folder)) != NULL) {
         size_t length = strlen(item->d_name);
-        if (!may_be_receipt(item->d_name, length)) continue;
+        if (!may_be_receipt_name(item->d_name, length)) continue;
         if (*used + length + 1 > capacity) {
             capacity = 2 * capacity + length + 4096;
             char *grown = realloc(*names, capacity);
@@ -47,14 +47,14 @@ static int read_names(DIR *folder, char **names, size_t *used) {
 }
 
 /* List the names of `folder` that may be receipts, each NUL-terminated, `used` bytes in all. Returns an errno; if it
- * is 0, `*fd` is the open folder, and the caller passes `*fd` and `*names` to samerun_folder_end. */
-EXPORT int samerun_folder_begin(const char *folder, int *fd, char **names, size_t *used) {
+ * is 0, `*fd` is the open folder, and the caller passes `*fd` and `*names` to samerun_folder_close. */
+EXPORT int samerun_folder_open(const char *folder, int *fd, char **names, size_t *used) {
     *names = NULL, *used = 0;
     *fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*fd < 0) return errno;
     int duplicate = fcntl(*fd, F_DUPFD_CLOEXEC, 0); /* closedir closes the descriptor that it was given */
     DIR *open_folder = duplicate < 0 ? NULL : fdopendir(duplicate);
-    int error = open_folder == NULL ? errno : read_names(open_folder, names, used);
+    int error = open_folder == NULL ? errno : read_receipt_names(open_folder, names, used);
     if (open_folder != NULL) closedir(open_folder);
     else if (duplicate >= 0) close(duplicate);
     if (error != 0) {
@@ -64,12 +64,12 @@ EXPORT int samerun_folder_begin(const char *folder, int *fd, char **names, size_
     return error;
 }
 
-EXPORT void samerun_folder_end(int fd, char *names) {
+EXPORT void samerun_folder_close(int fd, char *names) {
     free(names);
     close(fd);
 }
 
-static char *put_number(char *at, int64_t value) {
+static char *append_number(char *at, int64_t value) {
     char digits[MAX_DIGITS];
     int count = 0;
     uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
@@ -81,11 +81,11 @@ static char *put_number(char *at, int64_t value) {
     return at;
 }
 
-static int64_t nanoseconds(struct timespec time) { return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec; }
+static int64_t to_nanoseconds(struct timespec time) { return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec; }
 
 /* Stat the names from `*at` on, until `room` bytes of `out` or `most` names are used up. Writes a NUL-terminated state
  * for each regular file and advances `*at`; `*wrote`: bytes written. Returns an errno. */
-EXPORT int samerun_folder_look(int fd, const char *names, size_t used, size_t *at, int most, char *out, size_t room,
+EXPORT int samerun_folder_stat(int fd, const char *names, size_t used, size_t *at, int most, char *out, size_t room,
                                size_t *wrote) {
     char *end = out;
     for (; most > 0 && *at < used; most--) {
@@ -101,9 +101,9 @@ EXPORT int samerun_folder_look(int fd, const char *names, size_t used, size_t *a
         }
         if (!S_ISREG(info.st_mode)) continue;
         memcpy(end, name, length);
-        end = put_number(end + length, nanoseconds(MTIME(info)));
-        end = put_number(end, (int64_t)info.st_size);
-        end = put_number(end, nanoseconds(CTIME(info)));
+        end = append_number(end + length, to_nanoseconds(MTIME(info)));
+        end = append_number(end, (int64_t)info.st_size);
+        end = append_number(end, to_nanoseconds(CTIME(info)));
         *end++ = 0;
     }
     *wrote = (size_t)(end - out);

@@ -10,15 +10,15 @@ typedef struct {
     float *y;
 } job_t;
 
-static void function_range(void *args, int64_t begin, int64_t end) {
+static void map_function_range(void *args, int64_t begin, int64_t end) {
     const job_t *job = args;
-    samerun_kernels()->function[job->function](job->x + begin, job->y + begin, end - begin);
+    samerun_current_kernels()->function[job->function](job->x + begin, job->y + begin, end - begin);
 }
 
 /* y = function(x) for n floats next to each other; y may be x. */
-void samerun_function(int function, const float *x, float *y, int64_t n) {
+void samerun_map_function(int function, const float *x, float *y, int64_t n) {
     job_t job = {function, x, y};
-    if (function >= 0 && function < FUNCTIONS) samerun_parallel(n, 4096, function_range, &job);
+    if (function >= 0 && function < FUNCTIONS) samerun_parallel_for(n, 4096, map_function_range, &job);
 }
 
 /* The name of function number i, NULL beyond the last. */

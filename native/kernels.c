@@ -4,7 +4,7 @@
 
 extern const kernels_t samerun_kernels_plain, samerun_kernels_avx2, samerun_kernels_avx512;
 
-const kernels_t *samerun_kernels(void) {
+const kernels_t *samerun_current_kernels(void) {
 #if defined(__x86_64__)
     static const kernels_t *const of_level[LEVELS] = {&samerun_kernels_plain, &samerun_kernels_avx2,
                                                       &samerun_kernels_avx512};

@@ -40,18 +40,18 @@ typedef struct {
     void (*pair_function)(int function, const float *x, const float *y, float *out, int64_t n);
     void (*activation)(int activation, const float *x, const float *grad, float *out, int64_t n);
     void (*update)(int update, float *x, const float *y, const float *z, float value, int64_t n);
-    void (*row)(int function, const float *x, const float *grad, float *out, int64_t n);
+    void (*row_function)(int function, const float *x, const float *grad, float *out, int64_t n);
     void (*norm_row)(const norm_t *norm, const float *x, float *out, float *mean, float *rstd);
     /* Also the terms of the gradient of the weight, where `terms` is not NULL. */
     void (*norm_row_backward)(const norm_t *norm, const float *x, const float *grad, float mean, float rstd, float *out,
                               float *terms);
-    /* 1 to NORM_ROWS rows, `apart` rows from each other; these terms are added to of_weight, the gradients to of_bias. */
+    /* 1 to NORM_ROWS rows, `apart` rows from each other; these terms are added to weight_grad, the gradients to bias_grad. */
     void (*norm_rows_backward)(const norm_t *norm, const float *x, const float *grad, const float *mean,
-                               const float *rstd, float *out, int64_t apart, int rows, float *of_weight,
-                               float *of_bias);
+                               const float *rstd, float *out, int64_t row_stride, int rows, float *weight_grad,
+                               float *bias_grad);
     void (*channel)(const channel_t *channel, const float *x, float *out, int64_t n);
-    void (*channel_sums)(const channel_t *channel, const float *x, const float *grad, int64_t n, float out[4]);
-    void (*channel_gradient)(const channel_t *channel, const float *x, const float *grad, float *out, int64_t n);
+    void (*channel_gradient_sums)(const channel_t *channel, const float *x, const float *grad, int64_t n, float out[4]);
+    void (*channel_input_gradient)(const channel_t *channel, const float *x, const float *grad, float *out, int64_t n);
     /* n values of a draw from number `first` (a multiple of 4) on */
     void (*uniform)(uint64_t seed, uint64_t position, int64_t first, float *out, int64_t n);
     void (*normal)(uint64_t seed, uint64_t position, int64_t first, float *out, int64_t n);
@@ -75,11 +75,11 @@ typedef struct {
     void (*add_rows64)(int term, const double *x, const int64_t *offset, int64_t rows, int64_t columns,
                        const double *center, double *lanes);
     /* ... and the lanes of each column to one. */
-    void (*rows_to_one32)(int product, float *lanes, int64_t columns, float *out);
-    void (*rows_to_one64)(int product, double *lanes, int64_t columns, double *out);
+    void (*reduce_row_lanes32)(int product, float *lanes, int64_t columns, float *out);
+    void (*reduce_row_lanes64)(int product, double *lanes, int64_t columns, double *out);
 } kernels_t;
 
 /* Those of the level in force. */
-const kernels_t *samerun_kernels(void);
+const kernels_t *samerun_current_kernels(void);
 
 #endif

@@ -17,7 +17,7 @@ const char *samerun_level_name(int level) {
     return level < 0 || level >= LEVELS ? 0 : names[level];
 }
 
-int samerun_level_runs(int level) {
+int samerun_level_is_supported(int level) {
     if (level == LEVEL_PLAIN) return 1;
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -36,19 +36,19 @@ int samerun_level(void) {
     if (level >= 0) return level;
     level = __atomic_load_n(&best, __ATOMIC_RELAXED);
     if (level < 0) {
-        for (level = LEVELS - 1; !samerun_level_runs(level);) level--;
+        for (level = LEVELS - 1; !samerun_level_is_supported(level);) level--;
         __atomic_store_n(&best, level, __ATOMIC_RELAXED);
     }
     return level;
 }
 
 int samerun_force_level(int level) {
-    if (level != -1 && !samerun_level_runs(level)) return 0;
+    if (level != -1 && !samerun_level_is_supported(level)) return 0;
     __atomic_store_n(&forced, level, __ATOMIC_RELAXED);
     return 1;
 }
 
-int samerun_ready(void) {
+int samerun_arithmetic_is_ieee(void) {
     const uint16_t one = 1;
     volatile double a = 1 + 0x1p-52, b = 1 - 0x1p-52, c = -1;
     volatile float x = 1 + 0x1p-23f, y = 1 - 0x1p-23f, z = -1;

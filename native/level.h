@@ -13,10 +13,10 @@ int samerun_level(void);
 /* "plain", "avx2", "avx512"; "neon" on 64-bit ARM; NULL for a number that is no level. */
 const char *samerun_level_name(int level);
 /* 1 where this machine can run `level`. */
-int samerun_level_runs(int level);
+int samerun_level_is_supported(int level);
 /* Use `level` from now on; -1: the best again. 0 where it cannot run here, and then nothing changes. */
 int samerun_force_level(int level);
 /* 1 where numbers behave as the kernels expect: little-endian, no contraction, one rounding in fma. */
-int samerun_ready(void);
+int samerun_arithmetic_is_ieee(void);
 
 #endif

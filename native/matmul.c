@@ -1,10 +1,10 @@
 /* mm, bmm, mv, dot and linear, for operands in any layout. */
 #include "multiply.h"
 
-static int strided(samerun_axis *axis, int64_t size, int64_t stride) {
-    if (!samerun_axis_new(axis, size)) return 0;
+static int fill_strided_table(samerun_offset_table *axis, int64_t size, int64_t stride) {
+    if (!samerun_allocate_offset_table(axis, size)) return 0;
     for (int64_t i = 0; i < size; i++) axis->offset[i] = i * stride;
-    samerun_axis_runs(axis);
+    samerun_find_runs(axis);
     return 1;
 }
 
@@ -15,21 +15,23 @@ samerun_status samerun_matmul(int is_double, const int64_t *dims, const void *a,
                               const void *bias) {
     int64_t m = dims[1], n = dims[2];
     const int64_t *as = dims + 4, *bs = dims + 7, *cs = dims + 10, *add = dims + 13;
-    samerun_multiplication product = {.batches = dims[0], .m = m, .n = n, .k = dims[3], .a = a, .b = b, .c = c};
+    samerun_matrix_product product = {.batches = dims[0], .m = m, .n = n, .k = dims[3], .a = a, .b = b, .c = c};
     /* a * b == b * a: the longer side of the result lies along the vectors. */
-    int turned = n < 8 && m > n;
+    int transposed = n < 8 && m > n;
     int tables_made =
-        samerun_steps(&product.a_batch, dims[0], as[0]) && samerun_steps(&product.b_batch, dims[0], bs[0]) &&
-        samerun_steps(&product.c_batch, dims[0], cs[0]) && strided(&product.a_rows, m, as[1]) &&
-        strided(&product.a_k, dims[3], as[2]) && strided(&product.b_k, dims[3], bs[1]) &&
-        strided(&product.b_columns, n, bs[2]) && strided(&product.c_columns, turned ? m : n, turned ? cs[1] : cs[2]);
+        samerun_allocate_strided_offsets(&product.a_batch, dims[0], as[0]) &&
+        samerun_allocate_strided_offsets(&product.b_batch, dims[0], bs[0]) &&
+        samerun_allocate_strided_offsets(&product.c_batch, dims[0], cs[0]) &&
+        fill_strided_table(&product.a_rows, m, as[1]) && fill_strided_table(&product.a_k, dims[3], as[2]) &&
+        fill_strided_table(&product.b_k, dims[3], bs[1]) && fill_strided_table(&product.b_columns, n, bs[2]) &&
+        fill_strided_table(&product.c_columns, transposed ? m : n, transposed ? cs[1] : cs[2]);
     product.c_row = cs[1];
     product.bias = bias;
     product.bias_batch = add[0];
     product.bias_row = add[1];
     product.bias_column = add[2];
-    if (turned) {
-        samerun_axis rows = product.a_rows, k = product.a_k;
+    if (transposed) {
+        samerun_offset_table rows = product.a_rows, k = product.a_k;
         int64_t *batch = product.a_batch;
         product.a_rows = product.b_columns;
         product.a_k = product.b_k;
@@ -45,5 +47,5 @@ samerun_status samerun_matmul(int is_double, const int64_t *dims, const void *a,
         product.bias_row = add[2];
         product.bias_column = add[1];
     }
-    return samerun_multiply_and_free(&product, is_double, tables_made);
+    return samerun_multiply_and_free_tables(&product, is_double, tables_made);
 }

@@ -7,28 +7,28 @@
 
 enum { SAMERUN_FEW_ROWS = 64 }; /* for which columns are not packed that lie in vectors */
 
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t pieces_of(int64_t n, int64_t step) { return (n + step - 1) / step; }
+static inline int64_t min_int64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t ceil_divide(int64_t n, int64_t step) { return (n + step - 1) / step; }
 
 typedef struct {
     int64_t batches, m, n, k;
     const void *a, *b;
     void *c;
     int64_t *a_batch, *b_batch, *c_batch; /* offsets of each batch */
-    samerun_axis a_rows, a_k, b_k, b_columns, c_columns;
+    samerun_offset_table a_rows, a_k, b_k, b_columns, c_columns;
     int64_t c_row;
     int64_t *block_end; /* where each block of k ends, none longer than SAMERUN_BLOCK; NULL: after SAMERUN_BLOCK each */
-    const uint64_t *met; /* NULL, or for each column a bit for each of the taps, number k % taps, that it meets */
+    const uint64_t *tap_mask; /* NULL, or for each column a bit for each of the taps, number k % taps, that it meets */
     int64_t taps;
     int a_slack, b_slack; /* the memory may be read 64 bytes beyond its end */
     const void *bias; /* NULL, or added at the end: bias[batch * bias_batch + i * bias_row + j * bias_column] */
     int64_t bias_batch, bias_row, bias_column;
-} samerun_multiplication;
+} samerun_matrix_product;
 
 /* Columns of a vector. */
-int64_t samerun_lanes(int is_double);
+int64_t samerun_vector_lanes(int is_double);
 
 /* Multiply, if all the tables were `made`, and free them. Done, or no memory. */
-samerun_status samerun_multiply_and_free(samerun_multiplication *product, int is_double, int made);
+samerun_status samerun_multiply_and_free_tables(samerun_matrix_product *product, int is_double, int made);
 
 #endif

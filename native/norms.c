@@ -15,7 +15,7 @@ typedef struct {
     int64_t rows;
 } norm_job_t;
 
-static norm_t of_row(const norm_job_t *job, int64_t i) {
+static norm_t row_params(const norm_job_t *job, int64_t i) {
     norm_t norm = job->norm;
     const int64_t skipped = i % job->groups * (norm.n / norm.inner);
     if (norm.weight) norm.weight += skipped;
@@ -26,34 +26,35 @@ static norm_t of_row(const norm_job_t *job, int64_t i) {
 static void norm_rows_range(void *args, int64_t begin, int64_t end) {
     const norm_job_t *job = args;
     for (int64_t i = begin; i < end; i++) {
-        const norm_t norm = of_row(job, i);
+        const norm_t norm = row_params(job, i);
         const int64_t at = i * norm.n;
-        samerun_kernels()->norm_row(&norm, job->x + at, job->out + at, job->mean + i, job->rstd + i);
+        samerun_current_kernels()->norm_row(&norm, job->x + at, job->out + at, job->mean + i, job->rstd + i);
     }
 }
 
 /* Rows of n values: value j of row i has the weight number (i % groups * n + j) / inner. */
-void samerun_norm(int rms, float eps, const float *x, const float *weight, const float *bias, float *out, float *mean,
-                  float *rstd, int64_t rows, int64_t n, int64_t groups, int64_t inner) {
+void samerun_normalize_rows(int rms, float eps, const float *x, const float *weight, const float *bias, float *out,
+                            float *mean, float *rstd, int64_t rows, int64_t n, int64_t groups, int64_t inner) {
     norm_job_t job = {
         .norm = {rms, eps, n, inner, weight, bias}, .groups = groups, .x = x, .out = out, .mean = mean, .rstd = rstd};
-    samerun_parallel(rows, 1 + 8192 / (n + 1), norm_rows_range, &job);
+    samerun_parallel_for(rows, 1 + 8192 / (n + 1), norm_rows_range, &job);
 }
 
 static void norm_rows_backward_range(void *args, int64_t begin, int64_t end) {
     const norm_job_t *job = args;
     for (int64_t i = begin; i < end; i++) {
-        const norm_t norm = of_row(job, i);
+        const norm_t norm = row_params(job, i);
         const int64_t at = i * norm.n;
-        samerun_kernels()->norm_row_backward(&norm, job->x + at, job->grad + at, job->mean_given[i], job->rstd_given[i],
-                                             job->out + at, job->terms ? job->terms + at : NULL);
+        samerun_current_kernels()->norm_row_backward(&norm, job->x + at, job->grad + at, job->mean_given[i],
+                                                     job->rstd_given[i], job->out + at,
+                                                     job->terms ? job->terms + at : NULL);
     }
 }
 
 /* `terms`: NULL, or room for the terms that sum to the gradient of the weight. */
-void samerun_norm_backward(int rms, const float *x, const float *grad, const float *weight, const float *mean,
-                           const float *rstd, float *out, float *terms, int64_t rows, int64_t n, int64_t groups,
-                           int64_t inner) {
+void samerun_normalize_rows_backward(int rms, const float *x, const float *grad, const float *weight, const float *mean,
+                                     const float *rstd, float *out, float *terms, int64_t rows, int64_t n,
+                                     int64_t groups, int64_t inner) {
     norm_job_t job = {.norm = {rms, 0, n, inner, weight, NULL},
                       .groups = groups,
                       .x = x,
@@ -62,14 +63,14 @@ void samerun_norm_backward(int rms, const float *x, const float *grad, const flo
                       .rstd_given = rstd,
                       .out = out,
                       .terms = terms};
-    samerun_parallel(rows, 1 + 8192 / (n + 1), norm_rows_backward_range, &job);
+    samerun_parallel_for(rows, 1 + 8192 / (n + 1), norm_rows_backward_range, &job);
 }
 
 enum { LANES_AT_HAND = 256 << 10 }; /* bytes of lanes that stay in the second cache */
 
 /* Item i: the rows of one lane of one block, whose terms are added in ascending order. Lanes go side by side, so that rows
  * are read one after the other. */
-static void lanes_range(void *args, int64_t begin, int64_t end) {
+static void norm_lanes_backward_range(void *args, int64_t begin, int64_t end) {
     const norm_job_t *job = args;
     const int64_t n = job->norm.n, fitting = LANES_AT_HAND / (2 * n * (int64_t)sizeof *job->lanes);
     for (int64_t i = begin, lane_end; i < end; i = lane_end) {
@@ -83,31 +84,31 @@ static void lanes_range(void *args, int64_t begin, int64_t end) {
             for (int64_t l = i; l < lane_end && turn + l % SUM_LANES < last; l++) {
                 const int64_t row = turn + l % SUM_LANES, left = (last - row + SUM_LANES - 1) / SUM_LANES;
                 float *lane = job->lanes + l * 2 * n;
-                samerun_kernels()->norm_rows_backward(
+                samerun_current_kernels()->norm_rows_backward(
                     &job->norm, job->x + row * n, job->grad + row * n, job->mean_given + row, job->rstd_given + row,
                     job->out + row * n, SUM_LANES, left < NORM_ROWS ? (int)left : NORM_ROWS, lane, lane + n);
             }
     }
 }
 
-static void add_run(float *restrict to, const float *restrict from, int64_t n) {
+static void add_into(float *restrict to, const float *restrict from, int64_t n) {
     for (int64_t j = 0; j < n; j++) to[j] = to[j] + from[j];
 }
 
 /* Item i: a column of the lanes. Those of each block to one, then the blocks, in the first. */
-static void columns_range(void *args, int64_t begin, int64_t end) {
+static void reduce_lane_columns_range(void *args, int64_t begin, int64_t end) {
     const norm_job_t *job = args;
     const int64_t n = end - begin, line = 2 * job->norm.n, blocks = (job->rows + SUM_BLOCK - 1) / SUM_BLOCK;
     float *column = job->lanes + begin;
     for (int64_t block = 0; block < blocks; block++) {
         float *first = column + block * SUM_LANES * line;
         for (int half = SUM_LANES / 2; half; half /= 2)
-            for (int l = 0; l < half; l++) add_run(first + l * line, first + (l + half) * line, n);
+            for (int l = 0; l < half; l++) add_into(first + l * line, first + (l + half) * line, n);
         if (block) memcpy(column + block * line, first, (size_t)n * sizeof *first);
     }
     for (int64_t left = blocks; left > 1; left = (left + 1) / 2) {
         for (int64_t pair = 0; pair < left / 2; pair++) {
-            add_run(column + 2 * pair * line, column + (2 * pair + 1) * line, n);
+            add_into(column + 2 * pair * line, column + (2 * pair + 1) * line, n);
             if (pair) memcpy(column + pair * line, column + 2 * pair * line, (size_t)n * sizeof *column);
         }
         if (left % 2) memmove(column + left / 2 * line, column + (left - 1) * line, (size_t)n * sizeof *column);
@@ -115,12 +116,13 @@ static void columns_range(void *args, int64_t begin, int64_t end) {
 }
 
 /* Rows that all have the same n weights and biases, or none: also their gradients. Done, or no memory. */
-samerun_status samerun_norm_backward_with_weight(int rms, const float *x, const float *grad, const float *weight,
-                                                 const float *mean, const float *rstd, float *out, float *of_weight,
-                                                 float *of_bias, int64_t rows, int64_t n) {
+samerun_status samerun_normalize_rows_backward_with_weight(int rms, const float *x, const float *grad,
+                                                           const float *weight, const float *mean, const float *rstd,
+                                                           float *out, float *weight_grad, float *bias_grad,
+                                                           int64_t rows, int64_t n) {
     const int64_t blocks = (rows + SUM_BLOCK - 1) / SUM_BLOCK, line = 2 * n;
     if (rows == 0 || n == 0) {
-        for (int64_t j = 0; j < n; j++) of_weight[j] = of_bias[j] = 0;
+        for (int64_t j = 0; j < n; j++) weight_grad[j] = bias_grad[j] = 0;
         return SAMERUN_DONE;
     }
     float *lanes = malloc((size_t)(blocks * SUM_LANES * line) * sizeof *lanes);
@@ -135,13 +137,14 @@ samerun_status samerun_norm_backward_with_weight(int rms, const float *x, const 
                       .lanes = lanes,
                       .rows = rows};
     const int64_t all = blocks * SUM_LANES, rows_of_lane = rows / all + 1;
-    int64_t together = all / samerun_threads_here(); /* rows of several lanes follow each other: they are read faster */
+    int64_t together =
+        all / samerun_count_available_threads(); /* rows of several lanes follow each other: they are read faster */
     if (together > 8) together = 8;
     const int64_t enough = 1 + 8192 / (rows_of_lane * (n + 1));
-    samerun_parallel(all, enough > together ? enough : together, lanes_range, &job);
-    samerun_parallel(line, 1 + 32768 / all, columns_range, &job);
-    memcpy(of_weight, lanes, (size_t)n * sizeof *lanes);
-    memcpy(of_bias, lanes + n, (size_t)n * sizeof *lanes);
+    samerun_parallel_for(all, enough > together ? enough : together, norm_lanes_backward_range, &job);
+    samerun_parallel_for(line, 1 + 32768 / all, reduce_lane_columns_range, &job);
+    memcpy(weight_grad, lanes, (size_t)n * sizeof *lanes);
+    memcpy(bias_grad, lanes + n, (size_t)n * sizeof *lanes);
     free(lanes);
     return SAMERUN_DONE;
 }
@@ -153,7 +156,7 @@ typedef struct {
     int training;
 } channels_job_t;
 
-static channel_t of_channel(const channels_job_t *job, int64_t channel) {
+static channel_t channel_params(const channels_job_t *job, int64_t channel) {
     return (channel_t){.training = job->training,
                        .weight = job->weight ? job->weight[channel] : 1,
                        .bias = job->bias ? job->bias[channel] : ABSENT32,
@@ -162,14 +165,14 @@ static channel_t of_channel(const channels_job_t *job, int64_t channel) {
 }
 
 /* Item i: one block of one channel, whose values lie in runs of `inner`. */
-static void channel_blocks_range(void *args, int64_t begin, int64_t end) {
+static void channel_gradient_sums_range(void *args, int64_t begin, int64_t end) {
     const channels_job_t *job = args;
     float x[SUM_BLOCK], g[SUM_BLOCK], found[4];
     for (int64_t i = begin; i < end; i++) {
         const int64_t channel = i / job->blocks, first = i % job->blocks * SUM_BLOCK, all = job->images * job->inner;
         const int64_t n = all - first < SUM_BLOCK ? all - first : SUM_BLOCK;
         const float *xs = x, *gs = g;
-        const channel_t params = of_channel(job, channel);
+        const channel_t params = channel_params(job, channel);
         for (int64_t done = 0; done < n;) {
             const int64_t image = (first + done) / job->inner, at = (first + done) % job->inner;
             const int64_t place = (image * job->channels + channel) * job->inner + at;
@@ -182,60 +185,61 @@ static void channel_blocks_range(void *args, int64_t begin, int64_t end) {
             memcpy(g + done, job->grad + place, (size_t)run * sizeof *g);
             done += run;
         }
-        samerun_kernels()->channel_sums(&params, xs, gs, n, found);
+        samerun_current_kernels()->channel_gradient_sums(&params, xs, gs, n, found);
         for (int which = 0; which < (job->training ? 4 : 2); which++)
             job->sums[(which * job->channels + channel) * job->blocks + i % job->blocks] = found[which];
     }
 }
 
-static void planes_range(void *args, int64_t begin, int64_t end) {
+static void channel_backward_planes_range(void *args, int64_t begin, int64_t end) {
     const channels_job_t *job = args;
     const float count = (float)(job->images * job->inner);
     for (int64_t i = begin; i < end; i++) {
         const int64_t channel = i % job->channels, at = i * job->inner;
-        channel_t params = of_channel(job, channel);
+        channel_t params = channel_params(job, channel);
         if (job->training) {
             params.center = job->sums[(2 * job->channels + channel) * job->blocks] / count;
             params.slope = job->sums[(3 * job->channels + channel) * job->blocks] / count;
         }
-        samerun_kernels()->channel_gradient(&params, job->x + at, job->grad + at, job->out + at, job->inner);
+        samerun_current_kernels()->channel_input_gradient(&params, job->x + at, job->grad + at, job->out + at,
+                                                          job->inner);
     }
 }
 
 static void normalize_planes_range(void *args, int64_t begin, int64_t end) {
     const channels_job_t *job = args;
     for (int64_t i = begin; i < end; i++) {
-        const channel_t params = of_channel(job, i % job->channels);
-        samerun_kernels()->channel(&params, job->x + i * job->inner, job->out + i * job->inner, job->inner);
+        const channel_t params = channel_params(job, i % job->channels);
+        samerun_current_kernels()->channel(&params, job->x + i * job->inner, job->out + i * job->inner, job->inner);
     }
 }
 
 /* ((x - mean) * rstd) * weight + bias of [images, channels, inner], with one number each for a channel. */
-void samerun_channels(const float *x, const float *weight, const float *bias, const float *mean, const float *rstd,
-                      float *out, int64_t images, int64_t channels, int64_t inner) {
+void samerun_normalize_channels(const float *x, const float *weight, const float *bias, const float *mean,
+                                const float *rstd, float *out, int64_t images, int64_t channels, int64_t inner) {
     channels_job_t job = {x, NULL, weight, bias, mean, rstd, out, NULL, images, channels, inner, 0, 0};
-    samerun_parallel(images * channels, 1 + 8192 / (inner + 1), normalize_planes_range, &job);
+    samerun_parallel_for(images * channels, 1 + 8192 / (inner + 1), normalize_planes_range, &job);
 }
 
 /* Batch norm of [images, channels, inner], which is not empty: the gradients of x, weight and bias. Done, or no memory. */
-samerun_status samerun_channels_backward(int training, const float *x, const float *grad, const float *weight,
-                                         const float *mean, const float *rstd, float *out, float *of_weight,
-                                         float *of_bias, int64_t images, int64_t channels, int64_t inner) {
+samerun_status samerun_normalize_channels_backward(int training, const float *x, const float *grad, const float *weight,
+                                                   const float *mean, const float *rstd, float *out, float *weight_grad,
+                                                   float *bias_grad, int64_t images, int64_t channels, int64_t inner) {
     const int64_t blocks = (images * inner + SUM_BLOCK - 1) / SUM_BLOCK;
     float *sums = malloc((size_t)(4 * channels * blocks) * sizeof *sums);
     if (!sums) return SAMERUN_NO_MEMORY;
     channels_job_t job = {x, grad, weight, NULL, mean, rstd, out, sums, images, channels, inner, blocks, training};
     const int64_t values = images * inner < SUM_BLOCK ? images * inner : SUM_BLOCK;
-    samerun_parallel(channels * blocks, 1 + 8192 / values, channel_blocks_range, &job);
+    samerun_parallel_for(channels * blocks, 1 + 8192 / values, channel_gradient_sums_range, &job);
     for (int64_t i = 0; i < (training ? 4 : 2) * channels; i++) {
         float *mine = sums + i * blocks;
         BLOCKS_TO_ONE(mine, blocks, PLUS)
     }
     for (int64_t c = 0; c < channels; c++) {
-        of_bias[c] = sums[c * blocks];
-        of_weight[c] = sums[(channels + c) * blocks];
+        bias_grad[c] = sums[c * blocks];
+        weight_grad[c] = sums[(channels + c) * blocks];
     }
-    samerun_parallel(images * channels, 1 + 8192 / (inner + 1), planes_range, &job);
+    samerun_parallel_for(images * channels, 1 + 8192 / (inner + 1), channel_backward_planes_range, &job);
     free(sums);
     return SAMERUN_DONE;
 }

@@ -21,7 +21,7 @@ typedef void work_t(void *job, int64_t from, int64_t to);
 /* One job at a time. `turn` counts jobs; a worker that has seen this turn's job waits for the next. */
 static struct {
     pthread_mutex_t busy; /* held by the thread whose job this is */
-    pthread_mutex_t lock; /* guards turn, wanted and sleeping workers */
+    pthread_mutex_t lock; /* guards turn, worker_count and sleeping workers */
     pthread_cond_t wake, done;
     int threads, workers;
     uint64_t turn;
@@ -61,34 +61,34 @@ static samerun_number *number_in_team;
 
 /* Rounding to nearest, subnormals kept: a program may have set its thread otherwise. */
 #if defined(__x86_64__)
-typedef unsigned mode_t_;
-static mode_t_ plain_mode(void) {
-    mode_t_ old = _mm_getcsr();
+typedef unsigned float_mode_t;
+static float_mode_t set_default_float_mode(void) {
+    float_mode_t old = _mm_getcsr();
     _mm_setcsr((old | 0x1F80) & ~0xE040U); /* exceptions masked; no flush, no denormals-are-zero, to nearest */
     return old;
 }
-static void restore_mode(mode_t_ old) { _mm_setcsr(old); }
+static void restore_float_mode(float_mode_t old) { _mm_setcsr(old); }
 #elif defined(__aarch64__)
-typedef uint64_t mode_t_;
-static mode_t_ plain_mode(void) {
-    mode_t_ old;
+typedef uint64_t float_mode_t;
+static float_mode_t set_default_float_mode(void) {
+    float_mode_t old;
     __asm__ volatile("mrs %0, fpcr" : "=r"(old));
     __asm__ volatile("msr fpcr, %0" ::"r"((uint64_t)0));
     return old;
 }
-static void restore_mode(mode_t_ old) { __asm__ volatile("msr fpcr, %0" ::"r"(old)); }
+static void restore_float_mode(float_mode_t old) { __asm__ volatile("msr fpcr, %0" ::"r"(old)); }
 #else
-typedef int mode_t_;
-static mode_t_ plain_mode(void) { return 0; }
-static void restore_mode(mode_t_ old) { (void)old; }
+typedef int float_mode_t;
+static float_mode_t set_default_float_mode(void) { return 0; }
+static void restore_float_mode(float_mode_t old) { (void)old; }
 #endif
 
 static __thread int inside;
 
 /* A thread starts with its own share, whose memory its caches still hold of the operator before, then takes pieces that
  * are left of the others' (decision 0046). Which thread computes a piece is no part of any result. */
-static void take_pieces(int thread) {
-    mode_t_ old = plain_mode();
+static void run_pieces_from_share(int thread) {
+    float_mode_t old = set_default_float_mode();
     inside = 1;
     for (int i = 0; i < pool.shares; i++) {
         const int share = (thread + i) % pool.shares;
@@ -100,16 +100,16 @@ static void take_pieces(int thread) {
         }
     }
     inside = 0;
-    restore_mode(old);
+    restore_float_mode(old);
 }
 
-static void in_team(void *unused) {
+static void run_team_member(void *unused) {
     (void)unused;
-    take_pieces(number_in_team());
+    run_pieces_from_share(number_in_team());
 }
 
 /* Every other thread would be given a team of its own. */
-static int in_main_thread(void) {
+static int is_main_thread(void) {
 #if defined(__linux__)
     static __thread int known;
     if (known == 0) known = syscall(SYS_gettid) == getpid() ? 1 : -1;
@@ -119,8 +119,8 @@ static int in_main_thread(void) {
 #endif
 }
 
-static void *worker(void *number) {
-    const int thread = (int)(intptr_t)number;
+static void *run_worker(void *worker_number) {
+    const int thread = (int)(intptr_t)worker_number;
     uint64_t seen = 0;
     for (;;) {
         /* The next operator often follows soon: look for it a moment before going to sleep. */
@@ -132,7 +132,7 @@ static void *worker(void *number) {
         if (mine) pool.wanted--, pool.working++;
         pthread_mutex_unlock(&pool.lock);
         if (!mine) continue;
-        take_pieces(thread);
+        run_pieces_from_share(thread);
         pthread_mutex_lock(&pool.lock);
         if (--pool.working == 0) pthread_cond_signal(&pool.done);
         pthread_mutex_unlock(&pool.lock);
@@ -142,7 +142,7 @@ static void *worker(void *number) {
 
 /* In a forked child there are no workers and locks may be held by threads that do not exist: a new pool.
  * A team that the parent has used would hang. */
-static void in_child(void) {
+static void reset_pool_in_child(void) {
     lent = 0;
     pthread_mutex_init(&pool.busy, 0);
     pthread_mutex_init(&pool.lock, 0);
@@ -153,35 +153,35 @@ static void in_child(void) {
     pool.wanted = pool.working = 0;
 }
 
-static void prepare(void) { pthread_atfork(0, 0, in_child); }
+static void register_fork_handler(void) { pthread_atfork(0, 0, reset_pool_in_child); }
 
-static void start_workers(int wanted) {
+static void start_workers(int worker_count) {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    while (pool.workers < wanted) {
+    while (pool.workers < worker_count) {
         pthread_t id;
-        if (pthread_create(&id, &attributes, worker, (void *)(intptr_t)(pool.workers + 1)))
+        if (pthread_create(&id, &attributes, run_worker, (void *)(intptr_t)(pool.workers + 1)))
             break; /* fewer threads, the same bits */
         pool.workers++;
     }
     pthread_attr_destroy(&attributes);
 }
 
-static void alone(int64_t n, work_t *work, void *job) {
-    mode_t_ old = plain_mode();
+static void run_alone(int64_t n, work_t *work, void *job) {
+    float_mode_t old = set_default_float_mode();
     work(job, 0, n);
-    restore_mode(old);
+    restore_float_mode(old);
 }
 
-static void by_workers(int wanted) {
-    start_workers(wanted);
+static void run_on_workers(int worker_count) {
+    start_workers(worker_count);
     pthread_mutex_lock(&pool.lock);
-    pool.wanted = wanted;
+    pool.wanted = worker_count;
     __atomic_store_n(&pool.turn, pool.turn + 1, __ATOMIC_RELEASE);
     pthread_cond_broadcast(&pool.wake);
     pthread_mutex_unlock(&pool.lock);
-    take_pieces(0);
+    run_pieces_from_share(0);
     pthread_mutex_lock(&pool.lock);
     pool.wanted = 0; /* whoever wakes up only now finds nothing left */
     pthread_mutex_unlock(&pool.lock);
@@ -191,31 +191,31 @@ static void by_workers(int wanted) {
     pthread_mutex_unlock(&pool.lock);
 }
 
-void samerun_parallel(int64_t n, int64_t grain, work_t *work, void *job) {
+void samerun_parallel_for(int64_t n, int64_t grain, work_t *work, void *job) {
     if (n <= 0) return;
     if (grain < 1) grain = 1;
     int threads = __atomic_load_n(&pool.threads, __ATOMIC_RELAXED);
     if (threads > (n + grain - 1) / grain) threads = (int)((n + grain - 1) / grain);
     if (threads < 2 || pthread_mutex_trylock(&pool.busy)) {
-        alone(n, work, job);
+        run_alone(n, work, job);
         return;
     }
-    pthread_once(&once, prepare);
-    /* No worker reads these before it is wanted, and none is now. */
+    pthread_once(&once, register_fork_handler);
+    /* No worker reads these before it is worker_count, and none is now. */
     const int64_t pieces = (int64_t)threads * PIECES_PER_THREAD, piece = (n + pieces - 1) / pieces;
     pool.work = work, pool.job = job, pool.shares = threads, pool.piece = piece > grain ? piece : grain;
     for (int i = 0; i < threads; i++) shares[i].next = n * i / threads, shares[i].end = n * (i + 1) / threads;
-    if (lent != 0 && in_main_thread()) {
+    if (lent != 0 && is_main_thread()) {
         /* The whole team, as torch's operators do: another size would end threads and start them again. */
-        lent(in_team, 0, (unsigned)pool.threads, 0);
+        lent(run_team_member, 0, (unsigned)pool.threads, 0);
     } else {
-        by_workers(threads - 1);
+        run_on_workers(threads - 1);
     }
     pthread_mutex_unlock(&pool.busy);
 }
 
-void samerun_borrow(samerun_team *team, samerun_number *number) {
-    pthread_once(&once, prepare);
+void samerun_use_openmp_team(samerun_team *team, samerun_number *number) {
+    pthread_once(&once, register_fork_handler);
     lent = team && number ? team : 0, number_in_team = number;
 }
 
@@ -223,6 +223,6 @@ void samerun_set_threads(int threads) {
     __atomic_store_n(&pool.threads, threads < 1 ? 1 : threads > MOST ? MOST : threads, __ATOMIC_RELAXED);
 }
 
-int samerun_threads_here(void) { return inside ? 1 : samerun_get_threads(); }
+int samerun_count_available_threads(void) { return inside ? 1 : samerun_get_threads(); }
 
 int samerun_get_threads(void) { return __atomic_load_n(&pool.threads, __ATOMIC_RELAXED); }

@@ -37,31 +37,31 @@ enum {
 PORTABLE float fma32(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 PORTABLE double fma64(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
-PORTABLE uint32_t bits32(float x) {
+PORTABLE uint32_t bits_of_float(float x) {
     uint32_t bits;
     memcpy(&bits, &x, 4);
     return bits;
 }
-PORTABLE uint64_t bits64(double x) {
+PORTABLE uint64_t bits_of_double(double x) {
     uint64_t bits;
     memcpy(&bits, &x, 8);
     return bits;
 }
-PORTABLE float float_of(uint32_t bits) {
+PORTABLE float float_from_bits(uint32_t bits) {
     float x;
     memcpy(&x, &bits, 4);
     return x;
 }
-PORTABLE double double_of(uint64_t bits) {
+PORTABLE double double_from_bits(uint64_t bits) {
     double x;
     memcpy(&x, &bits, 8);
     return x;
 }
 
 /* The magnitude of `size` with the sign of `sign`, which keeps -0.0 and the sign of a NaN. */
-PORTABLE double with_sign_of(double size, double sign) {
+PORTABLE double copy_sign(double size, double sign) {
     const uint64_t mask = 0x8000000000000000U;
-    return double_of((bits64(size) & ~mask) | (bits64(sign) & mask));
+    return double_from_bits((bits_of_double(size) & ~mask) | (bits_of_double(sign) & mask));
 }
 
 /* The 32 lanes of a block to one value: lane l += lane l+16, then +8, +4, +2, +1. */

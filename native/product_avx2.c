@@ -4,12 +4,12 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define WITH __attribute__((target("avx2,fma")))
+#define TARGET_ISA __attribute__((target("avx2,fma")))
 #include "turn_avx2.h"
 
 /* Eight k's of the four rows of a tile, which then lie one behind the other. */
-static inline __attribute__((always_inline)) WITH void turned_rows_f32(float *dst, const float *src,
-                                                                       const int64_t *row) {
+static inline __attribute__((always_inline)) TARGET_ISA void transpose_4x8_f32(float *dst, const float *src,
+                                                                               const int64_t *row) {
     __m256 a = _mm256_loadu_ps(src + row[0]), b = _mm256_loadu_ps(src + row[1]);
     __m256 c = _mm256_loadu_ps(src + row[2]), d = _mm256_loadu_ps(src + row[3]);
     __m256 p = _mm256_unpacklo_ps(a, b), q = _mm256_unpackhi_ps(a, b);
@@ -23,8 +23,8 @@ static inline __attribute__((always_inline)) WITH void turned_rows_f32(float *ds
 }
 
 /* Eight k's of eight columns, turned: t[q] has k number q of each. */
-static inline __attribute__((always_inline)) WITH void turn_columns(__m256 t[8], const float *src,
-                                                                    const int64_t *column) {
+static inline __attribute__((always_inline)) TARGET_ISA void transpose_8_columns(__m256 t[8], const float *src,
+                                                                                 const int64_t *column) {
     __m256 r[8], p[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(src + column[i]);
@@ -47,9 +47,10 @@ static inline __attribute__((always_inline)) WITH void turn_columns(__m256 t[8],
     }
 }
 
-static inline __attribute__((always_inline)) WITH void thin_rows(const float *a, const float *b, const int64_t *column,
-                                                                 int64_t columns, int64_t size, float *result,
-                                                                 const int rows) {
+static inline __attribute__((always_inline)) TARGET_ISA void multiply_few_rows(const float *a, const float *b,
+                                                                               const int64_t *column, int64_t columns,
+                                                                               int64_t size, float *result,
+                                                                               const int rows) {
     enum { AHEAD = 128 /* floats */ };
     for (int64_t j = 0; j < columns; j += 8) {
         int64_t place[8];
@@ -65,7 +66,7 @@ static inline __attribute__((always_inline)) WITH void thin_rows(const float *a,
             for (; k + 8 <= end; k += 8) {
                 if (k % 16 == 0)
                     for (int i = 0; i < 8; i++) __builtin_prefetch(b + place[i] + k + AHEAD);
-                turn_columns(t, b + k, place);
+                transpose_8_columns(t, b + k, place);
 #pragma GCC unroll 8
                 for (int q = 0; q < 8; q++)
 #pragma GCC unroll 4
@@ -90,22 +91,22 @@ static inline __attribute__((always_inline)) WITH void thin_rows(const float *a,
     }
 }
 
-WITH void samerun_thin_f32(const void *a, int rows, const void *b, const int64_t *column, int64_t columns, int64_t k,
-                           void *result) {
+TARGET_ISA void samerun_multiply_few_rows_f32(const void *a, int rows, const void *b, const int64_t *column,
+                                              int64_t columns, int64_t k, void *result) {
     switch (rows) {
-    case 1: thin_rows(a, b, column, columns, k, result, 1); break;
-    case 2: thin_rows(a, b, column, columns, k, result, 2); break;
-    case 3: thin_rows(a, b, column, columns, k, result, 3); break;
-    default: thin_rows(a, b, column, columns, k, result, 4);
+    case 1: multiply_few_rows(a, b, column, columns, k, result, 1); break;
+    case 2: multiply_few_rows(a, b, column, columns, k, result, 2); break;
+    case 3: multiply_few_rows(a, b, column, columns, k, result, 3); break;
+    default: multiply_few_rows(a, b, column, columns, k, result, 4);
     }
 }
 
-#define THIN samerun_thin_f32
+#define THIN samerun_multiply_few_rows_f32
 #define REAL float
 #define VECTOR __m256
 #define LANES 8
 #define ROWS 4
-#define TARGET WITH
+#define TARGET TARGET_ISA
 #define NAME(x) f32_##x
 #define LOAD _mm256_loadu_ps
 #define STORE _mm256_storeu_ps
@@ -113,10 +114,10 @@ WITH void samerun_thin_f32(const void *a, int rows, const void *b, const int64_t
 #define FMA _mm256_fmadd_ps
 #define ADD _mm256_add_ps
 #define ZERO _mm256_setzero_ps()
-#define TURN_WIDE (width == 4 ? 4 : 8)
-#define TURN_DEEP (width == 4 ? 8 : 16)
-#define TURN(dst, stride, src, row) \
-    (width == 4 ? turned_rows_f32(dst, src, row) : turned_line_f32(dst, stride, src, row))
+#define TRANSPOSE_WIDE (width == 4 ? 4 : 8)
+#define TRANSPOSE_DEEP (width == 4 ? 8 : 16)
+#define TRANSPOSE(dst, stride, src, row) \
+    (width == 4 ? transpose_4x8_f32(dst, src, row) : transpose_8x16_f32(dst, stride, src, row))
 #define f32_kernels samerun_product_avx2_f32
 #include "product_tile.h"
 
@@ -125,7 +126,7 @@ WITH void samerun_thin_f32(const void *a, int rows, const void *b, const int64_t
 #define VECTOR __m256d
 #define LANES 4
 #define ROWS 4
-#define TARGET WITH
+#define TARGET TARGET_ISA
 #define NAME(x) f64_##x
 #define LOAD _mm256_loadu_pd
 #define STORE _mm256_storeu_pd
@@ -133,9 +134,9 @@ WITH void samerun_thin_f32(const void *a, int rows, const void *b, const int64_t
 #define FMA _mm256_fmadd_pd
 #define ADD _mm256_add_pd
 #define ZERO _mm256_setzero_pd()
-#define TURN_WIDE 4
-#define TURN_DEEP 4
-#define TURN turned_f64
+#define TRANSPOSE_WIDE 4
+#define TRANSPOSE_DEEP 4
+#define TRANSPOSE transpose_4x4_f64
 #define f64_kernels samerun_product_avx2_f64
 #include "product_tile.h"
 

@@ -4,15 +4,15 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define WITH __attribute__((target("avx512f,avx2,fma")))
+#define TARGET_ISA __attribute__((target("avx512f,avx2,fma")))
 #include "turn_avx2.h"
 
-#define THIN samerun_thin_f32
+#define THIN samerun_multiply_few_rows_f32
 #define REAL float
 #define VECTOR __m512
 #define LANES 16
 #define ROWS 8
-#define TARGET WITH
+#define TARGET TARGET_ISA
 #define NAME(x) f32_##x
 #define LOAD _mm512_loadu_ps
 #define STORE _mm512_storeu_ps
@@ -20,9 +20,9 @@
 #define FMA _mm512_fmadd_ps
 #define ADD _mm512_add_ps
 #define ZERO _mm512_setzero_ps()
-#define TURN_WIDE 8
-#define TURN_DEEP 16
-#define TURN turned_line_f32
+#define TRANSPOSE_WIDE 8
+#define TRANSPOSE_DEEP 16
+#define TRANSPOSE transpose_8x16_f32
 #define f32_kernels samerun_product_avx512_f32
 #include "product_tile.h"
 
@@ -31,7 +31,7 @@
 #define VECTOR __m512d
 #define LANES 8
 #define ROWS 8
-#define TARGET WITH
+#define TARGET TARGET_ISA
 #define NAME(x) f64_##x
 #define LOAD _mm512_loadu_pd
 #define STORE _mm512_storeu_pd
@@ -39,9 +39,9 @@
 #define FMA _mm512_fmadd_pd
 #define ADD _mm512_add_pd
 #define ZERO _mm512_setzero_pd()
-#define TURN_WIDE 4
-#define TURN_DEEP 4
-#define TURN turned_f64
+#define TRANSPOSE_WIDE 4
+#define TRANSPOSE_DEEP 4
+#define TRANSPOSE transpose_4x4_f64
 #define f64_kernels samerun_product_avx512_f64
 #include "product_tile.h"
 

@@ -8,28 +8,29 @@ enum { LINE = 64 };
 enum { BY_TILES, BY_COLUMNS, BY_LINES };
 
 typedef struct {
-    const samerun_multiplication *product;
+    const samerun_matrix_product *product;
     const samerun_product_kernels *kernels;
     size_t real;
     int way; /* BY_... */
     int64_t row_step, column_step, row_pieces, column_pieces;
     int failed;
-} job_t;
+} product_job_t;
 
 /* Where the block of k that starts at k, number `number` of all, ends. */
-static inline int64_t block_end(const samerun_multiplication *product, int64_t k, int64_t number) {
-    return product->block_end != NULL ? product->block_end[number] : least(k + SAMERUN_BLOCK, product->k);
+static inline int64_t k_block_end(const samerun_matrix_product *product, int64_t k, int64_t number) {
+    return product->block_end != NULL ? product->block_end[number] : min_int64(k + SAMERUN_BLOCK, product->k);
 }
 
-static inline const char *at(const void *base, int64_t elements, size_t real) {
+static inline const char *element_address(const void *base, int64_t elements, size_t real) {
     return (const char *)base + elements * (int64_t)real;
 }
 
 /* BY_COLUMNS: few rows by columns that lie side by side. BY_LINES: some more. BY_TILES: any. */
-int samerun_product_way(const job_t *job);
+int samerun_choose_product_algorithm(const product_job_t *job);
 /* A piece of the product, without bias. Done, or no memory. */
-samerun_status samerun_product_by_columns(const job_t *job, int64_t batch, int64_t column, int64_t column_end);
-samerun_status samerun_product_by_lines(const job_t *job, int64_t batch, int64_t row, int64_t row_end, int64_t column,
-                                        int64_t column_end);
+samerun_status samerun_multiply_unpacked_columns(const product_job_t *job, int64_t batch, int64_t column_begin,
+                                                 int64_t column_end);
+samerun_status samerun_multiply_transposed(const product_job_t *job, int64_t batch, int64_t row_begin, int64_t row_end,
+                                           int64_t column_begin, int64_t column_end);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "product_job.h"
 
-/* Packed, or where they lie (samerun_tile_in_place). */
+/* Packed, or where they lie (samerun_tile_of_unpacked_columns). */
 typedef struct {
     int64_t depth;          /* how many k's are met */
     const char *packed, *base;
@@ -15,15 +15,15 @@ typedef struct {
 } panel_t;
 
 /* How many columns from `column` on make a panel: all of them meet the same taps. */
-int64_t samerun_panel_columns(const job_t *job, int64_t column, int64_t column_end);
+int64_t samerun_count_panel_columns(const product_job_t *job, int64_t column, int64_t column_end);
 /* How many panels columns may be at most. */
-int64_t samerun_panels(const job_t *job, int64_t column, int64_t column_end);
-int samerun_panel_meets_all(const job_t *job, int64_t column);
+int64_t samerun_count_most_panels(const product_job_t *job, int64_t column, int64_t column_end);
+int samerun_panel_meets_all_taps(const product_job_t *job, int64_t column);
 /* Set up the panel of a block of `depth` k's; `pack` is NULL, or where its columns are packed now. */
-void samerun_panel_prepare(const job_t *job, const char *b, int64_t column, int64_t columns, int64_t k, int64_t depth,
-                           char *pack, panel_t *panel);
+void samerun_set_up_panel(const product_job_t *job, const char *b, int64_t column, int64_t columns, int64_t k,
+                          int64_t depth, char *pack, panel_t *panel);
 /* One tile of it: written to c, or added to what stands there. */
-void samerun_panel_tile(const job_t *job, const panel_t *panel, const char *a, char *c, int64_t c_stride, int64_t rows,
-                        int64_t columns, int first);
+void samerun_multiply_panel_tile(const product_job_t *job, const panel_t *panel, const char *a, char *c,
+                                 int64_t c_stride, int64_t rows, int64_t columns, int first);
 
 #endif

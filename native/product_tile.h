@@ -1,6 +1,6 @@
 /* The tile and the packing of one instruction set and one type. Included with these defined:
  * REAL, VECTOR, LANES, ROWS, TARGET, NAME(x), LOAD, STORE, SPLAT, FMA, ADD, ZERO, THIN (or NULL) and, where there is one,
- * TURN(dst, stride, src, offsets): TURN_DEEP consecutive k's of TURN_WIDE rows, turned.
+ * TURN(dst, stride, src, offsets): TRANSPOSE_DEEP consecutive k's of TRANSPOSE_WIDE rows, turned.
  */
 
 enum { NAME(COLUMNS) = 3 * LANES };
@@ -10,13 +10,14 @@ enum { NAME(COLUMNS) = 3 * LANES };
 typedef struct {
     const REAL *data;
     const int64_t *across, *k;
-} NAME(side);
+} NAME(operand);
 
 /* Accumulators stay in registers: rows and vectors are constants in every use below, and so is what of the sides is NULL.
  * `next`: NULL, or where among b's columns those lie that will be met soon. */
-static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t depth, NAME(side) a, NAME(side) b,
-                                                                     const int64_t *next, REAL *c, int64_t c_stride,
-                                                                     int first, const int rows, const int vectors) {
+static inline __attribute__((always_inline)) TARGET void NAME(accumulate_tile)(int64_t depth, NAME(operand) a,
+                                                                               NAME(operand) b, const int64_t *next,
+                                                                               REAL *c, int64_t c_stride, int first,
+                                                                               const int rows, const int vectors) {
     VECTOR sum[ROWS][3];
     const REAL *from[ROWS];
     /* The result is met once in a block of k and has left the near caches since: ask for it now. */
@@ -52,30 +53,30 @@ static inline __attribute__((always_inline)) TARGET void NAME(chain)(int64_t dep
         }
 }
 
-#define CASES(vectors)                                                            \
-    switch (rows) {                                                               \
-    case 1: NAME(chain)(depth, a, b, next, to, stride, begin, 1, vectors); break; \
-    case 2: NAME(chain)(depth, a, b, next, to, stride, begin, 2, vectors); break; \
-    case 3: NAME(chain)(depth, a, b, next, to, stride, begin, 3, vectors); break; \
-    case 4:                                                                       \
-        NAME(chain)(depth, a, b, next, to, stride, begin, 4, vectors);            \
-        break;                                                                    \
-        MORE(vectors)                                                             \
+#define CASES(vectors)                                                                      \
+    switch (rows) {                                                                         \
+    case 1: NAME(accumulate_tile)(depth, a, b, next, to, stride, begin, 1, vectors); break; \
+    case 2: NAME(accumulate_tile)(depth, a, b, next, to, stride, begin, 2, vectors); break; \
+    case 3: NAME(accumulate_tile)(depth, a, b, next, to, stride, begin, 3, vectors); break; \
+    case 4:                                                                                 \
+        NAME(accumulate_tile)(depth, a, b, next, to, stride, begin, 4, vectors);            \
+        break;                                                                              \
+        MORE(vectors)                                                                       \
     }
 #if ROWS == 8
-#define MORE(vectors)                                                             \
-    case 5: NAME(chain)(depth, a, b, next, to, stride, begin, 5, vectors); break; \
-    case 6: NAME(chain)(depth, a, b, next, to, stride, begin, 6, vectors); break; \
-    case 7: NAME(chain)(depth, a, b, next, to, stride, begin, 7, vectors); break; \
-    default: NAME(chain)(depth, a, b, next, to, stride, begin, 8, vectors); break;
+#define MORE(vectors)                                                                       \
+    case 5: NAME(accumulate_tile)(depth, a, b, next, to, stride, begin, 5, vectors); break; \
+    case 6: NAME(accumulate_tile)(depth, a, b, next, to, stride, begin, 6, vectors); break; \
+    case 7: NAME(accumulate_tile)(depth, a, b, next, to, stride, begin, 7, vectors); break; \
+    default: NAME(accumulate_tile)(depth, a, b, next, to, stride, begin, 8, vectors); break;
 #else
 #define MORE(vectors) \
     default: break;
 #endif
 
 static inline __attribute__((always_inline))
-TARGET void NAME(any_tile)(int64_t depth, NAME(side) a, NAME(side) b, void *result, int64_t c_stride, int rows,
-                           int columns, int first) {
+TARGET void NAME(tile_of_any_width)(int64_t depth, NAME(operand) a, NAME(operand) b, void *result, int64_t c_stride,
+                                    int rows, int columns, int first) {
     const int64_t *const next = NULL;
     REAL *c = result, edge[ROWS * NAME(COLUMNS)];
     int vectors = (columns + LANES - 1) / LANES, whole = vectors * LANES == columns;
@@ -99,19 +100,21 @@ TARGET void NAME(any_tile)(int64_t depth, NAME(side) a, NAME(side) b, void *resu
 
 static TARGET void NAME(tile)(int64_t depth, const void *a, const void *b, void *c, int64_t c_stride, int rows,
                               int columns, int first) {
-    NAME(any_tile)(depth, (NAME(side)){a, NULL, NULL}, (NAME(side)){b, NULL, NULL}, c, c_stride, rows, columns, first);
+    NAME(tile_of_any_width)(depth, (NAME(operand)){a, NULL, NULL}, (NAME(operand)){b, NULL, NULL}, c, c_stride, rows,
+                            columns, first);
 }
 
-static TARGET void NAME(tile_of_lines)(int64_t depth, const void *a, const int64_t *places, const int64_t *steps,
-                                       const void *b, void *c, int64_t c_stride, int rows, int columns, int first) {
-    NAME(any_tile)(depth, (NAME(side)){a, places, steps}, (NAME(side)){b, NULL, NULL}, c, c_stride, rows, columns,
-                   first);
+static TARGET void NAME(tile_of_unpacked_rows)(int64_t depth, const void *a, const int64_t *places,
+                                               const int64_t *steps, const void *b, void *c, int64_t c_stride, int rows,
+                                               int columns, int first) {
+    NAME(tile_of_any_width)(depth, (NAME(operand)){a, places, steps}, (NAME(operand)){b, NULL, NULL}, c, c_stride, rows,
+                            columns, first);
 }
 
-static TARGET void NAME(tile_in_place)(int64_t depth, const void *left, const void *right, const int64_t *k,
-                                       const int64_t *at, const int64_t *next, void *to, int64_t stride, int rows,
-                                       int begin) {
-    const NAME(side) a = {left, NULL, NULL}, b = {right, at, k};
+static TARGET void NAME(tile_of_unpacked_columns)(int64_t depth, const void *left, const void *right, const int64_t *k,
+                                                  const int64_t *at, const int64_t *next, void *to, int64_t stride,
+                                                  int rows, int begin) {
+    const NAME(operand) a = {left, NULL, NULL}, b = {right, at, k};
     if (next != NULL) {
         CASES(3)
     } else {
@@ -123,7 +126,7 @@ static TARGET void NAME(tile_in_place)(int64_t depth, const void *left, const vo
 #undef MORE
 
 static inline __attribute__((always_inline))
-TARGET void NAME(move_vectors)(REAL *dst, const REAL *base, const int *place, const int64_t *source, const int vectors,
+TARGET void NAME(pack_vectors)(REAL *dst, const REAL *base, const int *place, const int64_t *source, const int vectors,
                                const int64_t *k, int64_t depth, int count, int filled, const int width) {
     for (int64_t d = 0; d < depth; d++) {
         REAL *to = dst + d * width;
@@ -135,10 +138,11 @@ TARGET void NAME(move_vectors)(REAL *dst, const REAL *base, const int *place, co
 
 /* Rows that lie one behind the other: whole vectors are moved. A run that ends inside a vector is overwritten
  * by what follows it, in ascending order. */
-static inline __attribute__((always_inline)) TARGET void NAME(move)(REAL *dst, const REAL *base, const int64_t *across,
-                                                                    const int32_t *run, int64_t count, const int64_t *k,
-                                                                    int64_t depth, int slack, int filled,
-                                                                    const int width) {
+static inline __attribute__((always_inline)) TARGET void NAME(pack_contiguous)(REAL *dst, const REAL *base,
+                                                                               const int64_t *across,
+                                                                               const int32_t *run, int64_t count,
+                                                                               const int64_t *k, int64_t depth,
+                                                                               int slack, int filled, const int width) {
     if (count == width && run[0] >= width) {
         for (int64_t d = 0; d < depth; d++) {
             const REAL *src = base + across[0] + k[d];
@@ -159,11 +163,11 @@ static inline __attribute__((always_inline)) TARGET void NAME(move)(REAL *dst, c
                 place[vectors] = (int)(r + q);
                 source[vectors++] = across[r] + q;
             }
-        if (vectors == 3) NAME(move_vectors)(dst, base, place, source, 3, k, depth, (int)count, filled, width);
+        if (vectors == 3) NAME(pack_vectors)(dst, base, place, source, 3, k, depth, (int)count, filled, width);
         else if (vectors == 4 && NAME(COLUMNS) > 4)
-            NAME(move_vectors)(dst, base, place, source, NAME(COLUMNS) > 4 ? 4 : 3, k, depth, (int)count, filled,
+            NAME(pack_vectors)(dst, base, place, source, NAME(COLUMNS) > 4 ? 4 : 3, k, depth, (int)count, filled,
                                width);
-        else NAME(move_vectors)(dst, base, place, source, vectors, k, depth, (int)count, filled, width);
+        else NAME(pack_vectors)(dst, base, place, source, vectors, k, depth, (int)count, filled, width);
         return;
     }
     for (int64_t d = 0; d < depth; d++) {
@@ -179,19 +183,22 @@ static inline __attribute__((always_inline)) TARGET void NAME(move)(REAL *dst, c
     }
 }
 
-static inline __attribute__((always_inline)) TARGET void NAME(turn)(REAL *dst, const REAL *base, const int64_t *across,
-                                                                    int64_t count, const int64_t *k, const int32_t *run,
-                                                                    int64_t depth, int slack, int filled,
-                                                                    const int width) {
+static inline __attribute__((always_inline)) TARGET void NAME(pack_transposed)(REAL *dst, const REAL *base,
+                                                                               const int64_t *across, int64_t count,
+                                                                               const int64_t *k, const int32_t *run,
+                                                                               int64_t depth, int slack, int filled,
+                                                                               const int width) {
     int64_t done = 0;
     for (int64_t d = 0; d < depth; d += done) {
         done = 1;
         int64_t r = 0;
-#ifdef TURN
+#ifdef TRANSPOSE
         /* What is turned beyond the end of a run is overwritten by what follows. */
-        if (run[d] >= (slack ? TURN_DEEP / 4 + 1 : TURN_DEEP) && depth - d >= TURN_DEEP && count >= TURN_WIDE) {
-            done = run[d] < TURN_DEEP ? run[d] : TURN_DEEP;
-            for (; r + TURN_WIDE <= count; r += TURN_WIDE) TURN(dst + d * width + r, width, base + k[d], across + r);
+        if (run[d] >= (slack ? TRANSPOSE_DEEP / 4 + 1 : TRANSPOSE_DEEP) && depth - d >= TRANSPOSE_DEEP &&
+            count >= TRANSPOSE_WIDE) {
+            done = run[d] < TRANSPOSE_DEEP ? run[d] : TRANSPOSE_DEEP;
+            for (; r + TRANSPOSE_WIDE <= count; r += TRANSPOSE_WIDE)
+                TRANSPOSE(dst + d * width + r, width, base + k[d], across + r);
         }
 #else
         (void)run, (void)slack;
@@ -206,24 +213,31 @@ static inline __attribute__((always_inline)) TARGET void NAME(turn)(REAL *dst, c
 }
 
 /* What is left of a vector is filled with zeros. */
-#define PACK(name, width)                                                                                             \
-    static TARGET void NAME(name)(void *dst, const void *base, const samerun_axis *across, int64_t from,              \
-                                  int64_t count, const samerun_axis *k, int64_t k_from, int64_t depth, int slack) {   \
-        const int64_t first = across->run[from] < count ? across->run[from] : count;                                  \
-        const int filled = width % LANES ? width : (int)((count + LANES - 1) / LANES * LANES);                        \
-        if (count > 1 && (first == count || (first >= 4 && first >= k->run[k_from])))                                 \
-            NAME(move)(dst, base, across->offset + from, across->run + from, count, k->offset + k_from, depth, slack, \
-                       filled, width);                                                                                \
-        else                                                                                                          \
-            NAME(turn)(dst, base, across->offset + from, count, k->offset + k_from, k->run + k_from, depth, slack,    \
-                       filled, width);                                                                                \
+#define PACK(name, width)                                                                                              \
+    static TARGET void NAME(name)(void *dst, const void *base, const samerun_offset_table *across, int64_t from,       \
+                                  int64_t count, const samerun_offset_table *k, int64_t k_from, int64_t depth,         \
+                                  int slack) {                                                                         \
+        const int64_t first = across->run[from] < count ? across->run[from] : count;                                   \
+        const int filled = width % LANES ? width : (int)((count + LANES - 1) / LANES * LANES);                         \
+        if (count > 1 && (first == count || (first >= 4 && first >= k->run[k_from])))                                  \
+            NAME(pack_contiguous)(dst, base, across->offset + from, across->run + from, count, k->offset + k_from,     \
+                                  depth, slack, filled, width);                                                        \
+        else                                                                                                           \
+            NAME(pack_transposed)(dst, base, across->offset + from, count, k->offset + k_from, k->run + k_from, depth, \
+                                  slack, filled, width);                                                               \
     }
 PACK(pack_rows, ROWS)
 PACK(pack_columns, NAME(COLUMNS))
 #undef PACK
 
-const samerun_product_kernels NAME(kernels) = {ROWS,       NAME(COLUMNS),       NAME(pack_rows),     NAME(pack_columns),
-                                               NAME(tile), NAME(tile_in_place), NAME(tile_of_lines), THIN};
+const samerun_product_kernels NAME(kernels) = {ROWS,
+                                               NAME(COLUMNS),
+                                               NAME(pack_rows),
+                                               NAME(pack_columns),
+                                               NAME(tile),
+                                               NAME(tile_of_unpacked_columns),
+                                               NAME(tile_of_unpacked_rows),
+                                               THIN};
 
 #undef THIN
 #undef REAL
@@ -238,6 +252,6 @@ const samerun_product_kernels NAME(kernels) = {ROWS,       NAME(COLUMNS),       
 #undef FMA
 #undef ADD
 #undef ZERO
-#undef TURN
-#undef TURN_WIDE
-#undef TURN_DEEP
+#undef TRANSPOSE
+#undef TRANSPOSE_WIDE
+#undef TRANSPOSE_DEEP

@@ -15,11 +15,11 @@
     } while (0)
 
 /* n results of a channel (NULL: zeros) to places a step apart, plus bias (or NULL). Whether one of them is -0.0. */
-PORTABLE int samerun_put_line(const char *from, char *to, int64_t n, int64_t step, const void *bias, int64_t channel,
-                              size_t real) {
+PORTABLE int samerun_write_line_plus_bias(const char *from, char *to, int64_t n, int64_t step, const void *bias,
+                                          int64_t channel, size_t real) {
     int odd = 0;
-    if (real == 8) SAMERUN_PUT(double, bits64, 0x8000000000000000U);
-    else SAMERUN_PUT(float, bits32, 0x80000000U);
+    if (real == 8) SAMERUN_PUT(double, bits_of_double, 0x8000000000000000U);
+    else SAMERUN_PUT(float, bits_of_float, 0x80000000U);
     return odd;
 }
 #undef SAMERUN_PUT

@@ -15,21 +15,21 @@
 
 /* Of x by y (floats are doubles here, their remainder is a float). Quotients of `shift` and more are taken in parts, as
  * in a division by hand; one may have been rounded up to a whole number. */
-#define REMAINDER(name, less, shift, back)                                    \
-    static inline double name##_step(double r, double y) {                    \
-        const double left = less(r, y, (double)(int64_t)(r / y));             \
-        return left < 0 ? left + y : left;                                    \
-    }                                                                         \
-    static double name(double x, double y) {                                  \
-        double r = x < 0 ? -x : x, by = y < 0 ? -y : y, multiple = by;        \
-        if (x != x) return x;                                                 \
-        if (y != y) return y;                                                 \
-        if (r > LARGEST || by == 0) return double_of(0x7FF8000000000000ULL);  \
-        if (r < by) return x;                                                 \
-        while (multiple <= r * back) multiple *= shift;                       \
-        for (; multiple > by; multiple *= back) r = name##_step(r, multiple); \
-        r = name##_step(r, by);                                               \
-        return x < 0 ? -r : r;                                                \
+#define REMAINDER(name, less, shift, back)                                          \
+    static inline double name##_step(double r, double y) {                          \
+        const double left = less(r, y, (double)(int64_t)(r / y));                   \
+        return left < 0 ? left + y : left;                                          \
+    }                                                                               \
+    static double name(double x, double y) {                                        \
+        double r = x < 0 ? -x : x, by = y < 0 ? -y : y, multiple = by;              \
+        if (x != x) return x;                                                       \
+        if (y != y) return y;                                                       \
+        if (r > LARGEST || by == 0) return double_from_bits(0x7FF8000000000000ULL); \
+        if (r < by) return x;                                                       \
+        while (multiple <= r * back) multiple *= shift;                             \
+        for (; multiple > by; multiple *= back) r = name##_step(r, multiple);       \
+        r = name##_step(r, by);                                                     \
+        return x < 0 ? -r : r;                                                      \
     }
 
 REMAINDER(remainder32, LESS32, 0x1p24, 0x1p-24)
@@ -60,5 +60,5 @@ static void remainders_range(void *args, int64_t begin, int64_t end) {
 /* out = the remainder of x by y, of n floats or doubles. `floored`: it has the sign of y. */
 void samerun_remainders(int is_double, int floored, const void *x, const void *y, void *out, int64_t n) {
     job_t job = {is_double, floored, x, y, out};
-    samerun_parallel(n, 4096, remainders_range, &job);
+    samerun_parallel_for(n, 4096, remainders_range, &job);
 }

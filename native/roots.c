@@ -1,4 +1,4 @@
-/* Square roots, each rounded once. The vector mathematics that torch may be built with rounds roots_range of them otherwise,
+/* Square roots, each rounded once. The vector mathematics that torch may be built with rounds square_roots_range of them otherwise,
  * by the maker of the processor. */
 #include <stdint.h>
 
@@ -10,7 +10,7 @@ typedef struct {
     void *out;
 } job_t;
 
-static void roots_range(void *args, int64_t begin, int64_t end) {
+static void square_roots_range(void *args, int64_t begin, int64_t end) {
     const job_t *job = args;
     if (job->is_double) {
         const double *x = job->x;
@@ -24,7 +24,7 @@ static void roots_range(void *args, int64_t begin, int64_t end) {
 }
 
 /* out = sqrt(x), of n floats or doubles. */
-void samerun_roots(int is_double, const void *x, void *out, int64_t n) {
+void samerun_square_roots(int is_double, const void *x, void *out, int64_t n) {
     job_t job = {is_double, x, out};
-    samerun_parallel(n, 8192, roots_range, &job);
+    samerun_parallel_for(n, 8192, square_roots_range, &job);
 }

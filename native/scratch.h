@@ -8,7 +8,7 @@ enum { SCRATCH_PANELS, SCRATCH_IMAGE, SCRATCH_PHASE, SCRATCH_WEIGHT, SCRATCHES }
 
 /* At least `bytes` bytes on a cache line, to be given back with the same number; NULL without memory.
  * The content is undefined. One of each kind at a time for each thread. */
-void *samerun_scratch(int kind, size_t bytes);
-void samerun_scratch_done(int kind, void *memory);
+void *samerun_borrow_scratch(int kind, size_t bytes);
+void samerun_release_scratch(int kind, void *memory);
 
 #endif

@@ -49,19 +49,19 @@ typedef uint8_t marks_t; /* a bit for each value of a vector */
 #define HIGH_PAIRS(a, b) _mm256_unpackhi_ps(a, b)
 
 /* Those of 16 floats that are marked, one behind the other in `to`; how many. And back. */
-static inline int take_marked(float *to, const float *from, unsigned marks) {
+static inline int gather_marked(float *to, const float *from, unsigned marks) {
     int count = 0;
     for (; marks; marks &= marks - 1) to[count++] = from[__builtin_ctz(marks)];
     return count;
 }
-static inline int put_marked(float *to, const float *from, unsigned marks) {
+static inline int scatter_marked(float *to, const float *from, unsigned marks) {
     int count = 0;
     for (; marks; marks &= marks - 1) to[__builtin_ctz(marks)] = from[count++];
     return count;
 }
 
 /* Which of 32 groups of 16 marks have some. */
-static inline uint32_t groups_marked(const void *marks) {
+static inline uint32_t find_marked_groups(const void *marks) {
     const __m256i *at = marks, none = _mm256_setzero_si256();
     const __m256i low = _mm256_cmpeq_epi16(_mm256_loadu_si256(at), none);
     const __m256i high = _mm256_cmpeq_epi16(_mm256_loadu_si256(at + 1), none);

@@ -63,17 +63,17 @@ typedef uint16_t marks_t; /* a bit for each value of a vector */
 
 /* Those of 16 floats that are marked, one behind the other in `to`, which has room for all; how many. And back. Memory of
    floats that are not marked is neither read nor written: it may lie behind the end, or belong to another thread. */
-static inline int take_marked(float *to, const float *from, unsigned marks) {
+static inline int gather_marked(float *to, const float *from, unsigned marks) {
     STORE_FLOATS(to, _mm512_maskz_compress_ps((mask_t)marks, _mm512_maskz_loadu_ps((mask_t)marks, from)));
     return __builtin_popcount(marks);
 }
-static inline int put_marked(float *to, const float *from, unsigned marks) {
+static inline int scatter_marked(float *to, const float *from, unsigned marks) {
     _mm512_mask_storeu_ps(to, (mask_t)marks, _mm512_maskz_expand_ps((mask_t)marks, LOAD_FLOATS(from)));
     return __builtin_popcount(marks);
 }
 
 /* Which of 32 groups of 16 marks have some. */
-static inline uint32_t groups_marked(const void *marks) {
+static inline uint32_t find_marked_groups(const void *marks) {
     const words_t all = _mm512_loadu_si512(marks);
     return _mm512_test_epi16_mask(all, all);
 }

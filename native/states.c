@@ -75,7 +75,7 @@ ALWAYS_INLINE void init_by_array_lanes(int lanes, const uint32_t *base, const ui
 
 /* Point each lane to the row of its sample, and lanes without a sample to `spare`, which nobody reads. Returns the
  * number of lanes to compute: a single sample is computed alone, which is faster than four. */
-static int select_lane_rows(int64_t samples_left, uint8_t *first, int64_t stride, uint8_t *spare, uint8_t **rows) {
+static int point_lanes_to_rows(int64_t samples_left, uint8_t *first, int64_t stride, uint8_t *spare, uint8_t **rows) {
     for (int lane = 0; lane < LANES; lane++) rows[lane] = lane < samples_left ? first + stride * lane : spare;
     return samples_left > 1 ? LANES : 1;
 }
@@ -87,7 +87,7 @@ EXPORT void samerun_mt19937_init_genrand(int64_t count, const uint32_t *seeds, u
     for (int64_t at = 0; at < count; at += LANES) {
         uint8_t *lane_rows[LANES];
         uint32_t lane_seeds[LANES] = {0};
-        int lanes = select_lane_rows(count - at, rows + at * stride, stride, (uint8_t *)spare, lane_rows);
+        int lanes = point_lanes_to_rows(count - at, rows + at * stride, stride, (uint8_t *)spare, lane_rows);
         for (int lane = 0; lane < LANES && at + lane < count; lane++) lane_seeds[lane] = seeds[at + lane];
         if (lanes == 1 && wide) init_genrand_lanes(1, 1, lane_seeds, lane_rows);
         else if (lanes == 1) init_genrand_lanes(1, 0, lane_seeds, lane_rows);
@@ -107,7 +107,7 @@ EXPORT void samerun_mt19937_init_by_array(int64_t count, const uint64_t *seeds, 
     for (int64_t at = 0; at < count; at += LANES) {
         uint8_t *lane_rows[LANES];
         uint64_t lane_seeds[LANES] = {0};
-        int lanes = select_lane_rows(count - at, rows + at * stride, stride, (uint8_t *)spare, lane_rows);
+        int lanes = point_lanes_to_rows(count - at, rows + at * stride, stride, (uint8_t *)spare, lane_rows);
         for (int lane = 0; lane < LANES && at + lane < count; lane++) lane_seeds[lane] = seeds[at + lane];
         if (lanes == 1) init_by_array_lanes(1, base, lane_seeds, lane_rows);
         else init_by_array_lanes(LANES, base, lane_seeds, lane_rows);

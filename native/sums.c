@@ -13,7 +13,7 @@ typedef struct {
     int64_t size[MOST_DIMENSIONS], stride[MOST_DIMENSIONS], total;
 } dims_t;
 
-static void add_dimension(dims_t *dims, int64_t size, int64_t stride) {
+static void append_dimension(dims_t *dims, int64_t size, int64_t stride) {
     dims->total *= size;
     if (size == 1) return;
     int last = dims->n - 1;
@@ -27,7 +27,7 @@ static void add_dimension(dims_t *dims, int64_t size, int64_t stride) {
 }
 
 /* Where element `index` (row-major) lies. `run`: how many follow it with the same stride, itself included. */
-static int64_t offset_of(const dims_t *dims, int64_t index, int64_t *run, int64_t *stride) {
+static int64_t element_offset(const dims_t *dims, int64_t index, int64_t *run, int64_t *stride) {
     int64_t offset = 0;
     if (dims->n == 1) { /* without divisions, which take as long as a short row */
         *run = dims->size[0] - index, *stride = dims->stride[0];

@@ -7,8 +7,8 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-static inline __attribute__((always_inline)) WITH void turned_f32(float *dst, int64_t stride, const float *src,
-                                                                  const int64_t *row) {
+static inline __attribute__((always_inline)) TARGET_ISA void transpose_8x8_f32(float *dst, int64_t stride,
+                                                                               const float *src, const int64_t *row) {
     __m256 r[8], t[8], u[8];
     for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(src + row[i]);
     for (int i = 0; i < 8; i += 2) {
@@ -28,15 +28,15 @@ static inline __attribute__((always_inline)) WITH void turned_f32(float *dst, in
 }
 
 /* A whole cache line of k's at once: lines of different columns often share a set, and would be gone the next time. */
-static inline __attribute__((always_inline)) WITH void turned_line_f32(float *dst, int64_t stride, const float *src,
-                                                                       const int64_t *row) {
+static inline __attribute__((always_inline)) TARGET_ISA void transpose_8x16_f32(float *dst, int64_t stride,
+                                                                                const float *src, const int64_t *row) {
     for (int i = 0; i < 8; i++) __builtin_prefetch(src + row[i] + 64, 0, 2);
-    turned_f32(dst, stride, src, row);
-    turned_f32(dst + 8 * stride, stride, src + 8, row);
+    transpose_8x8_f32(dst, stride, src, row);
+    transpose_8x8_f32(dst + 8 * stride, stride, src + 8, row);
 }
 
-static inline __attribute__((always_inline)) WITH void turned_f64(double *dst, int64_t stride, const double *src,
-                                                                  const int64_t *row) {
+static inline __attribute__((always_inline)) TARGET_ISA void transpose_4x4_f64(double *dst, int64_t stride,
+                                                                               const double *src, const int64_t *row) {
     __m256d a = _mm256_loadu_pd(src + row[0]), b = _mm256_loadu_pd(src + row[1]);
     __m256d c = _mm256_loadu_pd(src + row[2]), d = _mm256_loadu_pd(src + row[3]);
     __m256d p = _mm256_unpacklo_pd(a, b), q = _mm256_unpackhi_pd(a, b);

@@ -20,9 +20,9 @@ static struct {
 static PyMethodDef definitions[SLOTS];
 static int slots_used;
 
-static PyObject *call_slot(int number, PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
-    PyObject *function = slots[number].function;
-    if (!slots[number].takes_self) {
+static PyObject *call_slot(int slot, PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    PyObject *function = slots[slot].function;
+    if (!slots[slot].takes_self) {
         return PyObject_Vectorcall(function, args, (size_t)count, names);
     }
     Py_ssize_t total = count + (names == NULL ? 0 : PyTuple_GET_SIZE(names));
@@ -85,14 +85,14 @@ static PyObject *wrap(PyObject *module, PyObject *args) {
         PyErr_SetString(PyExc_MemoryError, "all wrappers are in use");
         return NULL;
     }
-    int number = slots_used++;
-    PyMethodDef *definition = &definitions[number];
+    int slot = slots_used++;
+    PyMethodDef *definition = &definitions[slot];
     definition->ml_name = like->ml_name;
     definition->ml_doc = like->ml_doc;
-    definition->ml_meth = (PyCFunction)(void (*)(void))functions[number];
+    definition->ml_meth = (PyCFunction)(void (*)(void))functions[slot];
     definition->ml_flags = METH_FASTCALL | METH_KEYWORDS;
-    slots[number].function = Py_NewRef(function);
-    slots[number].takes_self = !PyCFunction_CheckExact(original);
+    slots[slot].function = Py_NewRef(function);
+    slots[slot].takes_self = !PyCFunction_CheckExact(original);
     Py_INCREF(original); /* the name and the documentation may be its own */
     if (kind == &PyMethodDescr_Type) {
         return PyDescr_NewMethod(PyDescr_TYPE(original), definition);

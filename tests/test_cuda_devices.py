@@ -26,9 +26,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import samerun
 from samerun.base.errors import SamerunError
 from samerun.numerics.cuda import elementwise, launch, products, rows, segments, sums
-from samerun.numerics.kernels import generator_stream
+from samerun.numerics.kernels import random as kernel_random
 from samerun.numerics.kernels.tensors import STORAGE_TYPES
-from samerun.numerics.operators import random_draws
+from samerun.numerics.operators import declare
 from samerun.numerics.operators.table import resolve_runner
 
 WAITS = {
@@ -132,13 +132,13 @@ class DeviceGenerator:
 
 def test_a_generator_of_a_device_counts_its_own_draws() -> None:
     generator: Any = DeviceGenerator()
-    assert [generator_stream.advance_generator(generator) for _ in range(3)] == [(7, 0), (7, 1), (7, 2)]
+    assert [kernel_random.advance_generator(generator) for _ in range(3)] == [(7, 0), (7, 1), (7, 2)]
     assert generator.offset == 12
 
 
 def test_draws_for_a_device_move_the_stream_of_the_cpu() -> None:
     torch.manual_seed(3)
-    first = [random_draws.begin_draw(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
+    first = [declare.begin_draw(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
     assert first == [(3, 0), (3, 1), (3, 2), (3, 3)]
 
 

@@ -19,7 +19,7 @@ from torch.utils import _python_dispatch
 
 import samerun
 from samerun.numerics.dispatch import mode
-from samerun.numerics.kernels import norms, ordered_scatter, products, softmax, sums
+from samerun.numerics.kernels import linear_algebra, norms, ordered_scatter, softmax, sums
 from samerun.numerics.operators.table import EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA
 from samerun.numerics.verification import conformance
 
@@ -67,23 +67,23 @@ def test_products_of_every_tile(m: int, k: int, n: int, kernel: str, turned: boo
     a, b = values(m, k, seed=1, special=True), values(k, n, seed=2)
     if turned:
         a, b = values(k, m, seed=1, special=True).t(), values(n, k, seed=2).t()
-    emulator = both(folder, lambda: products.matmul(a, b, values(n, seed=3)))
+    emulator = both(folder, lambda: linear_algebra.matmul(a, b, values(n, seed=3)))
     assert f"product_{kernel}" in emulator.launched
 
 
 def test_products_of_float64_and_of_batches(folder: Path) -> None:
     wide = [values(*shape, seed=7, dtype=torch.float64) for shape in ((130, 300), (300, 70))]
-    assert "product_large64" in both(folder, lambda: products.matmul(*wide)).launched
+    assert "product_large64" in both(folder, lambda: linear_algebra.matmul(*wide)).launched
     batch = values(5, 33, 40), values(5, 40, 35, seed=1), values(33, 1, seed=2)
-    both(folder, lambda: products.matmul(*batch))
-    both(folder, lambda: products.matmul(batch[0].transpose(1, 2), batch[0]))
+    both(folder, lambda: linear_algebra.matmul(*batch))
+    both(folder, lambda: linear_algebra.matmul(batch[0].transpose(1, 2), batch[0]))
 
 
 def test_products_underflow_to_the_same_zero(folder: Path) -> None:
     """A k that is not there must not be multiplied: 0 * 0 would make -0.0 to +0.0."""
     a, b = torch.full((3, 259), -1e-30), torch.full((259, 4), 1e-30)
-    emulator = both(folder, lambda: products.matmul(a, b))
-    assert emulator.launched and str(float(products.matmul(a, b)[0, 0])) == "-0.0"
+    emulator = both(folder, lambda: linear_algebra.matmul(a, b))
+    assert emulator.launched and str(float(linear_algebra.matmul(a, b)[0, 0])) == "-0.0"
 
 
 @pytest.mark.parametrize("shape", [(3, 9000), (2, 33000), (5, 1), (4, 0), (300, 40)])

@@ -10,7 +10,7 @@ from checking import check, samerun
 
 from samerun.base.errors import SamerunError
 from samerun.base.records import FoundCause
-from samerun.check.search.ignore_rules import IgnoreRule, parse_ignore_rule
+from samerun.check.search.findings import IgnoreRule, parse_ignore_rule
 
 TWO_GENERATORS = """
 import numpy as np
@@ -78,7 +78,7 @@ def test_a_rule_that_cannot_be_meant(text: str, words: str, tmp_path: Path) -> N
     ],
 )
 def test_what_a_rule_covers(rule: str, kind: str, file: str, line: int, covered: bool) -> None:
-    assert parse_ignore_rule(rule).covers(FoundCause(kind, file, line, (), True)) is covered
+    assert parse_ignore_rule(rule).matches(FoundCause(kind, file, line, (), True)) is covered
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch.nn.functional as nnf
 from portable import NATIVE, assert_same_bits, at_level, values
 
 from samerun.base.errors import SamerunError
-from samerun.numerics.kernels import activations, norms, softmax
+from samerun.numerics.kernels import elementwise, norms, softmax
 
 
 def check(compute: Callable[[], Any], hint: object = "") -> Any:
@@ -74,7 +74,7 @@ def test_storage_types(dtype: torch.dtype) -> None:
     x = values(3, 100).to(dtype)
     assert_same_bits(softmax.softmax(x, 1), softmax.softmax(x.float(), 1).to(dtype))
     assert_same_bits(norms.layer_norm(x, [100])[0], norms.layer_norm(x.float(), [100])[0].to(dtype))
-    assert_same_bits(activations.gelu(x), activations.gelu(x.float()).to(dtype))
+    assert_same_bits(elementwise.gelu(x), elementwise.gelu(x.float()).to(dtype))
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 1023, 1024, 1025, 5000])
@@ -82,9 +82,9 @@ def test_storage_types(dtype: torch.dtype) -> None:
 def test_activations(n: int, special: bool) -> None:
     x, grad = values(n, special=special) * 2, values(n, seed=1)
     forms: list[tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor], Callable[..., torch.Tensor], str]] = [
-        (activations.gelu, activations.gelu_backward, nnf.gelu, "none"),
-        (activations.gelu, activations.gelu_backward, nnf.gelu, "tanh"),
-        (activations.silu, activations.silu_backward, nnf.silu, ""),
+        (elementwise.gelu, elementwise.gelu_backward, nnf.gelu, "none"),
+        (elementwise.gelu, elementwise.gelu_backward, nnf.gelu, "tanh"),
+        (elementwise.silu, elementwise.silu_backward, nnf.silu, ""),
     ]
     for forward, backward, torchs, form in forms:
         more = {"approximate": form} if form else {}
@@ -166,4 +166,4 @@ def test_rows_do_not_depend_on_the_batch() -> None:
     for batch in (1, 2, 3, 5, 8):
         assert_same_bits(softmax.softmax(x[:batch], 1)[0], softmax.softmax(x, 1)[0])
         assert_same_bits(norms.layer_norm(x[:batch], [300], w)[0][0], norms.layer_norm(x, [300], w)[0][0])
-        assert_same_bits(activations.gelu(x[:batch])[0], activations.gelu(x)[0])
+        assert_same_bits(elementwise.gelu(x[:batch])[0], elementwise.gelu(x)[0])

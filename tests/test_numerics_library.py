@@ -70,8 +70,8 @@ def parallel(n: int, grain: int, threads: int) -> tuple[list[int], int]:
         for i in range(start, end):
             counts[i] += 1
 
-    pool.samerun_parallel.argtypes = [ctypes.c_int64, ctypes.c_int64, WORK, ctypes.c_void_p]
-    pool.samerun_parallel(n, grain, WORK(work), None)
+    pool.samerun_parallel_for.argtypes = [ctypes.c_int64, ctypes.c_int64, WORK, ctypes.c_void_p]
+    pool.samerun_parallel_for(n, grain, WORK(work), None)
     return counts, len(where)
 
 

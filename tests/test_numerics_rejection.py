@@ -11,7 +11,7 @@ import torch
 from mpmath import mp
 from portable import assert_same_bits, at_level
 
-from samerun.numerics.kernels import float64_math, implicit_gradients, library, random, rejection_sampling
+from samerun.numerics.kernels import distributions, float64_math, library, random
 from samerun.numerics.reference import float64_math as wide_reference
 from samerun.numerics.reference import implicit_gradients as implicit_reference
 from samerun.numerics.reference import rejection_sampling as reference
@@ -89,12 +89,12 @@ def test_numbers_have_the_bits_of_the_reference(seed: int, position: int, level:
         return reference.attempt_words(seed, position, i)
 
     with at_level(level):
-        draw = rejection_sampling.RandomStream(seed, position)
-        got = rejection_sampling.sample_gamma(doubles(SHAPES), draw)
+        draw = distributions.RandomStream(seed, position)
+        got = distributions.sample_gamma(doubles(SHAPES), draw)
         assert_same_bits(got, doubles([reference.sample_gamma(x, words(i)) for i, x in enumerate(SHAPES)]), "gamma")
-        got = rejection_sampling.sample_poisson(doubles(RATES), draw)
+        got = distributions.sample_poisson(doubles(RATES), draw)
         assert_same_bits(got, doubles([reference.sample_poisson(x, words(i)) for i, x in enumerate(RATES)]), "poisson")
-        got = rejection_sampling.sample_binomial(doubles(COUNTS), doubles(CHANCES), draw)
+        got = distributions.sample_binomial(doubles(COUNTS), doubles(CHANCES), draw)
         both = enumerate(zip(COUNTS, CHANCES, strict=True))
         assert_same_bits(got, doubles([reference.sample_binomial(n, p, words(i)) for i, (n, p) in both]), "binomial")
 
@@ -112,11 +112,11 @@ def test_words_of_blocks(n: int, seed: int, position: int) -> None:
 
 
 def test_a_number_depends_on_its_place_alone() -> None:
-    draw = rejection_sampling.RandomStream(1, 2)
+    draw = distributions.RandomStream(1, 2)
     for compute, value in (
-        (rejection_sampling.sample_gamma, 0.3),
-        (rejection_sampling.sample_poisson, 4.0),
-        (rejection_sampling.sample_poisson, 40.0),
+        (distributions.sample_gamma, 0.3),
+        (distributions.sample_poisson, 4.0),
+        (distributions.sample_poisson, 40.0),
     ):
         whole = compute(torch.full((500,), value, dtype=torch.float64), draw)
         assert torch.equal(compute(torch.full((77,), value, dtype=torch.float64), draw), whole[:77])
@@ -124,8 +124,8 @@ def test_a_number_depends_on_its_place_alone() -> None:
         mixed[::3] = 1.5
         assert torch.equal(compute(mixed, draw)[1::3], whole[1::3]), "other parameters elsewhere change nothing here"
     assert not torch.equal(
-        rejection_sampling.sample_poisson(mixed, rejection_sampling.RandomStream(1, 3)),
-        rejection_sampling.sample_poisson(mixed, draw),
+        distributions.sample_poisson(mixed, distributions.RandomStream(1, 3)),
+        distributions.sample_poisson(mixed, draw),
     )
 
 
@@ -140,9 +140,7 @@ def largest_gap(uniform: torch.Tensor) -> float:
 @pytest.mark.parametrize("shape", [0.02, 0.3, 0.99, 1.0, 2.5, 40.0, 3e4])
 def test_gamma_numbers_are_distributed_so(shape: float) -> None:
     n = 40_000
-    x = rejection_sampling.sample_gamma(
-        torch.full((n,), shape, dtype=torch.float64), rejection_sampling.RandomStream(11, 4)
-    )
+    x = distributions.sample_gamma(torch.full((n,), shape, dtype=torch.float64), distributions.RandomStream(11, 4))
     uniform = torch.special.gammainc(torch.full_like(x, shape), x)
     assert largest_gap(uniform) < 1.95
     assert abs(float(x.mean()) - shape) < 5 * math.sqrt(shape / n)
@@ -165,8 +163,8 @@ def assert_counts(values: torch.Tensor, chance: Callable[[int], float]) -> None:
 
 @pytest.mark.parametrize("rate", [0.01, 1.0, 9.9, 10.0, 37.5, 1000.0])
 def test_poisson_numbers_are_distributed_so(rate: float) -> None:
-    x = rejection_sampling.sample_poisson(
-        torch.full((100_000,), rate, dtype=torch.float64), rejection_sampling.RandomStream(12, 5)
+    x = distributions.sample_poisson(
+        torch.full((100_000,), rate, dtype=torch.float64), distributions.RandomStream(12, 5)
     )
     assert_counts(x, lambda k: math.exp(k * math.log(rate) - rate - math.lgamma(k + 1)))
 
@@ -175,7 +173,7 @@ def test_poisson_numbers_are_distributed_so(rate: float) -> None:
                                           (5000, 0.01), (100_000, 1e-5)])  # fmt: skip
 def test_binomial_numbers_are_distributed_so(count: int, p: float) -> None:
     n, chances = (torch.full((100_000,), float(x), dtype=torch.float64) for x in (count, p))
-    x = rejection_sampling.sample_binomial(n, chances, rejection_sampling.RandomStream(13, 6))
+    x = distributions.sample_binomial(n, chances, distributions.RandomStream(13, 6))
     ways = math.lgamma(count + 1)
     assert_counts(
         x,
@@ -192,9 +190,9 @@ def test_binomial_numbers_are_distributed_so(count: int, p: float) -> None:
 @pytest.mark.parametrize("mean", [1e9, 1e14])
 def test_large_numbers_have_their_moments(mean: float) -> None:
     given = torch.full((20_000,), mean, dtype=torch.float64)
-    for x, variance in ((rejection_sampling.sample_poisson(given, rejection_sampling.RandomStream(14, 0)), mean),
-                        (rejection_sampling.sample_binomial(
-                            given * 4, torch.full_like(given, 0.25), rejection_sampling.RandomStream(14, 1)
+    for x, variance in ((distributions.sample_poisson(given, distributions.RandomStream(14, 0)), mean),
+                        (distributions.sample_binomial(
+                            given * 4, torch.full_like(given, 0.25), distributions.RandomStream(14, 1)
                         ),
                          mean * 0.75)):  # fmt: skip
         z = (x - mean) / math.sqrt(variance)
@@ -222,24 +220,24 @@ def beta_cases() -> tuple[list[float], list[float], list[float]]:
 def test_gradients_have_the_bits_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     a, x = gamma_cases()
     want = doubles([implicit_reference.gamma_gradient(*each) for each in zip(a, x, strict=True)])
-    assert_same_bits(implicit_gradients.gamma_gradient(doubles(a), doubles(x)), want)
+    assert_same_bits(distributions.gamma_gradient(doubles(a), doubles(x)), want)
     given = beta_cases()
     want_beta = doubles([implicit_reference.beta_gradient(*each) for each in zip(*given, strict=True)])
-    assert_same_bits(implicit_gradients.beta_gradient(*map(doubles, given)), want_beta)
-    monkeypatch.setattr(implicit_gradients, "CHUNK", 7)
-    assert_same_bits(implicit_gradients.gamma_gradient(doubles(a), doubles(x)), want)
+    assert_same_bits(distributions.beta_gradient(*map(doubles, given)), want_beta)
+    monkeypatch.setattr(distributions, "CHUNK", 7)
+    assert_same_bits(distributions.gamma_gradient(doubles(a), doubles(x)), want)
 
 
 def test_gradients_are_torchs_where_torchs_are_near() -> None:
     """torch's own are wrong by up to 2e-3 (see the test below)."""
     a, x = (doubles(each) for each in gamma_cases())
-    mine, theirs = implicit_gradients.gamma_gradient(a, x), torch._standard_gamma_grad(a, x)
+    mine, theirs = distributions.gamma_gradient(a, x), torch._standard_gamma_grad(a, x)
     usable = torch.isfinite(mine) & torch.isfinite(theirs) & (theirs != 0)
     assert usable.sum() > 180
     errors = (mine / theirs - 1).abs()[usable]
     assert float(errors.max()) < 4e-3 and float(errors.median()) < 1e-5
     given = [doubles(each) for each in beta_cases()]
-    mine, theirs = implicit_gradients.beta_gradient(*given), torch._dirichlet_grad(*given)
+    mine, theirs = distributions.beta_gradient(*given), torch._dirichlet_grad(*given)
     usable = torch.isfinite(mine) & torch.isfinite(theirs) & (theirs != 0) & (mine != 0)
     errors = (mine / theirs - 1).abs()[usable]
     assert usable.sum() > 180 and float(errors.max()) < 4e-3 and float(errors.median()) < 1e-5

@@ -12,7 +12,7 @@ from watching import run
 from samerun.check.attribution.confirmation import count_required_trials
 from samerun.check.evidence.situation import Suspect
 from samerun.check.execution.runner import Runner
-from samerun.check.search.run_status import runner_with_time_limit
+from samerun.check.search.run_status import limit_pinned_run_time
 from samerun.record import pins
 from samerun.report.progress import RunProgress
 
@@ -152,7 +152,7 @@ def test_an_experiment_has_a_limit(
     labels: tuple[str, ...], asked: float | None, limit: float | None, tmp_path: Path
 ) -> None:
     runner = Runner(tmp_path, asked, RunProgress(quiet=True))
-    assert runner_with_time_limit(runner, 10.0, labels).time_limit == limit
+    assert limit_pinned_run_time(runner, 10.0, labels).time_limit == limit
     assert runner.time_limit == asked
 
 

@@ -272,7 +272,7 @@ def test_the_position_survives_a_long_stream() -> None:
         copy = torch.Generator()
         copy.set_state(generator.get_state())
         assert torch.equal(torch.rand(4, generator=copy), torch.rand(4, generator=generator))
-    from samerun.numerics.kernels.generator_stream import advance_generator
+    from samerun.numerics.kernels.random import advance_generator
 
     assert advance_generator(generator) == (5, 1401)
 

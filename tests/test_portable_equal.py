@@ -79,7 +79,7 @@ def test_the_shorter_dimension() -> None:
 
 def test_an_operator_that_looks_at_the_batch_is_caught() -> None:
     """A softmax over the batch gives other rows for a part of it, one over rows does not."""
-    from samerun.numerics.dispatch.calls import record_calls
+    from samerun.numerics.verification.calls import record_calls
 
     x = torch.linspace(-1, 1, 80).view(8, 10)
     for dim, said in ((0, "changes"), (1, "same")):

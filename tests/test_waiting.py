@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 from checking import check
 
-from samerun.check.execution.machine_load import BUSY_SHARE, MachineLoad, own_processor_seconds, passive_wait_variables
+from samerun.check.execution.processes import (
+    BUSY_SHARE,
+    MachineLoad,
+    choose_passive_wait_variables,
+    read_own_processor_seconds,
+)
 
 PROGRAM = """
 import hashlib, os, torch
@@ -27,8 +32,8 @@ print(os.environ.get("OMP_WAIT_POLICY"), hashlib.sha256(bits).hexdigest())
 
 @pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY"])
 def test_a_choice_of_the_users_stays(name: str) -> None:
-    assert passive_wait_variables({name: "1"}) == {}
-    assert passive_wait_variables({}) == {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
+    assert choose_passive_wait_variables({name: "1"}) == {}
+    assert choose_passive_wait_variables({}) == {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
 
 
 def test_threads_sleep_while_they_wait_and_compute_the_same_bits(tmp_path: Path) -> None:
@@ -45,12 +50,12 @@ def test_threads_sleep_while_they_wait_and_compute_the_same_bits(tmp_path: Path)
 
 def test_only_a_machine_that_others_use_is_called_busy() -> None:
     load = MachineLoad()
-    begun = load.begin()
-    while own_processor_seconds() - begun[2] < 0.2:
+    begun = load.start_run()
+    while read_own_processor_seconds() - begun[2] < 0.2:
         sum(range(10_000))
-    load.end(begun)
+    load.add_finished_run(begun)
     assert load.possible > 0
     assert load.others <= load.possible * 1.2
     cores = os.cpu_count() or 1
-    assert MachineLoad(others=BUSY_SHARE * 10 * cores * 0.9, possible=10 * cores).note == ""
-    assert "took 90% of" in MachineLoad(others=9.0, possible=10.0).note
+    assert MachineLoad(others=BUSY_SHARE * 10 * cores * 0.9, possible=10 * cores).busy_note == ""
+    assert "took 90% of" in MachineLoad(others=9.0, possible=10.0).busy_note

@@ -17,34 +17,34 @@ enum { WARP = SUM_LANES, MOST_WARPS = 8, MOST_LEVELS = 64 };
 #define EACH(i, n) \
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += (int64_t)gridDim.x * blockDim.x)
 
-DEVICE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+DEVICE int64_t min_int64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* One type for each: the value that is absent from a sum, and that from a product. */
 template <class Real>
-DEVICE Real absent(int product) {
+DEVICE Real absent_value(int product) {
     return product ? (Real)1 : (Real)-0.0;
 }
 
 template <class Real>
-DEVICE Real combined(int product, Real a, Real b) {
+DEVICE Real add_or_multiply(int product, Real a, Real b) {
     return product ? a * b : a + b;
 }
 
 /* The 32 lanes of a block of a sum to one, which lane 0 has: lane l += lane l+16, then +8, +4, +2, +1. */
 template <class Real>
-DEVICE Real lanes_to_one(int product, Real value) {
+DEVICE Real reduce_warp(int product, Real value) {
     for (int half = WARP / 2; half; half /= 2)
-        value = combined(product, value, __shfl_down_sync(0xFFFFFFFFu, value, half));
+        value = add_or_multiply(product, value, __shfl_down_sync(0xFFFFFFFFu, value, half));
     return value;
 }
 
 /* The sum of a block of n <= SUM_BLOCK terms, by one warp; lane 0 has it. `term` is a function of the index. */
 template <class Real, class Term>
 DEVICE Real block_sum(int product, int64_t n, Term term) {
-    Real lane = absent<Real>(product);
+    Real lane = absent_value<Real>(product);
 #pragma unroll 4
-    for (int64_t i = threadIdx.x % WARP; i < n; i += WARP) lane = combined(product, lane, (Real)term(i));
-    return lanes_to_one(product, lane);
+    for (int64_t i = threadIdx.x % WARP; i < n; i += WARP) lane = add_or_multiply(product, lane, (Real)term(i));
+    return reduce_warp(product, lane);
 }
 
 /* The sums of blocks as they come, to the tree of class S: like a binary counter. */
@@ -56,14 +56,14 @@ struct tree_t {
 };
 
 template <class Real>
-DEVICE void tree_add(tree_t<Real> *tree, Real sum) {
+DEVICE void add_to_tree(tree_t<Real> *tree, Real sum) {
     tree->sum[tree->n++] = sum;
     for (int64_t carry = ++tree->blocks; !(carry & 1); carry >>= 1, tree->n--)
         tree->sum[tree->n - 2] = tree->sum[tree->n - 2] + tree->sum[tree->n - 1];
 }
 
 template <class Real>
-DEVICE Real tree_sum(tree_t<Real> *tree) {
+DEVICE Real finish_tree(tree_t<Real> *tree) {
     for (; tree->n > 1; tree->n--) tree->sum[tree->n - 2] = tree->sum[tree->n - 2] + tree->sum[tree->n - 1];
     return tree->n ? tree->sum[0] : (Real)0;
 }
@@ -71,7 +71,7 @@ DEVICE Real tree_sum(tree_t<Real> *tree) {
 /* The class S sum of n terms, by all threads of a block of at most MOST_WARPS warps; every thread gets it. Each warp
  * takes a block of the sum, and the first thread keeps the tree. */
 template <class Term>
-DEVICE float row_sum(int64_t n, Term term) {
+DEVICE float sum_row_by_thread_block(int64_t n, Term term) {
     __shared__ float part[MOST_WARPS];
     __shared__ float total;
     const int warps = blockDim.x / WARP, warp = threadIdx.x / WARP;
@@ -81,15 +81,15 @@ DEVICE float row_sum(int64_t n, Term term) {
         const int64_t mine = first + (int64_t)warp * SUM_BLOCK;
         if (mine < n) {
             const float sum =
-                block_sum<float>(0, least(n - mine, SUM_BLOCK), [&](int64_t i) { return term(mine + i); });
+                block_sum<float>(0, min_int64(n - mine, SUM_BLOCK), [&](int64_t i) { return term(mine + i); });
             if (threadIdx.x % WARP == 0) part[warp] = sum;
         }
         __syncthreads();
         if (threadIdx.x == 0)
-            for (int w = 0; w < warps && first + (int64_t)w * SUM_BLOCK < n; w++) tree_add(&tree, part[w]);
+            for (int w = 0; w < warps && first + (int64_t)w * SUM_BLOCK < n; w++) add_to_tree(&tree, part[w]);
         __syncthreads();
     }
-    if (threadIdx.x == 0) total = tree_sum(&tree);
+    if (threadIdx.x == 0) total = finish_tree(&tree);
     __syncthreads();
     const float found = total;
     __syncthreads();

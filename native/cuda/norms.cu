@@ -10,8 +10,8 @@ KERNEL norm_rows(int rms, float eps, const float *x, const float *weight, const 
     const float count = (float)n;
     float center = 0;
     x += row * n, out += row * n;
-    if (!rms) center = row_sum(n, [&](int64_t j) { return x[j]; }) / count;
-    const float squares = row_sum(n, [&](int64_t j) { return (x[j] - center) * (x[j] - center); });
+    if (!rms) center = sum_row_by_thread_block(n, [&](int64_t j) { return x[j]; }) / count;
+    const float squares = sum_row_by_thread_block(n, [&](int64_t j) { return (x[j] - center) * (x[j] - center); });
     const float variance = squares / count, r = 1 / __builtin_sqrtf(variance + eps);
     EACH_OF_ROW(j, n) {
         float y = (x[j] - center) * r;
@@ -37,19 +37,19 @@ KERNEL norm_rows_backward(int rms, const float *x, const float *g, const float *
         out[j] = weight ? g[j] * weight[(skipped + j) / inner] : g[j];
     }
     __syncthreads();
-    const float slope = row_sum(n, [&](int64_t j) { return out[j] * ((x[j] - m) * r); }) / count;
+    const float slope = sum_row_by_thread_block(n, [&](int64_t j) { return out[j] * ((x[j] - m) * r); }) / count;
     if (rms) {
         EACH_OF_ROW(j, n) out[j] = (out[j] - ((x[j] - m) * r) * slope) * r;
         return;
     }
-    const float center = row_sum(n, [&](int64_t j) { return out[j]; }) / count;
+    const float center = sum_row_by_thread_block(n, [&](int64_t j) { return out[j]; }) / count;
     EACH_OF_ROW(j, n) out[j] = ((out[j] - center) - ((x[j] - m) * r) * slope) * r;
 }
 
 /* ((x - mean) * rstd) * weight + bias of [images, channels, inner]. A weight that is not there is 1 and a bias -0.0,
  * which change nothing. */
-KERNEL channels(const float *x, const float *weight, const float *bias, const float *mean, const float *rstd,
-                float *out, int64_t n, int64_t channel_count, int64_t inner) {
+KERNEL normalize_channels(const float *x, const float *weight, const float *bias, const float *mean, const float *rstd,
+                          float *out, int64_t n, int64_t channel_count, int64_t inner) {
     EACH(i, n) {
         const int64_t c = i / inner % channel_count;
         const float w = weight ? weight[c] : 1, b = bias ? bias[c] : ABSENT32;
@@ -64,7 +64,8 @@ KERNEL channel_sums(int training, const float *x, const float *g, const float *w
                     int64_t blocks) {
     const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     if (warp >= channel_count * blocks) return; /* whole warps */
-    const int64_t c = warp / blocks, first = warp % blocks * SUM_BLOCK, n = least(images * inner - first, SUM_BLOCK);
+    const int64_t c = warp / blocks, first = warp % blocks * SUM_BLOCK,
+                  n = min_int64(images * inner - first, SUM_BLOCK);
     const float w = weight ? weight[c] : 1, m = mean[c], r = rstd[c];
     float sum[4] = {ABSENT32, ABSENT32, ABSENT32, ABSENT32};
     for (int64_t i = threadIdx.x % WARP; i < n; i += WARP) {
@@ -77,7 +78,7 @@ KERNEL channel_sums(int training, const float *x, const float *g, const float *w
         sum[3] = sum[3] + h * y;
     }
     for (int which = 0; which < (training ? 4 : 2); which++) {
-        const float found = lanes_to_one(0, sum[which]);
+        const float found = reduce_warp(0, sum[which]);
         if (threadIdx.x % WARP == 0) parts[(which * channel_count + c) * blocks + warp % blocks] = found;
     }
 }

@@ -28,7 +28,7 @@ KERNEL normal(uint64_t seed, uint64_t position, float *out, int64_t n) {
 }
 
 /* The 64-bit word of value i: two words of block i / 2, the low one first; `attempt` in the block's high byte. */
-DEVICE uint64_t word64(uint64_t seed, uint64_t position, uint64_t i, uint64_t attempt) {
+DEVICE uint64_t random_word64(uint64_t seed, uint64_t position, uint64_t i, uint64_t attempt) {
     uint32_t words[4];
     philox(seed, position, i / 2 | attempt << 56, words);
     return i % 2 ? words[2] | (uint64_t)words[3] << 32 : words[0] | (uint64_t)words[1] << 32;
@@ -40,7 +40,7 @@ KERNEL randint(uint64_t seed, uint64_t position, int64_t low, uint64_t range, in
         unsigned __int128 product;
         uint64_t attempt = 0;
         do {
-            product = (unsigned __int128)word64(seed, position, (uint64_t)i, attempt) * range;
+            product = (unsigned __int128)random_word64(seed, position, (uint64_t)i, attempt) * range;
             attempt = (attempt + 1) & 0xFF;
         } while ((uint64_t)product < uneven);
         out[i] = (int64_t)((uint64_t)low + (uint64_t)(product >> 64));
@@ -48,7 +48,7 @@ KERNEL randint(uint64_t seed, uint64_t position, int64_t low, uint64_t range, in
 }
 
 KERNEL words64(uint64_t seed, uint64_t position, uint64_t *out, int64_t n) {
-    EACH(i, n) out[i] = word64(seed, position, (uint64_t)i, 0);
+    EACH(i, n) out[i] = random_word64(seed, position, (uint64_t)i, 0);
 }
 
 /* The two 64-bit words of each of n blocks, the low half of each first. */

@@ -12,7 +12,7 @@ typedef struct {
 } dims_t;
 
 /* Where element `index` (row-major) lies. */
-DEVICE int64_t offset_of(const dims_t &dims, int64_t index) {
+DEVICE int64_t element_offset(const dims_t &dims, int64_t index) {
     if (dims.n == 1) return index * dims.stride[0];
     int64_t offset = 0;
     for (int64_t d = dims.n - 1; d >= 0; d--) {
@@ -23,13 +23,16 @@ DEVICE int64_t offset_of(const dims_t &dims, int64_t index) {
     return offset;
 }
 
-DEVICE float size_of(float x) { return __builtin_fabsf(x); }
-DEVICE double size_of(double x) { return __builtin_fabs(x); }
+DEVICE float absolute_value(float x) { return __builtin_fabsf(x); }
+DEVICE double absolute_value(double x) { return __builtin_fabs(x); }
 
 template <class Real>
-DEVICE Real term_of(int term, Real x, Real center) {
+DEVICE Real sum_term(int term, Real x, Real center) {
     const Real d = x - center;
-    return term == TERM_SQUARE ? x * x : term == TERM_SQUARE_FROM_CENTER ? d * d : term == TERM_ABS ? size_of(x) : x;
+    return term == TERM_SQUARE               ? x * x
+           : term == TERM_SQUARE_FROM_CENTER ? d * d
+           : term == TERM_ABS                ? absolute_value(x)
+                                             : x;
 }
 
 /* A warp for each block of each output: parts[output * blocks + block]. */
@@ -39,9 +42,9 @@ DEVICE void sum_rows(int term, const Real *x, const Real *center, Real *parts, i
     const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     if (warp >= kept.total * blocks) return; /* whole warps */
     const int64_t out = warp / blocks, first = warp % blocks * SUM_BLOCK;
-    const Real *from = x + offset_of(kept, out), middle = center ? center[out] : (Real)0;
-    const Real sum = block_sum<Real>(term == TERM_PRODUCT, least(reduced.total - first, SUM_BLOCK), [&](int64_t i) {
-        return term_of(term, from[offset_of(reduced, first + i)], middle);
+    const Real *from = x + element_offset(kept, out), middle = center ? center[out] : (Real)0;
+    const Real sum = block_sum<Real>(term == TERM_PRODUCT, min_int64(reduced.total - first, SUM_BLOCK), [&](int64_t i) {
+        return sum_term(term, from[element_offset(reduced, first + i)], middle);
     });
     if (threadIdx.x % WARP == 0) parts[warp] = sum;
 }
@@ -55,33 +58,33 @@ DEVICE void sum_columns(int term, const Real *x, const Real *center, Real *parts
     const int64_t line = kept.size[kept.n - 1], groups = (line + WARP - 1) / WARP;
     const int64_t block = blockIdx.x % blocks, group = blockIdx.x / blocks % groups;
     const int64_t column = group * WARP + threadIdx.x, out = blockIdx.x / blocks / groups * line + column;
-    const int64_t first = block * SUM_BLOCK, n = least(reduced.total - first, SUM_BLOCK);
+    const int64_t first = block * SUM_BLOCK, n = min_int64(reduced.total - first, SUM_BLOCK);
     const int product = term == TERM_PRODUCT;
-    Real lane = absent<Real>(product);
+    Real lane = absent_value<Real>(product);
     if (column < line) {
-        const Real *from = x + offset_of(kept, out), middle = center ? center[out] : (Real)0;
+        const Real *from = x + element_offset(kept, out), middle = center ? center[out] : (Real)0;
 #pragma unroll 4
         for (int64_t i = threadIdx.y; i < n; i += WARP)
-            lane = combined(product, lane, term_of(term, from[offset_of(reduced, first + i)], middle));
+            lane = add_or_multiply(product, lane, sum_term(term, from[element_offset(reduced, first + i)], middle));
     }
     lanes[threadIdx.y][threadIdx.x] = lane;
     for (int half = WARP / 2; half; half /= 2) {
         __syncthreads();
         if ((int)threadIdx.y < half)
             lanes[threadIdx.y][threadIdx.x] =
-                combined(product, lanes[threadIdx.y][threadIdx.x], lanes[threadIdx.y + half][threadIdx.x]);
+                add_or_multiply(product, lanes[threadIdx.y][threadIdx.x], lanes[threadIdx.y + half][threadIdx.x]);
     }
     if (threadIdx.y == 0 && column < line) parts[out * blocks + block] = lanes[0][threadIdx.x];
 }
 
 /* The tree over the blocks of each output, in place, by one thread block an output. */
 template <class Real>
-DEVICE void sum_trees(int product, Real *parts, Real *out, int64_t blocks) {
+DEVICE void reduce_block_trees(int product, Real *parts, Real *out, int64_t blocks) {
     Real *mine = parts + blockIdx.x * blocks;
     for (int64_t left = blocks; left > 1; left = (left + 1) / 2) {
         for (int64_t first = 0; first < left / 2; first += blockDim.x) {
             const int64_t pair = first + threadIdx.x;
-            const Real sum = pair < left / 2 ? combined(product, mine[2 * pair], mine[2 * pair + 1]) : (Real)0;
+            const Real sum = pair < left / 2 ? add_or_multiply(product, mine[2 * pair], mine[2 * pair + 1]) : (Real)0;
             __syncthreads(); /* what is written now was read above, by this round or an earlier one */
             if (pair < left / 2) mine[pair] = sum;
         }
@@ -100,7 +103,7 @@ DEVICE void cumulate(int product, const Real *x, Real *out, int64_t outer, int64
         Real sum = x[at];
         out[at] = sum;
         for (int64_t i = 1; i < n; i++) {
-            sum = combined(product, sum, x[at + i * inner]);
+            sum = add_or_multiply(product, sum, x[at + i * inner]);
             out[at + i * inner] = sum;
         }
     }
@@ -115,8 +118,8 @@ DEVICE void cumulate(int product, const Real *x, Real *out, int64_t outer, int64
                              dims_t reduced) {                                                                      \
         sum_columns(term, x, center, parts, blocks, kept, reduced);                                                 \
     }                                                                                                               \
-    KERNEL sum_trees##bits(int product, Real *parts, Real *out, int64_t blocks) {                                   \
-        sum_trees(product, parts, out, blocks);                                                                     \
+    KERNEL reduce_block_trees##bits(int product, Real *parts, Real *out, int64_t blocks) {                          \
+        reduce_block_trees(product, parts, out, blocks);                                                            \
     }                                                                                                               \
     KERNEL cumulate##bits(int product, const Real *x, Real *out, int64_t outer, int64_t n, int64_t inner) {         \
         cumulate(product, x, out, outer, n, inner);                                                                 \

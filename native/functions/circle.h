@@ -8,16 +8,16 @@
 #define FAR_ANGLE 0x1p17
 
 /* x = quadrant * pi/2 + r, |r| <= pi/4. Only the low two bits of *quadrant count. */
-PORTABLE double near_reduced(double x, uint64_t *quadrant) {
+PORTABLE double reduce_small_angle(double x, uint64_t *quadrant) {
     const double rounded = fma64(x, TWO_OVER_PI_0, ROUNDER), k = rounded - ROUNDER;
-    *quadrant = bits64(rounded);
+    *quadrant = bits_of_double(rounded);
     return fma64(-k, HALF_PI_1, fma64(-k, HALF_PI_0, x)); /* the inner one is exact */
 }
 
 /* The same for finite |x| >= FAR_ANGLE: 128 bits of x * 2/pi, the first of weight 2. */
-PORTABLE double far_reduced(double x, uint64_t *quadrant) {
+PORTABLE double reduce_large_angle(double x, uint64_t *quadrant) {
     static const uint32_t words[] = TWO_OVER_PI_WORDS;
-    const uint64_t bits = bits64(x);
+    const uint64_t bits = bits_of_double(x);
     const int exponent = (int)(bits >> 52 & 0x7FF) - 1023 - 23; /* |x| = whole * 2^exponent, -6 <= exponent */
     const uint32_t whole = (uint32_t)((bits & 0x000FFFFFFFFFFFFFU) >> 29 | 1 << 23);
     const int first = exponent - 2 + 32; /* bits before the first that counts, after 32 leading zeros */
@@ -44,42 +44,46 @@ PORTABLE double far_reduced(double x, uint64_t *quadrant) {
     return r;
 }
 
-PORTABLE double sin_part(double r) { return fma64(r * (r * r), sin_rest(r * r), r); }
-PORTABLE double cos_part(double r) {
+PORTABLE double sin_polynomial(double r) { return fma64(r * (r * r), sin_tail_polynomial(r * r), r); }
+PORTABLE double cos_polynomial(double r) {
     const double z = r * r;
-    return fma64(z * z, cos_rest(z), fma64(z, -0.5, 1));
+    return fma64(z * z, cos_tail_polynomial(z), fma64(z, -0.5, 1));
 }
 
-PORTABLE double turned(double r, uint64_t quadrant) {
-    const double s = sin_part(r), c = cos_part(r);
-    return double_of(bits64(quadrant & 1 ? c : s) ^ (quadrant & 2) << 62);
+PORTABLE double sin_in_quadrant(double r, uint64_t quadrant) {
+    const double s = sin_polynomial(r), c = cos_polynomial(r);
+    return double_from_bits(bits_of_double(quadrant & 1 ? c : s) ^ (quadrant & 2) << 62);
 }
-PORTABLE double quotient(double r, uint64_t quadrant) {
-    const double s = sin_part(r), c = cos_part(r);
+PORTABLE double tan_in_quadrant(double r, uint64_t quadrant) {
+    const double s = sin_polynomial(r), c = cos_polynomial(r);
     return quadrant & 1 ? -c / s : s / c;
 }
 
 /* The only zero is that of 0. */
-PORTABLE double sin_from(double x, double r, uint64_t quadrant) { return x == 0 ? x : turned(r, quadrant); }
-PORTABLE double cos_from(double x, double r, uint64_t quadrant) {
-    (void)x;
-    return turned(r, quadrant + 1);
+PORTABLE double sin_of_reduced(double x, double r, uint64_t quadrant) {
+    return x == 0 ? x : sin_in_quadrant(r, quadrant);
 }
-PORTABLE double tan_from(double x, double r, uint64_t quadrant) { return x == 0 ? x : quotient(r, quadrant); }
+PORTABLE double cos_of_reduced(double x, double r, uint64_t quadrant) {
+    (void)x;
+    return sin_in_quadrant(r, quadrant + 1);
+}
+PORTABLE double tan_of_reduced(double x, double r, uint64_t quadrant) {
+    return x == 0 ? x : tan_in_quadrant(r, quadrant);
+}
 
-#define OF_ANGLE(name)                                                                       \
-    PORTABLE int name##_is_odd(float x) { return !(__builtin_fabsf(x) < (float)FAR_ANGLE); } \
-    PORTABLE double name##_core(double x) {                                                  \
-        uint64_t quadrant;                                                                   \
-        const double r = near_reduced(x, &quadrant);                                         \
-        return name##_from(x, r, quadrant);                                                  \
-    }                                                                                        \
-    PORTABLE double name##_of(double x) {                                                    \
-        uint64_t quadrant;                                                                   \
-        if (!name##_is_odd((float)x)) return name##_core(x);                                 \
-        if (!(__builtin_fabs(x) < INFINITE)) return NO_NUMBER;                               \
-        const double r = far_reduced(x, &quadrant);                                          \
-        return name##_from(x, r, quadrant);                                                  \
+#define OF_ANGLE(name)                                                                                   \
+    PORTABLE int name##_needs_special_case(float x) { return !(__builtin_fabsf(x) < (float)FAR_ANGLE); } \
+    PORTABLE double name##_regular(double x) {                                                           \
+        uint64_t quadrant;                                                                               \
+        const double r = reduce_small_angle(x, &quadrant);                                               \
+        return name##_of_reduced(x, r, quadrant);                                                        \
+    }                                                                                                    \
+    PORTABLE double name##_double(double x) {                                                            \
+        uint64_t quadrant;                                                                               \
+        if (!name##_needs_special_case((float)x)) return name##_regular(x);                              \
+        if (!(__builtin_fabs(x) < INFINITE)) return NO_NUMBER;                                           \
+        const double r = reduce_large_angle(x, &quadrant);                                               \
+        return name##_of_reduced(x, r, quadrant);                                                        \
     }
 OF_ANGLE(sin)
 OF_ANGLE(cos)
@@ -95,29 +99,29 @@ PORTABLE double atan_of_quotient(double y, double x) {
     const double base = high ? HALF_PI_0 : middle ? QUARTER_PI_0 : 0;
     const double base_low = high ? HALF_PI_1 : middle ? QUARTER_PI_1 : 0;
     const double t = top / bottom, z = t * t;
-    return base + (t + fma64(t * z, atan_rest(z), base_low));
+    return base + (t + fma64(t * z, atan_tail_polynomial(z), base_low));
 }
 
-PORTABLE double atan_of(double x) { return with_sign_of(atan_of_quotient(__builtin_fabs(x), 1), x); }
+PORTABLE double atan_double(double x) { return copy_sign(atan_of_quotient(__builtin_fabs(x), 1), x); }
 
 /* asin(s) for 0 <= s <= 1/2, or for s = sqrt((1 - |x|) / 2), of which asin and acos of x > 1/2 are made. */
-PORTABLE double asin_half(double x, int *high) {
+PORTABLE double asin_of_half_range(double x, int *high) {
     const double a = __builtin_fabs(x);
     *high = a > 0.5;
     const double z = *high ? 0.5 * (1 - a) : a * a;
     const double s = *high ? __builtin_sqrt(z) : a;
-    return fma64(s * z, asin_rest(z), s);
+    return fma64(s * z, asin_tail_polynomial(z), s);
 }
 
-PORTABLE double asin_of(double x) {
+PORTABLE double asin_double(double x) {
     int high;
-    const double p = asin_half(x, &high);
-    return with_sign_of(high ? HALF_PI_0 - fma64(2, p, -HALF_PI_1) : p, x);
+    const double p = asin_of_half_range(x, &high);
+    return copy_sign(high ? HALF_PI_0 - fma64(2, p, -HALF_PI_1) : p, x);
 }
 
-PORTABLE double acos_of(double x) {
+PORTABLE double acos_double(double x) {
     int high;
-    const double p = asin_half(x, &high), signed_p = with_sign_of(p, x);
+    const double p = asin_of_half_range(x, &high), signed_p = copy_sign(p, x);
     const double outer = x > 0 ? 2 * p : 2 * HALF_PI_0 - fma64(2, p, -2 * HALF_PI_1);
     return high ? outer : HALF_PI_0 - (signed_p - HALF_PI_1);
 }

@@ -25,7 +25,7 @@
      0x3C439041U, 0xFE5163ABU, 0xDEBBC561U, 0xB7246E3AU, 0x424DD2E0U}
 
 /* (e^z - 1 - z) / z^2, |z| <= ln(2)/2: to 2^-56 */
-PORTABLE double exp_rest(double z) {
+PORTABLE double exp_tail_polynomial(double z) {
     const double p1_0 = fma64(0x1.5555555555556p-3, z, 0x1.0000000000001p-1);
     const double p1_1 = fma64(0x1.11111111109b4p-7, z, 0x1.5555555553d67p-5);
     const double p1_2 = fma64(0x1.a01a01a7c32c2p-13, z, 0x1.6c16c1788a511p-10);
@@ -43,7 +43,7 @@ PORTABLE double exp_rest(double z) {
 }
 
 /* (2^z - 1) / z, |z| <= 1/2: to 2^-55 */
-PORTABLE double exp2_rest(double z) {
+PORTABLE double exp2_tail_polynomial(double z) {
     const double p1_0 = fma64(0x1.ebfbdff82c598p-3, z, 0x1.62e42fefa39efp-1);
     const double p1_1 = fma64(0x1.3b2ab6fba1dc6p-7, z, 0x1.c6b08d704a0c2p-5);
     const double p1_2 = fma64(0x1.4309130975155p-13, z, 0x1.5d87fe78a526dp-10);
@@ -62,7 +62,7 @@ PORTABLE double exp2_rest(double z) {
 }
 
 /* (log((1+s)/(1-s)) - 2s) / s^3, z = s^2: to 2^-60 */
-PORTABLE double log_rest(double z) {
+PORTABLE double log_tail_polynomial(double z) {
     const double p1_0 = fma64(0x1.9999999999a38p-2, z, 0x1.5555555555555p-1);
     const double p1_1 = fma64(0x1.c71c720159177p-3, z, 0x1.2492492476cccp-2);
     const double p1_2 = fma64(0x1.3b1c355a8f7a2p-3, z, 0x1.745cf9048dd95p-3);
@@ -75,7 +75,7 @@ PORTABLE double log_rest(double z) {
 }
 
 /* (sin(x) - x) / x^3, z = x^2: to 2^-57 */
-PORTABLE double sin_rest(double z) {
+PORTABLE double sin_tail_polynomial(double z) {
     const double p1_0 = fma64(0x1.1111111111110p-7, z, -0x1.5555555555555p-3);
     const double p1_1 = fma64(0x1.71de3a546095bp-19, z, -0x1.a01a01a019938p-13);
     const double p1_2 = fma64(0x1.61217f0b800d5p-33, z, -0x1.ae645412c560cp-26);
@@ -88,7 +88,7 @@ PORTABLE double sin_rest(double z) {
 }
 
 /* (cos(x) - 1 + x^2/2) / x^4, z = x^2: to 2^-59 */
-PORTABLE double cos_rest(double z) {
+PORTABLE double cos_tail_polynomial(double z) {
     const double p1_0 = fma64(-0x1.6c16c16c16c16p-10, z, 0x1.5555555555555p-5);
     const double p1_1 = fma64(-0x1.27e4fb7712d65p-22, z, 0x1.a01a01a019d0ap-16);
     const double p1_2 = fma64(-0x1.9394ba0cd6ed5p-37, z, 0x1.1eed8deb97a97p-29);
@@ -101,7 +101,7 @@ PORTABLE double cos_rest(double z) {
 }
 
 /* (atan(x) - x) / x^3, z = x^2, |x| <= tan(pi/8): to 2^-57 */
-PORTABLE double atan_rest(double z) {
+PORTABLE double atan_tail_polynomial(double z) {
     const double p1_0 = fma64(0x1.9999999999997p-3, z, -0x1.5555555555555p-2);
     const double p1_1 = fma64(0x1.c71c71c6ddbfcp-4, z, -0x1.24924924920adp-3);
     const double p1_2 = fma64(0x1.3b13aea9e84b6p-4, z, -0x1.745d173565149p-4);
@@ -122,7 +122,7 @@ PORTABLE double atan_rest(double z) {
 }
 
 /* (asin(x) - x) / x^3, z = x^2, |x| <= 1/2: to 2^-58 */
-PORTABLE double asin_rest(double z) {
+PORTABLE double asin_tail_polynomial(double z) {
     const double p1_0 = fma64(0x1.333333333332dp-4, z, 0x1.5555555555555p-3);
     const double p1_1 = fma64(0x1.f1c71c70ee54ap-6, z, 0x1.6db6db6db7c7fp-5);
     const double p1_2 = fma64(0x1.1c4ebd7735bf2p-6, z, 0x1.6e8ba31c9dc09p-6);

@@ -5,63 +5,70 @@
 #include "parts.h"
 
 /* What a logarithm is outside of 0 < x < infinity. */
-PORTABLE double odd_log(double x) { return x == 0 ? -INFINITE : x < 0 ? NO_NUMBER : x; }
-PORTABLE int not_positive(float x) { return !(x > 0) | !(x < (float)INFINITE); }
+PORTABLE double log_special_case(double x) { return x == 0 ? -INFINITE : x < 0 ? NO_NUMBER : x; }
+PORTABLE int is_outside_log_domain(float x) { return !(x > 0) | !(x < (float)INFINITE); }
 
-#define LOGARITHM(name)                                             \
-    PORTABLE int name##_is_odd(float x) { return not_positive(x); } \
-    PORTABLE double name##_of(double x) { return not_positive((float)x) ? odd_log(x) : name##_core(x); }
+#define LOGARITHM(name)                                                                   \
+    PORTABLE int name##_needs_special_case(float x) { return is_outside_log_domain(x); }  \
+    PORTABLE double name##_double(double x) {                                             \
+        return is_outside_log_domain((float)x) ? log_special_case(x) : name##_regular(x); \
+    }
 
-PORTABLE double log_core(double x) {
-    uint64_t biased;
+PORTABLE double log_regular(double x) {
+    uint64_t biased_exponent;
     double small;
-    const double m = log_reduced(x, &biased), k = whole_of(biased), large = log_sum(m - 1, &small);
+    const double m = split_significand(x, &biased_exponent), k = exponent_from_biased(biased_exponent),
+                 large = log1p_in_two_parts(m - 1, &small);
     return fma64(k, LN2_0, large + fma64(k, LN2_1, small));
 }
 LOGARITHM(log)
 
-PORTABLE double log2_core(double x) {
-    uint64_t biased;
+PORTABLE double log2_regular(double x) {
+    uint64_t biased_exponent;
     double small;
-    const double m = log_reduced(x, &biased), k = whole_of(biased), large = log_sum(m - 1, &small);
+    const double m = split_significand(x, &biased_exponent), k = exponent_from_biased(biased_exponent),
+                 large = log1p_in_two_parts(m - 1, &small);
     return k + fma64(large, LOG2_E_0, fma64(large, LOG2_E_1, small * LOG2_E_0));
 }
 LOGARITHM(log2)
 
-PORTABLE double log10_core(double x) {
-    uint64_t biased;
+PORTABLE double log10_regular(double x) {
+    uint64_t biased_exponent;
     double small;
-    const double m = log_reduced(x, &biased), k = whole_of(biased), large = log_sum(m - 1, &small);
+    const double m = split_significand(x, &biased_exponent), k = exponent_from_biased(biased_exponent),
+                 large = log1p_in_two_parts(m - 1, &small);
     const double low = fma64(k, LOG10_2_1, fma64(large, LOG10_E_1, small * LOG10_E_0));
     return fma64(k, LOG10_2_0, fma64(large, LOG10_E_0, low));
 }
 LOGARITHM(log10)
 
-PORTABLE int log1p_is_odd(float x) { return !(x > -1) | !(x < (float)INFINITE); }
-PORTABLE double log1p_of(double x) { return x <= -1 ? odd_log(x + 1) : x < INFINITE ? log1p_core(x) : x; }
+PORTABLE int log1p_needs_special_case(float x) { return !(x > -1) | !(x < (float)INFINITE); }
+PORTABLE double log1p_double(double x) {
+    return x <= -1 ? log_special_case(x + 1) : x < INFINITE ? log1p_regular(x) : x;
+}
 
-PORTABLE int asinh_is_odd(float x) { return !(__builtin_fabsf(x) < (float)INFINITE); }
-PORTABLE double asinh_core(double x) {
+PORTABLE int asinh_needs_special_case(float x) { return !(__builtin_fabsf(x) < (float)INFINITE); }
+PORTABLE double asinh_regular(double x) {
     const double a = __builtin_fabs(x), square = a * a;
-    return with_sign_of(log1p_core(a + square / (1 + __builtin_sqrt(1 + square))), x);
+    return copy_sign(log1p_regular(a + square / (1 + __builtin_sqrt(1 + square))), x);
 }
-PORTABLE double asinh_of(double x) { return asinh_is_odd((float)x) ? x : asinh_core(x); }
+PORTABLE double asinh_double(double x) { return asinh_needs_special_case((float)x) ? x : asinh_regular(x); }
 
-PORTABLE int acosh_is_odd(float x) { return !(x >= 1) | !(x < (float)INFINITE); }
-PORTABLE double acosh_core(double x) {
+PORTABLE int acosh_needs_special_case(float x) { return !(x >= 1) | !(x < (float)INFINITE); }
+PORTABLE double acosh_regular(double x) {
     const double t = x - 1;
-    return log1p_core(t + __builtin_sqrt(t * (t + 2)));
+    return log1p_regular(t + __builtin_sqrt(t * (t + 2)));
 }
-PORTABLE double acosh_of(double x) { return x < 1 ? NO_NUMBER : x < INFINITE ? acosh_core(x) : x; }
+PORTABLE double acosh_double(double x) { return x < 1 ? NO_NUMBER : x < INFINITE ? acosh_regular(x) : x; }
 
-PORTABLE int atanh_is_odd(float x) { return !(__builtin_fabsf(x) < 1); }
-PORTABLE double atanh_core(double x) {
+PORTABLE int atanh_needs_special_case(float x) { return !(__builtin_fabsf(x) < 1); }
+PORTABLE double atanh_regular(double x) {
     const double a = __builtin_fabs(x);
-    return with_sign_of(0.5 * log1p_core(2 * a / (1 - a)), x);
+    return copy_sign(0.5 * log1p_regular(2 * a / (1 - a)), x);
 }
-PORTABLE double atanh_of(double x) {
+PORTABLE double atanh_double(double x) {
     const double a = __builtin_fabs(x);
-    return a < 1 ? atanh_core(x) : a == 1 ? with_sign_of(INFINITE, x) : NO_NUMBER;
+    return a < 1 ? atanh_regular(x) : a == 1 ? copy_sign(INFINITE, x) : NO_NUMBER;
 }
 
 #endif

@@ -13,20 +13,20 @@
 #include "../pool.h"
 #include "../sums.h"
 
-void samerun_function(int function, const float *x, float *y, int64_t n);
-void samerun_pair_function(int function, const float *x, const float *y, float *out, int64_t n);
-void samerun_activation(int activation, const float *x, const float *grad, float *out, int64_t n);
-void samerun_rows(int function, const float *x, const float *grad, float *out, int64_t rows, int64_t n);
-void samerun_norm(int rms, float eps, const float *x, const float *weight, const float *bias, float *out, float *mean,
-                  float *rstd, int64_t rows, int64_t n, int64_t groups, int64_t inner);
-void samerun_norm_backward(int rms, const float *x, const float *grad, const float *weight, const float *mean,
-                           const float *rstd, float *out, float *terms, int64_t rows, int64_t n, int64_t groups,
-                           int64_t inner);
-void samerun_random(int normal, uint64_t seed, uint64_t position, float *out, int64_t n);
-void samerun_roots(int is_double, const void *x, void *out, int64_t n);
+void samerun_map_function(int function, const float *x, float *y, int64_t n);
+void samerun_map_pair_function(int function, const float *x, const float *y, float *out, int64_t n);
+void samerun_map_activation(int activation, const float *x, const float *grad, float *out, int64_t n);
+void samerun_softmax_family_rows(int function, const float *x, const float *grad, float *out, int64_t rows, int64_t n);
+void samerun_normalize_rows(int rms, float eps, const float *x, const float *weight, const float *bias, float *out,
+                            float *mean, float *rstd, int64_t rows, int64_t n, int64_t groups, int64_t inner);
+void samerun_normalize_rows_backward(int rms, const float *x, const float *grad, const float *weight, const float *mean,
+                                     const float *rstd, float *out, float *terms, int64_t rows, int64_t n,
+                                     int64_t groups, int64_t inner);
+void samerun_random_floats(int normal, uint64_t seed, uint64_t position, float *out, int64_t n);
+void samerun_square_roots(int is_double, const void *x, void *out, int64_t n);
 void samerun_remainders(int is_double, int floored, const void *x, const void *y, void *out, int64_t n);
-void samerun_words64(uint64_t seed, uint64_t position, uint64_t *out, int64_t n);
-void samerun_block_words(uint64_t seed, uint64_t position, const uint64_t *blocks, uint64_t *out, int64_t n);
+void samerun_random_words64(uint64_t seed, uint64_t position, uint64_t *out, int64_t n);
+void samerun_random_block_words(uint64_t seed, uint64_t position, const uint64_t *blocks, uint64_t *out, int64_t n);
 void samerun_randint(uint64_t seed, uint64_t position, int64_t low, uint64_t range, int64_t *out, int64_t n);
 const char *samerun_function_name(int i);
 int samerun_matmul(int is_double, const int64_t *dims, const void *a, const void *b, void *c, const void *bias);
@@ -87,12 +87,12 @@ static void print_row(const char *name, const char *type, int64_t n, const void 
 /* Every NaN is the same one. */
 static void row32(const char *name, int64_t n, float *out, int64_t count) {
     for (int64_t i = 0; i < count; i++)
-        if (out[i] != out[i]) out[i] = float_of(0x7FC00000U);
+        if (out[i] != out[i]) out[i] = float_from_bits(0x7FC00000U);
     print_row(name, "float32", n, out, (size_t)count * sizeof *out);
 }
 static void row64(const char *name, int64_t n, double *out, int64_t count) {
     for (int64_t i = 0; i < count; i++)
-        if (out[i] != out[i]) out[i] = double_of(0x7FF8000000000000U);
+        if (out[i] != out[i]) out[i] = double_from_bits(0x7FF8000000000000U);
     print_row(name, "float64", n, out, (size_t)count * sizeof *out);
 }
 
@@ -103,7 +103,7 @@ static void fill(uint64_t position, int any, float *out, int64_t n) {
         uint32_t words[4];
         philox(SEED, position, (uint64_t)i / 4, words);
         const uint32_t word = words[i % 4];
-        out[i] = any ? float_of(word) : ((float)(word >> 8) * 0x1p-24f - 0.5f) * 16;
+        out[i] = any ? float_from_bits(word) : ((float)(word >> 8) * 0x1p-24f - 0.5f) * 16;
     }
 }
 
@@ -120,19 +120,20 @@ static void rows_of(int64_t n, const float *x, const float *y, const float *any)
     int64_t *whole = malloc(MOST * sizeof *whole);
     uint64_t *words = malloc(MOST * 2 * sizeof *words);
     if (!out || !wide || !other || !whole || !words) exit(2);
-    for (int f = 0; f < FUNCTIONS; f++) samerun_function(f, any, out, n), row32(samerun_function_name(f), n, out, n);
-    for (int f = 0; f < PAIR_FUNCTIONS; f++) samerun_pair_function(f, x, y, out, n), row32(pairs[f], n, out, n);
-    for (int f = 0; f < ACTIVATIONS; f++) samerun_activation(f, x, y, out, n), row32(activations[f], n, out, n);
+    for (int f = 0; f < FUNCTIONS; f++)
+        samerun_map_function(f, any, out, n), row32(samerun_function_name(f), n, out, n);
+    for (int f = 0; f < PAIR_FUNCTIONS; f++) samerun_map_pair_function(f, x, y, out, n), row32(pairs[f], n, out, n);
+    for (int f = 0; f < ACTIVATIONS; f++) samerun_map_activation(f, x, y, out, n), row32(activations[f], n, out, n);
     for (int f = 0; f < ROW_FUNCTIONS; f++) {
-        samerun_rows(f, x, y, out, ROWS, n);
+        samerun_softmax_family_rows(f, x, y, out, ROWS, n);
         row32(functions[f], n, out, f == LOGSUMEXP ? ROWS : ROWS * n);
     }
     for (int rms = 0; rms < 2; rms++) {
         float means[ROWS], rs[ROWS];
-        samerun_norm(rms, 1e-5f, x, NULL, NULL, out, means, rs, ROWS, n, 1, 1);
+        samerun_normalize_rows(rms, 1e-5f, x, NULL, NULL, out, means, rs, ROWS, n, 1, 1);
         row32(rms ? "rms_norm" : "layer_norm", n, out, ROWS * n);
         if (rms) memset(mean, 0, sizeof mean);
-        samerun_norm_backward(rms, x, y, NULL, mean, r, out, NULL, ROWS, n, 1, 1);
+        samerun_normalize_rows_backward(rms, x, y, NULL, mean, r, out, NULL, ROWS, n, 1, 1);
         row32(rms ? "rms_norm_backward" : "layer_norm_backward", n, out, ROWS * n);
     }
     for (int t = 0; t < TERMS; t++)
@@ -143,22 +144,22 @@ static void rows_of(int64_t n, const float *x, const float *y, const float *any)
     samerun_sum64(TERM_X, wide, NULL, &wide_sum, 1, &n, &one, 1), row64("sum", n, &wide_sum, 1);
     samerun_cumulate32(0, x, out, 1, n, 1), row32("cumsum", n, out, n);
     samerun_cumulate32(1, x, out, 1, n, 1), row32("cumprod", n, out, n);
-    samerun_random(0, SEED, 7, out, n), row32("uniform", n, out, n);
-    samerun_random(1, SEED, 7, out, n), row32("normal", n, out, n);
+    samerun_random_floats(0, SEED, 7, out, n), row32("uniform", n, out, n);
+    samerun_random_floats(1, SEED, 7, out, n), row32("normal", n, out, n);
     samerun_randint(SEED, 7, -5, 1005, whole, n), print_row("randint", "int64", n, whole, (size_t)n * sizeof *whole);
-    samerun_roots(0, any, out, n), row32("sqrt", n, out, n);
+    samerun_square_roots(0, any, out, n), row32("sqrt", n, out, n);
     for (int64_t i = 0; i < n; i++) wide[i] = x[i] < 0 ? -(double)x[i] : (double)x[i];
-    samerun_roots(1, wide, wide, n), row64("sqrt", n, wide, n);
+    samerun_square_roots(1, wide, wide, n), row64("sqrt", n, wide, n);
     for (int floored = 0; floored < 2; floored++) {
         samerun_remainders(0, floored, any, y, out, n), row32(floored ? "remainder" : "fmod", n, out, n);
         for (int64_t i = 0; i < n; i++) wide[i] = x[i] * 0x1p40, other[i] = y[i];
         samerun_remainders(1, floored, wide, other, wide, n), row64(floored ? "remainder" : "fmod", n, wide, n);
     }
-    samerun_words64(SEED, 7, words, n);
+    samerun_random_words64(SEED, 7, words, n);
     for (int64_t i = 0; i < n; i++) words[i] ^= 1ULL << 63;
     print_row("randint_of_64_bits", "int64", n, words, (size_t)n * sizeof *words);
     for (int64_t i = 0; i < n; i++) whole[i] = 3 * i;
-    samerun_block_words(SEED, 7, (uint64_t *)whole, words, n);
+    samerun_random_block_words(SEED, 7, (uint64_t *)whole, words, n);
     print_row("block_words", "int64", n, words, (size_t)n * 2 * sizeof *words);
     free(out), free(wide), free(other), free(whole), free(words);
 }
@@ -217,7 +218,7 @@ int main(int argc, char **argv) {
     int found = argc < 2;
     for (int level = 0; argc > 1 && samerun_level_name(level); level++)
         if (!strcmp(argv[1], samerun_level_name(level))) found = samerun_force_level(level);
-    if (!found || !samerun_ready()) return 2;
+    if (!found || !samerun_arithmetic_is_ieee()) return 2;
     samerun_set_threads(3);
     fill(0, 0, x, MOST * COLUMNS), fill(1, 0, y, MOST * COLUMNS), fill(2, 1, any, MOST);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

@@ -36,15 +36,17 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[4], samerun_level_name(level)) && !samerun_force_level(level)) return 2;
     double (*authority)(double) = table[function].authority;
     for (uint64_t from = first; from < first + count; from += PIECE) {
-        for (int i = 0; i < PIECE; i++) x[i] = float_of((uint32_t)(from + (uint64_t)i));
-        samerun_kernels()->function[function](x, y, PIECE);
+        for (int i = 0; i < PIECE; i++) x[i] = float_from_bits((uint32_t)(from + (uint64_t)i));
+        samerun_current_kernels()->function[function](x, y, PIECE);
         for (int i = 0; i < PIECE; i++) {
             const double wide = authority(x[i]);
             const float low = (float)(wide * (1 - 0x1p-45)), high = (float)(wide * (1 + 0x1p-45));
-            if (isnan(wide) ? isnan(y[i]) : bits32(y[i]) == bits32(low) && bits32(low) == bits32(high)) continue;
-            if (isnan(wide) || bits32(low) == bits32(high))
-                printf("wrong %08x %08x %08x\n", bits32(x[i]), bits32(y[i]), bits32(low));
-            else printf("judge %08x %08x\n", bits32(x[i]), bits32(y[i]));
+            if (isnan(wide) ? isnan(y[i])
+                            : bits_of_float(y[i]) == bits_of_float(low) && bits_of_float(low) == bits_of_float(high))
+                continue;
+            if (isnan(wide) || bits_of_float(low) == bits_of_float(high))
+                printf("wrong %08x %08x %08x\n", bits_of_float(x[i]), bits_of_float(y[i]), bits_of_float(low));
+            else printf("judge %08x %08x\n", bits_of_float(x[i]), bits_of_float(y[i]));
         }
     }
     printf("done %llu\n", (unsigned long long)count);

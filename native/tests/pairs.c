@@ -24,20 +24,23 @@ int main(int argc, char **argv) {
         philox(seed, (uint64_t)function, i, w);
         float x, y;
         if (i % 2) {
-            x = float_of((w[0] & 0x807FFFFFU) | (127 - 8 + w[2] % 16) << 23);
-            y = float_of((w[1] & 0x807FFFFFU) | (127 - 8 + w[3] % 16) << 23);
+            x = float_from_bits((w[0] & 0x807FFFFFU) | (127 - 8 + w[2] % 16) << 23);
+            y = float_from_bits((w[1] & 0x807FFFFFU) | (127 - 8 + w[3] % 16) << 23);
         } else {
-            x = float_of(w[0]), y = float_of(w[1]);
+            x = float_from_bits(w[0]), y = float_from_bits(w[1]);
             if (function == 0) y = (float)(((double)w[1] * 0x1p-32 - 0.5) * 300 / log2(fabs((double)x)));
         }
         if (function == 0 && x < 0) x = -x;
         const float got = function == 0 ? pow_float(x, y) : function == 1 ? atan2_float(x, y) : hypot_float(x, y);
         const long double wide = function == 0 ? powl(x, y) : function == 1 ? atan2l(x, y) : hypotl(x, y);
         const float low = (float)(wide * (1 - 0x1p-55L)), high = (float)(wide * (1 + 0x1p-55L));
-        if (isnan(wide) ? isnan(got) : bits32(got) == bits32(low) && bits32(low) == bits32(high)) continue;
-        if (isnan(wide) || bits32(low) == bits32(high))
-            printf("wrong %08x %08x %08x %08x\n", bits32(x), bits32(y), bits32(got), bits32(low));
-        else printf("judge %08x %08x %08x\n", bits32(x), bits32(y), bits32(got));
+        if (isnan(wide) ? isnan(got)
+                        : bits_of_float(got) == bits_of_float(low) && bits_of_float(low) == bits_of_float(high))
+            continue;
+        if (isnan(wide) || bits_of_float(low) == bits_of_float(high))
+            printf("wrong %08x %08x %08x %08x\n", bits_of_float(x), bits_of_float(y), bits_of_float(got),
+                   bits_of_float(low));
+        else printf("judge %08x %08x %08x\n", bits_of_float(x), bits_of_float(y), bits_of_float(got));
     }
     printf("done %llu\n", (unsigned long long)count);
     return 0;

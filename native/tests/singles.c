@@ -53,18 +53,19 @@ int main(int argc, char **argv) {
     const uint64_t count = argc > 3 ? strtoull(argv[3], 0, 0) : 1ULL << 32;
     if (!name || first % AT_ONCE || count % AT_ONCE || first + count > 1ULL << 32) return 2;
     const kernels_t *const levels[] = {&samerun_kernels_avx2, &samerun_kernels_avx512};
-    const int here = samerun_level_runs(LEVEL_AVX512) ? 2 : 1;
+    const int here = samerun_level_is_supported(LEVEL_AVX512) ? 2 : 1;
     uint64_t wrong = 0;
     for (uint64_t from = first; from < first + count; from += AT_ONCE) {
-        for (int i = 0; i < AT_ONCE; i++) x[i] = float_of((uint32_t)(from + (uint64_t)i));
+        for (int i = 0; i < AT_ONCE; i++) x[i] = float_from_bits((uint32_t)(from + (uint64_t)i));
         run(&samerun_kernels_wide, name, x, wanted);
         for (int level = 0; level < here; level++) {
             run(levels[level], name, x, y);
             if (!memcmp(y, wanted, sizeof y)) continue;
             for (int i = 0; i < AT_ONCE; i++)
-                if (bits32(y[i]) != bits32(wanted[i]) && !(y[i] != y[i] && wanted[i] != wanted[i]) &&
+                if (bits_of_float(y[i]) != bits_of_float(wanted[i]) && !(y[i] != y[i] && wanted[i] != wanted[i]) &&
                     wrong++ < MOST_SHOWN)
-                    printf("wrong %08x %08x %08x\n", bits32(x[i]), bits32(y[i]), bits32(wanted[i]));
+                    printf("wrong %08x %08x %08x\n", bits_of_float(x[i]), bits_of_float(y[i]),
+                           bits_of_float(wanted[i]));
         }
     }
     printf("done %llu wrong %llu\n", (unsigned long long)count, (unsigned long long)wrong);

@@ -99,13 +99,13 @@ class _OwnRecording:
             recorder.restart(config)
 
     def stop_and_read(self) -> RecordedSections:
-        from samerun.record.receipt.assemble import read_sections
+        from samerun.record.receipt.assemble import build_sections_of_folder
 
         self.recorder.finish()
         os.environ.pop(ROLE_VARIABLE, None)
         if self.role is not None:
             os.environ[ROLE_VARIABLE] = self.role
-        return RecordedSections(*read_sections(Path(self.folder)))
+        return RecordedSections(*build_sections_of_folder(Path(self.folder)))
 
 
 class _TraceSlice:
@@ -209,15 +209,15 @@ def _write_receipt(
     made = assemble_receipt(
         version=sys.modules["samerun"].__version__,  # an import would be circular: samerun imports this module
         command={"form": "code", "words": [script, *sys.argv[1:]]},
-        held=_read_hold_settings(),
-        ended=ended,
+        held_settings=_read_hold_settings(),
+        ending=ended,
         code=code_version,
         sections=recorded.sections,
-        wrong=recorded.problems,
+        read_errors=recorded.problems,
         facts={os.getpid(): now},
-        outside=now,
+        fallback_facts=now,
         circumstances={**describe_circumstances(began_at), "start": initial_state},
-        redact=redact,
+        redact_patterns=redact,
     )
     if key is not None:
         made.receipt["signature"] = signing.sign(made.receipt["digest"], key)

@@ -38,10 +38,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-from samerun.numerics.dispatch import calls
-from samerun.numerics.dispatch.calls import RecordedCall
 from samerun.numerics.kernels import library
 from samerun.numerics.operators import checks
+from samerun.numerics.verification import calls
+from samerun.numerics.verification.calls import RecordedCall
 
 DIED, DIED_IN_TORCH, RAISED, WRONG = "died", "died in torch", "raised where torch does not", "took what torch refuses"
 WORDS = "other words"

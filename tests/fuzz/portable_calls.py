@@ -24,9 +24,9 @@ from torch import Tensor
 from torch.utils import _pytree
 
 import samerun
-from samerun.numerics.dispatch import calls
-from samerun.numerics.dispatch.calls import RecordedCall
 from samerun.numerics.operators.table import COMPOSED, MEMBERS
+from samerun.numerics.verification import calls
+from samerun.numerics.verification.calls import RecordedCall
 
 MOST_OF_ONE = 30
 """Calls of one operator that are taken down, with different shapes."""

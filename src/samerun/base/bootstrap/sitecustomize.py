@@ -10,7 +10,7 @@ _SAMERUN_STARTS = (
     ("SAMERUN_HOLD", "samerun.control.startup.deterministic_start"),
     ("SAMERUN_SURVEY", "samerun.control.startup.survey_probe"),
     ("SAMERUN_FACTS", "samerun.control.startup.facts_probe"),
-    ("SAMERUN_PORTABLE", "samerun.numerics.dispatch.start"),
+    ("SAMERUN_PORTABLE", "samerun.numerics.dispatch.portable"),
     ("SAMERUN_COST", "samerun.record.watching.cost_inside"),
 )
 """Where the variable is set, the module's `start()` is called."""

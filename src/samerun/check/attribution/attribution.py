@@ -15,7 +15,6 @@ from samerun.check.attribution.confirmation import (
     pin_suspect_sources,
 )
 from samerun.check.causes.table import cause_of_kind, find_suspects
-from samerun.check.evidence.growth import choose_snapshot_steps, measure_spread
 from samerun.check.evidence.line_search import (
     PartingLine,
     find_first_line_using_id,
@@ -25,11 +24,16 @@ from samerun.check.evidence.line_search import (
 )
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.source import make_source_patch
-from samerun.check.evidence.values import Elements, compare_saved_tensors
-from samerun.check.evidence.varied_run_evidence import (
+from samerun.check.evidence.trace_signs import (
     find_batch_size_suspect,
     find_branch_on_last_bits,
     find_compiled_draws,
+)
+from samerun.check.evidence.value_differences import (
+    Elements,
+    choose_snapshot_steps,
+    compare_saved_tensors,
+    measure_spread,
 )
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan, Variation
@@ -67,7 +71,7 @@ class AttributedCause:
 class AttributionSearch(confirmation.ExperimentRunner, Protocol):
     """The part of `Search` that attribution uses."""
 
-    def measure_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
+    def record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
     @property
     def skip_values(self) -> bool: ...
 
@@ -290,7 +294,7 @@ def rerun_and_measure_difference(search: AttributionSearch, situation: Situation
             path.unlink(missing_ok=True)  # of another search of this check
             plan = plan.with_watch(capture=TensorCapture(difference.role, event.thread, ordinal, str(path)))
         kept.append(search.run(plan, name, ("values",), may_fork_from_same_process(a, b)))
-    search.measure_growth(steps, kept[0], kept[1])
+    search.record_growth(steps, kept[0], kept[1])
     if not same_operator or event is None:
         return None
     folder = situation.a.folder.parent

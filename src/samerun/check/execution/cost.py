@@ -34,13 +34,13 @@ class MeasuredRun:
     def steps(self) -> int:
         return max((max(part["steps"], 0) for part in self.parts), default=0)
 
-    def largest_part(self, name: str) -> float:
+    def max_over_processes(self, quantity: str) -> float:
         """Of the process that has waited for the others, which counts them in."""
-        return float(max((part[name] for part in self.parts), default=0))
+        return float(max((part[quantity] for part in self.parts), default=0))
 
-    def seconds_per_step(self, which: int) -> float | None:
+    def seconds_per_step(self, clock: int) -> float | None:
         """Seconds of a step, by the wall clock (0) or of the processor (1); None with fewer than two steps."""
-        found = [(p["ends"][1][which] - p["ends"][0][which]) / (p["steps"] - 1) for p in self.parts if p["steps"] > 1]
+        found = [(p["ends"][1][clock] - p["ends"][0][clock]) / (p["steps"] - 1) for p in self.parts if p["steps"] > 1]
         return max(found) if found else None
 
 
@@ -69,7 +69,7 @@ class CostMeasurement:
                 for name in self.settings:
                     if name in self.failed:
                         continue
-                    run = self._run(name, operators, f"{name}-{'operators-' if operators else ''}{number}")
+                    run = self._run_setting(name, operators, f"{name}-{'operators-' if operators else ''}{number}")
                     if run.failure and name == PLAIN:
                         raise SamerunError(
                             f"The program as it is {run.failure}.",
@@ -85,7 +85,7 @@ class CostMeasurement:
             self._rank_operators(),
         )
 
-    def _run(self, name: str, operators: bool, label: str) -> MeasuredRun:
+    def _run_setting(self, name: str, operators: bool, label: str) -> MeasuredRun:
         folder = self.folder / label
         folder.mkdir()
         asked = folder / "asked.json"
@@ -94,21 +94,21 @@ class CostMeasurement:
         begin = time.monotonic()
         timed_out = False
         with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-            process = processes.start_in_session(self.target.command, environment, out, err, os.getcwd())
+            process = processes.start_in_new_session(self.target.command, environment, out, err, os.getcwd())
             try:
-                timed_out = processes.wait_with_limit(
+                timed_out = processes.wait_with_time_limit(
                     process, self.time_limit, lambda now: self.progress(label, now, "running")
                 )
                 wall = time.monotonic() - begin
             finally:
-                processes.kill_tree(process, str(asked), VARIABLE)
+                processes.kill_process_tree(process, str(asked), VARIABLE)
         self.progress(label, wall, "done")
         parts = tuple(json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.cost")))
         failure = ""
         if timed_out:
             failure = f"was still running after {wall:.0f} s (--time-limit) and was ended"
         elif process.returncode:
-            said = next((part["stopped"] for part in parts if part["stopped"]), "") or last_output_line(
+            said = next((part["stopped"] for part in parts if part["stopped"]), "") or read_last_output_line(
                 folder / "stderr"
             )
             failure = f"ended with exit code {process.returncode}" + (f": {said}" if said else "")
@@ -123,11 +123,11 @@ class CostMeasurement:
         return Setting(
             name, MEASURED, "", runs[0].steps,
             wall=summarize_amounts([run.wall for run in runs]),
-            cpu=summarize_amounts([run.largest_part("cpu_seconds") for run in runs]),
+            cpu=summarize_amounts([run.max_over_processes("cpu_seconds") for run in runs]),
             step=summarize_amounts([s for run in runs if (s := run.seconds_per_step(0)) is not None]),
             step_cpu=summarize_amounts([s for run in runs if (s := run.seconds_per_step(1)) is not None]),
-            peak=summarize_amounts([run.largest_part("peak_bytes") for run in runs]),
-            device_peak=summarize_amounts([n for run in runs if (n := run.largest_part("device_peak_bytes"))]),
+            peak=summarize_amounts([run.max_over_processes("peak_bytes") for run in runs]),
+            device_peak=summarize_amounts([n for run in runs if (n := run.max_over_processes("device_peak_bytes"))]),
         )  # fmt: skip
 
     def _rank_operators(self) -> tuple[tuple[str, tuple[OperatorCost | None, ...]], ...]:
@@ -158,7 +158,7 @@ def summarize_amounts(values: Sequence[float]) -> Amount | None:
     return Amount(median(values), min(values), max(values)) if values else None
 
 
-def last_output_line(path: Path) -> str:
+def read_last_output_line(path: Path) -> str:
     """The last line that says something of what a program wrote."""
-    lines = processes.read_tail(path).split("\n")
+    lines = processes.read_file_tail(path).split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")

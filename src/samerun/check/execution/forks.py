@@ -30,15 +30,15 @@ from samerun.record.watching.preloaded.serve import MESSAGE_BYTES, PRELOAD, REFU
 
 SWITCH = "SAMERUN_FORKS"
 """If set to "off", every run is a fresh process."""
-OWN = (CONFIG_VARIABLE, CHECKPOINTS)
+PER_RUN_VARIABLES = (CONFIG_VARIABLE, CHECKPOINTS)
 """Variables whose values differ in each run."""
 FORKED = "forked"
 """File beside the traces of a forked run: the modules that were imported beforehand."""
-MOST = 3
+MAX_PRELOADED = 3
 """The most preloaded processes at once."""
-HIGH = 200
+FIRST_FREE_DESCRIPTOR = 200
 """Descriptors from here on do not collide with those of programs."""
-LOST = -9
+LOST_EXIT_CODE = -9
 """Exit code of a child whose parent is gone."""
 
 Key = tuple[object, ...]
@@ -63,7 +63,7 @@ class Forks:
         """
         return self._noting and is_plain_script(plan)
 
-    def read_recorded_imports(self, folder: Path) -> None:
+    def load_recorded_imports(self, folder: Path) -> None:
         """Read what the first run recorded. If there is nothing, it did not import torch, and nothing is forked."""
         if self._order is not None or self.reason:
             return
@@ -77,18 +77,18 @@ class Forks:
         """Whether this run may be forked, as far as is known."""
         return not self.reason and self._order is not None and pins_what_forks_share(plan)
 
-    def fork(
+    def start_fork(
         self, plan: Plan, environment: Mapping[str, str], out: IO[bytes], err: IO[bytes]
     ) -> tuple[PreloadedProcess, ForkedProcess] | None:
         """Start a run as a fork, if `may_fork` allowed it; None if that failed. environment: all of it."""
         assert self._order is not None
-        rest = {k: v for k, v in environment.items() if k not in OWN}
+        rest = {k: v for k, v in environment.items() if k not in PER_RUN_VARIABLES}
         key = (plan.command, plan.prefix, tuple(sorted(rest.items())))
         if key not in self._processes:
             self._made += 1
-            while len(self._processes) >= MOST:
+            while len(self._processes) >= MAX_PRELOADED:
                 self._processes.pop(next(iter(self._processes))).close()
-            blank = {**environment, **{name: "" for name in OWN if name in environment}}
+            blank = {**environment, **{name: "" for name in PER_RUN_VARIABLES if name in environment}}
             folder = self.folder / str(self._made)
             made = PreloadedProcess.start(plan.command, plan.prefix, blank, self._order, folder)
             if isinstance(made, str):
@@ -97,13 +97,15 @@ class Forks:
             self._processes[key] = made
         parent = self._processes[key]
         Path(out.name).with_name(FORKED).write_text(",".join(self._order), encoding="utf-8")
-        child = parent.run({k: environment[k] for k in OWN if k in environment}, out, err, plan.umask)
+        child = parent.fork_child(
+            {k: environment[k] for k in PER_RUN_VARIABLES if k in environment}, out, err, plan.umask
+        )
         if child is None:
             self.reason = "the preloaded process ended"
             return None
         return parent, child
 
-    def must_run_afresh(self, folder: Path, failed: bool) -> bool:
+    def must_repeat_in_fresh_process(self, folder: Path, failed: bool) -> bool:
         """Whether a forked run must be repeated as a fresh process; if so, nothing is forked any more.
 
         It must if the program imported something else than in its first run, or did not end well: whether it failed
@@ -158,18 +160,18 @@ class ForkedProcess:
         self._line = line
 
     def poll(self) -> int | None:
-        return self._look(0)
+        return self._receive_exit_code(0)
 
     def wait(self, timeout: float | None = None) -> int:
         """Raises subprocess.TimeoutExpired."""
-        code = self._look(timeout)
+        code = self._receive_exit_code(timeout)
         if code is None:
             raise subprocess.TimeoutExpired("fork", timeout or 0)
         return code
 
-    def _look(self, seconds: float | None) -> int | None:
+    def _receive_exit_code(self, seconds: float | None) -> int | None:
         if self.returncode is None and select.select([self._line], [], [], seconds)[0]:
-            self.returncode = int(_answer(self._line).get("exit_code", LOST))
+            self.returncode = int(_receive_answer(self._line).get("exit_code", LOST_EXIT_CODE))
         return self.returncode
 
 
@@ -194,21 +196,21 @@ class PreloadedProcess:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
-                number = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH)
+                number = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, FIRST_FREE_DESCRIPTOR)
             except OSError:
                 ours.close()
                 return "few files may be open at once"
         mark = f"{number}:{','.join(modules)}:{folder}"
         try:
             with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-                process = processes.start_in_session(
+                process = processes.start_in_new_session(
                     command, {**environment, PRELOAD: mark}, out, err, os.getcwd(), None, prefix, (number,)
                 )
         finally:
             os.close(number)
         made = cls(process, ours, mark)
         try:
-            answer = _answer(ours)
+            answer = _receive_answer(ours)
         except BaseException:
             made.close()
             raise
@@ -217,27 +219,27 @@ class PreloadedProcess:
         made.close()
         return str(answer.get("reason", "the preloaded process ended"))
 
-    def run(
+    def fork_child(
         self, changed: Mapping[str, str], out: IO[bytes], err: IO[bytes], umask: int | None
     ) -> ForkedProcess | None:
         """Fork a child with these variables changed; None if the process has ended."""
         request = json.dumps({"environment": dict(changed), "umask": umask}).encode()
         try:
             socket.send_fds(self._line, [request], [out.fileno(), err.fileno()])
-            answer = _answer(self._line)
+            answer = _receive_answer(self._line)
         except OSError:
             return None
         return ForkedProcess(int(answer["pid"]), self._line) if "pid" in answer else None
 
-    def kill_all(self, child: ForkedProcess, mark: str) -> None:
+    def kill_child_tree(self, child: ForkedProcess, mark: str) -> None:
         """End a child and all that it has started.
 
         What left its process group without being executed anew still shows the environment of this process.
         """
-        processes.kill_tree(child, mark)
-        for pid in processes.pids_with_mark(self._mark, PRELOAD):
+        processes.kill_process_tree(child, mark)
+        for pid in processes.find_pids_with_mark(self._mark, PRELOAD):
             if pid != self._process.pid:
-                processes.kill_quietly(pid)
+                processes.kill_if_alive(pid)
 
     def close(self) -> None:
         """End it, whatever it is doing."""
@@ -245,10 +247,10 @@ class PreloadedProcess:
         end = time.monotonic() + processes.GRACE_SECONDS
         while self._process.poll() is None and time.monotonic() < end:
             time.sleep(0.005)
-        processes.kill_tree(self._process, self._mark, PRELOAD)
+        processes.kill_process_tree(self._process, self._mark, PRELOAD)
 
 
-def _answer(line: socket.socket) -> dict[str, Any]:
+def _receive_answer(line: socket.socket) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(line.recv(MESSAGE_BYTES) or b"{}")
     except OSError:

@@ -23,7 +23,7 @@ class StartSettings:
     arguments: tuple[str, ...] = ()
 
     @property
-    def any(self) -> bool:
+    def has_any(self) -> bool:
         return bool(self.variables or self.arguments)
 
     def __str__(self) -> str:
@@ -45,10 +45,10 @@ class Interruption:
     step: int | None = None
     signal: str | None = None
 
-    def describe(self, step: int, made: int, whole: int) -> str:
-        """In words. step: where it was to be killed; made: the steps it made, of `whole` in all."""
-        by_itself = f"interrupted after step {made} of {whole}"
-        return f"ended by SIG{self.signal} at step {step}" if self.signal else by_itself
+    def describe(self, kill_step: int, steps_made: int, total_steps: int) -> str:
+        """In words. kill_step: where it was to be killed; steps_made: how many it made, of `total_steps`."""
+        by_itself = f"interrupted after step {steps_made} of {total_steps}"
+        return f"ended by SIG{self.signal} at step {kill_step}" if self.signal else by_itself
 
 
 def parse_interruptions(first: str | None, second: str | None, kill: str | None) -> tuple[Interruption, ...]:
@@ -62,7 +62,7 @@ def parse_interruptions(first: str | None, second: str | None, kill: str | None)
             f"{given} is given, and {lacking} is not.",
             hint='Both are needed: --interrupt "STOP_AT=3 CKPT={folder}/a.pt" --resume "RESUME={folder}/a.pt".',
         )
-    starts = _settings("--interrupt", first), _settings("--resume", second)
+    starts = _parse_start_settings("--interrupt", first), _parse_start_settings("--resume", second)
     if kill is not None:
         step, _, name = kill.partition(":")
         if not step.isdigit() or int(step) < 1 or (name or "KILL") not in SIGNALS:
@@ -72,7 +72,7 @@ def parse_interruptions(first: str | None, second: str | None, kill: str | None)
             )
         return (Interruption(*starts, int(step), name or "KILL"),)
     if first is not None:
-        if not starts[0].any:
+        if not starts[0].has_any:
             raise SamerunError(
                 "--interrupt: nothing is set.",
                 hint='Write variables first, then arguments ("A=1 --flag"), or name a step to end it at with --kill.',
@@ -81,7 +81,7 @@ def parse_interruptions(first: str | None, second: str | None, kill: str | None)
     return tuple(Interruption(signal=name) for name in SIGNALS)
 
 
-def _settings(option: str, text: str | None) -> StartSettings:
+def _parse_start_settings(option: str, text: str | None) -> StartSettings:
     try:
         words = shlex.split(text or "")
     except ValueError as error:

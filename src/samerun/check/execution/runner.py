@@ -10,13 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from samerun.base.errors import SamerunError
 from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.check.execution import processes
 from samerun.check.execution.forks import Forks
 from samerun.check.execution.interruption import CHECKPOINTS
-from samerun.check.execution.machine_load import MachineLoad, passive_wait_variables
+from samerun.check.execution.processes import MachineLoad, choose_passive_wait_variables
 from samerun.check.plan import Plan
 from samerun.check.variations.folder_copies import copy_folder, link_neighbours, make_linked_home, path_of_copy
 from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE
@@ -50,7 +51,7 @@ class Run:
         self.operators = self.traces.operator_count()
         self.skipped = describe_skipped_operators(self.traces)
 
-    def discard(self) -> None:
+    def delete_traces(self) -> None:
         """Delete the traces: they were compared and found the same, and can be large."""
         for trace in self.traces.traces.values():
             trace.path.unlink(missing_ok=True)
@@ -60,9 +61,9 @@ class Run:
     def failed(self) -> bool:
         return self.timed_out or self.exit_code != 0
 
-    def output(self, name: str) -> str:
+    def read_output_tail(self, stream: Literal["stdout", "stderr"]) -> str:
         """The end of what the program wrote to "stdout" or "stderr"."""
-        return processes.read_tail(self.folder / name)
+        return processes.read_file_tail(self.folder / stream)
 
 
 class RunFailed(SamerunError):
@@ -71,7 +72,7 @@ class RunFailed(SamerunError):
     def __init__(self, message: str, run: Run, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.run = run
-        self.said = run.output("stderr").rstrip()
+        self.said = run.read_output_tail("stderr").rstrip()
         """The end of the program's standard error: its folder may be gone when this is shown."""
 
 
@@ -91,7 +92,7 @@ class Runner:
         self.forks.close()
         shutil.rmtree(self.folder / "now", ignore_errors=True)
 
-    def _link_of_equal_length(self, folder: Path) -> Path:
+    def _make_link_of_equal_length(self, folder: Path) -> Path:
         """A link to a run's folder whose path is as long as that of every other run; the folder itself if links fail.
 
         The program is told where to record. A longer path there moves objects in memory, and with them the order of
@@ -113,20 +114,20 @@ class Runner:
         preloaded process. If it cannot be forked, it runs as a fresh process.
         """
         if among_forks and self.forks.may_fork(plan):
-            run = self._run(plan, name, vary, True)
+            run = self._run_once(plan, name, vary, True)
             if run is not None:
                 return run
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        run = self._run(plan, name, vary, False)
+        run = self._run_once(plan, name, vary, False)
         assert run is not None
         return run
 
-    def _run(self, plan: Plan, name: str, vary: tuple[str, ...], fork: bool) -> Run | None:
+    def _run_once(self, plan: Plan, name: str, vary: tuple[str, ...], fork: bool) -> Run | None:
         """Returns None if it was to be forked and cannot be."""
         folder, here = self.folder / name, Path.cwd()
         try:
             folder.mkdir(parents=True)
-            shown = self._link_of_equal_length(folder)
+            shown = self._make_link_of_equal_length(folder)
             where = path_of_copy(here, folder / "copy") if plan.copied else here
             moved = (str(where), str(here)) if plan.copied else None
             check_imports = not fork and self.forks.should_record_imports(plan)
@@ -144,9 +145,9 @@ class Runner:
             shutil.rmtree(folder, ignore_errors=True)  # nothing half written stays
             raise SamerunError(
                 f"The folder for the traces cannot be written: {folder}: {error.strerror}.",
-                hint=recording_failure_hint(f"the trace could not be made: {error.strerror}"),
+                hint=make_recording_failure_hint(f"the trace could not be made: {error.strerror}"),
             ) from error
-        inherited = {**os.environ, **passive_wait_variables(os.environ)}
+        inherited = {**os.environ, **choose_passive_wait_variables(os.environ)}
         environment = prepend_bootstrap_to_pythonpath(
             {**inherited, **plan.environment, **plan.held, CONFIG_VARIABLE: str(config)}
         )
@@ -155,22 +156,22 @@ class Runner:
             environment[CHECKPOINTS] = str(folder / "checkpoints")
             (folder / "checkpoints").mkdir()
         label = f"{name} ({', '.join(vary)})" if vary and name != f"varied-{vary[0]}" else name
-        begin, begun = time.monotonic(), self.load.begin()
+        begin, begun = time.monotonic(), self.load.start_run()
         timed_out = False
         with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-            process: processes.Process
+            process: processes.StartedProcess
             if fork:
-                forked = self.forks.fork(plan, environment, out, err)
+                forked = self.forks.start_fork(plan, environment, out, err)
                 if forked is None:
                     return None
-                process, kill_all = forked[1], partial(forked[0].kill_all, forked[1])
+                process, kill_all = forked[1], partial(forked[0].kill_child_tree, forked[1])
             else:
-                process = processes.start_in_session(
+                process = processes.start_in_new_session(
                     plan.command, environment, out, err, str(where), plan.umask, plan.prefix
                 )
-                kill_all = partial(processes.kill_tree, process)
+                kill_all = partial(processes.kill_process_tree, process)
             try:
-                timed_out = processes.wait_with_limit(
+                timed_out = processes.wait_with_time_limit(
                     process, self.time_limit, lambda now: self.progress(label, now, "running")
                 )
             finally:
@@ -181,12 +182,12 @@ class Runner:
                     shown.unlink(missing_ok=True)
         seconds = time.monotonic() - begin
         if not fork:  # the processor time of forks is known only when their parent has ended
-            self.load.end(begun)
+            self.load.add_finished_run(begun)
         code = -9 if process.returncode is None else process.returncode  # what cannot be killed is waited for no longer
-        if fork and self.forks.must_run_afresh(folder, timed_out or code != 0):
+        if fork and self.forks.must_repeat_in_fresh_process(folder, timed_out or code != 0):
             return None
         if plan.watch.check_imports:
-            self.forks.read_recorded_imports(folder)
+            self.forks.load_recorded_imports(folder)
         self.progress(label, seconds, "done")
         return Run(name, vary, code, seconds, folder, plan, timed_out)
 
@@ -207,7 +208,7 @@ def describe_trace_folder(reason: str, folder: Path) -> str:
     return f" in {folder}" if is_disk_failure(reason) else ""
 
 
-def recording_failure_hint(reason: str) -> str:
+def make_recording_failure_hint(reason: str) -> str:
     """What to do about a trace that could not be created, written or finished."""
     if any(said in reason for said in _DESCRIPTORS):
         return "Raise the limit of open files (ulimit -n)."

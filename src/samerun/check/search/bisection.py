@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samerun.base.records import DIFFERENT, SAME, TROUBLE
-from samerun.check.evidence.flakiness import any_file_uses_id
+from samerun.check.evidence.trace_signs import any_file_uses_id
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Variation
 from samerun.check.search.run_status import describe_failure, timed_out_before_difference
@@ -25,7 +25,7 @@ class VariedRun:
     difference: Difference | None
 
 
-def most_specific_variation(singles: Sequence[VariedRun]) -> VariedRun:
+def pick_most_specific_run(singles: Sequence[VariedRun]) -> VariedRun:
     """Of several variations that each make a difference, the one that explains it best.
 
     Another hash seed or environment moves objects in memory too, and so makes a difference in a program that goes by
@@ -38,13 +38,13 @@ def most_specific_variation(singles: Sequence[VariedRun]) -> VariedRun:
 class VariationRunner(Protocol):
     """The part of `Search` that bisection uses."""
 
-    def run_varied(self, control: Run, held: Sequence[Variation], group: Sequence[Variation]) -> VariedRun: ...
-    def discard_if_unsaved(self, run: Run) -> None: ...
+    def run_varied(self, control: Run, pinned: Sequence[Variation], group: Sequence[Variation]) -> VariedRun: ...
+    def delete_traces_if_unsaved(self, run: Run) -> None: ...
     def record_outcome(self, variation: Variation, outcome: str, detail: str = "") -> None: ...
 
 
-def leave_out_failing(
-    search: VariationRunner, control: Run, held: Sequence[Variation], varied_run: VariedRun
+def rerun_without_failing_variations(
+    search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
 ) -> tuple[VariedRun | None, list[Variation]]:
     """Repeat a failed run without the variations that may fail for reasons of their own.
 
@@ -54,29 +54,31 @@ def leave_out_failing(
     failing = [v for v in group if v.may_fail]
     if not varied_run.run.failed or varied_run.run.timed_out or not failing or len(group) == 1:
         return varied_run, group
-    said = varied_run.run.output("stderr").strip().splitlines()
+    said = varied_run.run.read_output_tail("stderr").strip().splitlines()
     why = f"left out: {describe_failure(varied_run.run)}" + (f" ({said[-1].strip()})" if said else "")
     for variation in failing:
         search.record_outcome(variation, TROUBLE, why)
     rest = [v for v in group if v not in failing]
-    return (search.run_varied(control, held, rest) if rest else None), rest
+    return (search.run_varied(control, pinned, rest) if rest else None), rest
 
 
 def bisect_variations(
-    search: VariationRunner, control: Run, held: Sequence[Variation], varied_run: VariedRun
+    search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
 ) -> list[VariedRun]:
     """The single variations that make a difference, by bisection; records the outcome of each variation.
 
     A program that goes by addresses differs under most variations, since most of them move objects. Varying the address
     layout alone shows that in one run, and the half that contains it need not be bisected.
     """
-    single = _vary_addresses_alone(search, control, held, varied_run) if any_file_uses_id(control.traces) else None
-    return single or _bisect(search, control, held, varied_run)
+    single = _vary_addresses_alone(search, control, pinned, varied_run) if any_file_uses_id(control.traces) else None
+    return single or _bisect(search, control, pinned, varied_run)
 
 
-def _bisect(search: VariationRunner, control: Run, held: Sequence[Variation], varied_run: VariedRun) -> list[VariedRun]:
+def _bisect(
+    search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
+) -> list[VariedRun]:
     if varied_run.difference is None:
-        search.discard_if_unsaved(varied_run.run)
+        search.delete_traces_if_unsaved(varied_run.run)
         for variation in varied_run.variations:
             search.record_outcome(variation, SAME)
         return []
@@ -91,27 +93,27 @@ def _bisect(search: VariationRunner, control: Run, held: Sequence[Variation], va
     parts = (varied_run.variations[:middle], varied_run.variations[middle:])
     halves: list[VariedRun] = []
     # if addresses explain it, the other half is not run
-    for part in sorted(parts, key=lambda part: not _address_variations(part)):
-        half = search.run_varied(control, held, part)
+    for part in sorted(parts, key=lambda part: not _select_address_variations(part)):
+        half = search.run_varied(control, pinned, part)
         halves.append(half)
-        single = _vary_addresses_alone(search, control, held, half) if not half.run.failed else []
+        single = _vary_addresses_alone(search, control, pinned, half) if not half.run.failed else []
         if single:
             for variation in varied_run.variations:
                 if variation not in half.variations:
                     search.record_outcome(variation, "skipped", NOT_ALONE)
             return single
     halves.sort(key=lambda half: half.variations != parts[0])
-    return [single for half in halves for single in _bisect(search, control, held, half)]
+    return [single for half in halves for single in _bisect(search, control, pinned, half)]
 
 
 def _vary_addresses_alone(
-    search: VariationRunner, control: Run, held: Sequence[Variation], varied_run: VariedRun
+    search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
 ) -> list[VariedRun]:
     """A run with only the address layout varied, if it is one of several and makes a difference; else nothing."""
-    layouts = _address_variations(varied_run.variations)
+    layouts = _select_address_variations(varied_run.variations)
     if not layouts or len(varied_run.variations) < 3 or varied_run.difference is None:
         return []
-    alone = search.run_varied(control, held, layouts)
+    alone = search.run_varied(control, pinned, layouts)
     if alone.difference is None or alone.run.failed:
         return []
     for variation in varied_run.variations:
@@ -122,5 +124,5 @@ def _vary_addresses_alone(
     return [alone]
 
 
-def _address_variations(group: Sequence[Variation]) -> list[Variation]:
+def _select_address_variations(group: Sequence[Variation]) -> list[Variation]:
     return [v for v in group if v.cause == "object-id"]

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from samerun.base.errors import SamerunError
 from samerun.base.records import DIFFERENT, SAME, TROUBLE, CheckReport, FoundCause, Hazard, Outcome, WithSamerun
 from samerun.check.attribution.attribution import AttributedCause
 from samerun.check.attribution.confirmation import pin_suspect_sources
+from samerun.check.causes.table import CAUSES
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import RunFailed
 from samerun.check.plan import Plan
-from samerun.check.search import ignore_rules
-from samerun.check.search.ignore_rules import IgnoreRule
-from samerun.check.search.report_records import with_relative_file
+from samerun.check.search.report_records import make_cause_path_relative
 from samerun.check.search.search import Search
 from samerun.check.variations.table import VARIATIONS
 from samerun.record import pins
 
 ReasonToContinue = Callable[[FoundCause], str]
 IsIgnored = Callable[[FoundCause], bool]
-MOST_ROUNDS = 24
+MAX_ROUNDS = 24
 """The most findings that are looked behind, one after the other."""
 SPARED_AT_LINE = {"listing_order": "listing", "clock": "clock", "memory": "memory"}
 """Variations that can leave out one line, and their names inside the recorded process."""
@@ -66,14 +68,16 @@ def find_successive_causes(search: Search, reason_to_continue: Callable[[FoundCa
             successive.stuck = "no cause was found for a difference"
             return successive
         situation, found = search.reported
-        cause = with_relative_file(found.cause)
+        cause = make_cause_path_relative(found.cause)
         reason = reason_to_continue(cause)
         finding = CauseFinding(successive.last, found, cause)
         if not reason:
             successive.findings.append(finding)
             return successive
         following = (
-            search_behind(search, situation, found, reason) if len(successive.findings) + 1 < MOST_ROUNDS else None
+            restart_with_cause_pinned(search, situation, found, reason)
+            if len(successive.findings) + 1 < MAX_ROUNDS
+            else None
         )
         successive.findings.append(replace(finding, how=following[1] if following is not None else ""))
         if following is None:
@@ -82,29 +86,29 @@ def find_successive_causes(search: Search, reason_to_continue: Callable[[FoundCa
         search = following[0]
 
 
-def search_behind(
+def restart_with_cause_pinned(
     search: Search, situation: Situation, found: AttributedCause, reason: str
 ) -> tuple[Search, str] | None:
     """A search in which the source of a finding is pinned, and how; None if it cannot be pinned."""
     if found.variation or situation.variation == "resume":
-        return search_behind_variation(search, found.variation or "resume", found, reason)
+        return restart_without_variation(search, found.variation or "resume", found, reason)
     suspect = found.suspect
     if suspect is None:
         return None
     # Pins at the line first: with the whole source pinned, a second hazard of the same kind would not show. If the line
     # is pinned already and the difference stayed, the source is read elsewhere, and all of it is pinned. Without a new
     # pin the next search would find the same again, so there is none (decision 24).
-    for names in (pins_at_cause_line(suspect.pins, found.cause), suspect.pins):
+    for names in (limit_pins_to_cause_line(suspect.pins, found.cause), suspect.pins):
         fresh = set(names) - set(search.plan.watch.pins)
         if fresh or (names and set(suspect.without) - set(search.plan.without)):
             plan = pin_suspect_sources(search.plan, suspect, names)
             return restart_search(search, plan, search.not_varied), "held still: " + ", ".join(
-                pin_name(name) for name in names
+                strip_line_from_pin(name) for name in names
             )
     return None
 
 
-def search_behind_variation(
+def restart_without_variation(
     search: Search, names: str, found: AttributedCause, reason: str
 ) -> tuple[Search, str] | None:
     """A search whose variation leaves out the line of the finding if it can, and is not varied otherwise."""
@@ -134,14 +138,14 @@ def restart_search(search: Search, plan: Plan, not_varied: Mapping[str, str], sk
     )  # fmt: skip
 
 
-def pins_at_cause_line(names: tuple[str, ...], cause: FoundCause) -> tuple[str, ...]:
+def limit_pins_to_cause_line(names: tuple[str, ...], cause: FoundCause) -> tuple[str, ...]:
     """Pins limited to the line of the cause, so that another hazard of the same source still shows."""
     if not cause.file:
         return names
     return tuple(f"{name}@{cause.file}:{cause.line}" if name in pins.SEPARABLE else name for name in names)
 
 
-def pin_name(pin: str) -> str:
+def strip_line_from_pin(pin: str) -> str:
     return pin.partition("@")[0]
 
 
@@ -163,7 +167,7 @@ def report_all_findings(
     """
 
     def is_ignored(cause: FoundCause) -> bool:
-        return ignore_rules.is_ignored(ignored, cause)
+        return matches_any_rule(ignored, cause)
 
     def reason_to_continue(cause: FoundCause) -> str:
         if is_ignored(cause):
@@ -173,9 +177,13 @@ def report_all_findings(
     successive = find_successive_causes(search, reason_to_continue)
     counted = sort_findings([f for f in successive.findings if not is_ignored(f.cause)])
     report = select_report(successive, counted)
-    hazards = tuple(to_hazard(f) for f in counted)
-    left_out = tuple(replace(to_hazard(f), ignored=True) for f in successive.findings if is_ignored(f.cause))
-    notes = [*report.notes, *ignored_notes(successive, is_ignored), *unmatched_rule_notes(ignored, successive, report)]
+    hazards = tuple(finding_to_hazard(f) for f in counted)
+    left_out = tuple(replace(finding_to_hazard(f), ignored=True) for f in successive.findings if is_ignored(f.cause))
+    notes = [
+        *report.notes,
+        *make_ignored_notes(successive, is_ignored),
+        *make_unmatched_rule_notes(ignored, successive, report),
+    ]
     if samerun_run is None:
         return replace(report, causes=hazards + left_out, notes=tuple(notes))
     if report.verdict != DIFFERENT:
@@ -208,7 +216,9 @@ def check_under_samerun_run(
         said = error.said.splitlines()
         why = said[-1] if said else error.message
         return WithSamerun(TROUBLE, seed, f"With {command} the program fails: {why}"), hazards
-    left = tuple(to_hazard(f) for f in sort_findings([f for f in successive.findings if not is_ignored(f.cause)]))
+    left = tuple(
+        finding_to_hazard(f) for f in sort_findings([f for f in successive.findings if not is_ignored(f.cause)])
+    )
     if not left and not has_unexplained_difference(successive):
         text = f"With {command} it is the same: samerun alone mends it."
         return WithSamerun(SAME, seed, text), tuple(replace(h, mended=True) for h in hazards)
@@ -257,7 +267,7 @@ def sort_findings(findings: Sequence[CauseFinding]) -> list[CauseFinding]:
     return sorted(findings, key=key)
 
 
-def to_hazard(finding: CauseFinding) -> Hazard:
+def finding_to_hazard(finding: CauseFinding) -> Hazard:
     cause, first = finding.cause, finding.report.first_difference
     variation = first.variation if first is not None else ""
     return Hazard(cause.kind, cause.file, cause.line, cause.evidence, cause.certain, variation, finding.found.fix)
@@ -267,7 +277,7 @@ def describe_hazard(one: Hazard) -> str:
     return one.kind + (f" at {one.file}:{one.line}" if one.file else "")
 
 
-def ignored_notes(successive: SuccessiveFindings, is_ignored: IsIgnored) -> list[str]:
+def make_ignored_notes(successive: SuccessiveFindings, is_ignored: IsIgnored) -> list[str]:
     """A note for each ignored finding, with what was done to search behind it."""
     lines = [
         f"Ignored: {f.description}" + (f" ({f.how})." if f.how else ".")
@@ -279,15 +289,62 @@ def ignored_notes(successive: SuccessiveFindings, is_ignored: IsIgnored) -> list
     return lines
 
 
-def unmatched_rule_notes(
+def make_unmatched_rule_notes(
     ignored: Sequence[IgnoreRule], successive: SuccessiveFindings, report: CheckReport
 ) -> list[str]:
     """A note for each rule that matched nothing, unless the search ended early at a difference."""
     if report.verdict == DIFFERENT:
         return []
     causes = [finding.cause for finding in successive.findings]
-    return [f"--ignore {rule.text} matched nothing." for rule in ignore_rules.unmatched_rules(ignored, causes)]
+    return [f"--ignore {rule.text} matched nothing." for rule in unmatched_rules(ignored, causes)]
 
 
 def capitalize_first(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+# --- `--ignore KIND[:FILE[:LINE]]`: findings that are not to be counted
+@dataclass(frozen=True)
+class IgnoreRule:
+    """`file` "": anywhere; `line` 0: at any line of the file. `text`: what the user wrote."""
+
+    kind: str
+    file: str
+    line: int
+    text: str
+
+    def matches(self, cause: FoundCause) -> bool:
+        """Whether a finding is not to be counted. A finding without a line is only covered by its kind alone."""
+        if cause.kind != self.kind or (self.line and cause.line != self.line):
+            return False
+        return not self.file or (bool(cause.file) and os.path.realpath(cause.file) == os.path.realpath(self.file))
+
+
+def matches_any_rule(rules: Sequence[IgnoreRule], cause: FoundCause) -> bool:
+    return any(rule.matches(cause) for rule in rules)
+
+
+def unmatched_rules(rules: Sequence[IgnoreRule], causes: Sequence[FoundCause]) -> list[IgnoreRule]:
+    """The rules that match none of these causes."""
+    return [rule for rule in rules if not any(rule.matches(cause) for cause in causes)]
+
+
+def parse_ignore_rule(text: str) -> IgnoreRule:
+    """Raises SamerunError for an unknown kind, an empty file name, or a line that is not a number from 1."""
+    kind, *rest = text.split(":", 1)
+    kinds = [cause.kind for cause in CAUSES]
+    if kind not in kinds:
+        near = difflib.get_close_matches(kind, kinds, 1, 0.5)
+        hint = f"Did you mean {near[0]}? " if near else ""
+        raise SamerunError(
+            f"--ignore {text}: there is no kind of cause {kind!r}.", hint=f"{hint}There are: {', '.join(kinds)}."
+        )
+    if not rest:
+        return IgnoreRule(kind, "", 0, text)
+    file, colon, last = rest[0].rpartition(":")
+    if not colon:
+        file, last = rest[0], ""
+    if not file or (colon and not (last.isdecimal() and int(last) > 0)):
+        wrong = "no file is named behind the kind" if not file else f"{last!r} is no line: lines count from 1"
+        raise SamerunError(f"--ignore {text}: {wrong}.", hint="Write --ignore KIND, KIND:FILE or KIND:FILE:LINE.")
+    return IgnoreRule(kind, file, int(last) if last else 0, text)

@@ -42,38 +42,40 @@ class ResumedProgram:
     step: int
 
     @property
-    def limited_by_max_steps(self) -> bool:
+    def is_limited_by_max_steps(self) -> bool:
         """Whether each process ends after `--max-steps`, so that the resumed run gets further."""
         most = self.uninterrupted.plan.watch.max_steps
         return most is not None and self.uninterrupted.steps >= most
 
     @property
-    def started_over(self) -> bool:
+    def has_started_over(self) -> bool:
         """Whether it resumed nothing and made all steps again."""
-        if not self.limited_by_max_steps:
+        if not self.is_limited_by_max_steps:
             return self.run.steps >= self.uninterrupted.steps
         return not any(count_events(trace, f.LOAD) for trace in self.run.traces.traces.values())
 
     @property
     def steps_before_resume(self) -> int:
         """How many steps of the uninterrupted run come before the first one of the resumed run."""
-        if not self.limited_by_max_steps:
+        if not self.is_limited_by_max_steps:
             return self.uninterrupted.steps - self.run.steps
         roles = [*list_roles_with_steps(self.run.traces), "main"]
         return count_steps_before_checkpoint(self.stopped.traces, self.run.traces, roles[0])
 
-    def first_difference(self) -> ResumeDifference | None:
+    def find_first_difference(self) -> ResumeDifference | None:
         return find_resume_difference(
-            self.uninterrupted.traces, self.stopped.traces, self.run.traces, self.limited_by_max_steps
+            self.uninterrupted.traces, self.stopped.traces, self.run.traces, self.is_limited_by_max_steps
         )
 
     def describe(self) -> str:
         text = self.interruption.describe(self.step, self.stopped.steps, self.uninterrupted.steps)
-        lost = 0 if self.limited_by_max_steps else self.uninterrupted.steps - self.stopped.steps - self.run.steps
+        lost = 0 if self.is_limited_by_max_steps else self.uninterrupted.steps - self.stopped.steps - self.run.steps
         if lost > 0:
             text += f"; {lost} steps were never made"
         return text + (
-            "; then it began anew" if self.started_over else f"; taken up again behind step {self.steps_before_resume}"
+            "; then it began anew"
+            if self.has_started_over
+            else f"; taken up again behind step {self.steps_before_resume}"
         )
 
 
@@ -95,7 +97,7 @@ def find_failing_interruption(
     Raises SamerunError if the program cannot be interrupted and resumed as asked.
     """
     if not uninterrupted.steps:
-        if any(one.first.any for one in interruptions):
+        if any(one.first.has_any for one in interruptions):
             raise SamerunError(
                 "--resume: the program makes no optimizer step that samerun sees, so there is nothing to compare.",
                 hint="Only programs that train with torch.optim can be compared when they are resumed.",
@@ -104,19 +106,24 @@ def find_failing_interruption(
     details, taken_up = [], False
     for interruption in interruptions:
         resumed = interrupt_and_resume(runs, uninterrupted, interruption, uninterrupted.plan, uninterrupted.plan)
-        found = resumed.first_difference()
+        found = resumed.find_first_difference()
         if found is not None:
             situation = Situation("resume", uninterrupted, resumed.run, found.difference, resumed.stopped, found)
             return InterruptionResult(DIFFERENT, resumed.describe(), situation, resumed)
         details.append(resumed.describe())
-        taken_up = taken_up or not resumed.started_over
+        taken_up = taken_up or not resumed.has_started_over
     if not taken_up:
         return InterruptionResult("skipped", "the program took up nothing: it began anew")
     return InterruptionResult(SAME, "; ".join(details))
 
 
 def interrupt_and_resume(
-    runs: ResumeRunner, uninterrupted: Run, interruption: Interruption, first: Plan, second: Plan, label: str = ""
+    runs: ResumeRunner,
+    uninterrupted: Run,
+    interruption: Interruption,
+    first_plan: Plan,
+    second_plan: Plan,
+    label: str = "",
 ) -> ResumedProgram:
     """Interrupt one plan and resume it with the other; they share an empty folder for checkpoints.
 
@@ -126,21 +133,21 @@ def interrupt_and_resume(
     tail = "".join(f"-{part}" for part in (interruption.signal, label) if part)
     folder = runs.runner.folder / f"checkpoints{tail}"
     folder.mkdir(parents=True, exist_ok=True)
-    cut = interruption.first.apply_to(first, str(folder))
+    cut = interruption.first.apply_to(first_plan, str(folder))
     if interruption.signal is not None:
         cut = cut.with_watch(kill_after=(step, int(SIGNALS[interruption.signal])))
     kind = (f"pin:{label}",) if label else ("resume",)
     stopped = runs.run(cut, f"interrupted{tail}", kind)
     require_comparable(stopped)
-    require_interruption(stopped, uninterrupted, interruption, step)
-    run = runs.run(interruption.second.apply_to(second, str(folder)), f"resumed{tail}", kind)
+    require_interrupted(stopped, uninterrupted, interruption, step)
+    run = runs.run(interruption.second.apply_to(second_plan, str(folder)), f"resumed{tail}", kind)
     require_comparable(run)
     resumed = ResumedProgram(uninterrupted, stopped, run, interruption, step)
-    require_completion(resumed)
+    require_resumed_to_end(resumed)
     return resumed
 
 
-def require_interruption(stopped: Run, uninterrupted: Run, interruption: Interruption, step: int) -> None:
+def require_interrupted(stopped: Run, uninterrupted: Run, interruption: Interruption, step: int) -> None:
     """Raises SamerunError if the program was not interrupted as asked."""
     if stopped.timed_out:
         raise RunFailed("The run that was to be interrupted did not end in time.", stopped, hint="Raise --time-limit.")
@@ -166,7 +173,7 @@ def require_interruption(stopped: Run, uninterrupted: Run, interruption: Interru
         )
 
 
-def require_completion(resumed: ResumedProgram) -> None:
+def require_resumed_to_end(resumed: ResumedProgram) -> None:
     """Raises RunFailed if the resumed program did not run to its end."""
     run, stopped, uninterrupted = resumed.run, resumed.stopped, resumed.uninterrupted
     if run.failed:

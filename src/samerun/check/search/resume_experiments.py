@@ -32,7 +32,7 @@ PART_NAMES = {
 }  # fmt: skip
 OPTIMIZER_PARTS = (states.OPTIMIZER, states.SCHEDULER, states.SCALER)
 RNG_PARTS = (states.TORCH, states.NUMPY, states.PYTHON, states.OWN)
-ALL_STATES = 1.5
+RANK_AFTER_ALL_STATES = 1.5
 """Suspects of a higher rank come after the experiment that restores all states."""
 
 
@@ -42,11 +42,11 @@ class ExperimentResult:
     the resumed run makes `more` steps. later: the first difference comes later.
     """
 
-    made: bool
-    gone: bool = False
-    later: bool = False
-    more: int = 0
-    taken: tuple[str, ...] = ()
+    conclusive: bool
+    disappeared: bool = False
+    came_later: bool = False
+    extra_steps: int = 0
+    restored: tuple[str, ...] = ()
     """The parts that were in fact restored."""
 
 
@@ -64,32 +64,32 @@ class ResumeExperiments:
         """The cause of the difference, certain if an experiment confirmed it."""
         listed = [s for s in find_suspects(self.situation) if s.kind.startswith("resume-")]
         stays: list[str] = []
-        can_restore = self.saves_and_loads()
-        for suspect in (s for s in listed if can_restore and s.rank < ALL_STATES and s.parts):
+        can_restore = self.saves_and_loads_with_torch()
+        for suspect in (s for s in listed if can_restore and s.rank < RANK_AFTER_ALL_STATES and s.parts):
             tried = self.restore_parts(suspect.parts)
-            if tried.gone or (tried.later and set(suspect.parts) <= set(RNG_PARTS)):
-                return make_attributed_cause(confirm_by_restoring(suspect, suspect.parts, tried), None)
-            stays += [part for part in suspect.parts if tried.made and part not in stays]
+            if tried.disappeared or (tried.came_later and set(suspect.parts) <= set(RNG_PARTS)):
+                return make_attributed_cause(confirm_suspect_by_restoring(suspect, suspect.parts, tried), None)
+            stays += [part for part in suspect.parts if tried.conclusive and part not in stays]
         needed = self.find_needed_parts() if can_restore else ()
         if needed:
-            return make_attributed_cause(self.suspect_of_parts(needed, listed), None)
-        stays = list(states.PARTS) if can_restore and self.restore_parts(states.PARTS).made else stays
+            return make_attributed_cause(self.make_suspect_of_parts(needed, listed), None)
+        stays = list(states.PARTS) if can_restore and self.restore_parts(states.PARTS).conclusive else stays
         for suspect in (s for s in listed if s.replay):
             for streams in (False, True):
                 replayed = self.replay_data(suspect, streams)
-                if replayed.gone:
+                if replayed.disappeared:
                     why = "given the data of the run in one go" + ", and its random generators with them" * streams
                     why += ", the resumed run goes on with the same bits"
-                    why += f"; it then makes {replayed.more} steps more" if replayed.more else ""
-                    other = (f"with {name_parts(stays)} put back the difference stays",) if stays else ()
-                    doubt = self.own_generator_doubt(listed)
+                    why += f"; it then makes {replayed.extra_steps} steps more" if replayed.extra_steps else ""
+                    other = (f"with {describe_parts(stays)} put back the difference stays",) if stays else ()
+                    doubt = self.describe_own_generator_doubt(listed)
                     evidence = (*suspect.evidence, *other, why, *doubt)
                     return make_attributed_cause(replace(suspect, evidence=evidence, certain=not doubt), None)
         # Suspects that an experiment refutes come last.
         best = min(listed, key=lambda s: (bool(s.parts) and set(s.parts) <= set(stays), s.rank))
-        return make_attributed_cause(with_failed_experiments(best, stays, can_restore), None)
+        return make_attributed_cause(add_failed_experiments_to_evidence(best, stays, can_restore), None)
 
-    def own_generator_doubt(self, listed: Sequence[Suspect]) -> tuple[str, ...]:
+    def describe_own_generator_doubt(self, listed: Sequence[Suspect]) -> tuple[str, ...]:
         """Evidence that a generator of the program's own may be the reason for other data.
 
         A program that skips batches again after a resume does not need the state that the generator had at the save, so
@@ -104,7 +104,7 @@ class ResumeExperiments:
         lines += [e.line for e in made if e.kind == f.CREATE and e.name == "python.Random"]
         return (f"or the generator made at line {lines[0]} begins again",) if lines else ()
 
-    def saves_and_loads(self) -> bool:
+    def saves_and_loads_with_torch(self) -> bool:
         """Whether the program saves and loads with torch; if not, there is no moment at which to restore anything."""
         both = ((self.resumed.stopped, f.SAVE), (self.resumed.run, f.LOAD))
         return all(any(count_events(trace, kind) for trace in run.traces.traces.values()) for run, kind in both)
@@ -114,11 +114,11 @@ class ResumeExperiments:
         """Interrupt and resume with these parts of the training's state kept and restored."""
         parts = tuple(part for part in states.PARTS if part in parts)
         if parts not in self.tried:
-            with self.scratch_folder() as folder:
-                self.tried[parts] = self._restore_parts(parts, folder)
+            with self.make_scratch_folder() as folder:
+                self.tried[parts] = self._restore_parts_in(parts, folder)
         return self.tried[parts]
 
-    def _restore_parts(self, parts: tuple[str, ...], folder: Path) -> ExperimentResult:
+    def _restore_parts_in(self, parts: tuple[str, ...], folder: Path) -> ExperimentResult:
         plan = self.resumed.uninterrupted.plan
         keeping = plan.with_watch(kept_states=KeptStates(str(folder), ()))
         giving = plan.with_watch(kept_states=KeptStates(str(folder), parts))
@@ -128,45 +128,45 @@ class ResumeExperiments:
                 f"put-back-{folder.name}",
             )  # fmt: skip
         except SamerunError:  # it does not run with them: inconclusive
-            return ExperimentResult(made=False)
+            return ExperimentResult(conclusive=False)
         taken = folder / PUT_BACK
         took = set(taken.read_text(encoding="utf-8").split()) if taken.exists() else set()
         if not took & set(parts):
-            return ExperimentResult(made=False)
-        return replace(self.compare_with_uninterrupted(again), taken=tuple(part for part in parts if part in took))
+            return ExperimentResult(conclusive=False)
+        return replace(self.compare_with_uninterrupted(again), restored=tuple(part for part in parts if part in took))
 
     def find_needed_parts(self) -> tuple[str, ...]:
         """The parts without which the difference comes back, if restoring all of them removes it; else none."""
         all_restored = self.restore_parts(states.PARTS)
-        left = all_restored.taken if all_restored.gone else ()
+        left = all_restored.restored if all_restored.disappeared else ()
         for without in (RNG_PARTS, OPTIMIZER_PARTS, *((part,) for part in states.PARTS)):
             fewer = tuple(part for part in left if part not in without)
-            if fewer and fewer != left and self.restore_parts(fewer).gone:
+            if fewer and fewer != left and self.restore_parts(fewer).disappeared:
                 left = fewer
         return left
 
-    def suspect_of_parts(self, parts: tuple[str, ...], listed: Sequence[Suspect]) -> Suspect:
+    def make_suspect_of_parts(self, parts: tuple[str, ...], listed: Sequence[Suspect]) -> Suspect:
         kind = "resume-rng" if set(parts) <= set(RNG_PARTS) else "resume-position"
         own = [s for s in listed if s.kind == kind and s.parts and set(s.parts) <= set(parts)]
         file, line = self.situation.find_checkpoint_line()
         evidence = next(s.evidence for s in listed if s.kind == kind or s is listed[-1])
         best = own[0] if own else Suspect(kind, file, line, evidence, 0.0)
-        return confirm_by_restoring(best, parts, ExperimentResult(made=True, gone=True))
+        return confirm_suspect_by_restoring(best, parts, ExperimentResult(conclusive=True, disappeared=True))
 
     # --- data replayed ----------------------------------------------------------------------------
     def replay_data(self, suspect: Suspect, streams: bool) -> ExperimentResult:
         """Give the resumed run the data that the uninterrupted run gets after the interruption."""
-        with self.scratch_folder() as folder:
-            return self._replay_data(suspect, streams, folder)
+        with self.make_scratch_folder() as folder:
+            return self._replay_data_in(suspect, streams, folder)
 
-    def _replay_data(self, suspect: Suspect, streams: bool, folder: Path) -> ExperimentResult:
+    def _replay_data_in(self, suspect: Suspect, streams: bool, folder: Path) -> ExperimentResult:
         uninterrupted = self.resumed.uninterrupted
         data_source = None if suspect.replay is True else suspect.replay or None
         keep = DataReplay(str(folder), keep=True, shift=self.resume_difference.shift, source=data_source)
         label = f"replay-{folder.name}"
         kept = self.runs.run(uninterrupted.plan.with_watch(replay=keep), f"whole-{label}", (f"pin:{label}",))
         if kept.failed or (folder / "too-large").exists() or self.resume_difference.first_steps is None:
-            return ExperimentResult(made=False)
+            return ExperimentResult(conclusive=False)
         skip = max(
             0,
             count_data_uses(self.resume_difference.first_steps[1], data_source)
@@ -179,15 +179,15 @@ class ResumeExperiments:
                 uninterrupted.plan.with_watch(replay=give), label,
             )  # fmt: skip
         except SamerunError:
-            return ExperimentResult(made=False)
+            return ExperimentResult(conclusive=False)
         if not (folder / "given").exists():
-            return ExperimentResult(made=False)
+            return ExperimentResult(conclusive=False)
         tried = self.compare_with_uninterrupted(again)
-        return replace(tried, gone=tried.gone or bool(tried.more))
+        return replace(tried, disappeared=tried.disappeared or bool(tried.extra_steps))
 
     # --- both ----------------------------------------------------------------------------------------
     @contextmanager
-    def scratch_folder(self) -> Iterator[Path]:
+    def make_scratch_folder(self) -> Iterator[Path]:
         """A new folder for states and data, deleted afterwards: they can be large."""
         self.folders += 1
         folder = self.runs.runner.folder / "kept" / str(self.folders)
@@ -198,14 +198,14 @@ class ResumeExperiments:
             shutil.rmtree(folder, ignore_errors=True)
 
     def compare_with_uninterrupted(self, again: ResumedProgram) -> ExperimentResult:
-        now, before, uninterrupted = again.first_difference(), self.resume_difference, self.resumed.uninterrupted
+        now, before, uninterrupted = again.find_first_difference(), self.resume_difference, self.resumed.uninterrupted
         if now is None:
-            return ExperimentResult(made=True, gone=True)
+            return ExperimentResult(conclusive=True, disappeared=True)
         if now.step is None and now.difference.extra_in == "b":
-            return ExperimentResult(made=True, more=again.run.steps - (uninterrupted.steps - now.shift))
+            return ExperimentResult(conclusive=True, extra_steps=again.run.steps - (uninterrupted.steps - now.shift))
         one, other = now.difference.a, before.difference.a
         later = one is not None and other is not None and one.index > other.index
-        return ExperimentResult(made=True, later=later and now.difference.role == before.difference.role)
+        return ExperimentResult(conclusive=True, came_later=later and now.difference.role == before.difference.role)
 
 
 def count_data_uses(step: Step, data_source: tuple[str, int, str] | None) -> int:
@@ -214,27 +214,27 @@ def count_data_uses(step: Step, data_source: tuple[str, int, str] | None) -> int
     def is_there(event: Event) -> bool:
         return event.thread == 0 and (data_source is None or (event.file, event.line, event.name) == data_source)
 
-    return sum(is_there(event) for event in step.events(f.BATCH if data_source is None else f.OPERATOR))
+    return sum(is_there(event) for event in step.select_events(f.BATCH if data_source is None else f.OPERATOR))
 
 
-def confirm_by_restoring(suspect: Suspect, parts: Sequence[str], tried: ExperimentResult) -> Suspect:
-    names = name_parts(parts)
+def confirm_suspect_by_restoring(suspect: Suspect, parts: Sequence[str], tried: ExperimentResult) -> Suspect:
+    names = describe_parts(parts)
     was = "were" if len(parts) > 1 or names.endswith("s") else "was"
-    went = "the difference goes" if tried.gone else "the difference comes only later"
+    went = "the difference goes" if tried.disappeared else "the difference comes only later"
     why = f"with {names} put back as in the interrupted run, {went}: {names} {was} not saved, or not put back"
     return replace(suspect, evidence=(*suspect.evidence, why), certain=True)
 
 
-def with_failed_experiments(suspect: Suspect, stays: Sequence[str], can_restore: bool) -> Suspect:
+def add_failed_experiments_to_evidence(suspect: Suspect, stays: Sequence[str], can_restore: bool) -> Suspect:
     if not can_restore:
         why = "nothing could be put back by way of experiment: the program does not save and load with torch"
         return replace(suspect, evidence=(*suspect.evidence, why))
     if not stays:
         return suspect
-    return replace(suspect, evidence=(*suspect.evidence, f"with {name_parts(stays)} put back the difference stays"))
+    return replace(suspect, evidence=(*suspect.evidence, f"with {describe_parts(stays)} put back the difference stays"))
 
 
-def name_parts(parts: Sequence[str]) -> str:
+def describe_parts(parts: Sequence[str]) -> str:
     if tuple(parts) == states.PARTS:
         return "all random generators, optimizers, schedulers and scalers"
     names = [PART_NAMES[part] for part in parts]

@@ -9,7 +9,7 @@ import shutil
 from copy import copy
 
 from samerun.base.target import suggest_running_alone
-from samerun.check.execution.runner import Run, RunFailed, Runner, describe_trace_folder, recording_failure_hint
+from samerun.check.execution.runner import Run, RunFailed, Runner, describe_trace_folder, make_recording_failure_hint
 from samerun.record.comparison.compare import Difference
 from samerun.record.config import STARTED_FILE
 from samerun.record.watching.sites import RECORD_FOLDER
@@ -27,7 +27,7 @@ def require_comparable(run: Run) -> None:
         reason = run.traces.failures[0] if run.traces.failures else os.strerror(errno.ENOSPC)
         where = describe_trace_folder(reason, run.folder.parent)
         raise RunFailed(
-            f"Run {run.name} could not be recorded{where}: {reason}.", run, hint=recording_failure_hint(reason)
+            f"Run {run.name} could not be recorded{where}: {reason}.", run, hint=make_recording_failure_hint(reason)
         )
     if not run.traces.traces and not run.failed:
         if (run.folder / STARTED_FILE).exists():
@@ -49,13 +49,13 @@ def require_success(run: Run) -> None:
     require_within_time_limit(run)
     if run.exit_code != 0:
         how = f"ended with exit code {run.exit_code}" if run.exit_code > 0 else f"was ended by signal {-run.exit_code}"
-        raise RunFailed(f"The program {how}, before anything was varied.", run, hint=failure_hint(run))
+        raise RunFailed(f"The program {how}, before anything was varied.", run, hint=make_failure_hint(run))
 
 
-def failure_hint(run: Run) -> str:
+def make_failure_hint(run: Run) -> str:
     """What to do about a run that failed; says so if the error was raised in samerun's own recorder."""
     alone = suggest_running_alone(run.plan.command, run.plan.shown)
-    said = run.output("stderr")
+    said = run.read_output_tail("stderr")
     raised_in = re.findall(r'^ *File "(.+?)", line \d+', said, re.MULTILINE)
     # A traceback that ends where a call is handed on to the program's own has no frame of ours: see tracebacks.
     ours = [said.rstrip().splitlines()[-1]] if raised_in and raised_in[-1].startswith(RECORD_FOLDER) else []
@@ -84,7 +84,7 @@ def describe_failure(run: Run, lead: str = "") -> str:
     return f"{lead}this run ended with exit code {run.exit_code}" if run.exit_code else ""
 
 
-def runner_with_time_limit(runner: Runner, seconds: float, vary: tuple[str, ...]) -> Runner:
+def limit_pinned_run_time(runner: Runner, seconds: float, vary: tuple[str, ...]) -> Runner:
     """The runner for a run: an experiment on a program that took so many seconds gets a time limit.
 
     A pinned source may keep a program from ever ending (a loop that waits for another random number): the experiment

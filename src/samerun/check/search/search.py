@@ -17,22 +17,27 @@ from samerun.base.records import (
     Spread,
 )
 from samerun.check.attribution import attribution
-from samerun.check.evidence.flakiness import has_no_sign_of_race
-from samerun.check.evidence.growth import measure_growth_points, measure_spread
 from samerun.check.evidence.situation import Situation
+from samerun.check.evidence.trace_signs import has_no_sign_of_race
+from samerun.check.evidence.value_differences import measure_growth_points, measure_spread
 from samerun.check.execution.interruption import Interruption
 from samerun.check.execution.runner import Run, Runner
 from samerun.check.plan import Plan, Variation
 from samerun.check.search import resume
-from samerun.check.search.bisection import VariedRun, bisect_variations, leave_out_failing, most_specific_variation
-from samerun.check.search.report_records import first_difference_record, with_relative_file
+from samerun.check.search.bisection import (
+    VariedRun,
+    bisect_variations,
+    pick_most_specific_run,
+    rerun_without_failing_variations,
+)
+from samerun.check.search.report_records import make_cause_path_relative, make_first_difference_record
 from samerun.check.search.resume_experiments import ResumeExperiments
 from samerun.check.search.run_status import (
     describe_failure,
+    limit_pinned_run_time,
     require_comparable,
     require_success,
     require_within_time_limit,
-    runner_with_time_limit,
     timed_out_before_difference,
 )
 from samerun.record.comparison.compare import Difference, find_first_difference
@@ -77,22 +82,22 @@ class Search:
     def run(self, plan: Plan, name: str, vary: tuple[str, ...] = (), among_forks: bool = False) -> Run:
         name = self.prefix + name
         taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
-        runner = runner_with_time_limit(self.runner, self.runs[0].seconds, vary) if self.runs else self.runner
+        runner = limit_pinned_run_time(self.runner, self.runs[0].seconds, vary) if self.runs else self.runner
         run = runner.run(plan, f"{name}~{taken + 1}" if taken else name, vary, among_forks)
         self.runs.append(run)
         return run
 
-    def control_plan(self, among: Sequence[Variation]) -> Plan:
+    def make_control_plan(self, pinned: Sequence[Variation]) -> Plan:
         """The plan with each of these variations pinned at its control value."""
         plan = self.plan
-        for variation in among:
+        for variation in pinned:
             plan = variation.apply(plan, False)
         return plan
 
-    def varied_plan(self, among: Sequence[Variation], vary: Sequence[Variation]) -> Plan:
+    def make_varied_plan(self, pinned: Sequence[Variation], varied: Sequence[Variation]) -> Plan:
         plan = self.plan
-        for variation in among:
-            plan = variation.apply(plan, variation in vary)
+        for variation in pinned:
+            plan = variation.apply(plan, variation in varied)
         return plan
 
     # --- the search ----------------------------------------------------------------------------------
@@ -101,54 +106,56 @@ class Search:
         # The cheapest question first. A run with everything varied is a rerun as well, so that one run may settle both
         # (decision 9); it is trusted as a rerun only if the control shows no sign of a race. Resuming comes last: a
         # program that differs by itself says nothing about its checkpoints.
-        chosen = [v for v in self.variations if self.is_available(v)]
-        held = [v for v in chosen if v.name not in ("rerun", "resume")]
+        chosen = [v for v in self.variations if self.is_available_or_record_skip(v)]
+        pinned = [v for v in chosen if v.name not in ("rerun", "resume")]
         resuming = [v for v in chosen if v.name == "resume"]
         for variation in resuming:
             self.plan = variation.apply(self.plan, False)
-        first = self.run(self.control_plan(held), "control-1")
+        first = self.run(self.make_control_plan(pinned), "control-1")
         require_comparable(first)
         require_success(first)
-        varying = [v for v in held if self.may_matter(v, first)]
+        varying = [v for v in pinned if self.may_matter_or_record_skip(v, first)]
         varied_run: VariedRun | None = None
-        if any(v.name == "rerun" for v in chosen) or not (held or resuming):
+        if any(v.name == "rerun" for v in chosen) or not (pinned or resuming):
             plain = [v for v in varying if not self.narrows_comparison(v)]
             by_address = not any(v.cause == "object-id" for v in plain)  # varied on purpose if among them
             if plain and self.repeat == 2 and has_no_sign_of_race(first.traces, by_address):
                 # A run with everything varied is a rerun as well: the same result settles both.
-                varied_run, plain = leave_out_failing(self, first, held, self.run_varied(first, held, plain))
+                varied_run, plain = rerun_without_failing_variations(
+                    self, first, pinned, self.run_varied(first, pinned, plain)
+                )
             if varied_run is not None and varied_run.difference is None:
                 self.outcomes["rerun"] = Outcome("rerun", SAME, "the run with everything varied gave the same")
             else:
-                differs = self.repeat_control(first, self.control_plan(held), alone=not plain)
+                differs = self.find_control_difference(first, self.make_control_plan(pinned), alone=not plain)
                 if differs is not None:
-                    return self.report_rerun_difference(differs, held)
+                    return self.make_rerun_difference_report(differs, pinned)
         if varying:
-            found = self.search_variations(first, held, varying, varied_run)
+            found = self.search_variations(first, pinned, varying, varied_run)
             if found is not None and found[1] is None:
-                return self.report_rerun_difference(found[0], held)
+                return self.make_rerun_difference_report(found[0], pinned)
             if found is not None:
-                return self.report(DIFFERENT, *found)
+                return self.make_report(DIFFERENT, *found)
         for variation in resuming:
             result = resume.find_failing_interruption(self, first, self.interruptions)
             if result.situation is not None and "rerun" not in self.outcomes:
-                chance = self.control_is_flaky(first)
+                chance = self.find_flaky_control_difference(first)
                 if chance is not None:
-                    return self.report_rerun_difference(chance, [*held, variation])
+                    return self.make_rerun_difference_report(chance, [*pinned, variation])
             self.record_outcome(variation, result.outcome, result.detail)
             if result.situation is not None and result.resumed is not None:
                 cause = ResumeExperiments(self, result.situation, result.resumed).find_cause()
-                return self.report(DIFFERENT, result.situation, cause)
-        return self.report(SAME)
+                return self.make_report(DIFFERENT, result.situation, cause)
+        return self.make_report(SAME)
 
-    def is_available(self, variation: Variation) -> bool:
+    def is_available_or_record_skip(self, variation: Variation) -> bool:
         """Whether it can be varied here; if not, records the reason for the report."""
         reason = variation.unavailable(self.plan)
         if reason:
             self.record_outcome(variation, "skipped", reason)
         return not reason
 
-    def may_matter(self, variation: Variation, first: Run) -> bool:
+    def may_matter_or_record_skip(self, variation: Variation, first: Run) -> bool:
         """Whether a program that ran like this can depend on it; if not, records the reason for the report."""
         reason = self.not_varied.get(variation.name) or variation.pointless(first.traces)
         if reason:
@@ -159,7 +166,7 @@ class Search:
         """Whether less is compared under this variation: it is then varied alone, so that it hides nothing."""
         return variation.apply(self.plan, True).scope != self.plan.scope
 
-    def repeat_control(self, first: Run, plan: Plan, alone: bool) -> Situation | None:
+    def find_control_difference(self, first: Run, plan: Plan, alone: bool) -> Situation | None:
         """Repeat the control, `repeat` runs in all: the first difference, or None if all are the same.
 
         If two runs were asked for, the first difference settles it; if nothing else will be varied (`alone`), a
@@ -177,7 +184,7 @@ class Search:
                 require_within_time_limit(again)
             self.reruns += 1
             if difference is None:
-                self.discard_if_unsaved(again)
+                self.delete_traces_if_unsaved(again)
             else:
                 self.differing_reruns += 1
                 if situation is None:
@@ -187,17 +194,17 @@ class Search:
         if situation is None:
             self.outcomes["rerun"] = Outcome("rerun", SAME, f"{most} runs of the same command")
             return None
-        return self.refine_to_operator(situation)
+        return self.rerun_with_operators(situation)
 
-    def run_varied(self, first: Run, held: Sequence[Variation], group: Sequence[Variation]) -> VariedRun:
+    def run_varied(self, first: Run, pinned: Sequence[Variation], group: Sequence[Variation]) -> VariedRun:
         """One run with a group of variations applied and the others pinned, compared with the control."""
         names = tuple(v.name for v in group)
         name = f"varied-{names[0]}" if len(names) == 1 else "varied-together"
-        run = self.run(self.varied_plan(held, group), name, names)
+        run = self.run(self.make_varied_plan(pinned, group), name, names)
         return VariedRun(tuple(group), run, self.compare_runs(first, run))
 
     def search_variations(
-        self, first: Run, held: Sequence[Variation], varying: Sequence[Variation], varied_run: VariedRun | None = None
+        self, first: Run, pinned: Sequence[Variation], varying: Sequence[Variation], varied_run: VariedRun | None = None
     ) -> tuple[Situation, attribution.AttributedCause | None] | None:
         """Vary everything at once; if that differs, bisect. Returns the first difference and its cause.
 
@@ -209,22 +216,24 @@ class Search:
         if varied_run is not None:  # what fails when varied was left out already
             plain = list(varied_run.variations)
         elif plain:
-            varied_run, plain = leave_out_failing(self, first, held, self.run_varied(first, held, plain))
+            varied_run, plain = rerun_without_failing_variations(
+                self, first, pinned, self.run_varied(first, pinned, plain)
+            )
         if varied_run is not None:
-            singles = bisect_variations(self, first, held, varied_run)
+            singles = bisect_variations(self, first, pinned, varied_run)
         for variation in scoped:
-            singles += bisect_variations(self, first, held, self.run_varied(first, held, [variation]))
+            singles += bisect_variations(self, first, pinned, self.run_varied(first, pinned, [variation]))
         found: Situation | None = None
         culprit: Variation | None = None
         if singles:
-            hit = most_specific_variation(singles)
+            hit = pick_most_specific_run(singles)
             culprit = hit.variations[0]
             assert hit.difference is not None
-            found = self.refine_to_operator(Situation(culprit.name, first, hit.run, hit.difference))
+            found = self.rerun_with_operators(Situation(culprit.name, first, hit.run, hit.difference))
         elif varied_run is not None and varied_run.difference is not None:
             well = [v for v in plain if self.outcomes[v.name].outcome != TROUBLE]
             if len(well) < len(plain):  # one variation makes the run fail: all the others at once
-                varied_run = self.run_varied(first, held, well) if well else None
+                varied_run = self.run_varied(first, pinned, well) if well else None
             if (
                 varied_run is not None
                 and varied_run.difference is not None
@@ -235,14 +244,14 @@ class Search:
                 found = Situation(names, first, varied_run.run, varied_run.difference)
         if found is None:
             return None
-        chance = self.control_is_flaky(first)
+        chance = self.find_flaky_control_difference(first)
         if chance is not None:
             return chance, None
         return found, replace(
             attribution.attribute_variation_difference(self, found, culprit), variation=found.variation
         )
 
-    def control_is_flaky(self, first: Run) -> Situation | None:
+    def find_flaky_control_difference(self, first: Run) -> Situation | None:
         """The difference between two control runs, if the program is flaky; else None."""
         again = self.run(first.plan, "control-again")
         difference = self.compare_runs(first, again)
@@ -252,9 +261,9 @@ class Search:
         if difference is None:
             return None
         self.differing_reruns += 1
-        return self.refine_to_operator(Situation("rerun", first, again, difference))
+        return self.rerun_with_operators(Situation("rerun", first, again, difference))
 
-    def report_rerun_difference(self, situation: Situation, varying: Sequence[Variation]) -> CheckReport:
+    def make_rerun_difference_report(self, situation: Situation, varying: Sequence[Variation]) -> CheckReport:
         """The report if the same command gives two results."""
         detail = f"{situation.a.name} against {situation.b.name}"
         if self.reruns > 1:
@@ -266,12 +275,12 @@ class Search:
         if found is None:  # not the program: part of the environment that differs in every process and was not pinned
             hidden = self.find_hidden_variation(situation, varying)
             if hidden is not None:
-                return self.report(DIFFERENT, *hidden)
+                return self.make_report(DIFFERENT, *hidden)
             plan = situation.a.plan
             found = attribution.attribute_by_line_trace(
                 self, situation, attribution.rerun_and_measure_difference(self, situation, plan, plan)
             )
-        return self.report(DIFFERENT, situation, found)
+        return self.make_report(DIFFERENT, situation, found)
 
     def find_hidden_variation(
         self, situation: Situation, varying: Sequence[Variation]
@@ -284,17 +293,19 @@ class Search:
         addresses = DIFFERENT_IN_EVERY_PROCESS[0]
         known = [name for name in DIFFERENT_IN_EVERY_PROCESS if name in named]
         rest = [named[name] for name in known if name == addresses or named[name] not in varying]
-        held = list(dict.fromkeys([*varying, *rest]))
-        if len(held) == len(varying):
+        pinned = list(dict.fromkeys([*varying, *rest]))
+        if len(pinned) == len(varying):
             return None
-        base = self.run(self.control_plan(held), "held-1")
+        base = self.run(self.make_control_plan(pinned), "held-1")
         if self.compare_runs(base, self.run(base.plan, "held-2")) is not None:
             return None
         # Addresses differ in every run, but their order does not always: they get more tries.
         for variation in [v for v in rest for _ in range(3 if v.name == addresses else 1)]:
-            varied_run = self.run_varied(base, held, [variation])
+            varied_run = self.run_varied(base, pinned, [variation])
             if varied_run.difference is not None:
-                varied = self.refine_to_operator(Situation(variation.name, base, varied_run.run, varied_run.difference))
+                varied = self.rerun_with_operators(
+                    Situation(variation.name, base, varied_run.run, varied_run.difference)
+                )
                 found = attribution.attribute_variation_difference(self, varied, variation)
                 return replace(varied, variation="rerun"), replace(found, variation=variation.name)
         return None
@@ -307,7 +318,7 @@ class Search:
             found = Difference("process", "main", "main", None, None, 0, 0)
         return found
 
-    def measure_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None:
+    def record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None:
         """Compare the parameters that two more runs saved after some steps."""
         self.growth_points = measure_growth_points(a.folder, b.folder, steps)
         if steps and not self.growth_points:
@@ -315,12 +326,12 @@ class Search:
                 "How the difference grows is not known: it did not come back where it was to be measured."
             )
 
-    def discard_if_unsaved(self, run: Run) -> None:
+    def delete_traces_if_unsaved(self, run: Run) -> None:
         """Delete the traces of a run that was the same: nothing reads them again."""
         if not self.saved:
-            run.discard()
+            run.delete_traces()
 
-    def refine_to_operator(self, situation: Situation) -> Situation:
+    def rerun_with_operators(self, situation: Situation) -> Situation:
         """If only steps were recorded at the difference, run both again with the operators of that step recorded."""
         difference, plan = situation.difference, situation.a.plan
         if difference.what != "leaf" or plan.watch.depth == "ops":
@@ -342,7 +353,7 @@ class Search:
         self.outcomes[variation.name] = Outcome(variation.name, outcome, text)
 
     # --- the report ----------------------------------------------------------------------------------
-    def report(
+    def make_report(
         self, verdict: str, situation: Situation | None = None, found: attribution.AttributedCause | None = None
     ) -> CheckReport:
         if verdict == SAME and self.runs and not self.runs[0].operators:
@@ -352,7 +363,7 @@ class Search:
         for variation in self.variations if verdict == DIFFERENT else ():
             if variation.name not in self.outcomes:  # whatever would have come after the first difference
                 self.record_outcome(variation, "skipped", why)
-        first = first_difference_record(situation, found) if situation is not None else None
+        first = make_first_difference_record(situation, found) if situation is not None else None
         cause = found.cause if found is not None else None
         skipped = self.runs[0].skipped if self.runs else ()
         if situation is not None and found is not None:
@@ -363,14 +374,14 @@ class Search:
             variations=tuple(self.outcomes[v.name] for v in self.variations if v.name in self.outcomes),
             runs=tuple(self.to_run_record(run) for run in self.runs),
             first_difference=first,
-            cause=with_relative_file(cause) if cause else None,
+            cause=make_cause_path_relative(cause) if cause else None,
             fix=found.fix if found is not None else None,
-            notes=(*self.notes, *skipped, *filter(None, [self.runner.load.note])),
-            others=tuple(with_relative_file(other) for other in found.others) if found is not None else (),
-            spread=self.spread_of(situation) if situation is not None else None,
+            notes=(*self.notes, *skipped, *filter(None, [self.runner.load.busy_note])),
+            others=tuple(make_cause_path_relative(other) for other in found.others) if found is not None else (),
+            spread=self.make_spread(situation) if situation is not None else None,
         )
 
-    def spread_of(self, situation: Situation) -> Spread | None:
+    def make_spread(self, situation: Situation) -> Spread | None:
         shift = situation.resume_difference.shift if situation.resume_difference is not None else 0
         found = measure_spread(situation.a, situation.b, shift)
         return replace(found, growth=self.growth_points) if found is not None else None

@@ -40,8 +40,8 @@ class ProductStruct(ctypes.Structure):
     ]  # fmt: skip
 
 
-class SpreadStruct(ctypes.Structure):
-    """spread_t of native/cuda/products.cu."""
+class PaddingStruct(ctypes.Structure):
+    """padding_t of native/cuda/products.cu."""
 
     _fields_ = [(name, c_int64 * 3) for name in ("in", "size", "step", "left")]
 
@@ -75,7 +75,7 @@ def _launch_product(device: Device, dtype: torch.dtype, product: ProductStruct) 
         kernel = f"product_{'small' if size == 32 else 'large'}{bits}"
         launch(device, "products", kernel, tiles(size) * splits, (THREADS,), product)
     if splits > 1 or not blocks:
-        launch_per_value(device, "products", f"product_parts{bits}", cells, product)
+        launch_per_value(device, "products", f"sum_product_parts{bits}", cells, product)
 
 
 def matmul(device: Device, is_double: int, dims: Any, a: int, b: int, c: int, bias: int | None) -> int:
@@ -123,8 +123,8 @@ class _Convolution:
             return source
         copy = allocate(self.device, channels * prod(self.size), self.dtype)
         self.buffers.append(copy)
-        spread = SpreadStruct(*((c_int64 * 3)(*each) for each in (size, self.size, step, self.pad_before)))
-        kernel = "spread32" if self.dtype is torch.float32 else "spread64"
+        spread = PaddingStruct(*((c_int64 * 3)(*each) for each in (size, self.size, step, self.pad_before)))
+        kernel = "pad_image32" if self.dtype is torch.float32 else "pad_image64"
         launch_per_value(self.device, "products", kernel, copy.numel(), c_void_p(source), c_void_p(copy.data_ptr()),
              c_int64(channels), spread)  # fmt: skip
         return copy.data_ptr()
@@ -138,7 +138,13 @@ class _Convolution:
         self.buffers.append(table)
         grid = GridStruct(start, outer_stride, *((c_int64 * 3)(*each) for each in (inner, step, size)))
         launch_per_value(
-            self.device, "products", "offsets", table.numel(), c_void_p(table.data_ptr()), c_int64(table.numel()), grid
+            self.device,
+            "products",
+            "grid_offsets",
+            table.numel(),
+            c_void_p(table.data_ptr()),
+            c_int64(table.numel()),
+            grid,
         )
         return AxisStruct(table.data_ptr(), 0)
 

@@ -66,7 +66,7 @@ def channels(
 ) -> None:
     n = images * count * inner
     pointers = map(c_void_p, (x, weight, bias, mean, rstd, out))
-    launch_per_value(device, "norms", "channels", n, *pointers, *map(c_int64, (n, count, inner)))
+    launch_per_value(device, "norms", "normalize_channels", n, *pointers, *map(c_int64, (n, count, inner)))
 
 
 def channels_backward(

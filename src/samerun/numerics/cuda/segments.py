@@ -25,7 +25,7 @@ def add_to_segments(out: Tensor, source: Tensor, key: Tensor, order: Tensor) -> 
     """
     outer, n, inner = source.shape
     sizes = map(c_int64, (outer, n, inner, out.shape[1]))
-    launch_per_value(out.device, "segments", f"segments_add{_BITS[out.dtype]}", source.numel(),
+    launch_per_value(out.device, "segments", f"add_to_segments{_BITS[out.dtype]}", source.numel(),
          *_pointers(out, source, key, order), *sizes)  # fmt: skip
 
 
@@ -36,14 +36,14 @@ def sum_segments(out: Tensor, source: Tensor, key: Tensor, order: Tensor, end: T
     """
     n, width = source.shape
     blocks = n * -(-width // WARP)
-    launch(out.device, "segments", f"segments_sum{_BITS[out.dtype]}", blocks, (WARP, WARP),
+    launch(out.device, "segments", f"sum_segments{_BITS[out.dtype]}", blocks, (WARP, WARP),
            *_pointers(out, source, key, order, end), c_int64(n), c_int64(width))  # fmt: skip
 
 
 def write_last(out: Tensor, source: Tensor, key: Tensor, order: Tensor) -> None:
     """out [places] = the last value of source [n] of each place that has any; of any type, alike."""
     n = source.numel()
-    launch_per_value(out.device, "segments", f"segments_last{out.element_size()}", n, *_pointers(
+    launch_per_value(out.device, "segments", f"write_last_of_segments{out.element_size()}", n, *_pointers(
         out, source, key, order
     ),
          c_int64(n))  # fmt: skip

@@ -48,7 +48,7 @@ def reduce_blocks(
     """The tree over `blocks` sums of blocks for each output, in place; results go to `out`."""
     threads = (max(WARP, min(THREADS, blocks // 2)),)
     given = (c_int(product), c_void_p(parts), c_void_p(out), c_int64(blocks))
-    launch(device, "sums", f"sum_trees{bits}", outputs, threads, *given)
+    launch(device, "sums", f"reduce_block_trees{bits}", outputs, threads, *given)
 
 
 def _make_sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:

@@ -1,16 +1,21 @@
-"""`samerun.portable()`: plain torch code whose results have the same bits on any machine, or an error."""
+"""`samerun.portable()`: plain torch code whose results have the same bits on any machine, or an error.
+
+The bootstrap `sitecustomize` calls `start`, which puts it in force before the program's first line.
+"""
 
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import ContextDecorator
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, TypeVar
 
 from samerun.base.errors import SamerunError
+from samerun.base.hooks import PostImportHooks
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNSUPPORTED = ("error", "warn")
@@ -90,3 +95,24 @@ def is_inside_portable() -> bool:
     from samerun.numerics.dispatch import mode
 
     return mode.current_portable_mode() is not None
+
+
+PORTABLE_VARIABLE = "SAMERUN_PORTABLE"
+"""Set: every Python process of the program is inside `portable()` from the end of its import of torch on."""
+
+_after_import = PostImportHooks()
+
+
+def start() -> None:
+    """Have this process enter `portable()` once torch is imported, for good."""
+    _after_import.add("torch", _enter_portable_or_exit)
+    _after_import.install()
+
+
+def _enter_portable_or_exit(torch: ModuleType) -> None:
+    try:
+        portable().__enter__()
+    except SamerunError as error:
+        sys.stderr.write(f"samerun: {error}\n")
+        sys.stderr.flush()
+        os._exit(2)

@@ -20,8 +20,8 @@ _NUMBERS = {name: number for number, name in enumerate(NAMES)}
 
 PAIR_NAMES = ("pow", "atan2", "hypot")
 
-_pair_function = library.declare_function("samerun_pair_function", "vipppl")
-_function = library.declare_function("samerun_function", "vippl")
+_pair_function = library.declare_function("samerun_map_pair_function", "vipppl")
+_function = library.declare_function("samerun_map_function", "vippl")
 
 
 def unary(name: str, x: torch.Tensor) -> torch.Tensor:

@@ -45,7 +45,10 @@ def supported_levels() -> list[str]:
     """The levels that this machine can run, slowest first; ``reference`` is always the first."""
     if _library is None:
         return [REFERENCE]
-    return [REFERENCE, *(name for name, number in _level_numbers.items() if _library.samerun_level_runs(number))]
+    return [
+        REFERENCE,
+        *(name for name, number in _level_numbers.items() if _library.samerun_level_is_supported(number)),
+    ]
 
 
 def current_level() -> str:
@@ -139,7 +142,7 @@ def match_torch_threads() -> None:
     # torch's OpenMP threads wait for the next operator without sleeping. Threads of our own would share the cores with
     # them, which cost a third of the speed, so jobs of the main thread run on torch's team (decision 0044).
     if not _team_borrowed and torch is not None and native.may_use_torch_threads():
-        _library.samerun_borrow(native.gomp_parallel_address(), native.omp_get_thread_num_address())
+        _library.samerun_use_openmp_team(native.gomp_parallel_address(), native.omp_get_thread_num_address())
         _team_borrowed, _count_torch_threads = True, torch.get_num_threads
 
 
@@ -147,10 +150,10 @@ def load_library() -> Any:
     """The library, or None: not built, built for another machine, or numbers do not behave here."""
     library = load_built_library(__file__, "_portable")
     try:
-        if library is None or not library.samerun_ready():
+        if library is None or not library.samerun_arithmetic_is_ieee():
             return None
         library.samerun_level_name.restype = ctypes.c_char_p
-        library.samerun_borrow.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        library.samerun_use_openmp_team.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         return library
     except AttributeError:  # built by another version
         return None

@@ -22,11 +22,11 @@ from samerun.numerics.status import DONE
 OptionalTensor = torch.Tensor | None
 
 _FLOAT32 = (torch.float32,)
-_norm = library.declare_function("samerun_norm", "vifppppppllll")
-_norm_backward = library.declare_function("samerun_norm_backward", "vipppppppllll")
-_norm_backward_with_weight = library.declare_function("samerun_norm_backward_with_weight", "iippppppppll")
-_channels = library.declare_function("samerun_channels", "vpppppplll")
-_channels_backward = library.declare_function("samerun_channels_backward", "iipppppppplll")
+_norm = library.declare_function("samerun_normalize_rows", "vifppppppllll")
+_norm_backward = library.declare_function("samerun_normalize_rows_backward", "vipppppppllll")
+_norm_backward_with_weight = library.declare_function("samerun_normalize_rows_backward_with_weight", "iippppppppll")
+_channels = library.declare_function("samerun_normalize_channels", "vpppppplll")
+_channels_backward = library.declare_function("samerun_normalize_channels_backward", "iipppppppplll")
 
 
 def _address(x: OptionalTensor) -> int:

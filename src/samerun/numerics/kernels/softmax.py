@@ -13,7 +13,7 @@ from samerun.numerics.reference import softmax as reference
 NAMES = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
 
 _NUMBERS = {name: number for number, name in enumerate(NAMES)}
-_rows = library.declare_function("samerun_rows", "vipppll")
+_rows = library.declare_function("samerun_softmax_family_rows", "vipppll")
 
 
 def compute_softmax_rows(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:

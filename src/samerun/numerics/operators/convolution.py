@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from samerun.numerics.kernels import products, sums
+from samerun.numerics.kernels import sums
+from samerun.numerics.kernels.linear_algebra import (
+    FORWARD,
+    GRADIENT_OF_INPUT,
+    GRADIENT_OF_WEIGHT,
+    convolve,
+    output_size,
+)
 from samerun.numerics.operators.declare import Members, NotInTable
 
 
@@ -40,17 +47,17 @@ def convolution(
         raise RuntimeError("convolution: output padding must be smaller than either stride or dilation")
     size, taps = list(x.shape[2:]), list(weight.shape[2:])
     if not transposed:
-        out = products.output_size(size, taps, stride, padding, dilation)
+        out = output_size(size, taps, stride, padding, dilation)
         _require_output(out, size, taps)
         shape = [x.shape[0], weight.shape[0], *out]
-        return products.convolve(products.FORWARD, x, weight, shape, bias, stride, padding, dilation, groups)
+        return convolve(FORWARD, x, weight, shape, bias, stride, padding, dilation, groups)
     out = [
         (i - 1) * s - 2 * p + d * (t - 1) + m + 1
         for i, s, p, d, t, m in zip(size, stride, padding, dilation, taps, more, strict=True)
     ]
     _require_output(out, size, taps)
     shape = [x.shape[0], weight.shape[1] * groups, *out]
-    return products.convolve(products.GRADIENT_OF_INPUT, shape, weight, x, bias, stride, padding, dilation, groups)
+    return convolve(GRADIENT_OF_INPUT, shape, weight, x, bias, stride, padding, dilation, groups)
 
 
 def convolution_backward(
@@ -76,12 +83,12 @@ def convolution_backward(
     of_input = of_weight = of_bias = None
     if output_mask[0]:
         if transposed:
-            of_input = products.convolve(products.FORWARD, g, weight, list(x.shape), None, *setting)
+            of_input = convolve(FORWARD, g, weight, list(x.shape), None, *setting)
         else:
-            of_input = products.convolve(products.GRADIENT_OF_INPUT, list(x.shape), weight, g, None, *setting)
+            of_input = convolve(GRADIENT_OF_INPUT, list(x.shape), weight, g, None, *setting)
     if output_mask[1]:
         image, gradient = (g, x) if transposed else (x, g)
-        of_weight = products.convolve(products.GRADIENT_OF_WEIGHT, image, list(weight.shape), gradient, None, *setting)
+        of_weight = convolve(GRADIENT_OF_WEIGHT, image, list(weight.shape), gradient, None, *setting)
     if output_mask[2]:
         of_bias = sums.sum(g, [0, *range(2, g.dim())])
     return of_input, of_weight, of_bias

@@ -9,16 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import implicit_gradients, rejection_sampling, sums
+from samerun.numerics.kernels import distributions as kernels
 from samerun.numerics.kernels import random as draws
+from samerun.numerics.kernels import sums
 from samerun.numerics.kernels.functions import exp, log1p, tan
-from samerun.numerics.operators.declare import Members, divide, widen_half_inputs
-from samerun.numerics.operators.random_draws import (
+from samerun.numerics.operators.declare import (
     Generator,
+    Members,
     begin_draw,
     copy_rounded_,
+    divide,
     scale_normal,
     scale_uniform,
+    widen_half_inputs,
 )
 
 
@@ -35,8 +38,8 @@ def _to_float64(x: Tensor) -> Tensor:
     return x.detach().reshape(-1).to(torch.float64)
 
 
-def _next_random_stream(generator: Generator, x: Tensor) -> rejection_sampling.RandomStream:
-    return rejection_sampling.RandomStream(*begin_draw(generator, x.device)[:2])
+def _next_random_stream(generator: Generator, x: Tensor) -> kernels.RandomStream:
+    return kernels.RandomStream(*begin_draw(generator, x.device)[:2])
 
 
 def poisson(rate: Tensor, generator: Generator = None) -> Tensor:
@@ -45,7 +48,7 @@ def poisson(rate: Tensor, generator: Generator = None) -> Tensor:
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
     return copy_rounded_(
         torch.empty_like(rate),
-        rejection_sampling.sample_poisson(_to_float64(rate), _next_random_stream(generator, rate)),
+        kernels.sample_poisson(_to_float64(rate), _next_random_stream(generator, rate)),
     )
 
 
@@ -58,7 +61,7 @@ def binomial(count: Tensor, probability: Tensor, generator: Generator = None) ->
     n, p = torch.broadcast_tensors(count, probability)  # type: ignore[no-untyped-call]
     out = torch.empty(n.shape, dtype=count.dtype, device=count.device)
     return copy_rounded_(
-        out, rejection_sampling.sample_binomial(_to_float64(n), _to_float64(p), _next_random_stream(generator, count))
+        out, kernels.sample_binomial(_to_float64(n), _to_float64(p), _next_random_stream(generator, count))
     )
 
 
@@ -67,7 +70,7 @@ def standard_gamma(shape: Tensor, generator: Generator = None) -> Tensor:
     _require_floating("standard_gamma", shape)
     found = copy_rounded_(
         torch.empty_like(shape),
-        rejection_sampling.sample_gamma(_to_float64(shape), _next_random_stream(generator, shape)),
+        kernels.sample_gamma(_to_float64(shape), _next_random_stream(generator, shape)),
     )
     return found.clamp_(min=torch.finfo(shape.dtype).tiny)
 
@@ -77,9 +80,9 @@ def dirichlet(concentration: Tensor, generator: Generator = None) -> Tensor:
     of the type to the largest below 1.
     """
     _require_floating("dirichlet", concentration)
-    g = rejection_sampling.sample_gamma(
-        _to_float64(concentration), _next_random_stream(generator, concentration)
-    ).clamp_(min=2.0**-1022)
+    g = kernels.sample_gamma(_to_float64(concentration), _next_random_stream(generator, concentration)).clamp_(
+        min=2.0**-1022
+    )
     rows = g.reshape(-1, concentration.shape[-1] if concentration.dim() else 1)
     limits = torch.finfo(concentration.dtype)
     found = copy_rounded_(torch.empty_like(concentration), torch.div(rows, sums.sum(rows, 1, keepdim=True)))
@@ -90,14 +93,14 @@ def standard_gamma_grad(shape: Tensor, sample: Tensor) -> Tensor:
     """In float64, rounded once; see `implicit`."""
     _require_floating("standard_gamma_grad", shape, sample)
     a, x = torch.broadcast_tensors(shape, sample)  # type: ignore[no-untyped-call]
-    return implicit_gradients.gamma_gradient(_to_float64(a), _to_float64(x)).reshape(a.shape).to(shape.dtype)
+    return kernels.gamma_gradient(_to_float64(a), _to_float64(x)).reshape(a.shape).to(shape.dtype)
 
 
 def dirichlet_grad(sample: Tensor, concentration: Tensor, total: Tensor) -> Tensor:
     """In float64, rounded once; see `implicit`."""
     _require_floating("dirichlet_grad", sample, concentration, total)
     given = torch.broadcast_tensors(sample, concentration, total)  # type: ignore[no-untyped-call]
-    return implicit_gradients.beta_gradient(*map(_to_float64, given)).reshape(given[0].shape).to(sample.dtype)
+    return kernels.beta_gradient(*map(_to_float64, given)).reshape(given[0].shape).to(sample.dtype)
 
 
 def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator = None) -> Tensor:

@@ -1,4 +1,8 @@
-"""Class R: correctly rounded functions, and the activations that are written with them."""
+"""Class R: correctly rounded functions, the activations that are written with them, and windows of signal processing.
+
+Windows and logarithmic steps are functions of evenly spaced numbers, which are spaced in float64 and rounded to float32
+once, as `linspace` and `arange` have it; functions are then of float32, and other types are rounded from that.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import activations, elementwise
+from samerun.numerics.kernels import elementwise
 from samerun.numerics.kernels import functions as kernels
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.functions import NAMES, exp, expm1, log, log1p, sigmoid, sin, tanh, unary
@@ -69,15 +73,15 @@ def atan2(y: Tensor, x: Tensor) -> Tensor:
 
 
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
-    return activations.gelu(x, approximate)
+    return elementwise.gelu(x, approximate)
 
 
 def gelu_backward(g: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
-    return activations.gelu_backward(g.expand(x.shape), x, approximate)
+    return elementwise.gelu_backward(g.expand(x.shape), x, approximate)
 
 
 def silu_backward(g: Tensor, x: Tensor) -> Tensor:
-    return activations.silu_backward(g.expand(x.shape), x)
+    return elementwise.silu_backward(g.expand(x.shape), x)
 
 
 def hypot(x: Tensor, y: Tensor) -> Tensor:
@@ -223,6 +227,65 @@ def deg2rad(x: Tensor) -> Tensor:
     return torch.mul(to_floating(x), math.pi / 180)
 
 
+def _require_float32(kwargs: dict[str, Any]) -> torch.dtype:
+    dtype: torch.dtype = kwargs.get("dtype") or torch.get_default_dtype()
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise NotInTable(f"{dtype}.", "It has one for float32: dtype=torch.float32.")
+    return dtype
+
+
+def _make_window(torch_operator: Callable[..., Tensor], shape: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`shape(k, n, ...)` of k = 0, 1, ..., n - 1 in float64; a periodic window is one longer, without its last."""
+
+    def window(n: int, periodic: bool = True, *settings: float, **kwargs: Any) -> Tensor:
+        if n < 0 or not (kwargs.get("dtype") or torch.get_default_dtype()).is_floating_point:
+            return torch_operator(n, periodic, *settings, **kwargs)  # torch's own error
+        dtype, device = _require_float32(kwargs), kwargs.get("device")
+        if n <= 1:
+            return torch.ones(n, dtype=dtype, device=device)
+        steps = n + periodic
+        return shape(torch.arange(n, dtype=torch.float64, device=device), steps, *settings).to(dtype)
+
+    return window
+
+
+def _cosine_of_angle(k: Tensor, turns: float, n: int) -> Tensor:
+    """cos(k * (2 pi turns / (n - 1))): the angle is rounded to float32."""
+    return kernels.cos(torch.mul(k, turns * 2 * math.pi / (n - 1)).float())
+
+
+def _hamming(k: Tensor, n: int, alpha: float = 0.54, beta: float = 0.46) -> Tensor:
+    """cos * -beta + alpha."""
+    return torch.add(torch.mul(_cosine_of_angle(k, 1, n), -beta), alpha)
+
+
+def _blackman(k: Tensor, n: int) -> Tensor:
+    """(cos of twice the angle * 0.08 - cos * 0.5) + 0.42."""
+    return torch.add(
+        torch.sub(torch.mul(_cosine_of_angle(k, 2, n), 0.08), torch.mul(_cosine_of_angle(k, 1, n), 0.5)), 0.42
+    )
+
+
+def _bartlett(k: Tensor, n: int) -> Tensor:
+    """2k / (n - 1) up to the middle, then 2 minus that."""
+    rising = torch.mul(k, 2 / (n - 1)).float()
+    return torch.where(k <= (n - 1) // 2, rising, torch.rsub(rising, 2))
+
+
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
+    """base to the power of start + i * step, of which the last is `end`; the exponent is rounded to float32."""
+    dtype, device = _require_float32(kwargs), kwargs.get("device")
+    if steps < 0:
+        return torch.logspace(start, end, steps, base)  # torch's own error
+    first, last = float(start), float(end)
+    step = (last - first) / (steps - 1) if steps > 1 else 0.0
+    exponents = torch.add(torch.mul(torch.arange(steps, dtype=torch.float64, device=device), step), first)
+    if steps > 1:
+        exponents[-1] = last
+    power = exponents.float()
+    return kernels.pow(torch.full_like(power, base), power).to(dtype)
+
+
 MEMBERS: Members = {
     **{f"aten::{name}": _make_unary_handler(name) for name in NAMES if name not in ("reciprocal", "cbrt")},
     "aten::sqrt": lambda x: sqrt(to_floating(x)),
@@ -232,7 +295,7 @@ MEMBERS: Members = {
     "aten::atan2": atan2,
     "aten::gelu": gelu,
     "aten::gelu_backward": gelu_backward,
-    "aten::silu": activations.silu,
+    "aten::silu": elementwise.silu,
     "aten::hypot": hypot,
     "aten::silu_backward": silu_backward,
     "aten::softplus": softplus,
@@ -254,4 +317,9 @@ MEMBERS: Members = {
     "aten::logit": widen_half_inputs(logit),
     "aten::logit_backward": logit_backward,
     "aten::deg2rad": deg2rad,
+    "aten::hann_window": _make_window(torch.hann_window, lambda k, n: _hamming(k, n, 0.5, 0.5)),
+    "aten::hamming_window": _make_window(torch.hamming_window, _hamming),
+    "aten::blackman_window": _make_window(torch.blackman_window, _blackman),
+    "aten::bartlett_window": _make_window(torch.bartlett_window, _bartlett),
+    "aten::logspace": logspace,
 }

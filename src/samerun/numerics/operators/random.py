@@ -11,11 +11,12 @@ from torch import Tensor
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels import random as draws
 from samerun.numerics.kernels.functions import log1p
-from samerun.numerics.operators.declare import Members, divide
-from samerun.numerics.operators.random_draws import (
+from samerun.numerics.operators.declare import (
     Generator,
+    Members,
     begin_draw,
     copy_rounded_,
+    divide,
     requested_dtype,
     scale_normal,
     scale_uniform,

@@ -4,6 +4,8 @@ A row is "operator type n digest". The inputs of every row come from the stream 
 ((word >> 8) * 2^-24 - 0.5) * 16 of draws 0 and 1, `random_bit_patterns` has the words of draw 2 as bits, with NaN,
 infinities, subnormals and -0.0 among them. Bytes are little-endian; every NaN counts as the same one. The rows of a
 released version never change (vectors.txt; native/tests/conformance.c prints them without Python).
+
+`survey_machine` compares them on this machine: the record behind `samerun doctor --numerics`.
 """
 
 from __future__ import annotations
@@ -11,24 +13,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from samerun.base.errors import SamerunError
 from samerun.numerics.kernels import (
-    activations,
+    distributions,
     elementwise,
-    factorizations,
     functions,
-    implicit_gradients,
+    library,
+    linear_algebra,
     norms,
-    products,
     random,
-    rejection_sampling,
     softmax,
     sums,
 )
+from samerun.numerics.kernels.linear_algebra import FORWARD, GRADIENT_OF_INPUT, GRADIENT_OF_WEIGHT, convolve
 from samerun.numerics.reference.random import philox_words
 
 SEED = 20261121
@@ -88,12 +90,12 @@ def compute_results(n: int, device: str = "cpu") -> Iterator[tuple[str, torch.Te
         yield name, functions.unary(name, any_bits)
     for name in functions.PAIR_NAMES:
         yield name, functions.pair(name, a, b)
-    yield "gelu", activations.gelu(a)
-    yield "gelu_tanh", activations.gelu(a, "tanh")
-    yield "silu", activations.silu(a)
-    yield "gelu_backward", activations.gelu_backward(b, a)
-    yield "gelu_tanh_backward", activations.gelu_backward(b, a, "tanh")
-    yield "silu_backward", activations.silu_backward(b, a)
+    yield "gelu", elementwise.gelu(a)
+    yield "gelu_tanh", elementwise.gelu(a, "tanh")
+    yield "silu", elementwise.silu(a)
+    yield "gelu_backward", elementwise.gelu_backward(b, a)
+    yield "gelu_tanh_backward", elementwise.gelu_backward(b, a, "tanh")
+    yield "silu_backward", elementwise.silu_backward(b, a)
     yield "softmax", softmax.softmax(rows, 1)
     yield "log_softmax", softmax.log_softmax(rows, 1)
     yield "logsumexp", softmax.logsumexp(rows, 1)
@@ -133,23 +135,23 @@ def compute_results(n: int, device: str = "cpu") -> Iterator[tuple[str, torch.Te
 def _rejection_results(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Numbers of parameters from 0 to 8, and how they move."""
     share = b / 8
-    yield "gamma", rejection_sampling.sample_gamma(a, rejection_sampling.RandomStream(SEED, 7))
-    yield "poisson", rejection_sampling.sample_poisson(a * 4, rejection_sampling.RandomStream(SEED, 7))
+    yield "gamma", distributions.sample_gamma(a, distributions.RandomStream(SEED, 7))
+    yield "poisson", distributions.sample_poisson(a * 4, distributions.RandomStream(SEED, 7))
     yield (
         "binomial",
-        rejection_sampling.sample_binomial((a * 32).floor(), share, rejection_sampling.RandomStream(SEED, 7)),
+        distributions.sample_binomial((a * 32).floor(), share, distributions.RandomStream(SEED, 7)),
     )
-    yield "gamma_gradient", implicit_gradients.gamma_gradient(a, b)
-    yield "beta_gradient", implicit_gradients.beta_gradient(share, a, a + share + 0.125)
+    yield "gamma_gradient", distributions.gamma_gradient(a, b)
+    yield "beta_gradient", distributions.beta_gradient(share, a, a + share + 0.125)
 
 
 def _factorization_results(n: int, x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Of a matrix of n rows, and of a triangular one with n right sides."""
-    packed, tau = factorizations.householder_qr(x[: ROWS * n].reshape(1, n, ROWS))
+    packed, tau = linear_algebra.householder_qr(x[: ROWS * n].reshape(1, n, ROWS))
     yield "reflections", packed
-    yield "orthogonal", factorizations.multiply_reflectors(packed, tau, min(n, ROWS))
+    yield "orthogonal", linear_algebra.multiply_reflectors(packed, tau, min(n, ROWS))
     system = uniform_inputs(3, COLUMNS * COLUMNS).to(x.device).double().reshape(1, COLUMNS, COLUMNS)
-    yield "triangular_system", factorizations.solve_triangular(system, y.double().reshape(1, COLUMNS, n), True, False)
+    yield "triangular_system", linear_algebra.solve_triangular(system, y.double().reshape(1, COLUMNS, n), True, False)
 
 
 def _product_results(
@@ -160,12 +162,12 @@ def _product_results(
         uniform_inputs(3, COLUMNS * ROWS).reshape(COLUMNS, ROWS).to(x.device),
         uniform_inputs(4, ROWS).to(x.device),
     )
-    yield "product", products.matmul(x[: ROWS * n].reshape(ROWS, n), y.reshape(n, COLUMNS))
-    yield "product", products.matmul(x[:n].double().reshape(1, n), y[: ROWS * n].double().reshape(n, ROWS))
-    yield "product_of_columns", products.matmul(x.reshape(n, COLUMNS).t(), y[: ROWS * n].reshape(ROWS, n).t())
-    yield "product_plus_bias", products.matmul(x.reshape(n, COLUMNS), small, plus)
-    yield "product_of_one_row", products.matmul(x[:n].reshape(1, n), y.reshape(COLUMNS, n).t())
-    yield "product_of_anything", products.matmul(any_bits.reshape(n, 1), small.reshape(1, -1))
+    yield "product", linear_algebra.matmul(x[: ROWS * n].reshape(ROWS, n), y.reshape(n, COLUMNS))
+    yield "product", linear_algebra.matmul(x[:n].double().reshape(1, n), y[: ROWS * n].double().reshape(n, ROWS))
+    yield "product_of_columns", linear_algebra.matmul(x.reshape(n, COLUMNS).t(), y[: ROWS * n].reshape(ROWS, n).t())
+    yield "product_plus_bias", linear_algebra.matmul(x.reshape(n, COLUMNS), small, plus)
+    yield "product_of_one_row", linear_algebra.matmul(x[:n].reshape(1, n), y.reshape(COLUMNS, n).t())
+    yield "product_of_anything", linear_algebra.matmul(any_bits.reshape(n, 1), small.reshape(1, -1))
 
 
 def _convolution_results(n: int, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
@@ -181,12 +183,15 @@ def _convolution_results(n: int, x: torch.Tensor) -> Iterator[tuple[str, torch.T
     how = ((1, 2), (1, 1), (1, 1), 1)
     yield (
         "convolution",
-        products.convolve(products.FORWARD, pixels, w, gradient, uniform_inputs(5, 4).to(x.device), *how),
+        convolve(FORWARD, pixels, w, gradient, uniform_inputs(5, 4).to(x.device), *how),
     )
-    yield "convolution_gradient_of_input", products.convolve(products.GRADIENT_OF_INPUT, image, w, g, None, *how)
+    yield (
+        "convolution_gradient_of_input",
+        convolve(GRADIENT_OF_INPUT, image, w, g, None, *how),
+    )
     yield (
         "convolution_gradient_of_weight",
-        products.convolve(products.GRADIENT_OF_WEIGHT, pixels, weight, g, None, *how),
+        convolve(GRADIENT_OF_WEIGHT, pixels, weight, g, None, *how),
     )
 
 
@@ -221,3 +226,61 @@ def find_differences(
         if on_row is not None:
             on_row(row)
     return differing
+
+
+SPECIFICATION = 1
+"""The version of the specification."""
+
+
+def survey_machine(progress: Callable[[int, int], None]) -> dict[str, Any]:
+    """Compute every row of the conformance vectors at the level in force, and on each CUDA device.
+    `progress(rows done, rows in all)`.
+
+    `different`: the rows with other bits, what was wanted and what came. `cuda`: the same for each device, with its
+    name; or `trouble`, why its kernels cannot run.
+    """
+    expected = read_expected_vectors()
+    devices = torch.cuda.device_count() if torch.version.cuda and torch.cuda.is_available() else 0
+    total, done = len(expected.splitlines()) * (1 + devices), 0
+
+    def on_row(row: ConformanceRow) -> None:
+        nonlocal done
+        done += 1
+        progress(done, total)
+
+    differences = find_differences(expected, on_row=on_row)
+    rows = done
+    cuda = [_survey_device(expected, f"cuda:{number}", on_row) for number in range(devices)]
+    return {
+        "specification": SPECIFICATION,
+        "library": library.load_library() is not None,
+        "level": library.current_level(),
+        "levels": library.supported_levels(),
+        "threads": torch.get_num_threads(),
+        "rows": rows,
+        "different": _describe_differences(differences),
+        "cuda": cuda,
+    }
+
+
+def _describe_differences(differences: list[tuple[ConformanceRow, str]]) -> list[dict[str, Any]]:
+    return [
+        {"operator": row.operator, "type": row.type, "n": row.n, "wanted": wanted, "got": row.digest}
+        for row, wanted in differences
+    ]
+
+
+def _survey_device(expected: str, device: str, on_row: Callable[[ConformanceRow], None]) -> dict[str, Any]:
+    rows = 0
+
+    def count_row(row: ConformanceRow) -> None:
+        nonlocal rows
+        rows += 1
+        on_row(row)
+
+    record: dict[str, Any] = {"device": device, "name": torch.cuda.get_device_name(device), "trouble": None}
+    try:
+        differences = find_differences(expected, on_row=count_row, device=device)
+    except SamerunError as error:
+        return {**record, "trouble": str(error), "rows": rows, "different": []}
+    return {**record, "rows": rows, "different": _describe_differences(differences)}

@@ -23,9 +23,9 @@ from torch.utils import _pytree
 
 from samerun.base.errors import NotPortableError, SamerunError
 from samerun.base.machine import OLDEST_INSTRUCTIONS
-from samerun.numerics.dispatch import calls
-from samerun.numerics.dispatch.calls import ERROR, NO_KERNEL, RecordedCall
 from samerun.numerics.operators.declare import split_names
+from samerun.numerics.verification import calls
+from samerun.numerics.verification.calls import ERROR, NO_KERNEL, RecordedCall
 
 CIRCUMSTANCES = ("threads", "capability", "batch")
 KNOWN_ELSEWHERE = " *"
@@ -197,7 +197,7 @@ def _compare_cpu_capabilities(recorded: list[RecordedCall], notes: list[str]) ->
         saved, answer = Path(folder) / "calls.pt", Path(folder) / "answer.json"
         torch.save(calls.encode_calls(recorded), saved)
         environment = {**os.environ, **OLDEST_INSTRUCTIONS, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-        command = [sys.executable, "-m", "samerun.numerics.verification.replay", str(saved), str(answer)]
+        command = [sys.executable, "-m", "samerun.numerics.verification.calls", str(saved), str(answer)]
         process = subprocess.run(command, env=environment, capture_output=True, text=True)
         if process.returncode:
             raise SamerunError(

@@ -1,11 +1,20 @@
-"""Operators of a program, taken down with what they got, to be run again under other circumstances."""
+"""Operators of a program, taken down with what they got, to be run again under other circumstances.
+
+    python -m samerun.numerics.verification.calls CALLS ANSWER
+
+runs them again in this process, which was started to compute with other instructions: it reads what `encode_calls`
+made, and writes for each call what it gives in plain torch and inside portable().
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -182,3 +191,15 @@ def record_calls(work: Callable[[], object]) -> CallRecorder:
     with recorder:
         work()
     return recorder
+
+
+def rerun_saved_calls(calls_path: str, answer_path: str) -> None:
+    """Run the calls in one file again, and write their outcomes as JSON into the other."""
+    calls = decode_calls(torch.load(calls_path, weights_only=True))
+    outcomes = [[rerun_outcome(call, False), rerun_outcome(call, True)] for call in calls]
+    answer = {"capability": torch.backends.cpu.get_cpu_capability(), "outcomes": outcomes}
+    Path(answer_path).write_text(json.dumps(answer), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    rerun_saved_calls(*sys.argv[1:])
