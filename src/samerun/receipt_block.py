@@ -90,13 +90,13 @@ class _OwnRecording:
             recorder.restart(config)
 
     def end(self) -> tuple[list[Any], list[str]]:
-        from samerun.record.receipt.assemble import read_sections
+        from samerun.record.receipt.assemble import build_sections_of_folder
 
         self.recorder.finish()
         os.environ.pop(ROLE_VARIABLE, None)
         if self.role is not None:
             os.environ[ROLE_VARIABLE] = self.role
-        return read_sections(Path(self.folder))
+        return build_sections_of_folder(Path(self.folder))
 
 
 class _TraceSlice:
@@ -196,15 +196,15 @@ def _write_receipt(
     made = assemble_receipt(
         version=sys.modules["samerun"].__version__,  # an import would be circular: samerun imports this module
         command={"form": "code", "words": [script, *sys.argv[1:]]},
-        held=_hold_settings(),
-        ended=ended,
+        held_settings=_hold_settings(),
+        ending=ended,
         code=code,
         sections=sections,
-        wrong=wrong,
+        read_errors=wrong,
         facts={os.getpid(): now},
-        outside=now,
+        fallback_facts=now,
         circumstances={**describe_circumstances(begin), "start": held},
-        redact=redact,
+        redact_patterns=redact,
     )
     if key is not None:
         made.receipt["signature"] = signing.sign(made.receipt["digest"], key)
