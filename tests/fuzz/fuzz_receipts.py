@@ -35,7 +35,6 @@ with atheris.instrument_imports(include=["samerun", "json", "jsonschema"]) if at
     from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
     from samerun.record.receipt.environment_diff import find_unmet_conditions
     from samerun.record.receipt.receipt_summary import parse_summary
-    from samerun.report import log as shown_log
     from samerun.report import receipts as shown_receipts
 
 GOOD = made(section(marks=[{"name": "m", "step": 2, "digest": "0" * 32}]), section("rank0"), section("rank1"))
@@ -51,7 +50,7 @@ def read_all(data: bytes, folder: Path) -> None:
     from rich.console import Console
 
     entry = parse_summary("x.json", 0, data)
-    list(shown_log.format_log([vars(entry)]))
+    list(shown_receipts.format_receipt_log([vars(entry)]))
     try:
         value = receipt_json.parse_untrusted(data, "x.json")
     except SamerunError:

@@ -17,9 +17,9 @@ from samerun.numerics.kernels.sums import amax, amin
 from samerun.numerics.operators.declare import Members, divide, widen_half_inputs
 
 
-def multiply_unless_one(x: Any, by: Any) -> Any:
+def multiply_unless_one(x: Any, factor: Any) -> Any:
     """A multiplication by the number 1 is omitted."""
-    return x if not isinstance(by, Tensor) and by == 1 else torch.mul(x, by)
+    return x if not isinstance(factor, Tensor) and factor == 1 else torch.mul(x, factor)
 
 
 @widen_half_inputs
@@ -121,14 +121,14 @@ def arange(*bounds: Any, **kwargs: Any) -> Tensor:
     return torch.add(torch.mul(torch.arange(size, dtype=torch.float64, device=device), step), start).to(dtype)
 
 
-def sigmoid_backward(g: Tensor, y: Tensor) -> Tensor:
-    """(g * (1 - y)) * y."""
-    return torch.mul(torch.mul(g, torch.rsub(y, 1)), y)
+def sigmoid_backward(grad: Tensor, y: Tensor) -> Tensor:
+    """(grad * (1 - y)) * y."""
+    return torch.mul(torch.mul(grad, torch.rsub(y, 1)), y)
 
 
-def tanh_backward(g: Tensor, y: Tensor) -> Tensor:
-    """g * (1 - y * y)."""
-    return torch.mul(g, torch.rsub(torch.mul(y, y), 1))
+def tanh_backward(grad: Tensor, y: Tensor) -> Tensor:
+    """grad * (1 - y * y)."""
+    return torch.mul(grad, torch.rsub(torch.mul(y, y), 1))
 
 
 def hardswish(x: Tensor) -> Tensor:
@@ -136,10 +136,10 @@ def hardswish(x: Tensor) -> Tensor:
     return divide(torch.mul(x, torch.clamp(torch.add(x, 3), 0, 6)), 6)
 
 
-def hardswish_backward(g: Tensor, x: Tensor) -> Tensor:
-    """0 below -3, g above 3, g * (x / 3 + 0.5) between."""
-    between = torch.mul(g, torch.add(divide(x, 3), 0.5))
-    return torch.where(x < -3, torch.zeros_like(g), torch.where(x <= 3, between, g))
+def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
+    """0 below -3, grad above 3, grad * (x / 3 + 0.5) between."""
+    between = torch.mul(grad, torch.add(divide(x, 3), 0.5))
+    return torch.where(x < -3, torch.zeros_like(grad), torch.where(x <= 3, between, grad))
 
 
 def hardsigmoid(x: Tensor) -> Tensor:
@@ -147,9 +147,9 @@ def hardsigmoid(x: Tensor) -> Tensor:
     return divide(torch.clamp(torch.add(x, 3), 0, 6), 6)
 
 
-def hardsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
-    """g / 6 between -3 and 3, else 0."""
-    return torch.where((x > -3) & (x < 3), divide(g, 6), torch.zeros_like(g))
+def hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
+    """grad / 6 between -3 and 3, else 0."""
+    return torch.where((x > -3) & (x < 3), divide(grad, 6), torch.zeros_like(grad))
 
 
 def softshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
@@ -169,9 +169,9 @@ def hardshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
     return _zero_within_lambda(x, x, lambd)
 
 
-def shrink_backward(g: Tensor, x: Tensor, lambd: Any) -> Tensor:
-    """+0.0 from -lambd to lambd, else g."""
-    return _zero_within_lambda(g, x, lambd)
+def shrink_backward(grad: Tensor, x: Tensor, lambd: Any) -> Tensor:
+    """+0.0 from -lambd to lambd, else grad."""
+    return _zero_within_lambda(grad, x, lambd)
 
 
 @widen_half_inputs

@@ -172,13 +172,13 @@ def _mean_slope(lower: Any, upper: Any) -> float:
 
 @widen_half_inputs
 def rrelu_with_noise_backward(
-    g: Tensor, x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, of_result: bool
+    grad: Tensor, x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, of_result: bool
 ) -> Tensor:
-    """g * noise in training, where the bounds are more than 1e-6 apart; else the gradient of leaky_relu."""
+    """grad * noise in training, where the bounds are more than 1e-6 apart; else the gradient of leaky_relu."""
     if training and upper - lower > 1e-6:
-        return torch.mul(g, noise)
+        return torch.mul(grad, noise)
     slope = _mean_slope(lower, upper)
-    return torch.where(x > 0, g, torch.mul(g, slope))
+    return torch.where(x > 0, grad, torch.mul(grad, slope))
 
 
 MEMBERS: Members = {

@@ -76,12 +76,12 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     return elementwise.gelu(x, approximate)
 
 
-def gelu_backward(g: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
-    return elementwise.gelu_backward(g.expand(x.shape), x, approximate)
+def gelu_backward(grad: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
+    return elementwise.gelu_backward(grad.expand(x.shape), x, approximate)
 
 
-def silu_backward(g: Tensor, x: Tensor) -> Tensor:
-    return elementwise.silu_backward(g.expand(x.shape), x)
+def silu_backward(grad: Tensor, x: Tensor) -> Tensor:
+    return elementwise.silu_backward(grad.expand(x.shape), x)
 
 
 def hypot(x: Tensor, y: Tensor) -> Tensor:
@@ -96,10 +96,10 @@ def softplus(x: Tensor, beta: Any = 1, threshold: Any = 20) -> Tensor:
 
 
 @widen_half_inputs
-def softplus_backward(g: Tensor, x: Tensor, beta: Any, threshold: Any) -> Tensor:
-    """g * sigmoid(x * beta); g where x * beta > threshold."""
+def softplus_backward(grad: Tensor, x: Tensor, beta: Any, threshold: Any) -> Tensor:
+    """grad * sigmoid(x * beta); grad where x * beta > threshold."""
     scaled = torch.mul(x, beta)
-    return torch.where(scaled > threshold, g, torch.mul(g, sigmoid(scaled)))
+    return torch.where(scaled > threshold, grad, torch.mul(grad, sigmoid(scaled)))
 
 
 @widen_half_inputs
@@ -109,9 +109,9 @@ def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @widen_half_inputs
-def log_sigmoid_backward(g: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
-    """g * sigmoid(-x)."""
-    return torch.mul(g, sigmoid(torch.neg(x)))
+def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
+    """grad * sigmoid(-x)."""
+    return torch.mul(grad, sigmoid(torch.neg(x)))
 
 
 @widen_half_inputs
@@ -121,10 +121,10 @@ def mish(x: Tensor) -> Tensor:
 
 
 @widen_half_inputs
-def mish_backward(g: Tensor, x: Tensor) -> Tensor:
-    """g * (t + x * s * (1 - t * t)), t = tanh(log1p(exp(x))), s = sigmoid(x)."""
+def mish_backward(grad: Tensor, x: Tensor) -> Tensor:
+    """grad * (t + x * s * (1 - t * t)), t = tanh(log1p(exp(x))), s = sigmoid(x)."""
     t, s = tanh(softplus(x)), sigmoid(x)
-    return torch.mul(g, torch.add(t, torch.mul(torch.mul(x, s), torch.rsub(torch.mul(t, t), 1))))
+    return torch.mul(grad, torch.add(t, torch.mul(torch.mul(x, s), torch.rsub(torch.mul(t, t), 1))))
 
 
 @widen_half_inputs
@@ -136,14 +136,14 @@ def elu(x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Tens
 
 
 @widen_half_inputs
-def elu_backward(g: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Tensor) -> Tensor:
+def elu_backward(grad: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Tensor) -> Tensor:
     """The derivative, from the input or from the result."""
     factor = float(alpha) * float(scale)
     if is_result:
-        below = torch.mul(torch.mul(g, input_scale), torch.add(x, factor))
+        below = torch.mul(torch.mul(grad, input_scale), torch.add(x, factor))
     else:
-        below = torch.mul(torch.mul(g, float(input_scale) * factor), exp(torch.mul(x, input_scale)))
-    return torch.where(x <= 0, below, torch.mul(g, scale))
+        below = torch.mul(torch.mul(grad, float(input_scale) * factor), exp(torch.mul(x, input_scale)))
+    return torch.where(x <= 0, below, torch.mul(grad, scale))
 
 
 @widen_half_inputs
@@ -156,10 +156,10 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 
 
 @widen_half_inputs
-def glu_backward(g: Tensor, x: Tensor, dim: int) -> Tensor:
+def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
     a, b = x.chunk(2, dim)
     s = sigmoid(b)
-    return torch.cat([torch.mul(g, s), torch.mul(torch.mul(torch.mul(g, a), torch.rsub(s, 1)), s)], dim)
+    return torch.cat([torch.mul(grad, s), torch.mul(torch.mul(torch.mul(grad, a), torch.rsub(s, 1)), s)], dim)
 
 
 @widen_half_inputs
@@ -210,9 +210,9 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
 
 
 @widen_half_inputs
-def logit_backward(g: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
-    """g / (x * (1 - x)); 0 outside [eps, 1 - eps], NaN outside [0, 1] without eps."""
-    found = torch.div(g, torch.mul(x, torch.rsub(x, 1)))
+def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
+    """grad / (x * (1 - x)); 0 outside [eps, 1 - eps], NaN outside [0, 1] without eps."""
+    found = torch.div(grad, torch.mul(x, torch.rsub(x, 1)))
     low, high, outside = (0.0, 1.0, float("nan")) if eps is None else (eps, 1 - eps, 0.0)
     return torch.where((x < low) | (x > high), torch.full_like(x, outside), found)
 

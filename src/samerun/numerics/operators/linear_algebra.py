@@ -217,11 +217,11 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: int | None = None)
 
 
 @widen_half_inputs
-def cdist_backward(g: Tensor, a: Tensor, b: Tensor, p: float, distances: Tensor) -> Tensor:
+def cdist_backward(grad: Tensor, a: Tensor, b: Tensor, p: float, distances: Tensor) -> Tensor:
     """The gradient of a: class S over the rows of b of, with x = a - b and f the distance (0 where f is 0):
 
-    p = 2: x * (g / f). p = 1: sign(x) * g. p = inf: sign(x) * g where |x| = f. Others:
-    (sign(x) * |x|^(p - 1)) * (g / f^(p - 1)), 0 where x is 0. p = 0: 0.
+    p = 2: x * (grad / f). p = 1: sign(x) * grad. p = inf: sign(x) * grad where |x| = f. Others:
+    (sign(x) * |x|^(p - 1)) * (grad / f^(p - 1)), 0 where x is 0. p = 0: 0.
     """
     a, b = _broadcast_batches(a, b)
     out = torch.zeros(a.shape, dtype=a.dtype, device=a.device)
@@ -231,7 +231,7 @@ def cdist_backward(g: Tensor, a: Tensor, b: Tensor, p: float, distances: Tensor)
     step = _rows_per_chunk(a, b)
     for at in range(0, a.shape[-2], step):
         part = slice(at, at + step)
-        x, far, of = _pairwise_differences(a[..., part, :], b), distances[..., part, :, None], g[..., part, :, None]
+        x, far, of = _pairwise_differences(a[..., part, :], b), distances[..., part, :, None], grad[..., part, :, None]
         if p == 2:
             terms = torch.mul(x, torch.where(far == 0, nothing, torch.div(of, far)))
         elif p == 1:
@@ -249,13 +249,13 @@ def cdist_backward(g: Tensor, a: Tensor, b: Tensor, p: float, distances: Tensor)
 
 
 @widen_half_inputs
-def pdist_backward(g: Tensor, a: Tensor, p: float, distances: Tensor) -> Tensor:
+def pdist_backward(grad: Tensor, a: Tensor, p: float, distances: Tensor) -> Tensor:
     """torch.pdist: the distances of all pairs of rows, of which each takes the gradient of both its places."""
     n = a.shape[0]
     rows, columns = torch.triu_indices(n, n, 1, device=a.device)
     square, far = (torch.zeros(n, n, dtype=a.dtype, device=a.device) for _ in range(2))
     for place in (rows * n + columns, columns * n + rows):
-        square.view(-1).scatter_(0, place, g)
+        square.view(-1).scatter_(0, place, grad)
         far.view(-1).scatter_(0, place, distances)
     out: Tensor = cdist_backward(square, a, a, p, far)
     return out

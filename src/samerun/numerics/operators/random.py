@@ -150,8 +150,8 @@ def dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     return torch.mul(torch.mul(x, mask), scale), mask
 
 
-def dropout_backward(g: Tensor, mask: Tensor, scale: float) -> Tensor:
-    return torch.mul(torch.mul(g, mask), scale)
+def dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
+    return torch.mul(torch.mul(grad, mask), scale)
 
 
 def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Generator = None) -> Tensor:
