@@ -173,7 +173,9 @@ def _select_torch_events(step: Step) -> list[Event]:
 
 def _make_leaf_difference(step: Step, its: Step) -> Difference:
     name = next(name for name in step.differing_leaves(its) if name not in SOFT_LEAVES)
-    return Difference("leaf", step.trace.role, "main", step.leaf_event(name), its.leaf_event(name), step.number, 0)
+    return Difference(
+        "leaf", step.trace.role, "main", step.find_leaf_event(name), its.find_leaf_event(name), step.number, 0
+    )
 
 
 def _find_lost_own_draw(step: Step, its: Step) -> Event | None:
