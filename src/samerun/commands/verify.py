@@ -12,7 +12,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import check_result_writable
+from samerun.base.files import require_result_writable
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, interrupt_on_sigterm
 from samerun.base.records import EXIT_CODES
 from samerun.base.target import Target, resolve_target
@@ -99,7 +99,7 @@ def verify_receipt(
     from samerun.record.receipt.environment_diff import find_unmet_conditions
     from samerun.record.receipt.step_table import verify_rows
 
-    check_result_writable("--json", json_to)
+    require_result_writable("--json", json_to)
     if os.path.isdir(path):
         raise SamerunError(f"{name} is a folder.", hint="Name a receipt: a file.")
     recorded = load_run(path, name)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.base.files import fsync_folder, write_atomically
+from samerun.base.files import fsync_folder, write_file_atomically
 from samerun.base.text import printable_line
 from samerun.record.receipt import canonical_json, step_table
 from samerun.record.receipt.assemble import NewReceipt, add_digest
@@ -33,10 +33,10 @@ def write(path: Path, made: NewReceipt, traces: Path | None = None) -> None:
     digest = made.receipt["digest"]
     try:
         if made.steps_file_content is not None:
-            write_atomically(step_table.steps_path(path, digest), made.steps_file_content, mode=MODE)
+            write_file_atomically(step_table.steps_path(path, digest), made.steps_file_content, mode=MODE)
         if traces is not None:
             _move_traces(traces, traces_path(path, digest))
-        write_atomically(path, canonical_json.encode_canonical(made.receipt).encode("ascii"), mode=MODE)
+        write_file_atomically(path, canonical_json.encode_canonical(made.receipt).encode("ascii"), mode=MODE)
     except OSError as error:
         raise SamerunError(
             f"The receipt cannot be written: {path}: {error.strerror}.", hint="Name a file in a folder that can."
