@@ -24,7 +24,7 @@ from samerun.check.plan import Plan
 from samerun.control.random_source import validate_seed
 from samerun.record.comparison.compare import Difference, find_first_difference
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
-from samerun.record.receipt.process_section import shown_path
+from samerun.record.receipt.assemble import shown_path
 from samerun.record.trace import format as f
 from samerun.record.trace.run import RunTraces, count_events
 from samerun.record.watching import start

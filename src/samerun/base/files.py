@@ -120,7 +120,7 @@ def is_special_file(path: Path) -> bool:
 
 
 def require_file_replaceable(path: Path) -> None:
-    """Raises OSError where `replace_file` could not put a file at `path`. Leaves everything as it is."""
+    """Raises OSError where `replace_file_atomically` could not put a file at `path`. Leaves everything as it is."""
     part, fd = _create_locked_part_file(path, 0o600)
     try:
         # A file that its owner has made read-only is meant to stay, though its folder would let it be replaced.

@@ -130,7 +130,7 @@ def _resolve_receipt_destination(text: str, target: Target) -> Path | str:
 
 
 def _require_loadable_key(key: str) -> None:
-    from samerun.record.receipt.signing import load_private_key
+    from samerun.record.receipt.receipt_file import load_private_key
 
     load_private_key(Path(key))
 

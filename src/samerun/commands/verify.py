@@ -94,7 +94,7 @@ def verify_receipt(
 ) -> dict[str, Any]:
     """Verify a receipt and return the record of the result. `path`: a local copy; `name`: how the user calls it."""
     from samerun.control.determinism.survey import collect_facts_outside_program
-    from samerun.record.receipt import recorded_command, signing
+    from samerun.record.receipt import receipt_file, recorded_command
     from samerun.record.receipt.diff import load_run
     from samerun.record.receipt.environment_diff import find_unmet_conditions
     from samerun.record.receipt.step_table import verify_rows
@@ -113,7 +113,7 @@ def verify_receipt(
         "verdict": "trouble",
         "receipt": name,
         "command": shown_command,
-        "signed_by": signing.verify_signature(receipt, signed_by),
+        "signed_by": receipt_file.verify_signature(receipt, signed_by),
         "unmet": find_unmet_conditions(receipt, now),
         "ran": False,
         "tier": None,

@@ -16,7 +16,7 @@ from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.base.records import MEASURED, STOPPED, Amount, CostReport, OperatorCost, Setting
 from samerun.base.target import Target, suggest_running_alone
 from samerun.check.execution import processes
-from samerun.record.watching.cost_inside import VARIABLE
+from samerun.record.watching.cost_meter import VARIABLE
 
 PLAIN = "plain"
 Progress = Callable[[str, float, str], None]
