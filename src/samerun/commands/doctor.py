@@ -116,11 +116,11 @@ def verify_numerics_and_report(ctx: click.Context, json_to: str | None, quiet: b
     require_result_writable("--json", json_to)
     if importlib.util.find_spec("torch") is None:
         raise SamerunError("--numerics: torch is not installed.", hint="pip install torch")
-    from samerun.numerics.verification.conformance import survey_machine
+    from samerun.numerics.verification.conformance import survey_conformance
     from samerun.report.progress import CountProgress
 
     with CountProgress("conformance vectors", quiet) as counter:
-        seen = survey_machine(counter)
+        seen = survey_conformance(counter)
     wrong = seen["different"] or any(device["different"] for device in seen["cuda"])
     verdict = "findings" if wrong else "clean"
     record = {"schema": 1, "samerun": __version__, "verdict": verdict, "numerics": seen}
