@@ -27,8 +27,8 @@ from samerun.numerics.kernels import (
     softmax,
     sums,
 )
-from samerun.numerics.operators import loss_reduction, losses
-from samerun.numerics.operators.factorizations import qr
+from samerun.numerics.operators import losses
+from samerun.numerics.operators.linear_algebra import qr
 
 TURNS, SECONDS = 5, 0.25
 GOAL = {
@@ -104,8 +104,8 @@ def drawn_by_rejection(x: torch.Tensor) -> Iterator[Pair]:
 
 def our_cross_entropy(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     log_p = softmax.log_softmax(x, 1)
-    loss, total = losses.nll_loss(log_p, target, None, loss_reduction.MEAN, -100)
-    grad = losses.nll_loss_backward(torch.ones_like(loss), log_p, target, None, loss_reduction.MEAN, -100, total)
+    loss, total = losses.nll_loss(log_p, target, None, losses.MEAN, -100)
+    grad = losses.nll_loss_backward(torch.ones_like(loss), log_p, target, None, losses.MEAN, -100, total)
     return softmax.log_softmax_backward(grad, log_p, 1)
 
 

@@ -59,12 +59,12 @@ def index(count: int, steps: int) -> None:
     """A folder of so many receipts of so many steps each, listed by the command."""
     from receipts import made, section
 
-    from samerun.record.receipt.canonical_json import encode
+    from samerun.record.receipt.canonical_json import encode_canonical
 
     with tempfile.TemporaryDirectory() as folder:
         receipt = made(section(steps=steps)).receipt
         receipt["circumstances"]["began"] = "BEGAN"
-        before, after = encode(receipt).split("BEGAN")
+        before, after = encode_canonical(receipt).split("BEGAN")
         for number in range(count):
             (Path(folder) / f"{number}.json").write_text(f"{before}2026-11-21T{number:012}{after}")
         print(f"{count} receipts of {len(before) + len(after)} bytes")

@@ -45,13 +45,13 @@ def made(*sections: ProcessSection, facts: dict[str, Any] | None = None, **parts
     given: dict[str, Any] = {
         "version": "0.1.0",
         "command": {"form": "script", "words": ["train.py"]},
-        "held": None,
-        "ended": {"exit_code": 0, "signal": None},
+        "held_settings": None,
+        "ending": {"exit_code": 0, "signal": None},
         "code": {"commit": None, "diff": None, "untracked": None},
         "sections": list(sections) or [section()],
-        "wrong": [],
+        "read_errors": [],
         "facts": {1: {**copy.deepcopy(FACTS), **(facts or {})}},
-        "outside": copy.deepcopy(FACTS),
+        "fallback_facts": copy.deepcopy(FACTS),
         "circumstances": {"began": "2026-11-21T08:00:00.000+00:00", "host": "here"},
     }
     return assemble_receipt(**{**given, **parts})

@@ -12,7 +12,7 @@ from receipts import FACTS, made, section
 
 from samerun.record.receipt.diff import describe_drift, describe_first_difference, diff_runs, wrap_new_run
 from samerun.record.receipt.environment_diff import EnvironmentDifference, find_tested_tier
-from samerun.record.receipt.impact_rules import RULES, find_rule
+from samerun.record.receipt.impact_rules import RULES, find_impact_rule
 
 
 def compared(a: Any, b: Any, **options: Any) -> dict[str, Any]:
@@ -81,14 +81,16 @@ def test_receipts_without_results_are_compared_by_operator(tmp_path: Path) -> No
 
 
 def test_another_end_is_a_difference() -> None:
-    assert compared(made(), made(ended={"exit_code": 3, "signal": None}))["first_difference"]["what"] == "ended"
+    assert compared(made(), made(ending={"exit_code": 3, "signal": None}))["first_difference"]["what"] == "ended"
 
 
 def test_a_record_that_is_cut_off_is_neither_same_nor_different() -> None:
-    cut = made(section(steps=3), wrong=["main: its trace ends before its end"], ended={"exit_code": None, "signal": 9})
+    cut = made(
+        section(steps=3), read_errors=["main: its trace ends before its end"], ending={"exit_code": None, "signal": 9}
+    )
     record = compared(made(), cut)
     assert record["verdict"] == "trouble" and record["first_difference"] is None and "not whole" in record["notes"][0]
-    cut = made(section(steps=3, other={(2, "loss"): "x"}), wrong=["cut"])
+    cut = made(section(steps=3, other={(2, "loss"): "x"}), read_errors=["cut"])
     assert compared(made(), cut)["first_difference"]["step"] == 2
 
 
@@ -134,7 +136,7 @@ def test_another_commit_is_hardly_the_reason_where_the_sources_that_ran_are_the_
 
 def test_every_rule_can_be_reached() -> None:
     for rule in RULES:
-        assert find_rule(rule.pattern.replace("*", "x")) == rule, rule.pattern
+        assert find_impact_rule(rule.pattern.replace("*", "x")) == rule, rule.pattern
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ def test_settings_of_single_ranks_are_told() -> None:
     facts = {1: FACTS, 2: {**FACTS, "knobs": {"threads": 4, "mkl_cbwr": None}}}
     receipt = made(section("rank0"), replace(section("rank1"), pid=2), facts=None).receipt
     assert receipt["others"] == {}
-    from samerun.record.receipt.assemble import _facts_that_differ
+    from samerun.record.receipt.assemble import _collect_rank_differences
 
     told = [section("rank0"), replace(section("rank1"), pid=2)]
-    assert _facts_that_differ(told, facts, FACTS) == {"rank1": {"knobs": {"threads": 4}}}
+    assert _collect_rank_differences(told, facts, FACTS) == {"rank1": {"knobs": {"threads": 4}}}

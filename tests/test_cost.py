@@ -20,7 +20,7 @@ from test_report_html import EVIL, Page
 from samerun.base.machine import collect_machine_facts
 from samerun.base.records import Amount, CostReport, OperatorCost, Setting
 from samerun.check.execution.cost import MeasuredRun, median_operator_costs, summarize_amounts
-from samerun.report.cost import cost_to_html, format_cell, format_quantity, program_rows
+from samerun.report.cost import cost_to_html, format_cell, format_quantity, make_quantity_rows
 
 TRAIN = """
 import sys, torch
@@ -71,7 +71,7 @@ def test_the_page_is_escaped_and_fetches_nothing() -> None:
     assert not [value for name, value in page.attributes if name in ("src", "href") and "://" in value]
     for opening in re.findall(r"<div class=\"scroll\"[^>]*>", text):
         assert 'tabindex="0"' in opening and "aria-label" in opening
-    assert report.exit_code == 1 and program_rows(report)[0] == ["the program", "1 s", "-"]
+    assert report.exit_code == 1 and make_quantity_rows(report)[0] == ["the program", "1 s", "-"]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from samerun.base.errors import SamerunError
 from samerun.numerics.cuda import elementwise, launch, products, rows, segments, sums
 from samerun.numerics.kernels import random as kernel_random
 from samerun.numerics.kernels.tensors import STORAGE_TYPES
-from samerun.numerics.operators import random_draws
+from samerun.numerics.operators import declare
 from samerun.numerics.operators.table import resolve_runner
 
 WAITS = {
@@ -138,7 +138,7 @@ def test_a_generator_of_a_device_counts_its_own_draws() -> None:
 
 def test_draws_for_a_device_move_the_stream_of_the_cpu() -> None:
     torch.manual_seed(3)
-    first = [random_draws.begin_draw(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
+    first = [declare.begin_draw(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
     assert first == [(3, 0), (3, 1), (3, 2), (3, 3)]
 
 

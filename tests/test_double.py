@@ -215,7 +215,7 @@ dist.destroy_process_group()
 def test_copies_of_views_are_views_of_one_copy() -> None:
     import torch
 
-    from samerun.record.watching.double.argument_copies import ALIGNMENT, copy_tensors, tensor_at
+    from samerun.record.watching.double.argument_copies import ALIGNMENT, copy_tensors, view_in_storage
 
     base = torch.arange(40.0)
     complexes = torch.randn(3, 2, dtype=torch.complex64)
@@ -231,7 +231,9 @@ def test_copies_of_views_are_views_of_one_copy() -> None:
     assert (other == -1).sum() == 5  # elements 5, 7, ... of both
     assert base.min() == 0
     bits = torch.arange(16, dtype=torch.uint8)[1:9]
-    assert torch.equal(tensor_at(bits, torch.arange(99, dtype=torch.uint8).untyped_storage(), 4), torch.arange(5, 13))
+    assert torch.equal(
+        view_in_storage(bits, torch.arange(99, dtype=torch.uint8).untyped_storage(), 4), torch.arange(5, 13)
+    )
 
 
 def test_only_moving_operators_carry_on_what_was_never_written() -> None:

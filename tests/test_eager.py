@@ -9,7 +9,7 @@ import pytest
 from checking import check
 
 from samerun.base.records import CheckReport, FirstDifference
-from samerun.check.search.eager import add_eager_hint
+from samerun.check.search.modes import add_eager_hint
 
 PROGRAM = """
 import random

@@ -11,10 +11,10 @@ import torch
 from checking import check
 
 from samerun.base.records import Growth, Spread
-from samerun.check.evidence.growth import MOST_POINTS, choose_snapshot_steps, measure_growth_points
+from samerun.check.evidence.value_differences import MOST_POINTS, choose_snapshot_steps, measure_growth_points
 from samerun.record.watching import kept_tensors
-from samerun.record.watching.kept_tensors import step_file
-from samerun.report.html import plot_growth
+from samerun.record.watching.kept_tensors import step_values_path
+from samerun.report.html import make_growth_plot
 from samerun.report.terminal import describe_growth
 
 
@@ -34,7 +34,7 @@ def test_nothing_to_keep_where_nothing_differs() -> None:
 def keep_values(folder: Path, step: int, tensors: list[torch.Tensor], loss: float | None) -> None:
     folder.mkdir(exist_ok=True)
     facts = {"line": 0, "loss": None if loss is None else loss.hex(), "parameters": sum(t.numel() for t in tensors)}
-    kept_tensors.write_tensors(step_file(str(folder), step), tensors, facts)
+    kept_tensors.write_tensors(step_values_path(str(folder), step), tensors, facts)
 
 
 def test_the_numbers(tmp_path: Path) -> None:
@@ -77,12 +77,12 @@ def test_in_words() -> None:
 
 
 def test_the_plot_has_a_point_for_every_step_that_differs() -> None:
-    drawn = plot_growth((point(1, 1e-8), point(3, 1e-4), point(9, 0.0, 0), point(11, 0.03)))
+    drawn = make_growth_plot((point(1, 1e-8), point(3, 1e-4), point(9, 0.0, 0), point(11, 0.03)))
     assert drawn is not None
     assert [mark.text.split(":")[0] for mark in drawn.points] == ["step 1", "step 3", "step 11"]
     heights = [mark.y for mark in drawn.points]
     assert heights == sorted(heights, reverse=True)
-    assert plot_growth((point(1, 1e-8),)) is None
+    assert make_growth_plot((point(1, 1e-8),)) is None
 
 
 PROGRAM = """

@@ -10,7 +10,7 @@ from checking import check, samerun
 
 from samerun.base.errors import SamerunError
 from samerun.base.records import FoundCause
-from samerun.check.search.ignore_rules import IgnoreRule, parse_ignore_rule
+from samerun.check.search.findings import IgnoreRule, parse_ignore_rule
 
 TWO_GENERATORS = """
 import numpy as np

@@ -16,10 +16,9 @@ from samerun.control.rng.isolation import isolate_rng
 from samerun.control.rng.seeding import register_rng, seed_everything, unregister_rng
 from samerun.control.rng.state import get_rng_state
 from samerun.control.streams.stream import stream
-from samerun.data import generator_memory, generator_seeding, keys
-from samerun.data.generator_memory import NumpySnapshot
+from samerun.data import generator_seeding, keys, seeded_section
 from samerun.data.keys import KeyContext, index_to_key_number
-from samerun.data.seeded_section import GENERATOR_KINDS, SeededSection
+from samerun.data.seeded_section import GENERATOR_KINDS, NumpySnapshot, SeededSection
 
 CONTEXT = KeyContext(1, "data", 0)
 
@@ -103,7 +102,7 @@ def test_a_section_moves_no_stream(kept: bool) -> None:
             random.gauss(0, 1), np.random.randn(), torch.randn(1)
         for number in range(3):
             with SeededSection(1, GENERATOR_KINDS, restore=True) as section:
-                section.seed_for(CONTEXT, number)
+                section.seed_for_item(CONTEXT, number)
                 draws()
         assert str(get_rng_state()) == str(before)
         assert draws() == expected
@@ -112,7 +111,7 @@ def test_a_section_moves_no_stream(kept: bool) -> None:
 def test_a_section_starts_generators_as_their_libraries_do() -> None:
     found = CONTEXT.derive_keys([4], None, GENERATOR_KINDS)
     with SeededSection(1, GENERATOR_KINDS, restore=True) as section:
-        section.seed_for(CONTEXT, 4)
+        section.seed_for_item(CONTEXT, 4)
         drawn = draws()
     assert found.python and found.numpy and found.torch
     random.seed(found.python[0])
@@ -151,7 +150,7 @@ def test_a_layout_that_is_not_as_expected_is_left_alone(monkeypatch: pytest.Monk
     expected = states_of_samples([1, 2])
     random.gauss(0, 1), np.random.standard_normal()
     before = str(get_rng_state())
-    for module in (generator_memory, generator_seeding):
+    for module in (generator_seeding, seeded_section):
         monkeypatch.setattr(module, "map_python_state", lambda: None)
         monkeypatch.setattr(module, "map_numpy_state", lambda: None)
     assert not generator_seeding.can_write_states(GENERATOR_KINDS) and states_of_samples([1, 2]) == expected
@@ -168,7 +167,7 @@ def test_another_bit_generator_is_keyed_and_put_back() -> None:
         drawn = []
         for _ in range(2):
             with SeededSection(1, GENERATOR_KINDS, restore=True) as section:
-                section.seed_for(CONTEXT, 4)
+                section.seed_for_item(CONTEXT, 4)
                 drawn.append(np.random.rand())
         assert drawn[0] == drawn[1] and np.random.rand() == expected
     finally:
@@ -204,7 +203,7 @@ def test_registered_generators_and_streams_are_keyed() -> None:
         for _ in range(2):
             with SeededSection(1, GENERATOR_KINDS, restore=True) as section:
                 for number in (4, 5):
-                    section.seed_for(CONTEXT, number)
+                    section.seed_for_item(CONTEXT, number)
                     drawn.append((own.random(), held.random(), stream("new").python.random()))
         assert drawn[:2] == drawn[2:] and drawn[0] != drawn[1]
         assert (own.random(), held.random()) == expected

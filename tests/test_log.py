@@ -97,7 +97,7 @@ def test_what_was_just_written_is_read_again(folder: Path, monkeypatch: pytest.M
 
 
 def test_the_c_library_sees_what_python_sees(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert folder_state._library() is not None, "not built: python setup.py build_ext --inplace"
+    assert folder_state._load_folder_library() is not None, "not built: python setup.py build_ext --inplace"
     raw = os.fsencode(folder)
     for name in (b"\xff.json", b".json", b".hidden.json", b"x" * 250 + b".json", b"json", b"a\nb.json"):
         (open(raw + b"/" + name, "w")).close()
@@ -204,7 +204,7 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """40 receipts and two files that are none, read by two workers, three at a time."""
-    text = canonical_json.encode({**made().receipt, "circumstances": {"began": "BEGAN"}})
+    text = canonical_json.encode_canonical({**made().receipt, "circumstances": {"began": "BEGAN"}})
     for number in range(40):
         (tmp_path / f"{number:02}.json").write_text(text.replace("BEGAN", f"2026-{number:02}"))
     (tmp_path / "cut.json").write_text(text[:500])

@@ -9,7 +9,7 @@ from receipts import table
 
 from samerun.base.errors import SamerunError
 from samerun.record.receipt import merkle
-from samerun.record.receipt.step_table import VALUES, StepTable, build_table, first_differing_step
+from samerun.record.receipt.step_table import VALUES, StepTable, build_table, find_first_differing_step
 
 COLUMNS = ("params", "grads")
 
@@ -24,7 +24,7 @@ def test_the_first_row_that_differs_is_found(count: int, data: st.DataObject) ->
     wrong = data.draw(st.sets(st.integers(0, count - 1), max_size=3))
     a, b = build_table(COLUMNS, rows(count)), build_table(COLUMNS, rows(count, wrong))
     assert (a.root == b.root) == (not wrong)
-    assert first_differing_step(a, b) == ((min(wrong), ("params",)) if wrong else None)
+    assert find_first_differing_step(a, b) == ((min(wrong), ("params",)) if wrong else None)
     assert [len(level) for level in a.levels] == merkle.level_sizes(count)
     assert merkle.is_consistent(b.levels)
 
@@ -32,9 +32,12 @@ def test_the_first_row_that_differs_is_found(count: int, data: st.DataObject) ->
 @pytest.mark.parametrize("shorter", [0, 1, 1024, 4000])
 def test_of_tables_of_another_length_the_shared_part_is_compared(shorter: int) -> None:
     a, b = build_table(COLUMNS, rows(shorter)), build_table(COLUMNS, rows(4500))
-    assert first_differing_step(a, b) is None and a.root != b.root
+    assert find_first_differing_step(a, b) is None and a.root != b.root
     if shorter:
-        assert first_differing_step(a, build_table(COLUMNS, rows(4500, {shorter - 1}))) == (shorter - 1, ("params",))
+        assert find_first_differing_step(a, build_table(COLUMNS, rows(4500, {shorter - 1}))) == (
+            shorter - 1,
+            ("params",),
+        )
 
 
 def test_three_levels() -> None:
@@ -44,13 +47,13 @@ def test_three_levels() -> None:
     other[16 * (count - 2)] = 1
     a, b = build_table(("params",), plain), build_table(("params",), bytes(other))
     assert len(a.levels) == 3
-    assert first_differing_step(a, b) == (count - 2, ("params",))
+    assert find_first_differing_step(a, b) == (count - 2, ("params",))
 
 
 def test_columns_that_only_one_has_are_not_compared() -> None:
     a, b = table(VALUES, 5), table(("params", "loss"), 5, {(3, "loss"): "other"})
-    assert first_differing_step(a, b) == (2, ("loss",))
-    assert first_differing_step(a, build_table((), b"")) is None
+    assert find_first_differing_step(a, b) == (2, ("loss",))
+    assert find_first_differing_step(a, build_table((), b"")) is None
 
 
 def test_a_level_that_was_changed_does_not_hang_together() -> None:
@@ -73,4 +76,4 @@ def test_a_row_by_name() -> None:
 def test_rows_that_are_not_those_of_their_tree_are_no_answer() -> None:
     a, b = build_table(COLUMNS, rows(3000)), build_table(COLUMNS, rows(3000, {7}))
     with pytest.raises(SamerunError, match="tree"):
-        first_differing_step(a, StepTable(b.columns, b.count, a.rows, b.levels))
+        find_first_differing_step(a, StepTable(b.columns, b.count, a.rows, b.levels))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from checking import check
 
-from samerun.record.watching.native_entropy import library, preloaded, write_stream
+from samerun.record.watching.native_entropy import preload_library_path, preload_variables, write_pinned_stream
 
-pytestmark = pytest.mark.skipif(library() is None, reason="the library to preload was not built here")
+pytestmark = pytest.mark.skipif(preload_library_path() is None, reason="the library to preload was not built here")
 
 DRAW = """
 import ctypes, os
@@ -58,9 +58,9 @@ for _ in range(3):
 
 
 def drawn(folder: Path, stream: Path | None) -> str:
-    preload = library()
+    preload = preload_library_path()
     assert preload is not None
-    environment = {**os.environ, **preloaded(preload, os.environ, stream)}
+    environment = {**os.environ, **preload_variables(preload, os.environ, stream)}
     done = subprocess.run(
         [sys.executable, "-c", DRAW], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -70,7 +70,7 @@ def drawn(folder: Path, stream: Path | None) -> str:
 
 def test_held_still_every_way_to_draw_gives_the_same(tmp_path: Path) -> None:
     stream = tmp_path / "stream"
-    write_stream(stream)
+    write_pinned_stream(stream)
     one, other = drawn(tmp_path, stream), drawn(tmp_path, stream)
     assert one == other
     parts = one.split()
@@ -84,9 +84,9 @@ def test_counted_nothing_is_changed(tmp_path: Path) -> None:
 
 
 def test_other_libraries_stay_preloaded() -> None:
-    preload = library()
+    preload = preload_library_path()
     assert preload is not None
-    assert preloaded(preload, {"LD_PRELOAD": "/lib/other.so"}, None)["LD_PRELOAD"] == f"{preload}:/lib/other.so"
+    assert preload_variables(preload, {"LD_PRELOAD": "/lib/other.so"}, None)["LD_PRELOAD"] == f"{preload}:/lib/other.so"
 
 
 def test_a_seed_from_native_code_is_named_with_its_line(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from xxhash import xxh3_128_digest
 
 from samerun.record.digests import pieces
 from samerun.record.digests.digest import digest
-from samerun.record.digests.pieces import LARGE, PIECE, IncrementalDigest, digest_of_pieces, python_digests_of_pieces
+from samerun.record.digests.pieces import LARGE, PIECE, IncrementalDigest, digest_by_pieces, digest_each_piece_in_python
 
 SIZES = [LARGE, LARGE + 1, LARGE + 63, 3 * PIECE - 1, 3 * PIECE, 7 * PIECE + 12345, 64 * PIECE + 1]
 SEEDS = [0, 1, 12345678901234567890, 2**64 - 1]
@@ -36,7 +36,7 @@ def as_written_down(raw: bytes, seed: int) -> bytes:
 
 def test_the_library_was_built() -> None:
     """`make setup` builds it; without a compiler everything else here still has to pass."""
-    assert pieces.load_library() is not None
+    assert pieces.load_piece_digest_function() is not None
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -44,8 +44,8 @@ def test_the_library_was_built() -> None:
 def test_all_ways_agree(size: int, seed: int) -> None:
     data = memory(size)
     expected = as_written_down(data.tobytes(), seed)
-    assert digest_of_pieces(data.ctypes.data, size, seed) == expected
-    assert xxh3_128_digest(python_digests_of_pieces(data.ctypes.data, size), seed) == expected
+    assert digest_by_pieces(data.ctypes.data, size, seed) == expected
+    assert xxh3_128_digest(digest_each_piece_in_python(data.ctypes.data, size), seed) == expected
     for part in (size, PIECE, 1000, 65537):
         running = IncrementalDigest(size, seed)
         for start in range(0, size, part):
@@ -61,7 +61,7 @@ def test_small_memory_is_one_piece(size: int) -> None:
     assert running.digest() == xxh3_128_digest(data.tobytes(), 3)
 
 
-@pytest.mark.skipif(pieces.load_library() is None, reason="the C library was not built")
+@pytest.mark.skipif(pieces.load_piece_digest_function() is None, reason="the C library was not built")
 @settings(deadline=None, max_examples=60)
 @given(
     size=st.integers(241, 9000), piece=st.integers(241, 3000), seed=st.integers(0, 2**64 - 1), shift=st.integers(0, 7)
@@ -71,7 +71,7 @@ def test_pieces_of_any_size(size: int, piece: int, seed: int, shift: int) -> Non
     piece = min(piece, size)
     data = memory(size + shift, size)[shift:]
     out = ctypes.create_string_buffer(16 * (size // piece))
-    pieces.load_library()(data.ctypes.data, size, piece, seed, out, None, 1)
+    pieces.load_piece_digest_function()(data.ctypes.data, size, piece, seed, out, None, 1)
     raw, count = data.tobytes(), size // piece
     for n in range(count):
         part = raw[n * piece : (n + 1) * piece if n < count - 1 else size]
@@ -128,7 +128,7 @@ def test_large_memory_is_digested_where_torch_is_not_loaded() -> None:
     program = (
         "import ctypes, sys; from samerun.record.digests import pieces; n = 4 * pieces.PIECE; "
         "memory = ctypes.create_string_buffer(n); given = ctypes.addressof(memory), n; "
-        "assert pieces.digests_of_pieces(*given) == pieces.python_digests_of_pieces(*given); "
+        "assert pieces.digest_each_piece(*given) == pieces.digest_each_piece_in_python(*given); "
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

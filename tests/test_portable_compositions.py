@@ -23,7 +23,7 @@ from torch import Tensor
 
 import samerun
 from samerun.numerics.kernels import functions, library, sums
-from samerun.numerics.operators import distances, reductions
+from samerun.numerics.operators import linear_algebra, reductions
 
 HERE = Path(__file__).resolve().parent
 INF = float("inf")
@@ -240,7 +240,7 @@ def test_parts_that_fit_into_memory_change_nothing(monkeypatch: pytest.MonkeyPat
     a, b, w = values(9, 4), values(7, 4, seed=1), values(5, 4, 4)
     with samerun.portable():
         found = [run(torch.cdist, [a, b], torch.float32), run(F.bilinear, [a, a, w], torch.float32)]
-        monkeypatch.setattr(distances, "CHUNK_VALUES", 60)
+        monkeypatch.setattr(linear_algebra, "CHUNK_VALUES", 60)
         monkeypatch.setattr(reductions, "CHUNK_VALUES", 60)
         parts = [run(torch.cdist, [a, b], torch.float32), run(F.bilinear, [a, a, w], torch.float32)]
     for mine, want in zip([*parts[0], *parts[1]], [*found[0], *found[1]], strict=True):

@@ -10,7 +10,12 @@ import torch
 from torch import nn
 
 import samerun
-from samerun.numerics.verification.equality import KNOWN, find_shorter_dimension, known_circumstances, rerun_on_part
+from samerun.numerics.verification.equality import (
+    KNOWN,
+    compare_rerun_on_part,
+    find_shorter_dimension,
+    known_circumstances,
+)
 
 needs_other_instructions = pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="torch has no other instructions here"
@@ -85,7 +90,7 @@ def test_an_operator_that_looks_at_the_batch_is_caught() -> None:
     for dim, said in ((0, "changes"), (1, "same")):
         (whole,) = record_calls(lambda: x.softmax(dim)).calls.values()  # noqa: B023
         (part,) = record_calls(lambda: x[:3].softmax(dim)).calls.values()  # noqa: B023
-        assert [rerun_on_part(whole, part, inside) for inside in (False, True)] == [said, said]
+        assert [compare_rerun_on_part(whole, part, inside) for inside in (False, True)] == [said, said]
 
 
 def test_bad_input() -> None:

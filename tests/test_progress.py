@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from samerun.report.progress import describe_run
+from samerun.report.progress import describe_run_label
 
 UNSEEDED = "import time, torch\ntime.sleep(0.5)\nmodel = torch.nn.Linear(4, 2)\nprint(model(torch.ones(4)).sum())\n"
 REDRAWN = re.compile(r"\r\x1b\[2K")
@@ -117,4 +117,4 @@ def test_runs_are_described_in_words() -> None:
         "control-2-step7": "step 7 by operator: running it again",
         "a run with a name of its own": "a run with a name of its own",
     }
-    assert {label: describe_run(label) for label in described} == described
+    assert {label: describe_run_label(label) for label in described} == described

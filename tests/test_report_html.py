@@ -15,8 +15,8 @@ from checking import samerun
 
 from samerun.base.machine import collect_machine_facts
 from samerun.base.records import CheckReport, FirstDifference, Fix, FoundCause, Growth, Outcome, RunRecord, Spread
-from samerun.check.evidence.growth import to_step_ranges
-from samerun.report.html import check_report_to_html, group_steps
+from samerun.check.evidence.value_differences import to_step_ranges
+from samerun.report.html import check_report_to_html, group_steps_evenly
 from samerun.report.terminal import describe_spread
 
 GROWTH = (
@@ -114,7 +114,7 @@ def test_reports_without_a_difference(verdict: str) -> None:
 def test_cells_cover_every_step_once(steps: int) -> None:
     second = (steps // 2 + 1, steps)
     spread = Spread(steps, ((1, 1), second) if second[0] > 1 else ((1, 1),), (), "unknown")
-    found = group_steps(spread)
+    found = group_steps_evenly(spread)
     assert len(found) <= 120
     assert [found[0].first, found[-1].last] == [1, steps]
     assert all(a.last + 1 == b.first for a, b in pairwise(found))

@@ -20,7 +20,7 @@ from loading import Drawing, DrawingFromStream, Failing, Keeping, KeepingIterato
 from samerun.base.errors import DataError
 from samerun.control.rng.isolation import isolate_rng
 from samerun.control.rng.seeding import seed_everything
-from samerun.data import DataLoader, GroupedByLength, Shuffle, Weighted, keyed_iterable_dataset
+from samerun.data import DataLoader, GroupedByLength, Shuffle, Weighted, keyed_dataset
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 PROGRAMS = Path(__file__).parent / "programs"
@@ -192,8 +192,8 @@ def test_reading_again_is_said_and_a_stream_that_became_shorter_is_noticed(
     list(resumed := DataLoader(Stream(1000), 100, virtual_shards=2))
     resumed.load_state_dict(state)
     assert len(list(resumed)) == 4 and not capsys.readouterr().err
-    monkeypatch.setattr(keyed_iterable_dataset, "FIRST_REPORT_SECONDS", 0.0)
-    monkeypatch.setattr(keyed_iterable_dataset, "REPORT_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(keyed_dataset, "FIRST_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(keyed_dataset, "REPORT_INTERVAL_SECONDS", 0.0)
     resumed.load_state_dict(state)
     assert len(list(resumed)) == 4
     said = capsys.readouterr().err.splitlines()

@@ -79,5 +79,5 @@ def test_the_digest_of_what_is_written_in_parts() -> None:
     from hashlib import blake2b
 
     value = {"b": list(range(20_000)), "a": {"é": [None, True, 1.5, "x"]}}
-    expected = blake2b(canonical_json.encode(value).encode(), digest_size=32).hexdigest()
+    expected = blake2b(canonical_json.encode_canonical(value).encode(), digest_size=32).hexdigest()
     assert canonical_json.digest_value(value) == expected

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from samerun.control.rng.isolation import isolate_rng
-from samerun.record.watching.replay import batch_tensors, replace_tensors
+from samerun.record.watching.replay import collect_batch_tensors, replace_batch_tensors
 from samerun.record.watching.training_states import PARTS, TrainingObjects
 
 GENERATORS: dict[str, Any] = {
@@ -43,24 +43,24 @@ def test_a_generator_of_the_programs_own_goes_on(name: str) -> None:
     generator = GENERATORS[name]()
     held = TrainingObjects(torch, [generator])
     drawn(generator)
-    states = through_a_file(held.states())
+    states = through_a_file(held.read_states())
     expected = drawn(generator)
     other = GENERATORS[name]()
-    assert TrainingObjects(torch, [other]).put_back(states, ("own",)) == ["own"]
+    assert TrainingObjects(torch, [other]).restore(states, ("own",)) == ["own"]
     assert drawn(other) == expected != drawn(GENERATORS[name]())
 
 
 def test_the_global_generators_go_on_each_by_itself() -> None:
     with isolate_rng():
         held = TrainingObjects(torch, [])
-        states = through_a_file(held.states())
+        states = through_a_file(held.read_states())
 
         def draw() -> list[float]:
             return [float(torch.rand(())), float(np.random.random()), random.random()]
 
         first = draw()
         for at, part in enumerate(("torch", "numpy", "python")):
-            assert held.put_back(states, (part,)) == [part]
+            assert held.restore(states, (part,)) == [part]
             again = draw()
             assert [one == other for one, other in zip(again, first, strict=True)] == [n == at for n in range(3)]
 
@@ -90,26 +90,26 @@ def steps(optimizer: Any, scheduler: Any, scaler: Any, count: int) -> list[Any]:
 def test_what_goes_on_from_step_to_step(part: str) -> None:
     held, *objects = training()
     before = steps(*objects, 3)
-    states = through_a_file(held.states())
+    states = through_a_file(held.read_states())
     assert list(states) == list(PARTS)
     other, *others = training()
     fresh = steps(*others, 0)
-    assert other.put_back(states, (part,)) == [part]
+    assert other.restore(states, (part,)) == [part]
     taken = {"optimizer": (0, 2), "scheduler": (1, 2), "scaler": (3,)}[part]  # a learning rate belongs to two
     assert steps(*others, 0) == [before[n] if n in taken else fresh[n] for n in range(4)]
 
 
 def test_a_part_that_does_not_fit_is_left_out() -> None:
     held, *_ = training()
-    states = held.states()
+    states = held.read_states()
     held.optimizers = [torch.optim.SGD([torch.nn.Parameter(torch.ones(2)) for _ in range(2)], lr=0.1)]
-    assert held.put_back(states, ("optimizer", "own", "scaler", "nonsense")) == ["scaler"]
+    assert held.restore(states, ("optimizer", "own", "scaler", "nonsense")) == ["scaler"]
 
 
 def test_batches_with_other_tensors() -> None:
     pair = namedtuple("pair", "x y")
     batch = {"a": [torch.zeros(2), "name"], "b": pair(torch.ones(1), (torch.zeros(()), 3))}
-    assert [t.shape for t in batch_tensors(batch)] == [(2,), (1,), ()]
-    made = replace_tensors(batch, [torch.full((n,), 7.0) for n in (1, 2, 3)])
+    assert [t.shape for t in collect_batch_tensors(batch)] == [(2,), (1,), ()]
+    made = replace_batch_tensors(batch, [torch.full((n,), 7.0) for n in (1, 2, 3)])
     assert made["a"][1] == "name" and type(made["b"]) is pair and made["b"].y[1] == 3
-    assert [t.tolist() for t in batch_tensors(made)] == [[7.0], [7.0, 7.0], [7.0, 7.0, 7.0]]
+    assert [t.tolist() for t in collect_batch_tensors(made)] == [[7.0], [7.0, 7.0], [7.0, 7.0, 7.0]]

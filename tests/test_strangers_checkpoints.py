@@ -15,7 +15,8 @@ import torch
 import samerun
 from samerun.base.errors import CheckpointError
 from samerun.control.rng.isolation import isolate_rng
-from samerun.data import plain_values
+from samerun.data import checkpoint_file
+from samerun.data.checkpoint_file import digest_plain_value
 
 sys.path.insert(0, str(Path(__file__).with_name("fuzz")))
 import fuzz_checkpoints as fuzz
@@ -24,7 +25,7 @@ import fuzz_checkpoints as fuzz
 def seal(path: Path, extra: Any, digest: str = "0" * 32) -> None:
     """A checkpoint with some value in it, as whoever writes one by hand can."""
     held = {"extra": extra, "rng": [samerun.state_dict()]}
-    digests = {"extra": digest, "rng": plain_values.digest(held["rng"])}
+    digests = {"extra": digest, "rng": digest_plain_value(held["rng"])}
     torch.save({"samerun_checkpoint": 1, "parts": held, "digests": digests, "torch": "2"}, path)
 
 
@@ -76,7 +77,7 @@ def test_values_without_end(make: Any, tmp_path: Path) -> None:
     assert time.process_time() - begin < 5
     if make in (cyclic, nested, deep):
         with pytest.raises(CheckpointError):  # nor are they written
-            plain_values.require_plain(make(), "extra")
+            checkpoint_file.require_plain(make(), "extra")
 
 
 def test_expanded_tensors_are_digested_by_their_memory(tmp_path: Path) -> None:
@@ -86,13 +87,13 @@ def test_expanded_tensors_are_digested_by_their_memory(tmp_path: Path) -> None:
     loaded = samerun.checkpoint.load(path)
     assert loaded["mask"].shape == (10**9, 4) and torch.equal(loaded["odd"], large["odd"])
     other = {**large, "mask": torch.zeros(4, dtype=torch.bool).expand(10**9, 4)}
-    assert len({plain_values.digest(each) for each in (large, other, {**large, "mask": large["mask"][1:]})}) == 3
+    assert len({digest_plain_value(each) for each in (large, other, {**large, "mask": large["mask"][1:]})}) == 3
     # checkpoints of earlier versions hold the digest of all elements
     smaller = torch.rand(7).expand(100_000, 7)
-    seal(path, smaller, plain_values.digest(smaller.contiguous()))
+    seal(path, smaller, digest_plain_value(smaller.contiguous()))
     assert torch.equal(samerun.checkpoint.load(path), smaller)
     cut = torch.rand(3000, 4000).t()
-    assert plain_values.digest(cut) == plain_values.digest(cut.contiguous()), "in pieces as in one"
+    assert digest_plain_value(cut) == digest_plain_value(cut.contiguous()), "in pieces as in one"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes")
@@ -142,18 +143,18 @@ def test_a_part_of_another_kind_changes_nothing(part: str, state: Any, tmp_path:
         fuzz.make_checkpoint(tmp_path)
         content = torch.load(tmp_path / "good.pt", weights_only=True)
         content["parts"][part] = state
-        content["digests"][part] = plain_values.digest(state)
+        content["digests"][part] = digest_plain_value(state)
         torch.save(content, tmp_path / "other.pt")
         parts = fuzz.make_parts()
         # a dict of models, where the checkpoint holds one
         given = {"model": {"a": parts["model"]}} if part == "models" else parts
-        before = {name: plain_values.digest(one.state_dict()) for name, one in parts.items()}
-        random_before = plain_values.digest(samerun.state_dict())
+        before = {name: digest_plain_value(one.state_dict()) for name, one in parts.items()}
+        random_before = digest_plain_value(samerun.state_dict())
         with pytest.raises(CheckpointError):
             samerun.checkpoint.load(tmp_path / "other.pt", **given)
-        assert plain_values.digest(samerun.state_dict()) == random_before
+        assert digest_plain_value(samerun.state_dict()) == random_before
         if part != "loader":  # it answers for its own state, behind the others
-            assert {name: plain_values.digest(one.state_dict()) for name, one in parts.items()} == before
+            assert {name: digest_plain_value(one.state_dict()) for name, one in parts.items()} == before
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(20_000, marks=pytest.mark.exhaustive)])

@@ -14,7 +14,7 @@ from receipts import made
 from samerun.base import machine
 from samerun.base.launch import find_trusted_program
 from samerun.record.receipt import receipt_file
-from samerun.record.receipt.code_version import digest_file, read_code_version
+from samerun.record.receipt.code_version import digest_source_file, read_code_version
 
 GIT = find_trusted_program("git")
 pytestmark = pytest.mark.skipif(GIT is None or os.name != "posix", reason="needs git")
@@ -180,7 +180,7 @@ def test_a_file_is_digested_in_bounded_time(tmp_path: Path) -> None:
     with open(tmp_path / "sparse.py", "wb") as file:
         file.truncate(1 << 40)
     begin = time.monotonic()
-    assert digest_file(tmp_path / "sparse.py") is not None
+    assert digest_source_file(tmp_path / "sparse.py") is not None
     assert time.monotonic() - begin < 5
     os.mkfifo(tmp_path / "pipe.py")
-    assert digest_file(tmp_path / "pipe.py") is None
+    assert digest_source_file(tmp_path / "pipe.py") is None

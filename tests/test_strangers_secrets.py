@@ -16,7 +16,7 @@ from receipts import FACTS, made, section
 import samerun
 from samerun.base.errors import SamerunError
 from samerun.record.receipt import recorded_command, redact
-from samerun.record.receipt.environment_diff import environment_differences, unmet_conditions
+from samerun.record.receipt.environment_diff import find_environment_differences, find_unmet_conditions
 
 SAMERUN = str(Path(sys.executable).with_name("samerun"))
 
@@ -103,11 +103,11 @@ def test_a_block_discloses_no_secret(tmp_path: Path) -> None:
 def test_digests_under_other_keys_say_only_which_variables_were_read() -> None:
     a = made(section(environment={"A": "0" * 32, "B": "1" * 32})).receipt
     b = made(section(environment={"A": "2" * 32, "B": "1" * 32})).receipt
-    assert [one.path for one in environment_differences(a, b)] == ["processes/main/environment"]
+    assert [one.path for one in find_environment_differences(a, b)] == ["processes/main/environment"]
     old = {key: value for key, value in b.items() if key != "environment_key"}
-    assert environment_differences(a, old) == []
+    assert find_environment_differences(a, old) == []
     other = made(section(environment={"A": "2" * 32})).receipt
-    assert environment_differences(a, {**other, "environment_key": "0" * 16})[0].b == {"B": "not there"}
+    assert find_environment_differences(a, {**other, "environment_key": "0" * 16})[0].b == {"B": "not there"}
 
 
 def test_what_was_left_out_is_no_difference_here() -> None:
@@ -115,7 +115,7 @@ def test_what_was_left_out_is_no_difference_here() -> None:
     receipt = made(facts=facts).receipt
     receipt["variables"]["TORCH_OWN"] = redact.REDACTED
     here = {**{key: receipt[key] for key in ("machine", "packages")}, "variables": facts["variables"]}
-    assert not [one for one in unmet_conditions(receipt, here) if one["path"].startswith("variables")]
+    assert not [one for one in find_unmet_conditions(receipt, here) if one["path"].startswith("variables")]
     with pytest.raises(SamerunError, match="left out"):
         recorded_command.resolve_recorded_command({"form": "script", "words": ["t.py", "--token", redact.REDACTED]})
 

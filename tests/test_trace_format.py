@@ -263,7 +263,7 @@ def test_inputs_that_are_not_contiguous() -> None:
 
     storages = StorageDigests()
     made = torch.arange(6, dtype=torch.float32).reshape(2, 3)
-    record = storages.record_of(made, True)
+    record = storages.find_or_add_record(made, True)
     content = storages.digest_new_memory(made, record, 0)
     assert content == digest(made)
     geometry = b"(0, torch.Size([3, 2]), (1, 3), torch.float32)"

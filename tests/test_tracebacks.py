@@ -10,7 +10,7 @@ import pytest
 
 from samerun.record.watching.hidden_frames import (
     HIDDEN_SUFFIX,
-    hide_frame,
+    hide_frame_from_warnings,
     strip_error_tracebacks,
     strip_recorder_frames,
 )
@@ -69,8 +69,11 @@ def test_errors_that_refer_to_each_other() -> None:
 
 
 def test_unseen_takes_anything() -> None:
-    assert hide_frame(divmod) is divmod
-    assert hide_frame(hide_frame(fails)) is fails and fails.__code__.co_filename.count(HIDDEN_SUFFIX) == 1
+    assert hide_frame_from_warnings(divmod) is divmod
+    assert (
+        hide_frame_from_warnings(hide_frame_from_warnings(fails)) is fails
+        and fails.__code__.co_filename.count(HIDDEN_SUFFIX) == 1
+    )
 
 
 HOOKS = """

@@ -21,7 +21,8 @@ from samerun.base.errors import CheckpointError, DataError
 from samerun.control.rng.isolation import isolate_rng
 from samerun.control.rng.seeding import seed_everything
 from samerun.control.streams.stream import stream
-from samerun.data import DataLoader, plain_values
+from samerun.data import DataLoader
+from samerun.data.checkpoint_file import digest_plain_value
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +59,7 @@ class Training:
             self.scaler.update()
             self.scheduler.step()
         held = {name: part.state_dict() for name, part in self.parts.items()}
-        return plain_values.digest({**held, "rng": samerun.state_dict()})
+        return digest_plain_value({**held, "rng": samerun.state_dict()})
 
 
 def test_going_on_gives_the_same_bits(tmp_path: Path) -> None:
@@ -103,11 +104,11 @@ def test_several_models_in_one(tmp_path: Path) -> None:
     models = {"g": torch.nn.Linear(2, 2), "d": torch.nn.Linear(2, 3)}
     optimizers = [torch.optim.SGD(one.parameters(), 0.1, momentum=0.9) for one in models.values()]
     samerun.checkpoint.save(tmp_path / "c.pt", model=models, optimizer=optimizers)
-    before = {name: plain_values.digest(one.state_dict()) for name, one in models.items()}
+    before = {name: digest_plain_value(one.state_dict()) for name, one in models.items()}
     for one in models.values():
         torch.nn.init.zeros_(one.weight)
     samerun.checkpoint.load(tmp_path / "c.pt", model=models, optimizer=optimizers)
-    assert before == {name: plain_values.digest(one.state_dict()) for name, one in models.items()}
+    assert before == {name: digest_plain_value(one.state_dict()) for name, one in models.items()}
     with pytest.raises(CheckpointError, match=r"model has \['g'\], and the checkpoint has \['g', 'd'\]"):
         samerun.checkpoint.load(tmp_path / "c.pt", model={"g": models["g"]})
 
@@ -255,10 +256,10 @@ def test_a_changed_bit_of_a_weight_is_noticed(tmp_path: Path) -> None:
     content["parts"]["model"]["weight"].view(torch.int32)[7, 7] ^= 1
     torch.save(content, path)  # a container that is whole
     model = torch.nn.Linear(50, 50)
-    before = plain_values.digest(model.state_dict())
+    before = digest_plain_value(model.state_dict())
     with pytest.raises(CheckpointError, match="the digest of model does not match"):
         samerun.checkpoint.load(path, model=model)
-    assert plain_values.digest(model.state_dict()) == before
+    assert digest_plain_value(model.state_dict()) == before
     (tmp_path / "c.pt.previous").write_bytes(b"nothing")
     with pytest.raises(CheckpointError, match="is damaged too"):
         samerun.checkpoint.load(path)
@@ -314,7 +315,7 @@ def test_all_plain_values_come_back(tmp_path: Path) -> None:
     }
     samerun.checkpoint.save(tmp_path / "c.pt", extra=value)
     loaded = samerun.checkpoint.load(tmp_path / "c.pt")
-    assert plain_values.digest(loaded) == plain_values.digest(value) and str(loaded) == str(value)
+    assert digest_plain_value(loaded) == digest_plain_value(value) and str(loaded) == str(value)
 
 
 def test_digests_see_every_change() -> None:
@@ -323,4 +324,4 @@ def test_digests_see_every_change() -> None:
         {"a": torch.tensor(1)}, {"a": torch.tensor([1])}, {"a": torch.tensor(1, dtype=torch.int32)}, {},
         {"a": [[], 1]}, {"a": [[1]]}, {"a": {1}}, {"a": 0.0}, {"a": -0.0},
     ]  # fmt: skip
-    assert len({plain_values.digest(value) for value in values}) == len(values)
+    assert len({digest_plain_value(value) for value in values}) == len(values)

@@ -14,8 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samerun.check.evidence import values as checked
-from samerun.check.evidence.values import Elements, compare_raw_elements
+from samerun.check.evidence import value_differences as checked
+from samerun.check.evidence.value_differences import Elements, compare_raw_elements
 from samerun.record.watching.kept_tensors import write_tensors
 
 WIDTHS = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from checking import check
 
-from samerun.check.execution.machine_load import (
+from samerun.check.execution.processes import (
     BUSY_SHARE,
     MachineLoad,
     choose_passive_wait_variables,

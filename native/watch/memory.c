@@ -33,14 +33,14 @@ done:
     return record;
 }
 
-PyObject *record_of(watcher_t *watcher, PyObject *tensor) {
+PyObject *find_or_add_record(watcher_t *watcher, PyObject *tensor) {
     PyObject *record = NULL, *storage = storage_of(tensor);
-    PyObject *key = storage ? key_of(storage) : NULL;
+    PyObject *key = storage ? storage_key_of(storage) : NULL;
     if (key && (record = PyDict_GetItemWithError(watcher->records, key))) Py_INCREF(record);
     Py_XDECREF(key);
     Py_XDECREF(storage);
     if (record || PyErr_Occurred()) return record;
-    return PyObject_CallMethodOneArg(watcher->storages, names.record_of, tensor);
+    return PyObject_CallMethodOneArg(watcher->storages, names.find_or_add_record, tensor);
 }
 
 /* The digest of a view that is not contiguous: of its memory's content and the view's geometry, without a copy. */
@@ -118,7 +118,7 @@ static PyObject *digest_new_memory(watcher_t *watcher, PyObject *tensor, PyObjec
 
 PyObject *digest_output(watcher_t *watcher, PyObject *tensor) {
     PyObject *record = NULL, *found = NULL, *storage = storage_of(tensor);
-    PyObject *key = storage ? key_of(storage) : NULL;
+    PyObject *key = storage ? storage_key_of(storage) : NULL;
     if (key) {
         if ((record = PyDict_GetItemWithError(watcher->records, key))) {
             Py_INCREF(record);

@@ -21,7 +21,7 @@ static const struct {
     OBJECT(Parameter),
     OBJECT(strided),
     OBJECT(odd_dtypes),
-    OBJECT(flatten),
+    OBJECT(flatten_into),
     OBJECT(StorageRecord),
     OBJECT(UntypedStorage),
     OBJECT(WatchedOperator),
@@ -68,7 +68,7 @@ static const struct {
     SAME(recording),
     SAME(writer),
     SAME(open_writer),
-    SAME(record_of),
+    SAME(find_or_add_record),
     SAME(digest_input),
     SAME(digest_new_memory),
     SAME(digest_written),
@@ -82,7 +82,7 @@ static const struct {
     {"_record_results", &names.record_results},
     SAME(written_record),
     SAME(co_filename),
-    {"_skip_failed", &names.skip_failed},
+    {"_count_failed_operator", &names.count_failed_operator},
 };
 
 /* setup(host): an object with the attributes above. Raises where this torch or Python is another than expected. */
@@ -118,13 +118,13 @@ static PyObject *our_mode, *torch_find_rule;
 static PyObject *find_rule(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
     (void)module;
     if (count == 2 && arguments[1] == our_mode) Py_RETURN_NONE;
-    if (!torch_find_rule) return PyErr_SetString(PyExc_RuntimeError, "call skip_rules_for first"), NULL;
+    if (!torch_find_rule) return PyErr_SetString(PyExc_RuntimeError, "call skip_rule_lookup_for first"), NULL;
     return PyObject_Vectorcall(torch_find_rule, arguments, (size_t)count, NULL);
 }
 
-/* skip_rules_for(kind, otherwise): from now on `find_rule` returns None for this kind of mode and asks `otherwise` for
+/* skip_rule_lookup_for(kind, otherwise): from now on `find_rule` returns None for this kind of mode and asks `otherwise` for
  * the others. */
-static PyObject *skip_rules_for(PyObject *module, PyObject *args) {
+static PyObject *skip_rule_lookup_for(PyObject *module, PyObject *args) {
     PyObject *kind, *otherwise;
     (void)module;
     if (!PyArg_ParseTuple(args, "OO", &kind, &otherwise)) return NULL;
@@ -135,23 +135,23 @@ static PyObject *skip_rules_for(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-static PyObject *borrow_no_threads(PyObject *module, PyObject *none) {
+static PyObject *stop_borrowing(PyObject *module, PyObject *none) {
     (void)module, (void)none;
-    digest_alone();
+    stop_borrowing_threads();
     Py_RETURN_NONE;
 }
 
 /* --- Watcher ----------------------------------------------------------------------------------------- */
 #define FIELDS(do_it) \
-    do_it(recorder) do_it(state) do_it(storages) do_it(records) do_it(operators) do_it(places) do_it(slow)
+    do_it(recorder) do_it(state) do_it(storages) do_it(records) do_it(operators) do_it(location_ids) do_it(slow)
 #define KEPT(do_it) FIELDS(do_it) do_it(writer) do_it(pending) do_it(push)
 
 static PyObject *attach(PyObject *self, PyObject *args) {
     watcher_t *watcher = (watcher_t *)self;
-    PyObject *recorder, *state, *storages, *records, *operators, *places, *slow;
+    PyObject *recorder, *state, *storages, *records, *operators, *location_ids, *slow;
     if (!host.Tensor) return PyErr_SetString(PyExc_RuntimeError, "call setup first"), NULL;
     if (!PyArg_ParseTuple(args, "OO!OO!O!O!O", &recorder, host.ThreadState, &state, &storages, &PyDict_Type, &records,
-                          &PyDict_Type, &operators, &PyDict_Type, &places, &slow))
+                          &PyDict_Type, &operators, &PyDict_Type, &location_ids, &slow))
         return NULL;
 #define SET(name)    \
     Py_INCREF(name); \
@@ -184,7 +184,7 @@ static void watcher_dealloc(PyObject *self) {
 }
 
 static PyMethodDef watcher_methods[] = {
-    {"attach", attach, METH_VARARGS, "attach(recorder, state, storages, records, operators, places, slow)"},
+    {"attach", attach, METH_VARARGS, "attach(recorder, state, storages, records, operators, location_ids, slow)"},
     {"dispatch", (PyCFunction)(void (*)(void))dispatch, METH_FASTCALL, "The quick way of __torch_dispatch__."},
     {NULL, NULL, 0, NULL},
 };
@@ -207,12 +207,13 @@ static PyType_Spec watcher_spec = {
 static PyMethodDef methods[] = {
     {"setup", setup, METH_O, "Take what the quick way needs to know; once."},
     {"digest", digest, METH_O, "The digest of a tensor, as `samerun.record.digests.digest.digest` gives it."},
-    {"digest_all", digest_all, METH_VARARGS,
-     "digest_all(values, otherwise): the digest of their digests; `otherwise` gives that of what is not a tensor."},
-    {"skip_rules_for", skip_rules_for, METH_VARARGS, "skip_rules_for(kind, otherwise): what `find_rule` returns."},
+    {"join_digests", join_digests, METH_VARARGS,
+     "join_digests(values, otherwise): the digest of their digests; `otherwise` gives that of what is not a tensor."},
+    {"skip_rule_lookup_for", skip_rule_lookup_for, METH_VARARGS,
+     "skip_rule_lookup_for(kind, otherwise): what `find_rule` returns."},
     {"find_rule", (PyCFunction)(void (*)(void))find_rule, METH_FASTCALL,
      "Stands in for torch's find_torch_dispatch_rule."},
-    {"borrow_no_threads", borrow_no_threads, METH_NOARGS, "Borrow no threads from now on."},
+    {"stop_borrowing", stop_borrowing, METH_NOARGS, "Borrow no threads from now on."},
     {NULL, NULL, 0, NULL},
 };
 

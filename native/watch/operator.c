@@ -12,7 +12,7 @@ typedef struct {
     Py_ssize_t count;
     scalars_t others;         /* the arguments that are no tensors */
     PyObject *written_record; /* of the memory that is written into, borrowed from `records` */
-    long flags, place;
+    long flags, location_id;
     uint64_t inputs;
     uint32_t scalars;
 } event_t;
@@ -22,7 +22,7 @@ static void release_event(event_t *event) {
     event->count = 0;
 }
 
-/* `watched_operator.flatten` of one argument. */
+/* `watched_operator.flatten_into` of one argument. */
 static watch_status add_operand(event_t *event, PyObject *item) {
     if (is_tensor(item)) {
         if (event->count == MOST_TENSORS) return STATUS_LEFT_TO_PYTHON;
@@ -31,22 +31,22 @@ static watch_status add_operand(event_t *event, PyObject *item) {
         return STATUS_DONE;
     }
     if (item == Py_None || PyBool_Check(item) || PyLong_CheckExact(item) || PyFloat_CheckExact(item))
-        return scalars_add(&event->others, item);
+        return append_scalar(&event->others, item);
     if (PyList_CheckExact(item) || PyTuple_CheckExact(item)) {
         Py_ssize_t length = PySequence_Fast_GET_SIZE(item);
-        watch_status status = scalars_add_number(&event->others, (long)length);
+        watch_status status = append_scalar_number(&event->others, (long)length);
         for (Py_ssize_t i = 0; i < length && status > 0; i++)
             status = add_operand(event, PySequence_Fast_GET_ITEM(item, i));
         return status;
     }
     PyObject *tensors = PyList_New(0), *others = PyList_New(0), *items = PyTuple_Pack(1, item), *flattened = NULL;
     if (tensors && others && items)
-        flattened = PyObject_CallFunctionObjArgs(host.flatten, items, host.Tensor, tensors, others, NULL);
+        flattened = PyObject_CallFunctionObjArgs(host.flatten_into, items, host.Tensor, tensors, others, NULL);
     watch_status status = STATUS_ERROR;
     if (flattened) /* tensors here are of a subclass, or lie in a dict */
         status = PyList_GET_SIZE(tensors) ? STATUS_LEFT_TO_PYTHON : STATUS_DONE;
     for (Py_ssize_t i = 0; status > 0 && i < PyList_GET_SIZE(others); i++)
-        status = scalars_add(&event->others, PyList_GET_ITEM(others, i));
+        status = append_scalar(&event->others, PyList_GET_ITEM(others, i));
     Py_XDECREF(flattened);
     Py_XDECREF(tensors);
     Py_XDECREF(others);
@@ -65,13 +65,13 @@ static watch_status collect_operands(watcher_t *watcher, event_t *event, PyObjec
     for (Py_ssize_t i = 0; i < event->count && status > 0; i++) {
         watch_status plain = is_plain(event->tensors[i]);
         if (plain <= 0) return plain < 0 ? STATUS_ERROR : STATUS_LEFT_TO_PYTHON;
-        if (!(event->records[i] = record_of(watcher, event->tensors[i]))) return STATUS_ERROR;
+        if (!(event->records[i] = find_or_add_record(watcher, event->tensors[i]))) return STATUS_ERROR;
         if (slot_is_true(event->records[i], storage_at.uninitialised)) return STATUS_LEFT_TO_PYTHON;
     }
     return status;
 }
 
-static watch_status hash64(PyObject *bytes, uint64_t *value) {
+static watch_status hash64_of(PyObject *bytes, uint64_t *value) {
     PyObject *found = PyObject_CallOneArg(host.xxh3_64_intdigest, bytes);
     if (!found) return STATUS_ERROR;
     *value = PyLong_AsUnsignedLongLong(found);
@@ -79,18 +79,19 @@ static watch_status hash64(PyObject *bytes, uint64_t *value) {
     return STATUS_DONE;
 }
 
-static PyObject *repr_of(PyObject *object) {
+static PyObject *repr_bytes(PyObject *object) {
     PyObject *text = PyObject_Repr(object);
     PyObject *bytes = text ? PyUnicode_AsUTF8String(text) : NULL;
     Py_XDECREF(text);
     return bytes;
 }
 
-/* What the event says of the operator's inputs: phase and place, their digests, the scalars. Runs before the operator,
- * because an operator that writes in place changes what its inputs hold. */
+/* What the event says of the operator's inputs: phase and location_id, their digests, the scalars. Runs before the operator,
+ * because an operator that writes in location_id changes what its inputs hold. */
 static watch_status digest_operands(watcher_t *watcher, PyObject *operator, event_t *event, PyObject *args) {
     long phase, thread = slot_number(watcher->state, state_at.number);
-    if (phase_and_place(watcher, event->tensors, event->count, &phase, &event->place) < 0) return STATUS_ERROR;
+    if (find_phase_and_location(watcher, event->tensors, event->count, &phase, &event->location_id) < 0)
+        return STATUS_ERROR;
     event->flags = phase;
     PyObject *joined = PyBytes_FromStringAndSize(NULL, DIGEST_BYTES * event->count);
     PyObject *written = slot_is_true(operator, operator_at.in_place) ? PyTuple_GET_ITEM(args, 0) : NULL;
@@ -111,13 +112,13 @@ static watch_status digest_operands(watcher_t *watcher, PyObject *operator, even
         Py_DECREF(digest);
     }
     if (!event->count) event->flags |= host.flag_no_inputs;
-    watch_status status = hash64(joined, &event->inputs);
+    watch_status status = hash64_of(joined, &event->inputs);
     Py_DECREF(joined);
     if (status < 0) return status;
     uint64_t scalars = 0;
-    PyObject *text = scalars_text(&event->others);
+    PyObject *text = finish_scalars_text(&event->others);
     if (!text) return STATUS_ERROR;
-    if (text != Py_None) status = hash64(text, &scalars);
+    if (text != Py_None) status = hash64_of(text, &scalars);
     event->scalars = (uint32_t)scalars;
     Py_DECREF(text);
     return status;
@@ -169,7 +170,7 @@ static watch_status write_event(watcher_t *watcher, PyObject *writer, PyObject *
     store_little_endian(out + 1, (uint64_t)event->flags, 1);
     store_little_endian(out + 2, (uint64_t)thread, 2);
     store_little_endian(out + 4, (uint64_t)name_id, 4);
-    store_little_endian(out + 8, (uint64_t)event->place, 4);
+    store_little_endian(out + 8, (uint64_t)event->location_id, 4);
     store_little_endian(out + 12, event->scalars, 4);
     store_little_endian(out + 16, event->inputs, 8);
     memcpy(out + 24, PyBytes_AS_STRING(digest), DIGEST_BYTES);
@@ -201,7 +202,7 @@ static PyObject *digest_sequence(watcher_t *watcher, PyObject *out) {
         memcpy(digests + DIGEST_BYTES * filled++, PyBytes_AS_STRING(value), DIGEST_BYTES);
         Py_DECREF(value);
     }
-    if (!(text = repr_of(values))) goto done;
+    if (!(text = repr_bytes(values))) goto done;
     if (!(joined = PyBytes_FromStringAndSize(NULL, DIGEST_BYTES * filled + PyBytes_GET_SIZE(text)))) goto done;
     memcpy(PyBytes_AS_STRING(joined), digests, (size_t)(DIGEST_BYTES * filled));
     memcpy(PyBytes_AS_STRING(joined) + DIGEST_BYTES * filled, PyBytes_AS_STRING(text), (size_t)PyBytes_GET_SIZE(text));
@@ -217,7 +218,7 @@ done:
 /* Let `OperatorMode._record_results` record unusual results: the operator has run, so it cannot start again. */
 static watch_status record_results_in_python(watcher_t *watcher, PyObject *operator, event_t *event, PyObject *args,
                                              PyObject *kwargs, PyObject *out) {
-    PyObject *known = Py_BuildValue("(llKI)", event->flags, event->place, (unsigned long long)event->inputs,
+    PyObject *known = Py_BuildValue("(llKI)", event->flags, event->location_id, (unsigned long long)event->inputs,
                                     (unsigned)event->scalars);
     PyObject *record = event->written_record ? event->written_record : Py_None, *done = NULL;
     if (known && !PyObject_SetAttr((PyObject *)watcher, names.written_record, record))
@@ -261,7 +262,8 @@ static watch_status report_failure(watcher_t *watcher, PyObject *operator) {
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
     PyErr_NormalizeException(&type, &error, &trace);
-    PyObject *done = PyObject_CallMethodObjArgs((PyObject *)watcher, names.skip_failed, operator, error, NULL);
+    PyObject *done =
+        PyObject_CallMethodObjArgs((PyObject *)watcher, names.count_failed_operator, operator, error, NULL);
     Py_XDECREF(type);
     Py_XDECREF(error);
     Py_XDECREF(trace);
@@ -278,7 +280,7 @@ static watch_status bool_attribute(PyObject *object, PyObject *name) {
 }
 
 /* The operator's record if it may be recorded the quick way; NULL for the slow way. Borrowed. */
-static PyObject *usual_operator(watcher_t *watcher, PyObject *func) {
+static PyObject *find_usual_operator(watcher_t *watcher, PyObject *func) {
     PyObject *key = PyLong_FromVoidPtr(func), *found = NULL;
     if (key) found = PyDict_GetItemWithError(watcher->operators, key);
     Py_XDECREF(key);
@@ -300,7 +302,7 @@ PyObject *dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
         return PyObject_Vectorcall(watcher->slow, arguments, (size_t)count, NULL);
     PyObject *args = arguments[2], *kwargs = count == 4 && PyDict_Check(arguments[3]) ? arguments[3] : NULL;
     if (kwargs && !PyDict_GET_SIZE(kwargs)) kwargs = NULL;
-    PyObject *operator = usual_operator(watcher, arguments[0]);
+    PyObject *operator = find_usual_operator(watcher, arguments[0]);
     watch_status stopped = operator ? bool_attribute(watcher->recorder, names.stopped) : STATUS_NO;
     watch_status recording = operator && !stopped ? bool_attribute(watcher->recorder, names.recording) : STATUS_NO;
     if (stopped < 0 || recording < 0) return NULL;
@@ -310,12 +312,12 @@ PyObject *dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
     }
     PyObject *call = slot_value(operator, operator_at.call);
     if (slot_is_true(operator, operator_at.silent)) {
-        if (note_silent(watcher) < 0 && report_failure(watcher, operator) < 0) return NULL;
+        if (remember_silent_nodes(watcher) < 0 && report_failure(watcher, operator) < 0) return NULL;
         return PyObject_Call(call, args, kwargs);
     }
     event.count = 0;
     event.written_record = NULL;
-    scalars_begin(&event.others);
+    begin_scalars_text(&event.others);
     event.scalars = 0;
     watch_status status = collect_operands(watcher, &event, args, kwargs);
     if (status == STATUS_LEFT_TO_PYTHON) {

@@ -1,4 +1,4 @@
-/* Where in the program an operator stands: `OperatorMode._phase_and_place`. */
+/* Where in the program an operator stands: `OperatorMode._find_phase_and_location`. */
 #include "watch.h"
 
 #include <frameobject.h>
@@ -34,8 +34,8 @@ PyObject *writer_of(watcher_t *watcher) {
     return PyObject_CallMethodNoArgs(watcher->recorder, names.open_writer);
 }
 
-/* The number of a line that is not in `places` yet. */
-static PyObject *intern_place(watcher_t *watcher, PyObject *code, PyObject *line, PyObject *module) {
+/* The number of a line that is not in `location_ids` yet. */
+static PyObject *intern_location_of(watcher_t *watcher, PyObject *code, PyObject *line, PyObject *module) {
     PyObject *writer = writer_of(watcher), *file = NULL, *found = NULL;
     if (!writer) return NULL;
     if (writer == Py_None) {
@@ -49,17 +49,17 @@ static PyObject *intern_place(watcher_t *watcher, PyObject *code, PyObject *line
     return found;
 }
 
-static watch_status place_of_line(watcher_t *watcher, PyFrameObject *frame, PyObject *code, long *place) {
+static watch_status location_of_line(watcher_t *watcher, PyFrameObject *frame, PyObject *code, long *location_id) {
     PyObject *module = slot_value(watcher->state, state_at.module), *found = NULL, *key = NULL;
     PyObject *id = PyLong_FromVoidPtr(code), *line = PyLong_FromLong(PyFrame_GetLineNumber(frame));
     if (id && line && (key = PyTuple_Pack(3, id, line, module))) {
-        if ((found = PyDict_GetItemWithError(watcher->places, key))) {
+        if ((found = PyDict_GetItemWithError(watcher->location_ids, key))) {
             Py_INCREF(found);
-        } else if (!PyErr_Occurred() && (found = intern_place(watcher, code, line, module))) {
-            if (PyDict_SetItem(watcher->places, key, found)) Py_CLEAR(found);
+        } else if (!PyErr_Occurred() && (found = intern_location_of(watcher, code, line, module))) {
+            if (PyDict_SetItem(watcher->location_ids, key, found)) Py_CLEAR(found);
         }
     }
-    if (found) *place = PyLong_AsLong(found);
+    if (found) *location_id = PyLong_AsLong(found);
     watch_status status = found ? STATUS_DONE : STATUS_ERROR;
     Py_XDECREF(found);
     Py_XDECREF(key);
@@ -69,15 +69,15 @@ static watch_status place_of_line(watcher_t *watcher, PyFrameObject *frame, PyOb
 }
 
 /* Number of the user's present line; 0 where there is none. */
-static watch_status user_line_place(watcher_t *watcher, long *place) {
+static watch_status find_user_line_location(watcher_t *watcher, long *location_id) {
     PyFrameObject *frame = PyEval_GetFrame();
     watch_status status = STATUS_DONE;
-    *place = 0;
+    *location_id = 0;
     Py_XINCREF(frame);
     while (frame) {
         PyObject *code = (PyObject *)PyFrame_GetCode(frame);
         watch_status users = is_user_code(code);
-        if (users > 0) status = place_of_line(watcher, frame, code, place);
+        if (users > 0) status = location_of_line(watcher, frame, code, location_id);
         Py_DECREF(code);
         PyFrameObject *back = users ? NULL : PyFrame_GetBack(frame);
         Py_DECREF(frame);
@@ -88,8 +88,8 @@ static watch_status user_line_place(watcher_t *watcher, long *place) {
 }
 
 /* Remember which line made the autograd nodes that are new: their backward belongs to it. */
-static watch_status remember_nodes(watcher_t *watcher, long now, long place) {
-    PyObject *nodes = slot_value(watcher->state, state_at.node_places), *value = PyLong_FromLong(place);
+static watch_status remember_new_nodes(watcher_t *watcher, long now, long location_id) {
+    PyObject *nodes = slot_value(watcher->state, state_at.node_location_ids), *value = PyLong_FromLong(location_id);
     long from = slot_number(watcher->state, state_at.last_sequence);
     if (!value) return STATUS_ERROR;
     for (long at = from > now - 64 ? from : now - 64; at < now; at++) {
@@ -105,24 +105,25 @@ static watch_status remember_nodes(watcher_t *watcher, long now, long place) {
     return set_slot_number(watcher->state, state_at.last_sequence, now);
 }
 
-watch_status note_silent(watcher_t *watcher) {
-    long now, task, place;
+watch_status remember_silent_nodes(watcher_t *watcher) {
+    long now, task, location_id;
     if (call_for_long(host.next_sequence, &now) < 0) return STATUS_ERROR;
     if (now == slot_number(watcher->state, state_at.last_sequence)) return STATUS_DONE;
     if (call_for_long(host.graph_task, &task) < 0) return STATUS_ERROR;
     if (task != -1) return STATUS_DONE;
-    return user_line_place(watcher, &place) < 0 ? STATUS_ERROR : remember_nodes(watcher, now, place);
+    return find_user_line_location(watcher, &location_id) < 0 ? STATUS_ERROR
+                                                              : remember_new_nodes(watcher, now, location_id);
 }
 
 /* The line whose operator made the autograd node that runs; 0 where it is not known. */
-static watch_status place_of_running_node(watcher_t *watcher, long *place) {
+static watch_status location_of_running_node(watcher_t *watcher, long *location_id) {
     PyObject *key = NULL, *found = NULL, *count = NULL, *node = PyObject_CallNoArgs(host.current_node);
-    *place = 0;
+    *location_id = 0;
     if (!node) return STATUS_ERROR;
     if (node != Py_None && (count = PyObject_CallMethodNoArgs(node, names.sequence_nr)) &&
         (key = PyLong_FromLong((long)(PyLong_AsUnsignedLongLongMask(count) & (unsigned long long)host.node_ring))) &&
-        (found = PyDict_GetItemWithError(slot_value(watcher->state, state_at.node_places), key)))
-        *place = PyLong_AsLong(found);
+        (found = PyDict_GetItemWithError(slot_value(watcher->state, state_at.node_location_ids), key)))
+        *location_id = PyLong_AsLong(found);
     Py_XDECREF(key);
     Py_XDECREF(count);
     Py_DECREF(node);
@@ -136,22 +137,26 @@ static watch_status grad_enabled(void) {
     return found == Py_True ? STATUS_YES : STATUS_NO;
 }
 
-watch_status phase_and_place(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase, long *place) {
+watch_status find_phase_and_location(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase,
+                                     long *location_id) {
     long task, now, known_phase = slot_number(watcher->state, state_at.phase);
     if (call_for_long(host.graph_task, &task) < 0) return STATUS_ERROR;
     if (task != -1) { /* autograd runs: the operator belongs to the line that made the node */
         *phase = host.phase_backward;
-        if (place_of_running_node(watcher, place) < 0) return STATUS_ERROR;
-        return *place ? STATUS_DONE : user_line_place(watcher, place);
+        if (location_of_running_node(watcher, location_id) < 0) return STATUS_ERROR;
+        return *location_id ? STATUS_DONE : find_user_line_location(watcher, location_id);
     }
-    if (known_phase == host.phase_optimizer && (*place = slot_number(watcher->state, state_at.step_place))) {
+    if (known_phase == host.phase_optimizer &&
+        (*location_id = slot_number(watcher->state, state_at.step_location_id))) {
         watch_status enabled = grad_enabled();
         if (enabled < 0) return STATUS_ERROR;
         *phase = known_phase;
         if (!enabled) return STATUS_DONE;
     }
-    if (user_line_place(watcher, place) < 0 || call_for_long(host.next_sequence, &now) < 0) return STATUS_ERROR;
-    if (now != slot_number(watcher->state, state_at.last_sequence) && remember_nodes(watcher, now, *place) < 0)
+    if (find_user_line_location(watcher, location_id) < 0 || call_for_long(host.next_sequence, &now) < 0)
+        return STATUS_ERROR;
+    if (now != slot_number(watcher->state, state_at.last_sequence) &&
+        remember_new_nodes(watcher, now, *location_id) < 0)
         return STATUS_ERROR;
     *phase = known_phase;
     if (known_phase >= 0) return STATUS_DONE;

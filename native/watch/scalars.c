@@ -14,7 +14,7 @@ static watch_status append_text(scalars_t *scalars, const char *text, size_t len
     return STATUS_DONE;
 }
 
-void scalars_begin(scalars_t *scalars) {
+void begin_scalars_text(scalars_t *scalars) {
     scalars->text[0] = '[';
     scalars->length = 1;
 }
@@ -28,14 +28,14 @@ static watch_status append_object(scalars_t *scalars, PyObject *text) {
     return status;
 }
 
-watch_status scalars_add(scalars_t *scalars, PyObject *item) {
+watch_status append_scalar(scalars_t *scalars, PyObject *item) {
     if (item == Py_None) return append_text(scalars, "None", 4);
     if (item == Py_True) return append_text(scalars, "True", 4);
     if (item == Py_False) return append_text(scalars, "False", 5);
     if (PyLong_CheckExact(item)) {
         int large = 0;
         long value = PyLong_AsLongAndOverflow(item, &large);
-        if (!large) return scalars_add_number(scalars, value);
+        if (!large) return append_scalar_number(scalars, value);
     } else if (PyFloat_CheckExact(item)) {
         char *text = PyOS_double_to_string(PyFloat_AS_DOUBLE(item), 'r', 0, Py_DTSF_ADD_DOT_0, NULL);
         watch_status status = text ? append_text(scalars, text, strlen(text)) : STATUS_ERROR;
@@ -45,12 +45,12 @@ watch_status scalars_add(scalars_t *scalars, PyObject *item) {
     return append_object(scalars, PyObject_Repr(item));
 }
 
-watch_status scalars_add_number(scalars_t *scalars, long value) {
+watch_status append_scalar_number(scalars_t *scalars, long value) {
     char text[24];
     return append_text(scalars, text, (size_t)snprintf(text, sizeof text, "%ld", value));
 }
 
-PyObject *scalars_text(scalars_t *scalars) {
+PyObject *finish_scalars_text(scalars_t *scalars) {
     if (scalars->length == 1) Py_RETURN_NONE;
     scalars->text[scalars->length] = ']'; /* `append_text` left room for it */
     return PyBytes_FromStringAndSize(scalars->text, (Py_ssize_t)scalars->length + 1);

@@ -8,7 +8,7 @@ operator_slots_t operator_at;
 storage_slots_t storage_at;
 
 /* The offset of a slot, or -1 with an error. */
-static Py_ssize_t offset_of(PyObject *type, const char *name) {
+static Py_ssize_t slot_offset(PyObject *type, const char *name) {
     PyObject *found = PyObject_GetAttrString(type, name);
     Py_ssize_t offset = -1;
     if (!found) return -1;
@@ -20,18 +20,18 @@ static Py_ssize_t offset_of(PyObject *type, const char *name) {
 }
 
 #define FIND(of, type, name) \
-    if ((of.name = offset_of(type, #name)) < 0) return STATUS_ERROR
+    if ((of.name = slot_offset(type, #name)) < 0) return STATUS_ERROR
 
 watch_status find_slots(void) {
     FIND(state_at, host.ThreadState, inside_samerun);
     FIND(state_at, host.ThreadState, phase);
     FIND(state_at, host.ThreadState, module);
     FIND(state_at, host.ThreadState, outer_modules);
-    FIND(state_at, host.ThreadState, node_places);
+    FIND(state_at, host.ThreadState, node_location_ids);
     FIND(state_at, host.ThreadState, last_sequence);
     FIND(state_at, host.ThreadState, number);
     FIND(state_at, host.ThreadState, operator_count);
-    FIND(state_at, host.ThreadState, step_place);
+    FIND(state_at, host.ThreadState, step_location_id);
     FIND(operator_at, host.WatchedOperator, silent);
     FIND(operator_at, host.WatchedOperator, allocates);
     FIND(operator_at, host.WatchedOperator, random);

@@ -116,7 +116,7 @@ watch_status requires_grad(PyObject *tensor) { return read_bool(&readers.require
 
 PyObject *storage_of(PyObject *tensor) { return read_attribute(&readers.untyped_storage, tensor); }
 
-PyObject *key_of(PyObject *storage) { return read_attribute(&readers.cdata, storage); }
+PyObject *storage_key_of(PyObject *storage) { return read_attribute(&readers.cdata, storage); }
 
 PyObject *weak_reference(PyObject *storage) { return read_attribute(&readers.weak_ref, storage); }
 
@@ -163,7 +163,7 @@ watch_status is_small(PyObject *tensor) {
 }
 
 /* The seed that stands for dtype and shape: `digest.shape_seed`, of which `host.shape_seeds` is the memory. */
-static PyObject *seed_of(PyObject *dtype, PyObject *shape) {
+static PyObject *shape_seed_of(PyObject *dtype, PyObject *shape) {
     PyObject *key = PyTuple_Pack(2, dtype, shape);
     if (!key) return NULL;
     PyObject *seed = PyDict_GetItemWithError(host.shape_seeds, key);
@@ -191,7 +191,7 @@ static PyObject *hash128(PyObject *data, PyObject *seed) {
     return PyObject_Vectorcall(host.xxh3_128_digest, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
 }
 
-static PyObject *digests_of_pieces(void *data, long long size) {
+static PyObject *digest_each_piece(void *data, long long size) {
     long threads = borrowable_threads();
     if (threads < 0) return NULL;
     PyObject *parts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(size / host.piece_bytes * 16));
@@ -222,7 +222,7 @@ static PyObject *digest_large(unsigned long long address, long long size, PyObje
     PyObject *at = known ? Py_BuildValue("(KL)", address, size) : NULL, *parts = NULL, *found = NULL;
     if (known && !at) return NULL;
     if (at && (parts = PyDict_GetItemWithError(known, at))) Py_INCREF(parts);
-    else if (!PyErr_Occurred() && (parts = digests_of_pieces((void *)(uintptr_t)address, size)) && at &&
+    else if (!PyErr_Occurred() && (parts = digest_each_piece((void *)(uintptr_t)address, size)) && at &&
              PyDict_SetItem(known, at, parts))
         Py_CLEAR(parts);
     if (parts) found = hash128(parts, seed);
@@ -232,7 +232,7 @@ static PyObject *digest_large(unsigned long long address, long long size, PyObje
 }
 
 static PyObject *digest_dense_shape(PyObject *tensor, PyObject *dtype, PyObject *shape, PyObject *known) {
-    PyObject *found = NULL, *seed = seed_of(dtype, shape);
+    PyObject *found = NULL, *seed = shape_seed_of(dtype, shape);
     if (!seed) return NULL;
     long long size = read_number(&readers.nbytes, tensor);
     long long address = size == -1 ? -1 : read_number(&readers.data_ptr, tensor);
@@ -291,7 +291,7 @@ static watch_status append_digest(char *out, PyObject *value, PyObject *otherwis
     return right ? STATUS_DONE : STATUS_ERROR;
 }
 
-PyObject *digest_all(PyObject *module, PyObject *args) {
+PyObject *join_digests(PyObject *module, PyObject *args) {
     PyObject *values, *otherwise;
     (void)module;
     if (!PyArg_ParseTuple(args, "O!O", &PyList_Type, &values, &otherwise)) return NULL;
@@ -315,4 +315,4 @@ done:
     return found;
 }
 
-void digest_alone(void) { in_forked_child = true; }
+void stop_borrowing_threads(void) { in_forked_child = true; }

@@ -26,7 +26,7 @@ typedef enum {
 
 /* --- what the Python side hands over once (module.c) ------------------------------------------------ */
 typedef struct {
-    PyObject *Tensor, *Parameter, *strided, *odd_dtypes, *flatten;
+    PyObject *Tensor, *Parameter, *strided, *odd_dtypes, *flatten_into;
     PyObject *StorageRecord, *UntypedStorage, *WatchedOperator, *ThreadState;
     PyObject *xxh3_128_digest, *xxh3_64_intdigest, *shape_seed, *shape_seeds, *dense_digest, *digest;
     PyObject *graph_task, *next_sequence, *current_node, *grad_enabled, *get_num_threads, *function_mode;
@@ -41,17 +41,17 @@ extern host_t host;
 /* Interned names of attributes and methods. */
 typedef struct {
     PyObject *stopped, *recording, *writer, *open_writer;
-    PyObject *record_of, *digest_input, *digest_new_memory, *digest_written, *drop_expired, *drop_above;
+    PyObject *find_or_add_record, *digest_input, *digest_new_memory, *digest_written, *drop_expired, *drop_above;
     PyObject *append, *pending, *intern_string, *intern_location, *sequence_nr;
-    PyObject *record_results, *written_record, *co_filename, *skip_failed;
+    PyObject *record_results, *written_record, *co_filename, *count_failed_operator;
 } names_t;
 extern names_t names;
 
 /* --- slots of Python objects (slots.c) --------------------------------------------------------------- */
 /* Offsets of `__slots__`: reading one is reading a pointer. */
 typedef struct {
-    Py_ssize_t inside_samerun, phase, module, outer_modules, node_places, last_sequence, number, operator_count;
-    Py_ssize_t step_place; /* of ThreadState */
+    Py_ssize_t inside_samerun, phase, module, outer_modules, node_location_ids, last_sequence, number, operator_count;
+    Py_ssize_t step_location_id; /* of ThreadState */
 } state_slots_t;
 typedef struct {
     Py_ssize_t silent, allocates, random, overwrites, writes_nothing, in_place, name_id, name;
@@ -83,7 +83,7 @@ watch_status is_dense(PyObject *tensor); /* contiguous, and no lazy conjugate or
 watch_status is_lazy(PyObject *tensor); /* a conjugate or negative that was not computed yet? */
 watch_status requires_grad(PyObject *tensor);
 PyObject *storage_of(PyObject *tensor);
-PyObject *key_of(PyObject *storage);
+PyObject *storage_key_of(PyObject *storage);
 PyObject *weak_reference(PyObject *storage);
 PyObject *geometry(PyObject *tensor); /* (offset, shape, dtype) */
 PyObject *strided_geometry(PyObject *tensor); /* (offset, shape, stride, dtype) */
@@ -93,16 +93,16 @@ watch_status is_small(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
 PyObject *digest_dense(PyObject *tensor, PyObject *geometry, PyObject *known);
 PyObject *digest_dense_unknown(PyObject *tensor); /* the same, with nothing known */
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
-PyObject *digest_all(PyObject *module, PyObject *args); /* (list, otherwise): one digest of all their digests */
-void digest_alone(void); /* from now on (in a forked child) no threads are borrowed */
+PyObject *join_digests(PyObject *module, PyObject *args); /* (list, otherwise): one digest of all their digests */
+void stop_borrowing_threads(void); /* from now on (in a forked child) no threads are borrowed */
 
 /* --- memory (memory.c): `storages.py` says what it means --------------------------------------------- */
 typedef struct {
-    PyObject_HEAD PyObject *recorder, *state, *storages, *records, *operators, *places;
+    PyObject_HEAD PyObject *recorder, *state, *storages, *records, *operators, *location_ids;
     PyObject *slow; /* `OperatorMode.__torch_dispatch__`, bound: does everything */
     PyObject *writer, *pending, *push; /* the writer that events went to last, its deque, and `append` of that */
 } watcher_t;
-PyObject *record_of(watcher_t *watcher, PyObject *tensor);
+PyObject *find_or_add_record(watcher_t *watcher, PyObject *tensor);
 PyObject *digest_input(watcher_t *watcher, PyObject *tensor, PyObject *record);
 PyObject *digest_output(watcher_t *watcher, PyObject *tensor);
 PyObject *digest_written(watcher_t *watcher, PyObject *tensor, PyObject *record);
@@ -112,15 +112,16 @@ typedef struct {
     char text[1024];
     size_t length;
 } scalars_t;
-void scalars_begin(scalars_t *scalars);
-watch_status scalars_add(scalars_t *scalars, PyObject *item); /* LEFT_TO_PYTHON: there are too many */
-watch_status scalars_add_number(scalars_t *scalars, long value);
-PyObject *scalars_text(scalars_t *scalars); /* bytes; None where there are none */
+void begin_scalars_text(scalars_t *scalars);
+watch_status append_scalar(scalars_t *scalars, PyObject *item); /* LEFT_TO_PYTHON: there are too many */
+watch_status append_scalar_number(scalars_t *scalars, long value);
+PyObject *finish_scalars_text(scalars_t *scalars); /* bytes; None where there are none */
 
 /* --- where (place.c) --------------------------------------------------------------------------------- */
 PyObject *writer_of(watcher_t *watcher); /* None where recording is over */
-watch_status note_silent(watcher_t *watcher);
-watch_status phase_and_place(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase, long *place);
+watch_status remember_silent_nodes(watcher_t *watcher);
+watch_status find_phase_and_location(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase,
+                                     long *location_id);
 
 /* --- one operator (operator.c) ----------------------------------------------------------------------- */
 PyObject *dispatch(PyObject *self, PyObject *const *args, Py_ssize_t count);

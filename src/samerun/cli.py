@@ -30,7 +30,7 @@ COMMANDS = {
 """Where each command stands, in the order of the help."""
 
 
-class Rooms(click.Group):
+class LazyCommandGroup(click.Group):
     """A group whose commands stand in modules of their own."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -44,9 +44,9 @@ class Rooms(click.Group):
         return command
 
 
-@click.group(cls=Rooms, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyCommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="samerun")
-def group() -> None:
+def samerun_group() -> None:
     """Run a PyTorch program again and get the same bits, or learn where, why and what to change.
 
     \b
@@ -67,9 +67,9 @@ def group() -> None:
 def main() -> None:
     """Entry point. Exit codes: 0 same, 1 different, 2 trouble: also for whatever goes wrong in samerun itself."""
     try:
-        _prepare_streams()
+        _open_closed_streams()
         try:
-            group.main(standalone_mode=False)
+            samerun_group.main(standalone_mode=False)
         finally:
             sys.stdout.flush()  # here a full disk is trouble; when Python ends, it would be exit code 120
     except click.ClickException as error:
@@ -77,32 +77,34 @@ def main() -> None:
             said = io.StringIO()
             error.show(said)
             echo_printable(said.getvalue(), err=True, nl=False)
-        _end()
+        _exit_with_trouble()
     except (click.Abort, KeyboardInterrupt):
-        _end("interrupted.")
+        _exit_with_trouble("interrupted.")
     except BrokenPipeError:  # whoever read has gone, and wants to hear nothing
-        _end()
+        _exit_with_trouble()
     except SamerunError as error:
-        _end(str(error))
+        _exit_with_trouble(str(error))
     except MemoryError:
-        _end("not enough memory.")
+        _exit_with_trouble("not enough memory.")
     except OSError as error:
         file = f": {error.filename}" if error.filename is not None else ""
-        where = "" if _has_working_folder() else "The working directory is not there any more. "
-        _end(f"{where}{printable_line((error.strerror or str(error)) + file)}.\n  {TRACEBACK}=1 shows where.")
+        where = "" if _working_folder_exists() else "The working directory is not there any more. "
+        _exit_with_trouble(
+            f"{where}{printable_line((error.strerror or str(error)) + file)}.\n  {TRACEBACK}=1 shows where."
+        )
     except Exception as error:
-        _end(f"this is a bug in samerun: {printable_line(f'{type(error).__name__}: {error}')}\n"
+        _exit_with_trouble(f"this is a bug in samerun: {printable_line(f'{type(error).__name__}: {error}')}\n"
              f"  Please report it. {TRACEBACK}=1 in the environment shows the traceback.")  # fmt: skip
 
 
-def _has_working_folder() -> bool:
+def _working_folder_exists() -> bool:
     try:
         return bool(os.getcwd())
     except OSError:
         return False
 
 
-def _end(message: str = "") -> NoReturn:
+def _exit_with_trouble(message: str = "") -> NoReturn:
     """End with exit code 2, whatever can still be written."""
     with suppress(OSError):
         if os.environ.get(TRACEBACK):
@@ -117,7 +119,7 @@ def _end(message: str = "") -> NoReturn:
     sys.exit(2)
 
 
-def _prepare_streams() -> None:
+def _open_closed_streams() -> None:
     """A terminal may not know all characters, and a shell may have closed descriptors that files would then get."""
     for number in range(3):
         try:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.base.hooks import unwatched
@@ -48,18 +48,18 @@ def receipt(
     if isinstance(redact, str):
         raise SamerunError(f"receipt(redact={redact!r}): a list of patterns is wanted.", hint=f"Try [{redact!r}].")
     with unwatched():
-        to = _resolve_target(path)
+        target = _resolve_target(path)
     from samerun.record.receipt.code_version import read_code_version
 
     with unwatched():
-        code = read_code_version(Path(sys.argv[0] if sys.argv and sys.argv[0] else ".").resolve().parent)
-    begin, pid = time.time(), os.getpid()
+        code_version = read_code_version(Path(sys.argv[0] if sys.argv and sys.argv[0] else ".").resolve().parent)
+    began_at, pid = time.time(), os.getpid()
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
-        taken = _start_recording(folder)
+        recording = _start_or_join_recording(folder)
         with unwatched():
             from samerun.record.watching.initial_state import read_initial_state
 
-            held = read_initial_state(taken.recorder)
+            initial_state = read_initial_state(recording.recorder)
         failed: BaseException | None = None
         try:
             yield
@@ -68,10 +68,19 @@ def receipt(
             raise
         finally:
             if os.getpid() == pid:  # a forked child leaves the block as well
-                sections, wrong = taken.end()
+                recorded = recording.stop_and_read()
                 with unwatched():
                     signer = Path(key) if key is not None else None
-                    _write_receipt(to, sections, wrong, code, begin, held, failed, signer, tuple(redact))
+                    _write_receipt(
+                        target, recorded, code_version, began_at, initial_state, failed, signer, tuple(redact)
+                    )
+
+
+class RecordedSections(NamedTuple):
+    """What a receipt says about each process, and what went wrong while it was recorded."""
+
+    sections: list[Any]
+    problems: list[str]
 
 
 class _OwnRecording:
@@ -89,14 +98,14 @@ class _OwnRecording:
             self.recorder = recorder
             recorder.restart(config)
 
-    def end(self) -> tuple[list[Any], list[str]]:
-        from samerun.record.receipt.assemble import read_sections
+    def stop_and_read(self) -> RecordedSections:
+        from samerun.record.receipt.assemble import build_sections_of_folder
 
         self.recorder.finish()
         os.environ.pop(ROLE_VARIABLE, None)
         if self.role is not None:
             os.environ[ROLE_VARIABLE] = self.role
-        return read_sections(Path(self.folder))
+        return RecordedSections(*build_sections_of_folder(Path(self.folder)))
 
 
 class _TraceSlice:
@@ -108,19 +117,20 @@ class _TraceSlice:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.first = self._events()
+        self.first = self._count_events()
         self.earlier = [dict(one) for one in recorder.cleared_on_restart]
         for one in recorder.cleared_on_restart:
             one.clear()
 
-    def _events(self) -> int:
+    def _count_events(self) -> int:
+        """Return how many events the trace has now."""
         writer = self.recorder.writer or self.recorder.open_writer()
         if writer is None:
             return 0
         writer.flush()
         return writer.count
 
-    def end(self) -> tuple[list[Any], list[str]]:
+    def stop_and_read(self) -> RecordedSections:
         from dataclasses import replace
 
         from samerun.record.receipt.process_section import build_section
@@ -133,14 +143,15 @@ class _TraceSlice:
             both = {**earlier, **one}
             one.clear()
             one.update(both)
-        last, writer = self._events(), self.recorder.writer
+        last, writer = self._count_events(), self.recorder.writer
         if writer is None:
-            return [], [f"the recording had stopped: {self.recorder.failure}"]
+            return RecordedSections([], [f"the recording had stopped: {self.recorder.failure}"])
         section = build_section(Trace(Path(writer.path)), self.first, last)
-        return [replace(section, complete=True)], []
+        return RecordedSections([replace(section, complete=True)], [])
 
 
-def _start_recording(folder: str) -> _OwnRecording | _TraceSlice:
+def _start_or_join_recording(folder: str) -> _OwnRecording | _TraceSlice:
+    """Record this process, or, if it is being recorded already, mark where the block begins in its trace."""
     recorder = start.current_recorder
     if recorder is not None and not recorder.stopped:
         return _TraceSlice(recorder)
@@ -148,31 +159,33 @@ def _start_recording(folder: str) -> _OwnRecording | _TraceSlice:
 
 
 def _resolve_target(path: str | os.PathLike[str]) -> Path | str:
-    """The file or address that the receipt goes to. Raises SamerunError early if it could not be written later."""
+    """Return the file or address that the receipt goes to. Raises SamerunError if it could not be written later."""
     from samerun.record.receipt import remote
     from samerun.record.receipt.remote import is_address
 
     text, other = os.fspath(path), os.environ.get(FOLDER_VARIABLE)
     if not is_address(text):
-        return _check_file(Path(text) if not other else Path(other) / Path(text).name)
+        return _require_writable_file(Path(text) if not other else Path(other) / Path(text).name)
     if other:
-        return _check_file(Path(other) / posixpath.basename(text))
+        return _require_writable_file(Path(other) / posixpath.basename(text))
     with isolate_rng():  # the packages may draw random numbers
         if not posixpath.basename(text) or remote.is_remote_folder(text):
             raise SamerunError(f"receipt({text!r}): that is a folder.", hint="Name a file, such as run.json.")
-    return posixpath.join(posixpath.dirname(text), _name_for_rank(posixpath.basename(text)))
+    return posixpath.join(posixpath.dirname(text), _add_rank_to_file_name(posixpath.basename(text)))
 
 
-def _name_for_rank(name: str) -> str:
+def _add_rank_to_file_name(file_name: str) -> str:
+    """Return run.rank1.json for run.json on rank 1; rank 0 keeps the name."""
     rank = os.environ.get("RANK", "0")
-    stem, suffix = posixpath.splitext(name)
-    return name if rank in ("", "0") else f"{stem}.rank{rank}{suffix}"
+    stem, suffix = posixpath.splitext(file_name)
+    return file_name if rank in ("", "0") else f"{stem}.rank{rank}{suffix}"
 
 
-def _check_file(path: Path) -> Path:
+def _require_writable_file(path: Path) -> Path:
+    """Return the absolute path of this rank's receipt. Raises SamerunError if it could not be written."""
     from samerun.base.files import check_result_writable, refuse_special_file
 
-    path = path.with_name(_name_for_rank(path.name)) if path.name else path
+    path = path.with_name(_add_rank_to_file_name(path.name)) if path.name else path
     if path.is_dir():
         raise SamerunError(f"receipt({str(path)!r}): that is a folder.", hint="Name a file, such as run.json.")
     refuse_special_file(path)
@@ -181,8 +194,8 @@ def _check_file(path: Path) -> Path:
 
 
 def _write_receipt(
-    to: Path | str, sections: list[Any], wrong: list[str], code: dict[str, Any], begin: float,
-    held: dict[str, Any], failed: BaseException | None, key: Path | None, redact: tuple[str, ...],
+    target: Path | str, recorded: RecordedSections, code_version: dict[str, Any], began_at: float,
+    initial_state: dict[str, Any], error: BaseException | None, key: Path | None, redact: tuple[str, ...],
 ) -> None:  # fmt: skip
     from samerun.control.determinism.survey import collect_process_facts
     from samerun.record.receipt import receipt_file, remote, signing
@@ -191,32 +204,32 @@ def _write_receipt(
 
     now = collect_process_facts("end of samerun.receipt")
     ended: dict[str, Any] = {"exit_code": None, "signal": None}
-    ended["exception"] = None if failed is None else type(failed).__name__
+    ended["exception"] = None if error is None else type(error).__name__
     script = relative_to_working_folder(sys.argv[0]) if sys.argv and sys.argv[0] else "-"
     made = assemble_receipt(
         version=sys.modules["samerun"].__version__,  # an import would be circular: samerun imports this module
         command={"form": "code", "words": [script, *sys.argv[1:]]},
-        held=_hold_settings(),
-        ended=ended,
-        code=code,
-        sections=sections,
-        wrong=wrong,
+        held_settings=_read_hold_settings(),
+        ending=ended,
+        code=code_version,
+        sections=recorded.sections,
+        read_errors=recorded.problems,
         facts={os.getpid(): now},
-        outside=now,
-        circumstances={**describe_circumstances(begin), "start": held},
-        redact=redact,
+        fallback_facts=now,
+        circumstances={**describe_circumstances(began_at), "start": initial_state},
+        redact_patterns=redact,
     )
     if key is not None:
         made.receipt["signature"] = signing.sign(made.receipt["digest"], key)
-    if isinstance(to, Path):
-        receipt_file.write(to, made)
+    if isinstance(target, Path):
+        receipt_file.write(target, made)
         return
-    with isolate_rng(), remote.upload_on_exit(to) as file:
+    with isolate_rng(), remote.upload_on_exit(target) as file:
         receipt_file.write(file, made)
 
 
-def _hold_settings() -> dict[str, Any] | None:
-    """The settings with which `samerun run` holds this process; None if it does not."""
+def _read_hold_settings() -> dict[str, Any] | None:
+    """Return the settings with which `samerun run` holds this process; None if it does not."""
     try:
         asked = json.loads(os.environ["SAMERUN_HOLD"])
     except (KeyError, ValueError):

@@ -24,7 +24,8 @@ from fuzz_options import count_and_seed
 import samerun
 from samerun.base.errors import CheckpointError
 from samerun.control.streams.stream import stream
-from samerun.data import DataLoader, plain_values
+from samerun.data import DataLoader
+from samerun.data.checkpoint_file import digest_plain_value
 
 
 class Samples(torch.utils.data.Dataset[torch.Tensor]):
@@ -113,7 +114,7 @@ def changed_values(good: bytes, path: Path, chance: random.Random) -> None:
             continue
     try:
         parts = content["parts"]
-        content["digests"] = {name: plain_values.digest(value, budget=1 << 26) for name, value in parts.items()}
+        content["digests"] = {name: digest_plain_value(value, budget=1 << 26) for name, value in parts.items()}
     except Exception:  # the reader has to see for itself what cannot be digested
         parts = content.get("parts")
         content["digests"] = dict.fromkeys(parts if isinstance(parts, dict) else (), "0" * 32)
@@ -134,8 +135,8 @@ def changed_bytes(good: bytes, path: Path, chance: random.Random) -> None:
 
 def load(path: Path, parts: dict[str, Any]) -> bool:
     """Whether it was loaded. What is refused has changed nothing."""
-    before = {name: plain_values.digest(part.state_dict()) for name, part in parts.items()}
-    random_before = plain_values.digest(samerun.state_dict())
+    before = {name: digest_plain_value(part.state_dict()) for name, part in parts.items()}
+    random_before = digest_plain_value(samerun.state_dict())
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -143,9 +144,9 @@ def load(path: Path, parts: dict[str, Any]) -> bool:
     except CheckpointError as error:
         str(error)
         if "did not take its state" not in error.message:
-            assert plain_values.digest(samerun.state_dict()) == random_before, f"the generators moved: {error}"
+            assert digest_plain_value(samerun.state_dict()) == random_before, f"the generators moved: {error}"
             for name, part in parts.items():
-                assert plain_values.digest(part.state_dict()) == before[name], f"{name} was changed: {error}"
+                assert digest_plain_value(part.state_dict()) == before[name], f"{name} was changed: {error}"
         return False
     return True
 

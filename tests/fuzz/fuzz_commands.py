@@ -31,8 +31,8 @@ from hostile_traces import operators, write
 from receipts import made, section
 
 import samerun.check.variations.table  # noqa: F401 - it starts `locale -a`, once
-from samerun.cli import group
 from samerun.cli import main as samerun_main
+from samerun.cli import samerun_group
 from samerun.record.receipt import receipt_file
 
 FILES = [
@@ -133,9 +133,9 @@ def prepare(folder: Path) -> None:
 
 def random_words(chance: random.Random) -> list[str]:
     """The name of a command, most times, some of its options with values that may fit, and what they are about."""
-    commands = group.list_commands(click.Context(group))
+    commands = samerun_group.list_commands(click.Context(samerun_group))
     name = chance.choice(commands)
-    command = group.get_command(click.Context(group), name)
+    command = samerun_group.get_command(click.Context(samerun_group), name)
     assert command is not None
     options = [each for each in command.params if isinstance(each, click.Option) and not LEFT_OUT & set(each.opts)]
     words = [name] if chance.random() < 0.98 else [chance.choice(WORDS)]

@@ -31,17 +31,16 @@ with atheris.instrument_imports(include=["samerun", "json", "jsonschema"]) if at
 
     from samerun.base.errors import SamerunError
     from samerun.record.receipt import canonical_json, recorded_command, signing, step_table
-    from samerun.record.receipt.assemble import NewReceipt, with_digest
+    from samerun.record.receipt.assemble import NewReceipt, add_digest
     from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
-    from samerun.record.receipt.environment_diff import unmet_conditions
+    from samerun.record.receipt.environment_diff import find_unmet_conditions
     from samerun.record.receipt.receipt_summary import parse_summary
-    from samerun.report import log as shown_log
     from samerun.report import receipts as shown_receipts
 
 GOOD = made(section(marks=[{"name": "m", "step": 2, "digest": "0" * 32}]), section("rank0"), section("rank1"))
 LONG = made(section(steps=step_table.MAX_INLINE_ROWS + 1))
 SIGNED = {**GOOD.receipt, "signature": {"algorithm": "ed25519", "public_key": "0" * 64, "signature": "0" * 128}}
-SEEDS = [canonical_json.encode(each).encode() for each in (GOOD.receipt, LONG.receipt, SIGNED)]
+SEEDS = [canonical_json.encode_canonical(each).encode() for each in (GOOD.receipt, LONG.receipt, SIGNED)]
 PIECES = [b"\xff", b"1" * 30, *b'" { } [ ] , : null -1 1e9 \\ \\ud800 ../'.split()]
 QUIET = open(os.devnull, "w")  # noqa: SIM115
 
@@ -51,14 +50,14 @@ def read_all(data: bytes, folder: Path) -> None:
     from rich.console import Console
 
     entry = parse_summary("x.json", 0, data)
-    list(shown_log.format_log([vars(entry)]))
+    list(shown_receipts.format_receipt_log([vars(entry)]))
     try:
-        value = canonical_json.parse(data, "x.json")
+        value = canonical_json.parse_untrusted(data, "x.json")
     except SamerunError:
         return
     if isinstance(value, dict):
         with contextlib.suppress(RecursionError):
-            data = canonical_json.encode(with_digest(value)).encode()
+            data = canonical_json.encode_canonical(add_digest(value)).encode()
     path = folder / "hostile.json"
     path.write_bytes(data)
     try:
@@ -74,7 +73,7 @@ def read_all(data: bytes, folder: Path) -> None:
         lambda receipt: recorded_command.resolve_recorded_command(receipt["command"]),
         lambda receipt: recorded_command.describe_command(receipt["command"]),
         lambda receipt: signing.verify_signature(receipt),
-        lambda receipt: unmet_conditions(receipt, HERE_NOW),
+        lambda receipt: find_unmet_conditions(receipt, HERE_NOW),
     ):
         with contextlib.suppress(SamerunError):
             read(side.receipt)

@@ -7,7 +7,7 @@ from typing import Any
 
 from accelerate.tracking import GeneralTracker
 
-from samerun.adapters.open_receipt import OpenReceipt
+from samerun.adapters import OpenReceipt
 
 
 class ReceiptTracker(GeneralTracker):  # type: ignore[misc]

@@ -10,7 +10,7 @@ try:
 except ImportError:
     from pytorch_lightning.callbacks import Callback
 
-from samerun.adapters.open_receipt import OpenReceipt
+from samerun.adapters import OpenReceipt
 
 
 class ReceiptCallback(Callback):  # type: ignore[misc]

@@ -40,11 +40,11 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     option = item.config.option
     if (marker is None and not option.samerun_all) or option.setuponly or option.setupshow or option.collectonly:
         return None
-    from samerun.adapters.rerun import checked_reports
+    from samerun.adapters.rerun import run_twice_and_report
 
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     item.stash[ACTIVE] = True
-    for report in checked_reports(item, nextitem, marker):
+    for report in run_twice_and_report(item, nextitem, marker):
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True

@@ -43,7 +43,7 @@ class CannotCheck(Exception):
     """Why two runs cannot be compared, in words: never taken for "the same"."""
 
 
-def checked_reports(
+def run_twice_and_report(
     item: pytest.Item, nextitem: pytest.Item | None, marker: pytest.Mark | None
 ) -> list[pytest.TestReport]:
     """The reports of an item that ran twice: of the second run, with the verdict of the comparison."""
@@ -54,7 +54,7 @@ def checked_reports(
     if start.current_recorder is not None and not start.current_recorder.stopped:
         return runtestprotocol(item, log=False, nextitem=nextitem)
     try:
-        seed = seed_of(marker, item.config)
+        seed = read_seed(marker, item.config)
     except SamerunError as error:
         text = f"samerun: {item.name}: {error}"
         refused = pytest.CallInfo.from_call(lambda: pytest.fail(text, pytrace=False), "setup")
@@ -62,20 +62,20 @@ def checked_reports(
     properties = list(item.user_properties)
     with tempfile.TemporaryDirectory(prefix="samerun-") as folder:
         sides = Path(folder) / "first", Path(folder) / "second"
-        with recorded(sides[0], seed, item.config):
+        with record_seeded_run(sides[0], seed, item.config):
             reports = runtestprotocol(item, log=False, nextitem=None)
         if not all(report.passed for report in reports):
             return reports
         item.user_properties[:] = properties
         item._report_sections.clear()
-        with recorded(sides[1], seed, item.config):
+        with record_seeded_run(sides[1], seed, item.config):
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
         again = "python -m pytest " + shlex.quote(shown_path(str(item.path)) + item.nodeid[item.nodeid.find("::") :])
         try:
-            wrong = compare(sides[0], sides[1], again, item.config)
+            wrong = describe_difference(sides[0], sides[1], again, item.config)
         except CannotCheck as why:
             if marker is not None or str(why) != NOTHING:
-                return _as_error(reports, f"samerun: {item.name} {why}")
+                return _turn_into_errors(reports, f"samerun: {item.name} {why}")
             for report in reports:
                 setattr(report, "samerun_nothing", report.when == "call")
             return reports
@@ -90,7 +90,7 @@ def checked_reports(
     return reports
 
 
-def seed_of(marker: pytest.Mark | None, config: pytest.Config) -> int:
+def read_seed(marker: pytest.Mark | None, config: pytest.Config) -> int:
     """The seed of `samerun(7)`, `samerun(seed=7)`, or of the option. Raises SamerunError for other arguments."""
     arguments = dict(marker.kwargs) if marker is not None else {}
     given = list(marker.args) if marker is not None else []
@@ -101,7 +101,7 @@ def seed_of(marker: pytest.Mark | None, config: pytest.Config) -> int:
     return validate_seed(config.getoption("samerun_seed") if seed is None else seed, "pytest.mark.samerun")
 
 
-def _as_error(reports: list[pytest.TestReport], why: str) -> list[pytest.TestReport]:
+def _turn_into_errors(reports: list[pytest.TestReport], why: str) -> list[pytest.TestReport]:
     """An error in place of the result: what was not compared has not passed."""
     if not all(report.passed for report in reports):
         return reports
@@ -113,16 +113,16 @@ def call_twice(call: Callable[[], Any], seed: int, name: str, config: pytest.Con
     """What the second call returns. Fails the test where the two do not compute the same."""
     __tracebackhide__ = True
     if start.current_recorder is not None and not start.current_recorder.stopped:
-        return _call_twice_inside(call, seed, name)
+        return _call_twice_with_receipts(call, seed, name)
     value = None
     with tempfile.TemporaryDirectory(prefix="samerun-") as folder:
         sides = Path(folder) / "first", Path(folder) / "second"
         for side in sides:
-            with recorded(side, seed, config):
-                value = _awaited(call())
+            with record_seeded_run(side, seed, config):
+                value = _run_if_coroutine(call())
                 samerun.mark("return value", value)
         try:
-            wrong = compare(sides[0], sides[1], "", config)
+            wrong = describe_difference(sides[0], sides[1], "", config)
         except CannotCheck as why:
             pytest.fail(f"samerun: {name} {why}", pytrace=False)
     if wrong is not None:
@@ -130,7 +130,7 @@ def call_twice(call: Callable[[], Any], seed: int, name: str, config: pytest.Con
     return value
 
 
-def _call_twice_inside(call: Callable[[], Any], seed: int, name: str) -> Any:
+def _call_twice_with_receipts(call: Callable[[], Any], seed: int, name: str) -> Any:
     """The same by receipts, where the test itself is being recorded: parts of one trace are compared by steps."""
     from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
 
@@ -142,7 +142,7 @@ def _call_twice_inside(call: Callable[[], Any], seed: int, name: str) -> Any:
             with samerun.isolate_rng():
                 samerun.seed_everything(seed)
                 with samerun.receipt(file):
-                    value = _awaited(call())
+                    value = _run_if_coroutine(call())
                     samerun.mark("return value", value)
         record = diff_runs(load_run(files[0]), load_run(files[1]), ignore=("*",))
     if record["verdict"] != "same":
@@ -150,12 +150,12 @@ def _call_twice_inside(call: Callable[[], Any], seed: int, name: str) -> Any:
     return value
 
 
-def _awaited(value: Any) -> Any:
+def _run_if_coroutine(value: Any) -> Any:
     return asyncio.run(value) if inspect.iscoroutine(value) else value
 
 
 @contextmanager
-def recorded(folder: Path, seed: int, config: pytest.Config) -> Iterator[None]:
+def record_seeded_run(folder: Path, seed: int, config: pytest.Config) -> Iterator[None]:
     """Everything inside starts from the seed, and every operator is written to a trace in `folder`."""
     folder.mkdir()
     role = os.environ.pop(ROLE_VARIABLE, None)
@@ -175,13 +175,13 @@ def recorded(folder: Path, seed: int, config: pytest.Config) -> Iterator[None]:
             for one in recorder.cleared_on_restart:
                 one.clear()
             recorder.finish()
-            recorder.pause()
+            recorder.stop_recording_operators()
             os.environ.pop(ROLE_VARIABLE, None)
             if role is not None:
                 os.environ[ROLE_VARIABLE] = role
 
 
-def compare(a: Path, b: Path, again: str, config: pytest.Config) -> str | None:
+def describe_difference(a: Path, b: Path, again: str, config: pytest.Config) -> str | None:
     """What differs between two recorded runs, in words; None: nothing. Raises CannotCheck."""
     sides = RunTraces(a), RunTraces(b)
     failures = [each for side in sides for each in side.failures]
@@ -192,13 +192,13 @@ def compare(a: Path, b: Path, again: str, config: pytest.Config) -> str | None:
     difference = find_first_difference(*sides)
     if difference is None:
         return None
-    lines = [f"  First difference: {_place(difference)}", *_suspect(a, b, difference)]
+    lines = [f"  First difference: {_describe_difference_place(difference)}", *_describe_likely_cause(a, b, difference)]
     if again:
         lines.append(f"  To confirm the cause: samerun check -- {again}")
     return "\n".join(lines)
 
 
-def _place(difference: Difference) -> str:
+def _describe_difference_place(difference: Difference) -> str:
     event = difference.event
     if event is None:
         return f"only one run has the process {difference.role}"
@@ -213,7 +213,7 @@ def _place(difference: Difference) -> str:
     return f"{names}{module}{where}{extra}"
 
 
-def _suspect(a: Path, b: Path, difference: Difference) -> Iterator[str]:
+def _describe_likely_cause(a: Path, b: Path, difference: Difference) -> Iterator[str]:
     plan = Plan((), (), WatchConfig(folder=""))
     situation = Situation("rerun", Run("first", (), 0, 0.0, a, plan), Run("second", (), 0, 0.0, b, plan), difference)
     listed = [one for one in find_suspects(situation) if one.kind not in ("unknown", "control-flow") and one.line]

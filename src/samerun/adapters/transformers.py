@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from samerun.adapters.open_receipt import OpenReceipt
+from samerun.adapters import OpenReceipt
 
 
 class ReceiptCallback(TrainerCallback):  # type: ignore[misc]

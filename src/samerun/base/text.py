@@ -3,7 +3,7 @@
 Names of files and processes, lines of source, values of receipts, traces and checkpoints may hold escape sequences,
 which a terminal obeys, or bidirectional marks, by which a line reads as something that it is not. `make_printable`
 stands in every way out: in the errors (`SamerunError`), in what commands print (`echo_printable`) and in reports
-(`report/console.py`).
+(`report/terminal.py`).
 """
 
 from __future__ import annotations

@@ -90,14 +90,14 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     interrupt_on_sigterm()
     try:
         if options["double"]:
-            _refuse_options_of_other_runs(ctx, options)
-        code = check(ctx.meta[FORM], ctx.meta[WORDS], **options)
+            _refuse_options_that_double_excludes(ctx, options)
+        code = run_check_and_report(ctx.meta[FORM], ctx.meta[WORDS], **options)
     except SamerunError as error:
-        _exit_with_trouble(error, options.get("json_to"), ctx.meta[WORDS])
+        _report_trouble_and_exit(error, options.get("json_to"), ctx.meta[WORDS])
     sys.exit(code)
 
 
-def check(
+def run_check_and_report(
     form: TargetForm,
     words: list[str],
     *,
@@ -111,9 +111,8 @@ def check(
 ) -> int:
     """Run the check and write its reports; returns the exit code."""
     from samerun.check.execution.runner import Runner
-    from samerun.check.search import double_execution, eager
-    from samerun.check.search.findings import report_all_findings
-    from samerun.check.search.ignore_rules import parse_ignore_rule
+    from samerun.check.search import modes
+    from samerun.check.search.findings import parse_ignore_rule, report_all_findings
     from samerun.check.search.search import Search
     from samerun.report.output import check_report_to_json
     from samerun.report.progress import RunProgress
@@ -130,10 +129,10 @@ def check(
         )
     target = resolve_target(form, words)
     plan, variations, environment = _build_plan(target, options)
-    samerun_run = _samerun_run_plan(plan, options["seed"] or 0) if options["fix"] == "on" else None
+    samerun_run = _make_samerun_run_plan(plan, options["seed"] or 0) if options["fix"] == "on" else None
     asked = _parse_interruption_options(options) if any(v.name == "resume" for v in variations) else ()
     with ExitStack() as stack:
-        folder = _trace_folder(save, stack)
+        folder = _open_trace_folder(save, stack)
         progress = stack.enter_context(RunProgress(quiet))
         runner = stack.enter_context(closing(Runner(folder, options["time_limit"], progress)))
         search = Search(
@@ -142,25 +141,24 @@ def check(
         )  # fmt: skip
         if options["double"]:
             if options["eager"]:
-                search.plan = eager.disable_compilation(search.plan)
-            report = double_execution.check_by_double_execution(search, options["repeat"], ignored)
+                search.plan = modes.disable_compilation(search.plan)
+            report = modes.check_by_double_execution(search, options["repeat"], ignored)
         elif options["eager"]:
             held = (
-                replace(samerun_run, plan=eager.disable_compilation(samerun_run.plan))
+                replace(samerun_run, plan=modes.disable_compilation(samerun_run.plan))
                 if samerun_run is not None
                 else None
             )
-            report = eager.check_eager_and_compiled(
+            report = modes.check_eager_and_compiled(
                 search, lambda s: report_all_findings(s, ignored, held), lambda s: report_all_findings(s, ignored, None)
             )
         else:
-            report = eager.add_eager_hint(report_all_findings(search, ignored, samerun_run))
+            report = modes.add_eager_hint(report_all_findings(search, ignored, samerun_run))
         progress.clear()
         if not quiet and "-" not in (json_to, patch_to):
-            from samerun.report.console import Console
-            from samerun.report.terminal import show_check_report
+            from samerun.report.terminal import ReportConsole, show_check_report
 
-            show_check_report(report, Console())
+            show_check_report(report, ReportConsole())
         if json_to is not None:
             write_result("--json", json_to, check_report_to_json(report, __version__))
         if html_to is not None:
@@ -169,7 +167,7 @@ def check(
 
             write_result("--html", html_to, check_report_to_html(report, __version__, collect_machine_facts()))
         if patch_to is not None or apply:
-            from samerun.check.search.patching import write_or_apply_patches
+            from samerun.check.search.report_records import write_or_apply_patches
 
             for line in write_or_apply_patches(report, patch_to, apply, begin):
                 if not quiet:
@@ -187,7 +185,7 @@ def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
         folder="", depth=options["trace"], max_steps=options["max_steps"], user_folder=target.user_folder
     )
     if options["double"]:
-        from samerun.check.search.double_execution import make_double_variation
+        from samerun.check.search.modes import make_double_variation
 
         return Plan(target.command, target.shown, watch), (make_double_variation(options["repeat"]),), ()
     variations = (*parse_vary(options["vary"]), *(v for text in options["vary_env"] for v in parse_vary_env(text)))
@@ -197,14 +195,14 @@ def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
     return Plan(target.command, target.shown, watch), variations, environment
 
 
-def _samerun_run_plan(plan: Any, seed: int) -> Any:
+def _make_samerun_run_plan(plan: Any, seed: int) -> Any:
     from samerun.check.search.findings import SamerunRunPlan
     from samerun.control.startup.deterministic_start import make_run_environment
 
     return SamerunRunPlan(replace(plan, held=make_run_environment(seed)), seed)
 
 
-def _refuse_options_of_other_runs(ctx: click.Context, options: dict[str, Any]) -> None:
+def _refuse_options_that_double_excludes(ctx: click.Context, options: dict[str, Any]) -> None:
     """Raises SamerunError for options that cannot go with --double, which is one run."""
     named = {"vary": "--vary", "vary_env": "--vary-env", "interrupt": "--interrupt", "resume": "--resume",
              "kill": "--kill", "fix": "--fix"}  # fmt: skip
@@ -225,7 +223,7 @@ def _parse_interruption_options(options: dict[str, Any]) -> Any:
     return parse_interruptions(options["interrupt"], options["resume"], options["kill"])
 
 
-def _trace_folder(save: Path | None, stack: ExitStack) -> Path:
+def _open_trace_folder(save: Path | None, stack: ExitStack) -> Path:
     """The folder for the traces of all runs: temporary, or the one of --save, which must be empty."""
     if save is None:
         folder = stack.enter_context(make_work_folder())
@@ -242,7 +240,7 @@ def _trace_folder(save: Path | None, stack: ExitStack) -> Path:
     return folder
 
 
-def _exit_with_trouble(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:
+def _report_trouble_and_exit(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:
     from samerun.base.records import TROUBLE, CheckReport
     from samerun.check.execution.runner import RunFailed
     from samerun.report.output import check_report_to_json

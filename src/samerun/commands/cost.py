@@ -48,14 +48,16 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     """
     interrupt_on_sigterm()
     try:
-        code = cost(ctx, **options)
+        code = measure_and_report_cost(ctx, **options)
     except SamerunError as error:
         echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(code)
 
 
-def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet: bool, top: int, **options: Any) -> int:
+def measure_and_report_cost(
+    ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet: bool, top: int, **options: Any
+) -> int:
     """Measure the program and write the report; returns the exit code."""
     from samerun.base.machine import collect_machine_facts
     from samerun.check.execution.cost import PLAIN, CostMeasurement
@@ -74,10 +76,10 @@ def cost(ctx: click.Context, *, json_to: str | None, html_to: str | None, quiet:
     ):
         report = CostMeasurement(target, folder, settings, progress=progress, **options).measure()
     if not quiet and json_to != "-":
-        from samerun.report.console import Console
         from samerun.report.cost import show_cost
+        from samerun.report.terminal import ReportConsole
 
-        show_cost(report, Console(), top)
+        show_cost(report, ReportConsole(), top)
     if json_to is not None:
         record = report.to_dict(__version__, collect_machine_facts())
         write_result("--json", json_to, json.dumps(record, indent=2, allow_nan=False) + "\n")

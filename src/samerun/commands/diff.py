@@ -35,19 +35,19 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
       samerun diff saved/control-1 saved/varied
       samerun diff s3://bucket/runs/a.json b.json
     """
-    from samerun.report.output import output_record
+    from samerun.report.output import show_and_write_record
     from samerun.report.receipts import show_diff
 
     try:
-        record = compare_runs(a, b, ignore_output, json_to)
-        output_record(record, show_diff, json_to, quiet)
+        record = compare_receipts_or_traces(a, b, ignore_output, json_to)
+        show_and_write_record(record, show_diff, json_to, quiet)
     except SamerunError as error:
         echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(EXIT_CODES[record["verdict"]])
 
 
-def compare_runs(a: str, b: str, ignore: tuple[str, ...], json_to: str | None) -> dict[str, Any]:
+def compare_receipts_or_traces(a: str, b: str, ignore: tuple[str, ...], json_to: str | None) -> dict[str, Any]:
     """The result of the comparison, as it is written with --json."""
     from samerun.record.receipt.diff import diff_runs, load_run
     from samerun.record.receipt.remote import local_copy

@@ -67,14 +67,18 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     interrupt_on_sigterm()
     try:
         numerics = options.pop("numerics")
-        code = look_at_numerics(ctx, options["json_to"], options["quiet"]) if numerics else doctor(ctx, **options)
+        code = (
+            verify_numerics_and_report(ctx, options["json_to"], options["quiet"])
+            if numerics
+            else survey_and_report(ctx, **options)
+        )
     except SamerunError as error:
         echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(code)
 
 
-def doctor(
+def survey_and_report(
     ctx: click.Context,
     *,
     everything: bool,
@@ -88,21 +92,21 @@ def doctor(
     check_result_writable("--json", json_to)
     if ctx.meta[FORM]:
         target = resolve_target_of_context(ctx)
-        seen = inside(list(target.command), policy, time_limit)
+        seen = run_program_and_survey(list(target.command), policy, time_limit)
         seen["program"] = list(target.shown)
     else:
-        seen = here(policy)
+        seen = survey_this_process(policy)
         seen["program"] = None
     findings = [one for one in seen["switches"] if one["verdict"] in FINDINGS]
     record = {"schema": 1, "samerun": __version__, "verdict": "findings" if findings else "clean", **seen}
     from samerun.report.doctor import show_switches
-    from samerun.report.output import output_record
+    from samerun.report.output import show_and_write_record
 
-    output_record(record, lambda told, console: show_switches(told, console, everything), json_to, quiet)
+    show_and_write_record(record, lambda told, console: show_switches(told, console, everything), json_to, quiet)
     return 1 if findings else 0
 
 
-def look_at_numerics(ctx: click.Context, json_to: str | None, quiet: bool) -> int:
+def verify_numerics_and_report(ctx: click.Context, json_to: str | None, quiet: bool) -> int:
     """The conformance vectors, computed here. Returns the exit code; raises SamerunError without torch."""
     if ctx.meta[FORM]:
         raise SamerunError(
@@ -121,13 +125,13 @@ def look_at_numerics(ctx: click.Context, json_to: str | None, quiet: bool) -> in
     verdict = "findings" if wrong else "clean"
     record = {"schema": 1, "samerun": __version__, "verdict": verdict, "numerics": seen}
     from samerun.report.doctor import show_numerics
-    from samerun.report.output import output_record
+    from samerun.report.output import show_and_write_record
 
-    output_record(record, show_numerics, json_to, quiet)
+    show_and_write_record(record, show_numerics, json_to, quiet)
     return 1 if wrong else 0
 
 
-def here(policy: dict[str, Any]) -> dict[str, Any]:
+def survey_this_process(policy: dict[str, Any]) -> dict[str, Any]:
     """The settings of this very process, with torch loaded where it is installed."""
     if importlib.util.find_spec("torch") is not None:
         importlib.import_module("torch")
@@ -141,7 +145,7 @@ def here(policy: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def inside(command: list[str], policy: dict[str, Any], time_limit: float | None) -> dict[str, Any]:
+def run_program_and_survey(command: list[str], policy: dict[str, Any], time_limit: float | None) -> dict[str, Any]:
     """The settings inside a program, at its first optimizer step or, without one, at its end.
 
     Raises SamerunError if the program fails before that, or takes longer than `time_limit` seconds.
@@ -158,7 +162,7 @@ def inside(command: list[str], policy: dict[str, Any], time_limit: float | None)
                 )  # fmt: skip
             except OSError as error:
                 raise SamerunError(f"{command[0]} cannot be started: {error.strerror}.") from error
-            code = _wait(process, answer, time_limit)
+            code = _wait_for_answer(process, answer, time_limit)
         if code == 0 and not answer.exists():
             answer = answer.with_suffix(AT_END)
         if answer.exists():
@@ -178,7 +182,7 @@ def inside(command: list[str], policy: dict[str, Any], time_limit: float | None)
     )
 
 
-def _wait(process: subprocess.Popen[bytes], answer: Path, time_limit: float | None) -> int | None:
+def _wait_for_answer(process: subprocess.Popen[bytes], answer: Path, time_limit: float | None) -> int | None:
     """Until there is an answer or the program has ended; leaves no process behind.
 
     The exit code; None if it was ended. Of several ranks the others may wait for the one that has answered.

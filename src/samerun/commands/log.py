@@ -40,14 +40,16 @@ def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_
       samerun log --command train.py --diff runs/
     """
     try:
-        code = log(folder, text, limit, last, compare, json_to, quiet)
+        code = list_or_compare_receipts(folder, text, limit, last, compare, json_to, quiet)
     except SamerunError as error:
         echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(code)
 
 
-def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool) -> int:
+def list_or_compare_receipts(
+    folder: str, text: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool
+) -> int:
     """List or compare the receipts of a folder; returns the exit code."""
     from samerun.record.receipt import remote
     from samerun.record.receipt.index import list_receipts
@@ -55,11 +57,14 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
 
     check_result_writable("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
-    with CountProgress("looking at files", quiet) as looking, CountProgress("reading receipts", quiet) as progress:
+    with (
+        CountProgress("looking at files", quiet) as scan_progress,
+        CountProgress("reading receipts", quiet) as progress,
+    ):
         if remote.is_address(folder):
             found = remote.list_remote_receipts(folder, text, wanted, progress)
         else:
-            found = list_receipts(Path(folder), text, wanted, progress, looking)
+            found = list_receipts(Path(folder), text, wanted, progress, scan_progress)
     if last or compare:
         found = [one for one in found if not one.problem]
         if len(found) < (wanted or 0):
@@ -73,27 +78,27 @@ def log(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: 
             click.echo(path)  # for a program, which has to find the file under its own name
         return 0
     if compare:
-        return _compare(folder, found[-2].file, found[-1].file, json_to, quiet)
+        return _compare_receipts(folder, found[-2].file, found[-1].file, json_to, quiet)
     if json_to is not None:
         record = {"schema": 1, "samerun": __version__, "receipts": [vars(one) for one in found]}
         write_result("--json", json_to, json.dumps(record, indent=1, sort_keys=True) + "\n")
     if not quiet and json_to != "-":
-        from samerun.report.log import format_log
+        from samerun.report.receipts import format_receipt_log
 
-        echo_printable("\n".join(format_log([vars(one) for one in found])))
+        echo_printable("\n".join(format_receipt_log([vars(one) for one in found])))
     return 0
 
 
-def _compare(folder: str, a: str, b: str, json_to: str | None, quiet: bool) -> int:
+def _compare_receipts(folder: str, a: str, b: str, json_to: str | None, quiet: bool) -> int:
     from samerun.record.receipt import remote
     from samerun.record.receipt.diff import diff_runs, load_run
     from samerun.record.receipt.remote import local_copy
-    from samerun.report.output import output_record
+    from samerun.report.output import show_and_write_record
     from samerun.report.receipts import show_diff
 
     names = remote.join_path(folder, a), remote.join_path(folder, b)
     with local_copy(names[0]) as one, local_copy(names[1]) as other:
         compared = diff_runs(load_run(one, names[0]), load_run(other, names[1]))
     record: dict[str, Any] = {"schema": 1, "samerun": __version__, **compared}
-    output_record(record, show_diff, json_to, quiet)
+    show_and_write_record(record, show_diff, json_to, quiet)
     return EXIT_CODES[record["verdict"]]

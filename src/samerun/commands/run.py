@@ -82,11 +82,11 @@ def command(
             raise SamerunError(f"{option} needs --receipt.", hint="Try: samerun run --receipt run.json train.py")
         target = resolve_target_of_context(ctx)
         if key is not None:
-            _check_key(key)
+            _require_loadable_key(key)
         wanted = required_environment(options["threads"])
-        to = _receipt_file(receipt, target) if receipt is not None else None
+        to = _resolve_receipt_destination(receipt, target) if receipt is not None else None
         if json_to is not None:
-            write_result("--json", json_to, _as_json(target.shown, options, wanted))
+            write_result("--json", json_to, _describe_run_as_json(target.shown, options, wanted))
     except SamerunError as error:
         echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)
@@ -95,11 +95,11 @@ def command(
         echo_printable(f"samerun: seed {options['seed']}, deterministic (level {options['level']}), {held}", err=True)
     environment = make_launch_environment(os.environ, wanted, options)
     if to is None:
-        become(list(target.command), environment)
-    with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options, redact)
+        exec_program(list(target.command), environment)
+    run_program_with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options, redact)
 
 
-def _as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str]) -> str:
+def _describe_run_as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str]) -> str:
     record = {
         "schema": 1,
         "samerun": __version__,
@@ -110,7 +110,7 @@ def _as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str
     return json.dumps(record, indent=2, sort_keys=True) + "\n"
 
 
-def _receipt_file(text: str, target: Target) -> Path | str:
+def _resolve_receipt_destination(text: str, target: Target) -> Path | str:
     """The file that is meant, or the address. Raises SamerunError before anything runs, where it could not be
     written later."""
     from samerun.record.receipt import remote
@@ -129,13 +129,13 @@ def _receipt_file(text: str, target: Target) -> Path | str:
     return Path(os.path.realpath(text))
 
 
-def _check_key(key: str) -> None:
+def _require_loadable_key(key: str) -> None:
     from samerun.record.receipt.signing import load_private_key
 
     load_private_key(Path(key))
 
 
-def with_receipt(
+def run_program_with_receipt(
     target: Target, form: str, to: Path | str, trace: str, key: str | None, environment: dict[str, str],
     held: dict[str, Any], redact: tuple[str, ...] = (),
 ) -> NoReturn:  # fmt: skip
@@ -158,7 +158,7 @@ def with_receipt(
     exit_like_program(ended)
 
 
-def become(command: list[str], environment: dict[str, str]) -> NoReturn:
+def exec_program(command: list[str], environment: dict[str, str]) -> NoReturn:
     """Be the program: same process, so that signals, the terminal and the exit code are its own."""
     sys.stdout.flush()
     sys.stderr.flush()

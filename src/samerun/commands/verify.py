@@ -50,22 +50,22 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
       samerun verify --command s3://bucket/runs/run.json
     """
     from samerun.record.receipt.remote import local_copy
-    from samerun.report.output import output_record
+    from samerun.report.output import show_and_write_record
     from samerun.report.receipts import show_verification
 
     interrupt_on_sigterm()
     try:
-        text, own = _receipt_and_target(ctx)
+        text, own = _parse_receipt_and_target(ctx)
         with local_copy(text) as path:
-            record = verify(path, text, own, json_to=json_to, quiet=quiet, **options)
-        output_record(record, show_verification, json_to, quiet)
+            record = verify_receipt(path, text, own, json_to=json_to, quiet=quiet, **options)
+        show_and_write_record(record, show_verification, json_to, quiet)
     except SamerunError as error:
         echo_printable(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(EXIT_CODES[record["verdict"]])
 
 
-def _receipt_and_target(ctx: click.Context) -> tuple[str, Target | None]:
+def _parse_receipt_and_target(ctx: click.Context) -> tuple[str, Target | None]:
     """The receipt is where other commands have the script; a command may follow --."""
     form, words = ctx.meta[FORM], ctx.meta[WORDS]
     if form != "script":
@@ -80,7 +80,7 @@ def _receipt_and_target(ctx: click.Context) -> tuple[str, Target | None]:
     return words[0], resolve_target("command", words[2:])
 
 
-def verify(
+def verify_receipt(
     path: Path,
     name: str,
     own: Target | None,
@@ -96,7 +96,7 @@ def verify(
     from samerun.control.determinism.survey import collect_facts_outside_program
     from samerun.record.receipt import recorded_command, signing
     from samerun.record.receipt.diff import load_run
-    from samerun.record.receipt.environment_diff import unmet_conditions
+    from samerun.record.receipt.environment_diff import find_unmet_conditions
     from samerun.record.receipt.step_table import verify_rows
 
     check_result_writable("--json", json_to)
@@ -114,7 +114,7 @@ def verify(
         "receipt": name,
         "command": shown_command,
         "signed_by": signing.verify_signature(receipt, signed_by),
-        "unmet": unmet_conditions(receipt, now),
+        "unmet": find_unmet_conditions(receipt, now),
         "ran": False,
         "tier": None,
         "notes": [],
@@ -124,7 +124,7 @@ def verify(
             record["notes"].append("Nothing was run. --command shows the recorded command and asks; --yes runs it.")
             return record
         own = recorded_command.resolve_recorded_command(receipt["command"])
-        if not yes and not _confirmed(shown_command):
+        if not yes and not _ask_whether_to_run(shown_command):
             record["notes"].append("Nothing was run.")
             return record
     elif receipt["command"]["form"] == "code":
@@ -132,7 +132,7 @@ def verify(
     return {**record, **rerun_and_compare(path, recorded, own, now, ignore_output), "ran": True}
 
 
-def _confirmed(command: str) -> bool:
+def _ask_whether_to_run(command: str) -> bool:
     """Ask the user. Raises SamerunError if standard input is not a terminal."""
     if not sys.stdin.isatty():
         raise SamerunError(
@@ -169,7 +169,9 @@ def rerun_and_compare(
         )
         ended, made = run_watched(request, None)
         expected = receipt["ended"]
-        if ended.exit_code != expected["exit_code"] and not (in_code and (ended.exit_code == 0 or _failed(expected))):
+        if ended.exit_code != expected["exit_code"] and not (
+            in_code and (ended.exit_code == 0 or _ended_with_exception(expected))
+        ):
             how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
             raise SamerunError(f"The program ended with {how}; recorded is {_describe_ending(expected)}.",
                                hint="Does it run here by itself?")  # fmt: skip
@@ -184,7 +186,7 @@ def rerun_and_compare(
     return {**told, "tier": {"name": tier, "what": TIERS[tier]}}
 
 
-def _failed(expected: dict[str, Any]) -> bool:
+def _ended_with_exception(expected: dict[str, Any]) -> bool:
     return expected.get("exception") is not None
 
 

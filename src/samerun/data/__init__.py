@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from samerun.base.errors import DataError, OwnGeneratorWarning
-    from samerun.data.grouped_order import GroupedByLength
     from samerun.data.loader import DataLoader, replay
-    from samerun.data.order import Order, Sequential, Shuffle
-    from samerun.data.weighted_order import Weighted
+    from samerun.data.order import GroupedByLength, Order, Sequential, Shuffle, Weighted
 
 _WHERE = {
     "DataError": "samerun.base.errors",
     "DataLoader": "samerun.data.loader",
-    "GroupedByLength": "samerun.data.grouped_order",
+    "GroupedByLength": "samerun.data.order",
     "Order": "samerun.data.order",
     "OwnGeneratorWarning": "samerun.base.errors",
     "Sequential": "samerun.data.order",
     "Shuffle": "samerun.data.order",
-    "Weighted": "samerun.data.weighted_order",
+    "Weighted": "samerun.data.order",
     "replay": "samerun.data.loader",
 }
 

@@ -1,12 +1,13 @@
-"""The tasks of an epoch, one per batch: generated from an order, a sampler, or the shards of an iterable dataset.
+"""How far an iteration over a loader has come, and the tasks from there to the end of the epoch, one per batch.
 
-A task says everything that its batch depends on, so any worker, in any process, loads the same bits for it.
+Tasks are generated from an order, a sampler, or the shards of an iterable dataset. A task says everything that its
+batch depends on, so any worker, in any process, loads the same bits for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +24,123 @@ from samerun.base.errors import DataError
 from samerun.control.rng.state import RNGSnapshot, restore_snapshot, take_snapshot
 from samerun.data.keys import KeyContext
 from samerun.data.order import Order
-from samerun.data.progress import LoaderProgress
 from samerun.data.seeded_section import GENERATOR_KINDS, SeededSection
+
+
+@dataclass
+class LoaderProgress:
+    """Everything that the loader's `state_dict` saves, and where the current iteration began.
+
+    iteration: number of this iteration over the loader. seen: samples of the epoch that were handed over, on all
+    ranks together. batches: those on this rank. begin, begin_batches: their values when this iteration began.
+
+    Of an iterable dataset: shards: how many samples of each shard were handed over. ended: shards without further
+    samples. states: the dataset's own state in the other shards. next_shard: the one whose batch comes next.
+    own_shards: those of this rank.
+    """
+
+    seed: int
+    epoch: int
+    iteration: int = 0
+    begin: int = 0
+    begin_batches: int = 0
+    seen: int = 0
+    batches: int = 0
+    finished: bool = False
+    shards: dict[int, int] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+    states: dict[int, Any] = field(default_factory=dict)
+    next_shard: int = 0
+    own_shards: list[int] = field(default_factory=list)
+
+    def mark_as_start(self) -> LoaderProgress:
+        """Make the current position the beginning of an iteration; return self."""
+        self.begin, self.begin_batches = self.seen, self.batches
+        return self
+
+
+VERSION = 1
+"""Version of the state's layout. A newer layout gets a new number, and older ones stay readable."""
+_REQUIRED_KEYS = ("seed", "name", "epoch", "seen", "batches", "samples", "order", "dataset")
+_COUNTS = ("seed", "epoch", "seen", "batches")
+
+
+def make_loader_state(progress: LoaderProgress, identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the loader's state dict. identity: name, samples, order and dataset of the loader."""
+    state: dict[str, Any] = {"samerun_loader": VERSION, "seed": progress.seed, **identity}
+    over = progress.finished
+    state.update(
+        epoch=progress.epoch + over, seen=0 if over else progress.seen, batches=0 if over else progress.batches
+    )
+    if "virtual_shards" in identity:
+        state["shards"] = {} if over else {str(shard): count for shard, count in sorted(progress.shards.items())}
+        state["ended"] = [] if over else sorted(progress.ended)
+        state["following"] = 0 if over else progress.next_shard
+        if progress.states and not over:
+            state["states"] = {str(shard): saved for shard, saved in sorted(progress.states.items())}
+    return state
+
+
+def read_loader_state(state: Any, identity: Mapping[str, Any], seed: int | None) -> LoaderProgress:
+    """Return the progress that a state dict describes. seed: the loader's seed; None: it adopts that of the state.
+
+    Raises DataError if `state` is not a loader state, or belongs to another dataset, order, name or seed.
+    """
+    if not isinstance(state, Mapping) or "samerun_loader" not in state:
+        shown = f" with the keys {', '.join(sorted(map(str, state))[:8])}" if isinstance(state, Mapping) else ""
+        raise DataError(
+            f"load_state_dict(): this is not the state of a samerun.data.DataLoader: a {type(state).__name__}{shown}.",
+            "Pass what state_dict() of a loader returned.",
+        )
+    if state["samerun_loader"] != VERSION:
+        raise DataError(
+            f"load_state_dict(): the state has layout {state['samerun_loader']!r}; known here: {VERSION}.",
+            "It was saved by another version of samerun: load it with that one, or a newer one.",
+        )
+    missing = [key for key in _REQUIRED_KEYS if key not in state]
+    wrong = [key for key in _COUNTS if key in state and not _is_count(state[key])]
+    if missing or wrong:
+        damage = f"lacks {', '.join(missing)}" if missing else f"holds {state[wrong[0]]!r} as {wrong[0]}"
+        raise DataError(f"load_state_dict(): the state {damage}.", "It is damaged, or was changed after state_dict().")
+    _require_same_identity(state, identity, seed)
+    progress = LoaderProgress(state["seed"], state["epoch"], seen=state["seen"], batches=state["batches"])
+    if "virtual_shards" in identity:
+        progress.shards = {int(shard): int(count) for shard, count in state["shards"].items()}
+        progress.states = {int(shard): saved for shard, saved in state.get("states", {}).items()}
+        progress.ended, progress.next_shard = set(map(int, state["ended"])), int(state["following"])
+    return progress.mark_as_start()
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+_HINTS = {
+    "dataset": "Resume with the dataset of the run that saved it.",
+    "samples": "Samples came or went since the state was saved. Resume with the same data, or start a new epoch.",
+    "order": "Resume with the shuffle= or sampler= of the run that saved it.",
+    "name": "Give the loader the name= it had, or load the state into the loader that it is of.",
+    "virtual_shards": "Resume with the virtual_shards= of the run that saved it.",
+}
+
+
+def _require_same_identity(state: Mapping[str, Any], identity: Mapping[str, Any], seed: int | None) -> None:
+    """Raise DataError if the state is of another dataset, order, name or seed."""
+    for key, hint in _HINTS.items():
+        if state.get(key) != identity.get(key):
+            raise DataError(
+                f"load_state_dict(): the state is of another {'number of ' if key == 'samples' else ''}{key}:"
+                f" {state.get(key)!r}, and this loader has {identity.get(key)!r}.",
+                hint,
+            )
+    if seed is not None and state["seed"] != seed:
+        raise DataError(
+            f"load_state_dict(): the state is of seed {state['seed']}, and this loader has seed {seed}.",
+            "Resume with the seed of the run that saved it: seed_everything(seed), or DataLoader(seed=seed).",
+        )
+
+
+# --- the tasks of an epoch ---
 
 
 class BatchTask(NamedTuple):
@@ -124,10 +240,10 @@ def generate_order_tasks(
             yield BatchTask(progress.seed, progress.epoch, own, again, first + rank, end, batch_size is None)
 
 
-def count_rank_samples_left(length: int, seen: int, size: int, drop_last: bool, world: int) -> int:
-    """Return how many samples are left on each rank."""
+def count_rank_samples_left(length: int, seen: int, batch_size: int, drop_last: bool, world_size: int) -> int:
+    """Return how many samples each rank has left, behind the `seen` samples of all ranks together."""
     left = max(0, length - seen)
-    return left // (size * world) * size if drop_last else -(-left // world)
+    return left // (batch_size * world_size) * batch_size if drop_last else -(-left // world_size)
 
 
 _DRAW_AT_START = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
@@ -174,14 +290,14 @@ def generate_batch_sampler_tasks(sampler: Any, progress: LoaderProgress, name: s
 
 
 def _make_batch_task(
-    progress: LoaderProgress, indices: list[Any], repetitions: list[int], seen: int, alone: bool
+    progress: LoaderProgress, indices: list[Any], repetitions: list[int], end: int, alone: bool
 ) -> BatchTask:
     counted = repetitions if any(repetitions) else None
-    return BatchTask(progress.seed, progress.epoch, indices, counted, seen - len(indices), seen, alone)
+    return BatchTask(progress.seed, progress.epoch, indices, counted, end - len(indices), end, alone)
 
 
 class _RepetitionCounter:
-    """Counts how often each sample has occurred, where a sampler may give one twice."""
+    """Counts how often each sample has occurred, if the sampler may give one twice."""
 
     def __init__(self, sampler: Any) -> None:
         once = isinstance(sampler, (SequentialSampler, SubsetRandomSampler, DistributedSampler))
@@ -189,6 +305,7 @@ class _RepetitionCounter:
         self._seen: dict[Any, int] | None = None if once else {}
 
     def next_repetition(self, index: Any) -> int:
+        """Count one occurrence of a sample; return how many there were before."""
         if self._seen is None:
             return 0
         key = index if isinstance(index, int) else repr(index)
@@ -207,7 +324,7 @@ def _iterate_seeded_sampler(sampler: Any, progress: LoaderProgress, name: str) -
     at_once = type(inner) in _DRAW_AT_START
     inside: RNGSnapshot | None = None
     with SeededSection(progress.seed, GENERATOR_KINDS, restore=True) as section:
-        section.seed_for(KeyContext(progress.seed, name, progress.epoch, "sampler"), 0)
+        section.seed_for_item(KeyContext(progress.seed, name, progress.epoch, "sampler"), 0)
         items = iter(sampler)
         first = next(items, _END)
         inside = None if at_once else take_snapshot(start_devices=False)
@@ -229,24 +346,24 @@ def _iterate_seeded_sampler(sampler: Any, progress: LoaderProgress, name: str) -
 _END = object()
 
 
-def _make_short_sampler_error(begin: int, what: str) -> DataError:
+def _make_short_sampler_error(begin: int, unit_and_count: str) -> DataError:
     return DataError(
-        f"The loader's state stands behind {begin} {what}.",
+        f"The loader's state stands behind {begin} {unit_and_count}.",
         "The sampler must give the same samples as in the run that saved the state.",
     )
 
 
-def generate_shard_tasks(progress: LoaderProgress, own: list[int], num_workers: int) -> Iterator[ShardBatchTask]:
+def generate_shard_tasks(progress: LoaderProgress, own_shards: list[int], num_workers: int) -> Iterator[ShardBatchTask]:
     """Yield one batch of every shard of this rank per round, until all shards have ended.
 
     torch hands tasks to workers in turn, so a shard stays with one worker if the length of a round is a multiple of
     the number of workers: each round is padded with empty tasks.
     """
     workers = max(1, num_workers)
-    slots: list[int | None] = [*own, *[None] * (-len(own) % workers)]
+    slots: list[int | None] = [*own_shards, *[None] * (-len(own_shards) % workers)]
     skips, states = dict(progress.shards), dict(progress.states)
-    begin = own.index(progress.next_shard) if progress.next_shard in own else 0
-    while not progress.ended.issuperset(own):
+    begin = own_shards.index(progress.next_shard) if progress.next_shard in own_shards else 0
+    while not progress.ended.issuperset(own_shards):
         for slot, shard in enumerate(slots):
             asked = None if shard in progress.ended or slot < begin else shard
             skip = 0 if asked is None else skips.get(asked, 0)
@@ -255,7 +372,7 @@ def generate_shard_tasks(progress: LoaderProgress, own: list[int], num_workers: 
         begin = 0
 
 
-def advance_shard_progress(progress: LoaderProgress, own: list[int], shard: int, loaded: LoadedBatch) -> None:
+def advance_shard_progress(progress: LoaderProgress, own_shards: list[int], shard: int, loaded: LoadedBatch) -> None:
     """Note in `progress` that a batch of `shard` was handed over."""
     progress.shards[shard] = progress.shards.get(shard, 0) + loaded.count
     progress.states.pop(shard, None)
@@ -263,4 +380,4 @@ def advance_shard_progress(progress: LoaderProgress, own: list[int], shard: int,
         progress.states[shard] = loaded.state
     if loaded.ended:
         progress.ended.add(shard)
-    progress.next_shard = own[(own.index(shard) + 1) % len(own)]
+    progress.next_shard = own_shards[(own_shards.index(shard) + 1) % len(own_shards)]

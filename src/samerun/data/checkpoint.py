@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from samerun.control.rng.activation_checkpoint import checkpoint as checkpoint_activations
 
@@ -79,12 +79,12 @@ class Checkpoint:
         return "samerun.checkpoint"
 
 
-def _drop_absent_parts(parts: CheckpointParts, call: str) -> dict[str, Any]:
+def _drop_absent_parts(parts: CheckpointParts, method: Literal["save", "load"]) -> dict[str, Any]:
     """Drop parts that are None. Raises TypeError for unknown names, as a function with these parameters would."""
     for name in parts:
         if name not in CheckpointParts.__annotations__:
             known = ", ".join(CheckpointParts.__annotations__)
-            raise TypeError(f"checkpoint.{call}() has no argument {name!r}; parts are {known}")
+            raise TypeError(f"checkpoint.{method}() has no argument {name!r}; parts are {known}")
     return {name: part for name, part in parts.items() if part is not None}
 
 

@@ -24,19 +24,20 @@ _LEAVES = (str, bytes, int, float, complex, bool, type(None), np.ndarray, torch.
 
 
 class PrivateGeneratorMonitor:
-    """Watches the generators reachable from some objects, between `start_batch` and `finish_batch`."""
+    """Notices draws from generators that are reachable from some objects."""
 
     def __init__(self, roots: Mapping[str, Any]) -> None:
         self.generators = dict(find_private_generators(roots))
         self._before: dict[str, Any] = {}
         self._named: set[str] = set()
 
-    def start_batch(self) -> None:
+    def remember_states(self) -> None:
+        """Call it before a batch is loaded."""
         for path, generator in self.generators.items():
             self._before[path] = _read_comparable_state(generator)
 
-    def finish_batch(self) -> tuple[str, ...]:
-        """Return the names of generators drawn from since `start_batch`; each is reported only once."""
+    def name_newly_drawn(self) -> tuple[str, ...]:
+        """Return the names of generators drawn from since `remember_states`; each is reported only once."""
         before = self._before
         moved = [
             path for path, generator in self.generators.items() if _read_comparable_state(generator) != before[path]
@@ -112,7 +113,7 @@ def _list_function_references(path: str, function: types.FunctionType) -> list[t
     return parts
 
 
-def name_generator_class(thing: Any) -> str:
+def name_generator_class(candidate: Any) -> str:
     """Return the class name of a generator; "" for other objects."""
     for kind, name in (
         (np.random.Generator, "numpy.random.Generator"),
@@ -121,12 +122,12 @@ def name_generator_class(thing: Any) -> str:
         (random.SystemRandom, ""),
         (random.Random, "random.Random"),
     ):
-        if isinstance(thing, kind):
+        if isinstance(candidate, kind):
             return name
     return ""
 
 
-def _read_comparable_state(generator: Any) -> Any:
+def _read_comparable_state(generator: Any) -> str | bytes | list[Any] | tuple[Any, ...]:
     """Return a value that changes whenever the generator is drawn from."""
     if isinstance(generator, np.random.Generator):
         return repr(generator.bit_generator.state)
@@ -134,7 +135,8 @@ def _read_comparable_state(generator: Any) -> Any:
         return [part.tolist() if hasattr(part, "tolist") else part for part in generator.get_state()]
     if isinstance(generator, torch.Generator):
         return generator.get_state().numpy().tobytes()
-    return generator.getstate()
+    state: tuple[Any, ...] = generator.getstate()
+    return state
 
 
 ALWAYS_CHECKED_BATCHES, CHECK_INTERVAL = 8, 32
@@ -148,7 +150,7 @@ _READ_STATE: dict[str, Callable[[], Any]] = {
 
 
 class UnkeyedDrawMonitor:
-    """Watches, between `start_batch` and `finish_batch`, the generators that `keyed=` leaves out."""
+    """Notices draws from the global generators that `keyed=` leaves out."""
 
     def __init__(self, kinds: frozenset[str]) -> None:
         self._kinds = sorted(_LIBRARY_NAMES.keys() - kinds)
@@ -156,14 +158,15 @@ class UnkeyedDrawMonitor:
         self._batches = 0
         self._before: dict[str, Any] = {}
 
-    def start_batch(self) -> None:
+    def remember_states(self) -> None:
+        """Call it before a batch is loaded."""
         if self._kinds:
             self._batches += 1
             is_checked = self._batches <= ALWAYS_CHECKED_BATCHES or self._batches % CHECK_INTERVAL == 0
             self._before = {kind: _READ_STATE[kind]() for kind in self._kinds} if is_checked else {}
 
-    def finish_batch(self) -> None:
-        """Raises DataError if one was drawn from since `start_batch`."""
+    def require_no_draws(self) -> None:
+        """Raise DataError if a generator was drawn from since `remember_states`."""
         for kind, state in self._before.items():
             if _READ_STATE[kind]() != state:
                 library = _LIBRARY_NAMES[kind]

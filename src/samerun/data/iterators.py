@@ -13,9 +13,8 @@ from torch.utils.data import _DatasetKind, get_worker_info
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 from samerun.base.errors import OwnGeneratorWarning
-from samerun.data.batch_tasks import BatchTask, LoadedBatch, advance_shard_progress
+from samerun.data.batch_tasks import BatchTask, LoadedBatch, LoaderProgress, advance_shard_progress
 from samerun.data.keys import KeyContext
-from samerun.data.progress import LoaderProgress
 
 T = TypeVar("T")
 
@@ -80,7 +79,8 @@ class _ProgressTracking:
             if not loaded.empty:
                 return loaded.data
 
-    def _advance_progress(self, progress: Any, task: Any, loaded: LoadedBatch | None) -> None:
+    def _advance_progress(self, progress: LoaderProgress, task: Any, loaded: LoadedBatch | None) -> None:
+        """Count the batch of a task as handed over."""
         if isinstance(task, BatchTask):
             progress.seen, progress.batches = task.end, progress.batches + 1
         elif loaded is not None and loaded.shard is not None:
@@ -152,9 +152,9 @@ def return_unchanged(batch: Any) -> Any:
     return batch
 
 
-def _format_own_generator_warning(name: str) -> str:
+def _format_own_generator_warning(generator_path: str) -> str:
     return (
-        f"{name} is a generator of its own, which a sample has just drawn from. No key reaches it: what it gives"
-        " depends on the number of workers, on the order and on interruptions. Draw from random, numpy.random or"
+        f"{generator_path} is a generator of its own, which a sample has just drawn from. No key reaches it: what it"
+        " gives depends on the number of workers, on the order and on interruptions. Draw from random, numpy.random or"
         ' torch, or from samerun.stream("name").numpy.'
     )

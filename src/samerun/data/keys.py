@@ -125,6 +125,7 @@ _NOT_INTEGERS = np.empty(0)
 
 
 def _index_to_json_value(index: Any) -> Any:
+    """Return a sampler's index as what JSON can hold. Raises DataError for an index of another kind."""
     if isinstance(index, (str, int, float, type(None))):
         return index
     if isinstance(index, bytes):

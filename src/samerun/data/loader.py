@@ -16,18 +16,19 @@ from samerun.control.random_source import validate_seed
 from samerun.control.rng.seeding import seed_in_force
 from samerun.data.batch_tasks import (
     BatchTask,
+    LoaderProgress,
     Shard,
     count_rank_samples_left,
     generate_batch_sampler_tasks,
     generate_order_tasks,
     generate_sampler_tasks,
     generate_shard_tasks,
+    make_loader_state,
+    read_loader_state,
 )
 from samerun.data.iterators import LoaderView, MultiProcessIterator, SingleProcessIterator
-from samerun.data.keyed_dataset import KeyedDataset
-from samerun.data.keyed_iterable_dataset import KeyedIterableDataset
+from samerun.data.keyed_dataset import KeyedDataset, KeyedIterableDataset
 from samerun.data.order import Order, Sequential, Shuffle
-from samerun.data.progress import LoaderProgress, make_loader_state, read_loader_state
 from samerun.data.seeded_section import GENERATOR_KINDS, SeededSection
 
 T = TypeVar("T")
@@ -267,6 +268,7 @@ def _try_dataset_length(dataset: Any) -> int | None:
 
 
 def _parse_keyed(keyed: str | Collection[str]) -> frozenset[str]:
+    """Return the kinds of generators that the argument `keyed` names. Raises DataError for unknown ones."""
     if keyed == "all":
         return GENERATOR_KINDS
     kinds = frozenset([keyed] if isinstance(keyed, str) else keyed)
@@ -277,6 +279,7 @@ def _parse_keyed(keyed: str | Collection[str]) -> frozenset[str]:
 
 
 def _resolve_shard(shard: bool | Shard | None) -> Shard:
+    """Return (rank, number of ranks) of the argument `shard`; of the distributed run if it is True."""
     if shard is None or shard is False:
         return 0, 1
     if shard is True:
@@ -304,18 +307,19 @@ def _read_rank_variable(variable: str) -> int:
     return int(text)
 
 
-def _check_virtual_shards(shards: int, world: int) -> None:
-    if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= 1024 or shards % world:
+def _check_virtual_shards(virtual_shards: int, world_size: int) -> None:
+    valid = isinstance(virtual_shards, int) and not isinstance(virtual_shards, bool) and 1 <= virtual_shards <= 1024
+    if not valid or virtual_shards % world_size:
         raise DataError(
-            f"DataLoader(virtual_shards={shards!r}): a whole number from 1 to 1024, a multiple of the number of"
-            f" ranks ({world})."
+            f"DataLoader(virtual_shards={virtual_shards!r}): a whole number from 1 to 1024, a multiple of the number of"
+            f" ranks ({world_size})."
         )
 
 
 def replay(loader: DataLoader[Any], epoch: int, index: Any, repetition: int = 0) -> Any:
     """Return `loader.dataset[index]` as `loader` loads it in `epoch`: the sample alone, in this process, at once.
 
-        sample = samerun.data.loader(loader, epoch=3, index=1234)
+        sample = samerun.data.replay(loader, epoch=3, index=1234)
 
     repetition: for a sample that occurs more than once in an epoch, which occurrence; error notes name it. The
     program's generators do not move.

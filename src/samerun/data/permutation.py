@@ -8,6 +8,7 @@ sorted instead. Both rules are a compatibility promise: they never change.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -24,14 +25,14 @@ _uint64 = np.uint64
 def permute_positions(positions: Any, n: int, key: bytes) -> Any:
     """Map positions (a uint64 array) through the permutation of 0..n-1 that `key` selects."""
     if n <= MAX_SORTED_LENGTH:
-        return _permute_by_sorting(n, key)[positions.astype(np.int64)]
+        return _make_permutation_by_sorting(n, key)[positions.astype(np.int64)]
     return _cycle_walk(positions, n, lambda x: _feistel_encrypt(x, n, key))
 
 
 def invert_permutation(indices: Any, n: int, key: bytes) -> Any:
     """Return the position of each index: the inverse of `permute_positions`."""
     if n <= MAX_SORTED_LENGTH:
-        return np.argsort(_permute_by_sorting(n, key)).astype(np.uint64)[indices.astype(np.int64)]
+        return np.argsort(_make_permutation_by_sorting(n, key)).astype(np.uint64)[indices.astype(np.int64)]
     return _cycle_walk(indices, n, lambda x: _feistel_decrypt(x, n, key))
 
 
@@ -42,20 +43,22 @@ def _derive_round_keys(key: bytes) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=16)
-def _permute_by_sorting(n: int, key: bytes) -> Any:
+def _make_permutation_by_sorting(n: int, key: bytes) -> Any:
+    """Return the whole permutation of a small range, as an array."""
     first, second = _derive_round_keys(key)[:2]
     drawn = mix64_array(mix64_array(np.arange(n, dtype=np.uint64) + _uint64(first)) + _uint64(second))
     return np.argsort(drawn, kind="stable").astype(np.uint64)
 
 
-def _cycle_walk(x: Any, n: int, step: Any) -> Any:
+def _cycle_walk(x: Any, n: int, permute_once: Callable[[Any], Any]) -> Any:
+    """Apply a permutation of a larger range to the values, again and again, until all are below n."""
     # A permutation of 0..2**bits-1, applied until the value is below n, is a permutation of 0..n-1: the cycle through
     # a value below n always comes back below n.
     with np.errstate(over="ignore"):
-        out = step(x)
+        out = permute_once(x)
         outside = np.flatnonzero(out >= _uint64(n))
         while outside.size:
-            out[outside] = step(out[outside])
+            out[outside] = permute_once(out[outside])
             outside = outside[out[outside] >= _uint64(n)]
     return out
 

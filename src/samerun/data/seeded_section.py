@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import torch
 
 from samerun.control.random_source import RandomSource, derive_seed
@@ -17,10 +19,71 @@ from samerun.control.streams import process_seed
 from samerun.control.streams.process_seed import ProcessOrigin
 from samerun.control.streams.stream import process_streams
 from samerun.data import generator_seeding
-from samerun.data.generator_memory import SNAPSHOTS
-from samerun.data.generator_seeding import GeneratorStateRows, iterate_seeding_by_library
+from samerun.data.generator_seeding import (
+    GeneratorStateRows,
+    get_numpy_bit_generator,
+    iterate_seeding_by_library,
+    map_numpy_state,
+    map_python_state,
+)
 from samerun.data.keys import KeyContext
 
+
+class PythonSnapshot:
+    """The state of Python's global generator, taken when this object is made."""
+
+    def __init__(self) -> None:
+        self._generator: Any = random._inst
+        self._memory = map_python_state()
+        if self._memory is None:
+            self._state = random.getstate()
+        else:
+            self._words = bytes(self._memory)
+            self._normal = getattr(self._generator, "gauss_next")
+
+    def restore(self) -> None:
+        if self._memory is None:
+            random.setstate(self._state)
+        else:
+            self._memory[:] = self._words
+            self._generator.gauss_next = self._normal
+
+
+class NumpySnapshot:
+    """The state of NumPy's global generator, taken when this object is made."""
+
+    def __init__(self) -> None:
+        self._bit_generator = get_numpy_bit_generator()
+        self._memory = map_numpy_state()
+        if self._memory is None:
+            self._state: Any = np.random.get_state(legacy=False)
+        else:
+            words, normal = self._memory
+            self._words, self._normal = bytes(words), bytes(normal)
+
+    def restore(self) -> None:
+        if get_numpy_bit_generator() is not self._bit_generator:
+            random_of_numpy: Any = np.random  # its stubs lack the function
+            random_of_numpy.set_bit_generator(self._bit_generator)
+        if self._memory is None:
+            np.random.set_state(self._state)
+        else:
+            words, normal = self._memory
+            words[:], normal[:] = self._words, self._normal
+
+
+class TorchSnapshot:
+    """The state of torch's default CPU generator, taken when this object is made."""
+
+    def __init__(self) -> None:
+        self._state = torch.default_generator.get_state()
+
+    def restore(self) -> None:
+        torch.default_generator.set_state(self._state)
+
+
+SNAPSHOTS: dict[str, Any] = {"python": PythonSnapshot, "numpy": NumpySnapshot, "torch": TorchSnapshot}
+"""By kind of generator, in the order in which they are restored."""
 GENERATOR_KINDS = frozenset(SNAPSHOTS)
 """The generators that the argument `keyed` selects by name; those of `find_other_sources` are always keyed."""
 
@@ -29,7 +92,7 @@ class _SampleOrigin(ProcessOrigin):
     """The origin of named streams while a sample is loaded: the sample, whichever process or rank loads it."""
 
     def current_path(self) -> str:
-        context, number, repetition = _current_samples.context, *_current_samples.current()
+        context, number, repetition = _current_samples.context, *_current_samples.current_number_and_repetition()
         return f"data/{context.purpose}/{context.name}/{context.epoch}/{number}/{repetition}"
 
 
@@ -44,7 +107,7 @@ class _SampleCursor:
     ) -> None:
         self.context, self._numbers, self._repetitions, self._loaded = context, numbers, repetitions, loaded
 
-    def current(self) -> tuple[int, int]:
+    def current_number_and_repetition(self) -> tuple[int, int]:
         """Return the number and the repetition of the sample being loaded; of the last one when all are loaded."""
         at = min(len(self._loaded), len(self._numbers) - 1)
         return int(self._numbers[at]), 0 if self._repetitions is None else self._repetitions[at]
@@ -88,7 +151,7 @@ def _is_cheap_to_seed(source: RandomSource) -> bool:
 
 
 class SeededSection:
-    """Inside the section, `load_samples` and `seed_for` seed the generators; leaving it restores their states.
+    """Inside the section, `load_samples` and `seed_for_item` seed the generators; leaving it restores their states.
 
     restore: False in a DataLoader worker, where nobody else draws from the generators. Sections may be nested: a
     dataset may itself iterate over a loader.
@@ -154,42 +217,49 @@ class SeededSection:
         context: KeyContext,
         numbers: Sequence[int],
         repetitions: Sequence[int] | None,
-        get: Callable[[Any], Any],
+        load_one: Callable[[Any], Any],
         indices: Iterable[Any],
         loaded: list[Any],
     ) -> None:
-        """Append `get(index)` for each index to the empty list `loaded`, with the generators seeded for each sample.
+        """Append `load_one(index)` for each index to the empty list `loaded`, with the generators seeded for each.
 
         numbers, repetitions: of the samples, see `KeyContext.derive_keys`.
         """
         samples = self._set_current_samples(context, numbers, repetitions, loaded)
         others = self.others
-        for index, _ in zip(indices, self._seed_samples(context, numbers, repetitions), strict=True):
+        for index, _ in zip(indices, self._make_seeding_iterator(context, numbers, repetitions), strict=True):
             if process_streams or others:
-                self._seed_streams_and_others(context.derive_key64(*samples.current()))
-            loaded.append(get(index))
+                self._seed_streams_and_others(context.derive_key64(*samples.current_number_and_repetition()))
+            loaded.append(load_one(index))
 
-    def seed_for(self, context: KeyContext, number: int) -> None:
+    def seed_for_item(self, context: KeyContext, number: int) -> None:
         """Seed every generator for item `number` of the context: a batch, a shard, a sampler."""
         samples = self._set_current_samples(context, [number], None, [])
-        next(self._seed_samples(context, [number], None))
+        next(self._make_seeding_iterator(context, [number], None))
         if process_streams or self.others:
-            self._seed_streams_and_others(context.derive_key64(*samples.current()))
+            self._seed_streams_and_others(context.derive_key64(*samples.current_number_and_repetition()))
 
-    def _set_current_samples(self, *fields: Any) -> _SampleCursor:
+    def _set_current_samples(
+        self, context: KeyContext, numbers: Sequence[int], repetitions: Sequence[int] | None, loaded: list[Any]
+    ) -> _SampleCursor:
         global _current_samples
-        _current_samples = _SampleCursor(*fields)  # a named stream that a sample creates reads it
+        _current_samples = _SampleCursor(
+            context, numbers, repetitions, loaded
+        )  # a named stream that a sample creates reads it
         return _current_samples
 
-    def _seed_samples(
+    def _make_seeding_iterator(
         self, context: KeyContext, numbers: Sequence[int], repetitions: Sequence[int] | None
     ) -> Iterator[Any]:
         """Return an iterator; each `next` seeds the generators for the next sample."""
         if self._rows is not None:
-            return self._rows.seed_samples(context.derive_key_arrays(numbers, repetitions, self._kinds), len(numbers))
+            return self._rows.iterate_seeding(
+                context.derive_key_arrays(numbers, repetitions, self._kinds), len(numbers)
+            )
         return iterate_seeding_by_library(context.derive_keys(numbers, repetitions, self._kinds), len(numbers))
 
     def _seed_streams_and_others(self, key: int) -> None:
+        """Restart the named streams, and seed the generators that `keyed` does not select by name."""
         for stream in process_streams.values():
             stream.restart()
         for source in self.others:
@@ -197,6 +267,7 @@ class SeededSection:
 
 
 def _get_rows_at_depth() -> GeneratorStateRows:
+    """Return the buffers of the present nesting depth."""
     while len(_nested_rows) < _depth:
         _nested_rows.append(GeneratorStateRows())
     return _nested_rows[_depth - 1]

@@ -15,7 +15,7 @@ from samerun.base.text import printable_line
 from samerun.control.ddp import warn_if_ddp_buckets_change
 from samerun.control.rng.state import load_state_dict, restore_snapshot, state_dict, take_snapshot
 from samerun.control.streams.process_seed import find_rank
-from samerun.data import checkpoint_file, plain_values, state_fit
+from samerun.data import checkpoint_file
 
 VERSION = 1
 """Version of the file's layout. A newer layout gets a new number, and older ones stay readable."""
@@ -28,12 +28,12 @@ def save_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], extr
     _run_on_rank_zero(lambda: _write_checkpoint(target, parts, extra, rng))
 
 
-def _write_checkpoint(target: Path, parts: Mapping[str, Any], extra: Any, rng: list[Any]) -> None:
+def _write_checkpoint(target: Path, parts: Mapping[str, Any], extra: Any, rng_of_ranks: list[Any]) -> None:
     states = {name: _collect_state_dicts(part, name) for name, part in parts.items()}
-    saved = {**states, "extra": extra, "rng": rng}
+    saved = {**states, "extra": extra, "rng": rng_of_ranks}
     for name, value in saved.items():
-        plain_values.require_plain(value, name)
-    digests = {name: plain_values.digest(value) for name, value in saved.items()}
+        checkpoint_file.require_plain(value, name)
+    digests = {name: checkpoint_file.digest_plain_value(value) for name, value in saved.items()}
     content = {"samerun_checkpoint": VERSION, "parts": saved, "digests": digests, "torch": str(torch.__version__)}
     try:
         previous = checkpoint_file.make_previous_path(target)
@@ -58,7 +58,7 @@ def load_checkpoint(path: str | os.PathLike[str], parts: Mapping[str, Any], rng:
             f"checkpoint.load({str(target)!r}): it holds no {' and no '.join(absent)}; it holds {there}.",
             f"Save it too: samerun.checkpoint.save(path, {', '.join(f'{name}={name}' for name in absent)}, ...).",
         )
-    state_fit.require_states_fit(parts, saved, str(target))
+    require_states_fit(parts, saved, str(target))
     if rng:
         _require_loadable_generator_states(saved["rng"], target)
     checkpoint_file.copy_tensors_out_of_mapped_file(saved)
@@ -81,7 +81,7 @@ def read_parts(target: Path) -> dict[str, Any]:
     content: Any = None
     try:
         content = checkpoint_file.read_untrusted_archive(target)
-        reason = _describe_damage(content, 4 * target.stat().st_size + plain_values.MIN_BUDGET)
+        reason = _describe_damage(content, 4 * target.stat().st_size + checkpoint_file.MIN_BUDGET)
     except (checkpoint_file.UnreadableCheckpoint, CheckpointError, OSError) as error:
         reason = error.message if isinstance(error, CheckpointError) else str(error)
     if reason:
@@ -94,6 +94,7 @@ def read_parts(target: Path) -> dict[str, Any]:
 
 
 def _describe_damage(content: Any, budget: int) -> str:
+    """Return what is wrong with the content of a file; "" if it is an intact checkpoint."""
     if not isinstance(content, dict) or "samerun_checkpoint" not in content:
         return "it was not written by samerun.checkpoint.save"
     version = content["samerun_checkpoint"]
@@ -110,9 +111,11 @@ def _describe_damage(content: Any, budget: int) -> str:
     return f"the digest of {', '.join(changed)} does not match" if changed else ""
 
 
-def _matches_any_digest(value: Any, expected: Any, budget: int) -> bool:
+def _matches_any_digest(value: Any, expected: str, budget: int) -> bool:
     """Return whether the digest matches; also that which earlier versions computed for expanded tensors."""
-    return any(plain_values.digest(value, budget=budget, dense=dense) == expected for dense in (False, True))
+    return any(
+        checkpoint_file.digest_plain_value(value, budget=budget, dense=dense) == expected for dense in (False, True)
+    )
 
 
 def _describe_previous_checkpoint(target: Path) -> str:
@@ -128,6 +131,7 @@ def _describe_previous_checkpoint(target: Path) -> str:
 
 
 def _collect_state_dicts(part: Any, name: str) -> Any:
+    """Return the state of a part, or those of a dict or list of parts."""
     if hasattr(part, "state_dict"):
         return part.state_dict()
     if isinstance(part, Mapping):
@@ -141,6 +145,7 @@ def _collect_state_dicts(part: Any, name: str) -> Any:
 
 
 def _load_state_into(part: Any, state: Any, name: str, target: Path) -> None:
+    """Load the state of a part, or of each part in a dict or list. Raises UnfitStateError."""
     if hasattr(part, "load_state_dict"):
         try:
             part.load_state_dict(state)
@@ -154,30 +159,30 @@ def _load_state_into(part: Any, state: Any, name: str, target: Path) -> None:
         _load_state_into(part[key], state[str(key) if isinstance(state, Mapping) else key], f"{name}[{key!r}]", target)
 
 
-def _require_loadable_generator_states(of_ranks: Any, target: Path) -> None:
-    """Raises CheckpointError if the generators reject their states, before anything is changed.
+def _require_loadable_generator_states(states_by_rank: Any, target: Path) -> None:
+    """Raise CheckpointError if the generators reject their states, before anything is changed.
 
     The states are really loaded, and the present ones restored: no check from outside is as strict as the libraries.
     """
-    if not isinstance(of_ranks, list) or not of_ranks:
+    if not isinstance(states_by_rank, list) or not states_by_rank:
         raise CheckpointError(
             f"checkpoint.load({str(target)!r}): it holds no states of random generators.", "Load it with rng=False."
         )
     before = take_snapshot()
     try:
-        _restore_generators(of_ranks, target)
+        _restore_generators(states_by_rank, target)
     finally:
         restore_snapshot(before)
 
 
-def _restore_generators(of_ranks: list[Any], target: Path) -> None:
+def _restore_generators(states_by_rank: list[Any], target: Path) -> None:
     """Restore this rank's generators. A rank that the saved run lacked takes rank 0's, with distinct named streams."""
     rank = find_rank() or 0
     try:
-        if rank < len(of_ranks):
-            load_state_dict(of_ranks[rank])
+        if rank < len(states_by_rank):
+            load_state_dict(states_by_rank[rank])
         else:
-            load_state_dict(of_ranks[0], strict=False)
+            load_state_dict(states_by_rank[0], strict=False)
     except Exception as error:
         reason = error.message if isinstance(error, SamerunError) else str(error)
         hint = error.hint if isinstance(error, SamerunError) else None
@@ -194,6 +199,7 @@ def _get_world_size() -> int:
 
 
 def _gather_from_ranks(state: Any) -> list[Any]:
+    """Return the states of all ranks, in their order, on every rank."""
     if _get_world_size() == 1:
         return [state]
     states: list[Any] = [None] * _get_world_size()
@@ -218,3 +224,105 @@ def _run_on_rank_zero(write: Callable[[], None]) -> None:
     torch.distributed.broadcast_object_list(failure)
     if failure[0] is not None:
         raise CheckpointError(*failure[0])
+
+
+# --- do the states fit the objects that are to load them? Checked before anything is changed ---
+
+
+_NUMBER_TYPES = (bool, int, float)
+
+
+def require_states_fit(parts: Mapping[str, Any], states: Mapping[str, Any], checkpoint_path: str) -> None:
+    """Raise CheckpointError, with its path, for the first state whose type differs from that of the part."""
+    for name, part in parts.items():
+        misfit = _describe_misfit(part, states[name], name)
+        if misfit:
+            raise CheckpointError(
+                f"checkpoint.load({checkpoint_path!r}): {misfit}", "Make it as it was made in the run that saved it."
+            )
+
+
+def _describe_misfit(part: Any, state: Any, name: str) -> str:
+    """Return why a part could not take its state; "" if it can."""
+    if not hasattr(part, "load_state_dict"):
+        return _describe_container_misfit(part, state, name)
+    if not isinstance(state, Mapping):
+        return f"{name} ({type(part).__name__}) did not take its state: it is a {type(state).__name__}, not a dict."
+    if isinstance(part, torch.nn.Module):
+        misfit = _describe_module_misfit(part, state)
+    elif isinstance(part, torch.optim.Optimizer):
+        misfit = _describe_optimizer_misfit(part, state)
+    else:
+        misfit = _describe_type_mismatch(part.state_dict(), state) if hasattr(part, "state_dict") else ""
+    return f"{name} ({type(part).__name__}) did not take its state: {misfit}." if misfit else ""
+
+
+def _describe_container_misfit(part: Any, state: Any, name: str) -> str:
+    """Return the misfit of a dict or list of parts."""
+    if not isinstance(state, Mapping if isinstance(part, Mapping) else list):
+        return f"{name} has {len(part)} parts, and the checkpoint holds a {type(state).__name__} for them."
+    keys = list(part) if isinstance(part, Mapping) else list(range(len(part)))
+    there = list(state) if isinstance(state, Mapping) else list(range(len(state)))
+    if [str(key) for key in keys] != [str(key) for key in there]:
+        return f"{name} has {keys}, and the checkpoint has {printable_line(there)}."
+    states = [state[str(key)] for key in keys] if isinstance(state, Mapping) else list(state)
+    inner = zip(keys, states, strict=True)
+    return next((misfit for key, one in inner if (misfit := _describe_misfit(part[key], one, f"{name}[{key!r}]"))), "")
+
+
+def _describe_module_misfit(part: torch.nn.Module, state: Mapping[str, Any]) -> str:
+    """Return the misfit of a module: tensors by name. What a module's own hooks do with the state is up to them."""
+    metadata = getattr(state, "_metadata", None)
+    if metadata is not None and not (
+        isinstance(metadata, dict) and all(isinstance(inner, dict) for inner in metadata.values())
+    ):
+        return "its versions are damaged"
+    own = part.state_dict()
+    for key, value in state.items():
+        here = own.get(key)
+        if isinstance(here, torch.Tensor):
+            if not isinstance(value, torch.Tensor):
+                return f"{printable_line(key)} is a {type(value).__name__}, not a tensor"
+            if value.is_complex() and not here.is_complex():
+                return f"{printable_line(key)} is complex"
+        elif not isinstance(key, str):
+            return f"{printable_line(key)} is not a name"
+    return ""
+
+
+def _describe_optimizer_misfit(part: torch.optim.Optimizer, state: Mapping[str, Any]) -> str:
+    """Return the misfit of an optimizer: its groups, and that there is a dict for each parameter."""
+    groups, states = state.get("param_groups"), state.get("state")
+    if not isinstance(groups, list) or not isinstance(states, Mapping):
+        return "it holds no groups of parameters"
+    for own, group in zip(part.param_groups, groups, strict=False):
+        if not isinstance(group, Mapping) or not isinstance(group.get("params"), list):
+            return "a group of it holds no parameters"
+        misfit = _describe_type_mismatch({k: v for k, v in own.items() if k != "params"}, group)
+        if misfit:
+            return misfit
+    for number, held in states.items():
+        if not isinstance(held, Mapping):
+            return f"the state of parameter {printable_line(number)} is a {type(held).__name__}, not a dict"
+    return ""
+
+
+def _describe_type_mismatch(own: Any, state: Any, path: str = "", depth: int = 0) -> str:
+    """Return the first entry of a state whose type differs from the part's; entries that only one has are ignored."""
+    if own is None or state is None or depth > 20:
+        return ""
+    for kinds in (_NUMBER_TYPES, (str,), (list, tuple), (Mapping,), (torch.Tensor,)):
+        # a number may have become a tensor and back, as learning rates do
+        accepted: tuple[Any, ...] = kinds
+        if kinds is _NUMBER_TYPES:
+            accepted = (*kinds, torch.Tensor)
+        elif torch.Tensor in kinds:
+            accepted = (*kinds, *_NUMBER_TYPES)
+        if isinstance(own, kinds):
+            if not isinstance(state, accepted):
+                return f"{path or 'it'} is a {type(state).__name__}, not a {type(own).__name__}"
+            break
+    if isinstance(own, Mapping):
+        both = ((f"{path}[{key!r}]", own[key], state[key]) for key in own if key in state)
+        return next((misfit for where, a, b in both if (misfit := _describe_type_mismatch(a, b, where, depth + 1))), "")
+    return ""

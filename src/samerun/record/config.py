@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from samerun.record.pins import CLOCK_TICK_SECONDS
+from samerun.record.pins import CLOCK_TICK_SECONDS, EXTRA
 
 STARTED_FILE = "watched"
 """An empty file in the trace folder. It shows that a recorder was started, even if it had nothing to record."""
@@ -108,6 +108,11 @@ class WatchConfig:
 
     check_imports: bool = False
     """Record whether numpy and torch could have been imported at process start without changing the run."""
+
+    @property
+    def has_isolated_draws(self) -> bool:
+        """True if a pin keeps the draws of some lines from changing the generator's state."""
+        return any(pin.startswith(EXTRA + "@") for pin in self.pins)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)

@@ -13,7 +13,7 @@ from rich.text import Text
 from samerun.base.records import MEASURED, Amount, CostReport, OperatorCost
 from samerun.report.html import render_page
 
-PROGRAM_ROWS = (
+QUANTITIES = (
     ("a step", "step", "s"),
     ("a step, processor", "step_cpu", "s"),
     ("the program", "wall", "s"),
@@ -31,30 +31,30 @@ def show_cost(report: CostReport, console: Console, top: int) -> None:
     turns = f"medians of {report.repeat} runs each, in turns" if report.repeat > 1 else "one run each"
     console.print(Text(f"      {turns}; {steps} optimizer steps", style="dim"))
     console.print()
-    console.print(Padding(program_table(report), (0, 0, 0, 2), expand=False))
+    console.print(Padding(make_quantity_table(report), (0, 0, 0, 2), expand=False))
     for one in report.settings:
         if one.outcome != MEASURED:
             console.print()
             console.print(Text(f"{one.name}: the program {one.detail}", style="yellow"))
     if report.operators:
         console.print()
-        console.print(Padding(operator_table(report, top), (0, 0, 0, 2), expand=False))
-        console.print(Padding(Text(describe_times(report, top), style="dim"), (0, 0, 0, 2), expand=False))
+        console.print(Padding(make_operator_table(report, top), (0, 0, 0, 2), expand=False))
+        console.print(Padding(Text(describe_operator_times(report, top), style="dim"), (0, 0, 0, 2), expand=False))
 
 
-def program_table(report: CostReport) -> Table:
+def make_quantity_table(report: CostReport) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row("", *(Text(one.name, style="bold") for one in report.settings))
-    for row in program_rows(report):
+    for row in make_quantity_rows(report):
         table.add_row(Text(row[0], style="dim"), *row[1:])
     return table
 
 
-def program_rows(report: CostReport) -> list[list[str]]:
+def make_quantity_rows(report: CostReport) -> list[list[str]]:
     """A row for each quantity that at least one setting has a number for."""
     plain = report.settings[0]
     rows = []
-    for name, field, unit in PROGRAM_ROWS:
+    for name, field, unit in QUANTITIES:
         amounts: list[Amount | None] = [getattr(one, field) for one in report.settings]
         if any(amounts):
             rows.append([name, *(format_cell(one, getattr(plain, field), unit) for one in amounts)])
@@ -70,7 +70,7 @@ def format_cell(one: Amount | None, plain: Amount | None, unit: str) -> str:
     return f"{text} ({format_ratio(one.median, plain.median)})"
 
 
-def operator_table(report: CostReport, top: int) -> Table:
+def make_operator_table(report: CostReport, top: int) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row(Text("operator", style="bold"), *(Text(one.name, style="bold") for one in report.settings))
     for name, costs in report.operators[:top]:
@@ -87,7 +87,7 @@ def format_operator_cell(one: OperatorCost | None, plain: OperatorCost | None) -
     return f"{text} ({format_ratio(one.seconds, plain.seconds)})"
 
 
-def describe_times(report: CostReport, top: int) -> str:
+def describe_operator_times(report: CostReport, top: int) -> str:
     """How much of the operators' time the table does not show, and what the times are."""
     text = "Seconds in all calls of a run"
     rest = len(report.operators) - top
@@ -135,13 +135,13 @@ def cost_to_html(report: CostReport, version: str, machine: dict[str, Any], top:
         version=version,
         machine=machine,
         command=" ".join(report.command),
-        whole=program_rows(report),
-        rows=bar_rows(report, top),
-        told=describe_times(report, top),
+        whole=make_quantity_rows(report),
+        rows=make_cost_rows(report, top),
+        told=describe_operator_times(report, top),
     )
 
 
-def bar_rows(report: CostReport, top: int) -> list[CostRow]:
+def make_cost_rows(report: CostReport, top: int) -> list[CostRow]:
     shown = report.operators[:top]
     longest = max((cost.seconds for _, costs in shown for cost in costs if cost is not None), default=0.0)
     found = []

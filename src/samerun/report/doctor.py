@@ -18,21 +18,21 @@ def show_switches(record: dict[str, Any], console: Console, everything: bool) ->
     switches = record["switches"]
     findings = [one for one in switches if one["verdict"] in FINDINGS]
     shown = [one for one in switches if everything or one["wanted"] is not None or one in findings]
-    console.print(_verdict(record, len(findings)))
+    console.print(_make_verdict_text(record, len(findings)))
     console.print()
-    console.print(Padding(_table(shown), (0, 0, 0, 2), expand=False))
+    console.print(Padding(_make_switch_table(shown), (0, 0, 0, 2), expand=False))
     if len(shown) < len(switches):
         rest = f"{len(switches) - len(shown)} more are only recorded, or do not apply here: --all shows them."
         console.print(Padding(Text(rest, style="dim"), (0, 0, 0, 2)))
-    for way_out, names in _advice_by_text(findings).items():
+    for way_out, names in _group_switches_by_advice(findings).items():
         console.print()
         console.print(Padding(Text(", ".join(names), style="bold"), (0, 0, 0, 2)))
         console.print(Padding(Text(way_out), (0, 0, 0, 4)))
     console.print()
-    console.print(Padding(_machine(record["machine"]), (0, 0, 0, 2), expand=False))
+    console.print(Padding(_make_machine_table(record["machine"]), (0, 0, 0, 2), expand=False))
 
 
-def _verdict(record: dict[str, Any], findings: int) -> Text:
+def _make_verdict_text(record: dict[str, Any], findings: int) -> Text:
     text = Text("CLEAN", style="bold green") if not findings else Text(f"{findings} FINDINGS", style="bold red")
     if findings == 1:
         text = Text("1 FINDING", style="bold red")
@@ -42,7 +42,7 @@ def _verdict(record: dict[str, Any], findings: int) -> Text:
     return text
 
 
-def _table(switches: list[dict[str, Any]]) -> Table:
+def _make_switch_table(switches: list[dict[str, Any]]) -> Table:
     table = Table.grid(padding=(0, 2))
     for _ in range(6):
         table.add_column(no_wrap=True)
@@ -60,7 +60,7 @@ def _table(switches: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _advice_by_text(findings: list[dict[str, Any]]) -> dict[str, list[str]]:
+def _group_switches_by_advice(findings: list[dict[str, Any]]) -> dict[str, list[str]]:
     """What to do, and which findings it mends; in the order of the switches."""
     ways: dict[str, list[str]] = {}
     for one in findings:
@@ -68,7 +68,7 @@ def _advice_by_text(findings: list[dict[str, Any]]) -> dict[str, list[str]]:
     return ways
 
 
-def _machine(machine: dict[str, Any]) -> Table:
+def _make_machine_table(machine: dict[str, Any]) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row(Text("machine", style="dim"), f"{machine['processor']}, {machine['cores_allowed']} cores")
     table.add_row(Text("system", style="dim"), f"{machine['system']}, Python {machine['python']}")
@@ -100,7 +100,7 @@ def format_value(value: Any) -> str:
 
 
 # --- doctor --numerics ------------------------------------------------------------------------------------------
-MOST_ROWS = 20
+MAX_SHOWN_VECTORS = 20
 """Rows with other bits that are shown; the record has them all."""
 
 HOW_TO_BUILD = (
@@ -126,22 +126,22 @@ def show_numerics(record: dict[str, Any], console: Console) -> None:
     console.print()
     console.print(f"  computed by  {_describe_library(seen)}")
     console.print(f"  levels here  {', '.join(seen['levels'])}")
-    _show_rows(wrong, console)
+    _show_wrong_vectors(wrong, console)
     for device in seen["cuda"]:
         found = f"{device['rows'] - len(device['different'])} of {device['rows']} conformance vectors"
         console.print(f"  {device['device']:<11}  {device['trouble'] or found}  ({device['name']})")
-        _show_rows(device["different"], console)
+        _show_wrong_vectors(device["different"], console)
     anywhere = wrong or any(device["different"] for device in seen["cuda"])
     for advice in ([WHAT_TO_DO] if anywhere else []) + ([] if seen["library"] else [HOW_TO_BUILD]):
         console.print()
         console.print(advice)
 
 
-def _show_rows(wrong: list[dict[str, Any]], console: Console) -> None:
-    for row in wrong[:MOST_ROWS]:
+def _show_wrong_vectors(wrong: list[dict[str, Any]], console: Console) -> None:
+    for row in wrong[:MAX_SHOWN_VECTORS]:
         console.print(f"  x {row['operator']} {row['type']} {row['n']}: {row['got'][:16]}, not {row['wanted'][:16]}")
-    if len(wrong) > MOST_ROWS:
-        console.print(f"  ... and {len(wrong) - MOST_ROWS} more (--json FILE has them all)")
+    if len(wrong) > MAX_SHOWN_VECTORS:
+        console.print(f"  ... and {len(wrong) - MAX_SHOWN_VECTORS} more (--json FILE has them all)")
 
 
 def _describe_library(seen: dict[str, Any]) -> str:

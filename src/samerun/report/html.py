@@ -43,9 +43,9 @@ def check_report_to_html(report: CheckReport, version: str, machine: dict[str, A
         version=version,
         machine=machine,
         command=" ".join(report.command),
-        excerpt=read_excerpt,
-        cells=group_steps(report.spread) if report.spread is not None else [],
-        plot=plot_growth(report.spread.growth) if report.spread is not None else None,
+        excerpt=read_source_excerpt,
+        cells=group_steps_evenly(report.spread) if report.spread is not None else [],
+        plot=make_growth_plot(report.spread.growth) if report.spread is not None else None,
         told=describe_spread(report.spread) if report.spread is not None else [],
     )
 
@@ -53,18 +53,18 @@ def check_report_to_html(report: CheckReport, version: str, machine: dict[str, A
 def render_page(template: str, **values: Any) -> str:
     """A page from one of the templates here, with the common style. All of `values` is escaped."""
     environment = Environment(
-        autoescape=True, finalize=_fit, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True, finalize=_make_text_printable, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     room = files("samerun.report")
     text, style = (room.joinpath(name).read_text(encoding="utf-8") for name in (template, "page.css"))
     return environment.from_string(text).render(style=Markup(style), **values)
 
 
-def _fit(value: Any) -> Any:
+def _make_text_printable(value: Any) -> Any:
     return value if isinstance(value, Markup) or not isinstance(value, str) else make_printable(value)
 
 
-def read_excerpt(file: str, line: int) -> list[ExcerptLine]:
+def read_source_excerpt(file: str, line: int) -> list[ExcerptLine]:
     """The line with its neighbours; empty where the file cannot be read."""
     linecache.checkcache(file)
     numbers = range(max(1, line - CONTEXT), line + CONTEXT + 1)
@@ -73,7 +73,7 @@ def read_excerpt(file: str, line: int) -> list[ExcerptLine]:
     return found if any(one.marked for one in found) else []
 
 
-def group_steps(spread: Spread) -> list[StepGroup]:
+def group_steps_evenly(spread: Spread) -> list[StepGroup]:
     """The steps in at most `MOST_GROUPS` groups of equal size."""
     size = -(-spread.steps // MOST_GROUPS)
     found = []
@@ -108,7 +108,7 @@ class GrowthPlot:
     below: tuple[PlotLabel, ...]
 
 
-def plot_growth(growth: tuple[Growth, ...]) -> GrowthPlot | None:
+def make_growth_plot(growth: tuple[Growth, ...]) -> GrowthPlot | None:
     """The relative difference over steps, on a log scale; None if fewer than two steps have one."""
     shown = [(one, math.log10(one.relative)) for one in growth if one.relative]
     if len(shown) < 2:

@@ -1,4 +1,4 @@
-"""The end of a command: its record shown to people, written as JSON, or both."""
+"""The console that reports are printed to, and the end of a command: its record shown, written as JSON, or both."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from samerun.base.files import write_result
 from samerun.base.records import CheckReport
 
 if TYPE_CHECKING:
-    from samerun.report.console import Console
+    from samerun.report.terminal import ReportConsole
 
 
-def output_record(
-    record: dict[str, Any], show: Callable[[dict[str, Any], Console], None], json_to: str | None, quiet: bool
+def show_and_write_record(
+    record: dict[str, Any], show: Callable[[dict[str, Any], ReportConsole], None], json_to: str | None, quiet: bool
 ) -> None:
     """Have `show` print the record, and write it as JSON if that is wanted.
 
@@ -22,17 +22,17 @@ def output_record(
     written.
     """
     if not quiet and json_to != "-":
-        from samerun.report.console import Console  # loads rich, which a quiet command does not need
+        from samerun.report.terminal import ReportConsole  # loads rich, which a quiet command does not need
 
-        show(record, Console())
+        show(record, ReportConsole())
     if json_to is not None:
         write_result("--json", json_to, json.dumps(record, indent=2, sort_keys=True) + "\n")
 
 
 def check_report_to_json(report: CheckReport, version: str) -> str:
     """One JSON object, keys in a fixed order, ending with a newline."""
-    return json.dumps(report.to_dict(version), indent=2, allow_nan=False, default=_refuse) + "\n"
+    return json.dumps(report.to_dict(version), indent=2, allow_nan=False, default=_raise_not_serializable) + "\n"
 
 
-def _refuse(value: Any) -> Any:
+def _raise_not_serializable(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not part of the report's schema")

@@ -33,7 +33,7 @@ RUN_NAMES = (
 """The purpose of the runs of a check, by their names; other names are shown unchanged."""
 
 
-def describe_run(label: str) -> str:
+def describe_run_label(label: str) -> str:
     """The label of a run, `name (what is varied)`, in words.
 
     describe_run("pinned-1a (pin:unseeded-python)")  # "testing cause 1 (unseeded-python)"
@@ -42,10 +42,10 @@ def describe_run(label: str) -> str:
     name = re.sub(r"~\d+$", "", name)
     for prefix, when in (("fix-", ", under samerun run"), ("compiled-", ", compiled")):
         if name.startswith(prefix):
-            return describe_run(label.removeprefix(prefix)) + when
+            return describe_run_label(label.removeprefix(prefix)) + when
     stepped = re.fullmatch(r"(.+)-step(\d+)", name)
     if stepped:
-        return f"step {stepped[2]} by operator: {describe_run(label.replace(name, stepped[1], 1))}"
+        return f"step {stepped[2]} by operator: {describe_run_label(label.replace(name, stepped[1], 1))}"
     for pattern, words in RUN_NAMES:
         match = re.fullmatch(pattern, name)
         if match:
@@ -75,17 +75,17 @@ class _ProgressLine:
             self._display.stop()
             self._display = None
 
-    def _due(self) -> bool:
+    def _is_redraw_due(self) -> bool:
         now = time.monotonic()
         if not self._shown or now < self._next:
             return False
         self._next = now + REDRAW_SECONDS
         return True
 
-    def _draw(self, what: str, amount: str) -> None:
+    def _redraw(self, what: str, amount: str) -> None:
         """`what` is shortened to what the terminal has left beside `amount`."""
         if self._display is None:
-            display = _new_display()
+            display = _make_display()
             if not display.console.is_interactive:  # TERM=dumb, TTY_COMPATIBLE=0
                 self._shown = False
                 return
@@ -96,12 +96,12 @@ class _ProgressLine:
         self._display.refresh()
 
 
-def _new_display() -> Display:
+def _make_display() -> Display:
     from rich.progress import Progress as Display
     from rich.progress import TextColumn
     from rich.table import Column
 
-    from samerun.report.console import Console
+    from samerun.report.terminal import ReportConsole
 
     # Without a thread of rich: programs are started from this process. The cursor stays visible (Console): a check
     # that is killed with SIGKILL could not bring it back.
@@ -109,7 +109,7 @@ def _new_display() -> Display:
     return Display(
         TextColumn("  {task.description}", markup=False, table_column=flexible),
         TextColumn("{task.fields[amount]}", markup=False, style="dim", table_column=Column(no_wrap=True)),
-        console=Console(stderr=True), auto_refresh=False, transient=True, expand=True,
+        console=ReportConsole(stderr=True), auto_refresh=False, transient=True, expand=True,
         redirect_stdout=False, redirect_stderr=False,
     )  # fmt: skip
 
@@ -127,8 +127,8 @@ class RunProgress(_ProgressLine):
     def __call__(self, label: str, seconds: float, state: str) -> None:
         if state == "done":
             self._done += 1
-        elif self._due():
-            self._draw(f"run {self._done + 1}: {describe_run(label)}", f"{seconds:.0f} s")
+        elif self._is_redraw_due():
+            self._redraw(f"run {self._done + 1}: {describe_run_label(label)}", f"{seconds:.0f} s")
 
 
 class CountProgress(_ProgressLine):
@@ -143,5 +143,5 @@ class CountProgress(_ProgressLine):
         return self
 
     def __call__(self, done: int, total: int) -> None:
-        if self._due() and (done < total or self._display is not None):  # no news of what is over
-            self._draw(self._what, f"{done} of {total}")
+        if self._is_redraw_due() and (done < total or self._display is not None):  # no news of what is over
+            self._redraw(self._what, f"{done} of {total}")

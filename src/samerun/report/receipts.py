@@ -1,7 +1,8 @@
-"""What `samerun diff` and `samerun verify` show: the verdict, the first difference, and what may be the reason."""
+"""What `samerun diff`, `samerun verify` and `samerun log` show."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -12,9 +13,9 @@ from rich.text import Text
 from samerun.base.text import printable_line
 
 STYLES = {"same": "bold green", "different": "bold red", "trouble": "bold yellow"}
-LIKELY = 45
+LIKELY_RANK = 45
 """Differences of at least this rank are shown with what they can change."""
-MOST_MINOR = 6
+MAX_MINOR = 6
 
 
 def show_diff(record: dict[str, Any], console: Console) -> None:
@@ -28,15 +29,15 @@ def show_diff(record: dict[str, Any], console: Console) -> None:
     if first is not None:
         console.print()
         console.print(Text("First difference", style="bold"))
-        for line in _where(record, first):
+        for line in _describe_first_difference(record, first):
             console.print(Padding(Text(line), (0, 0, 0, 2), expand=False))
-    _surroundings(record, console)
+    _show_environment_differences(record, console)
     for note in record["notes"]:
         console.print()
         console.print(Text(printable_line(note, 1000), style="yellow"))
 
 
-def _where(record: dict[str, Any], first: dict[str, Any]) -> list[str]:
+def _describe_first_difference(record: dict[str, Any], first: dict[str, Any]) -> list[str]:
     names = ", ".join(printable_line(name) for name in first["names"])
     at = f"step {first['step']}" + (f" of {printable_line(first['process'])}" if first["process"] != "main" else "")
     lines = {
@@ -67,7 +68,7 @@ def _where(record: dict[str, Any], first: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _surroundings(record: dict[str, Any], console: Console) -> None:
+def _show_environment_differences(record: dict[str, Any], console: Console) -> None:
     everything = record["surroundings"]
     if not everything:
         if record["verdict"] == "different":
@@ -75,8 +76,8 @@ def _surroundings(record: dict[str, Any], console: Console) -> None:
             console.print(Text("Nothing that a receipt holds of the surroundings differs.", style="bold"))
             console.print(Padding(Text("samerun check finds what the program depends on."), (0, 0, 0, 2)))
         return
-    likely = [one for one in everything if one["rank"] >= LIKELY]
-    minor = [one for one in everything if one["rank"] < LIKELY]
+    likely = [one for one in everything if one["rank"] >= LIKELY_RANK]
+    minor = [one for one in everything if one["rank"] < LIKELY_RANK]
     head = "What differs around them, the likeliest reason first"
     console.print()
     console.print(Text(head if record["verdict"] == "different" else "What differs around them", style="bold"))
@@ -87,11 +88,11 @@ def _surroundings(record: dict[str, Any], console: Console) -> None:
             Text(f"{printable_line(one['a'], 60)} | {printable_line(one['b'], 60)}"),
         )
         table.add_row("", Text(f"can change {one['changes']}", style="dim"))
-    for one in minor[:MOST_MINOR]:
+    for one in minor[:MAX_MINOR]:
         row = f"{printable_line(one['a'], 60)} | {printable_line(one['b'], 60)}"
         table.add_row(Text(printable_line(one["path"]), style="dim"), Text(row, style="dim"))
-    if len(minor) > MOST_MINOR:
-        table.add_row("", Text(f"and {len(minor) - MOST_MINOR} more: --json has them all", style="dim"))
+    if len(minor) > MAX_MINOR:
+        table.add_row("", Text(f"and {len(minor) - MAX_MINOR} more: --json has them all", style="dim"))
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
@@ -121,3 +122,27 @@ def show_verification(record: dict[str, Any], console: Console) -> None:
     tier = record["tier"]
     console.print()
     console.print(Text.assemble(("tested   ", "dim"), f"{tier['name']}, {tier['what']}"))
+
+
+# --- `samerun log`: a line for each receipt
+HEAD = f"{'began':19}  {'steps':>8}  {'ended':11}  {'torch':12}  {'digest':12}  receipt: command"
+
+
+def format_receipt_log(entries: list[dict[str, Any]]) -> Iterator[str]:
+    """The header and a line for each receipt, the newest last."""
+    if not entries:
+        yield "No receipts."
+        return
+    yield HEAD
+    for one in entries:
+        yield _format_log_line(one)
+
+
+def _format_log_line(one: dict[str, Any]) -> str:
+    file = printable_line(one["file"], 80)
+    if one["problem"]:
+        return f"{'':19}  {'':8}  {'!':11}  {'':12}  {'':12}  {file}: {printable_line(one['problem'], 120)}"
+    ended = one["ended"] + ("" if one["complete"] else " ...")
+    began, torch = printable_line(one["began"][:19], 19), printable_line(one["torch"], 12)
+    digest, command = printable_line(one["digest"][:12], 12), printable_line(one["command"], 120)
+    return f"{began:19}  {one['steps']:>8}  {printable_line(ended, 14):11}  {torch:12}  {digest:12}  {file}: {command}"

@@ -1,11 +1,12 @@
-"""The report of a check in the terminal: verdict, first difference, how it grows, cause, and fix."""
+"""The console that reports are printed to, and the report of a check on it: verdict, first difference, cause, fix."""
 
 from __future__ import annotations
 
 import linecache
 import re
+from collections.abc import Iterable
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.segment import Segment, Segments
 from rich.style import Style
@@ -13,8 +14,31 @@ from rich.table import Table
 from rich.text import Text
 
 from samerun.base.records import ALREADY, DIFFERENT, SAME, CheckReport, FirstDifference, Growth, Spread
-from samerun.base.text import printable_line
+from samerun.base.text import make_printable, printable_line
 
+
+class ReportConsole(Console):
+    """Standard output or standard error, without rich's automatic highlighting."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(highlight=False, stderr=stderr)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Escape control characters: every text of a report passes here, names from the user's program included."""
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else make_printable(segment.text)
+            yield segment if text == segment.text else Segment(text, segment.style)
+
+    def on_broken_pipe(self) -> None:
+        """rich would end with exit code 1, which says "different"; the command line knows what trouble is."""
+        raise BrokenPipeError
+
+    def show_cursor(self, show: bool = True) -> bool:
+        """Leaves the cursor alone: what is killed while it is hidden leaves a terminal without one."""
+        return False
+
+
+# --- the report of a check
 INDENT = 2
 CONTEXT = 2
 STATE_NAMES = {"params": "parameters", "grads": "gradients"}
@@ -24,13 +48,17 @@ MARKS = {"same": ("=", "green"), "different": ("x", "red"), "skipped": ("-", "di
 
 def show_check_report(report: CheckReport, console: Console) -> None:
     """Print the report; reads well in 80 columns."""
-    console.print(verdict_line(report))
+    console.print(make_verdict_line(report))
     console.print()
-    console.print(Padding(variation_table(report), (0, 0, 0, INDENT), expand=False))
+    console.print(Padding(make_variation_table(report), (0, 0, 0, INDENT), expand=False))
     if report.verdict == DIFFERENT:
-        fixed = fix_section(report)
-        first, growth, cause = first_difference_section(report), growth_section(report), cause_section(report)
-        for part in (first, growth, cause, fixed, hazard_section(report)):
+        fixed = make_fix_section(report)
+        first, growth, cause = (
+            make_first_difference_section(report),
+            make_growth_section(report),
+            make_cause_section(report),
+        )
+        for part in (first, growth, cause, fixed, make_hazard_section(report)):
             if part is not None:
                 console.print()
                 console.print(part)
@@ -41,7 +69,7 @@ def show_check_report(report: CheckReport, console: Console) -> None:
         console.print(Text(note, style="yellow"))
 
 
-def verdict_line(report: CheckReport) -> Text:
+def make_verdict_line(report: CheckReport) -> Text:
     command = " ".join(report.command)
     if report.verdict == SAME:
         steps = report.runs[0].steps if report.runs else 0
@@ -53,7 +81,7 @@ def verdict_line(report: CheckReport) -> Text:
         if any(one.ignored for one in report.causes):
             text.append("  but for what is ignored", style="bold yellow")
             what, twice = "every other value, after", f"{twice}, after what is ignored"
-        if is_double(report):
+        if is_double_execution_report(report):
             text.append(f"\n      {twice}: {done}{events} events", style="dim not bold")
             return text
         text.append(f"\n      {what} {len(report.runs)} runs: {done}{events} events each", style="dim not bold")
@@ -63,12 +91,12 @@ def verdict_line(report: CheckReport) -> Text:
     return text
 
 
-def is_double(report: CheckReport) -> bool:
+def is_double_execution_report(report: CheckReport) -> bool:
     """Whether it is the report of `--double`: one run with every operator executed twice."""
     return any(outcome.name == "double" for outcome in report.variations)
 
 
-def variation_table(report: CheckReport) -> Table:
+def make_variation_table(report: CheckReport) -> Table:
     table = Table.grid(padding=(0, 2))
     skipped = [o for o in report.variations if o.outcome == "skipped" and ALREADY in o.detail]
     together = len(skipped) > 1 and report.verdict == DIFFERENT
@@ -85,7 +113,7 @@ def variation_table(report: CheckReport) -> Table:
     return table
 
 
-def first_difference_section(report: CheckReport) -> Group | None:
+def make_first_difference_section(report: CheckReport) -> Group | None:
     first = report.first_difference
     if first is None:
         return None
@@ -102,7 +130,7 @@ def first_difference_section(report: CheckReport) -> Group | None:
     lines.append(Padding(Text(describe_values(first)), (0, 0, 0, INDENT), expand=False))
     same_place = report.cause is not None and (report.cause.file, report.cause.line) == (first.file, first.line)
     if first.file and not same_place:
-        lines.append(Padding(source_excerpt(first.file, first.line, 0), (0, 0, 0, INDENT), expand=False))
+        lines.append(Padding(make_source_excerpt(first.file, first.line, 0), (0, 0, 0, INDENT), expand=False))
     return Group(*lines)
 
 
@@ -125,7 +153,7 @@ def describe_values(first: FirstDifference) -> str:
     return " ".join(parts) + ("; " if parts else "") + inputs
 
 
-def cause_section(report: CheckReport) -> Group | None:
+def make_cause_section(report: CheckReport) -> Group | None:
     cause = report.cause
     if cause is None:
         return None
@@ -135,9 +163,9 @@ def cause_section(report: CheckReport) -> Group | None:
     head.append(f"  {how}", style="dim not bold")
     lines: list[Text | Padding] = [head]
     if cause.file:
-        lines.append(Padding(source_excerpt(cause.file, cause.line, CONTEXT), (0, 0, 0, INDENT), expand=False))
+        lines.append(Padding(make_source_excerpt(cause.file, cause.line, CONTEXT), (0, 0, 0, INDENT), expand=False))
     lines.extend(Padding(Text(f"- {each}"), (0, 0, 0, INDENT), expand=False) for each in cause.evidence)
-    for other in report.others if is_double(report) else report.others[:3]:
+    for other in report.others if is_double_execution_report(report) else report.others[:3]:
         text = f"also seen: {other.kind} at {other.file}:{other.line}"
         if other.certain:
             text += f" ({other.evidence[-1]})"
@@ -145,7 +173,7 @@ def cause_section(report: CheckReport) -> Group | None:
     return Group(*lines)
 
 
-def growth_section(report: CheckReport) -> Text | None:
+def make_growth_section(report: CheckReport) -> Text | None:
     """How the difference grows: which steps, what in them, and the end."""
     if report.spread is None:
         return None
@@ -211,7 +239,7 @@ def describe_growth_point(point: Growth) -> str:
     return text + (f", relative {point.relative:.2g}" if point.relative is not None else "")
 
 
-def fix_section(report: CheckReport) -> Group | None:
+def make_fix_section(report: CheckReport) -> Group | None:
     if report.fix is None:
         return None
     lines: list[Text | Padding] = [Text("Fix", style="bold green")]
@@ -231,7 +259,7 @@ def escape_control_characters(line: str) -> str:
     return re.sub(r"[^\t\r]+|\r(?!$)", lambda part: printable_line(part[0], len(part[0])), line)
 
 
-def hazard_section(report: CheckReport) -> Group | None:
+def make_hazard_section(report: CheckReport) -> Group | None:
     """With --fix on: all hazards, that of the first difference first, and whether `samerun run` mends them."""
     counted = [one for one in report.causes if not one.ignored]
     if report.with_samerun is None:
@@ -248,7 +276,7 @@ def hazard_section(report: CheckReport) -> Group | None:
     return Group(Text("Every hazard, with and without samerun", style="bold"), Padding(table, (0, 0, 0, INDENT)))
 
 
-def source_excerpt(file: str, line: int, context: int) -> Text:
+def make_source_excerpt(file: str, line: int, context: int) -> Text:
     """A line of a file with its neighbours."""
     linecache.checkcache(file)
     text = Text(f"{file}:{line}", style="cyan", no_wrap=True, overflow="ellipsis")

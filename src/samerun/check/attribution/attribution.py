@@ -15,7 +15,6 @@ from samerun.check.attribution.confirmation import (
     pin_suspect_sources,
 )
 from samerun.check.causes.table import cause_of_kind, find_suspects
-from samerun.check.evidence.growth import choose_snapshot_steps, measure_spread
 from samerun.check.evidence.line_search import (
     PartingLine,
     find_first_line_using_id,
@@ -25,11 +24,16 @@ from samerun.check.evidence.line_search import (
 )
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.source import make_source_patch
-from samerun.check.evidence.values import Elements, compare_saved_tensors
-from samerun.check.evidence.varied_run_evidence import (
+from samerun.check.evidence.trace_signs import (
     find_batch_size_suspect,
     find_branch_on_last_bits,
     find_compiled_draws,
+)
+from samerun.check.evidence.value_differences import (
+    Elements,
+    choose_snapshot_steps,
+    compare_saved_tensors,
+    measure_spread,
 )
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan, Variation

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from samerun.check.attribution import native_entropy
-from samerun.check.evidence.flakiness import has_no_sign_of_race
 from samerun.check.evidence.situation import Situation, Suspect
+from samerun.check.evidence.trace_signs import has_no_sign_of_race
 from samerun.check.execution.forks import was_forked
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan

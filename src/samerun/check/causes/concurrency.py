@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from samerun.check.causes.cause import Cause
-from samerun.check.evidence.flakiness import is_inplace_operator
 from samerun.check.evidence.situation import Situation, Suspect, distance_before_difference
+from samerun.check.evidence.trace_signs import is_inplace_operator
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events

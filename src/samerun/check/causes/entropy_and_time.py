@@ -70,7 +70,7 @@ OS_ENTROPY = Cause(
 
 # The clock decides something.
 ALL_RECORDED = 64
-"""Of so many readings at a line every one is recorded; see `Recorder.should_record`."""
+"""Of so many readings at a line every one is recorded; see `Recorder.count_and_should_record`."""
 
 
 def find_time_suspects(situation: Situation) -> list[Suspect]:

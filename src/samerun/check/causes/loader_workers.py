@@ -5,7 +5,7 @@ from __future__ import annotations
 from samerun.check.causes.cause import Cause
 from samerun.check.evidence.line_search import find_first_loop_line_of_function
 from samerun.check.evidence.situation import Situation, Suspect
-from samerun.check.evidence.varied_run_evidence import GLOBAL_GENERATORS, find_first_worker_draws
+from samerun.check.evidence.trace_signs import GLOBAL_GENERATORS, find_first_worker_draws
 from samerun.record.trace import format as f
 from samerun.record.trace.run import select_events
 

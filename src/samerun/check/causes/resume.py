@@ -82,7 +82,7 @@ def find_draw_after_restore(resumed: RunTraces, comparison: ResumeDifference, pa
     if comparison.first_steps is None:
         return None
     ours, its = comparison.first_steps
-    training = {(e.file, e.line) for e in ours.events(f.DRAW)}
+    training = {(e.file, e.line) for e in ours.select_events(f.DRAW)}
     put = None
     loaded = False
     for event in select_events(resumed.traces[comparison.difference.role], (f.LOAD, f.SEED, f.DRAW), its.end):
@@ -164,7 +164,11 @@ def suspect_data_loop(comparison: ResumeDifference, why: tuple[str, ...]) -> lis
     assert comparison.step is not None and comparison.resumed_step is not None
     # The resumed run may pass over batches that it has had, so they are laid end to end.
     batches = list(
-        zip(reversed(comparison.step.events(f.BATCH)), reversed(comparison.resumed_step.events(f.BATCH)), strict=False)
+        zip(
+            reversed(comparison.step.select_events(f.BATCH)),
+            reversed(comparison.resumed_step.select_events(f.BATCH)),
+            strict=False,
+        )
     )
     other = [one for one, its in reversed(batches) if one.outputs != its.outputs and one.line]
     event = comparison.difference.a
@@ -187,7 +191,9 @@ def find_first_operator_with_other_inputs(comparison: ResumeDifference) -> Event
     assert comparison.step is not None and comparison.resumed_step is not None
     # The resumed run's first step begins where its program begins, so the two are laid end to end.
     pairs = zip(
-        reversed(comparison.step.events(f.OPERATOR)), reversed(comparison.resumed_step.events(f.OPERATOR)), strict=False
+        reversed(comparison.step.select_events(f.OPERATOR)),
+        reversed(comparison.resumed_step.select_events(f.OPERATOR)),
+        strict=False,
     )
     found = None
     for one, its in pairs:

@@ -11,7 +11,7 @@ from samerun.record.comparison.streams import SOFT_LEAVES
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, RunTraces, select_events
-from samerun.record.trace.steps import Step, final_digests, read_steps
+from samerun.record.trace.steps import Step, final_model_digests, read_steps
 
 RNG_LEAVES = ("rng", "rng.numpy", "rng.python")
 """They count only if the uninterrupted run draws after the interruption: else their states do not matter."""
@@ -126,7 +126,7 @@ def _find_step_difference(one: list[Step], other: list[Step], shift: int, cut: b
         return ResumeDifference(difference, shift, step, its, (behind[0], other[0]), step is behind[0], lost, own)
     if cut or len(behind) == len(other):
         return None
-    ends = [steps[-1].events(f.STEP)[-1] if steps else None for steps in (one, other)]
+    ends = [steps[-1].select_events(f.STEP)[-1] if steps else None for steps in (one, other)]
     more = "a" if len(behind) > len(other) else "b"
     role = one[0].trace.role
     return ResumeDifference(Difference("operator", role, "main", ends[0], ends[1], len(one), 0, more), shift)
@@ -134,7 +134,7 @@ def _find_step_difference(one: list[Step], other: list[Step], shift: int, cut: b
 
 def _find_final_difference(whole: Trace, resumed: Trace, shift: int) -> ResumeDifference | None:
     """A difference in the final contents of a model that both runs have."""
-    one, other = final_digests(whole), final_digests(resumed)
+    one, other = final_model_digests(whole), final_model_digests(resumed)
     for name, digests in one.items():
         if len(digests) == len(other.get(name, ())) and digests != other[name]:
             event = next(e for e in select_events(whole, (f.FINAL,)) if e.name == name)
@@ -167,7 +167,7 @@ def _find_first_operator_difference(step: Step, its: Step) -> Difference | None:
 def _select_torch_events(step: Step) -> list[Event]:
     """Operators and draws from torch's generators in the main thread."""
     return [
-        event for event in step.events(f.OPERATOR, f.DRAW)
+        event for event in step.select_events(f.OPERATOR, f.DRAW)
         if event.thread == 0 and (event.kind == f.OPERATOR or event.name.startswith("torch"))
     ]  # fmt: skip
 
@@ -183,7 +183,7 @@ def _find_lost_own_draw(step: Step, its: Step) -> Event | None:
     The draws at one line are laid end to end: a resumed process may draw there while it sets up.
     """
     draws = [defaultdict(list), defaultdict(list)]  # type: list[defaultdict[tuple[object, ...], list[Event]]]
-    for found, events in zip(draws, (step.events(f.DRAW), its.events(f.DRAW)), strict=True):
+    for found, events in zip(draws, (step.select_events(f.DRAW), its.select_events(f.DRAW)), strict=True):
         for event in events:
             if event.name not in GLOBAL:
                 found[(event.name, event.text, event.file, event.line)].append(event)

@@ -8,7 +8,7 @@ from functools import cached_property
 from samerun.check.evidence.resumption import ResumeDifference
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.compare import Difference
-from samerun.record.comparison.evidence import Clue, find_clues, host_events
+from samerun.record.comparison.evidence import Clue, find_clues, select_host_events
 from samerun.record.pins import CLOCK_TICK_SECONDS
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event, select_events
@@ -72,7 +72,7 @@ class Situation:
     def host_events(self) -> list[Event]:
         """All host events of the differing process up to the first difference."""
         event = self.difference.a
-        return host_events(self.a.traces, self.difference.role, event.index if event else None)
+        return select_host_events(self.a.traces, self.difference.role, event.index if event else None)
 
     def select_clues(self, *kinds: int) -> list[Clue]:
         return [clue for clue in self.clues if clue.kind in kinds]
@@ -81,7 +81,7 @@ class Situation:
         """Whether a generator was seeded with an explicit value before event `before` of a process."""
         return any(
             e.kind == f.SEED and e.name == generator and not e.unseeded
-            for e in host_events(self.a.traces, role, before)
+            for e in select_host_events(self.a.traces, role, before)
         )
 
 

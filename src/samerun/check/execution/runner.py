@@ -17,7 +17,7 @@ from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.check.execution import processes
 from samerun.check.execution.forks import Forks
 from samerun.check.execution.interruption import CHECKPOINTS
-from samerun.check.execution.machine_load import MachineLoad, choose_passive_wait_variables
+from samerun.check.execution.processes import MachineLoad, choose_passive_wait_variables
 from samerun.check.plan import Plan
 from samerun.check.variations.folder_copies import copy_folder, link_neighbours, make_linked_home, path_of_copy
 from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samerun.base.records import DIFFERENT, SAME, TROUBLE
-from samerun.check.evidence.flakiness import any_file_uses_id
+from samerun.check.evidence.trace_signs import any_file_uses_id
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Variation
 from samerun.check.search.run_status import describe_failure, timed_out_before_difference

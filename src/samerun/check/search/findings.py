@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from samerun.base.errors import SamerunError
 from samerun.base.records import DIFFERENT, SAME, TROUBLE, CheckReport, FoundCause, Hazard, Outcome, WithSamerun
 from samerun.check.attribution.attribution import AttributedCause
 from samerun.check.attribution.confirmation import pin_suspect_sources
+from samerun.check.causes.table import CAUSES
 from samerun.check.evidence.situation import Situation
 from samerun.check.execution.runner import RunFailed
 from samerun.check.plan import Plan
-from samerun.check.search import ignore_rules
-from samerun.check.search.ignore_rules import IgnoreRule
 from samerun.check.search.report_records import make_cause_path_relative
 from samerun.check.search.search import Search
 from samerun.check.variations.table import VARIATIONS
@@ -165,7 +167,7 @@ def report_all_findings(
     """
 
     def is_ignored(cause: FoundCause) -> bool:
-        return ignore_rules.matches_any_rule(ignored, cause)
+        return matches_any_rule(ignored, cause)
 
     def reason_to_continue(cause: FoundCause) -> str:
         if is_ignored(cause):
@@ -294,8 +296,55 @@ def make_unmatched_rule_notes(
     if report.verdict == DIFFERENT:
         return []
     causes = [finding.cause for finding in successive.findings]
-    return [f"--ignore {rule.text} matched nothing." for rule in ignore_rules.unmatched_rules(ignored, causes)]
+    return [f"--ignore {rule.text} matched nothing." for rule in unmatched_rules(ignored, causes)]
 
 
 def capitalize_first(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+# --- `--ignore KIND[:FILE[:LINE]]`: findings that are not to be counted
+@dataclass(frozen=True)
+class IgnoreRule:
+    """`file` "": anywhere; `line` 0: at any line of the file. `text`: what the user wrote."""
+
+    kind: str
+    file: str
+    line: int
+    text: str
+
+    def matches(self, cause: FoundCause) -> bool:
+        """Whether a finding is not to be counted. A finding without a line is only covered by its kind alone."""
+        if cause.kind != self.kind or (self.line and cause.line != self.line):
+            return False
+        return not self.file or (bool(cause.file) and os.path.realpath(cause.file) == os.path.realpath(self.file))
+
+
+def matches_any_rule(rules: Sequence[IgnoreRule], cause: FoundCause) -> bool:
+    return any(rule.matches(cause) for rule in rules)
+
+
+def unmatched_rules(rules: Sequence[IgnoreRule], causes: Sequence[FoundCause]) -> list[IgnoreRule]:
+    """The rules that match none of these causes."""
+    return [rule for rule in rules if not any(rule.matches(cause) for cause in causes)]
+
+
+def parse_ignore_rule(text: str) -> IgnoreRule:
+    """Raises SamerunError for an unknown kind, an empty file name, or a line that is not a number from 1."""
+    kind, *rest = text.split(":", 1)
+    kinds = [cause.kind for cause in CAUSES]
+    if kind not in kinds:
+        near = difflib.get_close_matches(kind, kinds, 1, 0.5)
+        hint = f"Did you mean {near[0]}? " if near else ""
+        raise SamerunError(
+            f"--ignore {text}: there is no kind of cause {kind!r}.", hint=f"{hint}There are: {', '.join(kinds)}."
+        )
+    if not rest:
+        return IgnoreRule(kind, "", 0, text)
+    file, colon, last = rest[0].rpartition(":")
+    if not colon:
+        file, last = rest[0], ""
+    if not file or (colon and not (last.isdecimal() and int(last) > 0)):
+        wrong = "no file is named behind the kind" if not file else f"{last!r} is no line: lines count from 1"
+        raise SamerunError(f"--ignore {text}: {wrong}.", hint="Write --ignore KIND, KIND:FILE or KIND:FILE:LINE.")
+    return IgnoreRule(kind, file, int(last) if last else 0, text)

@@ -1,13 +1,27 @@
-"""How a difference and its cause become records of the report."""
+"""What a search found as records of a report, and the patches of a report as one file or put into the user's files."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from samerun.base.records import FirstDifference, FoundCause
+from samerun.base.errors import SamerunError
+from samerun.base.files import write_atomically, write_result
+from samerun.base.records import CheckReport, FirstDifference, FoundCause
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Situation
+from samerun.check.evidence.source import (
+    Change,
+    SourceFile,
+    apply_changes,
+    make_unified_diff,
+    parse_changes,
+    path_in_patch,
+    read_source,
+)
 from samerun.record.trace import format as f
 
 
@@ -47,3 +61,124 @@ def relative_path_if_below_working_directory(path: str) -> str:
     except (ValueError, OSError):
         return path
     return path if shown.startswith("..") else shown
+
+
+# --- patches
+@dataclass(frozen=True)
+class PatchedFile:
+    """A file of the program, and what becomes of it. `left_out`: changes that overlap with others."""
+
+    file: str
+    read: SourceFile
+    after: str
+    left_out: int
+
+    def to_patch_bytes(self) -> bytes:
+        head, _, body = make_unified_diff(path_in_patch(self.file), self.read.text_with_bom, self.after).partition(
+            "\n@@"
+        )
+        return os.fsencode(head) + ("\n@@" + body).encode(self.read.encoding)
+
+
+def make_patched_files(report: CheckReport, certain_only: bool = False) -> list[PatchedFile]:
+    """The files that the fixes of a report change, with all of their changes; `certain_only`: of confirmed causes.
+
+    Raises SamerunError for a file that is no longer what the fixes were made for.
+    """
+    changes: dict[str, list[Change]] = {}
+    for file, patch, certain in _iterate_patches(report):
+        if certain_only and not certain:
+            continue
+        changes.setdefault(file, []).extend(parse_changes(patch))
+    return [_patch_file(file, each) for file, each in changes.items()]
+
+
+def _iterate_patches(report: CheckReport) -> Iterator[tuple[str, str, bool]]:
+    if report.cause is not None and report.fix is not None and report.fix.patch:
+        yield report.cause.file, report.fix.patch, report.cause.certain
+    for hazard in report.causes:
+        if not hazard.ignored and hazard.fix is not None and hazard.fix.patch:
+            yield hazard.file, hazard.fix.patch, hazard.certain
+
+
+def _patch_file(file: str, changes: list[Change]) -> PatchedFile:
+    try:
+        read = read_source(file)
+        made = apply_changes(read.text_with_bom, changes)
+    except (OSError, SyntaxError, ValueError):
+        made = None
+    if made is None:
+        raise _file_changed_error(file)
+    return PatchedFile(file, read, *made)
+
+
+def apply_patches(files: list[PatchedFile], since: float) -> None:
+    """Replace each file by its patched version, atomically. `since`: when the check began, in seconds since 1970.
+
+    Raises SamerunError, before anything is written, for a file that was changed since, or lies outside of the working
+    directory, or cannot be written.
+    """
+    for patched in files:
+        if not _is_in_working_directory(patched.file):
+            raise SamerunError(
+                f"--apply: {patched.file} lies outside of this folder; nothing was changed.",
+                hint="Write the patch to a file with --patch and apply it there.",
+            )
+        state = os.stat(patched.file)
+        # The line that was found is that of the program as it ran. ctime: editors and git can set mtime back.
+        if max(state.st_ctime, state.st_mtime) > since or read_source(patched.file) != patched.read:
+            raise _file_changed_error(patched.file)
+        if not os.access(patched.file, os.W_OK) or not os.access(
+            os.path.dirname(os.path.realpath(patched.file)), os.W_OK
+        ):
+            raise SamerunError(f"--apply: {patched.file} cannot be written; nothing was changed.")
+    for patched in files:
+        path = Path(os.path.realpath(patched.file))
+        mode = stat.S_IMODE(path.stat().st_mode)
+        try:
+            write_atomically(path, patched.after.encode(patched.read.encoding))
+            os.chmod(path, mode)
+        except OSError as error:
+            raise SamerunError(f"--apply: {patched.file}: {error.strerror}.") from error
+
+
+def _is_in_working_directory(file: str) -> bool:
+    return Path(os.path.realpath(file)).is_relative_to(os.path.realpath("."))
+
+
+def _file_changed_error(file: str) -> SamerunError:
+    return SamerunError(
+        f"{file} was changed while the program was checked, so its patch may not fit; the file was left alone.",
+        hint="Run the check again.",
+    )
+
+
+def write_or_apply_patches(report: CheckReport, patch_to: str | None, apply: bool, since: float) -> list[str]:
+    """Do what `--patch FILE` and `--apply` ask for; returns what to tell people. Raises SamerunError."""
+    messages = []
+    if patch_to is not None:
+        files = make_patched_files(report)
+        write_result("--patch", patch_to, b"".join(patched.to_patch_bytes() for patched in files))
+        if not files:
+            messages.append(f"--patch {patch_to}: no change that could be made mechanically; the patch is empty.")
+        messages += _make_overlap_notes(f"--patch {patch_to}", files)
+    if apply:
+        files = make_patched_files(report, certain_only=True)
+        apply_patches(files, since)
+        messages += [f"--apply: changed {patched.file}. Run the check again." for patched in files]
+        messages += _make_overlap_notes("--apply", files)
+        if not files and make_patched_files(report):
+            messages.append(
+                "--apply: the cause is not confirmed by an experiment, so nothing was changed; see --patch."
+            )
+        elif not files:
+            messages.append("--apply: no change that could be made mechanically; nothing was changed.")
+    return messages
+
+
+def _make_overlap_notes(option: str, files: list[PatchedFile]) -> list[str]:
+    return [
+        f"{option}: {patched.left_out} of the changes of {patched.file} overlap with others and were left out; "
+        "check again afterwards."
+        for patched in files if patched.left_out
+    ]  # fmt: skip

@@ -214,7 +214,7 @@ def count_data_uses(step: Step, data_source: tuple[str, int, str] | None) -> int
     def is_there(event: Event) -> bool:
         return event.thread == 0 and (data_source is None or (event.file, event.line, event.name) == data_source)
 
-    return sum(is_there(event) for event in step.events(f.BATCH if data_source is None else f.OPERATOR))
+    return sum(is_there(event) for event in step.select_events(f.BATCH if data_source is None else f.OPERATOR))
 
 
 def confirm_suspect_by_restoring(suspect: Suspect, parts: Sequence[str], tried: ExperimentResult) -> Suspect:

@@ -17,9 +17,9 @@ from samerun.base.records import (
     Spread,
 )
 from samerun.check.attribution import attribution
-from samerun.check.evidence.flakiness import has_no_sign_of_race
-from samerun.check.evidence.growth import measure_growth_points, measure_spread
 from samerun.check.evidence.situation import Situation
+from samerun.check.evidence.trace_signs import has_no_sign_of_race
+from samerun.check.evidence.value_differences import measure_growth_points, measure_spread
 from samerun.check.execution.interruption import Interruption
 from samerun.check.execution.runner import Run, Runner
 from samerun.check.plan import Plan, Variation

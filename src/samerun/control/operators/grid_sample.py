@@ -76,7 +76,7 @@ def grid_sampler_backward(
     keys, values = [], []
     slopes = [torch.zeros_like(points[..., 0]) for _ in sizes]
     for corner in itertools.product(*taps):
-        is_inside, cell = _cell_of_corner(corner, sizes)
+        is_inside, cell = _corner_inside_and_cell(corner, sizes)
         weights = [tap.weight for tap in corner]
         keys.append(torch.where(is_inside, cell + first, -1).flatten())
         if output_mask[0]:
@@ -138,7 +138,7 @@ def _cubic_weight_slopes(fraction: Tensor) -> list[Tensor]:
     return [outer(fraction + 1), inner(fraction), -inner(1 - fraction), -outer(2 - fraction)]
 
 
-def _cell_of_corner(corner: tuple[AxisTap, ...], sizes: torch.Size) -> tuple[Tensor, Tensor]:
+def _corner_inside_and_cell(corner: tuple[AxisTap, ...], sizes: torch.Size) -> tuple[Tensor, Tensor]:
     """Whether all positions lie inside, and the cell of a plane that they name (0 where they do not)."""
     is_inside = torch.ones_like(corner[0][0], dtype=torch.bool)
     for tap, size in zip(corner, sizes, strict=True):

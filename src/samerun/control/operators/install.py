@@ -108,13 +108,13 @@ def _make_dispatched_kernel(overload: str, dispatch_key: str, kernel: Kernel) ->
         if not outs:
             return result
         for target, value in zip(into, result if isinstance(result, tuple) else (result,), strict=True):
-            _write_out(target, value)
+            _resize_and_copy(target, value)
         return into[0] if len(into) == 1 else tuple(into)
 
     return dispatched
 
 
-def _write_out(target: Tensor, value: Tensor) -> None:
+def _resize_and_copy(target: Tensor, value: Tensor) -> None:
     if target.shape != value.shape:
         target.resize_(value.shape)
     target.copy_(value)

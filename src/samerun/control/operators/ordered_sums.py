@@ -55,12 +55,12 @@ def reduce_groups(values: Tensor, groups: RowGroups, combine: Combine = torch.ad
     starts, counts = groups.starts, groups.counts
     longest = int(counts.max()) if counts.numel() else 0
     while longest > 1:
-        rows, starts, counts = _reduce_once(rows, starts, counts, combine, min(FAN, longest))
+        rows, starts, counts = _reduce_groups_once(rows, starts, counts, combine, min(FAN, longest))
         longest = -(-longest // FAN)
     return rows
 
 
-def _reduce_once(
+def _reduce_groups_once(
     rows: Tensor, starts: Tensor, counts: Tensor, combine: Combine, max_count: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Combine each group's rows FAN at a time; returns the rows, starts and counts that are left.

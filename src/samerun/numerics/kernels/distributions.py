@@ -38,31 +38,37 @@ class RandomStream:
         found = block_words(value_indices | (high - (1 << 64) if high >> 63 else high), self.seed, self.position)
         return found[:, 0].contiguous(), found[:, 1].contiguous()
 
-    def draw_by_rejection(self, values: Tensor, accept: Accept) -> Tensor:
+    def draw_by_rejection(self, value_indices: Tensor, accept: Accept) -> Tensor:
         """The first accepted candidate of each of the values with these numbers."""
-        left = torch.arange(values.numel(), device=values.device)
-        out = torch.empty(values.numel(), dtype=torch.float64, device=values.device)
+        left = torch.arange(value_indices.numel(), device=value_indices.device)
+        out = torch.empty(value_indices.numel(), dtype=torch.float64, device=value_indices.device)
         for attempt in range(reference.ATTEMPTS):
-            candidates, accepted = accept(left, *self.attempt_words(values[left], attempt))
+            candidates, accepted = accept(left, *self.attempt_words(value_indices[left], attempt))
             out.scatter_(0, left, candidates)
             left = left[~accepted]
             if left.numel() == 0:
                 break
         return out
 
-    def draw_by_counting(self, values: Tensor, chance: Tensor, step: Callable[[Tensor, int], Tensor]) -> Tensor:
+    def draw_by_counting(
+        self, value_indices: Tensor, probability_of_zero: Tensor, next_probability: Callable[[Tensor, int], Tensor]
+    ) -> Tensor:
         """For each value the first number whose distribution function exceeds a uniform number.
 
         chance: of 0. step: the chance of k, from that of k - 1 and k.
         """
-        u, total, k = _uniform_below_one(self.attempt_words(values, 0)[0]), chance, torch.zeros_like(chance)
+        u, total, k = (
+            _uniform_below_one(self.attempt_words(value_indices, 0)[0]),
+            probability_of_zero,
+            torch.zeros_like(probability_of_zero),
+        )
         for number in range(1, reference.MOST_COUNTED + 1):
             more = u >= total
             if not bool(more.any()):
                 break
             k = torch.add(k, more.to(torch.float64))
-            chance = step(chance, number)
-            total = torch.add(total, chance)
+            probability_of_zero = next_probability(probability_of_zero, number)
+            total = torch.add(total, probability_of_zero)
         return k
 
 
@@ -122,13 +128,15 @@ def _sample_by_counting_or_rejection(
 def sample_poisson(rate: Tensor, stream: RandomStream) -> Tensor:
     """Poisson numbers of these rates, which are 0 or more."""
 
-    def sample_by_counting(values: Tensor) -> Tensor:
-        mean = rate[values]
+    def sample_by_counting(value_indices: Tensor) -> Tensor:
+        mean = rate[value_indices]
         start = f64.exp(torch.neg(mean))
-        return stream.draw_by_counting(values, start, lambda p, k: _divide_by_integer(torch.mul(p, mean), k))
+        return stream.draw_by_counting(value_indices, start, lambda p, k: _divide_by_integer(torch.mul(p, mean), k))
 
-    def sample_by_rejection(values: Tensor) -> Tensor:
-        return _poisson_by_rejection(torch.where(rate[values] == _INF, 1e9, rate[values]), values, stream)
+    def sample_by_rejection(value_indices: Tensor) -> Tensor:
+        return _poisson_by_rejection(
+            torch.where(rate[value_indices] == _INF, 1e9, rate[value_indices]), value_indices, stream
+        )
 
     found = _sample_by_counting_or_rejection(rate < reference.REJECTION_FROM, sample_by_counting, sample_by_rejection)
     return torch.where(rate == _INF, rate, found)
@@ -138,7 +146,7 @@ def _divide_by_integer(x: Tensor, k: int) -> Tensor:
     return torch.div(x, torch.full((), float(k), dtype=torch.float64, device=x.device))
 
 
-def _poisson_by_rejection(rate: Tensor, values: Tensor, stream: RandomStream) -> Tensor:
+def _poisson_by_rejection(rate: Tensor, value_indices: Tensor, stream: RandomStream) -> Tensor:
     b = torch.add(torch.mul(sqrt(rate), 2.53), 0.931)
     a = torch.add(torch.mul(b, 0.02483), -0.059)
     inverse = torch.add(f64.divide_number_by(1.1328, torch.sub(b, 3.4)), 1.1239)
@@ -158,7 +166,7 @@ def _poisson_by_rejection(rate: Tensor, values: Tensor, stream: RandomStream) ->
         inside = (k >= 0) & ~((room < 0.013) & (v > room))
         return torch.clamp(k, min=0), (room > 0) & (((room >= 0.07) & (v <= enough[at])) | (inside & below))
 
-    return stream.draw_by_rejection(values, accept)
+    return stream.draw_by_rejection(value_indices, accept)
 
 
 def _hat_height(slope: Tensor, room: Tensor, height: Tensor) -> Tensor:
@@ -173,15 +181,15 @@ def sample_binomial(count: Tensor, probability: Tensor, stream: RandomStream) ->
     q = torch.where(swapped, torch.rsub(p, 1.0), p)
     n = torch.floor(torch.where(drawn, count, 1.0))
 
-    def sample_by_counting(values: Tensor) -> Tensor:
-        trials, chance = n[values], q[values]
+    def sample_by_counting(value_indices: Tensor) -> Tensor:
+        trials, chance = n[value_indices], q[value_indices]
         odds = torch.div(chance, torch.rsub(chance, 1.0))
         start = f64.exp(torch.mul(trials, f64.log1p(torch.neg(chance))))
 
         def step(p: Tensor, k: int) -> Tensor:
             return torch.mul(p, torch.mul(odds, _divide_by_integer(torch.sub(trials, k - 1.0), k)))
 
-        return torch.minimum(stream.draw_by_counting(values, start, step), trials)
+        return torch.minimum(stream.draw_by_counting(value_indices, start, step), trials)
 
     is_small = torch.mul(n, q) < reference.REJECTION_FROM
     k = _sample_by_counting_or_rejection(
@@ -193,7 +201,7 @@ def sample_binomial(count: Tensor, probability: Tensor, stream: RandomStream) ->
     return torch.where(torch.isnan(count) | torch.isnan(probability), _NAN, found)
 
 
-def _binomial_by_rejection(n: Tensor, q: Tensor, values: Tensor, stream: RandomStream) -> Tensor:
+def _binomial_by_rejection(n: Tensor, q: Tensor, value_indices: Tensor, stream: RandomStream) -> Tensor:
     rest_q = torch.rsub(q, 1.0)
     spread = sqrt(torch.mul(torch.mul(n, q), rest_q))
     b = torch.add(torch.mul(spread, 2.53), 1.15)
@@ -223,7 +231,7 @@ def _binomial_by_rejection(n: Tensor, q: Tensor, values: Tensor, stream: RandomS
         below = f64.log(torch.div(torch.mul(v, alpha[at]), _hat_height(slope, room, height))) <= chance
         return k, (room > 0) & (((room >= 0.07) & (v <= enough[at])) | (inside & below))
 
-    return stream.draw_by_rejection(values, accept)
+    return stream.draw_by_rejection(value_indices, accept)
 
 
 CUT = gradient_reference.CUT
@@ -256,43 +264,47 @@ def _compute_in_chunks(compute: Callable[..., Tensor], *tensors: Tensor) -> Tens
     return torch.cat([compute(*chunk) for chunk in chunks])
 
 
-def gamma_gradient(a: Tensor, x: Tensor) -> Tensor:
+def gamma_gradient(shape: Tensor, sample: Tensor) -> Tensor:
     """dx/da of gamma numbers x of shapes a."""
-    return _compute_in_chunks(_gamma_gradient_of_chunk, a, x)
+    return _compute_in_chunks(_gamma_gradient_of_chunk, shape, sample)
 
 
-def beta_gradient(x: Tensor, a: Tensor, total: Tensor) -> Tensor:
+def beta_gradient(sample: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
     """dx/da / (1 - x) of beta numbers x of parameters a and total - a."""
-    return _compute_in_chunks(_beta_gradient_of_chunk, x, a, total)
+    return _compute_in_chunks(_beta_gradient_of_chunk, sample, alpha, total)
 
 
-def _gamma_gradient_of_chunk(a: Tensor, x: Tensor) -> Tensor:
-    inside = (a > 0) & (a < _INF) & (x > 0) & (x < _INF)
-    zero, a, x = x == 0, torch.where(inside, a, 1.0), torch.where(inside, x, 1.0)
-    above = x >= a
+def _gamma_gradient_of_chunk(shape: Tensor, sample: Tensor) -> Tensor:
+    inside = (shape > 0) & (shape < _INF) & (sample > 0) & (sample < _INF)
+    zero, shape, sample = sample == 0, torch.where(inside, shape, 1.0), torch.where(inside, sample, 1.0)
+    above = sample >= shape
     sign = torch.where(above, 1.0, -1.0).to(torch.float64)
-    shift = torch.sub(f64.digamma_positive(a), f64.log(x))
+    shift = torch.sub(f64.digamma_positive(shape), f64.log(sample))
     divisor = torch.where(above, 1.0, 1.5).to(torch.float64)
-    near = _estimate_endpoint(torch.abs(torch.sub(x, a)), torch.div(x, divisor))
-    far = f64.log(torch.add(f64.divide_number_by(4 * CUT, x), 4.0))
-    below = torch.where(near <= 1, near, torch.div(torch.add(x, CUT), a))
+    near = _estimate_endpoint(torch.abs(torch.sub(sample, shape)), torch.div(sample, divisor))
+    far = f64.log(torch.add(f64.divide_number_by(4 * CUT, sample), 4.0))
+    below = torch.where(near <= 1, near, torch.div(torch.add(sample, CUT), shape))
     total = _integrate_to_endpoint(
         torch.where(above, torch.minimum(near, far), below),
-        lambda y: torch.sub(torch.mul(x, f64.expm1(torch.mul(sign, y))), torch.mul(a, torch.mul(sign, y))),
-        lambda y: torch.mul(sign, torch.sub(torch.mul(x, f64.exp(torch.mul(sign, y))), a)),
+        lambda y: torch.sub(torch.mul(sample, f64.expm1(torch.mul(sign, y))), torch.mul(shape, torch.mul(sign, y))),
+        lambda y: torch.mul(sign, torch.sub(torch.mul(sample, f64.exp(torch.mul(sign, y))), shape)),
         lambda y: torch.sub(y, torch.mul(sign, shift)),
     )
-    return torch.where(zero, 0.0, torch.where(inside, torch.mul(x, total), _NAN))
+    return torch.where(zero, 0.0, torch.where(inside, torch.mul(sample, total), _NAN))
 
 
-def _beta_gradient_of_chunk(x: Tensor, a: Tensor, total: Tensor) -> Tensor:
-    inside = (a > 0) & (a < total) & (total < _INF) & (x > 0) & (x <= 1)
-    zero = x == 0
-    x, a, total = torch.where(inside, x, 0.5), torch.where(inside, a, 1.0), torch.where(inside, total, 2.0)
-    other, above = torch.rsub(x, 1.0), x >= torch.div(a, total)
-    rest, here = torch.where(above, other, x), torch.where(above, x, other)
-    rate = torch.where(above, torch.sub(total, a), a)
-    shift = torch.sub(torch.sub(f64.digamma_positive(a), f64.digamma_positive(total)), f64.log(x))
+def _beta_gradient_of_chunk(sample: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
+    inside = (alpha > 0) & (alpha < total) & (total < _INF) & (sample > 0) & (sample <= 1)
+    zero = sample == 0
+    sample, alpha, total = (
+        torch.where(inside, sample, 0.5),
+        torch.where(inside, alpha, 1.0),
+        torch.where(inside, total, 2.0),
+    )
+    other, above = torch.rsub(sample, 1.0), sample >= torch.div(alpha, total)
+    rest, here = torch.where(above, other, sample), torch.where(above, sample, other)
+    rate = torch.where(above, torch.sub(total, alpha), alpha)
+    shift = torch.sub(torch.sub(f64.digamma_positive(alpha), f64.digamma_positive(total)), f64.log(sample))
 
     def level(y: Tensor) -> Tensor:
         falling = f64.expm1(torch.neg(y))
@@ -306,8 +318,8 @@ def _beta_gradient_of_chunk(x: Tensor, a: Tensor, total: Tensor) -> Tensor:
         height = level(y)
         return torch.where(above, torch.sub(torch.neg(shift), height), torch.add(torch.add(y, height), shift))
 
-    curvature = torch.mul(torch.mul(torch.mul(total, x), other), gradient_reference.INVERSE_E)
-    near = _estimate_endpoint(torch.abs(torch.sub(torch.mul(total, x), a)), curvature)
+    curvature = torch.mul(torch.mul(torch.mul(total, sample), other), gradient_reference.INVERSE_E)
+    near = _estimate_endpoint(torch.abs(torch.sub(torch.mul(total, sample), alpha)), curvature)
     far = torch.div(torch.rsub(torch.mul(total, f64.log(here)), CUT), rate)
     found = _integrate_to_endpoint(
         torch.where(near <= 1, near, far),
@@ -315,4 +327,4 @@ def _beta_gradient_of_chunk(x: Tensor, a: Tensor, total: Tensor) -> Tensor:
         slope,
         integrand,
     )
-    return torch.where(zero, 0.0, torch.where(inside, torch.mul(x, found), _NAN))
+    return torch.where(zero, 0.0, torch.where(inside, torch.mul(sample, found), _NAN))

@@ -47,17 +47,17 @@ def _normalize_rows(
     weight: OptionalTensor,
     bias: OptionalTensor,
     eps: float,
-    rms: bool,
-    stats: Sequence[int],
+    is_rms: bool,
+    stats_shape: Sequence[int],
     n: int,
     groups: int = 1,
     inner: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """x dense: rows of n values, as many as `stats`, the shape of the other two results, has places.
+    """x dense: rows of n values, as many as `stats_shape`, the shape of the other two results, has places.
 
     Value j of row i has weight number (i % groups * n + j) / inner.
     """
-    count, inner = math.prod(stats), max(inner, 1)
+    count, inner = math.prod(stats_shape), max(inner, 1)
     require_elements("input", x, count * n)
     if n:  # where rows are empty, nothing is read of the weights
         require_elements("weight", weight, groups * n // inner)
@@ -68,12 +68,12 @@ def _normalize_rows(
             _weight_per_value(weight, count, n, groups, inner),
             _weight_per_value(bias, count, n, groups, inner),
         )
-        y, mean, r = (torch.from_numpy(each) for each in reference.normalize(rms, eps, given, weights, biases))
-        return y.reshape(x.shape), mean.reshape(stats), r.reshape(stats)
-    out, mean = torch.empty_like(x), x.new_empty(stats)
+        y, mean, r = (torch.from_numpy(each) for each in reference.normalize(is_rms, eps, given, weights, biases))
+        return y.reshape(x.shape), mean.reshape(stats_shape), r.reshape(stats_shape)
+    out, mean = torch.empty_like(x), x.new_empty(stats_shape)
     r = torch.empty_like(mean)
     _norm.for_device_of(x)(
-        rms, eps, x.data_ptr(), _address(weight), _address(bias), out.data_ptr(), mean.data_ptr(), r.data_ptr(),
+        is_rms, eps, x.data_ptr(), _address(weight), _address(bias), out.data_ptr(), mean.data_ptr(), r.data_ptr(),
         count, n, groups, inner,
     )  # fmt: skip
     return out, mean, r

@@ -15,7 +15,7 @@ from torch import Tensor
 from samerun.base.errors import SamerunError
 from samerun.numerics.cuda import segments
 from samerun.numerics.kernels import library, sums
-from samerun.numerics.kernels.tensors import split_around
+from samerun.numerics.kernels.tensors import outer_dim_inner_sizes
 
 
 def sort_index_in_bounds(index: Tensor, num_places: int) -> tuple[Tensor, Tensor]:
@@ -37,7 +37,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     if source.dtype is not x.dtype or x.dim() != source.dim() or index.dim() > 1:
         return torch.index_add(x.cpu(), dim, index.cpu(), source.cpu())  # torch's own words for what is wrong
     out = x.contiguous().clone()
-    outer, places, inner = split_around(x, dim % max(x.dim(), 1))
+    outer, places, inner = outer_dim_inner_sizes(x, dim % max(x.dim(), 1))
     key, order = sort_index_in_bounds(index, places)
     given = source.contiguous().view(outer, key.numel(), inner)
     segments.add_to_segments(out.view(outer, places, inner), given, key, order)

@@ -21,28 +21,36 @@ LANES, BLOCK = 32, 4096
 
 
 def _positions_per_window(
-    size: int, kernel: int, stride: int, padding: int, out: int, include_padding: bool, device: torch.device
+    size: int,
+    kernel_size: int,
+    stride: int,
+    padding: int,
+    num_windows: int,
+    count_include_pad: bool,
+    device: torch.device,
 ) -> torch.Tensor:
     """How many positions each window divides by, along one dimension."""
-    start = torch.arange(out, device=device) * stride - padding
-    end = (start + kernel).clamp_max(size + padding)
-    return end - start if include_padding else end.clamp_max(size) - start.clamp_min(0)
+    start = torch.arange(num_windows, device=device) * stride - padding
+    end = (start + kernel_size).clamp_max(size + padding)
+    return end - start if count_include_pad else end.clamp_max(size) - start.clamp_min(0)
 
 
-def _output_size(size: int, kernel: int, stride: int, padding: int, ceil_mode: bool) -> int:
-    reach = size + 2 * padding - kernel
+def _output_size(size: int, kernel_size: int, stride: int, padding: int, ceil_mode: bool) -> int:
+    reach = size + 2 * padding - kernel_size
     out = (reach + (stride - 1 if ceil_mode else 0)) // stride + 1
     return out - 1 if ceil_mode and (out - 1) * stride >= size + padding else out
 
 
 def _divisor_per_window(
-    x: torch.Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, output_sizes: Sizes, include_padding: bool,
+    x: torch.Tensor, kernel_size: Sizes, stride: Sizes, padding: Sizes, output_sizes: Sizes, count_include_pad: bool,
     divisor: int | None,
 ) -> torch.Tensor:  # fmt: skip
     found = torch.ones((), dtype=torch.int64, device=x.device)
     for dim, out in enumerate(output_sizes):
         size = x.shape[dim - len(output_sizes)]
-        counts = _positions_per_window(size, kernel[dim], stride[dim], padding[dim], out, include_padding, x.device)
+        counts = _positions_per_window(
+            size, kernel_size[dim], stride[dim], padding[dim], out, count_include_pad, x.device
+        )
         found = found[..., None] * counts
     return torch.full_like(found, divisor) if divisor else found
 
@@ -52,22 +60,22 @@ def _slice_last_dims(x: torch.Tensor, slices: Sequence[slice]) -> torch.Tensor:
     return x[where]
 
 
-def _iterate_taps(x: torch.Tensor, kernel: Sizes, stride: Sizes, output_sizes: Sizes) -> Iterator[torch.Tensor]:
+def _iterate_taps(x: torch.Tensor, kernel_size: Sizes, stride: Sizes, output_sizes: Sizes) -> Iterator[torch.Tensor]:
     """Of each window the first value, of each the second, ..."""
-    for firsts in itertools.product(*map(range, kernel)):
+    for firsts in itertools.product(*map(range, kernel_size)):
         every = zip(firsts, output_sizes, stride, strict=True)
         yield _slice_last_dims(x, [slice(at, at + (out - 1) * step + 1, step) for at, out, step in every])
 
 
-def _window_sums(x: torch.Tensor, kernel: Sizes, stride: Sizes, output_sizes: Sizes) -> torch.Tensor:
+def _window_sums(x: torch.Tensor, kernel_size: Sizes, stride: Sizes, output_sizes: Sizes) -> torch.Tensor:
     """Class S over each window: its lanes and their tree, written for all windows at once."""
-    n = len(kernel)
-    if math.prod(kernel) > BLOCK:
+    n = len(kernel_size)
+    if math.prod(kernel_size) > BLOCK:
         for dim in range(n):
-            x = x.unfold(-n, kernel[dim], stride[dim]).narrow(-n - 1, 0, output_sizes[dim])
+            x = x.unfold(-n, kernel_size[dim], stride[dim]).narrow(-n - 1, 0, output_sizes[dim])
         return sums.tree_sum("x", x, list(range(x.ndim - n, x.ndim)))
     lanes: list[torch.Tensor] = []
-    for number, tap in enumerate(_iterate_taps(x, kernel, stride, output_sizes)):
+    for number, tap in enumerate(_iterate_taps(x, kernel_size, stride, output_sizes)):
         if number < LANES:
             lanes.append(tap)
         else:
@@ -81,44 +89,44 @@ def _window_sums(x: torch.Tensor, kernel: Sizes, stride: Sizes, output_sizes: Si
 
 
 def avg_pool(
-    x: torch.Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = (), ceil_mode: bool = False,
-    include_padding: bool = True, divisor: int | None = None,
+    x: torch.Tensor, kernel_size: Sizes, stride: Sizes = (), padding: Sizes = (), ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """The mean of windows over the last len(kernel) dimensions; the other arguments as torch's avg_pool has them."""
-    n = len(kernel)
-    stride, padding = stride or kernel, padding or (0,) * n
+    n = len(kernel_size)
+    stride, padding = stride or kernel_size, padding or (0,) * n
     dtype = compute_type("avg_pool", x)
     output_sizes = [
-        _output_size(x.shape[dim - n], kernel[dim], stride[dim], padding[dim], ceil_mode) for dim in range(n)
+        _output_size(x.shape[dim - n], kernel_size[dim], stride[dim], padding[dim], ceil_mode) for dim in range(n)
     ]
     margins: list[int] = []
     for dim in reversed(range(n)):
-        needed = (output_sizes[dim] - 1) * stride[dim] + kernel[dim]
+        needed = (output_sizes[dim] - 1) * stride[dim] + kernel_size[dim]
         margins += [padding[dim], max(0, needed - padding[dim] - x.shape[dim - n])]
     wide = x.detach().to(dtype)
     if any(margins):  # the identity of addition stands for taps that are not there
         wide = torch.nn.functional.pad(wide, margins, value=-0.0)
-    divisors = _divisor_per_window(x, kernel, stride, padding, output_sizes, include_padding, divisor)
-    return (_window_sums(wide, kernel, stride, output_sizes) / divisors.to(dtype)).to(x.dtype)
+    divisors = _divisor_per_window(x, kernel_size, stride, padding, output_sizes, count_include_pad, divisor)
+    return (_window_sums(wide, kernel_size, stride, output_sizes) / divisors.to(dtype)).to(x.dtype)
 
 
 def avg_pool_backward(
-    grad: torch.Tensor, x: torch.Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = (),
-    include_padding: bool = True, divisor: int | None = None,
+    grad: torch.Tensor, x: torch.Tensor, kernel_size: Sizes, stride: Sizes = (), padding: Sizes = (),
+    count_include_pad: bool = True, divisor: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """The gradient of x: from +0.0 on, grad / divisor of each window over a value, in ascending window."""
-    n = len(kernel)
-    stride, padding = stride or kernel, padding or (0,) * n
+    n = len(kernel_size)
+    stride, padding = stride or kernel_size, padding or (0,) * n
     dtype = compute_type("avg_pool", grad, x)
     output_sizes = list(grad.shape[-n:])
     terms = grad.detach().to(dtype) / _divisor_per_window(
-        x, kernel, stride, padding, output_sizes, include_padding, divisor
+        x, kernel_size, stride, padding, output_sizes, count_include_pad, divisor
     ).to(dtype)
-    room = [(output_sizes[dim] - 1) * stride[dim] + kernel[dim] for dim in range(n)]
+    room = [(output_sizes[dim] - 1) * stride[dim] + kernel_size[dim] for dim in range(n)]
     room = [max(room[dim], padding[dim] + x.shape[dim - n]) for dim in range(n)]
     out = torch.zeros([*x.shape[:-n], *room], dtype=dtype, device=x.device)
     # Of the windows over a value, the one that has it at its last tap comes first.
-    for place in reversed(list(_iterate_taps(out, kernel, stride, output_sizes))):
+    for place in reversed(list(_iterate_taps(out, kernel_size, stride, output_sizes))):
         place += terms
     for dim in range(n):
         out = out.narrow(dim - n, padding[dim], x.shape[dim - n])
@@ -159,11 +167,11 @@ def adaptive_avg_pool(x: torch.Tensor, output_sizes: Sizes) -> torch.Tensor:
     return result.to(x.dtype)
 
 
-def adaptive_avg_pool_backward(grad: torch.Tensor, x: torch.Tensor, n: int) -> torch.Tensor:
+def adaptive_avg_pool_backward(grad: torch.Tensor, x: torch.Tensor, num_dims: int) -> torch.Tensor:
     """The gradient of x, pooled over its last n dimensions: from +0.0 on, grad / size of each stretch over a value,
     in ascending stretch.
     """
-    output_sizes = grad.shape[-n:]
+    output_sizes = grad.shape[-num_dims:]
     kernel = _uniform_window_size(x, output_sizes)
     if kernel is not None and 0 not in kernel:
         return avg_pool_backward(grad, x, kernel)

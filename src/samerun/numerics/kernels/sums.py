@@ -17,7 +17,13 @@ from torch import Tensor
 
 from samerun.numerics.kernels import functions, library
 from samerun.numerics.kernels.elementwise import sqrt
-from samerun.numerics.kernels.tensors import call_reference, compute_type, normalize_dims, split_around, to_dense
+from samerun.numerics.kernels.tensors import (
+    call_reference,
+    compute_type,
+    normalize_dims,
+    outer_dim_inner_sizes,
+    to_dense,
+)
 from samerun.numerics.reference import sums as reference
 from samerun.numerics.status import DONE
 
@@ -217,7 +223,7 @@ def norm(x: torch.Tensor, order: float = 2, dims: Dims = None, keepdim: bool = F
 
 def _cumulate_along(operator: str, product: bool, x: torch.Tensor, dim: int) -> torch.Tensor:
     wide = to_dense(x, compute_type(operator, x))
-    outer, n, inner = split_around(wide, *normalize_dims(dim, x.ndim) or [0])
+    outer, n, inner = outer_dim_inner_sizes(wide, *normalize_dims(dim, x.ndim) or [0])
     if not library.uses_native_kernels(x):
         shaped = wide.reshape(outer, n, inner)
         found: torch.Tensor = call_reference(lambda given: reference.cumulate(product, given), shaped)

@@ -75,7 +75,7 @@ def normalize_dims(dims: int | Sequence[int] | None, ndim: int) -> list[int]:
     return sorted(found)[:ndim] if found else list(range(ndim))
 
 
-def split_around(x: torch.Tensor, dim: int) -> tuple[int, int, int]:
+def outer_dim_inner_sizes(x: torch.Tensor, dim: int) -> tuple[int, int, int]:
     """How many elements lie before, along and after dimension `dim`: x is [outer, n, inner]."""
     if x.ndim == 0:
         return 1, 1, 1

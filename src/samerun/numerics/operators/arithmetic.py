@@ -1,4 +1,9 @@
-"""Class E operators that round more than once: written out, left to right. torch's kernels fuse some of them."""
+"""Class E operators that round more than once: written out, left to right. torch's kernels fuse some of them.
+
+Also minimum, maximum and clamp, IEEE 754's: a NaN wins, and -0.0 is less than +0.0. torch leaves the sign of a zero to
+the order of work and to the machine's instruction: torch.max of a tensor with both zeros changes with the number of
+threads.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,13 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.kernels.elementwise import try_update_in_place
+from samerun.numerics.kernels.sums import amax, amin
 from samerun.numerics.operators.declare import Members, divide, widen_half_inputs
 
 
-def multiply_unless_one(x: Any, by: Any) -> Any:
+def multiply_unless_one(x: Any, factor: Any) -> Any:
     """A multiplication by the number 1 is omitted."""
-    return x if not isinstance(by, Tensor) and by == 1 else torch.mul(x, by)
+    return x if not isinstance(factor, Tensor) and factor == 1 else torch.mul(x, factor)
 
 
 @widen_half_inputs
@@ -115,14 +121,14 @@ def arange(*bounds: Any, **kwargs: Any) -> Tensor:
     return torch.add(torch.mul(torch.arange(size, dtype=torch.float64, device=device), step), start).to(dtype)
 
 
-def sigmoid_backward(g: Tensor, y: Tensor) -> Tensor:
-    """(g * (1 - y)) * y."""
-    return torch.mul(torch.mul(g, torch.rsub(y, 1)), y)
+def sigmoid_backward(grad: Tensor, y: Tensor) -> Tensor:
+    """(grad * (1 - y)) * y."""
+    return torch.mul(torch.mul(grad, torch.rsub(y, 1)), y)
 
 
-def tanh_backward(g: Tensor, y: Tensor) -> Tensor:
-    """g * (1 - y * y)."""
-    return torch.mul(g, torch.rsub(torch.mul(y, y), 1))
+def tanh_backward(grad: Tensor, y: Tensor) -> Tensor:
+    """grad * (1 - y * y)."""
+    return torch.mul(grad, torch.rsub(torch.mul(y, y), 1))
 
 
 def hardswish(x: Tensor) -> Tensor:
@@ -130,10 +136,10 @@ def hardswish(x: Tensor) -> Tensor:
     return divide(torch.mul(x, torch.clamp(torch.add(x, 3), 0, 6)), 6)
 
 
-def hardswish_backward(g: Tensor, x: Tensor) -> Tensor:
-    """0 below -3, g above 3, g * (x / 3 + 0.5) between."""
-    between = torch.mul(g, torch.add(divide(x, 3), 0.5))
-    return torch.where(x < -3, torch.zeros_like(g), torch.where(x <= 3, between, g))
+def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
+    """0 below -3, grad above 3, grad * (x / 3 + 0.5) between."""
+    between = torch.mul(grad, torch.add(divide(x, 3), 0.5))
+    return torch.where(x < -3, torch.zeros_like(grad), torch.where(x <= 3, between, grad))
 
 
 def hardsigmoid(x: Tensor) -> Tensor:
@@ -141,9 +147,9 @@ def hardsigmoid(x: Tensor) -> Tensor:
     return divide(torch.clamp(torch.add(x, 3), 0, 6), 6)
 
 
-def hardsigmoid_backward(g: Tensor, x: Tensor) -> Tensor:
-    """g / 6 between -3 and 3, else 0."""
-    return torch.where((x > -3) & (x < 3), divide(g, 6), torch.zeros_like(g))
+def hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
+    """grad / 6 between -3 and 3, else 0."""
+    return torch.where((x > -3) & (x < 3), divide(grad, 6), torch.zeros_like(grad))
 
 
 def softshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
@@ -163,9 +169,9 @@ def hardshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
     return _zero_within_lambda(x, x, lambd)
 
 
-def shrink_backward(g: Tensor, x: Tensor, lambd: Any) -> Tensor:
-    """+0.0 from -lambd to lambd, else g."""
-    return _zero_within_lambda(g, x, lambd)
+def shrink_backward(grad: Tensor, x: Tensor, lambd: Any) -> Tensor:
+    """+0.0 from -lambd to lambd, else grad."""
+    return _zero_within_lambda(grad, x, lambd)
 
 
 @widen_half_inputs
@@ -177,6 +183,83 @@ def cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
     (a0, a1, a2), (b0, b1, b2) = a.unbind(dim), b.unbind(dim)
     pairs = ((a1, b2, a2, b1), (a2, b0, a0, b2), (a0, b1, a1, b0))
     return torch.stack([torch.sub(torch.mul(p, q), torch.mul(r, s)) for p, q, r, s in pairs], dim)
+
+
+def relu(x: Tensor) -> Tensor:
+    """x above 0, else +0.0; one comparison."""
+    return torch.threshold(x, 0, 0)
+
+
+def relu_(x: Tensor) -> Tensor:
+    return torch.threshold_(x, 0, 0)
+
+
+def maximum(a: Tensor, b: Tensor) -> Tensor:
+    larger = torch.maximum(a, b)
+    if not larger.is_floating_point():
+        return larger
+    return torch.where((a == 0) & (b == 0), torch.add(a, b), larger)
+
+
+def minimum(a: Tensor, b: Tensor) -> Tensor:
+    smaller = torch.minimum(a, b)
+    if not smaller.is_floating_point():
+        return smaller
+    return torch.where((a == 0) & (b == 0), torch.neg(torch.sub(torch.neg(a), b)), smaller)
+
+
+def fmax(a: Tensor, b: Tensor) -> Tensor:
+    """The larger; a number rather than a NaN."""
+    return torch.where(torch.isnan(a), b, torch.where(torch.isnan(b), a, maximum(a, b)))
+
+
+def fmin(a: Tensor, b: Tensor) -> Tensor:
+    """The smaller; a number rather than a NaN."""
+    return torch.where(torch.isnan(a), b, torch.where(torch.isnan(b), a, minimum(a, b)))
+
+
+def _clamp_one_side(x: Tensor, bound: Any, lower: bool) -> Tensor:
+    if isinstance(bound, Tensor):
+        return maximum(x, bound) if lower else minimum(x, bound)
+    if not x.is_floating_point() or bound != 0:  # no zero can meet another
+        return torch.clamp_min(x, bound) if lower else torch.clamp_max(x, bound)
+    if lower and str(float(bound)) == "0.0":
+        return torch.threshold(x, 0, 0)
+    return (maximum if lower else minimum)(x, torch.full((), float(bound), dtype=x.dtype, device=x.device))
+
+
+def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """minimum(maximum(x, min), max)."""
+    if min is None and max is None:
+        raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    if min is not None:
+        x = _clamp_one_side(x, min, True)
+    return x if max is None else _clamp_one_side(x, max, False)
+
+
+def clamp_max(x: Tensor, max: Any) -> Tensor:
+    return _clamp_one_side(x, max, False)
+
+
+def hardtanh(x: Tensor, min_val: Any = -1, max_val: Any = 1) -> Tensor:
+    return clamp(x, min_val, max_val)
+
+
+def max_of_all(x: Tensor) -> Tensor:
+    if x.numel() == 0:
+        return torch.max(x)  # torch's own error
+    return amax(x)
+
+
+def min_of_all(x: Tensor) -> Tensor:
+    if x.numel() == 0:
+        return torch.min(x)
+    return amin(x)
+
+
+def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    where = () if dim is None else dim
+    return amin(x, where, keepdim), amax(x, where, keepdim)
 
 
 MEMBERS: Members = {
@@ -205,4 +288,19 @@ MEMBERS: Members = {
     "aten::hardshrink": hardshrink,
     "aten::hardshrink_backward": shrink_backward,
     "aten::linalg_cross": cross,
+    "aten::relu": relu,
+    "aten::relu_": relu_,
+    "aten::maximum": maximum,
+    "aten::minimum": minimum,
+    "aten::fmax": fmax,
+    "aten::fmin": fmin,
+    "aten::clamp": clamp,
+    "aten::clamp_min": clamp,
+    "aten::clamp_max": clamp_max,
+    "aten::hardtanh": hardtanh,
+    "aten::amax": amax,
+    "aten::amin": amin,
+    "aten::max.default": max_of_all,
+    "aten::min.default": min_of_all,
+    "aten::aminmax": aminmax,
 }

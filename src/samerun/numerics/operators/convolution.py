@@ -61,7 +61,7 @@ def convolution(
 
 
 def convolution_backward(
-    g: Tensor,
+    grad: Tensor,
     x: Tensor,
     weight: Tensor,
     bias_sizes: Sequence[int] | None,
@@ -83,14 +83,14 @@ def convolution_backward(
     of_input = of_weight = of_bias = None
     if output_mask[0]:
         if transposed:
-            of_input = convolve(FORWARD, g, weight, list(x.shape), None, *setting)
+            of_input = convolve(FORWARD, grad, weight, list(x.shape), None, *setting)
         else:
-            of_input = convolve(GRADIENT_OF_INPUT, list(x.shape), weight, g, None, *setting)
+            of_input = convolve(GRADIENT_OF_INPUT, list(x.shape), weight, grad, None, *setting)
     if output_mask[1]:
-        image, gradient = (g, x) if transposed else (x, g)
+        image, gradient = (grad, x) if transposed else (x, grad)
         of_weight = convolve(GRADIENT_OF_WEIGHT, image, list(weight.shape), gradient, None, *setting)
     if output_mask[2]:
-        of_bias = sums.sum(g, [0, *range(2, g.dim())])
+        of_bias = sums.sum(grad, [0, *range(2, grad.dim())])
     return of_input, of_weight, of_bias
 
 

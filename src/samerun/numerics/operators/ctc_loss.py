@@ -146,10 +146,10 @@ def _loss_from_alpha(alpha: Tensor, lattice: _StateLattice) -> Tensor:
 
 @widen_half_inputs
 def ctc_loss_backward(
-    g: Tensor, x: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, loss: Tensor, alpha: Tensor,
+    grad: Tensor, x: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, loss: Tensor, alpha: Tensor,
     blank: int, zero_infinity: bool = False,
 ) -> Tensor:  # fmt: skip
-    """(exp(x) - exp((q + loss) - x)) * g, q the sum in logarithms over the states of a class, in ascending order, of
+    """(exp(x) - exp((q + loss) - x)) * grad, q the sum in logarithms over the states of a class, in ascending order, of
     alpha + beta; beta as alpha, backwards. 0 behind the end of an input, and for an infinite loss if so asked.
     """
     input_sizes, target_sizes = (_to_int64(lengths, x.device) for lengths in (input_lengths, target_lengths))
@@ -174,7 +174,7 @@ def ctc_loss_backward(
     alpha_beta = torch.add(alpha.transpose(0, 1), torch.stack(steps[::-1]))
     q = _sum_states_by_class(alpha_beta, lattice.states, x)
     gradient = torch.sub(exp(x), exp(torch.sub(torch.add(q, loss[:, None]), x)))
-    gradient = torch.mul(gradient, g[:, None])
+    gradient = torch.mul(gradient, grad[:, None])
     is_zero = torch.arange(x.shape[0], device=x.device)[:, None] >= input_sizes
     is_zero = is_zero | (torch.isinf(loss) & (loss > 0)) if zero_infinity else is_zero
     return torch.where(is_zero[..., None], torch.zeros_like(gradient), gradient)

@@ -21,15 +21,15 @@ aten = torch.ops.aten
 
 
 @widen_half_inputs
-def _divide_widened(x: Tensor, by: Any) -> Tensor:
-    return divide(x, by)
+def _divide_widened(x: Tensor, divisor: Any) -> Tensor:
+    return divide(x, divisor)
 
 
-def div(x: Any, by: Any, *, rounding_mode: str | None = None) -> Tensor:
-    """x / by, by a tensor of the device also where `by` is a number."""
-    number = by.item() if isinstance(by, Tensor) and by.is_cpu and by.dim() == 0 else by
+def div(x: Any, divisor: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """x / divisor, which becomes a tensor of the device where it is a number."""
+    number = divisor.item() if isinstance(divisor, Tensor) and divisor.is_cpu and divisor.dim() == 0 else divisor
     if not isinstance(x, Tensor) or not library.is_off_cpu(x) or isinstance(number, Tensor):
-        return torch.div(x, by, rounding_mode=rounding_mode)
+        return torch.div(x, divisor, rounding_mode=rounding_mode)
     if rounding_mode is None:
         out: Tensor = _divide_widened(x, number)
         return out
@@ -40,8 +40,8 @@ def div(x: Any, by: Any, *, rounding_mode: str | None = None) -> Tensor:
     return found.to(x.dtype) if x.is_floating_point() else found
 
 
-def floor_divide(x: Any, by: Any) -> Tensor:
-    return div(x, by, rounding_mode="floor")
+def floor_divide(x: Any, divisor: Any) -> Tensor:
+    return div(x, divisor, rounding_mode="floor")
 
 
 def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
@@ -66,19 +66,23 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 def _make_max_pool_backward(n: int) -> Handler:
     """The gradient of maximum pooling over the last n dimensions; indices are places in such a volume."""
 
-    def backward(g: Tensor, x: Tensor, *settings: Any) -> Tensor:
+    def backward(grad: Tensor, x: Tensor, *settings: Any) -> Tensor:
         indices: Tensor = settings[-1]
         volume = x[(0,) * (x.dim() - n)].numel() if x.numel() else 0
-        planes = torch.arange(g.numel() // max(1, g[(0,) * (g.dim() - n)].numel()) if g.numel() else 0, device=g.device)
-        first = (planes * volume).reshape(*g.shape[: g.dim() - n], *[1] * n)
-        return scatter_add_flat(g, indices + first, x.shape)
+        planes = torch.arange(
+            grad.numel() // max(1, grad[(0,) * (grad.dim() - n)].numel()) if grad.numel() else 0, device=grad.device
+        )
+        first = (planes * volume).reshape(*grad.shape[: grad.dim() - n], *[1] * n)
+        return scatter_add_flat(grad, indices + first, x.shape)
 
     return backward
 
 
 def _make_nearest_backward(forward: Callable[..., Tensor]) -> Handler:
-    def backward(g: Tensor, size: Sequence[int], shape: Sequence[int], *scales: float | None) -> Tensor:
-        return scatter_add_flat(g, forward(number_elements(shape, g.device), size, *scales).to(torch.int64), shape)
+    def backward(grad: Tensor, size: Sequence[int], shape: Sequence[int], *scales: float | None) -> Tensor:
+        return scatter_add_flat(
+            grad, forward(number_elements(shape, grad.device), size, *scales).to(torch.int64), shape
+        )
 
     return backward
 
@@ -94,20 +98,20 @@ def _make_fractional_max_pool(forward: Callable[..., Any]) -> Handler:
 
 
 def cudnn_batch_norm(
-    x: Tensor, w: Tensor, b: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, training: bool,
-    momentum: float, eps: float,
+    x: Tensor, weight: Tensor, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    training: bool, momentum: float, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """What F.batch_norm calls on CUDA. The last result is cuDNN's own memory, of which there is none."""
-    y, mean, r = norms.batch_norm(x, w, b, running_mean, running_var, training, momentum, eps)
+    y, mean, r = norms.batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
     return y, mean, r, torch.empty(0, dtype=torch.uint8, device=x.device)
 
 
 def cudnn_batch_norm_backward(
-    x: Tensor, g: Tensor, w: Tensor, running_mean: Tensor | None, running_var: Tensor | None, mean: Tensor | None,
-    r: Tensor | None, eps: float, reserved: Tensor,
+    x: Tensor, grad: Tensor, weight: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    mean: Tensor | None, rstd: Tensor | None, eps: float, reserved: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    assert mean is not None and r is not None, "cudnn_batch_norm keeps them"
-    return norms.batch_norm_backward(g, x, mean, r, w, True)
+    assert mean is not None and rstd is not None, "cudnn_batch_norm keeps them"
+    return norms.batch_norm_backward(grad, x, mean, rstd, weight, True)
 
 
 MEMBERS: Members = {

@@ -13,13 +13,15 @@ from samerun.numerics.kernels import distributions as kernels
 from samerun.numerics.kernels import random as draws
 from samerun.numerics.kernels import sums
 from samerun.numerics.kernels.functions import exp, log1p, tan
-from samerun.numerics.operators.declare import Members, divide, widen_half_inputs
-from samerun.numerics.operators.random_draws import (
+from samerun.numerics.operators.declare import (
     Generator,
+    Members,
     begin_draw,
     copy_rounded_,
+    divide,
     scale_normal,
     scale_uniform,
+    widen_half_inputs,
 )
 
 
@@ -170,13 +172,13 @@ def _mean_slope(lower: Any, upper: Any) -> float:
 
 @widen_half_inputs
 def rrelu_with_noise_backward(
-    g: Tensor, x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, of_result: bool
+    grad: Tensor, x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, of_result: bool
 ) -> Tensor:
-    """g * noise in training, where the bounds are more than 1e-6 apart; else the gradient of leaky_relu."""
+    """grad * noise in training, where the bounds are more than 1e-6 apart; else the gradient of leaky_relu."""
     if training and upper - lower > 1e-6:
-        return torch.mul(g, noise)
+        return torch.mul(grad, noise)
     slope = _mean_slope(lower, upper)
-    return torch.where(x > 0, g, torch.mul(g, slope))
+    return torch.where(x > 0, grad, torch.mul(grad, slope))
 
 
 MEMBERS: Members = {

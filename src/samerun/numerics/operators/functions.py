@@ -1,4 +1,8 @@
-"""Class R: correctly rounded functions, and the activations that are written with them."""
+"""Class R: correctly rounded functions, the activations that are written with them, and windows of signal processing.
+
+Windows and logarithmic steps are functions of evenly spaced numbers, which are spaced in float64 and rounded to float32
+once, as `linspace` and `arange` have it; functions are then of float32, and other types are rounded from that.
+"""
 
 from __future__ import annotations
 
@@ -72,12 +76,12 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     return elementwise.gelu(x, approximate)
 
 
-def gelu_backward(g: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
-    return elementwise.gelu_backward(g.expand(x.shape), x, approximate)
+def gelu_backward(grad: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
+    return elementwise.gelu_backward(grad.expand(x.shape), x, approximate)
 
 
-def silu_backward(g: Tensor, x: Tensor) -> Tensor:
-    return elementwise.silu_backward(g.expand(x.shape), x)
+def silu_backward(grad: Tensor, x: Tensor) -> Tensor:
+    return elementwise.silu_backward(grad.expand(x.shape), x)
 
 
 def hypot(x: Tensor, y: Tensor) -> Tensor:
@@ -92,10 +96,10 @@ def softplus(x: Tensor, beta: Any = 1, threshold: Any = 20) -> Tensor:
 
 
 @widen_half_inputs
-def softplus_backward(g: Tensor, x: Tensor, beta: Any, threshold: Any) -> Tensor:
-    """g * sigmoid(x * beta); g where x * beta > threshold."""
+def softplus_backward(grad: Tensor, x: Tensor, beta: Any, threshold: Any) -> Tensor:
+    """grad * sigmoid(x * beta); grad where x * beta > threshold."""
     scaled = torch.mul(x, beta)
-    return torch.where(scaled > threshold, g, torch.mul(g, sigmoid(scaled)))
+    return torch.where(scaled > threshold, grad, torch.mul(grad, sigmoid(scaled)))
 
 
 @widen_half_inputs
@@ -105,9 +109,9 @@ def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @widen_half_inputs
-def log_sigmoid_backward(g: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
-    """g * sigmoid(-x)."""
-    return torch.mul(g, sigmoid(torch.neg(x)))
+def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
+    """grad * sigmoid(-x)."""
+    return torch.mul(grad, sigmoid(torch.neg(x)))
 
 
 @widen_half_inputs
@@ -117,10 +121,10 @@ def mish(x: Tensor) -> Tensor:
 
 
 @widen_half_inputs
-def mish_backward(g: Tensor, x: Tensor) -> Tensor:
-    """g * (t + x * s * (1 - t * t)), t = tanh(log1p(exp(x))), s = sigmoid(x)."""
+def mish_backward(grad: Tensor, x: Tensor) -> Tensor:
+    """grad * (t + x * s * (1 - t * t)), t = tanh(log1p(exp(x))), s = sigmoid(x)."""
     t, s = tanh(softplus(x)), sigmoid(x)
-    return torch.mul(g, torch.add(t, torch.mul(torch.mul(x, s), torch.rsub(torch.mul(t, t), 1))))
+    return torch.mul(grad, torch.add(t, torch.mul(torch.mul(x, s), torch.rsub(torch.mul(t, t), 1))))
 
 
 @widen_half_inputs
@@ -132,14 +136,14 @@ def elu(x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Tens
 
 
 @widen_half_inputs
-def elu_backward(g: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Tensor) -> Tensor:
+def elu_backward(grad: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Tensor) -> Tensor:
     """The derivative, from the input or from the result."""
     factor = float(alpha) * float(scale)
     if is_result:
-        below = torch.mul(torch.mul(g, input_scale), torch.add(x, factor))
+        below = torch.mul(torch.mul(grad, input_scale), torch.add(x, factor))
     else:
-        below = torch.mul(torch.mul(g, float(input_scale) * factor), exp(torch.mul(x, input_scale)))
-    return torch.where(x <= 0, below, torch.mul(g, scale))
+        below = torch.mul(torch.mul(grad, float(input_scale) * factor), exp(torch.mul(x, input_scale)))
+    return torch.where(x <= 0, below, torch.mul(grad, scale))
 
 
 @widen_half_inputs
@@ -152,10 +156,10 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 
 
 @widen_half_inputs
-def glu_backward(g: Tensor, x: Tensor, dim: int) -> Tensor:
+def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
     a, b = x.chunk(2, dim)
     s = sigmoid(b)
-    return torch.cat([torch.mul(g, s), torch.mul(torch.mul(torch.mul(g, a), torch.rsub(s, 1)), s)], dim)
+    return torch.cat([torch.mul(grad, s), torch.mul(torch.mul(torch.mul(grad, a), torch.rsub(s, 1)), s)], dim)
 
 
 @widen_half_inputs
@@ -206,9 +210,9 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
 
 
 @widen_half_inputs
-def logit_backward(g: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
-    """g / (x * (1 - x)); 0 outside [eps, 1 - eps], NaN outside [0, 1] without eps."""
-    found = torch.div(g, torch.mul(x, torch.rsub(x, 1)))
+def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
+    """grad / (x * (1 - x)); 0 outside [eps, 1 - eps], NaN outside [0, 1] without eps."""
+    found = torch.div(grad, torch.mul(x, torch.rsub(x, 1)))
     low, high, outside = (0.0, 1.0, float("nan")) if eps is None else (eps, 1 - eps, 0.0)
     return torch.where((x < low) | (x > high), torch.full_like(x, outside), found)
 
@@ -221,6 +225,65 @@ def celu(x: Tensor, alpha: Any = 1.0) -> Tensor:
 
 def deg2rad(x: Tensor) -> Tensor:
     return torch.mul(to_floating(x), math.pi / 180)
+
+
+def _require_float32(kwargs: dict[str, Any]) -> torch.dtype:
+    dtype: torch.dtype = kwargs.get("dtype") or torch.get_default_dtype()
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise NotInTable(f"{dtype}.", "It has one for float32: dtype=torch.float32.")
+    return dtype
+
+
+def _make_window(torch_operator: Callable[..., Tensor], shape: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`shape(k, n, ...)` of k = 0, 1, ..., n - 1 in float64; a periodic window is one longer, without its last."""
+
+    def window(n: int, periodic: bool = True, *settings: float, **kwargs: Any) -> Tensor:
+        if n < 0 or not (kwargs.get("dtype") or torch.get_default_dtype()).is_floating_point:
+            return torch_operator(n, periodic, *settings, **kwargs)  # torch's own error
+        dtype, device = _require_float32(kwargs), kwargs.get("device")
+        if n <= 1:
+            return torch.ones(n, dtype=dtype, device=device)
+        steps = n + periodic
+        return shape(torch.arange(n, dtype=torch.float64, device=device), steps, *settings).to(dtype)
+
+    return window
+
+
+def _cosine_of_angle(k: Tensor, turns: float, n: int) -> Tensor:
+    """cos(k * (2 pi turns / (n - 1))): the angle is rounded to float32."""
+    return kernels.cos(torch.mul(k, turns * 2 * math.pi / (n - 1)).float())
+
+
+def _hamming(k: Tensor, n: int, alpha: float = 0.54, beta: float = 0.46) -> Tensor:
+    """cos * -beta + alpha."""
+    return torch.add(torch.mul(_cosine_of_angle(k, 1, n), -beta), alpha)
+
+
+def _blackman(k: Tensor, n: int) -> Tensor:
+    """(cos of twice the angle * 0.08 - cos * 0.5) + 0.42."""
+    return torch.add(
+        torch.sub(torch.mul(_cosine_of_angle(k, 2, n), 0.08), torch.mul(_cosine_of_angle(k, 1, n), 0.5)), 0.42
+    )
+
+
+def _bartlett(k: Tensor, n: int) -> Tensor:
+    """2k / (n - 1) up to the middle, then 2 minus that."""
+    rising = torch.mul(k, 2 / (n - 1)).float()
+    return torch.where(k <= (n - 1) // 2, rising, torch.rsub(rising, 2))
+
+
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
+    """base to the power of start + i * step, of which the last is `end`; the exponent is rounded to float32."""
+    dtype, device = _require_float32(kwargs), kwargs.get("device")
+    if steps < 0:
+        return torch.logspace(start, end, steps, base)  # torch's own error
+    first, last = float(start), float(end)
+    step = (last - first) / (steps - 1) if steps > 1 else 0.0
+    exponents = torch.add(torch.mul(torch.arange(steps, dtype=torch.float64, device=device), step), first)
+    if steps > 1:
+        exponents[-1] = last
+    power = exponents.float()
+    return kernels.pow(torch.full_like(power, base), power).to(dtype)
 
 
 MEMBERS: Members = {
@@ -254,4 +317,9 @@ MEMBERS: Members = {
     "aten::logit": widen_half_inputs(logit),
     "aten::logit_backward": logit_backward,
     "aten::deg2rad": deg2rad,
+    "aten::hann_window": _make_window(torch.hann_window, lambda k, n: _hamming(k, n, 0.5, 0.5)),
+    "aten::hamming_window": _make_window(torch.hamming_window, _hamming),
+    "aten::blackman_window": _make_window(torch.blackman_window, _blackman),
+    "aten::bartlett_window": _make_window(torch.bartlett_window, _bartlett),
+    "aten::logspace": logspace,
 }

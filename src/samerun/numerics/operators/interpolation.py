@@ -19,16 +19,16 @@ from samerun.numerics.operators.declare import Members, NotInTable, widen_half_i
 
 
 def _linear_corners(
-    size: int, out: int, align: bool, scale: float | None, device: torch.device
+    in_size: int, out_size: int, align_corners: bool, scale: float | None, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """For each output: the lower and upper place, and their weights (float32, from float64)."""
-    i = torch.arange(out, dtype=torch.float64, device=device)
-    if align:
-        source = i * ((size - 1) / (out - 1) if out > 1 else 0.0)
+    i = torch.arange(out_size, dtype=torch.float64, device=device)
+    if align_corners:
+        source = i * ((in_size - 1) / (out_size - 1) if out_size > 1 else 0.0)
     else:
-        source = torch.clamp((i + 0.5) * (1.0 / scale if scale else size / out) - 0.5, min=0.0)
-    low = torch.clamp(source.floor().to(torch.int64), max=size - 1)
-    high = torch.clamp(low + 1, max=size - 1)
+        source = torch.clamp((i + 0.5) * (1.0 / scale if scale else in_size / out_size) - 0.5, min=0.0)
+    low = torch.clamp(source.floor().to(torch.int64), max=in_size - 1)
+    high = torch.clamp(low + 1, max=in_size - 1)
     upper = torch.clamp(source - low, 0.0, 1.0).float()
     return low, high, torch.rsub(upper, 1), upper
 
@@ -38,10 +38,14 @@ def _scale_at(scales: Sequence[float | None], at: int) -> float | None:
 
 
 @widen_half_inputs
-def bilinear(x: Tensor, size: Sequence[int], align: bool, *scales: float | None) -> Tensor:
+def bilinear(x: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Tensor:
     """Along width then height: (a * left + b * right) of the upper and the lower row, then the same of the two."""
-    top, bottom, above, below = _linear_corners(x.shape[2], size[0], align, _scale_at(scales, 0), x.device)
-    left, right, before, after = _linear_corners(x.shape[3], size[1], align, _scale_at(scales, 1), x.device)
+    top, bottom, above, below = _linear_corners(
+        x.shape[2], output_size[0], align_corners, _scale_at(scales, 0), x.device
+    )
+    left, right, before, after = _linear_corners(
+        x.shape[3], output_size[1], align_corners, _scale_at(scales, 1), x.device
+    )
     rows = torch.add(torch.mul(x[..., left], before), torch.mul(x[..., right], after))
     return torch.add(
         torch.mul(rows[:, :, top], above[:, None]), torch.mul(rows[:, :, bottom], below[:, None])
@@ -50,35 +54,41 @@ def bilinear(x: Tensor, size: Sequence[int], align: bool, *scales: float | None)
 
 @widen_half_inputs
 def bilinear_backward(
-    g: Tensor, size: Sequence[int], shape: Sequence[int], align: bool, *scales: float | None
+    grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
 ) -> Tensor:
     """The transposed steps: rows first, then columns; the upper (left) terms are added before the lower (right)."""
-    top, bottom, above, below = _linear_corners(shape[2], size[0], align, _scale_at(scales, 0), g.device)
-    left, right, before, after = _linear_corners(shape[3], size[1], align, _scale_at(scales, 1), g.device)
-    rows = torch.zeros(shape[0], shape[1], shape[2], size[1], dtype=g.dtype, device=g.device)
-    rows = ordered_scatter.index_add(rows, 2, top, torch.mul(g, above[:, None]))
-    rows = ordered_scatter.index_add(rows, 2, bottom, torch.mul(g, below[:, None]))
-    out = torch.zeros(tuple(shape), dtype=g.dtype, device=g.device)
+    top, bottom, above, below = _linear_corners(
+        input_size[2], output_size[0], align_corners, _scale_at(scales, 0), grad.device
+    )
+    left, right, before, after = _linear_corners(
+        input_size[3], output_size[1], align_corners, _scale_at(scales, 1), grad.device
+    )
+    rows = torch.zeros(
+        input_size[0], input_size[1], input_size[2], output_size[1], dtype=grad.dtype, device=grad.device
+    )
+    rows = ordered_scatter.index_add(rows, 2, top, torch.mul(grad, above[:, None]))
+    rows = ordered_scatter.index_add(rows, 2, bottom, torch.mul(grad, below[:, None]))
+    out = torch.zeros(tuple(input_size), dtype=grad.dtype, device=grad.device)
     out = ordered_scatter.index_add(out, 3, left, torch.mul(rows, before))
     return ordered_scatter.index_add(out, 3, right, torch.mul(rows, after))
 
 
 @widen_half_inputs
-def linear(x: Tensor, size: Sequence[int], align: bool, scale: float | None = None) -> Tensor:
+def linear(x: Tensor, output_size: Sequence[int], align_corners: bool, scale: float | None = None) -> Tensor:
     """a * left + b * right."""
-    left, right, before, after = _linear_corners(x.shape[2], size[0], align, scale, x.device)
+    left, right, before, after = _linear_corners(x.shape[2], output_size[0], align_corners, scale, x.device)
     return torch.add(torch.mul(x[..., left], before), torch.mul(x[..., right], after))
 
 
 @widen_half_inputs
 def linear_backward(
-    g: Tensor, size: Sequence[int], shape: Sequence[int], align: bool, scale: float | None = None
+    grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, scale: float | None = None
 ) -> Tensor:
-    left, right, before, after = _linear_corners(shape[2], size[0], align, scale, g.device)
+    left, right, before, after = _linear_corners(input_size[2], output_size[0], align_corners, scale, grad.device)
     out = ordered_scatter.index_add(
-        torch.zeros(tuple(shape), dtype=g.dtype, device=g.device), 2, left, torch.mul(g, before)
+        torch.zeros(tuple(input_size), dtype=grad.dtype, device=grad.device), 2, left, torch.mul(grad, before)
     )
-    return ordered_scatter.index_add(out, 2, right, torch.mul(g, after))
+    return ordered_scatter.index_add(out, 2, right, torch.mul(grad, after))
 
 
 class _TapTable(NamedTuple):
@@ -93,18 +103,24 @@ class _TapTable(NamedTuple):
 TapFunction = Callable[[int, int, bool, float | None, torch.device], _TapTable]
 
 
-def _aligned_step(size: int, out: int) -> float:
+def _aligned_step(in_size: int, out_size: int) -> float:
     """How far apart outputs are whose first and last stand on the first and last input."""
-    return (size - 1) / (out - 1) if out > 1 else 0.0
+    return (in_size - 1) / (out_size - 1) if out_size > 1 else 0.0
 
 
-def _cubic_taps(size: int, out: int, align: bool, scale: float | None, device: torch.device) -> _TapTable:
+def _cubic_taps(
+    in_size: int, out_size: int, align_corners: bool, scale: float | None, device: torch.device
+) -> _TapTable:
     """i * ((size - 1) / (out - 1)), or (i + 0.5) * (size / out) - 0.5; neighbours beyond the border are the border."""
-    i = torch.arange(out, dtype=torch.float64, device=device)
-    source = i * _aligned_step(size, out) if align else (i + 0.5) * (1.0 / scale if scale else size / out) - 0.5
+    i = torch.arange(out_size, dtype=torch.float64, device=device)
+    source = (
+        i * _aligned_step(in_size, out_size)
+        if align_corners
+        else (i + 0.5) * (1.0 / scale if scale else in_size / out_size) - 0.5
+    )
     first = source.floor()
     weight = torch.stack(cubic_interpolation.cubic_weights(source - first, -0.75), 1)
-    index = torch.clamp(first.to(torch.int64)[:, None] + torch.arange(-1, 3, device=device), 0, size - 1)
+    index = torch.clamp(first.to(torch.int64)[:, None] + torch.arange(-1, 3, device=device), 0, in_size - 1)
     return _TapTable(index, weight, None)
 
 
@@ -123,21 +139,21 @@ def _cubic_filter(x: Tensor) -> Tensor:
 def _antialias_taps(
     shape: Callable[[Tensor], Tensor],
     reach: int,
-    size: int,
-    out: int,
-    align: bool,
+    in_size: int,
+    out_size: int,
+    align_corners: bool,
     scale: float | None,
     device: torch.device,
 ) -> _TapTable:
     """s = size / out, r = reach * max(s, 1), c = s * (i + 0.5): the places from floor(c - r + 0.5) up to
     floor(c + r + 0.5), inside, of weight shape(|(j - c) + 0.5| / max(s, 1)), divided by their sum in ascending order.
     """
-    step = _aligned_step(size, out) if align else 1.0 / scale if scale else size / out
+    step = _aligned_step(in_size, out_size) if align_corners else 1.0 / scale if scale else in_size / out_size
     wide = max(step, 1.0)
-    center = step * (torch.arange(out, dtype=torch.float64, device=device) + 0.5)
-    low = torch.clamp(torch.floor(center - reach * wide + 0.5), 0, size - 1).to(torch.int64)
-    high = torch.clamp(torch.floor(center + reach * wide + 0.5), 0, size).to(torch.int64)
-    index = low[:, None] + torch.arange(min(size, 2 * math.ceil(reach * wide) + 1), device=device)
+    center = step * (torch.arange(out_size, dtype=torch.float64, device=device) + 0.5)
+    low = torch.clamp(torch.floor(center - reach * wide + 0.5), 0, in_size - 1).to(torch.int64)
+    high = torch.clamp(torch.floor(center + reach * wide + 0.5), 0, in_size).to(torch.int64)
+    index = low[:, None] + torch.arange(min(in_size, 2 * math.ceil(reach * wide) + 1), device=device)
     there = index < high[:, None]
     by = torch.full((), wide, dtype=torch.float64, device=device)
     weight = shape(torch.div(torch.abs(index - center[:, None] + 0.5), by))
@@ -146,7 +162,7 @@ def _antialias_taps(
     for each in weight.unbind(1)[1:]:
         total = torch.add(total, each)
     weight = torch.where(total[:, None] == 0, weight, torch.div(weight, total[:, None]))
-    return _TapTable(torch.clamp(index, max=size - 1), weight, there)
+    return _TapTable(torch.clamp(index, max=in_size - 1), weight, there)
 
 
 def _resample(x: Tensor, dim: int, taps: _TapTable) -> Tensor:
@@ -165,39 +181,51 @@ def _resample(x: Tensor, dim: int, taps: _TapTable) -> Tensor:
     return out
 
 
-def _resample_backward(g: Tensor, dim: int, size: int, taps: _TapTable) -> Tensor:
+def _resample_backward(grad: Tensor, dim: int, in_size: int, taps: _TapTable) -> Tensor:
     """The transpose of `_resample`: the first taps of all outputs in ascending order, then the second ones, ..."""
-    first = g.movedim(dim, 0)
+    first = grad.movedim(dim, 0)
     shape = first.shape[1:]
-    flat = first.reshape(g.shape[dim], math.prod(shape))
+    flat = first.reshape(grad.shape[dim], math.prod(shape))
     width = flat.shape[1]
-    columns = torch.arange(width, device=g.device)
-    out = torch.zeros((size + 1) * width, dtype=g.dtype, device=g.device)
-    places = taps.positions if taps.is_present is None else torch.where(taps.is_present, taps.positions, size)
-    for at, weight in zip(places.unbind(1), taps.weight.to(g.dtype).unbind(1), strict=True):
+    columns = torch.arange(width, device=grad.device)
+    out = torch.zeros((in_size + 1) * width, dtype=grad.dtype, device=grad.device)
+    places = taps.positions if taps.is_present is None else torch.where(taps.is_present, taps.positions, in_size)
+    for at, weight in zip(places.unbind(1), taps.weight.to(grad.dtype).unbind(1), strict=True):
         lines = at[:, None] * width + columns
         ordered_scatter.index_add_(out, 0, lines.reshape(-1), torch.mul(flat, weight[:, None]).reshape(-1))
-    return out[: size * width].reshape(size, *shape).movedim(0, dim).contiguous()
+    return out[: in_size * width].reshape(in_size, *shape).movedim(0, dim).contiguous()
 
 
 def _make_resize(
     torch_operator: Callable[..., Tensor], make_taps: TapFunction
 ) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     @widen_half_inputs
-    def resize(x: Tensor, size: Sequence[int], align: bool, *scales: float | None) -> Tensor:
-        if x.dim() != 4 or len(size) != 2 or min(*x.shape[1:], *size) <= 0:
-            return torch_operator(x, size, align, *scales)  # torch's own words
+    def resize(x: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Tensor:
+        if x.dim() != 4 or len(output_size) != 2 or min(*x.shape[1:], *output_size) <= 0:
+            return torch_operator(x, output_size, align_corners, *scales)  # torch's own words
         if not x.is_floating_point():
             raise NotInTable(f"{x.dtype}.", "Convert it to float32 first: tensor.float().")
-        rows = _resample(x, -1, make_taps(x.shape[3], size[1], align, _scale_at(scales, 1), x.device))
-        return _resample(rows, -2, make_taps(x.shape[2], size[0], align, _scale_at(scales, 0), x.device)).contiguous()
+        rows = _resample(x, -1, make_taps(x.shape[3], output_size[1], align_corners, _scale_at(scales, 1), x.device))
+        return _resample(
+            rows, -2, make_taps(x.shape[2], output_size[0], align_corners, _scale_at(scales, 0), x.device)
+        ).contiguous()
 
     @widen_half_inputs
-    def backward(g: Tensor, size: Sequence[int], shape: Sequence[int], align: bool, *scales: float | None) -> Tensor:
+    def backward(
+        grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
+    ) -> Tensor:
         """Height first, then width."""
-        rows = _resample_backward(g, 2, shape[2], make_taps(shape[2], size[0], align, _scale_at(scales, 0), g.device))
+        rows = _resample_backward(
+            grad,
+            2,
+            input_size[2],
+            make_taps(input_size[2], output_size[0], align_corners, _scale_at(scales, 0), grad.device),
+        )
         return _resample_backward(
-            rows, 3, shape[3], make_taps(shape[3], size[1], align, _scale_at(scales, 1), g.device)
+            rows,
+            3,
+            input_size[3],
+            make_taps(input_size[3], output_size[1], align_corners, _scale_at(scales, 1), grad.device),
         )
 
     return resize, backward

@@ -1,17 +1,32 @@
-"""Losses and their gradients. reduction: 0 none, 1 mean, 2 sum."""
+"""Losses and their gradients; losses that ask for a margin are the last. reduction: 0 none, 1 mean, 2 sum."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from samerun.numerics.kernels import library, sums
-from samerun.numerics.kernels.functions import exp, log, log1p
+from samerun.numerics.kernels.functions import exp, log, log1p, sigmoid
 from samerun.numerics.operators.declare import Members, divide, widen_half_inputs
-from samerun.numerics.operators.loss_reduction import MEAN, SUM, reduce_terms, spread_gradient
+
+MEAN, SUM = 1, 2
+
+
+def reduce_terms(terms: Tensor, reduction: int) -> Tensor:
+    """The mean or the sum of all terms, by class S, or the terms themselves."""
+    if reduction == MEAN:
+        return sums.mean(terms)
+    return sums.sum(terms) if reduction == SUM else terms
+
+
+def spread_gradient(grad: Tensor, terms: Tensor, reduction: int) -> Tensor:
+    """The gradient of each term: grad / n for the mean, else grad."""
+    if reduction == MEAN:
+        return torch.div(grad, torch.full((), float(terms.numel()), dtype=grad.dtype, device=grad.device))
+    return grad
 
 
 def _classes_last(x: Tensor) -> Tensor:
@@ -67,13 +82,13 @@ def nll_loss(x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore
 
 @widen_half_inputs
 def nll_loss_backward(
-    g: Tensor, x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore_index: int, total: Tensor
+    grad: Tensor, x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore_index: int, total: Tensor
 ) -> Tensor:
-    """-(g * w) at the target's class, or -((g / total) * w) for the mean; else 0."""
+    """-(grad * w) at the target's class, or -((grad / total) * w) for the mean; else 0."""
     kept, place, weight = _find_classes_and_weights(target, w, ignore_index, x.dtype)
     if reduction == MEAN:
-        g = torch.div(g, total)
-    value = torch.neg(torch.mul(g.reshape(-1) if g.dim() else g, weight))
+        grad = torch.div(grad, total)
+    value = torch.neg(torch.mul(grad.reshape(-1) if grad.dim() else grad, weight))
     value = torch.where(kept, value, torch.zeros_like(value))
     rows = x.new_zeros(place.shape[0], _classes_last(x).shape[1]).scatter_(1, place[:, None], value[:, None])
     if x.dim() <= 2:
@@ -82,24 +97,24 @@ def nll_loss_backward(
 
 
 @widen_half_inputs
-def mse_loss(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
-    """(x - y) * (x - y)."""
-    d = torch.sub(x, y)
+def mse_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+    """(x - target) * (x - target)."""
+    d = torch.sub(x, target)
     return reduce_terms(torch.mul(d, d), reduction)
 
 
 @widen_half_inputs
-def mse_loss_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
-    """(2 * (x - y)) * g, g / n for the mean."""
-    return torch.mul(torch.mul(torch.sub(x, y), 2), spread_gradient(g, x, reduction))
+def mse_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
+    """(2 * (x - target)) * grad, grad / n for the mean."""
+    return torch.mul(torch.mul(torch.sub(x, target), 2), spread_gradient(grad, x, reduction))
 
 
 def _make_smooth_l1(strict: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     """smooth_l1 divides by beta inside; huber multiplies by delta outside."""
 
     @widen_half_inputs
-    def loss(x: Tensor, y: Tensor, reduction: int = MEAN, limit: float = 1.0) -> Tensor:
-        d = torch.sub(x, y).abs()
+    def loss(x: Tensor, target: Tensor, reduction: int = MEAN, limit: float = 1.0) -> Tensor:
+        d = torch.sub(x, target).abs()
         half = torch.mul(torch.mul(d, d), 0.5)
         if strict:
             terms = torch.where(d <= limit, half, torch.mul(torch.sub(d, 0.5 * limit), limit))
@@ -108,55 +123,179 @@ def _make_smooth_l1(strict: bool) -> tuple[Callable[..., Tensor], Callable[..., 
         return reduce_terms(terms, reduction)
 
     @widen_half_inputs
-    def backward(g: Tensor, x: Tensor, y: Tensor, reduction: int, limit: float) -> Tensor:
-        d = torch.sub(x, y)
+    def backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, limit: float) -> Tensor:
+        d = torch.sub(x, target)
         if strict:
             slope = torch.clamp(d, -limit, limit)
         else:
             slope = torch.sign(d) if limit == 0 else torch.where(d.abs() < limit, divide(d, limit), torch.sign(d))
-        return torch.mul(slope, spread_gradient(g, x, reduction))
+        return torch.mul(slope, spread_gradient(grad, x, reduction))
 
     return loss, backward
 
 
 @widen_half_inputs
-def binary_cross_entropy(x: Tensor, y: Tensor, w: Tensor | None = None, reduction: int = MEAN) -> Tensor:
-    """((y - 1) * max(log1p(-x), -100) - y * max(log(x), -100)) * w. (log1p(-x) is one rounding, log(1 - x) two.)"""
+def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
+    """((target - 1) * max(log1p(-x), -100) - target * max(log(x), -100)) * weight.
+
+    log1p(-x) is one rounding, log(1 - x) two.
+    """
     inside = ((x >= 0) & (x <= 1)).all()
     if library.is_off_cpu(x):
         torch._assert_async(inside, "binary_cross_entropy: an input is not between 0 and 1")
     elif x.numel() and not bool(inside):
         raise RuntimeError("all elements of input should be between 0 and 1")
     no, yes = torch.clamp(log1p(torch.neg(x)), min=-100), torch.clamp(log(x), min=-100)
-    terms = torch.sub(torch.mul(torch.sub(y, 1), no), torch.mul(y, yes))
-    return reduce_terms(terms if w is None else torch.mul(terms, w), reduction)
+    terms = torch.sub(torch.mul(torch.sub(target, 1), no), torch.mul(target, yes))
+    return reduce_terms(terms if weight is None else torch.mul(terms, weight), reduction)
 
 
 @widen_half_inputs
 def binary_cross_entropy_backward(
-    g: Tensor, x: Tensor, y: Tensor, w: Tensor | None = None, reduction: int = MEAN
+    grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
-    """(g * (x - y)) / max(x * (1 - x), 1e-12), times w."""
-    g = spread_gradient(g, x, reduction)
+    """(grad * (x - target)) / max(x * (1 - x), 1e-12), times weight."""
+    grad = spread_gradient(grad, x, reduction)
     below = torch.clamp(torch.mul(x, torch.rsub(x, 1)), min=1e-12)
-    found = torch.div(torch.mul(g, torch.sub(x, y)), below)
-    return found if w is None else torch.mul(found, w)
+    found = torch.div(torch.mul(grad, torch.sub(x, target)), below)
+    return found if weight is None else torch.mul(found, weight)
 
 
 @widen_half_inputs
 def binary_cross_entropy_with_logits(
-    x: Tensor, y: Tensor, w: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = MEAN
+    x: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
-    """(1 - y) * x - logsigmoid(x) * (1 + (pos_weight - 1) * y), times w."""
+    """(1 - target) * x - logsigmoid(x) * (1 + (pos_weight - 1) * target), times weight."""
     smooth = torch.sub(torch.clamp(x, max=0), log1p(exp(torch.neg(torch.abs(x)))))
     if pos_weight is not None:
-        smooth = torch.mul(smooth, torch.add(torch.mul(torch.sub(pos_weight, 1), y), 1))
-    terms = torch.sub(torch.mul(torch.rsub(y, 1), x), smooth)
-    return reduce_terms(terms if w is None else torch.mul(terms, w), reduction)
+        smooth = torch.mul(smooth, torch.add(torch.mul(torch.sub(pos_weight, 1), target), 1))
+    terms = torch.sub(torch.mul(torch.rsub(target, 1), x), smooth)
+    return reduce_terms(terms if weight is None else torch.mul(terms, weight), reduction)
 
 
 smooth_l1, smooth_l1_backward = _make_smooth_l1(False)
 huber, huber_backward = _make_smooth_l1(True)
+
+
+@widen_half_inputs
+def soft_margin(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+    """log1p(exp(-(target * x)))."""
+    return reduce_terms(log1p(exp(torch.neg(torch.mul(target, x)))), reduction)
+
+
+@widen_half_inputs
+def soft_margin_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
+    """(-target * sigmoid(-(target * x))) * grad, grad / n for the mean."""
+    slope = torch.mul(torch.neg(target), sigmoid(torch.neg(torch.mul(target, x))))
+    return torch.mul(slope, spread_gradient(grad, slope, reduction))
+
+
+def _check_and_flatten_classes(
+    x: Tensor, target: Tensor, p: Any, margin: Any, weight: Tensor | None, reduction: int
+) -> tuple[Tensor, Tensor]:
+    """Rows [n, c] and their class [n]."""
+    fits = x.dim() in (1, 2) and x.is_floating_point() and target.dtype is torch.int64 and p in (1, 2) and (
+        target.shape == x.shape[:-1] or (x.dim() == 1 and target.numel() == 1)
+    ) and (weight is None or weight.shape == x.shape[-1:])  # fmt: skip
+    inside = ((target >= 0) & (target < x.shape[-1])).all() if fits and x.numel() else None
+    if inside is not None and library.is_off_cpu(x):  # the device finds it out when it comes to it
+        torch._assert_async(inside, "multi_margin_loss: a target is out of range")
+    elif not fits or (inside is not None and not bool(inside)):
+        torch.ops.aten.multi_margin_loss(x, target, p, margin, weight, reduction)  # torch's own words
+        raise RuntimeError("multi_margin_loss: target out of range or of another shape")
+    return x.reshape(-1, x.shape[-1]), target.reshape(-1)
+
+
+def _margin_violations(rows: Tensor, label: Tensor, margin: Any) -> tuple[Tensor, Tensor]:
+    """z = (margin - x[y]) + x, and where it counts: above 0, at other classes than y."""
+    z = torch.add(torch.rsub(rows.gather(1, label[:, None]), margin), rows)
+    is_target = torch.arange(rows.shape[1], device=rows.device) == label[:, None]
+    return z, (z > 0) & ~is_target
+
+
+@widen_half_inputs
+def multi_margin(
+    x: Tensor, target: Tensor, p: Any = 1, margin: Any = 1, weight: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
+    """Class S over the classes but target of max(0, z)^p * weight[target], z = (margin - x[target]) + x; / classes."""
+    rows, label = _check_and_flatten_classes(x, target, p, margin, weight, reduction)
+    z, counts = _margin_violations(rows, label, margin)
+    terms = z if p == 1 else torch.mul(z, z)
+    terms = terms if weight is None else torch.mul(terms, weight.index_select(0, label)[:, None])
+    found = divide(sums.sum(torch.where(counts, terms, torch.zeros_like(terms)), [1]), rows.shape[1])
+    return reduce_terms(found.reshape(x.shape[:-1]), reduction)
+
+
+@widen_half_inputs
+def multi_margin_backward(
+    grad: Tensor, x: Tensor, target: Tensor, p: Any, margin: Any, weight: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
+    """u = grad / classes (grad / n first for the mean), times weight[target].
+
+    Where z counts: u, or (2z) * u for p = 2. At the target minus the class S sum of those.
+    """
+    rows, label = _check_and_flatten_classes(x, target, p, margin, weight, reduction)
+    z, counts = _margin_violations(rows, label, margin)
+    unit = divide(spread_gradient(grad, label, reduction), rows.shape[1]).reshape(-1, 1)
+    unit = unit if weight is None else torch.mul(unit, weight.index_select(0, label)[:, None])
+    terms = unit.expand(rows.shape) if p == 1 else torch.mul(torch.mul(z, 2), unit)
+    terms = torch.where(counts, terms, torch.zeros_like(rows))
+    is_target = torch.neg(sums.sum(terms, [1]))
+    return terms.scatter_(1, label[:, None], is_target[:, None]).reshape(x.shape)
+
+
+def _check_and_flatten_labels(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows [n, c], their labels [n, c] (0 behind the first negative one), and which of these count."""
+    if x.dim() > 2 or target.shape != x.shape or target.dtype is not torch.int64 or not x.is_floating_point():
+        torch.ops.aten.multilabel_margin_loss_forward(x, target, reduction)  # torch's own words
+        raise RuntimeError("multilabel_margin_loss: inconsistent target size")
+    rows, labels = ((each.reshape(-1, x.shape[-1]) if x.dim() else each.reshape(1, 1)) for each in (x, target))
+    if labels.numel() and not bool(((labels >= -1) & (labels < rows.shape[1])).all()):
+        raise RuntimeError("argument #2 'target' is out of range")
+    kept = torch.cumsum((labels < 0).to(torch.int64), 1) == 0
+    return rows, torch.where(kept, labels, 0), kept
+
+
+def _max_labels_per_row(kept: Tensor) -> int:
+    return int(kept.to(torch.int64).sum(1).max()) if kept.numel() else 0
+
+
+@widen_half_inputs
+def multilabel_margin(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """Label after label y: class S over the classes that are no label of max(0, (1 - x[y]) + x).
+
+    Their sum one after the other, / classes. Also which classes are labels, as 1.
+    """
+    rows, labels, kept = _check_and_flatten_labels(x, target, reduction)
+    marked = torch.zeros(rows.shape, dtype=torch.int64, device=x.device)
+    marked = marked.scatter_add_(1, labels, kept.to(torch.int64)) > 0
+    total = rows.new_zeros(rows.shape[0])
+    for k in range(_max_labels_per_row(kept)):
+        z = torch.add(torch.rsub(rows.gather(1, labels[:, k : k + 1]), 1), rows)
+        counts = (z > 0) & ~marked & kept[:, k : k + 1]
+        total = torch.add(total, sums.sum(torch.where(counts, z, torch.zeros_like(z)), [1]))
+    found = divide(total, max(rows.shape[1], 1))
+    return reduce_terms(found.reshape(x.shape[:-1]), reduction), marked.to(rows.dtype).reshape(target.shape)
+
+
+@widen_half_inputs
+def multilabel_margin_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, marked: Tensor) -> Tensor:
+    """u = grad / classes (grad / n first for the mean), times the number of terms above 0 in which a class stands.
+
+    That number is negative for a label.
+    """
+    rows, labels, kept = _check_and_flatten_labels(x, target, reduction)
+    times = torch.zeros(rows.shape, dtype=torch.int64, device=x.device)
+    is_label = marked.reshape(rows.shape) > 0
+    for k in range(_max_labels_per_row(kept)):
+        z = torch.add(torch.rsub(rows.gather(1, labels[:, k : k + 1]), 1), rows)
+        counts = ((z > 0) & ~is_label & kept[:, k : k + 1]).to(torch.int64)
+        times = torch.add(times, counts)
+        times.scatter_add_(1, labels[:, k : k + 1], torch.neg(counts.sum(1, True)))
+    each = torch.zeros(rows.shape[0], dtype=torch.bool, device=x.device)
+    unit = divide(spread_gradient(grad, each, reduction), max(rows.shape[1], 1)).reshape(-1, 1)
+    return torch.mul(times.to(rows.dtype), unit).reshape(x.shape)
+
 
 MEMBERS: Members = {
     "aten::nll_loss_forward": nll_loss,
@@ -172,4 +311,10 @@ MEMBERS: Members = {
     "aten::binary_cross_entropy": binary_cross_entropy,
     "aten::binary_cross_entropy_backward": binary_cross_entropy_backward,
     "aten::binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
+    "aten::soft_margin_loss": soft_margin,
+    "aten::soft_margin_loss_backward": soft_margin_backward,
+    "aten::multi_margin_loss": multi_margin,
+    "aten::multi_margin_loss_backward": multi_margin_backward,
+    "aten::multilabel_margin_loss_forward": multilabel_margin,
+    "aten::multilabel_margin_loss_backward": multilabel_margin_backward,
 }

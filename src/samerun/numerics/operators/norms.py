@@ -21,68 +21,79 @@ def _keep_requested_gradients(gradients: Sequence[Tensor], output_mask: Sequence
 
 
 def layer_norm_backward(
-    g: Tensor,
+    grad: Tensor,
     x: Tensor,
-    shape: Sequence[int],
-    m: Tensor,
-    r: Tensor,
-    w: Tensor | None,
-    b: Tensor | None,
-    mask: Sequence[bool],
+    normalized_shape: Sequence[int],
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    output_mask: Sequence[bool],
 ) -> OptionalTensors:
-    return _keep_requested_gradients(kernels.layer_norm_backward(g, x, shape, m, r, w), mask)
+    return _keep_requested_gradients(
+        kernels.layer_norm_backward(grad, x, normalized_shape, mean, rstd, weight), output_mask
+    )
 
 
 def group_norm(
-    x: Tensor, w: Tensor | None, b: Tensor | None, n: int, c: int, pixels: int, groups: int, eps: float
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    batch_size: int,
+    channels: int,
+    pixels: int,
+    groups: int,
+    eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return kernels.group_norm(x, groups, w, b, eps)
+    return kernels.group_norm(x, groups, weight, bias, eps)
 
 
 def group_norm_backward(
-    g: Tensor,
+    grad: Tensor,
     x: Tensor,
-    m: Tensor,
-    r: Tensor,
-    w: Tensor | None,
-    n: int,
-    c: int,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    batch_size: int,
+    channels: int,
     pixels: int,
     groups: int,
-    mask: Sequence[bool],
+    output_mask: Sequence[bool],
 ) -> OptionalTensors:
-    return _keep_requested_gradients(kernels.group_norm_backward(g, x, groups, m, r, w), mask)
+    return _keep_requested_gradients(kernels.group_norm_backward(grad, x, groups, mean, rstd, weight), output_mask)
 
 
 def batch_norm_backward(
-    g: Tensor,
+    grad: Tensor,
     x: Tensor,
-    w: Tensor | None,
+    weight: Tensor | None,
     running_mean: Tensor | None,
     running_var: Tensor | None,
-    m: Tensor,
-    r: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
     training: bool,
     eps: float,
-    mask: Sequence[bool],
+    output_mask: Sequence[bool],
 ) -> OptionalTensors:
     """m and r are what the forward pass used: of the batch in training, else of the running values."""
-    return _keep_requested_gradients(kernels.batch_norm_backward(g, x, m, r, w, training), mask)
+    return _keep_requested_gradients(kernels.batch_norm_backward(grad, x, mean, rstd, weight, training), output_mask)
 
 
 def batch_norm_without_running(
-    x: Tensor, w: Tensor | None, b: Tensor | None, training: bool, momentum: float, eps: float
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
 ) -> Any:
-    return kernels.batch_norm(x, w, b, None, None, training, momentum, eps)
+    return kernels.batch_norm(x, weight, bias, None, None, training, momentum, eps)
 
 
-def rms_norm(x: Tensor, shape: Sequence[int], w: Tensor | None = None, eps: float | None = None) -> Tensor:
-    """r = 1 / sqrt(mean(x * x) + eps), y = (x * r) * w; in torch's operators, which autograd sees."""
-    dims = list(range(x.dim() - len(shape), x.dim()))
+def rms_norm(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """r = 1 / sqrt(mean(x * x) + eps), y = (x * r) * weight; in torch's operators, which autograd sees."""
+    dims = list(range(x.dim() - len(normalized_shape), x.dim()))
     wide = x.float() if x.dtype in HALF_TYPES else x
     mean = (wide * wide).mean(dims, True)
     r = (mean + (torch.finfo(x.dtype).eps if eps is None else eps)).sqrt().reciprocal()
-    y = wide * r if w is None else (wide * r) * w
+    y = wide * r if weight is None else (wide * r) * weight
     return y.to(x.dtype)
 
 

@@ -35,8 +35,8 @@ def _iterate_unless_inf(
         yield at, p, torch.neg(g) if maximize else g
 
 
-def _add_weight_decay(g: Tensor, p: Tensor, weight_decay: float) -> Tensor:
-    return torch.add(g, torch.mul(p, weight_decay)) if weight_decay != 0 else g
+def _add_weight_decay(grad: Tensor, p: Tensor, weight_decay: float) -> Tensor:
+    return torch.add(grad, torch.mul(p, weight_decay)) if weight_decay != 0 else grad
 
 
 def integer_power(base: float, exponent: float) -> float:

@@ -16,12 +16,12 @@ from samerun.numerics.operators.declare import Members
 Sizes = Sequence[int]
 
 
-def _expand_per_dimension(n: int, values: Sizes) -> list[int]:
+def _expand_per_dimension(num_dims: int, values: Sizes) -> list[int]:
     """One number may stand for all dimensions."""
-    return list(values) * n if len(values) == 1 else list(values)
+    return list(values) * num_dims if len(values) == 1 else list(values)
 
 
-def _make_avg_pool(n: int) -> Callable[..., Tensor]:
+def _make_avg_pool(num_dims: int) -> Callable[..., Tensor]:
     def pool(
         x: Tensor,
         kernel: Sizes,
@@ -31,15 +31,15 @@ def _make_avg_pool(n: int) -> Callable[..., Tensor]:
         include_padding: bool = True,
         divisor: int | None = None,
     ) -> Tensor:
-        sizes, steps, margins = (_expand_per_dimension(n, given) for given in (kernel, stride, padding))
+        sizes, steps, margins = (_expand_per_dimension(num_dims, given) for given in (kernel, stride, padding))
         return kernels.avg_pool(x, sizes, steps, margins, ceil_mode, include_padding, divisor)
 
     return pool
 
 
-def _make_avg_pool_backward(n: int) -> Callable[..., Tensor]:
+def _make_avg_pool_backward(num_dims: int) -> Callable[..., Tensor]:
     def backward(
-        g: Tensor,
+        grad: Tensor,
         x: Tensor,
         kernel: Sizes,
         stride: Sizes,
@@ -48,25 +48,30 @@ def _make_avg_pool_backward(n: int) -> Callable[..., Tensor]:
         include_padding: bool,
         divisor: int | None,
     ) -> Tensor:
-        sizes, steps, margins = (_expand_per_dimension(n, given) for given in (kernel, stride, padding))
-        return kernels.avg_pool_backward(g, x, sizes, steps, margins, include_padding, divisor)
+        sizes, steps, margins = (_expand_per_dimension(num_dims, given) for given in (kernel, stride, padding))
+        return kernels.avg_pool_backward(grad, x, sizes, steps, margins, include_padding, divisor)
 
     return backward
 
 
-def _make_adaptive_avg_pool(n: int) -> Callable[[Tensor, Sizes], Tensor]:
-    return lambda x, outs: kernels.adaptive_avg_pool(x, _expand_per_dimension(n, outs))
+def _make_adaptive_avg_pool(num_dims: int) -> Callable[[Tensor, Sizes], Tensor]:
+    return lambda x, outs: kernels.adaptive_avg_pool(x, _expand_per_dimension(num_dims, outs))
 
 
-def _make_adaptive_avg_pool_backward(n: int) -> Callable[[Tensor, Tensor], Tensor]:
-    return lambda g, x: kernels.adaptive_avg_pool_backward(g, x, n)
+def _make_adaptive_avg_pool_backward(num_dims: int) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda g, x: kernels.adaptive_avg_pool_backward(g, x, num_dims)
 
 
-def _make_max_unpool(torch_operator: Callable[..., Tensor], n: int) -> Callable[..., Tensor]:
+def _make_max_unpool(torch_operator: Callable[..., Tensor], num_dims: int) -> Callable[..., Tensor]:
     def unpool(x: Tensor, indices: Tensor, size: Sizes, *settings: Sizes) -> Tensor:
         """Zeros with each value at its index in its volume; of several for one place the last stays."""
         volume = math.prod(size)
-        fits = x.dim() in (n + 1, n + 2) and x.shape == indices.shape and len(size) == n and volume > 0
+        fits = (
+            x.dim() in (num_dims + 1, num_dims + 2)
+            and x.shape == indices.shape
+            and len(size) == num_dims
+            and volume > 0
+        )
         if not fits or indices.dtype is not torch.int64 or x.numel() == 0:
             return torch_operator(x, indices, size, *settings)  # torch's own words
         inside = ((indices >= 0) & (indices < volume)).all()
@@ -74,8 +79,8 @@ def _make_max_unpool(torch_operator: Callable[..., Tensor], n: int) -> Callable[
             torch._assert_async(inside, "max_unpool: an index is out of bounds")
         elif not bool(inside):
             return torch_operator(x, indices, size, *settings)
-        shape = x.shape[:-n]
-        first = torch.arange(math.prod(shape), device=x.device).reshape(*shape, *[1] * n) * volume
+        shape = x.shape[:-num_dims]
+        first = torch.arange(math.prod(shape), device=x.device).reshape(*shape, *[1] * num_dims) * volume
         places, values = (indices + first).reshape(-1), x.reshape(-1)
         out = torch.zeros(math.prod(shape) * volume, dtype=x.dtype, device=x.device)
         out = (

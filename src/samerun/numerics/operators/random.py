@@ -11,11 +11,12 @@ from torch import Tensor
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels import random as draws
 from samerun.numerics.kernels.functions import log1p
-from samerun.numerics.operators.declare import Members, divide
-from samerun.numerics.operators.random_draws import (
+from samerun.numerics.operators.declare import (
     Generator,
+    Members,
     begin_draw,
     copy_rounded_,
+    divide,
     requested_dtype,
     scale_normal,
     scale_uniform,
@@ -149,8 +150,8 @@ def dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     return torch.mul(torch.mul(x, mask), scale), mask
 
 
-def dropout_backward(g: Tensor, mask: Tensor, scale: float) -> Tensor:
-    return torch.mul(torch.mul(g, mask), scale)
+def dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
+    return torch.mul(torch.mul(grad, mask), scale)
 
 
 def multinomial(p: Tensor, n: int, replacement: bool = False, *, generator: Generator = None) -> Tensor:

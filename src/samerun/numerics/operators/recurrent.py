@@ -82,7 +82,7 @@ def _run_direction(
 def _run_layers(
     step: Step,
     x: Tensor,
-    sizes: Sequence[int] | None,
+    batch_sizes: Sequence[int] | None,
     states: Sequence[Tensor],
     weights: Sequence[Tensor],
     has_biases: bool,
@@ -93,7 +93,7 @@ def _run_layers(
 ) -> tuple[Tensor, ...]:
     """The outputs and the last state of each kind.
 
-    x: [time, batch, features], or [steps of all sequences, features] with the batch `sizes` of each time.
+    x: [time, batch, features], or [steps of all sequences, features] with the batch `batch_sizes` of each time.
     """
     directions = 2 if bidirectional else 1
     weights_per_direction = len(weights) // (layers * directions)
@@ -104,10 +104,14 @@ def _run_layers(
             at = layer * directions + direction
             direction_weights = weights[at * weights_per_direction : (at + 1) * weights_per_direction]
             input_gates = linear(x, direction_weights[0], direction_weights[2] if has_biases else None)
-            steps = input_gates.unbind(0) if sizes is None else torch.split_with_sizes(input_gates, list(sizes), 0)
+            steps = (
+                input_gates.unbind(0)
+                if batch_sizes is None
+                else torch.split_with_sizes(input_gates, list(batch_sizes), 0)
+            )
             begin = tuple(kind[at] for kind in states)
             y, end = _run_direction(step, steps, begin, direction_weights, has_biases, direction == 1)
-            found.append(torch.stack(y) if sizes is None else torch.cat(y))
+            found.append(torch.stack(y) if batch_sizes is None else torch.cat(y))
             last.append(end)
         x = torch.cat(found, -1) if bidirectional else found[0]
         if dropout and train and layer < layers - 1:

@@ -15,18 +15,13 @@ from samerun.numerics.operators import (
     convolution,
     ctc_loss,
     cuda_overrides,
-    distances,
     distributions,
-    embedding_bags,
-    factorizations,
     functions,
     grid_sample,
     indexing,
     interpolation,
+    linear_algebra,
     losses,
-    margin_losses,
-    matmul,
-    minmax,
     norms,
     optimizers,
     order_statistics,
@@ -35,7 +30,6 @@ from samerun.numerics.operators import (
     recurrent,
     reductions,
     softmax,
-    windows,
 )
 from samerun.numerics.operators.checks import Runner, raise_torch_error, with_signature_check
 from samerun.numerics.operators.declare import Handler, Members, NotInTable
@@ -43,9 +37,8 @@ from samerun.numerics.operators.exact import EXACT, EXACT_OVERLOADS
 from samerun.numerics.operators.exact import ON_CUDA as ONLY_ON_CUDA
 
 FAMILIES = (
-    arithmetic, minmax, functions, reductions, softmax, norms, losses, matmul, convolution, pooling, indexing,
-    interpolation, random, distributions, factorizations, optimizers, embedding_bags, grid_sample, distances,
-    order_statistics, margin_losses, ctc_loss, windows,
+    arithmetic, functions, reductions, softmax, norms, losses, linear_algebra, convolution, pooling, indexing,
+    interpolation, random, distributions, optimizers, grid_sample, order_statistics, ctc_loss,
 )  # fmt: skip
 COMPOSED: Members = {
     **attention.COMPOSED, **recurrent.COMPOSED, **norms.COMPOSED, **grid_sample.COMPOSED, **order_statistics.COMPOSED
@@ -61,7 +54,9 @@ EXACT_OVERLOADS_ON_CUDA = EXACT_OVERLOADS - frozenset(cuda_overrides.MEMBERS)
 # Asking torch's meta function takes time for each new signature, which programs with changing shapes pay again and
 # again; where a member already refuses what torch refuses, it is not asked.
 SELF_CHECKED = frozenset(
-    name for family in (arithmetic, minmax, functions, reductions, matmul, random, windows) for name in family.MEMBERS
+    name
+    for members in (arithmetic.MEMBERS, functions.MEMBERS, reductions.MEMBERS, linear_algebra.PRODUCTS, random.MEMBERS)
+    for name in members
 ) | {"aten::allclose", "aten::_weight_norm_interface"}
 """Members whose own operators refuse what torch refuses: its meta function is not asked."""
 

@@ -218,18 +218,18 @@ def _compare_batch_sizes(
     recorded: list[RecordedCall],
     recorder: calls.CallRecorder,
     run_smaller: Callable[[], object],
-    small: int,
+    smaller_size: int,
     notes: list[str],
 ) -> OutcomePairs:
     """Each operator on the part of its inputs that a smaller batch has, against that part of its results."""
     smaller_recorder = calls.record_calls(run_smaller)
     if [operator for operator, _ in smaller_recorder.shapes] != [operator for operator, _ in recorder.shapes]:
-        notes.append(f"batch: the model calls other operators with a batch of {small}, so it was not tried.")
+        notes.append(f"batch: the model calls other operators with a batch of {smaller_size}, so it was not tried.")
         return [(NOT_TRIED, NOT_TRIED)] * len(recorded)
     pairs: OutcomePairs = []
     for call in recorded:
         narrow = smaller_recorder.calls[smaller_recorder.shapes[call.number][1]]
-        plain, portable = (rerun_on_part(call, narrow, inside_portable) for inside_portable in (False, True))
+        plain, portable = (compare_rerun_on_part(call, narrow, inside_portable) for inside_portable in (False, True))
         # A row of a portable kernel depends on nothing but its own inputs, unless the operator says otherwise.
         pairs.append((WHOLE_BATCH, WHOLE_BATCH) if portable == CHANGES else (plain, portable))
     if any(pair[0] in (NOT_TRIED, WHOLE_BATCH) for pair in pairs):
@@ -261,11 +261,11 @@ def _narrow_like(wide: Any, narrow: Any) -> Any:
     return wide.narrow(dim, 0, narrow.shape[dim])
 
 
-def rerun_on_part(call: RecordedCall, narrow: RecordedCall, inside_portable: bool) -> str:
+def compare_rerun_on_part(call: RecordedCall, smaller_call: RecordedCall, inside_portable: bool) -> str:
     """ "same" or "changes"; "not tried" where the results have no part for the smaller batch, as sums over it have
     not; "no portable kernel".
     """
-    whole_arguments, part_arguments = (call.args, call.kwargs), (narrow.args, narrow.kwargs)
+    whole_arguments, part_arguments = (call.args, call.kwargs), (smaller_call.args, smaller_call.kwargs)
     leaves, spec = _pytree.tree_flatten(whole_arguments)
     others = _pytree.tree_leaves(part_arguments)
     if len(leaves) != len(others):

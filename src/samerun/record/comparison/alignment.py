@@ -57,29 +57,29 @@ class StreamComparison:
 
     def find_first_difference(self) -> Difference | None:
         left, right = self.left, self.right
-        while left.fill(1) | right.fill(1):
+        while left.buffer_at_least(1) | right.buffer_at_least(1):
             size = min(len(left.events), len(right.events))
             equal = count_equal_events(left, right, size)
             self._advance(equal, equal)
             if equal == size and size:
                 continue
-            left.fill(RESYNC_WINDOW), right.fill(RESYNC_WINDOW)
-            if size and is_same_call(left.head(1), right.head(1)):
+            left.buffer_at_least(RESYNC_WINDOW), right.buffer_at_least(RESYNC_WINDOW)
+            if size and is_same_call(left.head_bytes(1), right.head_bytes(1)):
                 return self._attribute_to_extra_draw(self._value_difference())
-            extra_in, count = find_resync(left, right)
-            if not count or not _RESULTS.isdisjoint((left if extra_in == "a" else right).kinds(count)):
-                extra_in, count = find_resync_ignoring_values(left.events, right.events)
+            extra_in, count = find_extra_before_resync(left, right)
+            if not count or not _RESULTS.isdisjoint((left if extra_in == "a" else right).kinds_of_first(count)):
+                extra_in, count = find_extra_ignoring_values(left.events, right.events)
                 return self._operator_difference(self._position(extra_in, count))
             self._skip_extra(extra_in, count)
         return None
 
     def _advance(self, left: int, right: int) -> None:
         for at, stream, count in ((0, self.left, left), (1, self.right, right)):
-            self.operators[at] += stream.kinds(count).count(_OPERATOR)
-            stream.drop(count)
+            self.operators[at] += stream.kinds_of_first(count).count(_OPERATOR)
+            stream.drop_first(count)
 
     def _skip_extra(self, extra_in: str, count: int) -> None:
-        if f.DRAW in (self.left if extra_in == "a" else self.right).kinds(count):
+        if f.DRAW in (self.left if extra_in == "a" else self.right).kinds_of_first(count):
             self.extra_draw = self._position(extra_in, count)
         self._advance(count if extra_in == "a" else 0, count if extra_in == "b" else 0)
 
@@ -97,7 +97,7 @@ class StreamComparison:
         left, right = self.left, self.right
         heads = [int(stream.indices[0]) if len(stream.events) else None for stream in (left, right)]
         extra = (left if extra_in == "a" else right).indices[: min(count, MAX_EXTRA_REPORTED)].tolist()
-        ordinal = self.operators[0] + 1 if left.kinds(1) == _OPERATOR else 0
+        ordinal = self.operators[0] + 1 if left.kinds_of_first(1) == _OPERATOR else 0
         return StreamPosition(heads[0], heads[1], ordinal, extra_in, tuple(extra))
 
     def _value_difference(self) -> Difference:
@@ -127,7 +127,7 @@ class StreamComparison:
 
 def read_event(trace: Trace, index: int) -> Event:
     """The event at an index of a trace."""
-    return resolve_event(trace, index, trace.event(index))
+    return resolve_event(trace, index, trace.raw_event(index))
 
 
 def count_equal_events(a: ValueStream, b: ValueStream, limit: int) -> int:
@@ -135,10 +135,10 @@ def count_equal_events(a: ValueStream, b: ValueStream, limit: int) -> int:
     at, step = 0, FIRST_WINDOW
     while at < limit:
         size = min(step, limit - at)
-        if a.slice(at, size) != b.slice(at, size):
+        if a.bytes_at(at, size) != b.bytes_at(at, size):
             while size > 1:  # bisect down to one event
                 half = size // 2
-                if a.slice(at, half) == b.slice(at, half):
+                if a.bytes_at(at, half) == b.bytes_at(at, half):
                     at, size = at + half, size - half
                 else:
                     size = half
@@ -152,7 +152,7 @@ def is_same_call(a: bytes, b: bytes) -> bool:
     return a[:1] == b[:1] and a[4:12] == b[4:12]
 
 
-def find_resync(a: ValueStream, b: ValueStream) -> tuple[str, int]:
+def find_extra_before_resync(a: ValueStream, b: ValueStream) -> tuple[str, int]:
     """Which run has extra events before the two resynchronise, and how many; ("", 0) if they never do.
 
     If one run has ended, all remaining events of the other are extra.
@@ -173,7 +173,7 @@ def find_resync(a: ValueStream, b: ValueStream) -> tuple[str, int]:
 def _search_ahead(short: ValueStream, long: ValueStream, window: int) -> int:
     """How many events ahead the next events of `short` occur in `long`; 0 if they do not."""
     length = min(RESYNC_LENGTH, len(short.events))
-    wanted, begin = short.head(length), long.start * SIZE
+    wanted, begin = short.head_bytes(length), long.start * SIZE
     end = min(begin + (window + length) * SIZE, len(long.raw))
     at = long.raw.find(wanted, begin + SIZE, end)
     while at >= 0 and (at - begin) % SIZE:  # a match that does not start at an event
@@ -181,8 +181,8 @@ def _search_ahead(short: ValueStream, long: ValueStream, window: int) -> int:
     return (at - begin) // SIZE if at >= 0 else 0
 
 
-def find_resync_ignoring_values(a: Array, b: Array) -> tuple[str, int]:
-    """Like `find_resync`, but comparing only names and source locations: values may differ."""
+def find_extra_ignoring_values(a: Array, b: Array) -> tuple[str, int]:
+    """Like `find_extra_before_resync`, but comparing only names and source locations: values may differ."""
     if not len(a) or not len(b):
         return ("b", len(b)) if not len(a) else ("a", len(a))
 

@@ -57,7 +57,7 @@ def _compare_with_empty_run(a: RunTraces, b: RunTraces, roles: list[str]) -> Dif
     runs of which one computes nothing would count as the same.
     """
     first_a, first_b = (
-        next((first for role in roles if (first := _first_operator(run.traces.get(role)))), None) for run in (a, b)
+        next((first for role in roles if (first := _find_first_operator(run.traces.get(role)))), None) for run in (a, b)
     )
     present = first_a or first_b
     if present is None or (first_a and first_b):
@@ -68,7 +68,7 @@ def _compare_with_empty_run(a: RunTraces, b: RunTraces, roles: list[str]) -> Dif
     return Difference("operator", role, "main", None, event, 1, 0, "b", (event,), 1)
 
 
-def _first_operator(trace: Trace | None) -> tuple[str, Event] | None:
+def _find_first_operator(trace: Trace | None) -> tuple[str, Event] | None:
     """(role, event) of the first operator in a trace."""
     at = 0
     for chunk in trace.chunks() if trace is not None else ():
@@ -94,9 +94,11 @@ def compare_traces(a: Trace, b: Trace, scope: tuple[str, ...] = ()) -> Differenc
     for role in dict.fromkeys([*threads_a, *threads_b]):
         numbers_a, numbers_b = threads_a.get(role, []), threads_b.get(role, [])
         if role.rsplit("/", 1)[-1] == f.POOL_THREAD:
-            difference = compare_unordered((a, b), left.gather(numbers_a), right.gather(numbers_b), role)
+            difference = compare_pool_threads(
+                (a, b), left.gather_events(numbers_a), right.gather_events(numbers_b), role
+            )
         else:
-            streams = left.stream(numbers_a), right.stream(numbers_b)
+            streams = left.open_stream(numbers_a), right.open_stream(numbers_b)
             difference = StreamComparison((a, b), streams, role).find_first_difference()
         if difference is not None:
             differences.append(difference)
@@ -119,7 +121,7 @@ def thread_numbers_by_role(trace: Trace) -> dict[str, list[int]]:
     return roles
 
 
-def compare_unordered(
+def compare_pool_threads(
     traces: tuple[Trace, Trace], left: tuple[Array, Array], right: tuple[Array, Array], role: str
 ) -> Difference | None:
     """Compare the events of pool threads as sets: which thread runs a task, and when, is a race.
@@ -131,7 +133,7 @@ def compare_unordered(
     sorted_a, sorted_b = np.sort(keys_a), np.sort(keys_b)
     if np.array_equal(sorted_a, sorted_b):
         return None
-    only_a, only_b = np.flatnonzero(_not_among(keys_a, sorted_b)), np.flatnonzero(_not_among(keys_b, sorted_a))
+    only_a, only_b = np.flatnonzero(_missing_mask(keys_a, sorted_b)), np.flatnonzero(_missing_mask(keys_b, sorted_a))
     if not len(only_a):
         other = read_event(b, int(ib[only_b[0]])) if len(only_b) else None
         step = b.steps_before(other.index) + 1 if other is not None else 0
@@ -148,7 +150,7 @@ def compare_unordered(
 
 def compare_sample_rows(a: Trace, b: Trace) -> Difference | None:
     """The first operator, of those that both runs have, whose results for single samples differ."""
-    rows_a, rows_b = sample_rows(a), sample_rows(b)
+    rows_a, rows_b = read_sample_rows(a), read_sample_rows(b)
     for key, event in rows_a.items():
         other = rows_b.get(key)
         if other is not None and event.outputs != other.outputs:
@@ -156,7 +158,7 @@ def compare_sample_rows(a: Trace, b: Trace) -> Difference | None:
     return None
 
 
-def sample_rows(trace: Trace) -> dict[tuple[object, ...], Event]:
+def read_sample_rows(trace: Trace) -> dict[tuple[object, ...], Event]:
     """Operator, source location and number of the pass over the data -> event with the digest of its rows."""
     rows: dict[tuple[object, ...], Event] = {}
     for event in select_events(trace, (f.ROWS,)):
@@ -164,12 +166,12 @@ def sample_rows(trace: Trace) -> dict[tuple[object, ...], Event]:
     return rows
 
 
-def _not_among(keys: Array, others: Array) -> Array:
+def _missing_mask(keys: Array, sorted_others: Array) -> Array:
     """Mask of the keys that do not occur in the sorted others."""
-    if not len(others):
+    if not len(sorted_others):
         return np.ones(len(keys), dtype=bool)
-    at = np.minimum(np.searchsorted(others, keys), len(others) - 1)
-    return np.asarray(others[at] != keys)
+    at = np.minimum(np.searchsorted(sorted_others, keys), len(sorted_others) - 1)
+    return np.asarray(sorted_others[at] != keys)
 
 
 def hash_events(events: Array) -> Array:

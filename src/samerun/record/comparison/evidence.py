@@ -61,7 +61,7 @@ def find_clues(a: RunTraces, b: RunTraces, role: str, before: int | None, before
             others = groups_b.get(key, [])
             for number, event in enumerate(events):
                 pair = others[number] if number < len(others) else None
-                if pair is None or event.unseeded or events_differ(event, pair):
+                if pair is None or event.unseeded or is_evidence(event, pair):
                     clues_of_process.append(Clue(each, event, pair))
                     break
         for key, events in groups_b.items():
@@ -81,7 +81,7 @@ def group_events(events: list[Event]) -> dict[tuple[object, ...], list[Event]]:
     return groups
 
 
-def events_differ(a: Event, b: Event) -> bool:
+def is_evidence(a: Event, b: Event) -> bool:
     """Whether two paired events are evidence: a file read under another path is not, nor are uninitialised bytes."""
     if a.kind in READ_KINDS:
         return a.outputs != b.outputs and a.text == b.text
@@ -90,7 +90,7 @@ def events_differ(a: Event, b: Event) -> bool:
     return (a.inputs, a.outputs) != (b.inputs, b.outputs)
 
 
-def host_events(run: RunTraces, role: str, before: int | None = None) -> list[Event]:
+def select_host_events(run: RunTraces, role: str, before: int | None = None) -> list[Event]:
     """All host events of a process, up to event `before`."""
     trace = run.traces.get(role)
     return select_events(trace, HOST_EVENT_KINDS, before) if trace is not None else []

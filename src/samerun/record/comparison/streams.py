@@ -47,8 +47,8 @@ class SharedNumbering:
 
     def __init__(self, a: Trace, b: Trace, scope: tuple[str, ...] = ()) -> None:
         self.scope = scope
-        self.strings_a, self.strings_b = _number_entries(a.strings, b.strings)
-        self.locations_a, self.locations_b = _number_entries(a.locations, b.locations)
+        self.strings_a, self.strings_b = _assign_shared_ids(a.strings, b.strings)
+        self.locations_a, self.locations_b = _assign_shared_ids(a.locations, b.locations)
         named = [*zip(a.strings, self.strings_a, strict=True), *zip(b.strings, self.strings_b, strict=True)]
         self.soft = np.array([number for text, number in named if text in SOFT_LEAVES], dtype=np.uint32)
         self.params = np.array([number for text, number in named if text == "params"], dtype=np.uint32)
@@ -56,16 +56,16 @@ class SharedNumbering:
 
     def translate_b(self, chunk: Array) -> Array:
         """Events of run B with shared ids."""
-        return _renumber(chunk, self.strings_b, self.locations_b)
+        return _translate_ids(chunk, self.strings_b, self.locations_b)
 
     def translate_a(self, chunk: Array) -> Array:
         """Events of run A with shared ids; usually the chunk itself."""
         for field, numbers in (("name", self.strings_a), ("location", self.locations_a)):
             if chunk[field].max(initial=0) >= len(numbers) or numbers[-1] != len(numbers) - 1:
-                return _renumber(chunk, self.strings_a, self.locations_a)
+                return _translate_ids(chunk, self.strings_a, self.locations_a)
         return chunk
 
-    def value_mask(self, chunk: Array) -> Array:
+    def compared_mask(self, chunk: Array) -> Array:
         """Mask of the events that are compared: those that hold computed values, within the scope."""
         kind = chunk["kind"]
         mask: Array = (kind == f.OPERATOR) | (kind == f.FINAL) | (kind == f.MARK)
@@ -82,7 +82,7 @@ class SharedNumbering:
         return mask
 
 
-def _number_entries(a: Sequence[Any], b: Sequence[Any]) -> tuple[Array, Array]:
+def _assign_shared_ids(a: Sequence[Any], b: Sequence[Any]) -> tuple[Array, Array]:
     """The shared id of every entry of both tables. Equal entries share one; A's ids stay as they are if all differ."""
     known: dict[Any, int] = {}
     for entry in a:
@@ -93,7 +93,7 @@ def _number_entries(a: Sequence[Any], b: Sequence[Any]) -> tuple[Array, Array]:
     return ids_a, np.array([known[entry] for entry in b], dtype=np.uint32)
 
 
-def _renumber(chunk: Array, strings: Array, locations: Array) -> Array:
+def _translate_ids(chunk: Array, strings: Array, locations: Array) -> Array:
     out: Array = chunk.copy()
     for field, numbers in (("name", strings), ("location", locations)):
         # Undefined ids read as 0, as in `Trace.string`.
@@ -108,7 +108,7 @@ def compared_chunks(
     at = 0
     for chunk in trace.chunks():
         chunk = numbering.translate_b(chunk) if is_run_b else numbering.translate_a(chunk)
-        mask = numbering.value_mask(chunk)
+        mask = numbering.compared_mask(chunk)
         if threads is not None:
             mask &= np.isin(chunk["thread"], threads)
         where = np.flatnonzero(mask)
@@ -139,7 +139,7 @@ class ValueStream:
         self.indices: Array = np.empty(0, np.int64)
         self.raw, self.start = b"", 0
 
-    def fill(self, wanted: int) -> int:
+    def buffer_at_least(self, wanted: int) -> int:
         """Buffer at least `wanted` events, fewer only at the end of the trace; returns how many are buffered."""
         parts: list[tuple[Array, Array]] = []
         count = len(self.events)
@@ -161,23 +161,23 @@ class ValueStream:
             self.indices = np.concatenate([self.indices, *(indices for _, indices in parts)])
         return count
 
-    def drop(self, count: int) -> None:
+    def drop_first(self, count: int) -> None:
         """Remove the first events from the buffer."""
         self.events, self.indices = self.events[count:], self.indices[count:]
         self.start += count
 
-    def slice(self, at: int, count: int) -> bytes:
+    def bytes_at(self, at: int, count: int) -> bytes:
         """The comparable bytes of `count` buffered events from number `at` on."""
         begin = (self.start + at) * f.EVENT_BYTES
         return self.raw[begin : begin + count * f.EVENT_BYTES]
 
-    def head(self, count: int) -> bytes:
+    def head_bytes(self, count: int) -> bytes:
         """The comparable bytes of the first buffered events."""
-        return self.slice(0, count)
+        return self.bytes_at(0, count)
 
-    def kinds(self, count: int) -> bytes:
+    def kinds_of_first(self, count: int) -> bytes:
         """The kinds of the first buffered events, one byte each."""
-        return self.head(count)[:: f.EVENT_BYTES]
+        return self.head_bytes(count)[:: f.EVENT_BYTES]
 
 
 class ThreadStreams:
@@ -193,11 +193,11 @@ class ThreadStreams:
         self._trace, self._numbering, self._is_run_b, self._threads = trace, numbering, is_run_b, threads
         self._by_thread: tuple[Array, Array, list[int]] | None = None
 
-    def stream(self, numbers: list[int]) -> ValueStream:
+    def open_stream(self, numbers: list[int]) -> ValueStream:
         """The events of the threads with these numbers, as a stream."""
         return ValueStream(self._chunks(numbers))
 
-    def gather(self, numbers: list[int]) -> tuple[Array, Array]:
+    def gather_events(self, numbers: list[int]) -> tuple[Array, Array]:
         """All events of the threads with these numbers, and their indices in the trace, in order."""
         parts = [(np.empty(0, EVENT_DTYPE), np.empty(0, np.int64)), *self._chunks(numbers)]
         return np.concatenate([events for events, _ in parts]), np.concatenate([indices for _, indices in parts])

@@ -13,7 +13,7 @@ from typing import Any
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.base.user_code import is_library_file
-from samerun.record.digests.pieces import LARGE, IncrementalDigest, buffer_class, digest_of_pieces
+from samerun.record.digests.pieces import LARGE, IncrementalDigest, buffer_class, digest_by_pieces
 
 KIND_CPU = "xxh3-128"
 KIND_DEVICE = "weighted-sum-128"
@@ -63,11 +63,11 @@ def digest(tensor: Any) -> bytes:
 
 def _digest_carefully(tensor: Any) -> bytes:
     """Digest of what is not plain or not contiguous. Called only inside `HiddenFromProgram`: it uses operators."""
-    from samerun.record.digests.torch_guards import as_plain
+    from samerun.record.digests.torch_guards import as_plain_tensor
 
     if not is_readable(tensor):
         return _digest_components(tensor)
-    tensor = as_plain(tensor)
+    tensor = as_plain_tensor(tensor)
     seed = shape_seed(tensor.dtype, tensor.shape)
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
         return dense_digest(tensor, seed) if tensor.is_cpu else device_digest(tensor, seed)
@@ -119,11 +119,11 @@ def is_readable(tensor: Any) -> bool:
 
 def lies_in_storage(tensor: Any) -> bool:
     """False if `untyped_storage().resize_` left less memory than the tensor has elements: reading it would crash."""
-    end = (tensor.storage_offset() + _span(tensor)) * tensor.element_size()
+    end = (tensor.storage_offset() + _element_span(tensor)) * tensor.element_size()
     return tensor.numel() == 0 or bool(end <= tensor.untyped_storage().nbytes())
 
 
-def _span(tensor: Any) -> int:
+def _element_span(tensor: Any) -> int:
     """Number of elements from the first to the last in memory, of a tensor that is not empty."""
     if tensor.is_contiguous():
         return int(tensor.numel())
@@ -140,11 +140,11 @@ def _digest_overlapping(tensor: Any, seed: int) -> bytes:
 
     geometry = f"{tuple(tensor.shape)}{tensor.stride()}{tensor.is_conj()}{tensor.is_neg()}"
     held = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    held.set_(tensor.untyped_storage(), tensor.storage_offset(), (_span(tensor),), (1,))
+    held.set_(tensor.untyped_storage(), tensor.storage_offset(), (_element_span(tensor),), (1,))
     return xxh3_128_digest(digest(held) + geometry.encode(), seed)
 
 
-def memory_at(address: int, size: int) -> Any:
+def buffer_at(address: int, size: int) -> Any:
     """The bytes at an address as a buffer, without a copy."""
     return buffer_class(size).from_address(address)
 
@@ -155,10 +155,10 @@ def dense_digest(tensor: Any, seed: int) -> bytes:
         return xxh3_128_digest(RELEASED, seed)
     size = tensor.nbytes
     if size >= LARGE:
-        return digest_of_pieces(tensor.data_ptr(), size, seed)
+        return digest_by_pieces(tensor.data_ptr(), size, seed)
     if size == 0:
         return xxh3_128_digest(b"", seed)
-    return xxh3_128_digest(memory_at(tensor.data_ptr(), size), seed)
+    return xxh3_128_digest(buffer_at(tensor.data_ptr(), size), seed)
 
 
 def device_digest(tensor: Any, seed: int) -> bytes:
@@ -184,8 +184,8 @@ def device_digest(tensor: Any, seed: int) -> bytes:
     for start in range(0, words.numel(), _CHUNK_WORDS):
         word = words[start : start + _CHUNK_WORDS].to(torch.int64)
         at = torch.arange(start + 1, start + 1 + word.numel(), dtype=torch.int64, device=tensor.device)
-        total[0] += _mix(word ^ _mix(at * _GOLDEN)).sum()
-        total[1] += _mix(word ^ _mix(at * _GOLDEN_2)).sum()
+        total[0] += _splitmix64_finalize(word ^ _splitmix64_finalize(at * _GOLDEN)).sum()
+        total[1] += _splitmix64_finalize(word ^ _splitmix64_finalize(at * _GOLDEN_2)).sum()
     low, high = (int(v) & _MASK for v in total.tolist())
     return xxh3_128_digest(low.to_bytes(8, "little") + high.to_bytes(8, "little"), seed)
 
@@ -193,17 +193,17 @@ def device_digest(tensor: Any, seed: int) -> bytes:
 _MASK = (1 << 64) - 1
 
 
-def _signed(value: int) -> int:
+def _to_int64(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-_GOLDEN = _signed(0x9E3779B97F4A7C15)
-_GOLDEN_2 = _signed(0xD1B54A32D192ED03)
-_M1 = _signed(0xBF58476D1CE4E5B9)
-_M2 = _signed(0x94D049BB133111EB)
+_GOLDEN = _to_int64(0x9E3779B97F4A7C15)
+_GOLDEN_2 = _to_int64(0xD1B54A32D192ED03)
+_M1 = _to_int64(0xBF58476D1CE4E5B9)
+_M2 = _to_int64(0x94D049BB133111EB)
 
 
-def _mix(x: Any) -> Any:
+def _splitmix64_finalize(x: Any) -> Any:
     """The finaliser of splitmix64 on int64 tensors (shifts are made logical by a mask)."""
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * _M1
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * _M2
@@ -215,7 +215,7 @@ def _digest_components(tensor: Any) -> bytes:
     import torch
 
     if has_own_dispatch(tensor):
-        return _digest_wrapper(tensor)
+        return _digest_subclass_with_dispatch(tensor)
     tag = f"{tensor.layout}{tensor.device.type}{type(tensor).__qualname__}".encode()
     seed = shape_seed(tensor.dtype, () if tensor.is_nested else tensor.shape)
     parts: list[Any] = []
@@ -242,7 +242,7 @@ def _digest_components(tensor: Any) -> bytes:
     return xxh3_128_digest(tag + b"".join(digest(p) for p in parts), seed)
 
 
-def _digest_wrapper(tensor: Any) -> bytes:
+def _digest_subclass_with_dispatch(tensor: Any) -> bytes:
     """Digest of a tensor of a class with a dispatch of its own.
 
     A library's class (DTensor, nested tensors) is asked for its parts; the program's own code is not called.
@@ -278,7 +278,7 @@ def _digest_in_chunks(tensor: Any, seed: int) -> bytes:
             dense = part.resolve_conj().resolve_neg().contiguous()
             size = dense.numel() * dense.element_size()
             if size:
-                running.update(memoryview(memory_at(dense.data_ptr(), size)).cast("B"))
+                running.update(memoryview(buffer_at(dense.data_ptr(), size)).cast("B"))
         else:
             stack.extend(reversed(part.unbind(0)))
     return running.digest()

@@ -34,22 +34,22 @@ def buffer_class(size: int) -> Any:
     return found
 
 
-def digest_of_pieces(address: int, size: int, seed: int) -> bytes:
+def digest_by_pieces(address: int, size: int, seed: int) -> bytes:
     """XXH3-128 with `seed` over the XXH3-128 of the pieces; 16 bytes. `size` is at least `LARGE`."""
-    return xxh3_128_digest(digests_of_pieces(address, size), seed)
+    return xxh3_128_digest(digest_each_piece(address, size), seed)
 
 
-def digests_of_pieces(address: int, size: int) -> bytes:
+def digest_each_piece(address: int, size: int) -> bytes:
     """16 bytes for each piece. They do not depend on the seed: any view of the same memory may use them again."""
     if _library_function is None:
-        return python_digests_of_pieces(address, size)
+        return digest_each_piece_in_python(address, size)
     out = buffer_class(size // PIECE * 16)()
     team, threads = _borrowed_team()
     _library_function(address, size, PIECE, 0, out, team, threads)
     return bytes(out)
 
 
-def python_digests_of_pieces(address: int, size: int) -> bytes:
+def digest_each_piece_in_python(address: int, size: int) -> bytes:
     """The same, by the xxhash package alone."""
     starts = range(0, size - PIECE + 1, PIECE)
     ends = [*starts[1:], size]
@@ -90,7 +90,7 @@ class IncrementalDigest:
         return xxh3_128_digest(b"".join([*self._digests, self._piece.digest()]), self._seed)
 
 
-def load_library() -> Any:
+def load_piece_digest_function() -> Any:
     """The C function that digests pieces; None if it was not built."""
     library = load_built_library(__file__, "_digest")
     try:
@@ -106,7 +106,7 @@ def load_library() -> Any:
     return function
 
 
-_library_function = load_library()
+_library_function = load_piece_digest_function()
 
 
 def _borrowed_team() -> tuple[Any, int]:
@@ -118,7 +118,7 @@ def _borrowed_team() -> tuple[Any, int]:
     return (None, 1) if team is None else (team, torch.get_num_threads())
 
 
-def native_addresses() -> tuple[int, int]:
+def native_function_addresses() -> tuple[int, int]:
     """Where the C function and torch's `GOMP_parallel` lie, for other C code; 0 for what there is not."""
     team = _gomp_parallel()
     return (

@@ -13,13 +13,13 @@ OBJECT_HEADER = object.__basicsize__
 """Bytes in front of an object's own fields: the reference count changes without the state."""
 
 
-def python_state_digest(state: Any) -> bytes:
+def digest_python_state(state: Any) -> bytes:
     """Of what `random.getstate()` gives. `hash` of whole numbers does not depend on the hash seed."""
     version, words, gauss = state
     return xxh3_128_digest(f"{version}{hash(words)}{gauss}".encode())
 
 
-def numpy_state_digest(state: dict[str, Any]) -> bytes:
+def digest_numpy_state(state: dict[str, Any]) -> bytes:
     """Of what `numpy.random.get_state(legacy=False)` gives."""
     held = state["state"]
     key = held["key"].tobytes() if "key" in held else repr(held).encode()
@@ -55,21 +55,21 @@ class MemoryCachedDigest:
         return [ctypes.string_at(address, size) for address, size in self.regions]
 
 
-def fields_of(instance: Any) -> tuple[int, int]:
+def c_fields_region(instance: Any) -> tuple[int, int]:
     """(address, bytes) of the fields that an object of a type in C holds; CPython only."""
     return id(instance) + OBJECT_HEADER, type(instance).__basicsize__ - OBJECT_HEADER
 
 
-def python_state_reader(module: Any) -> Callable[[], bytes]:
+def make_python_state_reader(module: Any) -> Callable[[], bytes]:
     """What digests the state of the `random` module's generator."""
 
     def compute() -> bytes:
-        return python_state_digest(module.getstate())
+        return digest_python_state(module.getstate())
 
     instance: Any = getattr(module, "_inst", None)
     if type(instance) is not module.Random or not hasattr(instance, "gauss_next"):
         return compute
-    words = MemoryCachedDigest([instance], [fields_of(instance)], compute)
+    words = MemoryCachedDigest([instance], [c_fields_region(instance)], compute)
     gauss: Any = None
 
     def read() -> bytes:
@@ -81,13 +81,13 @@ def python_state_reader(module: Any) -> Callable[[], bytes]:
     return read
 
 
-def numpy_state_reader(module: Any) -> Callable[[], bytes]:
+def make_numpy_state_reader(module: Any) -> Callable[[], bytes]:
     """What digests the state of `numpy.random`'s generator."""
 
     def compute() -> bytes:
-        return numpy_state_digest(module.get_state(legacy=False))
+        return digest_numpy_state(module.get_state(legacy=False))
 
-    legacy = global_generator()
+    legacy = numpy_global_generator()
     twister = module.MT19937
     cached: MemoryCachedDigest | None = None
 
@@ -98,12 +98,12 @@ def numpy_state_reader(module: Any) -> Callable[[], bytes]:
             return compute()
         if cached is None or cached.held[1] is not bits:
             state = bits.ctypes.state_address, 624 * 4 + 4  # the words and the position among them
-            cached = MemoryCachedDigest([legacy, bits], [fields_of(legacy), state], compute)
+            cached = MemoryCachedDigest([legacy, bits], [c_fields_region(legacy), state], compute)
         return cached.read()
 
     return read if hasattr(legacy, "_bit_generator") else compute
 
 
-def global_generator() -> Any:
+def numpy_global_generator() -> Any:
     """The object whose methods the functions of `numpy.random` are; None where it is not found."""
     return getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)

@@ -15,7 +15,7 @@ from typing import Any
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests import digest as d
-from samerun.record.digests.pieces import LARGE, digests_of_pieces
+from samerun.record.digests.pieces import LARGE, digest_each_piece
 
 COLLECTIVE = -2
 """In place of the thread that wrote last: a collective may still be writing."""
@@ -69,18 +69,18 @@ class StorageDigests:
         """Number of optimizer steps so far: untrusted large memory is read once in each."""
         self._drop_above = 128
 
-    def record_of(self, tensor: Any, made_here: bool = False) -> StorageRecord:
+    def find_or_add_record(self, tensor: Any, made_by_operator: bool = False) -> StorageRecord:
         """The record of a tensor's storage, made if it is new."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         record = self.records.get(key)
-        return self._add_record(storage, key, made_here, tensor.is_cpu) if record is None else record
+        return self._add_record(storage, key, made_by_operator, tensor.is_cpu) if record is None else record
 
-    def _add_record(self, storage: Any, key: int, made_here: bool, cpu: bool) -> StorageRecord:
+    def _add_record(self, storage: Any, key: int, made_by_operator: bool, on_cpu: bool) -> StorageRecord:
         # Records are found by the storage's address. The weak reference keeps that address from being given to another
         # storage while the record exists, but it does not keep the memory: watching must not change when memory is
         # freed, and a strong reference would also stop autograd from taking over gradients.
-        record = self.records[key] = StorageRecord(storage._weak_ref(), made_here, cpu)
+        record = self.records[key] = StorageRecord(storage._weak_ref(), made_by_operator, on_cpu)
         if len(self.records) > self._drop_above:
             self.drop_expired()
         return record
@@ -102,21 +102,21 @@ class StorageDigests:
                 free(record.weak_ref)
         self._drop_above = max(128, 2 * len(self.records))
 
-    def note_collective_write(self, tensor: Any, returns_early: bool) -> None:
+    def note_collective_write(self, tensor: Any, may_return_early: bool) -> None:
         """A collective writes to a tensor, and may go on doing so after it has returned.
 
         Work.wait() calls no operator, so nobody knows when the value is complete: the memory counts as undefined until
         something else writes to it.
         """
-        record = self.record_of(tensor)
+        record = self.find_or_add_record(tensor)
         partial = record.uninitialised and tensor.nbytes < tensor.untyped_storage().nbytes()
-        record.trusted, record.uninitialised = False, returns_early or partial
+        record.trusted, record.uninitialised = False, may_return_early or partial
         record.forget_values()
-        record.last_writer = COLLECTIVE if returns_early else -1
+        record.last_writer = COLLECTIVE if may_return_early else -1
 
     def note_unwritten_copy(self, tensor: Any, place: int, thread: int) -> bytes:
         """Note a copy of memory that was not completely written: the copy is as undefined as its source."""
-        record = self.record_of(tensor, True)
+        record = self.find_or_add_record(tensor, True)
         record.uninitialised, record.made_at, record.last_writer = True, place, thread
         record.forget_values()
         return UNDEFINED
@@ -138,7 +138,7 @@ class StorageDigests:
         """Something other than an operator (a compiled graph) may have written to these: drop their digests."""
         for tensor in tensors:
             if d.is_readable(tensor):
-                self.record_of(tensor).forget_values()
+                self.find_or_add_record(tensor).forget_values()
 
     def digest_input(self, tensor: Any, record: StorageRecord) -> bytes:
         """16 bytes that stand for an input's value.
@@ -155,7 +155,7 @@ class StorageDigests:
             key = (tensor.storage_offset(), tensor.shape, tensor.dtype)
             found = record.view_digests.get(key)
             if found is None:
-                found = record.view_digests[key] = digest_dense(tensor, record)
+                found = record.view_digests[key] = digest_dense_view(tensor, record)
             return found
         if record.content_digest is None or record.uninitialised:
             return d.digest(tensor)
@@ -168,7 +168,7 @@ class StorageDigests:
     def _digest_untrusted(self, tensor: Any, record: StorageRecord, contiguous: bool) -> bytes:
         size = tensor.numel() * tensor.element_size()
         if size <= SMALL_BYTES:
-            return digest_dense(tensor, record) if contiguous else d.digest(tensor)
+            return digest_dense_view(tensor, record) if contiguous else d.digest(tensor)
         if record.read_epoch != self.epoch:
             record.read_epoch = self.epoch
             record.view_digests.clear()
@@ -182,7 +182,7 @@ class StorageDigests:
         """Digest an operator's output in new memory, and keep the digest."""
         record.last_writer = thread
         if tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
-            found = digest_dense(tensor, record)
+            found = digest_dense_view(tensor, record)
             record.view_digests[(tensor.storage_offset(), tensor.shape, tensor.dtype)] = found
             record.content_digest = found
         else:
@@ -193,7 +193,7 @@ class StorageDigests:
 
     def note_scratch_output(self, tensor: Any) -> None:
         """Note scratch space: its unused bytes are never written, so it counts as equal whatever it holds."""
-        record = self.record_of(tensor, True)
+        record = self.find_or_add_record(tensor, True)
         if d.is_readable(tensor) and tensor.is_contiguous():
             record.view_digests[(tensor.storage_offset(), tensor.shape, tensor.dtype)] = b"opaque".ljust(16, b"\0")
         record.content_digest = b"opaque".ljust(16, b"\0")
@@ -202,7 +202,7 @@ class StorageDigests:
         """Digest a tensor that an operator wrote into, and drop the digests of all other views of its memory."""
         plain = tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj())
         record.view_digests.clear()
-        found = digest_dense(tensor, record) if plain else d.digest(tensor)
+        found = digest_dense_view(tensor, record) if plain else d.digest(tensor)
         record.last_writer = thread
         whole = tensor.nbytes == tensor.untyped_storage().nbytes()
         key: tuple[Any, ...] = (tensor.storage_offset(), tensor.shape, tensor.dtype)
@@ -218,7 +218,7 @@ class StorageDigests:
         return found
 
 
-def digest_dense(tensor: Any, record: StorageRecord) -> bytes:
+def digest_dense_view(tensor: Any, record: StorageRecord) -> bytes:
     """Digest of a contiguous tensor that is no lazy conjugate or negative. Pieces of large memory are kept (0010)."""
     if not record.on_cpu or not d.lies_in_storage(tensor):
         return d.digest(tensor)
@@ -228,5 +228,5 @@ def digest_dense(tensor: Any, record: StorageRecord) -> bytes:
     at = (tensor.data_ptr(), size)
     pieces = record.view_digests.get(at)
     if pieces is None:
-        pieces = record.view_digests[at] = digests_of_pieces(*at)
+        pieces = record.view_digests[at] = digest_each_piece(*at)
     return xxh3_128_digest(pieces, seed)

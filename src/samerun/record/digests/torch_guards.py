@@ -15,7 +15,7 @@ _KEYS = (
 )  # fmt: skip
 
 
-def _excluded() -> Any:
+def _build_excluded_key_set() -> Any:
     """The dispatch keys whose kernels trace, transform, or call Python."""
     parse: Any = torch._C._parse_dispatch_key
     sets: list[Any] = [torch._C.DispatchKeySet(parse(name)) for name in _KEYS]
@@ -28,7 +28,7 @@ no_torch_function: Any = torch._C.DisableTorchFunction
 Reading `tensor.shape` calls `__torch_function__` of the program's modes and subclasses. A mode that counts or logs
 would see the recorder, a subclass could answer with a value of its own, and either may raise or recurse.
 """
-_keys = _excluded()
+_keys = _build_excluded_key_set()
 
 
 PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -86,7 +86,7 @@ _get_device = torch.Tensor.device.__get__
 _SYMBOLIC_MODULES = frozenset(("torch._subclasses.fake_tensor", "torch._subclasses.functional_tensor"))
 
 
-def as_plain(tensor: Any) -> Any:
+def as_plain_tensor(tensor: Any) -> Any:
     """A subclass without a dispatch of its own, as a plain tensor: the methods it overrides are not called."""
     if type(tensor) in PLAIN_TYPES:
         return tensor

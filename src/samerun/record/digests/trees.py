@@ -13,7 +13,7 @@ from samerun.record.digests.digest import digest
 Named = Iterator[tuple[str, Any]]
 
 
-def items_of(mapping: Any) -> list[tuple[Any, Any]]:
+def dict_items(mapping: Any) -> list[tuple[Any, Any]]:
     """The items of a dict of whatever class, without calling a method of that class."""
     kind = type(mapping)
     if kind is dict:
@@ -37,7 +37,7 @@ def named_modules(root: Any) -> Named:
             continue
         seen[id(module)] = module
         yield name, module
-        inner = items_of(vars(module).get("_modules"))
+        inner = dict_items(vars(module).get("_modules"))
         waiting += [(f"{name}.{key}" if name else str(key), each) for key, each in reversed(inner)]
 
 
@@ -51,10 +51,10 @@ def named_buffers(root: Any) -> Named:
     return _named_members(root, "_buffers")
 
 
-def _named_members(root: Any, kind: str) -> Named:
+def _named_members(root: Any, dict_name: str) -> Named:
     seen: dict[int, Any] = {}
     for prefix, module in named_modules(root):
-        for key, tensor in items_of(vars(module).get(kind)):
+        for key, tensor in dict_items(vars(module).get(dict_name)):
             if tensor is not None and id(tensor) not in seen:
                 seen[id(tensor)] = tensor
                 yield f"{prefix}.{key}" if prefix else str(key), tensor
@@ -64,7 +64,7 @@ MAX_DEPTH = 12
 LARGE_BYTES = 1 << 26
 
 
-def tree_digest(value: Any, tensor_type: type, depth: int = 0) -> bytes:
+def digest_tree(value: Any, tensor_type: type, depth: int = 0) -> bytes:
     """Digest of the tensors, arrays and numbers in lists, tuples, dicts (in their order) and dataclasses.
 
     Other objects count by their type alone: their representation may hold an address.
@@ -73,19 +73,20 @@ def tree_digest(value: Any, tensor_type: type, depth: int = 0) -> bytes:
     if issubclass(kind, tensor_type):
         return digest(value)
     if value is None or issubclass(kind, (bool, int, float, complex, str)):
-        return xxh3_128_digest(_plain_repr(value).encode("utf-8", "surrogatepass"))
+        return xxh3_128_digest(_builtin_repr(value).encode("utf-8", "surrogatepass"))
     if issubclass(kind, (bytes, bytearray)):
         return xxh3_128_digest(bytes(value))
     if depth >= MAX_DEPTH:
         return xxh3_128_digest(b"deep")
     if issubclass(kind, dict):
         parts = [
-            tree_digest(k, tensor_type, depth + 1) + tree_digest(v, tensor_type, depth + 1) for k, v in items_of(value)
+            digest_tree(k, tensor_type, depth + 1) + digest_tree(v, tensor_type, depth + 1)
+            for k, v in dict_items(value)
         ]
         return xxh3_128_digest(b"dict" + b"".join(parts))
     if issubclass(kind, (list, tuple)):
         items = list.__iter__(value) if issubclass(kind, list) else tuple.__iter__(value)
-        return xxh3_128_digest(b"list" + b"".join(tree_digest(v, tensor_type, depth + 1) for v in items))
+        return xxh3_128_digest(b"list" + b"".join(digest_tree(v, tensor_type, depth + 1) for v in items))
     if kind.__module__ == "numpy" and hasattr(kind, "tobytes"):
         if value.dtype.hasobject:
             return xxh3_128_digest(b"objects")
@@ -95,17 +96,17 @@ def tree_digest(value: Any, tensor_type: type, depth: int = 0) -> bytes:
         return xxh3_128_digest(f"{value.dtype}{value.shape}".encode() + value.tobytes())
     fields = getattr(kind, "__dataclass_fields__", None)
     if fields is not None:
-        return tree_digest([_dataclass_field(value, name) for name in fields], tensor_type, depth + 1)
+        return digest_tree([_read_dataclass_field(value, name) for name in fields], tensor_type, depth + 1)
     return xxh3_128_digest(kind.__qualname__.encode())
 
 
-def _plain_repr(value: Any) -> str:
+def _builtin_repr(value: Any) -> str:
     """`repr` of a number or text as its plain type writes it: a class of the program's may write anything."""
     kinds: tuple[Any, ...] = (bool, int, float, complex, str, type(None))
     return str(next(kind for kind in kinds if issubclass(type(value), kind)).__repr__(value))
 
 
-def _dataclass_field(value: Any, name: str) -> Any:
+def _read_dataclass_field(value: Any, name: str) -> Any:
     try:
         return object.__getattribute__(value, name)
     except AttributeError:

@@ -11,7 +11,7 @@ from typing import Any
 from samerun.base.errors import SamerunError
 from samerun.record.receipt import step_table
 from samerun.record.receipt.canonical_json import SCHEMA, digest_value
-from samerun.record.receipt.process_section import ProcessSection, build_section, describe_ranks
+from samerun.record.receipt.process_section import ProcessSection, build_section, compare_ranks
 from samerun.record.receipt.redact import key_fingerprint, redact_circumstances, redact_values, redact_words
 from samerun.record.receipt.step_table import StepTable
 from samerun.record.trace.reader import Trace
@@ -30,12 +30,12 @@ class NewReceipt:
     tables: list[StepTable]
 
     @property
-    def side(self) -> bytes | None:
+    def steps_file_content(self) -> bytes | None:
         """The content of the .steps file; None if the receipt holds the rows itself."""
         return step_table.encode_steps_file(iter(self.tables)) if self.receipt["steps_in"] == "file" else None
 
 
-def read_sections(folder: Path) -> tuple[list[ProcessSection], list[str]]:
+def build_sections_of_folder(folder: Path) -> tuple[list[ProcessSection], list[str]]:
     """The sections of all traces in a folder, and the errors of those that cannot be read."""
     sections, errors = [], []
     for path in sorted(folder.glob("*.trace")):
@@ -46,7 +46,7 @@ def read_sections(folder: Path) -> tuple[list[ProcessSection], list[str]]:
     return sections, errors
 
 
-def read_facts(folder: Path) -> dict[int, dict[str, Any]]:
+def read_facts_by_pid(folder: Path) -> dict[int, dict[str, Any]]:
     """Process id -> the facts that it recorded."""
     found = {}
     for path in folder.glob("*.facts.json"):
@@ -61,31 +61,31 @@ def assemble_receipt(
     *,
     version: str,
     command: dict[str, Any],
-    held: dict[str, Any] | None,
-    ended: dict[str, Any],
+    held_settings: dict[str, Any] | None,
+    ending: dict[str, Any],
     code: dict[str, Any],
     sections: list[ProcessSection],
-    wrong: list[str],
+    read_errors: list[str],
     facts: dict[int, dict[str, Any]],
-    outside: dict[str, Any],
+    fallback_facts: dict[str, Any],
     circumstances: dict[str, Any],
-    redact: tuple[str, ...] = (),
+    redact_patterns: tuple[str, ...] = (),
 ) -> NewReceipt:
     """Assemble a receipt with its digest.
 
-    wrong: errors that make the receipt incomplete. outside: the facts used if no process recorded any. redact:
-    patterns of names whose values are left out, besides those that look secret (`redact.py`).
+    read_errors: errors that make the receipt incomplete. fallback_facts: those used if no process recorded any.
+    redact_patterns: names whose values are left out, besides those that look secret (`redact.py`).
     """
-    facts = {pid: _redact_facts(one, redact) for pid, one in facts.items()}
-    outside = _redact_facts(outside, redact)
+    facts = {pid: _redact_facts(one, redact_patterns) for pid, one in facts.items()}
+    fallback_facts = _redact_facts(fallback_facts, redact_patterns)
     recorded = [
         one for one in sections if one.is_principal or one.has_results or (one.complete and one.record["files"])
     ]
     recorded.sort(key=lambda one: one.role)
-    main = _main_facts(recorded, facts, outside)
-    why = [*wrong, *(f"{one.role}: {one.failure}" for one in recorded if one.failure)]
+    main = _select_main_facts(recorded, facts, fallback_facts)
+    why = [*read_errors, *(f"{one.role}: {one.failure}" for one in recorded if one.failure)]
     why += [f"{one.role}: its trace ends before its end" for one in recorded if one.is_principal and not one.complete]
-    if not any(one.is_principal for one in recorded) and ended["signal"] is not None:
+    if not any(one.is_principal for one in recorded) and ending["signal"] is not None:
         why.append("no process of the program left a trace")
     rows = sum(one.values.count for one in recorded)
     inline = rows <= step_table.MAX_INLINE_ROWS
@@ -93,22 +93,22 @@ def assemble_receipt(
         "schema": SCHEMA,
         "kind": KIND,
         "samerun": version,
-        "command": {**command, "words": redact_words(command["words"], redact)},
+        "command": {**command, "words": redact_words(command["words"], redact_patterns)},
         "environment_key": key_fingerprint(),
-        "held": held,
-        "ended": {**ended, "complete": not why, "why": why},
+        "held": held_settings,
+        "ended": {**ending, "complete": not why, "why": why},
         "code": {**code, "sources": main.get("sources", {})},
         "read_at": main["read_at"],
         "packages": main["packages"],
         **{key: main[key] for key in PER_PROCESS},
-        "others": _facts_that_differ(recorded, facts, main),
-        "processes": {one.role: _process_record(one, inline) for one in recorded},
-        "ranks": describe_ranks(sections),
+        "others": _collect_rank_differences(recorded, facts, main),
+        "processes": {one.role: _build_process_record(one, inline) for one in recorded},
+        "ranks": compare_ranks(sections),
         "steps_in": "receipt" if inline else "file",
     }
-    receipt = with_digest(body)
+    receipt = add_digest(body)
     numbers = {one.role: one.pid for one in sections}
-    receipt["circumstances"] = {**redact_circumstances(circumstances, redact), "processes": numbers}
+    receipt["circumstances"] = {**redact_circumstances(circumstances, redact_patterns), "processes": numbers}
     tables = [table for one in recorded for table in (one.evidence, one.values)]
     return NewReceipt(receipt, tables)
 
@@ -117,20 +117,20 @@ def _redact_facts(facts: dict[str, Any], patterns: tuple[str, ...]) -> dict[str,
     return {**facts, "variables": redact_values(facts["variables"], patterns)}
 
 
-def with_digest(receipt: dict[str, Any]) -> dict[str, Any]:
+def add_digest(receipt: dict[str, Any]) -> dict[str, Any]:
     """The receipt with its digest."""
     return {**receipt, "digest": digest_value({k: v for k, v in receipt.items() if k not in OUTSIDE_DIGEST})}
 
 
-def _main_facts(
-    sections: list[ProcessSection], facts: dict[int, dict[str, Any]], outside: dict[str, Any]
+def _select_main_facts(
+    sections: list[ProcessSection], facts: dict[int, dict[str, Any]], fallback_facts: dict[str, Any]
 ) -> dict[str, Any]:
     """The facts of the process that made the steps: the program itself, or the first rank."""
     order = sorted(sections, key=lambda one: (not one.is_principal, not one.values.count, len(one.role), one.role))
-    return next((facts[one.pid] for one in order if one.pid in facts), outside)
+    return next((facts[one.pid] for one in order if one.pid in facts), fallback_facts)
 
 
-def _facts_that_differ(
+def _collect_rank_differences(
     sections: list[ProcessSection], facts: dict[int, dict[str, Any]], main: dict[str, Any]
 ) -> dict[str, Any]:
     """For each other rank the facts that differ from those of the first one."""
@@ -152,7 +152,7 @@ def _facts_that_differ(
     return found
 
 
-def _process_record(section: ProcessSection, inline: bool) -> dict[str, Any]:
+def _build_process_record(section: ProcessSection, inline: bool) -> dict[str, Any]:
     steps: dict[str, Any] = {
         part: {
             "columns": list(table.columns),

@@ -21,7 +21,7 @@ MAX_VALUES = 5_000_000
 four values. A receipt of 64 MiB that samerun wrote has 4.2 million."""
 
 
-def encode(value: Any) -> str:
+def encode_canonical(value: Any) -> str:
     """Sorted keys, one space of indentation, ASCII only, shortest floats; ends with a newline.
 
     Raises ValueError for NaN and infinity, which JSON does not have.
@@ -45,7 +45,7 @@ def digest_value(value: Any) -> str:
     return hasher.hexdigest()
 
 
-def read_file(path: Path) -> Any:
+def read_untrusted_file(path: Path) -> Any:
     """The value in a file. Raises SamerunError for anything but plain JSON of bounded size and depth."""
     try:
         with open(path, "rb", opener=_open_nonblocking) as file:
@@ -60,7 +60,7 @@ def read_file(path: Path) -> Any:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise SamerunError(f"{path} cannot be read: {why}.", hint="Is the path right?") from error
-    return parse(raw, str(path))
+    return parse_untrusted(raw, str(path))
 
 
 def _open_nonblocking(path: str, flags: int) -> int:
@@ -68,7 +68,7 @@ def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def parse(raw: bytes, name: str) -> Any:
+def parse_untrusted(raw: bytes, name: str) -> Any:
     """The value of a text. Raises SamerunError for bad JSON, duplicate keys, NaN, deep nesting, long numbers."""
 
     def refuse(why: str) -> SamerunError:

@@ -52,7 +52,7 @@ def find_repository(start: Path) -> Repository | None:
     here = Path(os.path.realpath(start))
     for top in (here, *here.parents):
         try:
-            folder = _git_directory(top / ".git")
+            folder = _find_git_directory(top / ".git")
             if folder is None:
                 continue
             common = folder / "commondir"
@@ -64,7 +64,7 @@ def find_repository(start: Path) -> Repository | None:
     return None
 
 
-def _git_directory(path: Path) -> Path | None:
+def _find_git_directory(path: Path) -> Path | None:
     """`.git` is the directory itself, or a file that names it (a linked working tree, a submodule)."""
     if path.is_dir():
         return path if (path / "HEAD").exists() else None
@@ -150,7 +150,7 @@ class SandboxedGit:
     folder: Path
     repository: Repository
 
-    def run(self, *words: str) -> Iterator[bytes]:
+    def stream_output(self, *arguments: str) -> Iterator[bytes]:
         """Yield the output of a git command. Raises GitError if it fails, is too slow or prints too much."""
         environment = {key: value for key, value in os.environ.items() if key in _INHERITED_VARIABLES}
         environment |= {
@@ -161,23 +161,23 @@ class SandboxedGit:
         }  # fmt: skip
         try:
             process = subprocess.Popen(
-                [self.program, "--no-pager", *words], cwd=self.repository.top, env=environment,
+                [self.program, "--no-pager", *arguments], cwd=self.repository.top, env=environment,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as error:
             raise GitError(str(error)) from error
-        yield from _read_to_end(process)
+        yield from _stream_process_output(process)
 
-    def digest(self, *words: str) -> str | None:
+    def digest_output(self, *arguments: str) -> str | None:
         """BLAKE2b-256 of the output of a git command; None if there is no output."""
         hasher, has_output = blake2b(digest_size=32), False
-        for part in self.run(*words):
+        for part in self.stream_output(*arguments):
             hasher.update(part)
             has_output = True
         return hasher.hexdigest() if has_output else None
 
 
-def _read_to_end(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
+def _stream_process_output(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
     """Yield the output of a process. Uses no thread: this may run inside a program whose threads are recorded."""
     end, size = time.monotonic() + TIMEOUT_SECONDS, 0
     output: Any = process.stdout
@@ -221,16 +221,16 @@ def read_code_version(folder: Path) -> dict[str, Any]:
         return nothing
     try:
         with borrow_repository(repository) as git:
-            diff = git.digest(*_DIFF)
-            listed = b"".join(git.run(*_UNTRACKED))
+            diff = git.digest_output(*_DIFF)
+            listed = b"".join(git.stream_output(*_UNTRACKED))
     except GitError:
         return nothing
     names = sorted(os.fsdecode(name) for name in listed.split(b"\0") if name)[:MAX_UNTRACKED]
-    untracked = {name: digest for name in names if (digest := digest_file(repository.top / name))}
+    untracked = {name: digest for name in names if (digest := digest_source_file(repository.top / name))}
     return {"commit": repository.commit, "diff": diff, "untracked": untracked}
 
 
-def digest_file(path: Path) -> str | None:
+def digest_source_file(path: Path) -> str | None:
     """64 hex digits; None if the file cannot be read. Of a symbolic link its target path is hashed."""
     try:
         if stat.S_ISLNK(os.lstat(path).st_mode):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from samerun.record.receipt.step_table import StepTable, first_differing_step
+from samerun.record.receipt.step_table import StepTable, find_first_differing_step
 
 Tables = dict[tuple[str, str], StepTable]
 AT_END = 1 << 60
@@ -58,7 +58,7 @@ def compare_results(a: dict[str, Any], b: dict[str, Any], tables_a: Tables, tabl
         found += _compare_steps(role, left, right)
         found += _compare_marks(role, one["marks"], other["marks"])
         found += _compare_final_results(role, one, other)
-        at = first_differing_step(tables_a[role, "evidence"], tables_b[role, "evidence"])
+        at = find_first_differing_step(tables_a[role, "evidence"], tables_b[role, "evidence"])
         if at is not None:
             earlier.append((role, at[0] + 1, at[1]))
     found.sort(key=lambda each: each.order)  # a stable sort keeps the main process first
@@ -68,7 +68,7 @@ def compare_results(a: dict[str, Any], b: dict[str, Any], tables_a: Tables, tabl
 
 
 def _compare_steps(role: str, a: StepTable, b: StepTable) -> list[ResultDifference]:
-    at = first_differing_step(a, b)
+    at = find_first_differing_step(a, b)
     if at is not None:
         return [ResultDifference("steps", role, at[0] + 1, at[1], 2 * at[0] + 2)]
     if a.count != b.count:
@@ -99,7 +99,7 @@ def _compare_final_results(role: str, a: dict[str, Any], b: dict[str, Any]) -> l
     return found
 
 
-def has_results(receipt: dict[str, Any]) -> bool:
+def has_any_result(receipt: dict[str, Any]) -> bool:
     """Whether a receipt holds any result to compare, besides how the run ended."""
     return any(_has_process_results(one) for one in receipt["processes"].values())
 

@@ -17,16 +17,16 @@ from samerun.record.receipt.compare_results import (
     ResultDifference,
     Tables,
     compare_results,
-    has_results,
+    has_any_result,
 )
 from samerun.record.receipt.environment_diff import (
     EnvironmentDifference,
-    environment_differences,
-    initial_state_differences,
+    find_environment_differences,
+    find_initial_state_differences,
 )  # fmt: skip
 from samerun.record.receipt.process_section import shown_path
 from samerun.record.receipt.receipt_file import read, traces_path
-from samerun.record.receipt.step_table import ordered_tables, read_tables
+from samerun.record.receipt.step_table import iter_tables_in_file_order, read_tables
 from samerun.record.trace.run import Event, RunTraces
 
 SAME, DIFFERENT, TROUBLE = "same", "different", "trouble"
@@ -60,7 +60,7 @@ def load_run(path: Path, name: str = "") -> ComparedRun:
 
 def wrap_new_run(name: str, made: NewReceipt) -> ComparedRun:
     """A run that has just ended, whose receipt is still in memory."""
-    names = [(role, part) for role, part, _ in ordered_tables(made.receipt["processes"])]
+    names = [(role, part) for role, part, _ in iter_tables_in_file_order(made.receipt["processes"])]
     return ComparedRun(name, made.receipt, dict(zip(names, made.tables, strict=True)), None)
 
 
@@ -73,13 +73,13 @@ def diff_runs(a: ComparedRun, b: ComparedRun, ignore: Iterable[str] = ()) -> dic
                 hint="Compare two receipts, or two folders of traces.",
             )
         return _diff_traces(a, b)
-    left, right = (_without_outputs(side.receipt or {}, tuple(ignore)) for side in (a, b))
+    left, right = (_drop_ignored_outputs(side.receipt or {}, tuple(ignore)) for side in (a, b))
     compared = compare_results(left, right, a.tables, b.tables)
-    first, notes = compared.first, _drift_notes(a, b)
+    first, notes = compared.first, _describe_rank_drifts(a, b)
     if first is None and _describe_ending(left) != _describe_ending(right):
         first = ResultDifference("ended", "main", 0, (_describe_ending(left), _describe_ending(right)))
-    if first is None and not has_results(left) and not has_results(right):
-        operator = _first_operator(a, b)
+    if first is None and not has_any_result(left) and not has_any_result(right):
+        operator = _find_first_operator_difference(a, b)
         if operator is not None:
             first = ResultDifference(operator.what, operator.role, operator.step, ())
         elif a.traces is None or b.traces is None:
@@ -91,25 +91,25 @@ def diff_runs(a: ComparedRun, b: ComparedRun, ignore: Iterable[str] = ()) -> dic
         notes.append(f"As far as both go nothing differs, but the record of {' and '.join(cut_off)} is not whole.")
     at_start: list[EnvironmentDifference] = []
     if verdict == DIFFERENT:
-        at_start = list(initial_state_differences(left, right, _unseeded_generators(compared)))
+        at_start = list(find_initial_state_differences(left, right, _generators_differing_at_step_1(compared)))
     return {
         "verdict": verdict,
         "a": a.name,
         "b": b.name,
         "steps": compared.steps,
-        "first_difference": None if first is None or verdict == TROUBLE else _first_record(first, a, b),
-        "generators_differ_earlier": _earlier_record(compared) if verdict == DIFFERENT else None,
-        "others": [_result_record(each) for each in compared.others] if verdict == DIFFERENT else [],
-        "surroundings": [asdict(each) for each in (*at_start, *environment_differences(left, right))],
+        "first_difference": None if first is None or verdict == TROUBLE else _build_first_record(first, a, b),
+        "generators_differ_earlier": _build_earlier_record(compared) if verdict == DIFFERENT else None,
+        "others": [_build_result_record(each) for each in compared.others] if verdict == DIFFERENT else [],
+        "surroundings": [asdict(each) for each in (*at_start, *find_environment_differences(left, right))],
         "notes": notes,
     }
 
 
-def _without_outputs(receipt: dict[str, Any], ignore: tuple[str, ...]) -> dict[str, Any]:
-    if not ignore:
+def _drop_ignored_outputs(receipt: dict[str, Any], patterns: tuple[str, ...]) -> dict[str, Any]:
+    if not patterns:
         return receipt
     processes = {
-        role: {**one, "outputs": [e for e in one["outputs"] if not any(fnmatch(e["path"], p) for p in ignore)]}
+        role: {**one, "outputs": [e for e in one["outputs"] if not any(fnmatch(e["path"], p) for p in patterns)]}
         for role, one in receipt["processes"].items()
     }
     return {**receipt, "processes": processes}
@@ -120,7 +120,7 @@ def _describe_ending(receipt: dict[str, Any]) -> str:
     return f"signal {ended['signal']}" if ended["signal"] is not None else f"exit code {ended['exit_code']}"
 
 
-def _drift_notes(a: ComparedRun, b: ComparedRun) -> list[str]:
+def _describe_rank_drifts(a: ComparedRun, b: ComparedRun) -> list[str]:
     found = []
     for side in (a, b):
         ranks = (side.receipt or {}).get("ranks")
@@ -141,27 +141,27 @@ def describe_drift(name: str, ranks: dict[str, Any]) -> str:
     return f"{name}: the ranks drift apart: after step {drift['step']} their parameters differ ({groups})."
 
 
-def _unseeded_generators(compared: ResultComparison) -> tuple[str, ...]:
+def _generators_differing_at_step_1(compared: ResultComparison) -> tuple[str, ...]:
     """The generators that differ after the first step already: the program did not seed them itself."""
     return compared.earlier[2] if compared.earlier is not None and compared.earlier[1] == 1 else ()
 
 
-def _earlier_record(compared: ResultComparison) -> dict[str, Any] | None:
+def _build_earlier_record(compared: ResultComparison) -> dict[str, Any] | None:
     if compared.earlier is None:
         return None
     process, step, columns = compared.earlier
     return {"process": process, "step": step, "what": list(columns)}
 
 
-def _result_record(first: ResultDifference) -> dict[str, Any]:
+def _build_result_record(first: ResultDifference) -> dict[str, Any]:
     return {"what": first.what, "process": first.process, "step": first.step, "names": list(first.names)}
 
 
-def _first_record(first: ResultDifference, a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
-    return {**_result_record(first), "operator": _operator_record(_first_operator(a, b))}
+def _build_first_record(first: ResultDifference, a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
+    return {**_build_result_record(first), "operator": _build_operator_record(_find_first_operator_difference(a, b))}
 
 
-def _first_operator(a: ComparedRun, b: ComparedRun) -> Difference | None:
+def _find_first_operator_difference(a: ComparedRun, b: ComparedRun) -> Difference | None:
     """The first operator that differs; None also if traces were not kept."""
     if a.traces is None or b.traces is None:
         return None
@@ -179,7 +179,7 @@ def _diff_traces(a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
             "process": found.role,
             "step": found.step,
             "names": [],
-            "operator": _operator_record(found),
+            "operator": _build_operator_record(found),
         }
     return {
         "verdict": SAME if found is None else DIFFERENT,
@@ -195,7 +195,7 @@ def _diff_traces(a: ComparedRun, b: ComparedRun) -> dict[str, Any]:
     }
 
 
-def _operator_record(found: Difference | None) -> dict[str, Any] | None:
+def _build_operator_record(found: Difference | None) -> dict[str, Any] | None:
     """The record of the first operator that differs."""
     event: Event | None = found.event if found is not None else None
     if found is None or event is None:

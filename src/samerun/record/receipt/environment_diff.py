@@ -11,10 +11,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from samerun.record.receipt.code_version import digest_file, read_code_version
-from samerun.record.receipt.impact_rules import find_rule
+from samerun.record.receipt.code_version import digest_source_file, read_code_version
+from samerun.record.receipt.impact_rules import find_impact_rule
 from samerun.record.receipt.recorded_command import safe_variables
-from samerun.record.receipt.redact import redact_like
+from samerun.record.receipt.redact import redact_as_recorded
 
 IMPLIED_BY = {
     "machine.torch.threads": "knobs.threads",
@@ -42,9 +42,9 @@ class EnvironmentDifference:
     changes: str
 
 
-def environment_differences(a: dict[str, Any], b: dict[str, Any]) -> list[EnvironmentDifference]:
+def find_environment_differences(a: dict[str, Any], b: dict[str, Any]) -> list[EnvironmentDifference]:
     """All differences between two receipts but for results and circumstances, the most likely explanation first."""
-    found = {one.path: one for one in _all_differences(a, b)}
+    found = {one.path: one for one in _iter_all_differences(a, b)}
     keep = [one for one in found.values() if not _is_implied(one.path, found)]
     return sorted(keep, key=lambda one: (-one.rank, one.path))
 
@@ -55,27 +55,29 @@ def _is_implied(path: str, found: dict[str, EnvironmentDifference]) -> bool:
     return IMPLIED_BY.get(general, "") in found
 
 
-def _all_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[EnvironmentDifference]:
+def _iter_all_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[EnvironmentDifference]:
     for key in ("samerun", "seed", "streams", "others", "command"):
         if a[key] != b[key]:
-            yield _difference(key, _join_words(a[key]), _join_words(b[key]))
+            yield _make_difference(key, _join_words(a[key]), _join_words(b[key]))
     for key in ("packages", "variables", "knobs"):
         yield from _differing_entries(key, a[key], b[key])
     sources = a["code"]["sources"]
     rules = "repository" if sources and sources == b["code"]["sources"] else "code"
     for key in ("commit", "diff"):
         if a["code"][key] != b["code"][key]:
-            yield _difference(f"code.{key}", a["code"][key], b["code"][key], rules=rules)
+            yield _make_difference(f"code.{key}", a["code"][key], b["code"][key], rules=rules)
     for key in ("untracked", "sources"):
         left, right = a["code"][key] or {}, b["code"][key] or {}
         names = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
         if names:
             group = rules if key == "untracked" else "code"
-            yield _difference(f"code.{key}", _select(left, names), _select(right, names), rules=group)
+            yield _make_difference(
+                f"code.{key}", _select_entries(left, names), _select_entries(right, names), rules=group
+            )
     held_a, held_b = a["held"], b["held"]
     if held_a is None or held_b is None:
         if held_a != held_b:
-            yield _difference("held", held_a is not None, held_b is not None)
+            yield _make_difference("held", held_a is not None, held_b is not None)
     else:
         yield from _differing_entries("held", held_a, held_b)
     machine_a, machine_b = dict(a["machine"]), dict(b["machine"])
@@ -96,7 +98,7 @@ def _join_words(value: Any) -> Any:
 def _differing_entries(name: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[EnvironmentDifference]:
     for key in sorted(set(a) | set(b)):
         if a.get(key) != b.get(key):
-            yield _difference(f"{name}.{key}", a.get(key), b.get(key))
+            yield _make_difference(f"{name}.{key}", a.get(key), b.get(key))
 
 
 def _process_differences(
@@ -107,24 +109,26 @@ def _process_differences(
         left, right = ({str(e[by]): e["digest"] for e in one[key]} for one in (a, b))
         names = [name for name in sorted(set(left) | set(right)) if left.get(name) != right.get(name)]
         if names:
-            yield _difference(f"processes/{role}/{key}", *(_select(side, names) for side in (left, right)))
+            yield _make_difference(f"processes/{role}/{key}", *(_select_entries(side, names) for side in (left, right)))
     names = [n for n in sorted(set(a["environment"]) | set(b["environment"]))
              if (a["environment"].get(n) != b["environment"].get(n) if same_key
                  else (n in a["environment"]) != (n in b["environment"]))]  # fmt: skip
     if names:
-        yield _difference(f"processes/{role}/environment", *(_select(side["environment"], names) for side in (a, b)))
+        yield _make_difference(
+            f"processes/{role}/environment", *(_select_entries(side["environment"], names) for side in (a, b))
+        )
     if a["seeds"] != b["seeds"]:
         one, other = ([_describe_seed(e) for e in side["seeds"]] for side in (a, b))
         only_a, only_b = set(one) - set(other), set(other) - set(one)
-        yield _difference(
+        yield _make_difference(
             f"processes/{role}/seeds",
             [seed for seed in one if seed in only_a] or one,
             [seed for seed in other if seed in only_b] or other,
         )
 
 
-def _select(side: dict[str, str], names: list[str]) -> dict[str, str]:
-    return {name: side.get(name, MISSING) for name in names}
+def _select_entries(entries: dict[str, str], names: list[str]) -> dict[str, str]:
+    return {name: entries.get(name, MISSING) for name in names}
 
 
 def _describe_seed(entry: dict[str, Any]) -> str:
@@ -132,13 +136,13 @@ def _describe_seed(entry: dict[str, Any]) -> str:
     return f"{entry['generator']} {value}" + (f" ({entry['at']})" if entry["at"] else "")
 
 
-def _difference(path: str, a: Any, b: Any, *, rules: str = "") -> EnvironmentDifference:
+def _make_difference(path: str, a: Any, b: Any, *, rules: str = "") -> EnvironmentDifference:
     """`rules`: the group whose rule applies instead of that of the path."""
-    rule = find_rule(f"{rules}.{path.partition('.')[2]}" if rules else path)
+    rule = find_impact_rule(f"{rules}.{path.partition('.')[2]}" if rules else path)
     return EnvironmentDifference(path, a, b, rule.rank, rule.changes)
 
 
-def initial_state_differences(
+def find_initial_state_differences(
     a: dict[str, Any], b: dict[str, Any], drawn_from: tuple[str, ...]
 ) -> Iterator[EnvironmentDifference]:
     """What already differed when the `samerun.receipt` blocks began: models, and the generators in `drawn_from`."""
@@ -148,11 +152,11 @@ def initial_state_differences(
     models = [[f"{one['model']} {one['digest'][:8]}" for one in start["models"]] for start in starts]
     if models[0] != models[1]:
         only = [[one for one in side if one not in other] for side, other in (models, models[::-1])]
-        yield _difference("start.models", *(", ".join(side) or MISSING for side in only))
+        yield _make_difference("start.models", *(", ".join(side) or MISSING for side in only))
     states = [start["generators"] for start in starts]
     names = [name for name in drawn_from if states[0].get(name) != states[1].get(name)]
     if names:
-        yield _difference("start.generators", *(_select(side, names) for side in states))
+        yield _make_difference("start.generators", *(_select_entries(side, names) for side in states))
 
 
 TIERS = {
@@ -179,32 +183,37 @@ def find_tested_tier(surroundings: list[EnvironmentDifference]) -> str:
     return "T0"
 
 
-def unmet_conditions(receipt: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
+def find_unmet_conditions(receipt: dict[str, Any], facts_here: dict[str, Any]) -> list[dict[str, Any]]:
     """The differences between a receipt's environment and this machine, before anything runs.
 
-    `now`: the facts of this machine, collected without running the program. No file is read but sources inside the
+    `facts_here`: those of this machine, collected without running the program. No file is read but sources inside the
     working directory.
     """
     machine = {k: v for k, v in receipt["machine"].items() if k != "torch"}
-    variables = redact_like({**now["variables"], **safe_variables(receipt["variables"])}, receipt["variables"])
+    variables = redact_as_recorded(
+        {**facts_here["variables"], **safe_variables(receipt["variables"])}, receipt["variables"]
+    )
     held = ("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG", "TORCH_DISABLE_NATIVE_JIT") if receipt["held"] else ()
     here = {
         **receipt,
-        "machine": now["machine"],
-        "packages": now["packages"],
+        "machine": facts_here["machine"],
+        "packages": facts_here["packages"],
         "variables": {**variables, **{n: receipt["variables"][n] for n in held if n in receipt["variables"]}},
-        "code": {**_code_here(receipt["code"]), "sources": _sources_here(receipt["code"]["sources"])},
+        "code": {
+            **_read_code_as_recorded(receipt["code"]),
+            "sources": _digest_recorded_sources(receipt["code"]["sources"]),
+        },
     }
-    return [asdict(one) for one in environment_differences({**receipt, "machine": machine}, here)]
+    return [asdict(one) for one in find_environment_differences({**receipt, "machine": machine}, here)]
 
 
-def _code_here(recorded: dict[str, Any]) -> dict[str, Any]:
+def _read_code_as_recorded(recorded: dict[str, Any]) -> dict[str, Any]:
     """The code version here, for the parts that the receipt records."""
     found = read_code_version(Path.cwd())
     return {key: found[key] if recorded[key] is not None else None for key in ("commit", "diff", "untracked")}
 
 
-def _sources_here(recorded: dict[str, str]) -> dict[str, str]:
+def _digest_recorded_sources(recorded: dict[str, str]) -> dict[str, str]:
     here = Path.cwd().resolve()
     found = {}
     for name, digest in recorded.items():
@@ -215,6 +224,6 @@ def _sources_here(recorded: dict[str, str]) -> dict[str, str]:
             continue
         if Path(name).is_absolute():
             found[name] = digest  # absolute paths in a stranger's receipt are not read
-        elif inside and (mine := digest_file(path)) is not None:
+        elif inside and (mine := digest_source_file(path)) is not None:
             found[name] = mine
     return found

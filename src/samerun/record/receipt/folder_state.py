@@ -34,7 +34,7 @@ Progress = Callable[[int, int], None]
 def scan_folder(folder: Path, progress: Progress | None = None) -> set[str]:
     """The states of the files of a folder that may be receipts. Raises SamerunError if the folder cannot be read."""
     try:
-        scan = _scan_folder_in_c if _library() is not None else scan_folder_in_python
+        scan = _scan_folder_in_c if _load_folder_library() is not None else scan_folder_in_python
         return scan(folder, progress)
     except OSError as error:
         raise SamerunError(f"{folder} cannot be read: {error.strerror}.", hint="Name a folder of receipts.") from error
@@ -62,7 +62,7 @@ def scan_folder_in_python(folder: Path, progress: Progress | None = None) -> set
 
 
 def _scan_folder_in_c(folder: Path, progress: Progress | None) -> set[str]:
-    library: Any = _library()
+    library: Any = _load_folder_library()
     found = set[str]()
     fd, names, used = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t()
     results = ctypes.byref(fd), ctypes.byref(names), ctypes.byref(used)
@@ -89,7 +89,7 @@ def _raise_errno(error: int) -> None:
 
 
 @lru_cache(maxsize=1)
-def _library() -> ctypes.CDLL | None:
+def _load_folder_library() -> ctypes.CDLL | None:
     library = load_built_library(__file__, "_folder")
     return library if hasattr(library, "samerun_folder_stat") else None
 
@@ -100,8 +100,8 @@ def split_state(state: str) -> tuple[str, int, int, int]:
     return name, int(written), int(size), int(changed)
 
 
-def is_settled(state: str, looked: int) -> bool:
-    """Whether any change after `looked` (ns since 1970) is certain to give another state."""
+def is_settled(state: str, looked_at_ns: int) -> bool:
+    """Whether any change after `looked_at_ns` (ns since 1970) is certain to give another state."""
     _, written, _, changed = split_state(state)
     # on other systems ctime is the time of creation
-    return looked - (changed if os.name == "posix" else written) > SETTLED_NS
+    return looked_at_ns - (changed if os.name == "posix" else written) > SETTLED_NS

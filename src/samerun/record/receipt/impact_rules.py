@@ -79,6 +79,6 @@ RULES = (
 )  # fmt: skip
 
 
-def find_rule(path: str) -> ImpactRule:
+def find_impact_rule(path: str) -> ImpactRule:
     """The rule for a path; there is always one."""
     return next((rule for rule in RULES if fnmatchcase(path, rule.pattern)), ImpactRule(path, 20, "not known"))

@@ -37,7 +37,7 @@ class ForeignIndexError(Exception):
     """Something other than our index lies at its path."""
 
 
-def prepare_folder(path: Path) -> bool:
+def create_index_folder(path: Path) -> bool:
     """Create the folder of the index; False if its path is not a directory. Raises OSError."""
     try:
         path.parent.mkdir()
@@ -46,7 +46,7 @@ def prepare_folder(path: Path) -> bool:
     return stat.S_ISDIR(os.lstat(path.parent).st_mode)
 
 
-def check_file(path: Path) -> None:
+def require_own_index_file(path: Path) -> None:
     """Require that the database and SQLite's files beside it are regular files with a single hard link.
 
     Raises ForeignIndexError otherwise, and OSError.
@@ -65,7 +65,7 @@ def check_file(path: Path) -> None:
         time.sleep(0.01)
 
 
-def check_schema(index: sqlite3.Connection, statements: Iterable[str]) -> None:
+def require_own_schema(index: sqlite3.Connection, statements: Iterable[str]) -> None:
     """Raises ForeignIndexError unless a database is empty, or has exactly the schema that our statements create."""
     index.execute("PRAGMA trusted_schema=OFF")
     query = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
@@ -80,7 +80,7 @@ def check_schema(index: sqlite3.Connection, statements: Iterable[str]) -> None:
         ours.close()
 
 
-def move_aside(path: Path) -> None:
+def move_foreign_index_aside(path: Path) -> None:
     """Rename what lies at the path, without following or opening it. Raises OSError."""
     for each in _sqlite_sidecars(path):  # they would be played back into the next database
         each.unlink(missing_ok=True)
@@ -131,12 +131,12 @@ def list_receipts(
     command: str = "",
     newest: int | None = None,
     progress: Progress | None = None,
-    looking: Progress | None = None,
+    scan_progress: Progress | None = None,
 ) -> list[ReceiptSummary]:
     """Update the index of a folder and return its receipts, the newest last.
 
     command: only those whose command contains this text. newest: at most this many. progress: called as new receipts
-    are read; looking: called as files are looked at. Raises SamerunError if the folder cannot be read.
+    are read; scan_progress: called as files are looked at. Raises SamerunError if the folder cannot be read.
 
     If the folder cannot hold an index (read-only, disk full, not ours), one in memory serves this listing.
     """
@@ -148,19 +148,19 @@ def list_receipts(
 
     def update_and_query(index: sqlite3.Connection) -> list[ReceiptSummary]:
         with closing(index):
-            update_index(index, folder, progress, looking)
+            update_index(index, folder, progress, scan_progress)
             return [ReceiptSummary(*row) for row in reversed(index.execute(query, (command, command)).fetchall())]
 
     path = folder / INDEX_PATH
     try:
-        if prepare_folder(path):
+        if create_index_folder(path):
             try:
-                return update_and_query(_connect(path))
+                return update_and_query(_open_index(path))
             except sqlite3.OperationalError:
                 raise
             except (sqlite3.DatabaseError, ForeignIndexError):  # damaged, or not an index
-                move_aside(path)
-                return update_and_query(_connect(path))
+                move_foreign_index_aside(path)
+                return update_and_query(_open_index(path))
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
             raise SamerunError(f"{path} cannot be used: {error}.", hint="Is another program holding it?") from error
@@ -170,12 +170,12 @@ def list_receipts(
 
 
 def update_index(
-    index: sqlite3.Connection, folder: Path, progress: Progress | None = None, looking: Progress | None = None
+    index: sqlite3.Connection, folder: Path, progress: Progress | None = None, scan_progress: Progress | None = None
 ) -> None:
     """Look at every file of the folder, read those that are new or changed, delete the rows of those that are gone."""
     looked = time.time_ns()
-    present = folder_state.scan_folder(folder, looking)
-    indexed = _indexed_states(index)
+    present = folder_state.scan_folder(folder, scan_progress)
+    indexed = _read_indexed_states(index)
     fresh = {to_storable_text(folder_state.split_state(state)[0]): state for state in sorted(present - indexed)}
     _delete_rows(index, indexed - present, fresh)
     read = 0
@@ -203,7 +203,7 @@ def _delete_rows(index: sqlite3.Connection, states: set[str], fresh: Container[s
             index.executemany("DELETE FROM receipts WHERE file = ? AND state = ?", gone)
 
 
-def _indexed_states(index: sqlite3.Connection) -> set[str]:
+def _read_indexed_states(index: sqlite3.Connection) -> set[str]:
     """The states of the indexed files. Fetched as one text: 100,000 rows would take several times as long."""
     text = index.execute("SELECT group_concat(state, char(0)) FROM receipts").fetchone()[0]
     return set() if text is None else set(text.split("\0"))
@@ -224,33 +224,33 @@ def _open_in_memory(path: Path) -> sqlite3.Connection:
     """An index in memory, filled from the one on disk if that can be read. Nothing is written."""
     found = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        check_file(path)
+        require_own_index_file(path)
         if path.parent.is_symlink():
             raise ForeignIndexError(path.parent)
         uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as there:
             there.backup(found)
-        check_schema(found, _SCHEMA)
+        require_own_schema(found, _SCHEMA)
     except (sqlite3.Error, OSError, ForeignIndexError):
         found.close()
         found = sqlite3.connect(":memory:", isolation_level=None)
-    return _prepare(found)
+    return _create_schema_if_needed(found)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _open_index(path: Path) -> sqlite3.Connection:
     """Open the index. Raises ForeignIndexError, before anything is changed, if it is not ours."""
-    check_file(path)
-    return _prepare(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None))
+    require_own_index_file(path)
+    return _create_schema_if_needed(sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None))
 
 
-def _prepare(index: sqlite3.Connection) -> sqlite3.Connection:
+def _create_schema_if_needed(index: sqlite3.Connection) -> sqlite3.Connection:
     try:
-        check_schema(index, _SCHEMA)
+        require_own_schema(index, _SCHEMA)
         _enable_write_ahead_log(index)
         index.execute("PRAGMA synchronous=NORMAL")
-        if _version(index) != VERSION:
+        if _read_schema_version(index) != VERSION:
             with _transaction(index):
-                check_schema(index, _SCHEMA)  # another process may have created it meanwhile
+                require_own_schema(index, _SCHEMA)  # another process may have created it meanwhile
                 for each in _SCHEMA:
                     index.execute(each)
                 index.execute(f"PRAGMA user_version={VERSION}")
@@ -260,7 +260,7 @@ def _prepare(index: sqlite3.Connection) -> sqlite3.Connection:
     return index
 
 
-def _version(index: sqlite3.Connection) -> int:
+def _read_schema_version(index: sqlite3.Connection) -> int:
     found: int = index.execute("PRAGMA user_version").fetchone()[0]
     return found
 

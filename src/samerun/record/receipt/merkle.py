@@ -40,7 +40,7 @@ def is_consistent(levels: list[bytes]) -> bool:
     return all(_digest_level(low, NODE_BYTES * FAN_OUT) == high for low, high in pairwise(levels))
 
 
-def first_differing_leaf(a: list[bytes], b: list[bytes]) -> int | None:
+def find_first_differing_leaf(a: list[bytes], b: list[bytes]) -> int | None:
     """Number of the first leaf that differs, found from the top down; None if there is none.
 
     Trees of different heights cannot be walked together: their leaves are compared directly.
@@ -64,10 +64,10 @@ def _first_differing_node(a: bytes, b: bytes, begin: int, end: int) -> int | Non
 
 
 def _digest_level(data: memoryview | bytes, size: int) -> bytes:
-    return b"".join(blake2b(part, digest_size=NODE_BYTES).digest() for part in _slices(data, size))
+    return b"".join(blake2b(part, digest_size=NODE_BYTES).digest() for part in _split_into_slices(data, size))
 
 
-def _slices(data: memoryview | bytes, size: int) -> Iterator[memoryview]:
+def _split_into_slices(data: memoryview | bytes, size: int) -> Iterator[memoryview]:
     view = memoryview(data)
     for at in range(0, len(view), size):
         yield view[at : at + size]

@@ -10,7 +10,7 @@ from typing import Any
 
 from samerun.base.user_code import relative_to_working_folder
 from samerun.record.receipt.redact import keyed_digest
-from samerun.record.receipt.step_table import StepTable, build_table, build_tables, first_differing_step
+from samerun.record.receipt.step_table import StepTable, build_table, build_tables, find_first_differing_step
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
 from samerun.record.trace.run import Event, select_events
@@ -52,28 +52,32 @@ def build_section(trace: Trace, first: int = 0, last: int | None = None) -> Proc
     before = len(select_events(trace, (f.STEP,), first)) if first else 0
     by_kind = {kind: [event for event in events if event.kind == kind] for kind in RECORDED_KINDS}
     record: dict[str, Any] = {
-        "seeds": _limit(_seeds([*by_kind[f.SEED], *by_kind[f.CREATE]])),
-        "files": _limit(_files(by_kind[f.FILE])),
-        "loaded": _limit({"name": e.text, "digest": _hex(e)} for e in by_kind[f.LOAD]),
+        "seeds": _limit_entries(_seed_entries([*by_kind[f.SEED], *by_kind[f.CREATE]])),
+        "files": _limit_entries(_file_entries(by_kind[f.FILE])),
+        "loaded": _limit_entries({"name": e.text, "digest": _hex_digest(e)} for e in by_kind[f.LOAD]),
         "environment": {e.name: keyed_digest(e.outputs) for e in by_kind[f.ENVIRONMENT][:MAX_ENTRIES]},
-        "saved": _limit({"name": e.text, "digest": _hex(e)} for e in by_kind[f.SAVE]),
-        "outputs": _limit(_files(by_kind[f.OUTPUT][::-1])),
-        "final": _limit({"model": e.name, "tensors": e.inputs, "digest": _hex(e)} for e in by_kind[f.FINAL]),
-        "marks": _limit({"name": e.name, "step": e.inputs - before, "digest": _hex(e)} for e in by_kind[f.MARK]),
+        "saved": _limit_entries({"name": e.text, "digest": _hex_digest(e)} for e in by_kind[f.SAVE]),
+        "outputs": _limit_entries(_file_entries(by_kind[f.OUTPUT][::-1])),
+        "final": _limit_entries(
+            {"model": e.name, "tensors": e.inputs, "digest": _hex_digest(e)} for e in by_kind[f.FINAL]
+        ),
+        "marks": _limit_entries(
+            {"name": e.name, "step": e.inputs - before, "digest": _hex_digest(e)} for e in by_kind[f.MARK]
+        ),
     }
     values, evidence = build_tables(trace, first, last)
     return ProcessSection(trace.role, trace.pid, trace.complete, trace.failure, record, values, evidence)
 
 
-def _limit(items: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _limit_entries(items: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(items)[:MAX_ENTRIES]
 
 
-def _hex(event: Event) -> str:
+def _hex_digest(event: Event) -> str:
     return event.outputs.hex()
 
 
-def _seeds(events: list[Event]) -> Iterator[dict[str, Any]]:
+def _seed_entries(events: list[Event]) -> Iterator[dict[str, Any]]:
     """One entry for each line and seed; torch's seeds as numbers, those of other generators by their digest."""
     seen: dict[tuple[Any, ...], dict[str, Any]] = {}
     for event in events:
@@ -97,12 +101,12 @@ def _to_signed_64(value: int) -> int:
     return struct.unpack("<q", struct.pack("<Q", value))[0] if value >> 63 else value
 
 
-def _files(events: list[Event]) -> Iterator[dict[str, Any]]:
+def _file_entries(events: list[Event]) -> Iterator[dict[str, Any]]:
     """One entry for each file, from its first event."""
     seen: dict[str, dict[str, Any]] = {}
     for event in events:
         path = shown_path(event.text)
-        seen.setdefault(path, {"path": path, "bytes": event.inputs, "digest": _hex(event)})
+        seen.setdefault(path, {"path": path, "bytes": event.inputs, "digest": _hex_digest(event)})
     return iter(sorted(seen.values(), key=lambda one: str(one["path"])))
 
 
@@ -113,7 +117,7 @@ def shown_path(path: str) -> str:
     return shown.encode("utf-8", "backslashreplace").decode()
 
 
-def describe_ranks(sections: list[ProcessSection]) -> dict[str, Any] | None:
+def compare_ranks(sections: list[ProcessSection]) -> dict[str, Any] | None:
     """Compare the parameters of all ranks after every step; None for a program of one process.
 
     `drift`: None if all ranks agree after every step. Otherwise the first step (from 1) after which they do not, and
@@ -123,9 +127,11 @@ def describe_ranks(sections: list[ProcessSection]) -> dict[str, Any] | None:
     ranks = [one for one in sections if one.is_principal and one.role != "main"]
     if len(ranks) < 2:
         return None
-    tables = {one.role: _params_table(one.values) for one in sorted(ranks, key=lambda one: _rank_number(one.role))}
+    tables = {
+        one.role: _params_column_table(one.values) for one in sorted(ranks, key=lambda one: _rank_number(one.role))
+    }
     reference = next(iter(tables.values()))
-    found = [first_differing_step(reference, table) for table in tables.values()]
+    found = [find_first_differing_step(reference, table) for table in tables.values()]
     steps = [at[0] for at in found if at is not None]
     record: dict[str, Any] = {"count": len(ranks), "steps": {role: table.count for role, table in tables.items()}}
     if not steps:
@@ -138,7 +144,7 @@ def describe_ranks(sections: list[ProcessSection]) -> dict[str, Any] | None:
     return {**record, "drift": {"step": first + 1, "groups": list(groups.values()), "from_the_start": first == 0}}
 
 
-def _params_table(table: StepTable) -> StepTable:
+def _params_column_table(table: StepTable) -> StepTable:
     if "params" not in table.columns:
         return build_table((), b"")
     at, size = table.columns.index("params") * 16, table.row_bytes

@@ -13,7 +13,7 @@ from samerun.base.errors import SamerunError
 from samerun.base.files import fsync_folder, write_atomically
 from samerun.base.text import printable_line
 from samerun.record.receipt import canonical_json, step_table
-from samerun.record.receipt.assemble import NewReceipt, with_digest
+from samerun.record.receipt.assemble import NewReceipt, add_digest
 from samerun.record.receipt.schema_check import Check, compile_schema
 
 MODE = 0o600
@@ -32,11 +32,11 @@ def write(path: Path, made: NewReceipt, traces: Path | None = None) -> None:
     path = Path(os.path.realpath(path))
     digest = made.receipt["digest"]
     try:
-        if made.side is not None:
-            write_atomically(step_table.steps_path(path, digest), made.side, mode=MODE)
+        if made.steps_file_content is not None:
+            write_atomically(step_table.steps_path(path, digest), made.steps_file_content, mode=MODE)
         if traces is not None:
             _move_traces(traces, traces_path(path, digest))
-        write_atomically(path, canonical_json.encode(made.receipt).encode("ascii"), mode=MODE)
+        write_atomically(path, canonical_json.encode_canonical(made.receipt).encode("ascii"), mode=MODE)
     except OSError as error:
         raise SamerunError(
             f"The receipt cannot be written: {path}: {error.strerror}.", hint="Name a file in a folder that can."
@@ -55,10 +55,10 @@ def read(path: Path) -> dict[str, Any]:
     Raises SamerunError for anything else: missing, too large, nested too deeply, not a receipt, another schema, or
     modified. Nothing in it is executed, and no file that it names is opened.
     """
-    value = canonical_json.read_file(path)
+    value = canonical_json.read_untrusted_file(path)
     require_receipt(value, str(path))
     receipt: dict[str, Any] = value
-    if with_digest(receipt)["digest"] != receipt["digest"]:
+    if add_digest(receipt)["digest"] != receipt["digest"]:
         raise SamerunError(
             f"{path} was changed after it was written: its digest is another one.", hint="Use the original."
         )
@@ -75,7 +75,7 @@ def require_receipt(value: Any, name: str) -> None:
             f"{name} has schema {schema}; this samerun reads schema {canonical_json.SCHEMA}.",
             hint="Read it with the samerun that wrote it.",
         )
-    said = _schema_check()(value)
+    said = _load_schema_check()(value)
     if said:
         where, _, what = said.partition(": ")
         where = printable_line(where.lstrip("/") or "the top", 100)
@@ -98,7 +98,7 @@ def load_schema() -> dict[str, Any]:
 
 
 @functools.cache
-def _schema_check() -> Check:
+def _load_schema_check() -> Check:
     return compile_schema(load_schema())
 
 

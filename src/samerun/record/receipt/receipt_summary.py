@@ -47,12 +47,12 @@ class ReceiptSummary:
 
 def read_summary(path: Path, stamp: int, size: int) -> ReceiptSummary:
     """Summarize a file, whatever it contains."""
-    return _try_summary(path.name, stamp, size, lambda: canonical_json.read_file(path))
+    return _summarize_or_explain(path.name, stamp, size, lambda: canonical_json.read_untrusted_file(path))
 
 
 def parse_summary(name: str, stamp: int, raw: bytes) -> ReceiptSummary:
     """Summarize the bytes of a file, whatever they contain."""
-    return _try_summary(name, stamp, len(raw), lambda: canonical_json.parse(raw, name))
+    return _summarize_or_explain(name, stamp, len(raw), lambda: canonical_json.parse_untrusted(raw, name))
 
 
 def unreadable_summary(name: str, stamp: int, size: int, problem: str) -> ReceiptSummary:
@@ -60,7 +60,7 @@ def unreadable_summary(name: str, stamp: int, size: int, problem: str) -> Receip
     return ReceiptSummary(name, stamp, size, "", "", "", False, 0, 0, "", "", "", "", "", problem)
 
 
-def _try_summary(name: str, stamp: int, size: int, load: Callable[[], Any]) -> ReceiptSummary:
+def _summarize_or_explain(name: str, stamp: int, size: int, load: Callable[[], Any]) -> ReceiptSummary:
     try:
         return _summarize(name, stamp, size, load())
     except SamerunError as error:
@@ -143,7 +143,7 @@ def _read_with_workers(folder: Path, parts: list[Sequence[FileState]], count: in
                 if part is None:
                     break
                 busy[worker] = part
-                _assign(worker, part)
+                _send_files_to_worker(worker, part)
             if not busy:
                 return
             free = list[Any](wait(list(busy)))
@@ -160,7 +160,7 @@ def _read_with_workers(folder: Path, parts: list[Sequence[FileState]], count: in
                     yield _read_files(folder, part)
 
 
-def _assign(worker: Any, part: Sequence[FileState]) -> None:
+def _send_files_to_worker(worker: Any, part: Sequence[FileState]) -> None:
     try:
         worker.send(part)
     except OSError:

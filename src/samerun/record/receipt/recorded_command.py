@@ -41,7 +41,7 @@ def resolve_recorded_command(command: dict[str, Any]) -> Target:
 
     A script must lie inside the working directory; a command must be on PATH, or inside the working directory.
     """
-    words = [_check_word(each) for each in command["words"]]
+    words = [_require_runnable_word(each) for each in command["words"]]
     if any(REDACTED in word for word in words):
         raise SamerunError("The receipt does not hold the whole command: secrets were left out of it.", hint=HINT)
     if not words or not words[0]:
@@ -73,7 +73,7 @@ def safe_variables(recorded: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _check_word(word: str) -> str:
+def _require_runnable_word(word: str) -> str:
     try:
         if "\0" in word:
             raise ValueError

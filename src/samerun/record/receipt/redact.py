@@ -62,7 +62,7 @@ def redact_circumstances(circumstances: dict[str, Any], patterns: Iterable[str] 
     return {key: REDACTED if key in hidden else value for key, value in circumstances.items()}
 
 
-def redact_like(here: dict[str, str], recorded: dict[str, str]) -> dict[str, str]:
+def redact_as_recorded(here: dict[str, str], recorded: dict[str, str]) -> dict[str, str]:
     """This machine's values, redacted like those of a receipt, so that the two can be compared."""
     redacted = redact_values(here)
     return {name: REDACTED if recorded.get(name) == REDACTED else value for name, value in redacted.items()}
@@ -70,16 +70,16 @@ def redact_like(here: dict[str, str], recorded: dict[str, str]) -> dict[str, str
 
 def keyed_digest(digest: bytes) -> str:
     """A keyed hash of the digest of a value that may be a password: without the key it cannot be guessed."""
-    return blake2b(digest, key=_key(), digest_size=16).hexdigest()
+    return blake2b(digest, key=_load_or_create_key(), digest_size=16).hexdigest()
 
 
 def key_fingerprint() -> str:
     """Identifies the key: digests under different keys cannot be compared."""
-    return blake2b(b"samerun environment key\n" + _key(), digest_size=8).hexdigest()
+    return blake2b(b"samerun environment key\n" + _load_or_create_key(), digest_size=8).hexdigest()
 
 
 @functools.cache
-def _key() -> bytes:
+def _load_or_create_key() -> bytes:
     """The user's key, created at first use; one for this process alone if it cannot be stored."""
     import platformdirs
 

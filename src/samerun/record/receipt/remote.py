@@ -206,12 +206,12 @@ def _upload(receipt: Path, address: str) -> None:
         earlier = _read_remote_digest(system, there)
         ours = [each for each in sorted(receipt.parent.iterdir()) if each != receipt]
         for each in ours:
-            _put(system, each, posixpath.join(beside, each.name))
-        _put_atomically(system, receipt, there)
+            _upload_file_or_folder(system, each, posixpath.join(beside, each.name))
+        _upload_atomically(system, receipt, there)
     if earlier:
         with suppress(Exception):  # permission to write does not imply permission to delete
-            _remove_remote(system, step_table.steps_path(Path(there), earlier), ours)
-            _remove_remote(system, receipt_file.traces_path(Path(there), earlier), ours)
+            _remove_outdated_remote(system, step_table.steps_path(Path(there), earlier), ours)
+            _remove_outdated_remote(system, receipt_file.traces_path(Path(there), earlier), ours)
 
 
 def _read_remote_digest(system: Any, there: str) -> str:
@@ -223,10 +223,10 @@ def _read_remote_digest(system: Any, there: str) -> str:
     return found if isinstance(found, str) and re.fullmatch(r"[0-9a-f]{64}", found) else ""
 
 
-def _remove_remote(system: Any, beside: Path, kept: list[Path]) -> None:
+def _remove_outdated_remote(system: Any, outdated: Path, current_files: list[Path]) -> None:
     """Remove a file or folder of an earlier receipt, unless this one uses it. No globs: names may contain a [."""
-    there = beside.as_posix()
-    if beside.name in {each.name for each in kept} or not system.exists(there):
+    there = outdated.as_posix()
+    if outdated.name in {each.name for each in current_files} or not system.exists(there):
         return
     if system.isdir(there):
         for item in system.ls(there, detail=False):
@@ -236,7 +236,7 @@ def _remove_remote(system: Any, beside: Path, kept: list[Path]) -> None:
         system.rm_file(there)
 
 
-def _put_atomically(system: Any, here: Path, there: str) -> None:
+def _upload_atomically(system: Any, here: Path, there: str) -> None:
     """Upload a receipt so that readers find either the earlier one or this one, whenever this process dies."""
     names = {system.protocol} if isinstance(system.protocol, str) else set(system.protocol)
     if names & ATOMIC_STORES:
@@ -260,7 +260,7 @@ def _require_bucket(address: str, system: Any, there: str) -> None:
         raise SamerunError(f"{address} cannot be written: there is no {top}.", hint="Is the address right?")
 
 
-def _put(system: Any, here: Path, there: str) -> None:
+def _upload_file_or_folder(system: Any, here: Path, there: str) -> None:
     if not here.is_dir():
         system.put_file(str(here), there)
         return

@@ -25,31 +25,36 @@ def compile_schema(schema: dict[str, Any]) -> Check:
 
 
 def _compile(schema: dict[str, Any], definitions: dict[str, Any]) -> Check:
-    words = {key: value for key, value in schema.items() if key not in _IGNORED_KEYWORDS}
-    if "$ref" in words:
-        return _compile(definitions[words["$ref"].removeprefix("#/$defs/")], definitions)
-    if "anyOf" in words:
-        return _check_any_of([_compile(each, definitions) for each in words["anyOf"]])
-    if "const" in words or "enum" in words:
-        return _check_one_of(words["enum"] if "enum" in words else [words["const"]])
-    if not words:
+    keywords = {key: value for key, value in schema.items() if key not in _IGNORED_KEYWORDS}
+    if "$ref" in keywords:
+        return _compile(definitions[keywords["$ref"].removeprefix("#/$defs/")], definitions)
+    if "anyOf" in keywords:
+        return _make_any_of_check([_compile(each, definitions) for each in keywords["anyOf"]])
+    if "const" in keywords or "enum" in keywords:
+        return _make_one_of_check(keywords["enum"] if "enum" in keywords else [keywords["const"]])
+    if not keywords:
         return lambda value: ""
-    kind = words.pop("type")
-    make = {"object": _object, "array": _array, "string": _string, "integer": _integer}.get(kind)
-    inner = make(words, definitions) if make is not None else lambda value: ""
-    if words:
-        raise ValueError(f"the schema says {', '.join(words)} of {kind}, which is not known here")
+    kind = keywords.pop("type")
+    make = {
+        "object": _compile_object,
+        "array": _compile_array,
+        "string": _compile_string,
+        "integer": _compile_integer,
+    }.get(kind)
+    inner = make(keywords, definitions) if make is not None else lambda value: ""
+    if keywords:
+        raise ValueError(f"the schema says {', '.join(keywords)} of {kind}, which is not known here")
     kinds = _KINDS[kind]
 
     def check(value: Any) -> str:
         if type(value) not in kinds:  # not isinstance: True is not a number here
-            return f": {_name(value)} instead of {kind}"
+            return f": {_json_type_name(value)} instead of {kind}"
         return inner(value)
 
     return check
 
 
-def _check_any_of(checks: list[Check]) -> Check:
+def _make_any_of_check(checks: list[Check]) -> Check:
     def check(value: Any) -> str:
         errors = [check_one(value) for check_one in checks]
         return "" if "" in errors else max(errors, key=lambda error: error.find(": "))  # the one that got furthest
@@ -57,17 +62,17 @@ def _check_any_of(checks: list[Check]) -> Check:
     return check
 
 
-def _check_one_of(values: list[Any]) -> Check:
+def _make_one_of_check(values: list[Any]) -> Check:
     known = [(type(value), value) for value in values]
     return lambda value: "" if (type(value), value) in known else f": not one of {', '.join(map(repr, values))}"
 
 
-def _object(words: dict[str, Any], definitions: dict[str, Any]) -> Check:
-    members = {name: _compile(each, definitions) for name, each in words.pop("properties", {}).items()}
-    required = words.pop("required", [])
-    rest = words.pop("additionalProperties", True)
+def _compile_object(keywords: dict[str, Any], definitions: dict[str, Any]) -> Check:
+    members = {name: _compile(each, definitions) for name, each in keywords.pop("properties", {}).items()}
+    required = keywords.pop("required", [])
+    rest = keywords.pop("additionalProperties", True)
     others = _compile(rest, definitions) if isinstance(rest, dict) else None
-    most, longest = words.pop("maxProperties", None), words.pop("propertyNames", {}).get("maxLength")
+    most, longest = keywords.pop("maxProperties", None), keywords.pop("propertyNames", {}).get("maxLength")
 
     def check(value: dict[str, Any]) -> str:
         for name in required:
@@ -89,9 +94,9 @@ def _object(words: dict[str, Any], definitions: dict[str, Any]) -> Check:
     return check
 
 
-def _array(words: dict[str, Any], definitions: dict[str, Any]) -> Check:
-    items = _compile(words.pop("items", {}), definitions)
-    most, unique = words.pop("maxItems", None), words.pop("uniqueItems", False)
+def _compile_array(keywords: dict[str, Any], definitions: dict[str, Any]) -> Check:
+    items = _compile(keywords.pop("items", {}), definitions)
+    most, unique = keywords.pop("maxItems", None), keywords.pop("uniqueItems", False)
 
     def check(value: list[Any]) -> str:
         if most is not None and len(value) > most:
@@ -104,8 +109,8 @@ def _array(words: dict[str, Any], definitions: dict[str, Any]) -> Check:
     return check
 
 
-def _string(words: dict[str, Any], definitions: dict[str, Any]) -> Check:
-    longest, text = words.pop("maxLength", None), words.pop("pattern", None)
+def _compile_string(keywords: dict[str, Any], definitions: dict[str, Any]) -> Check:
+    longest, text = keywords.pop("maxLength", None), keywords.pop("pattern", None)
     pattern = re.compile(text) if text is not None else None
 
     def check(value: str) -> str:
@@ -117,8 +122,8 @@ def _string(words: dict[str, Any], definitions: dict[str, Any]) -> Check:
     return check
 
 
-def _integer(words: dict[str, Any], definitions: dict[str, Any]) -> Check:
-    low, high = words.pop("minimum", None), words.pop("maximum", None)
+def _compile_integer(keywords: dict[str, Any], definitions: dict[str, Any]) -> Check:
+    low, high = keywords.pop("minimum", None), keywords.pop("maximum", None)
 
     def check(value: int) -> str:
         wrong = (low is not None and value < low) or (high is not None and value > high)
@@ -127,5 +132,5 @@ def _integer(words: dict[str, Any], definitions: dict[str, Any]) -> Check:
     return check
 
 
-def _name(value: Any) -> str:
+def _json_type_name(value: Any) -> str:
     return next((name for name, kinds in _KINDS.items() if type(value) in kinds), "a fraction")

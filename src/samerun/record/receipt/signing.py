@@ -13,7 +13,7 @@ CONTEXT = b"samerun receipt 1\n"
 """Domain separation: prefixed to the digest, so that the signature is valid for receipts only."""
 
 
-def _ed25519() -> Any:
+def _import_ed25519() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError as error:
@@ -25,7 +25,7 @@ def _ed25519() -> Any:
 
 def load_private_key(path: Path) -> Any:
     """Read an Ed25519 private key in PEM without a passphrase. Raises SamerunError for anything else."""
-    ed25519 = _ed25519()
+    ed25519 = _import_ed25519()
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     hint = "Make one: openssl genpkey -algorithm ed25519 -out key.pem"
@@ -58,18 +58,18 @@ def sign(digest: str, path: Path) -> dict[str, str]:
     }
 
 
-def verify_signature(receipt: dict[str, Any], wanted: str | None = None) -> str | None:
+def verify_signature(receipt: dict[str, Any], required_key: str | None = None) -> str | None:
     """Verify the signature of a receipt; returns the public key (64 hex digits), None if it is not signed.
 
-    `wanted`: the required public key. Raises SamerunError if the signature is invalid, or, with `wanted`, if it is
+    `required_key`: a public key. Raises SamerunError if the signature is invalid, or, with `required_key`, if it is
     missing or from another key.
     """
     signature = receipt.get("signature")
     if signature is None:
-        if wanted is not None:
-            raise SamerunError("The receipt is not signed.", hint=f"It has to be signed by {wanted}.")
+        if required_key is not None:
+            raise SamerunError("The receipt is not signed.", hint=f"It has to be signed by {required_key}.")
         return None
-    ed25519 = _ed25519()
+    ed25519 = _import_ed25519()
     from cryptography.exceptions import InvalidSignature
 
     public = signature["public_key"]
@@ -80,6 +80,6 @@ def verify_signature(receipt: dict[str, Any], wanted: str | None = None) -> str 
         raise SamerunError(
             "The receipt's signature is wrong.", hint="It was changed, or signed by somebody who has not that key."
         ) from error
-    if wanted is not None and wanted.lower() != public:
-        raise SamerunError(f"The receipt is signed by {public}.", hint=f"It has to be signed by {wanted}.")
+    if required_key is not None and required_key.lower() != public:
+        raise SamerunError(f"The receipt is signed by {public}.", hint=f"It has to be signed by {required_key}.")
     return str(public)

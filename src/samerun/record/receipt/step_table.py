@@ -50,9 +50,9 @@ class StepTable:
     def root(self) -> str:
         return merkle.root_digest(self.levels, self.count, self.row_bytes)
 
-    def row(self, number: int) -> dict[str, bytes]:
+    def row(self, index: int) -> dict[str, bytes]:
         """The digests of one step, counted from 0."""
-        raw = bytes(self.rows[number * self.row_bytes : (number + 1) * self.row_bytes])
+        raw = bytes(self.rows[index * self.row_bytes : (index + 1) * self.row_bytes])
         return {name: raw[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES] for i, name in enumerate(self.columns)}
 
 
@@ -65,7 +65,7 @@ def build_table(columns: tuple[str, ...], rows: bytes) -> StepTable:
 def build_tables(trace: Trace, first: int = 0, last: int | None = None) -> tuple[StepTable, StepTable]:
     """The tables (values, evidence) of the steps in a trace, from event `first` up to (not including) event `last`."""
     ends, leaves = _collect_leaves(trace, first, last)
-    rows = _row_numbers(ends)
+    rows = _assign_rows_to_steps(ends)
     count = sum(len(part) for part in rows.values())
     return _build_from_leaves(VALUES, leaves, rows, count), _build_from_leaves(EVIDENCE, leaves, rows, count)
 
@@ -98,7 +98,7 @@ def _collect_leaves(trace: Trace, first: int, last: int | None) -> tuple[dict[in
     return ends_of, leaves
 
 
-def _row_numbers(ends_of: dict[int, list[Array]]) -> dict[int, Array]:
+def _assign_rows_to_steps(ends_of: dict[int, list[Array]]) -> dict[int, Array]:
     """Thread -> the row of each of its steps. Rows are in the order in which the steps ended."""
     positions = {thread: np.concatenate(parts) for thread, parts in ends_of.items()}
     if not positions:
@@ -118,7 +118,7 @@ def _build_from_leaves(names: tuple[str, ...], leaves: Leaves, rows_of: dict[int
     return build_table(columns, rows.tobytes())
 
 
-def first_differing_step(a: StepTable, b: StepTable) -> tuple[int, tuple[str, ...]] | None:
+def find_first_differing_step(a: StepTable, b: StepTable) -> tuple[int, tuple[str, ...]] | None:
     """(row from 0, differing columns) of the first step that differs; None if all common rows are equal.
 
     Columns that only one table has are not compared. Raises SamerunError if a tree does not match its rows.
@@ -129,24 +129,26 @@ def first_differing_step(a: StepTable, b: StepTable) -> tuple[int, tuple[str, ..
     if a.columns == b.columns:
         if a.count == b.count and a.root == b.root:
             return None
-        node = merkle.first_differing_leaf(a.levels, b.levels)
+        node = merkle.find_first_differing_leaf(a.levels, b.levels)
         if node is None:
             return None
-        found = _search(a, b, shared, node * merkle.FAN_OUT, node * merkle.FAN_OUT + merkle.FAN_OUT)
+        found = _search_rows(a, b, shared, node * merkle.FAN_OUT, node * merkle.FAN_OUT + merkle.FAN_OUT)
         if found is None and a.count == b.count:
             raise SamerunError("The steps are not those of their tree.", hint="A .steps file was changed.")
         return found
-    return _search(a, b, shared, 0, min(a.count, b.count))
+    return _search_rows(a, b, shared, 0, min(a.count, b.count))
 
 
-def _search(
+def _search_rows(
     a: StepTable, b: StepTable, shared: tuple[str, ...], begin: int, end: int
 ) -> tuple[int, tuple[str, ...]] | None:
     """Compare the rows from `begin` to `end` themselves, in chunks."""
     end = min(end, a.count, b.count)
     for at in range(begin, end, 1 << 16):
         size = min(end - at, 1 << 16)
-        wrong = np.stack([(_column(a, n, at, size) != _column(b, n, at, size)).any(axis=1) for n in shared], axis=1)
+        wrong = np.stack(
+            [(_read_column(a, n, at, size) != _read_column(b, n, at, size)).any(axis=1) for n in shared], axis=1
+        )
         hits = np.flatnonzero(wrong.any(axis=1))
         if len(hits):
             row = int(hits[0])
@@ -154,7 +156,7 @@ def _search(
     return None
 
 
-def _column(table: StepTable, name: str, at: int, size: int) -> Array:
+def _read_column(table: StepTable, name: str, at: int, size: int) -> Array:
     raw = table.rows[at * table.row_bytes : (at + size) * table.row_bytes]
     cells: Array = np.frombuffer(raw, dtype="<u8").reshape(size, len(table.columns), 2)
     return cells[:, table.columns.index(name)]
@@ -178,7 +180,7 @@ def encode_steps_file(tables: Iterator[StepTable]) -> bytes:
     return b"".join(parts)
 
 
-def ordered_tables(processes: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def iter_tables_in_file_order(processes: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield (process, part, the receipt's record of the table) in the order of the .steps file."""
     for role in sorted(processes):
         for part in ("evidence", "values"):
@@ -194,10 +196,10 @@ def read_tables(path: Path, receipt: dict[str, Any]) -> dict[tuple[str, str], St
     """The step tables of a receipt. Raises SamerunError if they are missing, or do not belong to it."""
     processes = receipt["processes"]
     if receipt["steps_in"] == "receipt":
-        tables = {(role, part): _read_inline_table(told) for role, part, told in ordered_tables(processes)}
+        tables = {(role, part): _read_inline_table(told) for role, part, told in iter_tables_in_file_order(processes)}
     else:
         tables = _read_steps_file(steps_path(path, receipt["digest"]), processes)
-    for role, part, told in ordered_tables(processes):
+    for role, part, told in iter_tables_in_file_order(processes):
         table = tables[role, part]
         if table.root != told["root"] or not merkle.is_consistent(table.levels):
             raise SamerunError(
@@ -217,7 +219,7 @@ def _read_inline_table(told: dict[str, Any]) -> StepTable:
 
 def _read_steps_file(path: Path, processes: dict[str, Any]) -> dict[tuple[str, str], StepTable]:
     wanted = len(MAGIC)
-    for _, _, told in ordered_tables(processes):
+    for _, _, told in iter_tables_in_file_order(processes):
         count = told["count"] if told["columns"] else 0
         wanted += told["count"] * DIGEST_BYTES * len(told["columns"]) + sum(merkle.level_sizes(count))
     try:
@@ -233,7 +235,7 @@ def _read_steps_file(path: Path, processes: dict[str, Any]) -> dict[tuple[str, s
             f"{path} has {len(data)} bytes, {wanted} are due.", hint="It was cut off, or belongs to another receipt."
         )
     at, tables = len(MAGIC), {}
-    for role, part, told in ordered_tables(processes):
+    for role, part, told in iter_tables_in_file_order(processes):
         columns, count = tuple(told["columns"]), told["count"]
         size = count * DIGEST_BYTES * len(columns)
         rows, at = data[at : at + size], at + size

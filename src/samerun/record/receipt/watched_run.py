@@ -18,7 +18,13 @@ from samerun.base.target import Target
 from samerun.base.work_folder import make_work_folder
 from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE, WatchConfig
 from samerun.record.receipt import receipt_file, signing
-from samerun.record.receipt.assemble import NewReceipt, assemble_receipt, describe_host, read_facts, read_sections
+from samerun.record.receipt.assemble import (
+    NewReceipt,
+    assemble_receipt,
+    build_sections_of_folder,
+    describe_host,
+    read_facts_by_pid,
+)
 from samerun.record.receipt.code_version import read_code_version
 
 FACTS_VARIABLE = "SAMERUN_FACTS"
@@ -26,16 +32,16 @@ FACTS_VARIABLE = "SAMERUN_FACTS"
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run to make. `outside`: the facts used if the program records none itself."""
+    """A run to make. `fallback_facts`: those used if the program records none itself."""
 
     target: Target
     form: str
     version: str
-    held: dict[str, Any] | None
+    held_settings: dict[str, Any] | None
     environment: Mapping[str, str]
-    outside: dict[str, Any]
+    fallback_facts: dict[str, Any]
     depth: str = "steps"
-    redact: tuple[str, ...] = ()
+    redact_patterns: tuple[str, ...] = ()
     stdout: IO[Any] | None = None
     """Where the program's standard output goes; None: to ours."""
 
@@ -81,29 +87,34 @@ def _start_and_wait(request: RunRequest, folder: Path) -> ProgramExit:
 def _make_receipt(
     request: RunRequest, folder: Path, ended: ProgramExit, code: dict[str, Any], begin: float
 ) -> NewReceipt:
-    sections, wrong = read_sections(folder)
+    sections, wrong = build_sections_of_folder(folder)
     words = list(request.target.shown)
     if request.form == "module":
         words = words[1:]  # "-m"
     return assemble_receipt(
         version=request.version,
         command={"form": request.form, "words": words},
-        held=request.held,
-        ended={"exit_code": ended.exit_code, "signal": ended.signal},
+        held_settings=request.held_settings,
+        ending={"exit_code": ended.exit_code, "signal": ended.signal},
         code=code,
         sections=sections,
-        wrong=wrong,
-        facts=read_facts(folder),
-        outside=request.outside,
+        read_errors=wrong,
+        facts=read_facts_by_pid(folder),
+        fallback_facts=request.fallback_facts,
         circumstances=describe_circumstances(begin),
-        redact=request.redact,
+        redact_patterns=request.redact_patterns,
     )
 
 
-def describe_circumstances(begin: float) -> dict[str, Any]:
-    """Time, host and working directory of a run that began at `begin` (seconds since 1970)."""
+def describe_circumstances(begin_seconds: float) -> dict[str, Any]:
+    """Time, host and working directory of a run that began at `begin_seconds` (seconds since 1970)."""
     end = time.time()
-    return {**describe_host(), "began": _iso_time(begin), "ended": _iso_time(end), "seconds": round(end - begin, 3)}
+    return {
+        **describe_host(),
+        "began": _iso_time(begin_seconds),
+        "ended": _iso_time(end),
+        "seconds": round(end - begin_seconds, 3),
+    }
 
 
 def _iso_time(seconds: float) -> str:

@@ -137,7 +137,7 @@ class Trace:
         parts = list(self.chunks())
         return np.concatenate(parts) if parts else np.empty(0, EVENT_DTYPE)
 
-    def event(self, index: int) -> Any:
+    def raw_event(self, index: int) -> Any:
         """The raw record at an index, with the string and location ids of this file. Raises IndexError."""
         if self._block_starts is None:
             self._block_starts = np.cumsum([0, *(count for _, count in self._blocks)])
@@ -157,10 +157,10 @@ class Trace:
             self._step_indices = np.concatenate(parts)
         return int(np.searchsorted(self._step_indices, index))
 
-    def string(self, number: int) -> str:
+    def string(self, string_id: int) -> str:
         """The string with this id; "" for an id that the trace does not define."""
-        return self.strings[number] if number < len(self.strings) else ""
+        return self.strings[string_id] if string_id < len(self.strings) else ""
 
-    def location(self, number: int) -> tuple[str, int, str]:
+    def location(self, location_id: int) -> tuple[str, int, str]:
         """(file, line, module path) of a source location; ("", 0, "") for an unknown id."""
-        return self.locations[number] if number < len(self.locations) else ("", 0, "")
+        return self.locations[location_id] if location_id < len(self.locations) else ("", 0, "")

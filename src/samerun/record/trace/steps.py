@@ -25,11 +25,11 @@ class Step:
     end: int
     leaves: dict[str, bytes]
 
-    def events(self, *kinds: int) -> list[Event]:
+    def select_events(self, *kinds: int) -> list[Event]:
         return select_events(self.trace, kinds, self.end + 1, self.begin)
 
     def leaf_event(self, name: str) -> Event | None:
-        return next((event for event in self.events(f.LEAF) if event.name == name), None)
+        return next((event for event in self.select_events(f.LEAF) if event.name == name), None)
 
     def differing_leaves(self, other: Step) -> list[str]:
         """Names of the leaves whose digests differ between the two steps."""
@@ -57,7 +57,7 @@ def read_steps(trace: Trace) -> list[Step]:
     return steps
 
 
-def final_digests(trace: Trace) -> dict[str, list[bytes]]:
+def final_model_digests(trace: Trace) -> dict[str, list[bytes]]:
     """Model class -> sorted digests of the models of that class at the end of the program."""
     digests_by_class: dict[str, list[bytes]] = {}
     for event in select_events(trace, (f.FINAL,)):

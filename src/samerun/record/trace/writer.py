@@ -70,13 +70,13 @@ class TraceWriter:
                     self._locations[key] = number
         return number
 
-    def line_of_location(self, number: int) -> int:
+    def line_of_location(self, location_id: int) -> int:
         """The line of a source location; 0 for an unknown id."""
-        return next((line for (_, line, _), known in self._locations.items() if known == number), 0)
+        return next((line for (_, line, _), known in self._locations.items() if known == location_id), 0)
 
-    def location_is_at(self, number: int, file: str, line: int) -> bool:
+    def location_is_at(self, location_id: int, file: str, line: int) -> bool:
         """Whether a location id refers to this line, in any module."""
-        key = next((key for key, known in self._locations.items() if known == number), None)
+        key = next((key for key, known in self._locations.items() if known == location_id), None)
         return key is not None and key[:2] == (self.intern_string(file), line)
 
     def append(self, event: bytes) -> None:
@@ -107,9 +107,9 @@ class TraceWriter:
                 return
             self.flush()
             self._write(f.BLOCK.pack(f.END, self.count & 0xFFFFFFFF, 0))
-            self.drop()
+            self.close_without_end_mark()
 
-    def drop(self) -> None:
+    def close_without_end_mark(self) -> None:
         """Close the file without an end mark: in a forked child the file belongs to the parent."""
         if self._owns_descriptor():
             _close(self._fd)
@@ -122,7 +122,7 @@ class TraceWriter:
                 self.failure = reason
                 if not self._write_reason_to_header(reason) and self._has_header():
                     self._create_empty_trace()
-                self.drop()
+                self.close_without_end_mark()
             self.failure = self.failure or reason
 
     def _write_reason_to_header(self, reason: str) -> bool:

@@ -26,14 +26,14 @@ class Meter:
     def __init__(self, path: str, operators: bool, max_steps: int | None) -> None:
         self.path, self.operators, self.max_steps = path, operators, max_steps
         self.pid = os.getpid()
-        self.ends: list[tuple[float, float]] = []
+        self.step_ends: list[tuple[float, float]] = []
         """First and last end of an optimizer step: wall clock and processor seconds."""
         self.steps = 0
         self.stopped = ""
-        self.table: dict[str, list[float]] = {}
+        self.operator_costs: dict[str, list[float]] = {}
         self.torch: Any = None
 
-    def write(self) -> None:
+    def write_cost_file(self) -> None:
         """Once, by the process itself: a forked child has the hooks too."""
         if os.getpid() != self.pid or self.steps < 0:
             return
@@ -41,39 +41,39 @@ class Meter:
         device = 0
         if self.torch is not None and self.torch.cuda.is_initialized():
             device = max(self.torch.cuda.max_memory_allocated(n) for n in range(self.torch.cuda.device_count()))
-        found = {
+        costs = {
             "cpu_seconds": sum(use.ru_utime + use.ru_stime for use in (own, children)),
             "peak_bytes": max(own.ru_maxrss, children.ru_maxrss) * (1 if sys.platform == "darwin" else 1024),
             "device_peak_bytes": device,
             "steps": self.steps,
-            "ends": self.ends,
+            "ends": self.step_ends,
             "stopped": self.stopped,
-            "operators": self.table,
+            "operators": self.operator_costs,
         }
         self.steps = -1
         with open(f"{self.path}.part", "w", encoding="utf-8") as file:
-            json.dump(found, file)
+            json.dump(costs, file)
         os.replace(f"{self.path}.part", self.path)
 
-    def step_done(self, *_: Any) -> None:
+    def count_step(self, *_: Any) -> None:
         if self.steps < 0:
             return
         if self.torch.cuda.is_initialized():
             self.torch.cuda.synchronize()
         self.steps += 1
-        self.ends[1:] = [(perf_counter(), process_time())]
+        self.step_ends[1:] = [(perf_counter(), process_time())]
         if self.max_steps is not None and self.steps >= self.max_steps:
-            self.write()
+            self.write_cost_file()
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
 
-    def arrived(self, torch: ModuleType) -> None:
+    def on_torch_import(self, torch: ModuleType) -> None:
         self.torch = torch
         if self.operators:
             from samerun.record.watching.cost_mode import CostMode
 
-            mode: Any = CostMode(self.table)
+            mode: Any = CostMode(self.operator_costs)
             mode.__enter__()
 
 
@@ -81,20 +81,20 @@ def start() -> None:
     """Begin to measure, as the file says that the environment names."""
     try:
         with open(os.environ[VARIABLE], encoding="utf-8") as file:
-            asked = json.load(file)
+            request = json.load(file)
     except (OSError, ValueError):
         return  # the folder is gone: a child that has outlived the measurement
     folder = os.path.dirname(os.environ[VARIABLE])
-    meter = Meter(os.path.join(folder, f"{os.getpid()}.cost"), asked["operators"], asked["max_steps"])
-    _later.add("torch", meter.arrived)
-    _later.add("torch.optim.optimizer", lambda module: module.register_optimizer_step_post_hook(meter.step_done))
+    meter = Meter(os.path.join(folder, f"{os.getpid()}.cost"), request["operators"], request["max_steps"])
+    _later.add("torch", meter.on_torch_import)
+    _later.add("torch.optim.optimizer", lambda module: module.register_optimizer_step_post_hook(meter.count_step))
     _later.install()
-    atexit.register(meter.write)
+    atexit.register(meter.write_cost_file)
     leave, hook = os._exit, sys.excepthook
 
     def _exit(status: int) -> Any:
         try:
-            meter.write()
+            meter.write_cost_file()
         finally:
             leave(status)
 

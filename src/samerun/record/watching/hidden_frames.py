@@ -16,7 +16,7 @@ from samerun.record.watching.sites import RECORD_FOLDER
 HIDDEN_SUFFIX = " (as importlib._bootstrap)"
 
 
-def hide_frame(function: Any) -> Any:
+def hide_frame_from_warnings(function: Any) -> Any:
     """The function, no longer counted where a warning is issued below it; anything else as it is."""
     code = getattr(function, "__code__", None)
     if code is not None and not code.co_filename.endswith(HIDDEN_SUFFIX):
@@ -24,7 +24,7 @@ def hide_frame(function: Any) -> Any:
     return function
 
 
-def install_excepthook() -> None:
+def install_stripping_excepthook() -> None:
     """Python's own hook, with our frames left out. A program that sets a hook of its own gets everything."""
     shown = sys.excepthook
     if shown is not sys.__excepthook__:

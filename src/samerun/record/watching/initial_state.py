@@ -9,7 +9,7 @@ from typing import Any
 
 from xxhash import xxh3_128_hexdigest
 
-from samerun.record.digests.trees import items_of, named_modules
+from samerun.record.digests.trees import dict_items, named_modules
 from samerun.record.watching.recorder import Recorder
 
 MOST_MODELS = 1000
@@ -26,12 +26,12 @@ def read_initial_state(recorder: Recorder) -> dict[str, Any]:
         return {"models": [], "generators": {}}
     from samerun.record.watching.step_digests import StepDigester
 
-    models = sorted(_find_models(), key=lambda one: (one["model"], one["tensors"], one["digest"]))
-    generators = {name: value.hex() for name, value in StepDigester(recorder).rng_leaves()}
+    models = sorted(_describe_live_models(), key=lambda one: (one["model"], one["tensors"], one["digest"]))
+    generators = {name: value.hex() for name, value in StepDigester(recorder).digest_rng_states()}
     return {"models": models[:MOST_MODELS], "generators": generators}
 
 
-def _find_models() -> Iterator[dict[str, Any]]:
+def _describe_live_models() -> Iterator[dict[str, Any]]:
     import torch
 
     modules, leaves = [], []
@@ -41,12 +41,12 @@ def _find_models() -> Iterator[dict[str, Any]]:
             modules.append(each)
         elif kind in (torch.Tensor, torch.nn.Parameter) and each.is_leaf and each.requires_grad:
             leaves.append(each)
-    inner = {id(child) for one in modules for _, child in items_of(vars(one).get("_modules"))}
+    inner = {id(child) for one in modules for _, child in dict_items(vars(one).get("_modules"))}
     owned: set[int] = set()
     for one in modules:
         if id(one) in inner:
             continue
-        tensors = list(_tensors_of(one))
+        tensors = list(_iter_model_tensors(one))
         owned.update(map(id, tensors))
         if tensors:
             yield _describe(type(one).__name__, tensors)
@@ -55,10 +55,10 @@ def _find_models() -> Iterator[dict[str, Any]]:
             yield _describe("a tensor of its own", [each])
 
 
-def _tensors_of(model: Any) -> Iterator[Any]:
+def _iter_model_tensors(model: Any) -> Iterator[Any]:
     for _, module in named_modules(model):
         for kind in ("_parameters", "_buffers"):
-            yield from (tensor for _, tensor in items_of(vars(module).get(kind)) if tensor is not None)
+            yield from (tensor for _, tensor in dict_items(vars(module).get(kind)) if tensor is not None)
 
 
 def _describe(name: str, tensors: list[Any]) -> dict[str, Any]:

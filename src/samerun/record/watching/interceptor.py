@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from samerun.base.wrapping import replace_method_in_type, wrap_like
-from samerun.record.watching.hidden_frames import hide_frame
+from samerun.record.watching.hidden_frames import hide_frame_from_warnings
 from samerun.record.watching.recorder import Recorder
 
 
@@ -26,7 +26,7 @@ class Interceptor:
     install: Callable[[Recorder, Any], None]
 
 
-def wrap_attribute(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+def wrap_attribute(owner: Any, name: str, make_wrapper: Callable[[Any], Any]) -> None:
     """Replace `owner.name` by `make(original)`, as an object of the original's type. Does nothing if it is absent.
 
     The wrapper's stack frame is hidden, so that warnings name the same line of the program (decision 0040).
@@ -34,7 +34,7 @@ def wrap_attribute(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     original = getattr(owner, name, None)
     if original is None:
         return
-    replacement = wrap_like(original, hide_frame(make(original)))
+    replacement = wrap_like(original, hide_frame_from_warnings(make_wrapper(original)))
     home = sys.modules.get(getattr(original, "__module__", None) or "")
     if isinstance(owner, ModuleType) and home is not owner and getattr(home, name, None) is original:
         try:
@@ -44,11 +44,11 @@ def wrap_attribute(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     setattr(owner, name, replacement)
 
 
-def wrap_builtin_method(kind: type, name: str, make: Callable[[Any], Any]) -> None:
+def wrap_builtin_method(builtin_type: type, name: str, make_wrapper: Callable[[Any], Any]) -> None:
     """Replace a method of a type written in C, in the type itself, by `make(original)` (decision 0048).
 
     `original` is what stands in the type: a method takes `self`, a class method is bound by its `__get__`.
     """
-    original = next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), None)
+    original = next((vars(each)[name] for each in builtin_type.__mro__ if name in vars(each)), None)
     if original is not None:
-        replace_method_in_type(kind, name, hide_frame(make(original)))
+        replace_method_in_type(builtin_type, name, hide_frame_from_warnings(make_wrapper(original)))

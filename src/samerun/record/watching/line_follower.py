@@ -16,7 +16,7 @@ from typing import Any
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import digest
-from samerun.record.digests.trees import items_of
+from samerun.record.digests.trees import dict_items
 from samerun.record.trace import format as f
 from samerun.record.watching import native_entropy, sites
 from samerun.record.watching.recorder import Recorder
@@ -30,23 +30,23 @@ MODULES_WITH_ADDRESSES = ("builtins", "ctypes")
 """Objects of types from here hold addresses (a library's handle), and are compared by type."""
 
 
-def value_digest(value: Any, depth: int = 0) -> bytes:
+def digest_variable(value: Any, depth: int = 0) -> bytes:
     """Digest of a plain value: order counts in lists and dicts, not in sets; addresses never count."""
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return xxh3_128_digest(repr(value).encode("utf-8", "surrogatepass"))
     if depth >= MAX_DEPTH:
         return b"deep"
     if isinstance(value, (list, tuple, deque)):
-        items = [value_digest(v, depth + 1) for _, v in zip(range(MAX_ITEMS), value, strict=False)]
+        items = [digest_variable(v, depth + 1) for _, v in zip(range(MAX_ITEMS), value, strict=False)]
         return xxh3_128_digest(f"list{len(value)}".encode() + b"".join(items))
     if isinstance(value, dict):
         items = [
-            value_digest(k, depth + 1) + value_digest(v, depth + 1)
-            for _, (k, v) in zip(range(MAX_ITEMS), items_of(value), strict=False)
+            digest_variable(k, depth + 1) + digest_variable(v, depth + 1)
+            for _, (k, v) in zip(range(MAX_ITEMS), dict_items(value), strict=False)
         ]
         return xxh3_128_digest(f"dict{len(value)}".encode() + b"".join(items))
     if isinstance(value, (set, frozenset)):
-        members = sorted(value_digest(v, depth + 1) for v in value) if len(value) <= MAX_ITEMS else []
+        members = sorted(digest_variable(v, depth + 1) for v in value) if len(value) <= MAX_ITEMS else []
         return xxh3_128_digest(f"set{len(value)}".encode() + b"".join(members))
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
@@ -55,7 +55,7 @@ def value_digest(value: Any, depth: int = 0) -> bytes:
         return xxh3_128_digest(f"{value.dtype}{value.shape}".encode() + value.tobytes())
     held = getattr(value, "__dict__", None)
     if isinstance(held, dict) and not isinstance(value, type) and type(value).__module__ not in MODULES_WITH_ADDRESSES:
-        return xxh3_128_digest(type(value).__qualname__.encode() + value_digest(dict(held), depth + 1))
+        return xxh3_128_digest(type(value).__qualname__.encode() + digest_variable(dict(held), depth + 1))
     return xxh3_128_digest(type(value).__qualname__.encode())
 
 
@@ -73,14 +73,14 @@ class LineFollower:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.hits: dict[tuple[int, int], int] = {}
-        self.native_draws = native_entropy.counter()
+        self.native_draws = native_entropy.make_draw_counter()
         self.drawn = 0
 
-    def start(self) -> None:
-        self.native_code_drew()
-        sys.settrace(self.enter)
+    def start_tracing(self) -> None:
+        self.native_code_drew_since_last_call()
+        sys.settrace(self.trace_call)
 
-    def enter(self, frame: FrameType, event: str, argument: Any) -> Any:
+    def trace_call(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event != "call" or sites.code_kind(frame.f_code) != sites.USER:
             return None
         if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "sitecustomize":
@@ -94,7 +94,7 @@ class LineFollower:
                 self.record_changed_variables(frame, last, known)
                 last = frame.f_lineno
             if event == "return" and frame.f_code.co_name != "<module>":
-                self.record_returned(frame, argument)
+                self.record_return_value(frame, argument)
             return follow
 
         return follow
@@ -104,7 +104,7 @@ class LineFollower:
         recorder = self.recorder
         if recorder.stopped or recorder.thread.inside_samerun:
             return
-        drew = self.native_code_drew()
+        drew = self.native_code_drew_since_last_call()
         key = (id(frame.f_code), line)
         hits = self.hits[key] = self.hits.get(key, 0) + 1
         if hits > MOST_HITS:
@@ -116,7 +116,7 @@ class LineFollower:
                 if name.startswith("__") or type(value).__name__ in ("module", "function", "type"):
                     continue
                 try:
-                    found = value_digest(value)
+                    found = digest_variable(value)
                 except Exception:
                     continue
                 if known.get(name) != found:
@@ -127,18 +127,18 @@ class LineFollower:
         writer = recorder.writer or recorder.open_writer()
         if writer is None:
             return
-        place = writer.intern_location(frame.f_code.co_filename, line, "")
+        location_id = writer.intern_location(frame.f_code.co_filename, line, "")
         if drew:
-            recorder.emit(f.LINE, name=NATIVE_DRAW, place=place, phase=f.HOST)
+            recorder.emit(f.LINE, name=NATIVE_DRAW, location_id=location_id, phase=f.HOST)
         caller = frame.f_back
         if caller is not None and _is_called_by_user(frame, caller, line):
             # What a function is called with gets its value where it is called.
-            place = writer.intern_location(caller.f_code.co_filename, caller.f_lineno, "")
+            location_id = writer.intern_location(caller.f_code.co_filename, caller.f_lineno, "")
             changed = [(f"{frame.f_code.co_name}({name})", found) for name, found in changed]
         for name, found in changed:
-            recorder.emit(f.LINE, name=name, place=place, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
+            recorder.emit(f.LINE, name=name, location_id=location_id, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
 
-    def record_returned(self, frame: FrameType, value: Any) -> None:
+    def record_return_value(self, frame: FrameType, value: Any) -> None:
         """Record what a function returns or yields: a value that no variable may ever have held."""
         recorder, line = self.recorder, frame.f_lineno
         if value is None or recorder.stopped or recorder.thread.inside_samerun:
@@ -149,18 +149,18 @@ class LineFollower:
             return
         recorder.thread.inside_samerun += 1
         try:
-            found = value_digest(value)
+            found = digest_variable(value)
         except Exception:
             return
         finally:
             recorder.thread.inside_samerun -= 1
         writer = recorder.writer or recorder.open_writer()
         if writer is not None:
-            place = writer.intern_location(frame.f_code.co_filename, line, "")
+            location_id = writer.intern_location(frame.f_code.co_filename, line, "")
             name = f"{frame.f_code.co_name}()"
-            recorder.emit(f.LINE, name=name, place=place, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
+            recorder.emit(f.LINE, name=name, location_id=location_id, outputs=found.ljust(16, b"\0")[:16], phase=f.HOST)
 
-    def native_code_drew(self) -> bool:
+    def native_code_drew_since_last_call(self) -> bool:
         """True if native code drew random bytes of the system since the last call."""
         if self.native_draws is None:
             return False

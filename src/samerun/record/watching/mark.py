@@ -24,7 +24,7 @@ def mark(name: str, tensors: Any = None) -> None:
     recorder = start.current_recorder
     if recorder is None or recorder.stopped or recorder.thread.inside_samerun:
         return
-    from samerun.record.digests.trees import tree_digest
+    from samerun.record.digests.trees import digest_tree
 
     torch: Any = sys.modules.get("torch")
     tensor_type = getattr(torch, "Tensor", None) or _Nothing
@@ -33,7 +33,7 @@ def mark(name: str, tensors: Any = None) -> None:
     try:
         module_type: Any = getattr(getattr(torch, "nn", None), "Module", _Nothing)
         value = dict(tensors.state_dict()) if isinstance(tensors, module_type) else tensors
-        digest = tree_digest(value, tensor_type)
+        digest = digest_tree(value, tensor_type)
     finally:
         state.inside_samerun -= 1
     recorder.emit_host_event(f.MARK, name, inputs=recorder.step, outputs=digest)

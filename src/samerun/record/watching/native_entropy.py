@@ -19,32 +19,34 @@ PRELOAD = "LD_PRELOAD"
 STREAM_BYTES = 1 << 20
 
 
-def library() -> Path | None:
+def preload_library_path() -> Path | None:
     """The library to preload; None if it was not built, or its path has characters that LD_PRELOAD cannot hold."""
     path = find_built_library(__file__, "_entropy") if sys.platform == "linux" else None
     return None if path is None or set(" :") & set(str(path)) else path
 
 
-def preloaded(library: Path, before: Mapping[str, str], stream: Path | None, value: int = 0) -> dict[str, str]:
-    """Environment variables for a process in which draws are counted and, with `stream`, pinned.
+def preload_variables(
+    library: Path, environment: Mapping[str, str], stream_file: Path | None, pin_value: int = 0
+) -> dict[str, str]:
+    """Environment variables for a process in which draws are counted and, with `stream_file`, pinned.
 
-    `stream`: the file that is opened in place of the random devices.
-    `value`: the pin value; another one gives other bytes.
+    `stream_file`: the file that is opened in place of the random devices.
+    `pin_value`: the pin value; another one gives other bytes.
     """
-    others = before.get(PRELOAD, os.environ.get(PRELOAD, ""))
+    others = environment.get(PRELOAD, os.environ.get(PRELOAD, ""))
     variables = {PRELOAD: f"{library}:{others}" if others else str(library)}
-    if stream is not None:
-        variables |= {"SAMERUN_ENTROPY": "fixed", "SAMERUN_ENTROPY_FILE": str(stream)}
-        variables |= {"SAMERUN_ENTROPY_VALUE": str(value)} if value else {}
+    if stream_file is not None:
+        variables |= {"SAMERUN_ENTROPY": "fixed", "SAMERUN_ENTROPY_FILE": str(stream_file)}
+        variables |= {"SAMERUN_ENTROPY_VALUE": str(pin_value)} if pin_value else {}
     return variables
 
 
-def write_stream(path: Path, value: int = 0) -> None:
+def write_pinned_stream(path: Path, pin_value: int = 0) -> None:
     """Write what the random devices give when pinned: the same in every run with this pin value."""
-    path.write_bytes(pins.pinned_byte_stream(f"device{value}" if value else "device")(STREAM_BYTES))
+    path.write_bytes(pins.pinned_byte_stream(f"device{pin_value}" if pin_value else "device")(STREAM_BYTES))
 
 
-def counter() -> Callable[[], int] | None:
+def make_draw_counter() -> Callable[[], int] | None:
     """A function that counts the draws of this process so far; None if the library is not preloaded."""
     if "_entropy" not in os.environ.get(PRELOAD, ""):
         return None

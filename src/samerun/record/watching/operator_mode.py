@@ -10,13 +10,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record import pins
-from samerun.record.config import WatchConfig
 from samerun.record.digests import digest as d
 from samerun.record.digests.storages import COLLECTIVE, UNDEFINED, StorageDigests
 from samerun.record.digests.torch_guards import (
     PLAIN_TYPES,
     HiddenFromProgram,
-    as_plain,
+    as_plain_tensor,
     has_values,
     is_plain,
     no_torch_function,
@@ -25,9 +24,13 @@ from samerun.record.trace import format as f
 from samerun.record.watching import kept_tensors, memory_fill, sites
 from samerun.record.watching.recorder import NOTHING, Recorder
 from samerun.record.watching.thread_state import ThreadState
-from samerun.record.watching.torch_generators import ThreadStreams, makes_valueless_tensor, operator_generator
-from samerun.record.watching.torch_internals import UncompiledMode, place_of_running_node, remember_nodes
-from samerun.record.watching.watched_operator import WatchedOperator, flatten
+from samerun.record.watching.torch_generators import (
+    ThreadGeneratorStates,
+    creates_valueless_tensor,
+    find_operator_generator,
+)
+from samerun.record.watching.torch_internals import UncompiledMode, location_of_running_node, remember_new_nodes
+from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
 
 EventInputs = tuple[int, int, int, int]
 """What an event says of its inputs: phase and flags, place, digest of the tensors, digest of the scalars."""
@@ -50,11 +53,6 @@ _pack = f.EVENT.pack
 _kinds = sites._code_kinds
 
 
-def isolates_draws(config: WatchConfig) -> bool:
-    """True if a pin keeps the draws of some lines from changing the generator's state."""
-    return any(pin.startswith(pins.EXTRA + "@") for pin in config.pins)
-
-
 class OperatorTable:
     """What the operator modes of all threads of a process share."""
 
@@ -64,13 +62,13 @@ class OperatorTable:
         self.by_id: dict[int, WatchedOperator] = {}
         """The same by `id`: hashing torch's operators would call a Python function for each."""
         self.storages = StorageDigests()
-        self.places: dict[tuple[int, int, str], int] = {}
-        self.thread_streams = ThreadStreams() if pins.THREAD_STREAMS in recorder.config.pins else None
-        recorder.fork_callbacks.append(self.forget_numbers)
+        self.location_ids: dict[tuple[int, int, str], int] = {}
+        self.thread_streams = ThreadGeneratorStates() if pins.THREAD_STREAMS in recorder.config.pins else None
+        recorder.fork_callbacks.append(self.forget_trace_ids)
 
-    def forget_numbers(self) -> None:
+    def forget_trace_ids(self) -> None:
         """Another trace has other numbers for strings and places."""
-        self.places.clear()
+        self.location_ids.clear()
         for operator in self.operators.values():
             operator.name_id = -1
 
@@ -97,12 +95,12 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         self.table = table
         self.recorder = table.recorder
         self.memory = table.recorder.config.fresh_memory
-        self.isolates_draws = isolates_draws(table.recorder.config)
+        self.has_isolated_draws = table.recorder.config.has_isolated_draws
         self.capture = table.recorder.config.capture
         self.replayer = table.recorder.replayer
         self.state = table.recorder.thread
         self.holds_stream_lock = False
-        """True while this thread holds the lock of `ThreadStreams`."""
+        """True while this thread holds the lock of `ThreadGeneratorStates`."""
         self.unwritten_origin = 0
         """Where the memory was allocated that the current operator reads before all of it was written."""
         self.written_record: Any = None
@@ -118,51 +116,51 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         call = operator.call  # `func`, but without a line of torch's own in tracebacks
         if operator.silent:
             if state.last_sequence != _next_sequence() and _graph_task() == -1:
-                remember_nodes(state, self._user_line_place(state.module))
+                remember_new_nodes(state, self._find_user_line_location(state.module))
             return call(*args, **kwargs) if kwargs else call(*args)
         if operator.allocates:
             out = call(*args, **kwargs) if kwargs else call(*args)
             try:
                 with no_torch_function():
-                    self._handle_fresh_memory(out, state)
+                    self._fill_and_note_fresh_memory(out, state)
             except Exception as error:
-                self._skip_failed(operator, error)
+                self._count_failed_operator(operator, error)
             return out
         if operator.random and self.table.thread_streams is not None and not self.holds_stream_lock:
             self.holds_stream_lock = True
             try:
-                with self.table.thread_streams.switch_to(state):
+                with self.table.thread_streams.use_state_of(state):
                     return self.__torch_dispatch__(func, types, args, kwargs)
             finally:
                 self.holds_stream_lock = False
-        if operator.random and self.isolates_draws and recorder.is_pinned_here(pins.EXTRA):
-            return self._draw_isolated(call, args, kwargs)
+        if operator.random and self.has_isolated_draws and recorder.is_pinned_here(pins.EXTRA):
+            return self._draw_and_rewind_generator(call, args, kwargs)
         try:
             with no_torch_function():
-                before = self._record_operands(operator, args, kwargs, state)
+                before = self._digest_operands(operator, args, kwargs, state)
         except Exception as error:
-            self._skip_failed(operator, error)
+            self._count_failed_operator(operator, error)
             return call(*args, **kwargs) if kwargs else call(*args)
         out = call(*args, **kwargs) if kwargs else call(*args)
         try:
             with no_torch_function():
                 if self.replayer is not None and operator.writes_nothing:
-                    out = self.replayer.operator(operator.name, before[1], out)
+                    out = self.replayer.keep_or_replace_output(operator.name, before[1], out)
                 self._record_results(operator, args, kwargs, out, state, before)
         except Exception as error:
-            self._skip_failed(operator, error)
+            self._count_failed_operator(operator, error)
         return out
 
-    def _skip_failed(self, operator: WatchedOperator, error: Exception) -> None:
+    def _count_failed_operator(self, operator: WatchedOperator, error: Exception) -> None:
         """Leave out an operator on tensors that have no values or cannot be read; the program continues."""
         reason = f.NO_VALUES if isinstance(error, NoValues) else repr(error)
-        self.recorder.count_skipped(operator.name, reason)
+        self.recorder.count_skipped_operator(operator.name, reason)
 
-    def _draw_isolated(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _draw_and_rewind_generator(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Draw, then put the generator back to where it was."""
         tensors: list[Any] = []
-        flatten(args, _Tensor, tensors, [])
-        generator = operator_generator(kwargs, tensors)
+        flatten_into(args, _Tensor, tensors, [])
+        generator = find_operator_generator(kwargs, tensors)
         state = generator.get_state()
         try:
             return func(*args, **kwargs) if kwargs else func(*args)
@@ -170,7 +168,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             generator.set_state(state)
 
     # --- where ---------------------------------------------------------------------------------------
-    def _user_line_place(self, module: str) -> int:
+    def _find_user_line_location(self, module: str) -> int:
         """Number of the user's current line in the trace; 0 if no user code is on the stack."""
         frame: Any = sys._getframe(2)
         while frame is not None:
@@ -180,46 +178,48 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
                 kind = sites.code_kind(code)
             if kind == sites.USER:
                 key = (id(code), frame.f_lineno, module)
-                place = self.table.places.get(key)
-                if place is None:
+                location_id = self.table.location_ids.get(key)
+                if location_id is None:
                     writer = self.recorder.writer or self.recorder.open_writer()
-                    place = writer.intern_location(code.co_filename, frame.f_lineno, module) if writer else 0
-                    self.table.places[key] = place
-                return place
+                    location_id = writer.intern_location(code.co_filename, frame.f_lineno, module) if writer else 0
+                    self.table.location_ids[key] = location_id
+                return location_id
             frame = frame.f_back
         return 0
 
-    def _phase_and_place(self, state: ThreadState, tensors: list[Any]) -> tuple[int, int]:
+    def _find_phase_and_location(self, state: ThreadState, tensors: list[Any]) -> tuple[int, int]:
         if _graph_task() != -1:
-            return f.BACKWARD, place_of_running_node(state) or self._user_line_place(state.module)
-        if state.phase == f.OPTIMIZER and state.step_place and not _grad_enabled():
-            return f.OPTIMIZER, state.step_place
-        place = self._user_line_place(state.module)
+            return f.BACKWARD, location_of_running_node(state) or self._find_user_line_location(state.module)
+        if state.phase == f.OPTIMIZER and state.step_location_id and not _grad_enabled():
+            return f.OPTIMIZER, state.step_location_id
+        location_id = self._find_user_line_location(state.module)
         if state.last_sequence != _next_sequence():
-            remember_nodes(state, place)
+            remember_new_nodes(state, location_id)
         if state.phase >= 0:
-            return state.phase, place
+            return state.phase, location_id
         if state.outer_modules or (_grad_enabled() and any(_requires_grad(tensor) for tensor in tensors)):
-            return f.FORWARD, place
-        return f.BETWEEN, place
+            return f.FORWARD, location_id
+        return f.BETWEEN, location_id
 
     # --- what ----------------------------------------------------------------------------------------
-    def _handle_fresh_memory(self, out: Any, state: ThreadState) -> None:
+    def _fill_and_note_fresh_memory(self, out: Any, state: ThreadState) -> None:
         """Memory that nothing was written to: fill it if that is asked for, and note where it was allocated."""
-        filled = memory_fill.filled_by_torch()
+        filled = memory_fill.torch_fills_fresh_memory()
         if not d.is_readable(out):
             return
         if self.memory is not None and not filled:
             with HiddenFromProgram():
-                memory_fill.fill(out, self.memory if self.recorder.variation_applies("memory") else "zeros")
+                memory_fill.fill_in_place(
+                    out, self.memory if self.recorder.variation_applies_here("memory") else "zeros"
+                )
         if self.recorder.recording:
-            record = self.table.storages.record_of(out, True)
+            record = self.table.storages.find_or_add_record(out, True)
             record.uninitialised = out.numel() > 0 and not filled
             record.trusted, record.content_digest = True, NOTHING
             record.view_digests.clear()
-            record.made_at = self._user_line_place(state.module)
+            record.made_at = self._find_user_line_location(state.module)
 
-    def _record_operands(self, operator: WatchedOperator, args: Any, kwargs: Any, state: ThreadState) -> EventInputs:
+    def _digest_operands(self, operator: WatchedOperator, args: Any, kwargs: Any, state: ThreadState) -> EventInputs:
         """Digest the operands before the operator runs: it may write over them.
 
         Not split into functions: a step calls this hundreds of times, each time with cold caches.
@@ -227,16 +227,16 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         storages = self.table.storages
         tensors: list[Any] = []
         others: list[Any] = []
-        for item in args:  # as `flatten` does, without a call for the common kinds
+        for item in args:  # as `flatten_into` does, without a call for the common kinds
             if isinstance(item, _Tensor):
                 tensors.append(item)
             elif type(item) in _scalars:
                 others.append(item)
             else:
-                flatten((item,), _Tensor, tensors, others)
+                flatten_into((item,), _Tensor, tensors, others)
         if kwargs:
-            flatten(kwargs.values(), _Tensor, tensors, others)
-        flags, place = self._phase_and_place(state, tensors)
+            flatten_into(kwargs.values(), _Tensor, tensors, others)
+        flags, location_id = self._find_phase_and_location(state, tensors)
         if operator.random and not all(map(has_values, tensors)):
             raise NoValues  # such a draw takes nothing from any generator
         if operator.overwrites:
@@ -254,13 +254,13 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
                     flags |= f.INEXACT
                     parts.append(d.digest(tensor))
                     continue
-                tensor, original = as_plain(tensor), tensor
+                tensor, original = as_plain_tensor(tensor), tensor
                 written = tensor if original is written else written
                 if not tensor.is_cpu:
                     flags |= f.ON_DEVICE
             record = records.get(tensor.untyped_storage()._cdata)
             if record is None:
-                record = storages.record_of(tensor)
+                record = storages.find_or_add_record(tensor)
             if tensor is written:
                 self.written_record = record
             if record.last_writer != thread and record.last_writer >= 0:
@@ -278,55 +278,59 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         if not parts:
             flags |= f.NO_INPUTS
         if operator.random:
-            if not tensors and makes_valueless_tensor(kwargs):
+            if not tensors and creates_valueless_tensor(kwargs):
                 raise NoValues
-            self._record_draw(operator, operator_generator(kwargs, tensors), place, state, flags & f.PHASE_MASK)
+            self._record_draw(
+                operator, find_operator_generator(kwargs, tensors), location_id, state, flags & f.PHASE_MASK
+            )
         scalars = xxh3_64_intdigest(repr(others).encode()) & 0xFFFFFFFF if others else 0
         inputs = parts[0] if len(parts) == 1 else b"".join(parts)
-        return flags, place, xxh3_64_intdigest(inputs), scalars
+        return flags, location_id, xxh3_64_intdigest(inputs), scalars
 
     def _record_undefined_read(self, operator: WatchedOperator, record: Any) -> None:
         if record.last_writer == COLLECTIVE:
             return
         self.unwritten_origin = record.made_at
-        if self.recorder.should_record(("uninitialised", operator.name, record.made_at)):
-            self.recorder.emit(f.FRESH, name=operator.name, place=record.made_at, phase=f.HOST)
+        if self.recorder.count_and_should_record(("uninitialised", operator.name, record.made_at)):
+            self.recorder.emit(f.FRESH, name=operator.name, location_id=record.made_at, phase=f.HOST)
 
-    def _record_draw(self, operator: WatchedOperator, used: Any, place: int, state: ThreadState, phase: int) -> None:
+    def _record_draw(
+        self, operator: WatchedOperator, generator: Any, location_id: int, state: ThreadState, phase: int
+    ) -> None:
         """Record seed and state of the generator that an operator is about to draw from."""
         writer = self.recorder.writer or self.recorder.open_writer()
         if writer is None:
             return
-        if used is torch.default_generator:
+        if generator is torch.default_generator:
             name = "torch"
         else:
-            name = "torch.Generator" if used.device.type == "cpu" else f"torch.{used.device}"
-        seed = used.initial_seed() & 0xFFFFFFFFFFFFFFFF
-        value = d.dense_digest(used.get_state(), 0)
+            name = "torch.Generator" if generator.device.type == "cpu" else f"torch.{generator.device}"
+        seed = generator.initial_seed() & 0xFFFFFFFFFFFFFFFF
+        value = d.dense_digest(generator.get_state(), 0)
         name_id, function = writer.intern_string(name), writer.intern_string(operator.name)
-        writer.append(_pack(f.DRAW, phase, state.number, name_id, place, function, seed, value))
+        writer.append(_pack(f.DRAW, phase, state.number, name_id, location_id, function, seed, value))
 
     def _record_results(
-        self, operator: WatchedOperator, args: Any, kwargs: Any, out: Any, state: ThreadState, before: EventInputs
+        self, operator: WatchedOperator, args: Any, kwargs: Any, out: Any, state: ThreadState, event_inputs: EventInputs
     ) -> None:
         """Digest the results, written arguments first, and write the event."""
         writer = self.recorder.writer or self.recorder.open_writer()
         if writer is None:
             return
         storages, thread = self.table.storages, state.number
-        flags, place, inputs, scalars = before
+        flags, location_id, inputs, scalars = event_inputs
         rows = self.recorder.sample_rows
         if rows is not None and rows.rows >= 0 and thread == 0:
             outs: list[Any] = []
-            flatten((out,), _Tensor, outs, [])
-            rows.add_results(place, operator.name, outs)
+            flatten_into((out,), _Tensor, outs, [])
+            rows.add_operator_results(location_id, operator.name, outs)
         moved = operator.only_moves and bool(flags & f.UNINITIALISED)
         if operator.writes_nothing and type(out) is _Tensor and is_plain(out) and not moved:
-            self._write_event(writer, operator, state, before, storages.digest_output(out, thread), (out,))
+            self._write_event(writer, operator, state, event_inputs, storages.digest_output(out, thread), (out,))
             return
         if out is not None and operator.in_place and out is args[0] and self.written_record is not None:
-            digest = storages.digest_written(as_plain(out), self.written_record, thread)
-            self._write_event(writer, operator, state, before, digest, (out,))
+            digest = storages.digest_written(as_plain_tensor(out), self.written_record, thread)
+            self._write_event(writer, operator, state, event_inputs, digest, (out,))
             return
         results: list[bytes] = []
         kept: list[Any] = []
@@ -338,24 +342,24 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
                 if not has_values(tensor):
                     raise NoValues
                 continue
-            tensor = as_plain(tensor)
+            tensor = as_plain_tensor(tensor)
             if not tensor.is_cpu:
                 flags |= f.ON_DEVICE
-            record = storages.record_of(tensor)
+            record = storages.find_or_add_record(tensor)
             if operator.asynchronous:
-                storages.note_collective_write(tensor, operator.returns_early(args, kwargs))
+                storages.note_collective_write(tensor, operator.may_return_early(args, kwargs))
             elif moved:
                 results.append(storages.note_unwritten_copy(tensor, self.unwritten_origin, thread))
             else:
                 results.append(storages.digest_written(tensor, record, thread))
         outs = []
         values: list[Any] = []
-        flatten((out,), _Tensor, outs, values)
+        flatten_into((out,), _Tensor, outs, values)
         done = {id(tensor) for tensor in kept}
         if operator.asynchronous:
             for tensor in outs:
                 if id(tensor) not in done and type(tensor) in PLAIN_TYPES:
-                    storages.note_collective_write(tensor, operator.returns_early(args, kwargs))
+                    storages.note_collective_write(tensor, operator.may_return_early(args, kwargs))
             outs, values = [], []
         for at, tensor in enumerate(outs):
             if id(tensor) in done:
@@ -370,7 +374,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
                 flags |= f.INEXACT
                 results.append(d.digest(tensor))
                 continue
-            tensor = as_plain(tensor)
+            tensor = as_plain_tensor(tensor)
             if not tensor.is_cpu:
                 flags |= f.ON_DEVICE
             undefined = moved and storages.note_unwritten_copy(tensor, self.unwritten_origin, thread)
@@ -381,16 +385,16 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             digest = results[0]
         else:
             digest = xxh3_128_digest(b"".join(results)) if results else NOTHING
-        self._write_event(writer, operator, state, (flags, place, inputs, scalars), digest, kept)
+        self._write_event(writer, operator, state, (flags, location_id, inputs, scalars), digest, kept)
 
     def _write_event(
         self, writer: Any, operator: WatchedOperator, state: ThreadState, event: EventInputs, digest: bytes, kept: Any
     ) -> None:
-        flags, place, inputs, scalars = event
+        flags, location_id, inputs, scalars = event
         if operator.name_id < 0:
             operator.name_id = writer.intern_string(operator.name)
         state.operator_count += 1
         capture = self.capture
         if capture is not None and state.operator_count == capture.ordinal and state.number == capture.thread:
-            kept_tensors.keep_operator_tensors(capture, self.recorder, list(kept), operator.name, place)
-        writer.append(_pack(f.OPERATOR, flags, state.number, operator.name_id, place, scalars, inputs, digest))
+            kept_tensors.write_captured_tensors(capture, self.recorder, list(kept), operator.name, location_id)
+        writer.append(_pack(f.OPERATOR, flags, state.number, operator.name_id, location_id, scalars, inputs, digest))

@@ -24,11 +24,11 @@ from samerun.record.digests.torch_guards import ODD_DTYPES
 from samerun.record.trace import format as f
 from samerun.record.trace.writer import FLUSH_EVENTS, TraceWriter
 from samerun.record.watching import sites
-from samerun.record.watching.operator_mode import OperatorMode, OperatorTable, isolates_draws
+from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.thread_state import ThreadState
 from samerun.record.watching.torch_internals import NODE_RING, exclude_from_compilation
-from samerun.record.watching.watched_operator import WatchedOperator, flatten
+from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
 
 _watch: Any
 try:
@@ -37,50 +37,50 @@ except ImportError:  # it was not built, or for another Python
     _watch = None
 
 
-def digest_function() -> Callable[[Any], bytes]:
+def fastest_digest_function() -> Callable[[Any], bytes]:
     """`digest.digest`, or what gives the same faster where the library is there."""
-    faster: Callable[[Any], bytes] = d.digest if quick_mode() is None else _watch.digest
+    faster: Callable[[Any], bytes] = d.digest if quick_mode_class() is None else _watch.digest
     return faster
 
 
-def join_digests_function() -> Callable[[list[Any], Callable[[Any], bytes]], bytes]:
+def fastest_join_digests_function() -> Callable[[list[Any], Callable[[Any], bytes]], bytes]:
     """`digest.join_digests`, or what gives the same faster where the library is there."""
     faster: Callable[[list[Any], Callable[[Any], bytes]], bytes]
-    faster = d.join_digests if quick_mode() is None else _watch.digest_all
+    faster = d.join_digests if quick_mode_class() is None else _watch.join_digests
     return faster
 
 
 @functools.cache
-def quick_mode() -> type[OperatorMode] | None:
+def quick_mode_class() -> type[OperatorMode] | None:
     """The class of the quick mode; None if there is no library, or it does not know this torch."""
     if _watch is None:
         return None
     try:
-        _watch.setup(host_objects())
+        _watch.setup(collect_host_objects())
     except (AttributeError, TypeError):  # another torch than it knows
         return None
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_watch.borrow_no_threads)
+        os.register_at_fork(after_in_child=_watch.stop_borrowing)
 
     exclude_from_compilation(
-        OperatorMode._record_results, OperatorMode._skip_failed, StorageDigests.record_of, StorageDigests.digest_input,
-        StorageDigests.digest_new_memory, StorageDigests.digest_written, StorageDigests.drop_expired, flatten,
-        sites.code_kind, d.shape_seed, d.digest, Recorder.open_writer, TraceWriter.intern_location,
-        TraceWriter.intern_string, TraceWriter.append,
+        OperatorMode._record_results, OperatorMode._count_failed_operator, StorageDigests.find_or_add_record,
+        StorageDigests.digest_input, StorageDigests.digest_new_memory, StorageDigests.digest_written,
+        StorageDigests.drop_expired, flatten_into, sites.code_kind, d.shape_seed, d.digest, Recorder.open_writer,
+        TraceWriter.intern_location, TraceWriter.intern_string, TraceWriter.append,
     )  # fmt: skip
 
     class QuickMode(_watch.Watcher, OperatorMode):  # type: ignore[misc, no-untyped-call]
         def __init__(self, table: OperatorTable) -> None:
             OperatorMode.__init__(self, table)
             storages, slow = table.storages, OperatorMode.__torch_dispatch__.__get__(self)
-            self.attach(table.recorder, self.state, storages, storages.records, table.by_id, table.places, slow)
+            self.attach(table.recorder, self.state, storages, storages.records, table.by_id, table.location_ids, slow)
 
         __torch_dispatch__ = _watch.Watcher.dispatch
 
     registry: Any = sys.modules.get("torch._library.simple_registry")
     find_rule = getattr(registry, "find_torch_dispatch_rule", None)
     if find_rule is not None:  # torch looks it up once, when the first mode is called
-        _watch.skip_rules_for(QuickMode, find_rule)
+        _watch.skip_rule_lookup_for(QuickMode, find_rule)
         registry.find_torch_dispatch_rule = _watch.find_rule
     return QuickMode
 
@@ -88,20 +88,20 @@ def quick_mode() -> type[OperatorMode] | None:
 def make_operator_mode(table: OperatorTable) -> OperatorMode:
     """An operator mode for this thread. Runs that are changed on purpose (captured, replayed) go the slow way only."""
     config = table.recorder.config
-    slow = config.capture is not None or config.replay is not None or config.hash_rows or isolates_draws(config)
-    quick = None if slow else quick_mode()
+    slow = config.capture is not None or config.replay is not None or config.hash_rows or config.has_isolated_draws
+    quick = None if slow else quick_mode_class()
     return OperatorMode(table) if quick is None else quick(table)
 
 
-def host_objects() -> SimpleNamespace:
+def collect_host_objects() -> SimpleNamespace:
     """The objects and numbers that the library works with: `host_t` in native/watch/watch.h."""
-    digest_pieces, openmp_parallel = pieces.native_addresses()
+    digest_pieces, openmp_parallel = pieces.native_function_addresses()
     return SimpleNamespace(
         Tensor=torch.Tensor,
         Parameter=torch.nn.Parameter,
         strided=torch.strided,
         odd_dtypes=ODD_DTYPES,
-        flatten=flatten,
+        flatten_into=flatten_into,
         StorageRecord=StorageRecord,
         UntypedStorage=torch.UntypedStorage,
         WatchedOperator=WatchedOperator,

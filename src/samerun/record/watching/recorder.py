@@ -100,7 +100,7 @@ class Recorder:
                 self.role = f"{parent}/sub"
         return self.role
 
-    def set_role(self, role: str) -> None:
+    def set_role_before_first_event(self, role: str) -> None:
         """Give this process another role; ignored once its first event is written."""
         if self.writer is None:
             self.role = role
@@ -116,7 +116,7 @@ class Recorder:
         self._lock = threading.RLock()
         if self.writer is not None:
             self.writer._lock = threading.RLock()
-            self.writer.drop()
+            self.writer.close_without_end_mark()
             self.writer = None
         thread = self.thread
         self.role = f"{self.process_role()}{thread.role.removeprefix('main')}/fork{thread.fork_count}"
@@ -133,19 +133,19 @@ class Recorder:
             call()
 
     # --- threads -------------------------------------------------------------------------------------
-    def child_thread_role(self, target: str) -> str:
+    def next_child_thread_role(self, target: str) -> str:
         """The role of a thread that this thread is about to start."""
         state = self.thread
         number = state.child_counts[target] = state.child_counts.get(target, 0) + 1
         return f"{state.role}/{target}#{number}"
 
-    def enter_thread(self, role: str) -> None:
+    def begin_thread(self, role: str) -> None:
         state = self.thread
         state.role, state.number = role, next(self._threads)
         self.emit(f.THREAD, name=role, inputs=state.number, phase=f.HOST)
 
     # --- events --------------------------------------------------------------------------------------
-    def open_writer(self, failing: bool = False) -> TraceWriter | None:
+    def open_writer(self, after_failure: bool = False) -> TraceWriter | None:
         """The trace writer, created at first use; None if recording is over."""
         writer = self.writer
         if writer is not None:
@@ -157,11 +157,11 @@ class Recorder:
                 return self.writer
             self.thread.inside_samerun += 1  # opening a file and reading the environment would be recorded too
             try:
-                return self._make_writer(failing)
+                return self._create_trace_file(after_failure)
             finally:
                 self.thread.inside_samerun -= 1
 
-    def _make_writer(self, failing: bool) -> TraceWriter | None:
+    def _create_trace_file(self, after_failure: bool) -> TraceWriter | None:
         role = self.process_role()
         stem = re.sub(r"[^A-Za-z0-9_.-]+", ".", role)[:120]
         for number in itertools.count():
@@ -173,7 +173,7 @@ class Recorder:
             except FileExistsError:
                 continue
             except OSError as error:
-                if not failing:
+                if not after_failure:
                     self.stop(f"the trace could not be made: {error.strerror}")
                 return None
         self.role = shown
@@ -185,7 +185,7 @@ class Recorder:
         kind: int,
         *,
         name: str = "",
-        place: int = 0,
+        location_id: int = 0,
         aux: int = 0,
         inputs: int = 0,
         outputs: bytes = NOTHING,
@@ -203,7 +203,7 @@ class Recorder:
             phase = state.phase if state.phase >= 0 else f.HOST
         writer.append(
             f.EVENT.pack(
-                kind, phase | flags, state.number, writer.intern_string(name), place, aux & 0xFFFFFFFF,
+                kind, phase | flags, state.number, writer.intern_string(name), location_id, aux & 0xFFFFFFFF,
                 inputs & _MASK64, outputs,
             )
         )  # fmt: skip
@@ -231,19 +231,19 @@ class Recorder:
         flags: int = 0,
         thin: bool = False,
         user_only: bool = False,
-        placed: tuple[str, int, bool] | None = None,
+        user_line: tuple[str, int, bool] | None = None,
     ) -> None:
         """Write one host event at the nearest line of user code.
 
         `value` is digested into the outputs. `thin`: record only some of many events at one line. `user_only`: record
-        nothing if no user code is on the stack. `placed`: the line, if the caller has found it already.
+        nothing if no user code is on the stack. `user_line`: the line, if the caller has found it already.
         """
         if self.stopped or self.thread.inside_samerun:
             return
-        file, line, direct = placed or sites.find_user_line()
+        file, line, direct = user_line or sites.find_user_line()
         if user_only and not line:
             return
-        if thin and not self.should_record((kind, name, file, line)):
+        if thin and not self.count_and_should_record((kind, name, file, line)):
             return
         writer = self.writer or self.open_writer()
         if writer is None:
@@ -251,58 +251,58 @@ class Recorder:
         self.emit(
             kind,
             name=name,
-            place=writer.intern_location(file, line, self.thread.module) if line else 0,
+            location_id=writer.intern_location(file, line, self.thread.module) if line else 0,
             aux=writer.intern_string(aux),
             inputs=inputs,
             outputs=outputs if value is None else xxh3_128_digest(value),
             flags=flags | (f.DIRECT if direct else 0),
         )
 
-    def variation_applies(self, what: str) -> bool:
+    def variation_applies_here(self, variation: str) -> bool:
         """True if a variation acts at the current user line. Asked only where the variation is switched on."""
         only, spared = self.config.varied_line, self.config.unvaried_lines
         if only is None and not spared:
             return True
-        if only is not None and only[0] != what:
+        if only is not None and only[0] != variation:
             return False
-        file, line = self._user_line()
-        return (only is None or (file, line) == only[1:]) and (what, file, line) not in spared
+        file, line = self._current_user_line()
+        return (only is None or (file, line) == only[1:]) and (variation, file, line) not in spared
 
-    def is_pinned_here(self, name: str) -> bool:
+    def is_pinned_here(self, pin: str) -> bool:
         """True if a source is pinned everywhere, or at the current user line (`name@file:line`)."""
         names = self.config.pins
         if not names:
             return False
-        if name in names:
+        if pin in names:
             return True
-        if not any(pin.startswith(name + "@") for pin in names):
+        if not any(each.startswith(pin + "@") for each in names):
             return False
-        file, line = self._user_line()
-        return f"{name}@{file}:{line}" in names
+        file, line = self._current_user_line()
+        return f"{pin}@{file}:{line}" in names
 
-    def has_pin(self, name: str) -> bool:
+    def has_pin_anywhere(self, pin: str) -> bool:
         """True if a source is pinned anywhere in the program."""
-        return any(pin.split("@", 1)[0] == name for pin in self.config.pins)
+        return any(each.split("@", 1)[0] == pin for each in self.config.pins)
 
-    def _user_line(self) -> tuple[str, int]:
+    def _current_user_line(self) -> tuple[str, int]:
         """File and line of the current user line, as the trace names them."""
         file, line, _ = sites.find_user_line()
         return to_original_path(file, self.config.copied_folder), line
 
-    def record_draw(self, generator: str, function: str, state: Callable[[], bytes]) -> None:
-        """Record a draw that the program itself makes; `state` digests the generator before the draw."""
+    def record_draw(self, generator: str, function: str, digest_state: Callable[[], bytes]) -> None:
+        """Record a draw that the program itself makes; `digest_state` digests the generator before the draw."""
         file, line, direct = sites.find_user_line()
-        if not line or not self.should_record((generator, function, file, line)):
+        if not line or not self.count_and_should_record((generator, function, file, line)):
             return
-        self.emit_host_event(f.DRAW, generator, aux=function, outputs=state(), placed=(file, line, direct))
+        self.emit_host_event(f.DRAW, generator, aux=function, outputs=digest_state(), user_line=(file, line, direct))
 
-    def keep_generator(self, generator: Any) -> None:
+    def remember_program_generator(self, generator: Any) -> None:
         """Remember a generator that the program made, if states are kept."""
         kept = self.own_generators
         if kept is not None and sites.find_user_line()[1] and not any(each is generator for each in kept):
             kept.append(generator)
 
-    def should_record(self, key: tuple[Any, ...]) -> bool:
+    def count_and_should_record(self, key: tuple[Any, ...]) -> bool:
         """True for the first `FULL_EMISSION` events of a key, then at powers of two.
 
         The number of events of a key, not time or chance, decides: two equal runs must record the same events.
@@ -311,14 +311,14 @@ class Recorder:
         self._repeats[key] = seen
         return seen <= FULL_EMISSION or not (seen & (seen - 1))
 
-    def count_skipped(self, operator: str, reason: str) -> None:
+    def count_skipped_operator(self, operator: str, reason: str) -> None:
         """Count an operator that is left out of the trace: its tensors have no values or cannot be read."""
         self.skipped_operators.setdefault(operator, [0, reason[:200]])[0] += 1
 
-    def end_step(self, root: bytes) -> None:
-        """An optimizer step ended; `root` is the digest of its leaves."""
+    def end_step(self, leaves_digest: bytes) -> None:
+        """An optimizer step ended; `leaves_digest` is that of its leaves."""
         self.step += 1
-        self.emit(f.STEP, inputs=self.step, outputs=root, phase=f.BETWEEN)
+        self.emit(f.STEP, inputs=self.step, outputs=leaves_digest, phase=f.BETWEEN)
         window, config = self.config.operator_window, self.config
         if window is not None:
             self.recording = window[0] <= self.step + 1 <= window[1]
@@ -342,7 +342,7 @@ class Recorder:
         """Record nothing more. The reason is written to the header of the trace."""
         if not self.stopped:
             self.failure = reason
-            writer = self.writer or self.open_writer(failing=True)
+            writer = self.writer or self.open_writer(after_failure=True)
             self.stopped = True
             if writer is not None:
                 writer.fail(reason)
@@ -382,7 +382,7 @@ class Recorder:
             call()
         self.stopped = False
 
-    def pause(self) -> None:
+    def stop_recording_operators(self) -> None:
         """After `finish`: stop recording the operators of this thread until another record begins."""
         self.recording = False
         if self.leave_operators is not None:

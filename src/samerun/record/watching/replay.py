@@ -27,107 +27,112 @@ class Replayer:
     def __init__(self, recorder: Recorder, config: DataReplay) -> None:
         self.recorder, self.config = recorder, config
         self.objects = TrainingObjects(torch, [])
-        self.now: list[Any] = []
+        self.kept_in_step: list[Any] = []
         self.count = self.bytes = 0
-        self.places: dict[int, bool] = {}
-        self.given: tuple[int, list[Any]] = -1, []
+        self.location_ids: dict[int, bool] = {}
+        self.loaded_step: tuple[int, list[Any]] = -1, []
         self.save, self.load = torch.save, torch.load
-        recorder.step_callbacks.append(self.step_ended)
+        recorder.step_callbacks.append(self.write_kept_step)
 
     @property
-    def step(self) -> int:
+    def step_after_interruption(self) -> int:
         """Of the steps behind the interruption, from 0; before them it is negative."""
         return self.recorder.step - self.config.shift
 
-    def path(self, name: str) -> str:
+    def file_path(self, name: str) -> str:
         return os.path.join(self.config.folder, name)
 
     # --- what passes by ------------------------------------------------------------------------------
-    def batch(self, value: Any) -> Any:
+    def keep_or_replace_batch(self, batch: Any) -> Any:
         """A batch that a DataLoader hands over."""
         if self.config.source is not None:
-            return value
-        return replace_tensors(value, self.keep_or_replace(batch_tensors(value)))
+            return batch
+        return replace_batch_tensors(batch, self.keep_or_replace_tensors(collect_batch_tensors(batch)))
 
-    def operator(self, name: str, place: int, out: Any) -> Any:
+    def keep_or_replace_output(self, operator: str, location_id: int, out: Any) -> Any:
         """What an operator gave. Only single tensors that are not written in place are replaced."""
-        wanted = self.config.source
-        if wanted is None or name != wanted[2] or type(out) is not torch.Tensor:
+        source = self.config.source
+        if source is None or operator != source[2] or type(out) is not torch.Tensor:
             return out
-        here = self.places.get(place)
-        if here is None:
+        is_source = self.location_ids.get(location_id)
+        if is_source is None:
             writer = self.recorder.writer
-            here = self.places[place] = writer is not None and writer.location_is_at(place, *wanted[:2])
-        if not here:
+            is_source = self.location_ids[location_id] = writer is not None and writer.location_is_at(
+                location_id, *source[:2]
+            )
+        if not is_source:
             return out
         self.recorder.thread.inside_samerun += 1
         try:
-            return self.keep_or_replace([out])[0]
+            return self.keep_or_replace_tensors([out])[0]
         finally:
             self.recorder.thread.inside_samerun -= 1
 
-    def keep_or_replace(self, tensors: list[Any]) -> list[Any]:
-        if self.step < 0 or self.recorder.thread.number != 0:
+    def keep_or_replace_tensors(self, tensors: list[Any]) -> list[Any]:
+        if self.step_after_interruption < 0 or self.recorder.thread.number != 0:
             return tensors
         if self.config.keep:
-            self.keep(tensors)
+            self.keep_tensors(tensors)
             return tensors
-        number = self.count - (self.config.skip if self.step == 0 else 0)
+        number = self.count - (self.config.skip if self.step_after_interruption == 0 else 0)
         self.count += 1
-        kept = self.kept_of_step()
+        kept = self.load_kept_of_step()
         if not 0 <= number < len(kept) or len(kept[number]["tensors"]) != len(tensors):
             return tensors
         if self.config.streams:
-            self.objects.put_back(kept[number]["streams"], (TORCH, NUMPY, PYTHON))
-        if not os.path.exists(self.path(GIVEN)):
-            open(self.path(GIVEN), "wb").close()
+            self.objects.restore(kept[number]["streams"], (TORCH, NUMPY, PYTHON))
+        if not os.path.exists(self.file_path(GIVEN)):
+            open(self.file_path(GIVEN), "wb").close()
         return [new.to(old.device) for new, old in zip(kept[number]["tensors"], tensors, strict=True)]
 
-    def kept_of_step(self) -> list[Any]:
+    def load_kept_of_step(self) -> list[Any]:
         """What the other run took in during this step; nothing behind its end."""
-        if self.given[0] != self.step:
-            path = self.path(str(self.step))
-            self.given = self.step, self.load(path, weights_only=True) if os.path.exists(path) else []
-        return self.given[1]
+        if self.loaded_step[0] != self.step_after_interruption:
+            path = self.file_path(str(self.step_after_interruption))
+            self.loaded_step = (
+                self.step_after_interruption,
+                self.load(path, weights_only=True) if os.path.exists(path) else [],
+            )
+        return self.loaded_step[1]
 
-    def keep(self, tensors: list[Any]) -> None:
+    def keep_tensors(self, tensors: list[Any]) -> None:
         self.bytes += sum(t.numel() * t.element_size() for t in tensors)
         if self.bytes > LIMIT_BYTES:
-            open(self.path(TOO_LARGE), "wb").close()
+            open(self.file_path(TOO_LARGE), "wb").close()
             return
-        streams = {part: s for part, s in self.objects.states().items() if part in (TORCH, NUMPY, PYTHON)}
-        self.now.append({"tensors": [t.detach().cpu().clone() for t in tensors], "streams": streams})
+        streams = {part: s for part, s in self.objects.read_states().items() if part in (TORCH, NUMPY, PYTHON)}
+        self.kept_in_step.append({"tensors": [t.detach().cpu().clone() for t in tensors], "streams": streams})
 
-    def step_ended(self) -> None:
-        if self.config.keep and self.step > 0:
+    def write_kept_step(self) -> None:
+        if self.config.keep and self.step_after_interruption > 0:
             self.recorder.thread.inside_samerun += 1
             try:
-                self.save(self.now, self.path(str(self.step - 1)))
+                self.save(self.kept_in_step, self.file_path(str(self.step_after_interruption - 1)))
             finally:
                 self.recorder.thread.inside_samerun -= 1
-        self.now, self.count = [], 0
+        self.kept_in_step, self.count = [], 0
 
 
-def batch_tensors(value: Any) -> list[Any]:
+def collect_batch_tensors(batch: Any) -> list[Any]:
     """The tensors of a batch, in order."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return [tensor for each in inner for tensor in batch_tensors(each)]
+    if isinstance(batch, torch.Tensor):
+        return [batch]
+    inner = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
+    return [tensor for each in inner for tensor in collect_batch_tensors(each)]
 
 
-def replace_tensors(value: Any, tensors: list[Any]) -> Any:
+def replace_batch_tensors(batch: Any, tensors: list[Any]) -> Any:
     """The same batch with other tensors in the place of its own."""
-    left = iter(tensors)
+    replacements = iter(tensors)
 
-    def build(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return next(left)
-        if isinstance(value, dict):
-            built = {key: build(each) for key, each in value.items()}
-            return built if type(value) is dict else type(value)(built)
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*(build(each) for each in value))
-        return type(value)(build(each) for each in value) if isinstance(value, (list, tuple)) else value
+    def build(batch: Any) -> Any:
+        if isinstance(batch, torch.Tensor):
+            return next(replacements)
+        if isinstance(batch, dict):
+            built = {key: build(each) for key, each in batch.items()}
+            return built if type(batch) is dict else type(batch)(built)
+        if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+            return type(batch)(*(build(each) for each in batch))
+        return type(batch)(build(each) for each in batch) if isinstance(batch, (list, tuple)) else batch
 
-    return build(value)
+    return build(batch)

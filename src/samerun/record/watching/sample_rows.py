@@ -17,7 +17,7 @@ from samerun.record.digests import digest as d
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
 from samerun.record.watching.recorder import Recorder
-from samerun.record.watching.replay import batch_tensors
+from samerun.record.watching.replay import collect_batch_tensors
 
 Key = tuple[int, str, int]
 """Place, operator, and the number of its result among those of the same place in the batch."""
@@ -32,9 +32,9 @@ class RowStream:
         self.has_row_per_sample = True
         """Whether every result so far had a row for each sample."""
 
-    def add(self, tensor: Any, rows: int) -> None:
+    def hash_rows(self, tensor: Any, sample_count: int) -> None:
         self.batches += 1
-        if not d.is_readable(tensor) or tensor.dim() == 0 or tensor.shape[0] != rows:
+        if not d.is_readable(tensor) or tensor.dim() == 0 or tensor.shape[0] != sample_count:
             self.has_row_per_sample = False
         if not self.has_row_per_sample:
             return
@@ -44,7 +44,7 @@ class RowStream:
             self.hasher, self.seed = xxh3_128(seed=seed), seed
         self.has_row_per_sample = seed == self.seed
         if dense.nbytes:
-            self.hasher.update(d.memory_at(dense.data_ptr(), dense.nbytes))
+            self.hasher.update(d.buffer_at(dense.data_ptr(), dense.nbytes))
 
 
 class SampleRows:
@@ -61,7 +61,7 @@ class SampleRows:
         self.streams: dict[Key, RowStream] = {}
         self.counts: dict[tuple[int, str], int] = {}
 
-    def follows(self, iterator: Any) -> bool:
+    def is_current_pass(self, iterator: Any) -> bool:
         return self.iterator is not None and self.iterator() is iterator
 
     def begin_batch(self, iterator: Any, batch: Any) -> None:
@@ -71,40 +71,41 @@ class SampleRows:
         if not isinstance(iterator, self.kinds) or torch.is_grad_enabled():
             self.rows = -1
             return
-        if not self.follows(iterator):
-            self.forget()
+        if not self.is_current_pass(iterator):
+            self.forget_pass()
             self.iterator = weakref.ref(iterator)
-        tensors = batch_tensors(batch)
+        tensors = collect_batch_tensors(batch)
         self.rows = next((int(t.shape[0]) for t in tensors if t.dim()), -1)
         self.batches += 1
         self.counts.clear()
         file, line, _ = sites.find_user_line()
         writer = self.recorder.writer or self.recorder.open_writer()
         if writer is not None and line:
-            self.add(writer.intern_location(file, line, ""), "DataLoader", tensors)
+            self.add_tensors(writer.intern_location(file, line, ""), "DataLoader", tensors)
 
-    def add_results(self, place: int, name: str, tensors: list[Any]) -> None:
+    def add_operator_results(self, location_id: int, name: str, tensors: list[Any]) -> None:
         """What an operator gave."""
         if self.rows >= 0 and not torch.is_grad_enabled():
-            self.add(place, name, tensors)
+            self.add_tensors(location_id, name, tensors)
 
-    def add(self, place: int, name: str, tensors: list[Any]) -> None:
+    def add_tensors(self, location_id: int, name: str, tensors: list[Any]) -> None:
         for tensor in tensors:
-            number = self.counts[place, name] = self.counts.get((place, name), 0) + 1
-            self.streams.setdefault((place, name, number), RowStream()).add(tensor, self.rows)
+            number = self.counts[location_id, name] = self.counts.get((location_id, name), 0) + 1
+            self.streams.setdefault((location_id, name, number), RowStream()).hash_rows(tensor, self.rows)
 
     def end_pass(self) -> None:
         """The pass went to its end: one event for every result that had a row for each sample in every batch."""
         self.passes += 1
-        for (place, name, number), stream in self.streams.items():
+        for (location_id, name, number), stream in self.streams.items():
             if stream.has_row_per_sample and stream.batches == self.batches:
                 shown = name if number == 1 else f"{name}#{number}"
                 self.recorder.emit(
-                    f.ROWS, name=shown, place=place, inputs=self.passes, outputs=stream.hasher.digest(), phase=f.FORWARD
+                    f.ROWS, name=shown, location_id=location_id, inputs=self.passes,
+                    outputs=stream.hasher.digest(), phase=f.FORWARD,
                 )  # fmt: skip
-        self.forget()
+        self.forget_pass()
 
-    def forget(self) -> None:
+    def forget_pass(self) -> None:
         """Drop also what an interrupted pass has given: with smaller batches, it stops at another sample."""
         self.iterator, self.rows, self.batches = None, -1, 0
         self.streams.clear()

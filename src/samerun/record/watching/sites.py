@@ -105,7 +105,7 @@ def called_by_torch() -> bool:
     return frame is not None and str(frame.f_globals.get("__name__")).startswith("torch.")
 
 
-def unseeded_owner_site() -> tuple[str, int, bool] | None:
+def find_unseeded_owner_line() -> tuple[str, int, bool] | None:
     """The line that uses an object whose method makes a generator without having been given a seed.
 
     An object that makes its generator in a method (`seed`, `reset`), from a parameter that was left None, can be
@@ -115,7 +115,7 @@ def unseeded_owner_site() -> tuple[str, int, bool] | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and sites.code_kind(frame.f_code) != sites.USER:
         frame = frame.f_back
-    if frame is None or frame.f_code.co_name == "__init__" or not has_seed_left_none(frame):
+    if frame is None or frame.f_code.co_name == "__init__" or not has_seed_parameter_left_none(frame):
         return None
     names = frame.f_code.co_varnames
     owner = frame.f_locals.get(names[0]) if names and names[0] == "self" else None
@@ -128,7 +128,7 @@ def unseeded_owner_site() -> tuple[str, int, bool] | None:
     return (frame.f_code.co_filename, frame.f_lineno, True) if frame is not None else None
 
 
-def has_seed_left_none(frame: FrameType) -> bool:
+def has_seed_parameter_left_none(frame: FrameType) -> bool:
     """True if the function has a parameter for a seed that was left None."""
     code = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount

@@ -34,7 +34,7 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
     recorder = current_recorder = Recorder(config)
     set_unwatched_context(partial(_hidden_block, recorder))
     _create_started_file(config.folder)
-    hidden_frames.install_excepthook()
+    hidden_frames.install_stripping_excepthook()
     with suppress(OSError):
         user_code.treat_temporary_files_as_generated_since(
             os.stat(os.environ.get(CONFIG_VARIABLE) or config.folder).st_mtime_ns
@@ -43,14 +43,14 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
         sites.treat_as_user(os.path.realpath(config.user_folder))
     after = PostImportHooks()
     for interceptor in INTERCEPTORS:
-        after.add(interceptor.module, _installer(recorder, interceptor))
+        after.add(interceptor.module, _make_installer(recorder, interceptor))
     after.install()
     if config.check_imports:
-        from samerun.record.watching.preloaded.import_conditions import ImportOrderFinder
+        from samerun.record.watching.preloaded.import_conditions import ImportOrderRecorder
 
-        ImportOrderFinder(config.folder).install()
+        ImportOrderRecorder(config.folder).install()
     if config.trace_lines:
-        LineFollower(recorder).start()
+        LineFollower(recorder).start_tracing()
     return recorder
 
 
@@ -72,7 +72,7 @@ def _create_started_file(folder: str) -> None:
         pass
 
 
-def _installer(recorder: Recorder, interceptor: Interceptor) -> Callable[[ModuleType], None]:
+def _make_installer(recorder: Recorder, interceptor: Interceptor) -> Callable[[ModuleType], None]:
     def install(module: ModuleType) -> None:
         why = explain_unsupported_version(module.__name__, str(getattr(module, "__version__", "")))
         if why is not None:

@@ -10,9 +10,9 @@ import torch
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import dense_digest
-from samerun.record.digests.rng_digests import numpy_state_reader, python_state_reader
+from samerun.record.digests.rng_digests import make_numpy_state_reader, make_python_state_reader
 from samerun.record.digests.trees import named_buffers
-from samerun.record.watching.quick_mode import digest_function, join_digests_function
+from samerun.record.watching.quick_mode import fastest_digest_function, fastest_join_digests_function
 from samerun.record.watching.recorder import NOTHING, Recorder
 
 Leaf = tuple[str, bytes]
@@ -26,13 +26,13 @@ class StepDigester:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.digest = digest_function()
-        self.join_digests = join_digests_function()
+        self.digest = fastest_digest_function()
+        self.join_digests = fastest_join_digests_function()
         self.scalar_digests: dict[tuple[type, Any], bytes] = {}
         self.python_state: tuple[Any, Callable[[], bytes]] = None, bytes
         self.numpy_state: tuple[Any, Callable[[], bytes]] = None, bytes
 
-    def leaves_of(self, optimizer: Any) -> list[Leaf]:
+    def digest_step(self, optimizer: Any) -> list[Leaf]:
         """(name, digest) of every leaf of a step, in a fixed order."""
         join = self.join_digests
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -41,14 +41,14 @@ class StepDigester:
         return [
             ("params", join(parameters, self.digest)),
             ("grads", join([p.grad for p in parameters], self.digest_gradient)),
-            ("buffers", join(self.buffers(), self.digest)),
-            ("optimizer", join(states + settings, self.digest_setting)),
+            ("buffers", join(self.model_buffers(), self.digest)),
+            ("optimizer", join(states + settings, self.digest_optimizer_value)),
             ("loss", self.recorder.last_loss),
             ("batch", self.recorder.last_batch),
-            *self.rng_leaves(),
+            *self.digest_rng_states(),
         ]
 
-    def buffers(self) -> list[Any]:
+    def model_buffers(self) -> list[Any]:
         """The buffers of every model that was called and is still alive."""
         roots = [reference() for reference in list(self.recorder.root_models.values())]
         return [buffer for root in roots if root is not None for _, buffer in named_buffers(root)]
@@ -56,7 +56,7 @@ class StepDigester:
     def digest_gradient(self, gradient: Any) -> bytes:
         return NOTHING if gradient is None else self.digest(gradient)
 
-    def digest_setting(self, value: Any) -> bytes:
+    def digest_optimizer_value(self, value: Any) -> bytes:
         """Digest of a tensor, a number, a text or a tuple; other objects do not count: they may print an address."""
         kind = type(value)
         if kind not in SCALARS or value == 0:  # 0.0 equals -0.0, which prints otherwise
@@ -70,7 +70,7 @@ class StepDigester:
             known = self.scalar_digests[kind, value] = xxh3_128_digest(repr(value).encode())
         return known
 
-    def rng_leaves(self) -> Iterator[Leaf]:
+    def digest_rng_states(self) -> Iterator[Leaf]:
         """The states of torch's generators, NumPy's and Python's: a leaf each."""
         states = [dense_digest(torch.get_rng_state(), 0)]
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -79,10 +79,10 @@ class StepDigester:
         numpy_random: Any = sys.modules.get("numpy.random")
         if numpy_random is not None:
             if self.numpy_state[0] is not numpy_random:
-                self.numpy_state = numpy_random, numpy_state_reader(numpy_random)
+                self.numpy_state = numpy_random, make_numpy_state_reader(numpy_random)
             yield "rng.numpy", self.numpy_state[1]()
         python: Any = sys.modules.get("random")
         if python is not None:
             if self.python_state[0] is not python:
-                self.python_state = python, python_state_reader(python)
+                self.python_state = python, make_python_state_reader(python)
             yield "rng.python", self.python_state[1]()

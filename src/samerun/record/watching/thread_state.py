@@ -10,8 +10,8 @@ class ThreadState:
     """State of one thread: its number, its stack of modules, whether it executes samerun's own code."""
 
     __slots__ = (
-        "child_counts", "fork_count", "inside_samerun", "last_sequence", "mode", "module", "node_places", "number",
-        "operator_count", "outer_modules", "phase", "role", "step_place",
+        "child_counts", "fork_count", "inside_samerun", "last_sequence", "mode", "module", "node_location_ids",
+        "number", "operator_count", "outer_modules", "phase", "role", "step_location_id",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -25,10 +25,10 @@ class ThreadState:
         self.outer_modules: list[str] = []
         self.module = ""
         self.operator_count = 0
-        self.node_places: dict[int, int] = {}
+        self.node_location_ids: dict[int, int] = {}
         self.last_sequence = 0
         self.mode: Any = None
-        self.step_place = 0
+        self.step_location_id = 0
         """Number of the line that called the optimizer's step, while the step runs."""
 
 

@@ -13,7 +13,7 @@ from samerun.record import pins
 from samerun.record.watching.thread_state import ThreadState
 
 
-def makes_valueless_tensor(kwargs: Any) -> bool:
+def creates_valueless_tensor(kwargs: Any) -> bool:
     """Whether an operator without tensor inputs makes a meta or fake tensor: it draws from no generator."""
     device = kwargs.get("device") if kwargs else None
     return (device is not None and torch.device(device).type == "meta") or _infra_mode(_FAKE) is not None
@@ -23,7 +23,7 @@ _infra_mode = torch._C._get_dispatch_mode
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
-def operator_generator(kwargs: Any, tensors: list[Any]) -> Any:
+def find_operator_generator(kwargs: Any, tensors: list[Any]) -> Any:
     """The generator that a random operator draws from: the one it was given, or its device's own."""
     given = kwargs.get("generator") if kwargs else None
     if given is not None:
@@ -38,7 +38,7 @@ def operator_generator(kwargs: Any, tensors: list[Any]) -> Any:
     return torch.default_generator
 
 
-class ThreadStreams:
+class ThreadGeneratorStates:
     """The states of the threads of a process. Draws take turns: the generator holds one thread's state at a time."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class ThreadStreams:
         self.states: dict[str, Any] = {}
 
     @contextmanager
-    def switch_to(self, thread: ThreadState) -> Iterator[None]:
+    def use_state_of(self, thread: ThreadState) -> Iterator[None]:
         """For one draw of this thread."""
         generator = torch.default_generator
         with self.lock:

@@ -15,18 +15,18 @@ _current_node = torch._C._current_autograd_node
 _next_sequence = torch._C._autograd._get_sequence_nr
 
 
-def remember_nodes(state: ThreadState, place: int) -> None:
+def remember_new_nodes(state: ThreadState, location_id: int) -> None:
     """Remember the line that made the nodes that are new."""
     now = _next_sequence()
     for number in range(max(state.last_sequence, now - 64), now):
-        state.node_places[number & NODE_RING] = place
+        state.node_location_ids[number & NODE_RING] = location_id
     state.last_sequence = now
 
 
-def place_of_running_node(state: ThreadState) -> int:
+def location_of_running_node(state: ThreadState) -> int:
     """Number of the line that made the node that runs; 0 where none runs or it is not known."""
     node = _current_node()
-    return state.node_places.get(node._sequence_nr() & NODE_RING, 0) if node is not None else 0
+    return state.node_location_ids.get(node._sequence_nr() & NODE_RING, 0) if node is not None else 0
 
 
 class UncompiledMode:

@@ -25,18 +25,18 @@ class TrainingObjects:
         self.schedulers: list[Any] = []
         self.scalers: list[Any] = []
 
-    def states(self) -> dict[str, Any]:
+    def read_states(self) -> dict[str, Any]:
         """Part -> its state, without the parts whose state cannot be read."""
         numpy, python = sys.modules.get("numpy.random"), sys.modules.get("random")
         ways: dict[str, Callable[[], Any]] = {
-            TORCH: lambda: self._torch_states(),
-            NUMPY: lambda: arrays_to_lists(numpy.get_state(legacy=False)) if numpy is not None else None,
+            TORCH: lambda: self._read_torch_generator_states(),
+            NUMPY: lambda: encode_arrays_as_lists(numpy.get_state(legacy=False)) if numpy is not None else None,
             PYTHON: lambda: python.getstate() if python is not None else None,
-            OWN: lambda: [_generator_state(generator) for generator in self.generators],
+            OWN: lambda: [_read_generator_state(generator) for generator in self.generators],
             OPTIMIZER: lambda: [optimizer.state_dict() for optimizer in self.optimizers],
             SCHEDULER: lambda: (
                 [scheduler.state_dict() for scheduler in self.schedulers],
-                [_hyperparameters(optimizer) for optimizer in self.optimizers],
+                [_read_hyperparameters(optimizer) for optimizer in self.optimizers],
             ),
             SCALER: lambda: [scaler.state_dict() for scaler in self.scalers],
         }
@@ -48,18 +48,18 @@ class TrainingObjects:
                 continue
         return found
 
-    def put_back(self, states: dict[str, Any], parts: Sequence[str]) -> list[str]:
+    def restore(self, states: dict[str, Any], parts: Sequence[str]) -> list[str]:
         """Put these parts back into the objects that exist. Returns the parts that took a state."""
         taken = []
         for part in parts:
             try:
-                if part in states and self._put_back_part(part, states[part]):
+                if part in states and self._restore_part(part, states[part]):
                     taken.append(part)
             except Exception:  # another model, for example: the experiment then proves nothing
                 continue
         return taken
 
-    def _put_back_part(self, part: str, state: Any) -> int:
+    def _restore_part(self, part: str, state: Any) -> int:
         if part == TORCH:
             self.torch.set_rng_state(state["cpu"])
             if state["cuda"]:
@@ -67,7 +67,7 @@ class TrainingObjects:
             return 1
         if part == NUMPY:
             if state is not None and "numpy.random" in sys.modules:
-                sys.modules["numpy.random"].set_state(lists_to_arrays(state))
+                sys.modules["numpy.random"].set_state(decode_lists_to_arrays(state))
             return state is not None
         if part == PYTHON:
             if state is not None and "random" in sys.modules:
@@ -85,7 +85,7 @@ class TrainingObjects:
             return min(len(self.generators), len(state))
         return _load_state_dicts(self.optimizers if part == OPTIMIZER else self.scalers, state)
 
-    def _torch_states(self) -> dict[str, Any]:
+    def _read_torch_generator_states(self) -> dict[str, Any]:
         cuda = self.torch.cuda
         return {
             "cpu": self.torch.get_rng_state(),
@@ -100,19 +100,19 @@ def _load_state_dicts(objects: list[Any], states: list[Any]) -> int:
     return len(pairs)
 
 
-def _hyperparameters(optimizer: Any) -> list[dict[str, Any]]:
+def _read_hyperparameters(optimizer: Any) -> list[dict[str, Any]]:
     """Learning rate, momentum, ...: the entries of the parameter groups besides the parameters."""
     return [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
 
 
-def _generator_state(generator: Any) -> Any:
+def _read_generator_state(generator: Any) -> Any:
     if hasattr(generator, "getstate"):
         return ["python", generator.getstate()]
     if hasattr(generator, "bit_generator"):
-        return ["numpy", arrays_to_lists(generator.bit_generator.state)]
+        return ["numpy", encode_arrays_as_lists(generator.bit_generator.state)]
     if hasattr(generator, "initial_seed"):
         return ["torch", generator.get_state()]
-    return ["legacy", arrays_to_lists(generator.get_state(legacy=False))]
+    return ["legacy", encode_arrays_as_lists(generator.get_state(legacy=False))]
 
 
 def _set_generator_state(generator: Any, kept: Any) -> None:
@@ -120,22 +120,22 @@ def _set_generator_state(generator: Any, kept: Any) -> None:
     if kind == "python":
         generator.setstate(state)
     elif kind == "numpy":
-        generator.bit_generator.state = lists_to_arrays(state)
+        generator.bit_generator.state = decode_lists_to_arrays(state)
     else:
-        generator.set_state(lists_to_arrays(state) if kind == "legacy" else state)
+        generator.set_state(decode_lists_to_arrays(state) if kind == "legacy" else state)
 
 
-def arrays_to_lists(value: Any) -> Any:
+def encode_arrays_as_lists(value: Any) -> Any:
     """A state of NumPy's with arrays as lists, which `torch.load(weights_only=True)` accepts."""
     if isinstance(value, dict):
-        return {key: arrays_to_lists(inner) for key, inner in value.items()}
+        return {key: encode_arrays_as_lists(inner) for key, inner in value.items()}
     if hasattr(value, "tolist"):
         return {"array": value.tolist(), "dtype": str(value.dtype)}
     return value
 
 
-def lists_to_arrays(value: Any) -> Any:
-    """The reverse of `arrays_to_lists`."""
+def decode_lists_to_arrays(value: Any) -> Any:
+    """The reverse of `encode_arrays_as_lists`."""
     if isinstance(value, dict) and value.keys() == {"array", "dtype"}:
         return sys.modules["numpy"].array(value["array"], value["dtype"])
-    return {key: lists_to_arrays(inner) for key, inner in value.items()} if isinstance(value, dict) else value
+    return {key: decode_lists_to_arrays(inner) for key, inner in value.items()} if isinstance(value, dict) else value

@@ -87,9 +87,9 @@ class WatchedOperator:
         self.in_place = first_alone and not self.asynchronous and not self.overwrites
         """Writes into its first argument only, and returns it."""
         if self.asynchronous:
-            self._collective(schema)
+            self._find_collective_writes(schema)
 
-    def _collective(self, schema: Any) -> None:
+    def _find_collective_writes(self, schema: Any) -> None:
         """Find what a collective writes: its schema does not declare it, but the names of its arguments tell."""
         name = schema.name.split("::", 1)[1]
         arguments = [(i, argument.name) for i, argument in enumerate(schema.arguments)]
@@ -103,7 +103,7 @@ class WatchedOperator:
             self.written_arguments = [(i, text) for i, text in arguments if text in ("tensors", "tensor")]
             self.overwrites = name.startswith("recv") or name in BARRIERS
 
-    def returns_early(self, args: Any, kwargs: Any) -> bool:
+    def may_return_early(self, args: Any, kwargs: Any) -> bool:
         """True if a collective may return before its results are there. Without `async_op` torch waits at once."""
         at = self.async_argument
         if at < 0:
@@ -122,7 +122,7 @@ class WatchedOperator:
         return found
 
 
-def flatten(items: Any, tensor_type: type, tensors: list[Any], others: list[Any]) -> None:
+def flatten_into(items: Any, tensor_type: type, tensors: list[Any], others: list[Any]) -> None:
     """Split arguments into tensors and the rest, in order, through lists, tuples and dicts.
 
     What is neither a tensor nor a plain value counts by its type alone: its repr may hold an address.
@@ -132,9 +132,9 @@ def flatten(items: Any, tensor_type: type, tensors: list[Any], others: list[Any]
             tensors.append(item)
         elif type(item) in (list, tuple):
             others.append(len(item))
-            flatten(item, tensor_type, tensors, others)
+            flatten_into(item, tensor_type, tensors, others)
         elif type(item) is dict:
-            flatten(item.values(), tensor_type, tensors, others)
+            flatten_into(item.values(), tensor_type, tensors, others)
         elif isinstance(item, _PLAIN):
             others.append(item)
         elif type(item).__module__.startswith("torch") and type(item).__name__ in _STABLE:

@@ -13,7 +13,7 @@ ALIGNMENT = 64
 """Kernels may go another way where memory lies otherwise: copies lie on the same address modulo this."""
 
 
-def tensor_at(tensor: Any, storage: Any, shift: int = 0) -> Any:
+def view_in_storage(tensor: Any, storage: Any, shift: int = 0) -> Any:
     """A tensor like the given one, but `shift` bytes further on in other memory."""
     offset = tensor.storage_offset() + shift // tensor.element_size()
     made = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
@@ -30,7 +30,7 @@ def byte_span(tensor: Any) -> tuple[int, int]:
     return first, first + (last + 1) * tensor.element_size()
 
 
-def raw_bytes(storage: Any, first: int, size: int) -> Any:
+def view_bytes(storage: Any, first: int, size: int) -> Any:
     """Bytes of some memory as a tensor, without a copy."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, first, (size,), (1,))
 
@@ -45,11 +45,11 @@ def copy_tensors(tensors: Iterable[Any]) -> dict[int, Any]:
         else:
             copies[id(tensor)] = tensor.clone()
     for group in groups.values():
-        copies.update(_copy_group(group))
+        copies.update(_copy_sharing_tensors(group))
     return copies
 
 
-def _copy_group(group: list[Any]) -> dict[int, Any]:
+def _copy_sharing_tensors(group: list[Any]) -> dict[int, Any]:
     """Copies of tensors that lie in one piece of memory: the part that they touch, once."""
     storage = group[0].untyped_storage()
     spans = [byte_span(tensor) for tensor in group]
@@ -58,15 +58,15 @@ def _copy_group(group: list[Any]) -> dict[int, Any]:
     if any((room - first) % tensor.element_size() for tensor in group):
         room = first % ALIGNMENT  # memory that is not even aligned to its elements: keep offsets whole
     copy = torch.UntypedStorage(last - first + room, device=storage.device)  # type: ignore[no-untyped-call]
-    raw_bytes(copy, room, last - first).copy_(raw_bytes(storage, first, last - first))
-    return {id(tensor): tensor_at(tensor, copy, room - first) for tensor in group}
+    view_bytes(copy, room, last - first).copy_(view_bytes(storage, first, last - first))
+    return {id(tensor): view_in_storage(tensor, copy, room - first) for tensor in group}
 
 
-def substitute_tensors(items: Any, others: Mapping[int, Any]) -> Any:
+def substitute_tensors(arguments: Any, replacements: Mapping[int, Any]) -> Any:
     """Arguments with some tensors replaced, by their `id`, through lists, tuples and dicts."""
-    kind = type(items)
+    kind = type(arguments)
     if kind in (list, tuple):
-        return kind(substitute_tensors(item, others) for item in items)
+        return kind(substitute_tensors(item, replacements) for item in arguments)
     if kind is dict:
-        return {name: substitute_tensors(item, others) for name, item in items.items()}
-    return others.get(id(items), items)
+        return {name: substitute_tensors(item, replacements) for name, item in arguments.items()}
+    return replacements.get(id(arguments), arguments)

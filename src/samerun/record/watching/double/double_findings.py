@@ -63,9 +63,11 @@ class DoubleFindingLog:
         self._times.clear()
         self._kept = 0
 
-    def add(self, finding: DoubleFinding, operator: str, place: int, phase: int, pair: Sequence[Any] = ()) -> None:
+    def report_or_count(
+        self, finding: DoubleFinding, operator: str, location_id: int, phase: int, pair: Sequence[Any] = ()
+    ) -> None:
         """Write an event, or count. `pair`: the result as the program has it, and the other one."""
-        key = (finding.what, operator, place, finding.made, finding.written, finding.how, finding.unsure)
+        key = (finding.what, operator, location_id, finding.made, finding.written, finding.how, finding.unsure)
         times = self._times[key] = self._times.get(key, 0) + 1
         if times & (times - 1):
             return
@@ -80,6 +82,8 @@ class DoubleFindingLog:
             text["kept"] = os.path.basename(kept)
             for name, tensor in zip(("a", "b"), pair, strict=True):
                 capture = TensorCapture(self.recorder.process_role(), 0, 0, f"{kept}.{name}")
-                kept_tensors.keep_operator_tensors(capture, self.recorder, [tensor], operator, place)
+                kept_tensors.write_captured_tensors(capture, self.recorder, [tensor], operator, location_id)
         said = json.dumps({name: value for name, value in text.items() if value}, sort_keys=True)
-        self.recorder.emit(f.DOUBLE, name=operator, place=place, aux=writer.intern_string(said), phase=phase)
+        self.recorder.emit(
+            f.DOUBLE, name=operator, location_id=location_id, aux=writer.intern_string(said), phase=phase
+        )

@@ -22,7 +22,7 @@ from samerun.record.watching.double.shadow_buffers import (
     shadow_view,
 )
 from samerun.record.watching.thread_state import ThreadState
-from samerun.record.watching.watched_operator import WatchedOperator, flatten
+from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
 
 _Tensor = torch.Tensor
 _DEVICES = ("cpu", "cuda")
@@ -40,11 +40,11 @@ class DoubledCall:
 
     def __init__(self, func: Any, operator: WatchedOperator, args: Any, kwargs: Any) -> None:
         self.func, self.operator, self.args, self.kwargs = func, operator, args, kwargs
-        self.place = self.phase = 0
+        self.location_id = self.phase = 0
         self.tensors: list[Any] = []
         self.others: list[Any] = []
-        flatten(args, _Tensor, self.tensors, self.others)
-        flatten(kwargs.values(), _Tensor, self.tensors, self.others)
+        flatten_into(args, _Tensor, self.tensors, self.others)
+        flatten_into(kwargs.values(), _Tensor, self.tensors, self.others)
         self.written = [t for t in operator.written_tensors(args, kwargs) if isinstance(t, _Tensor)]
         self.inputs_seen: list[tuple[Any, bytes, Any]] = []
         self.with_shadow: list[tuple[Any, ShadowBuffer]] = []
@@ -61,7 +61,7 @@ class DoubledCall:
     def exclusion_reason(self) -> str:
         """Returns why this call is not executed twice, or "" if it is."""
         for tensor in self.tensors:
-            if not runs_no_tensor_code(tensor):
+            if not has_plain_dispatch(tensor):
                 return f"tensors of type {type(tensor).__name__}"
             if tensor.device.type == "meta":
                 return NO_VALUES
@@ -76,17 +76,17 @@ class DoubledCall:
         return ""
 
     @property
-    def moves(self) -> bool:
+    def only_moves_elements(self) -> bool:
         return only_moves_elements(self.func, self.args, self.kwargs)
 
-    def prepare(self, doubling: Doubling) -> str:
+    def prepare_second_execution(self, doubling: Doubling) -> str:
         """Copy what the operator will overwrite. Returns why the call cannot be executed twice, or ""."""
         if self.operator.random:
             self.draws = execution.GeneratorSnapshot(self.func, self.args, self.kwargs, self.tensors)
             if not (self.draws.given or doubling.is_only_thread()):
                 return "random operators while other threads run"
         for tensor in self.tensors:
-            shadow = doubling.shadows.shadow_of(tensor)
+            shadow = doubling.shadows.find_shadow(tensor)
             if shadow is not None and not may_hold_other_values(tensor):
                 doubling.shadows.drop(tensor.untyped_storage())
             elif shadow is not None:
@@ -94,62 +94,62 @@ class DoubledCall:
         shadowed = {id(tensor) for tensor, _ in self.with_shadow}
         plain = [tensor for tensor in self.tensors if id(tensor) not in shadowed]
         if execution.writes_only_as_declared(self.func):
-            changing = {memory_of(tensor) for tensor in self.written}
-            self.copies_before = copy_tensors(t for t in plain if memory_of(t) in changing)
+            changing = {storage_key(tensor) for tensor in self.written}
+            self.copies_before = copy_tensors(t for t in plain if storage_key(t) in changing)
         else:
             self.copies_before = copy_tensors(plain)
-        if shadowed and not self.operator.overwrites and not self.moves:
+        if shadowed and not self.operator.overwrites and not self.only_moves_elements:
             self.held_before = {id(t): t.clone() for t in self.written if id(t) in shadowed}
         return ""
 
-    def end_writes(self, memory: MemoryRegistry) -> None:
+    def forget_written_values(self, memory: MemoryRegistry) -> None:
         """Forget the values of the arguments it writes into: how much it wrote before it failed is unknown."""
         for tensor in filter(d.is_readable, self.written):
             memory.end_write(tensor, self, None)
 
-    def copy_arguments(self, shadowed: bool) -> dict[int, Any]:
+    def copy_or_shadow_arguments(self, use_shadows: bool) -> dict[int, Any]:
         """Tensors for one more execution, by the `id` of those they stand for."""
         again = copy_tensors(self.copies_before.values())
         others = {key: again[id(copy)] for key, copy in self.copies_before.items()}
-        if shadowed:
+        if use_shadows:
             others.update({id(tensor): shadow_view(tensor, shadow) for tensor, shadow in self.with_shadow})
         return others
 
-    def results(self, out: Any) -> list[Any]:
+    def collect_results(self, out: Any) -> list[Any]:
         """The results of the program's execution: the written arguments, then the other tensors."""
-        outs = tensors_in(out)
+        outs = collect_tensors(out)
         done = {id(tensor) for tensor in self.written}
         self._output_positions = [
             at for at, tensor in enumerate(outs) if id(tensor) not in done and at != self.operator.scratch_output
         ]
         return [*self.written, *(outs[at] for at in self._output_positions)]
 
-    def execute(self, state: ThreadState, fill: int, shadowed: bool = True) -> list[Any]:
-        """One more execution: the results in the order of `results`. Raises what the operator raises."""
-        others = self.copy_arguments(shadowed)
+    def execute(self, state: ThreadState, fill: int, use_shadows: bool = True) -> list[Any]:
+        """One more execution: the results in the order of `collect_results`. Raises what the operator raises."""
+        others = self.copy_or_shadow_arguments(use_shadows)
         out = execution.execute_again(self.func, self.args, self.kwargs, others, self.draws, state, fill)
-        outs = tensors_in(out)
+        outs = collect_tensors(out)
         written = [others.get(id(tensor), tensor) for tensor in self.written]
         return [*written, *(outs[at] for at in self._output_positions)]
 
 
-def tensors_in(out: Any) -> list[Any]:
+def collect_tensors(out: Any) -> list[Any]:
     tensors: list[Any] = []
-    flatten((out,), _Tensor, tensors, [])
+    flatten_into((out,), _Tensor, tensors, [])
     return tensors
 
 
-def memory_of(tensor: Any) -> int:
+def storage_key(tensor: Any) -> int:
     """A number that tensors on the same memory share; for others one of their own."""
     return int(tensor.untyped_storage()._cdata) if d.is_readable(tensor) else -id(tensor)
 
 
-def runs_no_tensor_code(tensor: Any) -> bool:
+def has_plain_dispatch(tensor: Any) -> bool:
     """True where no Python code of the tensor's own runs when an operator meets it."""
     return not d.has_own_dispatch(tensor) and not torch._is_functional_tensor(tensor)
 
 
-def digest_all(tensors: Iterable[Any]) -> list[bytes]:
+def digest_each(tensors: Iterable[Any]) -> list[bytes]:
     return [d.digest(tensor) for tensor in tensors]
 
 
@@ -165,7 +165,7 @@ class DoubledRegion:
         self.tensors = [item for item in self.inputs if isinstance(item, torch.Tensor)]
         self.copies: dict[int, Any] | None = None
         self.draws = torch.get_rng_state()
-        if any(not runs_no_tensor_code(tensor) or not tensor.is_cpu for tensor in self.tensors):
+        if any(not has_plain_dispatch(tensor) or not tensor.is_cpu for tensor in self.tensors):
             doubling.count_not_executed("compiled regions that do not run on the CPU alone")
         elif not doubling.is_only_thread():
             doubling.count_not_executed("compiled regions while other threads run")
@@ -174,32 +174,32 @@ class DoubledRegion:
         for tensor in filter(d.is_readable, self.tensors):  # it writes where no operator is seen
             doubling.shadows.drop(tensor.untyped_storage())
 
-    def compare(self, compiled: Any, out: Any) -> None:
+    def execute_again_and_compare(self, compiled: Any, out: Any) -> None:
         """After the program's own execution: once more, with the copies."""
         doubling, state = self.doubling, self.state
         for tensor in filter(d.is_readable, self.tensors):
-            doubling.memory.forget(tensor)
+            doubling.memory.forget_values(tensor)
         if self.copies is None:
             return
-        firsts = [*self.tensors, *tensors_in(out)]
-        values = digest_all(firsts)
+        firsts = [*self.tensors, *collect_tensors(out)]
+        values = digest_each(firsts)
         again = substitute_tensors(self.inputs, self.copies)
         copies = [self.copies[id(tensor)] for tensor in self.tensors]
         now = torch.get_rng_state()
         torch.set_rng_state(self.draws)
         try:
-            with execution.malloc_filled_with(execution.OTHER), execution.without_warnings():
+            with execution.filling_malloc_with(execution.OTHER), execution.without_warnings():
                 other = compiled.current_callable(again)
         except Exception:
             doubling.count_not_executed("compiled regions, which failed when executed again")
             return
         finally:
             torch.set_rng_state(now)
-        seconds = [*copies, *tensors_in(other)]
+        seconds = [*copies, *collect_tensors(other)]
         for tensor, value, second in zip(firsts, values, seconds, strict=True):
             if d.digest(second) != value:
-                flags, place = state.mode._phase_and_place(state, [])
+                flags, location_id = state.mode._find_phase_and_location(state, [])
                 pair = (tensor, second) if d.is_readable(tensor) else ()
                 finding = DoubleFinding(found.KERNEL, runs=2, different=1)
-                doubling.findings.add(finding, NAME, place, flags & f.PHASE_MASK, pair)
+                doubling.findings.report_or_count(finding, NAME, location_id, flags & f.PHASE_MASK, pair)
                 return

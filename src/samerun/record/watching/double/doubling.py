@@ -10,7 +10,7 @@ from typing import Any
 from samerun.record.digests.digest import is_readable
 from samerun.record.trace import format as f
 from samerun.record.watching.double.double_findings import UNSEEN, DoubleFinding, DoubleFindingLog
-from samerun.record.watching.double.execution import install_warning_filter, schema_exclusion
+from samerun.record.watching.double.execution import install_warning_filter, schema_exclusion_reason
 from samerun.record.watching.double.memory_registry import MemoryRegistry, SharedMemoryMonitor
 from samerun.record.watching.double.shadow_buffers import ShadowBuffers
 from samerun.record.watching.recorder import Recorder
@@ -56,7 +56,7 @@ class Doubling:
         """Returns why an operator is not executed twice, or "" if it is."""
         found = self._reasons.get(func)
         if found is None:
-            found = self._reasons[func] = schema_exclusion(func, operator)
+            found = self._reasons[func] = schema_exclusion_reason(func, operator)
         return found
 
     def in_compiled_region(self) -> bool:
@@ -78,13 +78,13 @@ class Doubling:
             thread.ident not in self._names or thread is threading.current_thread() for thread in threading.enumerate()
         )
 
-    def note_shared(self, tensor: Any, how: str, place: int) -> None:
+    def note_shared_memory(self, tensor: Any, how: str, location_id: int) -> None:
         """From now on something other than torch can write to a tensor's memory."""
         if not is_readable(tensor) or not tensor.numel():
             return
         storage = tensor.untyped_storage()
-        record = self.memory.record_of(storage, place)
-        record.shared, record.how = place, how
+        record = self.memory.find_or_add_record(storage, location_id)
+        record.shared, record.how = location_id, how
         self.shadows.drop(storage)  # what they write, its shadow would never learn
         self.shared_memory.watch(record)
 
@@ -98,15 +98,15 @@ class Doubling:
     def report_not_executed(self) -> None:
         """At the end of the process: report what was not executed twice, and why."""
         for reason, times in self._not_executed.items():
-            self.findings.add(DoubleFinding(UNSEEN, how=reason, times=times), reason, 0, f.HOST)
+            self.findings.report_or_count(DoubleFinding(UNSEEN, how=reason, times=times), reason, 0, f.HOST)
         self._not_executed.clear()
 
-    def may_pause(self, place: int) -> bool:
+    def count_pause_if_allowed(self, location_id: int) -> bool:
         """True if an operator may still wait here for other threads: limited in all, and for each place."""
         if threading.active_count() < 2 or sum(self._pauses.values()) >= MOST_PAUSES:
             return False
-        self._pauses[place] = self._pauses.get(place, 0) + 1
-        return self._pauses[place] <= PAUSES_AT_A_PLACE
+        self._pauses[location_id] = self._pauses.get(location_id, 0) + 1
+        return self._pauses[location_id] <= PAUSES_AT_A_PLACE
 
     def register_thread(self, state: ThreadState) -> None:
         """Note that a thread uses operators, and its role."""

@@ -14,7 +14,7 @@ import torch
 
 from samerun.record.watching.double.argument_copies import substitute_tensors
 from samerun.record.watching.thread_state import ThreadState
-from samerun.record.watching.torch_generators import operator_generator
+from samerun.record.watching.torch_generators import find_operator_generator
 from samerun.record.watching.watched_operator import WatchedOperator
 
 ZERO, OTHER = 0x00, 0x03
@@ -25,7 +25,7 @@ NEVER = frozenset(("aten::from_file", "aten::record_stream", "aten::_print", "at
 _DEVICES = ("CPU", "CUDA", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 
-def schema_exclusion(func: Any, operator: WatchedOperator) -> str:
+def schema_exclusion_reason(func: Any, operator: WatchedOperator) -> str:
     """Returns why an operator is never executed again, or "" if it may be."""
     schema = func._schema
     if operator.asynchronous or schema.name in NEVER:
@@ -48,7 +48,7 @@ class GeneratorSnapshot:
 
     def __init__(self, func: Any, args: Any, kwargs: Any, tensors: list[Any]) -> None:
         given = next((arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Generator)), None)
-        self.generator: Any = given if given is not None else operator_generator(kwargs, tensors)
+        self.generator: Any = given if given is not None else find_operator_generator(kwargs, tensors)
         names = [argument.name for argument in func._schema.arguments]
         self.given = "generator" in names
         """True if the operator takes a generator: the other execution then gets a copy. Otherwise the generator itself
@@ -91,7 +91,7 @@ def execute_again(
         args, kwargs, restore = draws.rewind(func, args, kwargs)
     state.inside_samerun += 1
     try:
-        with malloc_filled_with(fill), without_warnings():
+        with filling_malloc_with(fill), without_warnings():
             return func(*args, **kwargs)
     finally:
         state.inside_samerun -= 1
@@ -117,7 +117,7 @@ fills_memory = _mallopt is not None and _usual_perturb == 0xFF
 
 
 @contextmanager
-def malloc_filled_with(byte: int) -> Any:
+def filling_malloc_with(byte: int) -> Any:
     """What malloc gives holds this byte, in every thread."""
     if byte == ZERO or not fills_memory or _mallopt is None:
         yield

@@ -9,7 +9,7 @@ from samerun.record.digests import digest as d
 from samerun.record.watching.double import double_findings as found
 from samerun.record.watching.double import execution
 from samerun.record.watching.double.double_findings import DoubleFinding
-from samerun.record.watching.double.doubled_calls import DoubledCall, digest_all
+from samerun.record.watching.double.doubled_calls import DoubledCall, digest_each
 from samerun.record.watching.double.doubling import Doubling
 from samerun.record.watching.double.shadow_buffers import (
     UnwrittenOrigin,
@@ -22,7 +22,7 @@ MORE_EXECUTIONS = 3
 """Further executions, to tell an operator that varies from one whose memory another thread changed."""
 
 
-def unwritten_finding(origin: UnwrittenOrigin) -> DoubleFinding:
+def make_unwritten_finding(origin: UnwrittenOrigin) -> DoubleFinding:
     return DoubleFinding(found.INSIDE if origin.inside else found.UNWRITTEN, made=origin.made, how=origin.how)
 
 
@@ -35,41 +35,53 @@ class ResultJudge:
         self.doubling, self.state, self.call = doubling, state, call
         self.results, self.values = results, values
 
-    def compare(self) -> None:
+    def execute_and_compare(self) -> None:
         """Execute again and report what differs and why."""
         try:
-            self._compare()
+            self._execute_second_and_judge()
         except Exception as error:
             self._report_failure(error)
 
-    def _compare(self) -> None:
+    def _execute_second_and_judge(self) -> None:
         call = self.call
-        second = call.execute(self.state, execution.OTHER)
-        seen = digest_all(second)
-        differing = [at for at, (one, other) in enumerate(zip(self.values, seen, strict=True)) if one != other]
-        if (differing or call.pauses) and self._report_race(second, differing):
+        second_results = call.execute(self.state, execution.OTHER)
+        second_values = digest_each(second_results)
+        differing_results = [
+            result_index
+            for result_index, (one, other) in enumerate(zip(self.values, second_values, strict=True))
+            if one != other
+        ]
+        if (differing_results or call.pauses) and self._report_race(second_results, differing_results):
             return
         if call.with_shadow:
-            self._judge_unwritten(second, differing)
-        elif differing:
-            self._judge_difference(second, seen, differing[0])
+            self._judge_unwritten(second_results, differing_results)
+        elif differing_results:
+            self._judge_difference(second_results, second_values, differing_results[0])
         else:
-            self._execute_more()
+            self._execute_further_times()
 
-    def add(self, finding: DoubleFinding, at: int | None = None, other: Any = None) -> None:
+    def report(self, finding: DoubleFinding, result_index: int | None = None, other: Any = None) -> None:
         call = self.call
-        pair = (self.results[at], other) if at is not None and d.is_readable(self.results[at]) else ()
-        self.doubling.findings.add(finding, call.operator.name, call.place, call.phase, pair)
+        pair = (
+            (self.results[result_index], other)
+            if result_index is not None and d.is_readable(self.results[result_index])
+            else ()
+        )
+        self.doubling.findings.report_or_count(finding, call.operator.name, call.location_id, call.phase, pair)
 
     # --- another thread ------------------------------------------------------------------------------
-    def _report_race(self, second: list[Any], differing: list[int]) -> bool:
+    def _report_race(self, second_results: list[Any], differing_results: list[int]) -> bool:
         """Report a race if an operand changed while this thread executed the operator. Returns True if it did."""
         call, memory = self.call, self.doubling.memory
         written = {id(tensor) for tensor in call.written}
         then = [(tensor, value, write) for tensor, value, write in call.inputs_seen if id(tensor) not in written]
-        then += [(tensor, self.values[at], call) for at, tensor in enumerate(call.written) if d.is_readable(tensor)]
+        then += [
+            (tensor, self.values[result_index], call)
+            for result_index, tensor in enumerate(call.written)
+            if d.is_readable(tensor)
+        ]
         for tensor, value, write in then:
-            record = memory.record_of(tensor.untyped_storage())
+            record = memory.find_or_add_record(tensor.untyped_storage())
             now = d.digest(tensor)
             if now == value or record.outside:
                 continue
@@ -79,101 +91,121 @@ class ResultJudge:
                 how="operator" if by_operator else record.how,
                 thread=self.doubling.role_of_thread(record.writer) if by_operator else "",
             )  # fmt: skip
-            at = differing[0] if differing else None
-            self.add(finding, at, second[at] if at is not None else None)
-            memory.forget(tensor)
+            result_index = differing_results[0] if differing_results else None
+            self.report(finding, result_index, second_results[result_index] if result_index is not None else None)
+            memory.forget_values(tensor)
             return True
         return False
 
     # --- memory that nothing wrote -------------------------------------------------------------------
-    def _judge_unwritten(self, second: list[Any], differing: list[int]) -> None:
+    def _judge_unwritten(self, second_results: list[Any], differing_results: list[int]) -> None:
         call, shadows = self.call, self.doubling.shadows
         written = {id(tensor) for tensor in call.written}
         inputs = [(tensor, shadow) for tensor, shadow in call.with_shadow if id(tensor) not in written]
-        if differing and not all(differs_only_where_fresh(*each) for each in inputs):
+        if differing_results and not all(differs_only_where_fresh(*each) for each in inputs):
             for tensor, _ in inputs:
                 shadows.drop(tensor.untyped_storage())
             return
         origin = (inputs or call.with_shadow)[0][1].origin
         count = len(call.written)
-        if call.moves:
-            for at in differing:
-                if at >= count and d.is_readable(self.results[at]):
-                    shadows.add_for_moved(self.results[at], second[at], origin)
+        if call.only_moves_elements:
+            for result_index in differing_results:
+                if result_index >= count and d.is_readable(self.results[result_index]):
+                    shadows.add_for_moved_result(self.results[result_index], second_results[result_index], origin)
         else:
-            real = [at for at in differing if at >= count or self._used_unwritten(at, second[at], bool(inputs))]
+            real = [
+                result_index
+                for result_index in differing_results
+                if result_index >= count
+                or self._has_used_unwritten(result_index, second_results[result_index], bool(inputs))
+            ]
             if real and not self._varies_with_same_memory(real[0]):
-                self.add(unwritten_finding(origin), real[0], second[real[0]])
+                self.report(make_unwritten_finding(origin), real[0], second_results[real[0]])
         for tensor, shadow in call.with_shadow:
             shadows.drop_if_written(tensor, shadow)
 
-    def _used_unwritten(self, at: int, other: Any, inputs: bool) -> bool:
+    def _has_used_unwritten(self, result_index: int, other: Any, has_shadowed_inputs: bool) -> bool:
         """True if what was written into an argument depends on elements that nothing wrote."""
-        tensor = self.results[at]
+        tensor = self.results[result_index]
         before = self.call.held_before.get(id(tensor))
-        return inputs if before is None else used_unwritten_elements(before, tensor, other)
+        return has_shadowed_inputs if before is None else used_unwritten_elements(before, tensor, other)
 
-    def _varies_with_same_memory(self, at: int) -> bool:
+    def _varies_with_same_memory(self, result_index: int) -> bool:
         """True if the result differs even with the same memory; that is then reported."""
         call = self.call
         if call.written or call.draws is not None:
             return False
-        third = call.execute(self.state, execution.ZERO, shadowed=False)
-        if d.digest(third[at]) == self.values[at]:
+        third = call.execute(self.state, execution.ZERO, use_shadows=False)
+        if d.digest(third[result_index]) == self.values[result_index]:
             return False
-        self.add(DoubleFinding(found.KERNEL, runs=2, different=1), at, third[at])
+        self.report(DoubleFinding(found.KERNEL, runs=2, different=1), result_index, third[result_index])
         return True
 
     # --- the operator itself -------------------------------------------------------------------------
-    def _judge_difference(self, second: list[Any], seen: list[bytes], at: int) -> None:
+    def _judge_difference(self, second_results: list[Any], second_values: list[bytes], result_index: int) -> None:
         call = self.call
         if call.draws is not None and not call.draws.only_operator_drew():
             return
-        as_first = digest_all(call.execute(self.state, execution.ZERO))
-        as_second = digest_all(call.execute(self.state, execution.OTHER))
-        if execution.fills_memory and as_first == self.values and as_second == seen:
-            self._report_own_memory(second, [at for at, one in enumerate(self.values) if one != seen[at]])
+        as_first = digest_each(call.execute(self.state, execution.ZERO))
+        as_second = digest_each(call.execute(self.state, execution.OTHER))
+        if execution.fills_memory and as_first == self.values and as_second == second_values:
+            self._report_own_memory(
+                second_results,
+                [result_index for result_index, one in enumerate(self.values) if one != second_values[result_index]],
+            )
             return
-        others = [seen[at], as_first[at], as_second[at]]
-        others += [digest_all(call.execute(self.state, execution.ZERO))[at] for _ in range(MORE_EXECUTIONS)]
+        others = [second_values[result_index], as_first[result_index], as_second[result_index]]
+        others += [digest_each(call.execute(self.state, execution.ZERO))[result_index] for _ in range(MORE_EXECUTIONS)]
         alone = len(set(others)) == 1 and threading.active_count() > 1 and bool(call.written)
         if alone:  # only the program's own execution, into memory that others can reach, is another one
-            self._report_overwritten(at, second[at])
+            self._report_overwritten(result_index, second_results[result_index])
             return
-        different = sum(other != self.values[at] for other in others)
-        self.add(DoubleFinding(found.KERNEL, runs=len(others) + 1, different=different), at, second[at])
+        different = sum(other != self.values[result_index] for other in others)
+        self.report(
+            DoubleFinding(found.KERNEL, runs=len(others) + 1, different=different),
+            result_index,
+            second_results[result_index],
+        )
 
-    def _report_own_memory(self, second: list[Any], differing: list[int]) -> None:
+    def _report_own_memory(self, second_results: list[Any], differing_results: list[int]) -> None:
         """The results hold what the operator's own memory held: reported when somebody computes with it."""
         call = self.call
-        for at in differing:
-            if at < len(call.written) or not d.is_readable(self.results[at]):
-                self.add(DoubleFinding(found.INSIDE, runs=4, different=2), at, second[at])
+        for result_index in differing_results:
+            if result_index < len(call.written) or not d.is_readable(self.results[result_index]):
+                self.report(
+                    DoubleFinding(found.INSIDE, runs=4, different=2), result_index, second_results[result_index]
+                )
             else:
                 name = call.operator.name.split(".")[1]
-                origin = UnwrittenOrigin(call.place, name, inside=True)
-                self.doubling.shadows.add_for_moved(self.results[at], second[at], origin)
+                origin = UnwrittenOrigin(call.location_id, name, inside=True)
+                self.doubling.shadows.add_for_moved_result(
+                    self.results[result_index], second_results[result_index], origin
+                )
 
-    def _report_overwritten(self, at: int, other: Any) -> None:
-        record = self.doubling.memory.record_of(self.call.written[0].untyped_storage())
-        self.add(DoubleFinding(found.RACE, made=record.made, written=self.call.place, how="operator"), at, other)
+    def _report_overwritten(self, result_index: int, other: Any) -> None:
+        record = self.doubling.memory.find_or_add_record(self.call.written[0].untyped_storage())
+        self.report(
+            DoubleFinding(found.RACE, made=record.made, written=self.call.location_id, how="operator"),
+            result_index,
+            other,
+        )
 
-    def _execute_more(self) -> None:
+    def _execute_further_times(self) -> None:
         """Execute more often what has been the same so far."""
         call = self.call
         for number in range(3, self.doubling.execution_count(call.operator) + 1):
             again = call.execute(self.state, execution.ZERO)
-            for at, tensor in enumerate(again):
-                if d.digest(tensor) != self.values[at]:
-                    if not self._report_race(again, [at]):
-                        self.add(DoubleFinding(found.KERNEL, runs=number, different=1), at, tensor)
+            for result_index, tensor in enumerate(again):
+                if d.digest(tensor) != self.values[result_index]:
+                    if not self._report_race(again, [result_index]):
+                        self.report(DoubleFinding(found.KERNEL, runs=number, different=1), result_index, tensor)
                     return
 
     def _report_failure(self, error: Exception) -> None:
         """The second execution raised. With other values in fresh memory, that means the memory was read."""
         call = self.call
         if call.with_shadow and isinstance(error, (IndexError, ValueError)):
-            self.add(unwritten_finding(call.with_shadow[0][1].origin))
+            self.report(make_unwritten_finding(call.with_shadow[0][1].origin))
         else:
             self.doubling.count_not_executed(f"{call.operator.name}, which failed when executed again")
         for tensor, _ in call.with_shadow:

@@ -11,7 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from samerun.record.digests import digest as d
 from samerun.record.digests.torch_guards import is_plain
 from samerun.record.watching.double import wait_counter
-from samerun.record.watching.double.argument_copies import raw_bytes
+from samerun.record.watching.double.argument_copies import view_bytes
 from samerun.record.watching.double.double_findings import OUTSIDE, RACE
 
 
@@ -54,7 +54,7 @@ class MemoryRegistry:
         self.records: dict[int, MemoryRecord] = {}
         self._drop_above = 256
 
-    def record_of(self, storage: Any, made: int = 0) -> MemoryRecord:
+    def find_or_add_record(self, storage: Any, made: int = 0) -> MemoryRecord:
         """The record of some memory; noted as made at the place `made` if it is new."""
         record = self.records.get(storage._cdata)
         if record is None or record.address != storage.data_ptr():  # another address: it was resized
@@ -85,14 +85,14 @@ class MemoryRegistry:
         """
         if not is_plain(tensor) or not tensor.numel():
             return None, ""
-        record = self.record_of(tensor.untyped_storage())
+        record = self.find_or_add_record(tensor.untyped_storage())
         if record.outside or not (record.shared or tensor.is_contiguous()):
             return None, ""
         key = _geometry(tensor)
         write, before = record.write, record.digests.get(key)
         now = d.digest(tensor)
-        waited = record.waits.get(thread) != wait_counter.count()
-        record.waits[thread] = wait_counter.count()
+        waited = record.waits.get(thread) != wait_counter.wait_count()
+        record.waits[thread] = wait_counter.wait_count()
         if record.write is not write or record.digests.get(key) is not before:
             return now, ""  # an operator of another thread has begun or ended to write meanwhile
         record.digests[key] = now
@@ -101,18 +101,18 @@ class MemoryRegistry:
         raced, record.foreign = record.foreign and not waited, False
         return now, RACE if raced else OUTSIDE
 
-    def begin_write(self, tensor: Any, write: Any, thread: int, place: int) -> None:
+    def begin_write(self, tensor: Any, write: Any, thread: int, location_id: int) -> None:
         """An operator is about to write to a tensor; `write` stands for this execution of it."""
-        record = self.record_of(tensor.untyped_storage())
+        record = self.find_or_add_record(tensor.untyped_storage())
         record.mixed = record.mixed or record.writer not in (-1, thread)
-        record.write, record.writer, record.written_at = write, thread, place
+        record.write, record.writer, record.written_at = write, thread, location_id
         record.contested = record.contested or record.writing > 0
         record.writing += 1
         record.digests.clear()
 
     def end_write(self, tensor: Any, write: Any, value: bytes | None) -> None:
         """It has: `value` is the tensor's digest now, None if it failed. Worth nothing if another wrote meanwhile."""
-        record = self.record_of(tensor.untyped_storage())
+        record = self.find_or_add_record(tensor.untyped_storage())
         record.writing = max(0, record.writing - 1)
         record.digests.clear()
         if value is not None and record.write is write and not record.contested and is_plain(tensor):
@@ -120,19 +120,19 @@ class MemoryRegistry:
         if not record.writing:
             record.contested = False
 
-    def note_result(self, tensor: Any, value: bytes, thread: int, place: int) -> None:
-        """An operator gave a tensor back; new memory was made at `place`."""
-        record = self.record_of(tensor.untyped_storage(), place)
+    def note_result(self, tensor: Any, value: bytes, thread: int, location_id: int) -> None:
+        """An operator gave a tensor back; new memory was made at `location_id`."""
+        record = self.find_or_add_record(tensor.untyped_storage(), location_id)
         if record.writer < 0:
-            record.writer, record.written_at = thread, place
+            record.writer, record.written_at = thread, location_id
         if is_plain(tensor):
             record.digests[_geometry(tensor)] = value
 
-    def forget(self, tensor: Any, outside: bool = False) -> None:
+    def forget_values(self, tensor: Any, written_by_others: bool = False) -> None:
         """Something that is no operator may have written to a tensor, or may do so at any time."""
-        record = self.record_of(tensor.untyped_storage())
+        record = self.find_or_add_record(tensor.untyped_storage())
         record.digests.clear()
-        record.outside = record.outside or outside
+        record.outside = record.outside or written_by_others
 
 
 def _geometry(tensor: Any) -> Any:
@@ -168,18 +168,18 @@ class SharedMemoryMonitor:
         """What shared memory holds before an operator; empty if there are no other threads."""
         if not self._shared or threading.active_count() < 2:
             return []
-        digests = ((record, digest_record(record)) for record in list(self._shared.values()))
+        digests = ((record, digest_shared_memory(record)) for record in list(self._shared.values()))
         return [(record, record.write, value) for record, value in digests if value is not None]
 
     def note_foreign_writes(self, snapshot: SharedSnapshot) -> None:
         """After the operator: what has changed, and not by an operator, was written by another thread."""
         for record, write, value in snapshot:
-            if record.write is write and digest_record(record) not in (value, None):
+            if record.write is write and digest_shared_memory(record) not in (value, None):
                 record.foreign = True
 
 
-def digest_record(record: MemoryRecord) -> bytes | None:
+def digest_shared_memory(record: MemoryRecord) -> bytes | None:
     storage = torch.UntypedStorage._new_with_weak_ptr(record.weak.cdata)
     if storage is None or not 0 < storage.nbytes() <= MOST_BYTES or storage.device.type != "cpu":
         return None
-    return d.digest(raw_bytes(storage, 0, storage.nbytes()))
+    return d.digest(view_bytes(storage, 0, storage.nbytes()))

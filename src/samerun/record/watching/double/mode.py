@@ -10,11 +10,11 @@ from samerun.record.digests import digest as d
 from samerun.record.trace import format as f
 from samerun.record.watching.double import double_findings as found
 from samerun.record.watching.double import wait_counter
-from samerun.record.watching.double.argument_copies import raw_bytes
+from samerun.record.watching.double.argument_copies import view_bytes
 from samerun.record.watching.double.double_findings import DoubleFinding
-from samerun.record.watching.double.doubled_calls import NO_VALUES, DoubledCall, digest_all
+from samerun.record.watching.double.doubled_calls import NO_VALUES, DoubledCall, digest_each
 from samerun.record.watching.double.doubling import Doubling
-from samerun.record.watching.double.judge import ResultJudge, unwritten_finding
+from samerun.record.watching.double.judge import ResultJudge, make_unwritten_finding
 from samerun.record.watching.double.shadow_buffers import shadow_view
 from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
 from samerun.record.watching.watched_operator import WatchedOperator
@@ -39,7 +39,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         before: Any = None
         state.inside_samerun += 1
         try:
-            before = self._prepare_silent(operator, args) if operator.silent else None
+            before = self._inspect_silent_operator(operator, args) if operator.silent else None
             if not operator.silent and not operator.allocates:
                 before = self._prepare_call(operator, func, args, kwargs or {})
         except Exception as error:
@@ -50,14 +50,14 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             out = super().__torch_dispatch__(func, types, args, kwargs)
         except BaseException:
             if isinstance(before, DoubledCall):
-                before.end_writes(self.doubling.memory)
+                before.forget_written_values(self.doubling.memory)
             raise
         if recorder.stopped or (before is None and not operator.allocates):
             return out
         state.inside_samerun += 1
         try:
             if isinstance(before, DoubledCall):
-                self._compare(before, out)
+                self._compare_with_second_execution(before, out)
             else:
                 self._note_fresh_memory(operator, out, before or 0)
         except Exception as error:
@@ -72,31 +72,31 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         state, doubling = self.state, self.doubling
         doubling.register_thread(state)
         call = DoubledCall(func, operator, args, kwargs)
-        flags, call.place = self._phase_and_place(state, call.tensors)
+        flags, call.location_id = self._find_phase_and_location(state, call.tensors)
         call.phase = flags & f.PHASE_MASK
         reason = doubling.exclusion_reason(func, operator) or call.exclusion_reason()
         if not reason:
             try:
-                reason = call.prepare(doubling)
+                reason = call.prepare_second_execution(doubling)
             except (RuntimeError, MemoryError):  # no room for copies
                 reason = f"{operator.name}, whose operands could not be copied"
         if not reason:
-            self._check_operands(call)
+            self._report_changed_operands(call)
             call.shared_snapshot = doubling.shared_memory.take_snapshot()
         for tensor in call.written:
             if d.is_readable(tensor):
-                doubling.memory.begin_write(tensor, call, state.number, call.place)
+                doubling.memory.begin_write(tensor, call, state.number, call.location_id)
         if reason:
             if reason != NO_VALUES:
                 doubling.count_not_executed(reason)
-            call.end_writes(doubling.memory)
+            call.forget_written_values(doubling.memory)
             for tensor in filter(d.is_readable, call.written):
                 doubling.shadows.drop(tensor.untyped_storage())
-                doubling.memory.forget(tensor, outside=operator.asynchronous)
+                doubling.memory.forget_values(tensor, written_by_others=operator.asynchronous)
             return None
         return call
 
-    def _check_operands(self, call: DoubledCall) -> None:
+    def _report_changed_operands(self, call: DoubledCall) -> None:
         """Report every operand that is not what it was when an operator last used it."""
         doubling = self.doubling
         skipped = {id(tensor) for tensor in call.written} if call.operator.overwrites else ()
@@ -107,53 +107,55 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             value, said = doubling.memory.check_tensor(tensor, self.state.number)
             if value is None:
                 continue
-            record = doubling.memory.record_of(tensor.untyped_storage())
+            record = doubling.memory.find_or_add_record(tensor.untyped_storage())
             call.inputs_seen.append((tensor, value, record.write))
             foreign = foreign or bool(said) or record.writer not in (-1, self.state.number)
             if said:
                 unsure = said == found.RACE
                 finding = DoubleFinding(said, made=record.made, written=record.shared, how=record.how, unsure=unsure)
-                doubling.findings.add(finding, call.operator.name, call.place, call.phase)
-        call.pauses = foreign and doubling.may_pause(call.place)
+                doubling.findings.report_or_count(finding, call.operator.name, call.location_id, call.phase)
+        call.pauses = foreign and doubling.count_pause_if_allowed(call.location_id)
 
-    def _prepare_silent(self, operator: WatchedOperator, args: Any) -> int | None:
+    def _inspect_silent_operator(self, operator: WatchedOperator, args: Any) -> int | None:
         """Handle an operator that computes nothing. Returns the bytes of memory that it may be about to grow."""
         name = operator.name.split(".")[1] if "." in operator.name else ""
         if name == "resize_" and type(args[0]) is torch.Tensor and d.is_readable(args[0]):
             return int(args[0].untyped_storage().nbytes())
         if name == "_local_scalar_dense":
-            self._check_read_number(operator, args[0])
+            self._report_unwritten_scalar(operator, args[0])
         return None
 
-    def _check_read_number(self, operator: WatchedOperator, tensor: Any) -> None:
+    def _report_unwritten_scalar(self, operator: WatchedOperator, tensor: Any) -> None:
         """A tensor's element becomes a Python number: report it if it depends on unwritten memory."""
         doubling = self.doubling
-        shadow = doubling.shadows.shadow_of(tensor)
+        shadow = doubling.shadows.find_shadow(tensor)
         if shadow is None:
             return
         other = shadow_view(tensor, shadow)
         if d.digest(tensor) != d.digest(other):
-            flags, place = self._phase_and_place(self.state, [tensor])
-            finding = unwritten_finding(shadow.origin)
-            doubling.findings.add(finding, operator.name, place, flags & f.PHASE_MASK, (tensor, other))
+            flags, location_id = self._find_phase_and_location(self.state, [tensor])
+            finding = make_unwritten_finding(shadow.origin)
+            doubling.findings.report_or_count(
+                finding, operator.name, location_id, flags & f.PHASE_MASK, (tensor, other)
+            )
 
     # --- after ---------------------------------------------------------------------------------------
-    def _note_fresh_memory(self, operator: WatchedOperator, out: Any, kept: int) -> None:
-        """Fresh memory, of which the first `kept` bytes are known."""
+    def _note_fresh_memory(self, operator: WatchedOperator, out: Any, known_bytes: int) -> None:
+        """Fresh memory, of which the first `known_bytes` bytes are known."""
         if not d.is_readable(out):
             return
         storage = out.untyped_storage()
-        if storage.nbytes() > kept:
-            if kept:  # `empty` is filled with zeros already
-                raw_bytes(storage, kept, storage.nbytes() - kept).zero_()
-            place = self._user_line_place(self.state.module)
-            self.doubling.memory.record_of(storage, place)
-            self.doubling.shadows.add_for_fresh(out, place, operator.name.split(".")[1], kept)
+        if storage.nbytes() > known_bytes:
+            if known_bytes:  # `empty` is filled with zeros already
+                view_bytes(storage, known_bytes, storage.nbytes() - known_bytes).zero_()
+            location_id = self._find_user_line_location(self.state.module)
+            self.doubling.memory.find_or_add_record(storage, location_id)
+            self.doubling.shadows.add_for_fresh(out, location_id, operator.name.split(".")[1], known_bytes)
 
-    def _compare(self, call: DoubledCall, out: Any) -> None:
+    def _compare_with_second_execution(self, call: DoubledCall, out: Any) -> None:
         doubling, state = self.doubling, self.state
-        results = call.results(out)
-        values = digest_all(results)
+        results = call.collect_results(out)
+        values = digest_each(results)
         count = len(call.written)
         for at, (tensor, value) in enumerate(zip(results, values, strict=True)):
             if not d.is_readable(tensor):
@@ -161,8 +163,8 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             if at < count:
                 doubling.memory.end_write(tensor, call, value)
             else:
-                doubling.memory.note_result(tensor, value, state.number, call.place)
+                doubling.memory.note_result(tensor, value, state.number, call.location_id)
         if call.pauses:
             wait_counter.sleep(PAUSE_SECONDS)
-        ResultJudge(doubling, state, call, results, values).compare()
+        ResultJudge(doubling, state, call, results, values).execute_and_compare()
         doubling.shared_memory.note_foreign_writes(call.shared_snapshot)

@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 
 from samerun.record.digests import digest as d
 from samerun.record.watching import memory_fill
-from samerun.record.watching.double.argument_copies import raw_bytes, tensor_at
+from samerun.record.watching.double.argument_copies import view_bytes, view_in_storage
 from samerun.record.watching.double.memory_registry import weak_reference
 
 OTHER_BYTE = 3
@@ -75,22 +75,22 @@ class ShadowBuffers:
         self.shadows: dict[int, ShadowBuffer] = {}
         self._drop_above = 64
 
-    def add_for_fresh(self, tensor: Any, made: int, how: str, kept: int = 0) -> None:
-        """Give memory that was just made a shadow. The first `kept` bytes of it are known already."""
+    def add_for_fresh(self, tensor: Any, made: int, how: str, known_bytes: int = 0) -> None:
+        """Give memory that was just made a shadow. The first `known_bytes` bytes of it are known already."""
         storage = tensor.untyped_storage()
         size = storage.nbytes()
         if not size or not d.is_readable(tensor) or not may_hold_other_values(tensor):
             return
         other = torch.UntypedStorage(size, device=storage.device)  # type: ignore[no-untyped-call]
-        raw_bytes(other, 0, size).fill_(OTHER_BYTE)
+        view_bytes(other, 0, size).fill_(OTHER_BYTE)
         width = tensor.element_size()
         whole = torch.empty(0, dtype=tensor.dtype, device=storage.device).set_(other, 0, (size // width,), (1,))
-        memory_fill.fill(whole, "pattern")
-        if kept:
-            raw_bytes(other, 0, kept).copy_(raw_bytes(storage, 0, kept))
-        self.add(storage, other, UnwrittenOrigin(made, how))
+        memory_fill.fill_in_place(whole, "pattern")
+        if known_bytes:
+            view_bytes(other, 0, known_bytes).copy_(view_bytes(storage, 0, known_bytes))
+        self.add_shadow(storage, other, UnwrittenOrigin(made, how))
 
-    def add(self, storage: Any, other: Any, origin: UnwrittenOrigin) -> None:
+    def add_shadow(self, storage: Any, other: Any, origin: UnwrittenOrigin) -> None:
         if len(self.shadows) > self._drop_above:
             for key, each in list(self.shadows.items()):
                 if each.weak.expired():
@@ -99,7 +99,7 @@ class ShadowBuffers:
         shadow = self.shadows[storage._cdata] = ShadowBuffer(storage, other, origin)
         shadow.last_digest = _digest_storage(storage)
 
-    def shadow_of(self, tensor: Any) -> ShadowBuffer | None:
+    def find_shadow(self, tensor: Any) -> ShadowBuffer | None:
         """The shadow of a tensor's memory. Dropped where another than torch has written to the memory."""
         if not self.shadows or not d.is_readable(tensor):
             return None
@@ -128,11 +128,11 @@ class ShadowBuffers:
         if shadow.last_digest == _digest_storage(shadow.storage):
             self.shadows.pop(storage._cdata, None)
 
-    def add_for_moved(self, result: Any, other: Any, origin: UnwrittenOrigin) -> None:
+    def add_for_moved_result(self, result: Any, other: Any, origin: UnwrittenOrigin) -> None:
         """A result holds elements that were never written: `other`, of the other execution, becomes its shadow."""
         mine, others = result.untyped_storage(), other.untyped_storage()
         if mine._cdata not in self.shadows and mine.nbytes() == others.nbytes():
-            self.add(mine, others, origin)
+            self.add_shadow(mine, others, origin)
 
 
 def may_hold_other_values(tensor: Any) -> bool:
@@ -149,7 +149,7 @@ def differs_only_where_fresh(tensor: Any, shadow: ShadowBuffer) -> bool:
 
 
 def shadow_view(tensor: Any, shadow: ShadowBuffer) -> Any:
-    return tensor_at(tensor, shadow.storage)
+    return view_in_storage(tensor, shadow.storage)
 
 
 def _should_compare(shadow: ShadowBuffer, size: int) -> bool:
@@ -157,14 +157,14 @@ def _should_compare(shadow: ShadowBuffer, size: int) -> bool:
 
 
 def _digest_storage(storage: Any) -> int:
-    return xxh3_64_intdigest(d.digest(raw_bytes(storage, 0, storage.nbytes())))
+    return xxh3_64_intdigest(d.digest(view_bytes(storage, 0, storage.nbytes())))
 
 
-def used_unwritten_elements(before: Any, after: Any, other: Any) -> bool:
+def used_unwritten_elements(before: Any, after: Any, after_in_shadow: Any) -> bool:
     """True if an operator that writes into fresh memory computed with elements that were never written.
 
-    `before` and `after`: what it wrote into, in the program; `other`: in the shadow. An element that
+    `before` and `after`: what it wrote into, in the program; `after_in_shadow`: in the shadow. An element that
     differs but was left as it was is merely not written yet.
     """
-    a, b, c = (tensor.contiguous().flatten().view(torch.uint8) for tensor in (before, after, other))
+    a, b, c = (tensor.contiguous().flatten().view(torch.uint8) for tensor in (before, after, after_in_shadow))
     return bool(((b != c) & (a != b)).any())

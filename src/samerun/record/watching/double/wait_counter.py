@@ -8,13 +8,13 @@ from time import sleep  # by name, before the module's own is watched
 _local = threading.local()
 
 
-def count() -> int:
+def wait_count() -> int:
     """Waits of the present thread so far."""
     return int(getattr(_local, "count", 0))
 
 
-def waited() -> None:
-    _local.count = count() + 1
+def count_wait() -> None:
+    _local.count = wait_count() + 1
 
 
-__all__ = ["count", "sleep", "waited"]
+__all__ = ["count_wait", "sleep", "wait_count"]

@@ -15,15 +15,15 @@ from samerun.record.watching.completion_order import (
     ObjectNumbers,
     SortedSet,
     record_completed_item,
-    record_done_set,
-    takes_in_order,
+    record_done_tasks,
+    takes_results_in_submission_order,
 )
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
-def install(recorder: Recorder, asyncio: Any) -> None:
-    in_order = takes_in_order(recorder)
+def install_asyncio_completion(recorder: Recorder, asyncio: Any) -> None:
+    in_order = takes_results_in_submission_order(recorder)
     numbers = ObjectNumbers()
 
     def wrap_as_completed(original: Any) -> Any:
@@ -34,32 +34,34 @@ def install(recorder: Recorder, asyncio: Any) -> None:
 
         return as_completed
 
-    def wrap_wait(original: Any) -> Any:
+    def wrap_to_count_wait(original: Any) -> Any:
         async def wait(fs: Any, *, timeout: float | None = None, return_when: str = asyncio.ALL_COMPLETED) -> Any:
             if type(fs) not in (set, frozenset, list, tuple) or not all(map(asyncio.isfuture, fs)):
                 return await original(fs, timeout=timeout, return_when=return_when)  # it says what is wrong with them
-            tasks = sorted(fs, key=creation_order) if isinstance(fs, (set, frozenset)) else list(fs)
+            tasks = sorted(fs, key=task_creation_key) if isinstance(fs, (set, frozenset)) else list(fs)
             for future in tasks:
-                numbers.number_of(future)
+                numbers.assign_number(future)
             if in_order and tasks and return_when == asyncio.FIRST_COMPLETED:
-                first = min(tasks, key=numbers.number_of)
+                first = min(tasks, key=numbers.assign_number)
                 done, pending = await original([first], timeout=timeout)
                 pending = pending | (set(tasks) - {first})
             else:
                 done, pending = await original(tasks, timeout=timeout, return_when=return_when)
-            record_done_set(recorder, "asyncio.wait", map(numbers.number_of, done))
-            return (SortedSet(done, numbers.number_of) if in_order else done), pending
+            record_done_tasks(recorder, "asyncio.wait", map(numbers.assign_number, done))
+            return (SortedSet(done, numbers.assign_number) if in_order else done), pending
 
         return wait
 
     def wrap_run_in_executor(original: Any) -> Any:
         def run_in_executor(loop: Any, *args: Any, **kwargs: Any) -> Any:
-            placed = sites.find_user_line()
+            user_line = sites.find_user_line()
             found = original(loop, *args, **kwargs)
-            if placed[1]:
+            if user_line[1]:
                 number = str(next(calls)).encode()
                 found.add_done_callback(
-                    lambda done: recorder.emit_host_event(f.COMPLETION, "run_in_executor", value=number, placed=placed)
+                    lambda done: recorder.emit_host_event(
+                        f.COMPLETION, "run_in_executor", value=number, user_line=user_line
+                    )
                 )
             return found
 
@@ -67,12 +69,12 @@ def install(recorder: Recorder, asyncio: Any) -> None:
 
     calls = itertools.count()
     wrap_attribute(asyncio.base_events.BaseEventLoop, "run_in_executor", wrap_run_in_executor)
-    for name, make in (("as_completed", wrap_as_completed), ("wait", wrap_wait)):
+    for name, make in (("as_completed", wrap_as_completed), ("wait", wrap_to_count_wait)):
         for module in (asyncio.tasks, asyncio):
             wrap_attribute(module, name, make)
 
 
-def creation_order(task: Any) -> tuple[int, str]:
+def task_creation_key(task: Any) -> tuple[int, str]:
     """Sort key of a task: asyncio numbers tasks without a name of their own as they are created."""
     name = task.get_name() if hasattr(task, "get_name") else ""
     number = name.removeprefix("Task-")
@@ -89,9 +91,9 @@ class RecordedCompletions:
         return self
 
     def __next__(self) -> Any:
-        return self.record_result(next(self.results))
+        return self.await_and_record(next(self.results))
 
-    async def record_result(self, awaitable: Any) -> Any:
+    async def await_and_record(self, awaitable: Any) -> Any:
         import asyncio
 
         item = await (asyncio.wait_for(awaitable, self.timeout) if self.timeout is not None else awaitable)
@@ -115,4 +117,4 @@ class RecordedCompletions:
         return task
 
 
-INTERCEPTOR = Interceptor("completion-asyncio", "asyncio", install)
+INTERCEPTOR = Interceptor("completion-asyncio", "asyncio", install_asyncio_completion)

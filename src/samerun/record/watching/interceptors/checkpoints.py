@@ -12,20 +12,20 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from samerun.record.digests.trees import tree_digest
+from samerun.record.digests.trees import digest_tree
 from samerun.record.trace import format as f
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.training_states import PARTS, TrainingObjects
 
 
-def install_checkpoints(recorder: Recorder, torch: Any) -> None:
-    def record_tensors(kind: int, name: str, value: Any, target: Any) -> None:
+def install_checkpoint_recording(recorder: Recorder, torch: Any) -> None:
+    def record_tensors(kind: int, name: str, checkpoint: Any, target: Any) -> None:
         if recorder.stopped or recorder.thread.inside_samerun:
             return
         recorder.thread.inside_samerun += 1
         try:
-            outputs = tree_digest(value, torch.Tensor)
+            outputs = digest_tree(checkpoint, torch.Tensor)
         except Exception:
             outputs = b"\0" * 16
         finally:
@@ -49,9 +49,9 @@ def install_checkpoints(recorder: Recorder, torch: Any) -> None:
         def load(file: Any = None, *args: Any, **kwargs: Any) -> Any:
             if file is None and "f" in kwargs:
                 file = kwargs.pop("f")
-            value = original(file, *args, **kwargs)
-            record_tensors(f.LOAD, "torch.load", value, file)
-            return value
+            checkpoint = original(file, *args, **kwargs)
+            record_tensors(f.LOAD, "torch.load", checkpoint, file)
+            return checkpoint
 
         return load
 
@@ -59,7 +59,7 @@ def install_checkpoints(recorder: Recorder, torch: Any) -> None:
     wrap_attribute(torch, "load", wrap_load)
 
 
-CHECKPOINTS = Interceptor("checkpoints", "torch", install_checkpoints)
+CHECKPOINTS = Interceptor("checkpoints", "torch", install_checkpoint_recording)
 
 
 PUT_BACK = "put-back"
@@ -76,29 +76,29 @@ class StateKeeper:
         self.states: dict[str, Any] | None = None
         self.busy = False
 
-    def state_file(self, value: Any) -> str:
+    def state_file_for(self, checkpoint: Any) -> str:
         role = self.recorder.process_role().replace("/", ".")
-        return os.path.join(self.folder, f"{role}-{tree_digest(value, self.torch.Tensor).hex()}")
+        return os.path.join(self.folder, f"{role}-{digest_tree(checkpoint, self.torch.Tensor).hex()}")
 
-    def keep_states(self, value: Any) -> None:
-        path = self.state_file(value)
-        self.save(self.objects.states(), path + ".new")
+    def save_states_for(self, checkpoint: Any) -> None:
+        path = self.state_file_for(checkpoint)
+        self.save(self.objects.read_states(), path + ".new")
         os.replace(path + ".new", path)
 
-    def restore_states(self, value: Any) -> None:
-        path = self.state_file(value)
+    def load_states_for(self, checkpoint: Any) -> None:
+        path = self.state_file_for(checkpoint)
         if os.path.exists(path) and not self.recorder.step:
             self.states = self.load(path, weights_only=True)
-            self.put_back()
+            self.restore_loaded_states()
 
-    def put_back(self) -> None:
+    def restore_loaded_states(self) -> None:
         if self.states is None or self.recorder.step:
             return
-        taken = self.objects.put_back(self.states, [part for part in PARTS if part in self.parts])
+        taken = self.objects.restore(self.states, [part for part in PARTS if part in self.parts])
         with open(os.path.join(self.folder, PUT_BACK), "a", encoding="utf-8") as file:
             file.writelines(f"{part}\n" for part in taken)
 
-    def call_hidden(self, call: Any, *args: Any) -> None:
+    def call_unrecorded(self, call: Any, *args: Any) -> None:
         """Call what is samerun's own doing: nothing of it is recorded, and its errors do not reach the program."""
         if self.busy or self.recorder.thread.inside_samerun or self.recorder.stopped:
             return
@@ -113,7 +113,7 @@ class StateKeeper:
             self.busy = False
 
 
-def install_kept_states(recorder: Recorder, torch: Any) -> None:
+def install_state_keeping(recorder: Recorder, torch: Any) -> None:
     kept = recorder.config.kept_states
     if kept is None:
         return
@@ -122,24 +122,24 @@ def install_kept_states(recorder: Recorder, torch: Any) -> None:
     def wrap_save(original: Any) -> Any:
         def save(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            keeper.call_hidden(keeper.keep_states, args[0] if args else kwargs["obj"])
+            keeper.call_unrecorded(keeper.save_states_for, args[0] if args else kwargs["obj"])
             return result
 
         return save
 
     def wrap_load(original: Any) -> Any:
         def load(*args: Any, **kwargs: Any) -> Any:
-            value = original(*args, **kwargs)
-            keeper.call_hidden(keeper.restore_states, value)
-            return value
+            checkpoint = original(*args, **kwargs)
+            keeper.call_unrecorded(keeper.load_states_for, checkpoint)
+            return checkpoint
 
         return load
 
     def wrap_load_state_dict(original: Any) -> Any:
         def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
-            value = original(self, *args, **kwargs)
-            keeper.call_hidden(keeper.put_back)
-            return value
+            checkpoint = original(self, *args, **kwargs)
+            keeper.call_unrecorded(keeper.restore_loaded_states)
+            return checkpoint
 
         return load_state_dict
 
@@ -149,7 +149,7 @@ def install_kept_states(recorder: Recorder, torch: Any) -> None:
                 original(self, *args, **kwargs)
                 if not any(known is self for known in objects):
                     objects.append(self)
-                keeper.call_hidden(keeper.put_back)
+                keeper.call_unrecorded(keeper.restore_loaded_states)
 
             return __init__
 
@@ -174,4 +174,4 @@ def install_kept_states(recorder: Recorder, torch: Any) -> None:
     wrap_attribute(torch.nn.Module, "load_state_dict", wrap_load_state_dict)
 
 
-KEPT_STATES = Interceptor("kept-states", "torch", install_kept_states)
+KEPT_STATES = Interceptor("kept-states", "torch", install_state_keeping)

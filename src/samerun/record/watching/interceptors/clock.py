@@ -26,7 +26,7 @@ class Clock:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.shift = recorder.config.clock_shift
-        self.pinned = recorder.has_pin(pins.CLOCK)
+        self.pinned = recorder.has_pin_anywhere(pins.CLOCK)
         self.tick = recorder.config.clock_tick
         self.ticks = 0
         self.is_changed = bool(self.pinned or self.shift)
@@ -34,28 +34,28 @@ class Clock:
         """What each clock showed when watching started, in whole seconds."""
         self.real_time: Callable[[], float] = lambda: 0.0
 
-    def show(self, real: float, name: str = "time") -> float:
-        """What the clock `name` shows to the program while its true reading is `real`."""
+    def pin_or_shift_reading(self, reading: float, clock_name: str = "time") -> float:
+        """The reading that the clock `clock_name` shows to the program instead of the true one."""
         if self.pinned:
             if self.recorder.is_pinned_here(pins.CLOCK):
                 self.ticks += 1
                 return pins.pinned_clock_reading(self.ticks, self.tick)
-            real += pins.PINNED_CLOCK_START - self.start_readings.get(name, 0.0)
-        if self.shift and not self.recorder.variation_applies("clock"):
-            return real
-        return real + self.shift
+            reading += pins.PINNED_CLOCK_START - self.start_readings.get(clock_name, 0.0)
+        if self.shift and not self.recorder.variation_applies_here("clock"):
+            return reading
+        return reading + self.shift
 
-    def current_time(self) -> float:
+    def shown_current_time(self) -> float:
         """What `time.time()` shows to the program now."""
         real = self.real_time()
-        return self.show(real) if self.is_changed and not self.recorder.thread.inside_samerun else real
+        return self.pin_or_shift_reading(real) if self.is_changed and not self.recorder.thread.inside_samerun else real
 
-    def record_reading(self, name: str, value: float) -> None:
-        bits = struct.pack("<d", value) + NOTHING[:8]
-        self.recorder.emit_host_event(f.CLOCK, name, outputs=bits, thin=True, user_only=True)
+    def record_reading(self, function: str, seconds: float) -> None:
+        bits = struct.pack("<d", seconds) + NOTHING[:8]
+        self.recorder.emit_host_event(f.CLOCK, function, outputs=bits, thin=True, user_only=True)
 
 
-def install_time(recorder: Recorder, time: Any) -> None:
+def install_time_clocks(recorder: Recorder, time: Any) -> None:
     clock = Clock(recorder)
     clock.real_time = time.time
     clock.start_readings = {name: float(int(getattr(time, name)())) for name in CLOCKS if hasattr(time, name)}
@@ -65,7 +65,7 @@ def install_time(recorder: Recorder, time: Any) -> None:
             def reading() -> float:
                 value: float = original()
                 if clock.is_changed and not recorder.thread.inside_samerun:
-                    value = clock.show(value, name)
+                    value = clock.pin_or_shift_reading(value, name)
                 clock.record_reading(f"time.{name}", value)
                 return value
 
@@ -79,7 +79,7 @@ def install_time(recorder: Recorder, time: Any) -> None:
                 value: int = original()
                 if clock.is_changed and not recorder.thread.inside_samerun:
                     moved, ticks = value / 1e9, clock.ticks
-                    now = clock.show(moved, name)
+                    now = clock.pin_or_shift_reading(moved, name)
                     value = int(now * 1e9) if clock.ticks != ticks else value + round(now - moved) * 10**9
                 clock.record_reading(f"time.{name}_ns", float(value))
                 return value
@@ -98,7 +98,7 @@ def install_time(recorder: Recorder, time: Any) -> None:
         def converting(*args: Any) -> Any:
             if args not in ((), (None,)):
                 return original(*args)
-            now = clock.current_time()
+            now = clock.shown_current_time()
             clock.record_reading(f"time.{original.__name__}", now)
             return original(now)
 
@@ -117,17 +117,17 @@ def install_time(recorder: Recorder, time: Any) -> None:
     recorder.clock = clock
 
 
-INTERCEPTOR = Interceptor("clock", "time", install_time)
+INTERCEPTOR = Interceptor("clock", "time", install_time_clocks)
 
 
-def install_datetime(recorder: Recorder, module: Any) -> None:
+def install_datetime_clock(recorder: Recorder, module: Any) -> None:
     clock = recorder.clock
     datetime_type, date_type, utc = module.datetime, module.date, module.timezone.utc
     from_timestamp = vars(datetime_type)["fromtimestamp"]
 
     def wrap_now(original: Any) -> Any:
         def now(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            seconds = clock.current_time()
+            seconds = clock.shown_current_time()
             clock.record_reading("datetime.now", seconds)
             if not clock.is_changed:
                 return original.__get__(None, cls)(*args, **kwargs)
@@ -136,12 +136,12 @@ def install_datetime(recorder: Recorder, module: Any) -> None:
         return now
 
     def wrap_utcnow(original: Any) -> Any:
-        deprecation = _deprecation_message(original.__get__(None, datetime_type))
+        deprecation = _catch_deprecation_message(original.__get__(None, datetime_type))
 
         def utcnow(cls: Any) -> Any:
             if deprecation:  # issued here, because the original would name a line of this file
                 warnings.warn(deprecation, DeprecationWarning, stacklevel=2)
-            seconds = clock.current_time()
+            seconds = clock.shown_current_time()
             clock.record_reading("datetime.utcnow", seconds)
             now = from_timestamp.__get__(None, datetime_type)(seconds, utc)
             if cls is datetime_type:
@@ -152,7 +152,7 @@ def install_datetime(recorder: Recorder, module: Any) -> None:
 
     def wrap_today(original: Any) -> Any:
         def today(cls: Any) -> Any:
-            seconds = clock.current_time()
+            seconds = clock.shown_current_time()
             clock.record_reading("datetime.today" if issubclass(cls, datetime_type) else "date.today", seconds)
             return cls.fromtimestamp(seconds)
 
@@ -168,7 +168,7 @@ def _timezone_argument(tz: Any = None) -> Any:
     return tz
 
 
-def _deprecation_message(call: Any) -> str:
+def _catch_deprecation_message(call: Any) -> str:
     """The deprecation warning that `call` issues in Python 3.12 and later; "" before."""
     if sys.version_info < (3, 12):
         return ""
@@ -178,4 +178,4 @@ def _deprecation_message(call: Any) -> str:
     return str(issued[0].message) if issued else ""
 
 
-IN_DATETIME = Interceptor("clock-datetime", "datetime", install_datetime)
+IN_DATETIME = Interceptor("clock-datetime", "datetime", install_datetime_clock)

@@ -10,14 +10,14 @@ from typing import Any
 from xxhash import xxh3_64_intdigest
 
 from samerun.record import pins
-from samerun.record.digests.trees import tree_digest
+from samerun.record.digests.trees import digest_tree
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
-def install_compile_calls(recorder: Recorder, torch: Any) -> None:
+def install_torch_compile(recorder: Recorder, torch: Any) -> None:
     eager = pins.EAGER in recorder.config.pins
 
     def wrap_compile(original: Any) -> Any:
@@ -33,14 +33,14 @@ def install_compile_calls(recorder: Recorder, torch: Any) -> None:
     wrap_attribute(torch, "compile", wrap_compile)
 
 
-COMPILE_CALLS = Interceptor("compile-calls", "torch", install_compile_calls)
+COMPILE_CALLS = Interceptor("compile-calls", "torch", install_torch_compile)
 
 
-def install_compiled_graphs(recorder: Recorder, output_code: Any) -> None:
+def install_compiled_graph_recording(recorder: Recorder, output_code: Any) -> None:
     """Wrap the call of a compiled graph."""
     import torch
 
-    from samerun.record.watching.torch_internals import place_of_running_node
+    from samerun.record.watching.torch_internals import location_of_running_node
 
     kind = output_code.CompiledFxGraph
     call = kind.__call__
@@ -51,7 +51,7 @@ def install_compiled_graphs(recorder: Recorder, output_code: Any) -> None:
             return call(self, inputs)
         state.inside_samerun += 1
         try:
-            before = xxh3_64_intdigest(b"".join(tree_digest(item, torch.Tensor) for item in inputs))
+            before = xxh3_64_intdigest(b"".join(digest_tree(item, torch.Tensor) for item in inputs))
         except Exception:
             before = 0
         finally:
@@ -61,28 +61,30 @@ def install_compiled_graphs(recorder: Recorder, output_code: Any) -> None:
         state.inside_samerun += 1
         try:
             recorder.forget_values(input_tensors)
-            after = tree_digest(out, torch.Tensor)
+            after = digest_tree(out, torch.Tensor)
         except Exception:
             after = b"\0" * 16
         finally:
             state.inside_samerun -= 1
         state.operator_count += 1
-        place = place_of_running_node(state)
-        if not place:
+        location_id = location_of_running_node(state)
+        if not location_id:
             file, line, _ = sites.find_user_line()
             writer = recorder.writer or recorder.open_writer()
-            place = writer.intern_location(file, line, state.module) if writer is not None and line else 0
+            location_id = writer.intern_location(file, line, state.module) if writer is not None and line else 0
         phase = f.FORWARD if torch._C._current_autograd_node() is None else f.BACKWARD
-        recorder.emit(f.OPERATOR, name="compiled graph", place=place, inputs=before, outputs=after, phase=phase)
+        recorder.emit(
+            f.OPERATOR, name="compiled graph", location_id=location_id, inputs=before, outputs=after, phase=phase
+        )
         return out
 
     kind.__call__ = call_recorded
 
 
-COMPILED_GRAPHS = Interceptor("compiled", "torch._inductor.output_code", install_compiled_graphs)
+COMPILED_GRAPHS = Interceptor("compiled", "torch._inductor.output_code", install_compiled_graph_recording)
 
 
-def install_doubled_graphs(recorder: Recorder, output_code: Any) -> None:
+def install_compiled_graph_doubling(recorder: Recorder, output_code: Any) -> None:
     """Wrap the call of a compiled graph, around what records it."""
     if recorder.doubling is None:
         return
@@ -110,7 +112,7 @@ def install_doubled_graphs(recorder: Recorder, output_code: Any) -> None:
             if region is not None and not recorder.stopped:
                 state.inside_samerun += 1
                 try:
-                    region.compare(self, out)
+                    region.execute_again_and_compare(self, out)
                 except Exception as error:
                     recorder.stop(f"samerun could not execute a compiled region twice: {error!r}")
                 finally:
@@ -122,4 +124,4 @@ def install_doubled_graphs(recorder: Recorder, output_code: Any) -> None:
     wrap_attribute(output_code.CompiledFxGraph, "__call__", wrap_call)
 
 
-DOUBLED_GRAPHS = Interceptor("compiled-twice", "torch._inductor.output_code", install_doubled_graphs)
+DOUBLED_GRAPHS = Interceptor("compiled-twice", "torch._inductor.output_code", install_compiled_graph_doubling)

@@ -19,20 +19,20 @@ from samerun.record.watching.completion_order import (
     ObjectNumbers,
     SortedSet,
     record_completed_item,
-    record_done_set,
-    takes_in_order,
+    record_done_tasks,
+    takes_results_in_submission_order,
 )
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
-def install_queue(recorder: Recorder, queue: Any) -> None:
+def install_thread_queue(recorder: Recorder, queue: Any) -> None:
     """`queue.Queue.get` called by the program itself."""
-    wrap_attribute(queue.Queue, "get", lambda original: wrap_get(recorder, original, "queue.get"))
+    wrap_attribute(queue.Queue, "get", lambda original: wrap_get_to_record_item(recorder, original, "queue.get"))
     if pins.SERIAL in recorder.config.pins:
         refiller = QueueRefiller()
-        wrap_attribute(queue.Queue, "put", refiller.wrap_put)
-        wrap_attribute(queue.Queue, "get", refiller.wrap_get)
+        wrap_attribute(queue.Queue, "put", refiller.wrap_put_to_note_filler)
+        wrap_attribute(queue.Queue, "get", refiller.wrap_get_to_wait_until_full)
 
 
 class QueueRefiller:
@@ -43,7 +43,7 @@ class QueueRefiller:
         self.never_refilled: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
         """Queues that did not fill up in time: their fillers wait for something else."""
 
-    def wrap_put(self, original: Any) -> Any:
+    def wrap_put_to_note_filler(self, original: Any) -> Any:
         def put(queue: Any, *args: Any, **kwargs: Any) -> None:
             if queue.maxsize > 0 and sites.called_by_user(("queue",)):
                 self.fillers.setdefault(queue, set()).add(threading.current_thread())
@@ -51,7 +51,7 @@ class QueueRefiller:
 
         return put
 
-    def wrap_get(self, original: Any) -> Any:
+    def wrap_get_to_wait_until_full(self, original: Any) -> Any:
         def get(queue: Any, *args: Any, **kwargs: Any) -> Any:
             item = original(queue, *args, **kwargs)
             if queue.maxsize > 0 and queue not in self.never_refilled and sites.called_by_user(("queue",)):
@@ -69,45 +69,47 @@ class QueueRefiller:
         self.never_refilled[queue] = True
 
 
-def install_process_queue(recorder: Recorder, queues: Any) -> None:
+def install_process_queues(recorder: Recorder, queues: Any) -> None:
     """`multiprocessing.Queue.get` and `SimpleQueue.get`."""
     for kind in (queues.Queue, queues.SimpleQueue):
-        wrap_attribute(kind, "get", lambda original: wrap_get(recorder, original, "multiprocessing.Queue.get"))
+        wrap_attribute(
+            kind, "get", lambda original: wrap_get_to_record_item(recorder, original, "multiprocessing.Queue.get")
+        )
 
 
-def wrap_get(recorder: Recorder, original: Any, name: str) -> Any:
+def wrap_get_to_record_item(recorder: Recorder, original: Any, event_name: str) -> Any:
     def get(self: Any, *args: Any, **kwargs: Any) -> Any:
         item = original(self, *args, **kwargs)
         if not recorder.thread.inside_samerun and not recorder.stopped:
-            record_completed_item(recorder, name, item)
+            record_completed_item(recorder, event_name, item)
         return item
 
     return get
 
 
-def install_futures(recorder: Recorder, futures: Any) -> None:
+def install_future_completion(recorder: Recorder, futures: Any) -> None:
     """`concurrent.futures.as_completed`: the positions, in the order of completion. `wait`: which futures are done."""
-    in_order = takes_in_order(recorder)
+    in_order = takes_results_in_submission_order(recorder)
     numbers = ObjectNumbers()
 
     def wrap_future_init(original: Any) -> Any:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
-            numbers.number_of(self)
+            numbers.assign_number(self)
 
         return __init__
 
-    def wrap_wait(original: Any) -> Any:
+    def wrap_to_count_wait(original: Any) -> Any:
         def wait(fs: Any, timeout: float | None = None, return_when: str = futures.ALL_COMPLETED) -> Any:
             futures_given = list(fs)
             if in_order and futures_given and return_when == futures.FIRST_COMPLETED:
-                first = min(futures_given, key=numbers.number_of)
+                first = min(futures_given, key=numbers.assign_number)
                 found = original([first], timeout)
                 found = type(found)(found.done, found.not_done | (set(futures_given) - {first}))
             else:
                 found = original(futures_given, timeout, return_when)
-            record_done_set(recorder, "concurrent.futures.wait", map(numbers.number_of, found.done))
-            return type(found)(SortedSet(found.done, numbers.number_of), found.not_done) if in_order else found
+            record_done_tasks(recorder, "concurrent.futures.wait", map(numbers.assign_number, found.done))
+            return type(found)(SortedSet(found.done, numbers.assign_number), found.not_done) if in_order else found
 
         return wait
 
@@ -128,11 +130,11 @@ def install_futures(recorder: Recorder, futures: Any) -> None:
             yield future
 
     wrap_attribute(futures, "as_completed", wrap_as_completed)
-    wrap_attribute(futures, "wait", wrap_wait)
+    wrap_attribute(futures, "wait", wrap_to_count_wait)
     wrap_attribute(futures._base.Future, "__init__", wrap_future_init)
 
 
-def install_executor(recorder: Recorder, thread: Any) -> None:
+def install_serial_submit(recorder: Recorder, thread: Any) -> None:
     """`ThreadPoolExecutor.submit`: only changed by the pin, which waits for each task."""
     if pins.SERIAL not in recorder.config.pins:
         return
@@ -151,12 +153,12 @@ def install_executor(recorder: Recorder, thread: Any) -> None:
     wrap_attribute(thread.ThreadPoolExecutor, "submit", wrap_submit)
 
 
-def install_pool(recorder: Recorder, pool: Any) -> None:
+def install_imap_unordered(recorder: Recorder, pool: Any) -> None:
     """`Pool.imap_unordered`, of processes and of threads."""
 
     def wrap_imap_unordered(original: Any) -> Any:
         def imap_unordered(self: Any, *args: Any, **kwargs: Any) -> Any:
-            take = self.imap if takes_in_order(recorder) else original.__get__(self)
+            take = self.imap if takes_results_in_submission_order(recorder) else original.__get__(self)
             for item in take(*args, **kwargs):
                 record_completed_item(recorder, "imap_unordered", item)
                 yield item
@@ -168,8 +170,8 @@ def install_pool(recorder: Recorder, pool: Any) -> None:
 
 SERIAL_SECONDS, POLL_SECONDS = 3.0, 0.002
 
-INTERCEPTOR = Interceptor("completion-queue", "queue", install_queue)
-IN_PROCESSES = Interceptor("completion-process-queue", "multiprocessing.queues", install_process_queue)
-IN_FUTURES = Interceptor("completion-futures", "concurrent.futures", install_futures)
-IN_EXECUTOR = Interceptor("completion-executor", "concurrent.futures.thread", install_executor)
-IN_POOL = Interceptor("completion-pool", "multiprocessing.pool", install_pool)
+INTERCEPTOR = Interceptor("completion-queue", "queue", install_thread_queue)
+IN_PROCESSES = Interceptor("completion-process-queue", "multiprocessing.queues", install_process_queues)
+IN_FUTURES = Interceptor("completion-futures", "concurrent.futures", install_future_completion)
+IN_EXECUTOR = Interceptor("completion-executor", "concurrent.futures.thread", install_serial_submit)
+IN_POOL = Interceptor("completion-pool", "multiprocessing.pool", install_imap_unordered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from samerun.record import pins
@@ -11,13 +12,13 @@ from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
-def wrap_recorded(recorder: Recorder, name: str) -> Any:
-    """A wrapper factory: the wrapped function's return value is recorded under `name`."""
+def make_entropy_wrapper(recorder: Recorder, function: str) -> Callable[[Any], Any]:
+    """A wrapper factory: the wrapped function's return value is recorded under the name `function`."""
 
     def wrap(original: Any) -> Any:
         def read_recorded(*args: Any, **kwargs: Any) -> Any:
             value = original(*args, **kwargs)
-            recorder.emit_host_event(f.ENTROPY, name, value=repr(value).encode(), user_only=True, thin=True)
+            recorder.emit_host_event(f.ENTROPY, function, value=repr(value).encode(), user_only=True, thin=True)
             return value
 
         return read_recorded
@@ -25,8 +26,8 @@ def wrap_recorded(recorder: Recorder, name: str) -> Any:
     return wrap
 
 
-def install(recorder: Recorder, os: Any) -> None:
-    if recorder.has_pin(pins.ENTROPY):
+def install_os_entropy(recorder: Recorder, os: Any) -> None:
+    if recorder.has_pin_anywhere(pins.ENTROPY):
         stream = pins.pinned_byte_stream("urandom")
 
         def wrap_pinned(original: Any) -> Any:
@@ -37,23 +38,23 @@ def install(recorder: Recorder, os: Any) -> None:
 
         wrap_attribute(os, "urandom", wrap_pinned)
         wrap_attribute(os, "getrandom", wrap_pinned)
-    wrap_attribute(os, "urandom", wrap_recorded(recorder, "os.urandom"))
-    wrap_attribute(os, "getrandom", wrap_recorded(recorder, "os.getrandom"))
+    wrap_attribute(os, "urandom", make_entropy_wrapper(recorder, "os.urandom"))
+    wrap_attribute(os, "getrandom", make_entropy_wrapper(recorder, "os.getrandom"))
     random = sys.modules.get("random")
     if random is not None:
         random._urandom = os.urandom  # type: ignore[attr-defined]
 
 
-def install_random(recorder: Recorder, random: Any) -> None:
+def rebind_urandom_of_random(recorder: Recorder, random: Any) -> None:
     """`SystemRandom` and `secrets` read through `random._urandom`, which holds the unwrapped function."""
     random._urandom = sys.modules["os"].urandom
 
 
 def install_uuid(recorder: Recorder, uuid: Any) -> None:
-    wrap_attribute(uuid, "uuid1", wrap_recorded(recorder, "uuid.uuid1"))
-    wrap_attribute(uuid, "uuid4", wrap_recorded(recorder, "uuid.uuid4"))
+    wrap_attribute(uuid, "uuid1", make_entropy_wrapper(recorder, "uuid.uuid1"))
+    wrap_attribute(uuid, "uuid4", make_entropy_wrapper(recorder, "uuid.uuid4"))
 
 
-INTERCEPTOR = Interceptor("entropy", "os", install)
-IN_RANDOM = Interceptor("entropy-random", "random", install_random)
+INTERCEPTOR = Interceptor("entropy", "os", install_os_entropy)
+IN_RANDOM = Interceptor("entropy-random", "random", rebind_urandom_of_random)
 IN_UUID = Interceptor("entropy-uuid", "uuid", install_uuid)

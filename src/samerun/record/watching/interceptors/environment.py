@@ -15,7 +15,7 @@ from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
-def install_variables(recorder: Recorder, os: Any) -> None:
+def install_environment_reads(recorder: Recorder, os: Any) -> None:
     """Wrap the one method that `environ[...]`, `environ.get` and `getenv` all come to."""
     kind = type(os.environ)
     original = kind.__getitem__
@@ -32,22 +32,22 @@ def install_variables(recorder: Recorder, os: Any) -> None:
     def record_read(key: Any, value: bytes) -> None:
         if recorder.stopped or recorder.thread.inside_samerun or not isinstance(key, str) or key.startswith("SAMERUN_"):
             return
-        placed = sites.find_user_line()
-        if placed[2] and not sites.called_by_samerun():
-            recorder.emit_host_event(f.ENVIRONMENT, key, value=value, placed=placed, thin=True)
+        user_line = sites.find_user_line()
+        if user_line[2] and not sites.called_by_samerun():
+            recorder.emit_host_event(f.ENVIRONMENT, key, value=value, user_line=user_line, thin=True)
 
     getitem.__doc__ = original.__doc__
     kind.__getitem__ = getitem
 
 
-VARIABLES = Interceptor("environment", "os", install_variables)
+VARIABLES = Interceptor("environment", "os", install_environment_reads)
 
 
 PROCESS_NUMBERS = ("getpid", "getppid")
 PROCESSORS = ("cpu_count", "process_cpu_count", "sched_getaffinity", "getloadavg")
 
 
-def install_identity(recorder: Recorder, os: Any) -> None:
+def install_process_identity(recorder: Recorder, os: Any) -> None:
     """Watch the functions where the program itself calls them; the standard library needs the true numbers."""
 
     def wrap_query(original: Any) -> Any:
@@ -57,12 +57,12 @@ def install_identity(recorder: Recorder, os: Any) -> None:
             value = original(*args, **kwargs)
             if recorder.stopped or recorder.thread.inside_samerun:
                 return value
-            placed = sites.find_user_line()
-            if not placed[2] or not sites.called_by_user():
+            user_line = sites.find_user_line()
+            if not user_line[2] or not sites.called_by_user():
                 return value
             if name in PROCESS_NUMBERS and recorder.is_pinned_here(pins.ENTROPY):
                 value = pins.pinned_seed(f"os.{name}", 22)  # no larger than Linux has them
-            recorder.emit_host_event(f.FACT, f"os.{name}", value=repr(value).encode(), thin=True, placed=placed)
+            recorder.emit_host_event(f.FACT, f"os.{name}", value=repr(value).encode(), thin=True, user_line=user_line)
             return value
 
         return ask
@@ -86,5 +86,5 @@ def install_temporary_names(recorder: Recorder, tempfile: Any) -> None:
     kind.__next__ = __next__
 
 
-IDENTITY = Interceptor("identity", "os", install_identity)
+IDENTITY = Interceptor("identity", "os", install_process_identity)
 TEMPORARY_NAMES = Interceptor("identity-tempfile", "tempfile", install_temporary_names)

@@ -44,13 +44,13 @@ class ScandirIterator:
         self._entries = iter(())
 
 
-def install_listing(recorder: Recorder, os_module: Any) -> None:
+def install_directory_listings(recorder: Recorder, os_module: Any) -> None:
     order = recorder.config.listing_order
 
     def sort_entries(items: list[Any], key: Any) -> list[Any]:
         if order is not None:
             try:
-                items.sort(key=key, reverse=order == "reversed" and recorder.variation_applies("listing"))
+                items.sort(key=key, reverse=order == "reversed" and recorder.variation_applies_here("listing"))
             except TypeError:
                 pass
         return items
@@ -89,7 +89,7 @@ def install_listing(recorder: Recorder, os_module: Any) -> None:
             os_module.supports_fd.add(getattr(os_module, name))
 
 
-LISTING = Interceptor("listing", "os", install_listing)
+LISTING = Interceptor("listing", "os", install_directory_listings)
 
 
 CONTENT_BYTES = 1 << 20
@@ -109,15 +109,15 @@ def install_opened_files(recorder: Recorder, module: Any) -> None:
 
     def hook(event: str, arguments: Any) -> None:
         if event == "open" and not recorder.stopped and not recorder.thread.inside_samerun:
-            record_opened(recorder, *arguments)
+            record_opened_file(recorder, *arguments)
 
     sys.addaudithook(hook)
-    recorder.end_callbacks.append(lambda: record_outputs(recorder))
+    recorder.end_callbacks.append(lambda: record_output_files(recorder))
     recorder.fork_callbacks.append(recorder.output_files.clear)
 
 
-def record_opened(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
-    """Note a file that the program opens: its digest_file now where it reads, its name where it writes."""
+def record_opened_file(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
+    """Note a file that the program opens: its digest now where it reads, its name where it writes."""
     if not isinstance(path, (str, bytes)):
         return
     name = os.fsdecode(path)
@@ -131,26 +131,26 @@ def record_opened(recorder: Recorder, path: Any, mode: Any, flags: Any) -> None:
             recorder.output_files[os.path.abspath(name)] = None
         if writes:
             return
-    placed = sites.find_user_line()
-    if not placed[1] or not recorder.should_record(("file", name, placed[1])):
+    user_line = sites.find_user_line()
+    if not user_line[1] or not recorder.count_and_should_record(("file", name, user_line[1])):
         return
     recorder.thread.inside_samerun += 1
     try:
-        size, value = digest_file(name)
+        size, value = digest_file_content(name)
     except OSError:
         size, value = 0, NOTHING
     finally:
         recorder.thread.inside_samerun -= 1
-    recorder.emit_host_event(f.FILE, "open", aux=name, inputs=size, outputs=value, placed=placed)
+    recorder.emit_host_event(f.FILE, "open", aux=name, inputs=size, outputs=value, user_line=user_line)
 
 
-def digest_file(name: str) -> tuple[int, bytes]:
+def digest_file_content(path: str) -> tuple[int, bytes]:
     """Size and digest of a regular file; other kinds are not touched."""
-    info = os.stat(name)
+    info = os.stat(path)
     if not stat.S_ISREG(info.st_mode):
         return 0, NOTHING
     running = xxh3_128()
-    fd = _open(name, _READABLE)
+    fd = _open(path, _READABLE)
     try:
         if info.st_size <= CONTENT_BYTES:
             while part := _read(fd, CONTENT_BYTES):
@@ -163,13 +163,13 @@ def digest_file(name: str) -> tuple[int, bytes]:
     return info.st_size, running.digest()
 
 
-def record_outputs(recorder: Recorder) -> None:
+def record_output_files(recorder: Recorder) -> None:
     """What was written, as it is now; what is gone again was no output."""
     recorder.thread.inside_samerun += 1
     try:
         for name in recorder.output_files:
             try:
-                size, value = digest_file(name)
+                size, value = digest_file_content(name)
             except OSError:
                 continue
             if value != NOTHING and (writer := recorder.writer or recorder.open_writer()):
@@ -186,7 +186,7 @@ EXISTENCE_FUNCTIONS = ("exists", "lexists", "isfile", "isdir", "getsize")
 TIME_FUNCTIONS = ("getmtime", "getctime", "getatime")
 
 
-def install_path_facts(recorder: Recorder, path: Any) -> None:
+def install_os_path_queries(recorder: Recorder, path: Any) -> None:
     """The functions of `os.path`."""
     pinned = pins.STAT in recorder.config.pins
 
@@ -197,7 +197,7 @@ def install_path_facts(recorder: Recorder, path: Any) -> None:
             value = original(*args, **kwargs)
             if pinned and name in TIME_FUNCTIONS:
                 value = pins.PINNED_CLOCK_START
-            record_file_fact(recorder, f"os.path.{name}", args[0] if args else None, value)
+            record_file_query(recorder, f"os.path.{name}", args[0] if args else None, value)
             return value
 
         return ask
@@ -206,7 +206,7 @@ def install_path_facts(recorder: Recorder, path: Any) -> None:
         wrap_attribute(path, name, wrap_query)
 
 
-def install_stat_facts(recorder: Recorder, os_module: Any) -> None:
+def install_stat_queries(recorder: Recorder, os_module: Any) -> None:
     """`os.stat`, by which `pathlib` goes too: what is noted is the kind, the size and the time of change."""
     pinned = pins.STAT in recorder.config.pins
     original = os_module.stat
@@ -217,7 +217,7 @@ def install_stat_facts(recorder: Recorder, os_module: Any) -> None:
         try:
             found = original(path, *args, **kwargs)
         except OSError:
-            record_file_fact(recorder, "os.stat", path, None)
+            record_file_query(recorder, "os.stat", path, None)
             raise
         if not sites.called_by_user(("pathlib",)):
             return found
@@ -228,7 +228,7 @@ def install_stat_facts(recorder: Recorder, os_module: Any) -> None:
             times.update({f"{name}_ns": int(pins.PINNED_CLOCK_START) * 10**9 for name in list(times)})
             extras = {field: getattr(found, field) for field in EXTRA_STAT_FIELDS if hasattr(found, field)}
             found = os_module.stat_result(kept, {**extras, **times})
-        record_file_fact(recorder, "os.stat", path, (found.st_mode, found.st_size, found.st_mtime_ns))
+        record_file_query(recorder, "os.stat", path, (found.st_mode, found.st_size, found.st_mtime_ns))
         return found
 
     watched = wrap_like(original, stat)
@@ -241,7 +241,7 @@ def install_stat_facts(recorder: Recorder, os_module: Any) -> None:
 EXTRA_STAT_FIELDS = ("st_blksize", "st_blocks", "st_rdev")
 
 
-def record_file_fact(recorder: Recorder, name: str, path: Any, value: Any) -> None:
+def record_file_query(recorder: Recorder, function: str, path: Any, answer: Any) -> None:
     if recorder.stopped or recorder.thread.inside_samerun or not isinstance(path, (str, bytes, os.PathLike)):
         return
     if not sites.called_by_user(("pathlib",)):
@@ -249,8 +249,8 @@ def record_file_fact(recorder: Recorder, name: str, path: Any, value: Any) -> No
     shown = os.fsdecode(path)
     if shown.startswith(SYSTEM_FOLDERS):
         return
-    recorder.emit_host_event(f.FACT, name, aux=shown, value=repr(value).encode(), user_only=True, thin=True)
+    recorder.emit_host_event(f.FACT, function, aux=shown, value=repr(answer).encode(), user_only=True, thin=True)
 
 
-STAT_FACTS = Interceptor("file-facts", "os", install_stat_facts)
-PATH_FACTS = Interceptor("file-facts-path", "posixpath", install_path_facts)
+STAT_FACTS = Interceptor("file-facts", "os", install_stat_queries)
+PATH_FACTS = Interceptor("file-facts-path", "posixpath", install_os_path_queries)

@@ -10,7 +10,7 @@ from samerun.record.watching.memory_fill import PATTERN_FLOAT, PATTERN_INT
 from samerun.record.watching.recorder import Recorder
 
 
-def install(recorder: Recorder, numpy: Any) -> None:
+def install_numpy_empty_fill(recorder: Recorder, numpy: Any) -> None:
     """Fill what `numpy.empty` and `numpy.empty_like` return."""
     fill = recorder.config.fresh_memory
     if fill is None:
@@ -20,7 +20,7 @@ def install(recorder: Recorder, numpy: Any) -> None:
         def empty(*args: Any, **kwargs: Any) -> Any:
             array = original(*args, **kwargs)
             if array.dtype.kind in "biufc":
-                varied = fill == "pattern" and recorder.variation_applies("memory")
+                varied = fill == "pattern" and recorder.variation_applies_here("memory")
                 value = 0 if not varied else PATTERN_FLOAT if array.dtype.kind in "fc" else PATTERN_INT
                 try:
                     array[...] = value
@@ -35,4 +35,4 @@ def install(recorder: Recorder, numpy: Any) -> None:
         wrap_attribute(numpy, name, wrap_empty)
 
 
-INTERCEPTOR = Interceptor("fresh-memory", "numpy", install)
+INTERCEPTOR = Interceptor("fresh-memory", "numpy", install_numpy_empty_fill)

@@ -10,10 +10,10 @@ import inspect
 import os
 from typing import Any
 
-from samerun.record.digests.trees import tree_digest
+from samerun.record.digests.trees import digest_tree
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
-from samerun.record.watching.completion_order import takes_in_order
+from samerun.record.watching.completion_order import takes_results_in_submission_order
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
@@ -43,7 +43,7 @@ def install_dataloader(recorder: Recorder, dataloader: Any) -> None:
         try:
             batch = original_next(self)
         except StopIteration:
-            if recorder.sample_rows is not None and recorder.sample_rows.follows(self):
+            if recorder.sample_rows is not None and recorder.sample_rows.is_current_pass(self):
                 recorder.sample_rows.end_pass()
             raise
         finally:
@@ -52,8 +52,8 @@ def install_dataloader(recorder: Recorder, dataloader: Any) -> None:
             state.inside_samerun += 1
             try:
                 if recorder.replayer is not None:
-                    batch = recorder.replayer.batch(batch)
-                value = tree_digest(batch, torch.Tensor)
+                    batch = recorder.replayer.keep_or_replace_batch(batch)
+                value = digest_tree(batch, torch.Tensor)
             except Exception:
                 value = b"\0" * 16
             finally:
@@ -66,11 +66,11 @@ def install_dataloader(recorder: Recorder, dataloader: Any) -> None:
 
     base.__init__, base.__next__ = start_iterator, next_batch
     workers = dataloader._MultiProcessingDataLoaderIter
-    wrap_attribute(workers, "__init__", lambda original: wrap_worker_iterator_init(recorder, original))
+    wrap_attribute(workers, "__init__", lambda original: wrap_init_to_tell_workers_their_loader(recorder, original))
     wrap_attribute(dataloader.DataLoader, "__init__", lambda original: wrap_dataloader_init(recorder, original))
 
 
-def wrap_worker_iterator_init(recorder: Recorder, original: Any) -> Any:
+def wrap_init_to_tell_workers_their_loader(recorder: Recorder, original: Any) -> Any:
     """Tell workers that do not inherit memory which loader they belong to. They start in here."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -94,7 +94,7 @@ def wrap_dataloader_init(recorder: Recorder, original: Any) -> Any:
             count = int(given.arguments.get("num_workers") or 0)
             given.arguments["num_workers"] = count + 1 if count else 2
             args, kwargs = given.args[1:], given.kwargs
-        if "in_order" in kwargs and takes_in_order(recorder):
+        if "in_order" in kwargs and takes_results_in_submission_order(recorder):
             kwargs["in_order"] = True
         original(self, *args, **kwargs)
         record_iterable_dataset(recorder, getattr(self, "dataset", None))
@@ -108,11 +108,11 @@ def record_iterable_dataset(recorder: Recorder, dataset: Any) -> None:
         return
     code = getattr(type(dataset).__iter__, "__code__", None)
     if code is not None and sites.code_kind(code) == sites.USER:
-        placed = (code.co_filename, code.co_firstlineno, True)
-        recorder.emit_host_event(f.LOADER, "IterableDataset", aux="iterable", placed=placed)
+        user_line = (code.co_filename, code.co_firstlineno, True)
+        recorder.emit_host_event(f.LOADER, "IterableDataset", aux="iterable", user_line=user_line)
 
 
-def install_worker(recorder: Recorder, worker: Any) -> None:
+def install_worker_role(recorder: Recorder, worker: Any) -> None:
     """A worker process is named after its loader and its number."""
     loop = worker._worker_loop
 
@@ -123,7 +123,7 @@ def install_worker(recorder: Recorder, worker: Any) -> None:
             number = args[8] if len(args) > 8 else kwargs.get("worker_id", 0)
             parent = recorder.process_role().rsplit("/", 1)[0]
             loader = recorder.loader_count or int(os.environ.get(LOADER_VARIABLE, "0"))
-            recorder.set_role(f"{parent}/loader{loader}.worker{number}")
+            recorder.set_role_before_first_event(f"{parent}/loader{loader}.worker{number}")
             recorder.thread.phase = f.DATA
         except Exception as error:
             recorder.stop(f"samerun could not name a DataLoader worker: {error!r}")
@@ -134,10 +134,10 @@ def install_worker(recorder: Recorder, worker: Any) -> None:
 
 
 INTERCEPTOR = Interceptor("loader", "torch.utils.data.dataloader", install_dataloader)
-IN_WORKER = Interceptor("loader-worker", "torch.utils.data._utils.worker", install_worker)
+IN_WORKER = Interceptor("loader-worker", "torch.utils.data._utils.worker", install_worker_role)
 
 
-def install_split_passes(recorder: Recorder, loader: Any) -> None:
+def install_batch_halving(recorder: Recorder, loader: Any) -> None:
     """Let an iteration without gradients hand out batches of half the size."""
     if not recorder.config.split_batches:
         return
@@ -161,12 +161,12 @@ def install_split_passes(recorder: Recorder, loader: Any) -> None:
     wrap_attribute(loader.DataLoader, "__iter__", wrap_iter)
 
 
-def install_sample_rows(recorder: Recorder, iterators: Any) -> None:
+def install_sample_row_hashing(recorder: Recorder, iterators: Any) -> None:
     if recorder.config.hash_rows:
         from samerun.record.watching.sample_rows import SampleRows
 
         recorder.sample_rows = SampleRows(recorder, (iterators.SingleProcessIterator, iterators.MultiProcessIterator))
 
 
-SPLIT_PASSES = Interceptor("passes", "samerun.data.loader", install_split_passes)
-SAMPLE_ROWS = Interceptor("passes-rows", "samerun.data.iterators", install_sample_rows)
+SPLIT_PASSES = Interceptor("passes", "samerun.data.loader", install_batch_halving)
+SAMPLE_ROWS = Interceptor("passes-rows", "samerun.data.iterators", install_sample_row_hashing)

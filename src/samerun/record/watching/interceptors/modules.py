@@ -10,12 +10,12 @@ from xxhash import xxh3_128_digest
 from samerun.record.digests.digest import digest
 from samerun.record.digests.trees import named_buffers, named_modules, named_parameters
 from samerun.record.trace import format as f
-from samerun.record.watching.hidden_frames import hide_frame
+from samerun.record.watching.hidden_frames import hide_frame_from_warnings
 from samerun.record.watching.interceptor import Interceptor
 from samerun.record.watching.recorder import Recorder
 
 
-def install(recorder: Recorder, torch: Any) -> None:
+def install_module_tracking(recorder: Recorder, torch: Any) -> None:
     """Wrap the one method through which every module is called.
 
     Global forward hooks would do, but torch.compile warns where it finds some; full backward hooks change
@@ -57,7 +57,7 @@ def install(recorder: Recorder, torch: Any) -> None:
             state.module = state.outer_modules.pop()
 
     _call_impl.__qualname__ = original.__qualname__
-    torch.nn.Module._call_impl = hide_frame(_call_impl)
+    torch.nn.Module._call_impl = hide_frame_from_warnings(_call_impl)
     recorder.root_models = roots
     recorder.fork_callbacks.append(roots.clear)  # what a child does with its parent's model is in its events
     recorder.end_callbacks.append(lambda: record_final_models(recorder))
@@ -82,4 +82,4 @@ def record_final_models(recorder: Recorder) -> None:
     recorder.thread.inside_samerun -= 1
 
 
-INTERCEPTOR = Interceptor("modules", "torch", install)
+INTERCEPTOR = Interceptor("modules", "torch", install_module_tracking)

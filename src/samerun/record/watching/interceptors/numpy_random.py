@@ -13,7 +13,7 @@ from typing import Any
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record import pins
-from samerun.record.digests.rng_digests import global_generator, numpy_state_digest
+from samerun.record.digests.rng_digests import digest_numpy_state, numpy_global_generator
 from samerun.record.trace import format as f
 from samerun.record.watching import sites
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute, wrap_builtin_method
@@ -37,30 +37,30 @@ GENERATOR_DRAWS = (
 )  # fmt: skip
 
 
-def seed_digest(value: Any) -> int:
-    entropy = getattr(value, "entropy", None)  # a SeedSequence
+def digest_numpy_seed(seed: Any) -> int:
+    entropy = getattr(seed, "entropy", None)  # a SeedSequence
     if entropy is not None:
-        value = (entropy, getattr(value, "spawn_key", ()))
-    return xxh3_64_intdigest(repr(value).encode("utf-8", "surrogatepass"))
+        seed = (entropy, getattr(seed, "spawn_key", ()))
+    return xxh3_64_intdigest(repr(seed).encode("utf-8", "surrogatepass"))
 
 
-def install(recorder: Recorder, numpy_random: Any) -> None:
+def install_numpy_random(recorder: Recorder, numpy_random: Any) -> None:
     """Watch the global generator, seeds from the system, and generators that `default_rng` makes."""
     if pins.NUMPY_GLOBAL in recorder.config.pins:
         numpy_random.seed(pins.pinned_seed("numpy"))
-    watch_draws(recorder, numpy_random)
-    watch_seeding(recorder, numpy_random)
-    watch_system_seeds(recorder)
-    watch_generators(recorder, numpy_random)
-    watch_random_states(recorder, numpy_random)
+    watch_global_draws(recorder, numpy_random)
+    watch_global_seeding(recorder, numpy_random)
+    watch_unseeded_creation(recorder)
+    watch_generator_objects(recorder, numpy_random)
+    watch_random_state_objects(recorder, numpy_random)
 
 
-def watch_draws(recorder: Recorder, numpy_random: Any) -> None:
+def watch_global_draws(recorder: Recorder, numpy_random: Any) -> None:
     """Wrap the module's functions, which draw from the global generator."""
     get_state = numpy_random.get_state
 
     def global_state() -> bytes:
-        return numpy_state_digest(get_state(legacy=False))
+        return digest_numpy_state(get_state(legacy=False))
 
     def wrap_draw(original: Any) -> Any:
         name = original.__name__
@@ -77,7 +77,7 @@ def watch_draws(recorder: Recorder, numpy_random: Any) -> None:
         wrap_attribute(numpy_random, name, wrap_draw)
 
 
-def watch_seeding(recorder: Recorder, numpy_random: Any) -> None:
+def watch_global_seeding(recorder: Recorder, numpy_random: Any) -> None:
     """Wrap `seed` and `set_state` of the global generator."""
 
     def wrap_seed(original: Any) -> Any:
@@ -88,7 +88,7 @@ def watch_seeding(recorder: Recorder, numpy_random: Any) -> None:
                 if pins.NUMPY_GLOBAL in recorder.config.pins:
                     args, kwargs = (pins.pinned_seed("numpy"),), {}
             else:
-                recorder.emit_host_event(f.SEED, "numpy", inputs=seed_digest(value))
+                recorder.emit_host_event(f.SEED, "numpy", inputs=digest_numpy_seed(value))
             recorder.thread.inside_samerun += 1
             try:
                 original(*args, **kwargs)
@@ -99,7 +99,7 @@ def watch_seeding(recorder: Recorder, numpy_random: Any) -> None:
 
     def wrap_set_state(original: Any) -> Any:
         def set_state(state: Any) -> None:
-            recorder.emit_host_event(f.SEED, "numpy", inputs=seed_digest(state))
+            recorder.emit_host_event(f.SEED, "numpy", inputs=digest_numpy_seed(state))
             original(state)
 
         return set_state
@@ -108,17 +108,17 @@ def watch_seeding(recorder: Recorder, numpy_random: Any) -> None:
     wrap_attribute(numpy_random, "set_state", wrap_set_state)
 
 
-def watch_system_seeds(recorder: Recorder) -> None:
+def watch_unseeded_creation(recorder: Recorder) -> None:
     """Every generator made without a seed asks `bit_generator.randbits` for one."""
     stream = pins.pinned_byte_stream("numpy-generator")
 
     def wrap_system_seed(original: Any) -> Any:
         def randbits(bits: int) -> int:
-            placed = sites.find_user_line(through_imports=True)  # a library may make one when it is imported
-            recorder.emit_host_event(f.CREATE, "numpy.Generator", flags=f.UNSEEDED, placed=placed, user_only=True)
-            owner = sites.unseeded_owner_site()
+            user_line = sites.find_user_line(through_imports=True)  # a library may make one when it is imported
+            recorder.emit_host_event(f.CREATE, "numpy.Generator", flags=f.UNSEEDED, user_line=user_line, user_only=True)
+            owner = sites.find_unseeded_owner_line()
             if owner is not None:
-                recorder.emit_host_event(f.CREATE, "numpy.Generator", aux="owner", flags=f.UNSEEDED, placed=owner)
+                recorder.emit_host_event(f.CREATE, "numpy.Generator", aux="owner", flags=f.UNSEEDED, user_line=owner)
             if recorder.is_pinned_here(pins.NUMPY_GENERATOR):
                 return int.from_bytes(stream((bits + 7) // 8), "little") >> (-bits % 8)
             recorder.thread.inside_samerun += 1  # it reads os.urandom, which is not the program's own doing
@@ -134,7 +134,7 @@ def watch_system_seeds(recorder: Recorder) -> None:
         wrap_attribute(bit_generator, "randbits", wrap_system_seed)
 
 
-def watch_generators(recorder: Recorder, numpy_random: Any) -> None:
+def watch_generator_objects(recorder: Recorder, numpy_random: Any) -> None:
     """Watch the draws of `Generator`, and seeds given to `default_rng`."""
     plain = numpy_random.Generator
 
@@ -143,7 +143,7 @@ def watch_generators(recorder: Recorder, numpy_random: Any) -> None:
 
         def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not recorder.thread.inside_samerun and not recorder.stopped:
-                recorder.record_draw("numpy.Generator", name, lambda: generator_state_digest(self))
+                recorder.record_draw("numpy.Generator", name, lambda: digest_generator_state(self))
             return original(self, *args, **kwargs)
 
         return drawing
@@ -155,10 +155,10 @@ def watch_generators(recorder: Recorder, numpy_random: Any) -> None:
         def default_rng(*args: Any, **kwargs: Any) -> Any:
             seed = args[0] if args else kwargs.get("seed")
             if seed is not None and not isinstance(seed, (plain, numpy_random.BitGenerator)):
-                recorder.emit_host_event(f.CREATE, "numpy.Generator", inputs=seed_digest(seed), user_only=True)
+                recorder.emit_host_event(f.CREATE, "numpy.Generator", inputs=digest_numpy_seed(seed), user_only=True)
             made = original(*args, **kwargs)
             if made is not seed:
-                recorder.keep_generator(made)
+                recorder.remember_program_generator(made)
             return made
 
         return default_rng
@@ -166,20 +166,20 @@ def watch_generators(recorder: Recorder, numpy_random: Any) -> None:
     wrap_attribute(numpy_random, "default_rng", wrap_making)
 
 
-def watch_random_states(recorder: Recorder, numpy_random: Any) -> None:
+def watch_random_state_objects(recorder: Recorder, numpy_random: Any) -> None:
     """Watch seeds and draws of `RandomState`.
 
     `RandomState(3)` first makes a generator without a seed, then seeds it: only the seed counts. The global generator
     is one too: it is watched by the functions of `numpy.random`.
     """
-    shared = global_generator()
+    shared = numpy_global_generator()
 
     def wrap_draw(original: Any) -> Any:
         name = original.__name__
 
         def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
             if self is not shared and not recorder.thread.inside_samerun and not recorder.stopped:
-                recorder.record_draw("numpy.Generator", name, lambda: numpy_state_digest(self.get_state(legacy=False)))
+                recorder.record_draw("numpy.Generator", name, lambda: digest_numpy_state(self.get_state(legacy=False)))
             return original(self, *args, **kwargs)
 
         return drawing
@@ -193,20 +193,20 @@ def watch_random_states(recorder: Recorder, numpy_random: Any) -> None:
             if seed is None or isinstance(seed, numpy_random.BitGenerator):
                 original(self, *args, **kwargs)
             else:
-                recorder.emit_host_event(f.CREATE, "numpy.Generator", inputs=seed_digest(seed), user_only=True)
+                recorder.emit_host_event(f.CREATE, "numpy.Generator", inputs=digest_numpy_seed(seed), user_only=True)
                 recorder.thread.inside_samerun += 1
                 try:
                     original(self, *args, **kwargs)
                 finally:
                     recorder.thread.inside_samerun -= 1
-            recorder.keep_generator(self)
+            recorder.remember_program_generator(self)
 
         return __init__
 
     wrap_builtin_method(numpy_random.RandomState, "__init__", wrap_making)
 
 
-def generator_state_digest(generator: Any) -> bytes:
+def digest_generator_state(generator: Any) -> bytes:
     held = generator.bit_generator.state.get("state")
     if not isinstance(held, dict):  # a bit generator of another library
         return xxh3_128_digest(repr(generator.bit_generator.state).encode())
@@ -214,7 +214,7 @@ def generator_state_digest(generator: Any) -> bytes:
     return xxh3_128_digest(b"".join(parts))
 
 
-INTERCEPTOR = Interceptor("numpy-random", "numpy.random", install)
+INTERCEPTOR = Interceptor("numpy-random", "numpy.random", install_numpy_random)
 
 
 CHECK_RANDOM_STATE = "check_random_state"
@@ -222,7 +222,7 @@ CHECK_RANDOM_STATE = "check_random_state"
 
 def install_check_random_state(recorder: Recorder, module: Any) -> None:
     """Watch a module's `check_random_state`."""
-    shared = global_generator()
+    shared = numpy_global_generator()
 
     def wrap_check(original: Any) -> Any:
         def check_random_state(*args: Any, **kwargs: Any) -> Any:
@@ -237,9 +237,9 @@ def install_check_random_state(recorder: Recorder, module: Any) -> None:
         wrap_attribute(module, CHECK_RANDOM_STATE, wrap_check)
 
 
-def install_distributions(recorder: Recorder, module: Any) -> None:
+def install_scipy_distributions(recorder: Recorder, module: Any) -> None:
     """SciPy's distributions take the generator when they are made, and draw from it in `rvs`."""
-    shared = global_generator()
+    shared = numpy_global_generator()
 
     def wrap_rvs(original: Any) -> Any:
         def rvs(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -255,9 +255,11 @@ def install_distributions(recorder: Recorder, module: Any) -> None:
 
 def record_global_generator_use(recorder: Recorder, generator: Any) -> None:
     if not recorder.thread.inside_samerun and not recorder.stopped:
-        recorder.record_draw("numpy", CHECK_RANDOM_STATE, lambda: numpy_state_digest(generator.get_state(legacy=False)))
+        recorder.record_draw("numpy", CHECK_RANDOM_STATE, lambda: digest_numpy_state(generator.get_state(legacy=False)))
 
 
 IN_SCIKIT_LEARN = Interceptor("numpy-in-scikit-learn", "sklearn.utils.validation", install_check_random_state)
 IN_SCIPY = Interceptor("numpy-in-scipy", "scipy._lib._util", install_check_random_state)
-IN_DISTRIBUTIONS = Interceptor("numpy-in-distributions", "scipy.stats._distn_infrastructure", install_distributions)
+IN_DISTRIBUTIONS = Interceptor(
+    "numpy-in-distributions", "scipy.stats._distn_infrastructure", install_scipy_distributions
+)

@@ -16,7 +16,7 @@ from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
-def install_torch_pins(recorder: Recorder, torch: Any) -> None:
+def pin_torch_settings(recorder: Recorder, torch: Any) -> None:
     if pins.THREADS in recorder.config.pins:
         torch.set_num_threads(1)
         torch.set_num_threads = lambda number: None
@@ -25,10 +25,10 @@ def install_torch_pins(recorder: Recorder, torch: Any) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False
 
 
-TORCH_PINS = Interceptor("held-still", "torch", install_torch_pins)
+TORCH_PINS = Interceptor("held-still", "torch", pin_torch_settings)
 
 
-def install_operators(recorder: Recorder, torch: Any) -> None:
+def install_operator_mode(recorder: Recorder, torch: Any) -> None:
     """Enter the recording mode in this thread; other threads enter it when they start."""
     import torch.utils._python_dispatch as dispatch
 
@@ -84,19 +84,19 @@ def install_operators(recorder: Recorder, torch: Any) -> None:
         enter()
     recorder.forget_values = table.storages.forget_values
     for name in ("numpy", "__dlpack__"):
-        end_trust_when_shared(recorder, table, torch.Tensor, name)
+        wrap_to_distrust_memory(recorder, table, torch.Tensor, name)
     for name in ("_share_fd_cpu_", "_share_filename_cpu_"):  # `share_memory_`, and what goes to other processes
-        end_trust_when_shared(recorder, table, torch.UntypedStorage, name)
+        wrap_to_distrust_memory(recorder, table, torch.UntypedStorage, name)
     for name in ("resize_", "fill_", "copy_", "__setitem__", "_set_from_file"):
-        end_trust_when_shared(recorder, table, torch.UntypedStorage, name)
+        wrap_to_distrust_memory(recorder, table, torch.UntypedStorage, name)
 
 
-def end_trust_when_shared(recorder: Recorder, table: Any, owner: Any, name: str) -> None:
+def wrap_to_distrust_memory(recorder: Recorder, table: Any, owner: Any, method: str) -> None:
     """From `tensor.numpy()` and the like on, others can write to the memory without an operator.
 
     Methods of a storage change its memory at once.
     """
-    original = getattr(owner, name)
+    original = getattr(owner, method)
 
     def call_and_distrust(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not recorder.thread.inside_samerun and not recorder.stopped:
@@ -106,15 +106,15 @@ def end_trust_when_shared(recorder: Recorder, table: Any, owner: Any, name: str)
                 elif is_readable(self):
                     table.storages.distrust(self.untyped_storage())
             except Exception as error:
-                recorder.stop(f"samerun's recorder failed at {owner.__name__}.{name}: {error!r}")
+                recorder.stop(f"samerun's recorder failed at {owner.__name__}.{method}: {error!r}")
         return original(self, *args, **kwargs)
 
-    call_and_distrust.__name__, call_and_distrust.__qualname__ = name, f"{owner.__name__}.{name}"
+    call_and_distrust.__name__, call_and_distrust.__qualname__ = method, f"{owner.__name__}.{method}"
     call_and_distrust.__doc__ = original.__doc__
-    setattr(owner, name, call_and_distrust)
+    setattr(owner, method, call_and_distrust)
 
 
-OPERATORS = Interceptor("operators", "torch", install_operators)
+OPERATORS = Interceptor("operators", "torch", install_operator_mode)
 
 
 MEMORY_GIVING_METHODS = ("numpy", "__array__", "__dlpack__", "data_ptr")
@@ -123,7 +123,7 @@ MEMORY_TAKING_FUNCTIONS = ("from_numpy", "frombuffer", "as_tensor", "asarray", "
 """Functions of torch that make a tensor of memory that others have."""
 
 
-def install_sharing(recorder: Recorder, torch: Any) -> None:
+def install_memory_sharing(recorder: Recorder, torch: Any) -> None:
     if recorder.doubling is None:
         return
     doubling, tensor_type = recorder.doubling, torch.Tensor
@@ -133,11 +133,13 @@ def install_sharing(recorder: Recorder, torch: Any) -> None:
             return
         recorder.thread.inside_samerun += 1
         try:
-            placed = sites.find_user_line()
+            user_line = sites.find_user_line()
             writer = recorder.writer or recorder.open_writer()
             if writer is not None and isinstance(tensor, tensor_type):
-                place = writer.intern_location(placed[0], placed[1], recorder.thread.module) if placed[1] else 0
-                doubling.note_shared(tensor, how, place)
+                location_id = (
+                    writer.intern_location(user_line[0], user_line[1], recorder.thread.module) if user_line[1] else 0
+                )
+                doubling.note_shared_memory(tensor, how, location_id)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed at {how}: {error!r}")
         finally:
@@ -173,4 +175,4 @@ def install_sharing(recorder: Recorder, torch: Any) -> None:
         wrap_attribute(torch, name, wrap_taking(name))
 
 
-SHARING = Interceptor("sharing", "torch", install_sharing)
+SHARING = Interceptor("sharing", "torch", install_memory_sharing)

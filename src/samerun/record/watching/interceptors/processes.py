@@ -16,7 +16,7 @@ from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 
-def finish_at_exit(recorder: Recorder) -> None:
+def finish_trace_at_exit(recorder: Recorder) -> None:
     """At exit. Python ends a program that Ctrl-C ended by the signal itself, unless code was run from a string since.
 
     What is imported for the end of a trace does that (`dataclasses`); a string that raises it once more undoes it.
@@ -29,9 +29,9 @@ def finish_at_exit(recorder: Recorder) -> None:
             pass
 
 
-def install_exits(recorder: Recorder, os: Any) -> None:
+def install_exits_and_forks(recorder: Recorder, os: Any) -> None:
     """Finish the trace at exit and before `os._exit`; begin another in a forked child."""
-    hooks.register_late_at_exit(lambda: finish_at_exit(recorder))
+    hooks.register_late_at_exit(lambda: finish_trace_at_exit(recorder))
 
     def wrap_exit(original: Any) -> Any:
         def _exit(status: int) -> Any:
@@ -58,10 +58,10 @@ def install_exits(recorder: Recorder, os: Any) -> None:
         wrap_attribute(os, name, wrap_exec)
 
 
-EXITS = Interceptor("exits", "os", install_exits)
+EXITS = Interceptor("exits", "os", install_exits_and_forks)
 
 
-def install_start_method(recorder: Recorder, context: Any) -> None:
+def set_default_start_method(recorder: Recorder, context: Any) -> None:
     """Replace the context that stands for Python's own choice; what a program sets itself stays."""
     wanted = recorder.config.start_method
     if wanted is None:
@@ -70,14 +70,14 @@ def install_start_method(recorder: Recorder, context: Any) -> None:
     default._default_context = context._concrete_contexts[wanted]
 
 
-START_METHOD = Interceptor("start-method", "multiprocessing.context", install_start_method)
+START_METHOD = Interceptor("start-method", "multiprocessing.context", set_default_start_method)
 
 
 SERIAL_SECONDS = 3.0
 """Longest wait for a started process: one that waits for others must be allowed to run beside them."""
 
 
-def install_child_processes(recorder: Recorder, process: Any) -> None:
+def install_process_start(recorder: Recorder, process: Any) -> None:
     serial = pins.SERIAL in recorder.config.pins
 
     def wrap_start(original: Any) -> Any:
@@ -94,4 +94,4 @@ def install_child_processes(recorder: Recorder, process: Any) -> None:
     wrap_attribute(process.BaseProcess, "start", wrap_start)
 
 
-CHILD_PROCESSES = Interceptor("child-processes", "multiprocessing.process", install_child_processes)
+CHILD_PROCESSES = Interceptor("child-processes", "multiprocessing.process", install_process_start)

@@ -8,7 +8,7 @@ from typing import Any
 from xxhash import xxh3_64_intdigest
 
 from samerun.record import pins
-from samerun.record.digests.rng_digests import python_state_digest
+from samerun.record.digests.rng_digests import digest_python_state
 from samerun.record.trace import format as f
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
@@ -20,18 +20,18 @@ DRAWS = (
 )  # fmt: skip
 
 
-def seed_digest(value: Any) -> int:
-    return xxh3_64_intdigest(repr(value).encode("utf-8", "surrogatepass"))
+def digest_python_seed(seed: Any) -> int:
+    return xxh3_64_intdigest(repr(seed).encode("utf-8", "surrogatepass"))
 
 
-def install(recorder: Recorder, random: Any) -> None:
+def install_python_random(recorder: Recorder, random: Any) -> None:
     """Wrap the module's functions, and `Random.seed`, through which every instance is seeded."""
     get_state = random.getstate
     if pins.PYTHON in recorder.config.pins:
         random.seed(pins.pinned_seed("python"))
 
     def global_state() -> bytes:
-        return python_state_digest(get_state())
+        return digest_python_state(get_state())
 
     def wrap_draw(original: Any) -> Any:
         name = original.__name__
@@ -53,7 +53,7 @@ def install(recorder: Recorder, random: Any) -> None:
                 if pins.PYTHON in recorder.config.pins:
                     a = pins.pinned_seed("python")
             else:
-                recorder.emit_host_event(f.SEED, "python", inputs=seed_digest(a))
+                recorder.emit_host_event(f.SEED, "python", inputs=digest_python_seed(a))
             original(a, version)
 
         return seed
@@ -67,10 +67,10 @@ def install(recorder: Recorder, random: Any) -> None:
                 if recorder.is_pinned_here(pins.PYTHON_GENERATOR):
                     a = pins.pinned_seed("python.Random")
             elif a is not None:
-                recorder.emit_host_event(f.CREATE, "python.Random", inputs=seed_digest(a), user_only=True)
+                recorder.emit_host_event(f.CREATE, "python.Random", inputs=digest_python_seed(a), user_only=True)
             original(self, a, version)
             if not isinstance(self, random.SystemRandom):
-                recorder.keep_generator(self)
+                recorder.remember_program_generator(self)
 
         return seed
 
@@ -80,7 +80,7 @@ def install(recorder: Recorder, random: Any) -> None:
         def setstate(value: Any) -> None:
             # The compiler gives back the state it found, from C, as if the user's line did: that seeds nothing.
             if "torch._dynamo" not in sys.modules or value != get_state():
-                recorder.emit_host_event(f.SEED, "python", inputs=seed_digest(value))
+                recorder.emit_host_event(f.SEED, "python", inputs=digest_python_seed(value))
             original(value)
 
         return setstate
@@ -88,4 +88,4 @@ def install(recorder: Recorder, random: Any) -> None:
     wrap_attribute(random, "setstate", wrap_setstate)
 
 
-INTERCEPTOR = Interceptor("python-random", "random", install)
+INTERCEPTOR = Interceptor("python-random", "random", install_python_random)

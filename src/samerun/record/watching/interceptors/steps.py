@@ -13,12 +13,12 @@ from samerun.record.watching.interceptor import Interceptor
 from samerun.record.watching.recorder import NOTHING, Recorder
 
 
-def install(recorder: Recorder, optimizer_module: Any) -> None:
+def install_optimizer_steps(recorder: Recorder, optimizer_module: Any) -> None:
     """Hook every optimizer's step, and `Tensor.backward` for the loss."""
     import torch
 
     from samerun.record.digests.torch_guards import no_torch_function
-    from samerun.record.watching.kept_tensors import keep_step
+    from samerun.record.watching.kept_tensors import write_step_values
     from samerun.record.watching.step_digests import StepDigester
 
     digester: StepDigester | None = None
@@ -28,7 +28,7 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
         state.phase = f.OPTIMIZER
         file, line, _ = sites.find_user_line()
         writer = recorder.writer or recorder.open_writer()
-        state.step_place = writer.intern_location(file, line, state.module) if writer is not None and line else 0
+        state.step_location_id = writer.intern_location(file, line, state.module) if writer is not None and line else 0
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         nonlocal digester
@@ -40,10 +40,10 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
         try:
             with no_torch_function():
                 digester = digester or StepDigester(recorder)
-                leaves = digester.leaves_of(optimizer)
+                leaves = digester.digest_step(optimizer)
                 on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
                 if recorder.step + 1 in recorder.config.snapshot_steps:
-                    keep_step(recorder, optimizer, recorder.step + 1)
+                    write_step_values(recorder, optimizer, recorder.step + 1)
         except Exception as error:
             recorder.stop(f"samerun's recorder failed after an optimizer step: {error!r}")
             return
@@ -54,13 +54,13 @@ def install(recorder: Recorder, optimizer_module: Any) -> None:
 
     optimizer_module.register_optimizer_step_pre_hook(before_step)
     optimizer_module.register_optimizer_step_post_hook(after_step)
-    record_losses(recorder, torch)
+    install_loss_recording(recorder, torch)
 
 
-def record_losses(recorder: Recorder, torch: Any) -> None:
+def install_loss_recording(recorder: Recorder, torch: Any) -> None:
     """Record the tensor on which `backward` is called as the loss of the step."""
     from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function
-    from samerun.record.watching.quick_mode import digest_function
+    from samerun.record.watching.quick_mode import fastest_digest_function
 
     digest: Callable[[Any], bytes] | None = None
 
@@ -71,7 +71,7 @@ def record_losses(recorder: Recorder, torch: Any) -> None:
             return
         state.inside_samerun += 1
         try:
-            digest = digest or digest_function()  # torch must be whole before it is asked for
+            digest = digest or fastest_digest_function()  # torch must be whole before it is asked for
             with no_torch_function():
                 recorder.last_loss = digest(tensor)
             if recorder.config.snapshot_steps:
@@ -103,4 +103,4 @@ class _CallOnLookup:
         return self.method.__get__(instance, kind)
 
 
-INTERCEPTOR = Interceptor("steps", "torch.optim.optimizer", install)
+INTERCEPTOR = Interceptor("steps", "torch.optim.optimizer", install_optimizer_steps)

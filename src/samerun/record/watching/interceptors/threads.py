@@ -20,14 +20,14 @@ SERIAL_SECONDS = 3.0
 """With the pin `serial`, starting a thread waits at most so long for it to end."""
 
 
-def install_threads(recorder: Recorder, threading: Any) -> None:
+def install_thread_roles(recorder: Recorder, threading: Any) -> None:
     """Wrap the starting of threads."""
     start, bootstrap = threading.Thread.start, threading.Thread._bootstrap_inner
 
     serial = pins.SERIAL in recorder.config.pins
 
     def start_with_role(self: Any) -> None:
-        self._samerun_role = recorder.child_thread_role(thread_role(self))
+        self._samerun_role = recorder.next_child_thread_role(stable_thread_name(self))
         start(self)
         if serial and sites.called_by_user():
             self.join(SERIAL_SECONDS)  # a thread that waits for others then runs beside them
@@ -36,7 +36,7 @@ def install_threads(recorder: Recorder, threading: Any) -> None:
         role = getattr(self, "_samerun_role", "")
         if role:
             try:
-                recorder.enter_thread(role)
+                recorder.begin_thread(role)
                 if recorder.enter_operators is not None and recorder.recording:
                     recorder.enter_operators()
             except Exception as error:
@@ -64,7 +64,7 @@ def install_threads(recorder: Recorder, threading: Any) -> None:
     threading.Thread._bootstrap_inner = run_with_role
 
 
-def thread_role(thread: Any) -> str:
+def stable_thread_name(thread: Any) -> str:
     """A thread's own name without the counters that Python adds; pool threads share one name."""
     name = re.sub(r"^Thread-\d+( \((.*)\))?$", r"\2", thread.name) or "thread"
     target = getattr(thread, "_target", None)
@@ -74,32 +74,32 @@ def thread_role(thread: Any) -> str:
     return name
 
 
-INTERCEPTOR = Interceptor("threads", "threading", install_threads)
+INTERCEPTOR = Interceptor("threads", "threading", install_thread_roles)
 
 
-def install_waits(recorder: Recorder, threading: Any) -> None:
+def install_wait_counting(recorder: Recorder, threading: Any) -> None:
     """Queues, futures, events, semaphores and barriers are made of conditions."""
     if recorder.config.executions:
-        wrap_attribute(threading.Condition, "__enter__", wrap_wait)
-        wrap_attribute(threading.Event, "is_set", wrap_wait)
-        wrap_attribute(threading.Thread, "join", wrap_wait)
+        wrap_attribute(threading.Condition, "__enter__", wrap_to_count_wait)
+        wrap_attribute(threading.Event, "is_set", wrap_to_count_wait)
+        wrap_attribute(threading.Thread, "join", wrap_to_count_wait)
 
 
-def install_sleep(recorder: Recorder, time: Any) -> None:
+def install_sleep_waits(recorder: Recorder, time: Any) -> None:
     """A program that polls sleeps in between."""
     if recorder.config.executions:
-        wrap_attribute(time, "sleep", wrap_wait)
+        wrap_attribute(time, "sleep", wrap_to_count_wait)
 
 
-def wrap_wait(original: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_to_count_wait(original: Callable[..., Any]) -> Callable[..., Any]:
     def wait(*args: Any, **kwargs: Any) -> Any:
         try:
             return original(*args, **kwargs)
         finally:
-            wait_counter.waited()
+            wait_counter.count_wait()
 
     return wait
 
 
-WAITS = Interceptor("waits", "threading", install_waits)
-WAITS_IN_TIME = Interceptor("waits-time", "time", install_sleep)
+WAITS = Interceptor("waits", "threading", install_wait_counting)
+WAITS_IN_TIME = Interceptor("waits-time", "time", install_sleep_waits)

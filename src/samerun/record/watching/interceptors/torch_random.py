@@ -13,7 +13,7 @@ from samerun.record.watching.interceptor import Interceptor, wrap_attribute, wra
 from samerun.record.watching.recorder import Recorder
 
 
-def install(recorder: Recorder, torch: Any) -> None:
+def install_torch_random(recorder: Recorder, torch: Any) -> None:
     """Wrap `manual_seed`, `seed`, `set_rng_state`, and the methods of `torch.Generator`."""
     pinned = recorder.config.pins
     kinds = {pin.split("@")[0] for pin in pinned}
@@ -22,7 +22,7 @@ def install(recorder: Recorder, torch: Any) -> None:
 
     def wrap_manual_seed(original: Any) -> Any:
         def manual_seed(seed: Any) -> Any:
-            recorder.emit_host_event(f.SEED, "torch", inputs=_seed_as_bits(seed))
+            recorder.emit_host_event(f.SEED, "torch", inputs=_seed_to_uint64(seed))
             if pins.EXTRA in kinds and recorder.is_pinned_here(pins.EXTRA):
                 return torch.default_generator
             return original(seed)
@@ -58,10 +58,10 @@ def install(recorder: Recorder, torch: Any) -> None:
         wrap_attribute(owner, "manual_seed", wrap_manual_seed)
         wrap_attribute(owner, "seed", wrap_system_seed)
         wrap_attribute(owner, "set_rng_state", wrap_set_rng_state)
-    _watch_generators(recorder, torch)
+    _watch_torch_generators(recorder, torch)
 
 
-def _watch_generators(recorder: Recorder, torch: Any) -> None:
+def _watch_torch_generators(recorder: Recorder, torch: Any) -> None:
     """Watch `torch.Generator` in the type itself, but for torch's own generators of each device."""
 
     def is_default_generator(generator: Any) -> bool:
@@ -72,7 +72,7 @@ def _watch_generators(recorder: Recorder, torch: Any) -> None:
             if getattr(type(self), "__init__") is not plain.__init__:  # a subclass's calls this: no arguments then
                 original(self, *args, **kwargs)
             recorder.emit_host_event(f.CREATE, "torch.Generator", inputs=1, user_only=True)
-            recorder.keep_generator(self)
+            recorder.remember_program_generator(self)
 
         return __init__
 
@@ -80,7 +80,7 @@ def _watch_generators(recorder: Recorder, torch: Any) -> None:
         def manual_seed(self: Any, *args: Any, **kwargs: Any) -> Any:
             seeded = original(self, *args, **kwargs)
             if not is_default_generator(self):
-                recorder.emit_host_event(f.SEED, "torch.Generator", inputs=_seed_as_bits(self.initial_seed()))
+                recorder.emit_host_event(f.SEED, "torch.Generator", inputs=_seed_to_uint64(self.initial_seed()))
             return seeded
 
         return manual_seed
@@ -104,11 +104,11 @@ def _watch_generators(recorder: Recorder, torch: Any) -> None:
     wrap_builtin_method(plain, "seed", wrap_system_seed)
 
 
-def _seed_as_bits(seed: Any) -> int:
+def _seed_to_uint64(seed: Any) -> int:
     try:
         return int(seed) & 0xFFFFFFFFFFFFFFFF
     except (TypeError, ValueError):
         return 0
 
 
-INTERCEPTOR = Interceptor("torch-random", "torch", install)
+INTERCEPTOR = Interceptor("torch-random", "torch", install_torch_random)

@@ -21,8 +21,8 @@ CapturedFunction = tuple[Any, str | int, Any, list[Source]]
 """Who holds it, under which name or at which position, what, and where it may have come from."""
 
 
-def find_captured(preloaded: HiddenModules, baseline: Iterable[str]) -> list[CapturedFunction]:
-    """All places in modules that were loaded after `baseline`, as they are before anything is intercepted."""
+def find_captured_functions(preloaded: HiddenModules, modules_loaded_before: Iterable[str]) -> list[CapturedFunction]:
+    """All places in modules loaded since `modules_loaded_before`, as they are before anything is intercepted."""
     finished = dict(preloaded.completed)
     sources: dict[int, list[Source]] = {}
     for owner in dict.fromkeys(interceptor.module for interceptor in INTERCEPTORS):
@@ -32,7 +32,7 @@ def find_captured(preloaded: HiddenModules, baseline: Iterable[str]) -> list[Cap
         for name, value in vars(module).items():
             if callable(value) and not name.startswith("__"):
                 sources.setdefault(id(value), []).append((owner, name, finished.get(owner, frozenset())))
-    known = set(baseline)
+    known = set(modules_loaded_before)
     found: list[CapturedFunction] = []
 
     def look(holder: Any, key: str | int, value: Any, module: str) -> None:
@@ -55,9 +55,9 @@ def find_captured(preloaded: HiddenModules, baseline: Iterable[str]) -> list[Cap
     return found
 
 
-def replace_captured(found: list[CapturedFunction]) -> None:
+def replace_captured_functions(captured: list[CapturedFunction]) -> None:
     """Put what interceptors have put in place of each."""
-    for holder, key, value, sources in found:
+    for holder, key, value, sources in captured:
         put = (getattr(sys.modules[owner], name, value) for owner, name, _ in sources)
         now = next((each for each in put if each is not value), value)
         if now is value:

@@ -48,18 +48,18 @@ class HiddenModules:
         self.reason = ""
         """Why a process that has imported these cannot stand for a fresh one; "" where it can."""
 
-    def load(self, names: Iterable[str]) -> None:
+    def import_modules(self, names: Iterable[str]) -> None:
         """Import them, and check that the imports left nothing behind that a fresh process would not have."""
         log = PostImportHooks()
         for interceptor in INTERCEPTORS:
             if interceptor.module not in sys.modules:
-                log.add(interceptor.module, self._log_completed)
+                log.add(interceptor.module, self._log_completed_import)
         log.install()
-        before, signals, finders = set(sys.modules), _signal_dispositions(), list(sys.meta_path)
+        before, signals, finders = set(sys.modules), _read_signal_dispositions(), list(sys.meta_path)
         warned: list[str] = []
         for name in names:
-            self.stages.append(_import(name, warned))
-        if sys.meta_path != finders or _signal_dispositions() != signals:
+            self.stages.append(_import_stage(name, warned))
+        if sys.meta_path != finders or _read_signal_dispositions() != signals:
             self.reason = "an import installs finders or signal handlers"
         sys.meta_path.remove(log)
         for name in set(sys.modules) - before:
@@ -69,13 +69,13 @@ class HiddenModules:
                 self.origins[top] = spec.origin
         if warned:
             self.reason = f"an import warns: {warned[0]}"
-        self.reason = self.reason or _import_side_effect()
+        self.reason = self.reason or _find_import_side_effect()
 
-    def _log_completed(self, module: ModuleType) -> None:
+    def _log_completed_import(self, module: ModuleType) -> None:
         done = (n for n, m in list(sys.modules.items()) if not getattr(getattr(m, "__spec__", 0), "_initializing", 0))
         self.completed.append((module.__name__, frozenset(done)))
 
-    def hide(self) -> None:
+    def hide_from_sys_modules(self) -> None:
         for stage in self.stages:
             for name in stage.modules:
                 del sys.modules[name]
@@ -84,7 +84,7 @@ class HiddenModules:
         warnings._filters_mutated()  # type: ignore[attr-defined]
 
 
-def _import(name: str, warned: list[str]) -> ImportStage:
+def _import_stage(name: str, warned: list[str]) -> ImportStage:
     """Import a module; add what it warns of to `warned`, whatever the filters say."""
     modules, filters = set(sys.modules), list(warnings.filters)
     always = ("always", None, Warning, None, 0)
@@ -103,14 +103,14 @@ def _import(name: str, warned: list[str]) -> ImportStage:
     return ImportStage(name, {n: m for n, m in packages.items() if not n.startswith("samerun")}, added)
 
 
-def _signal_dispositions() -> list[int]:
+def _read_signal_dispositions() -> list[int]:
     """Which signals are blocked, ignored and caught. Two of glibc's own are caught from the first thread on."""
     own = 1 << 31 | 1 << 32
     with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
         return [int(line.split()[1], 16) & ~own for line in file if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
 
 
-def _import_side_effect() -> str:
+def _find_import_side_effect() -> str:
     """Returns which threads or generators the imports left behind, that forks would share with each other; or ""."""
     pid = os.fork()
     if pid == 0:
@@ -172,7 +172,7 @@ class PreloadedFinder:
         if reason:
             self.refuse(reason)
 
-    def hand_over(self, stage: ImportStage, asked: str) -> None:
+    def hand_over(self, stage: ImportStage, imported_name: str) -> None:
         for name, module in stage.modules.items():
             sys.modules[name] = module
             self.hidden.pop(name, None)
@@ -182,7 +182,7 @@ class PreloadedFinder:
             stage.modules["torch"]._C.default_generator.seed()  # torch draws its seed when it is imported
         watching = [finder for finder in sys.meta_path if isinstance(finder, PostImportHooks)]
         for name in self.order:
-            if name in stage.modules and name != asked:
+            if name in stage.modules and name != imported_name:
                 for finder in reversed(watching):
                     finder.run_callbacks(name)
         if not self.hidden:

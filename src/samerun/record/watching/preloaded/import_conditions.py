@@ -56,14 +56,14 @@ def read_import_conditions() -> ImportConditions:
         finders=([id(finder) for finder in sys.meta_path], [id(hook) for hook in sys.path_hooks]),
         importing=id(builtins.__import__),
         threads=threading.active_count(),
-        foreign_libraries=foreign_libraries(),
+        foreign_libraries=find_foreign_libraries(),
     )
 
 
-def foreign_libraries() -> frozenset[str]:
-    """Native foreign_libraries in this process that are neither the system's, nor Python's, nor of NumPy or torch.
+def find_foreign_libraries() -> frozenset[str]:
+    """Native libraries in this process that are neither the system's, nor Python's, nor of NumPy or torch.
 
-    The order in which foreign_libraries are loaded decides whose symbols they use.
+    The order in which libraries are loaded decides whose symbols they use.
     """
     system = ("/lib", "/usr/lib", "/usr/local/lib", os.path.join(os.path.realpath(sys.base_prefix), "lib"))
     found = set()
@@ -92,8 +92,8 @@ ORDERED = ("numpy", "torch")
 LAST = "torch"
 
 
-class ImportOrderFinder:
-    """A finder that finds nothing: it is asked first, and so sees what is about to be imported."""
+class ImportOrderRecorder:
+    """A finder that finds nothing: it is imported_name first, and so sees what is about to be imported."""
 
     def __init__(self, folder: str) -> None:
         self.path = os.path.join(folder, ORDER_FILE)
@@ -114,10 +114,11 @@ class ImportOrderFinder:
         self.order.append(name)
         self.reason = self.reason or describe_change(self.before, read_import_conditions())
         if name == LAST:
-            self.write()  # it stays in sys.meta_path: removing it during the search would skip the next finder
+            # The finder stays in sys.meta_path: removing it during the search would skip the next one.
+            self.write_order_file()
         return None
 
-    def write(self) -> None:
+    def write_order_file(self) -> None:
         try:
             with open(self.path, "x", encoding="utf-8") as file:
                 json.dump({"order": self.order, "reason": self.reason}, file)

@@ -1,6 +1,6 @@
-"""The preloaded process: imports, waits, and forks a child for every run it is asked for.
+"""The preloaded process: imports, waits, and forks a child for every run it is imported_name for.
 
-It is started with the command line of the program itself, and asked from `sitecustomize`. A child returns from
+It is started with the command line of the program itself, and imported_name from `sitecustomize`. A child returns from
 there, and the interpreter then runs the program: arguments, `__main__`, exit code and the end of the process are
 Python's own doing, as in every run.
 
@@ -42,9 +42,9 @@ def start() -> None:
     line = socket.socket(fileno=int(number))
     preloaded = HiddenModules()
     try:
-        preloaded.load(names.split(","))
-        captured = captured_functions.find_captured(preloaded, baseline)
-        preloaded.hide()
+        preloaded.import_modules(names.split(","))
+        captured = captured_functions.find_captured_functions(preloaded, baseline)
+        preloaded.hide_from_sys_modules()
     except Exception as error:
         preloaded.reason = f"{type(error).__name__}: {error}"
     line.send(json.dumps({"ready": not preloaded.reason, "reason": preloaded.reason}).encode())
@@ -93,7 +93,7 @@ def _become_program(
     finder = PreloadedFinder(preloaded, refuse)
     sys.meta_path.insert(0, finder)
     watching.start()
-    captured_functions.replace_captured(captured)
+    captured_functions.replace_captured_functions(captured)
     _refresh_import_state()
     finder.before = import_conditions.read_import_conditions()
 

@@ -1,0 +1,228 @@
+"""How far apart the values of two runs are: saved tensors element by element, and parameters over the steps."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from samerun.base.records import Growth, Spread
+from samerun.check.execution.runner import Run
+from samerun.record.comparison.streams import SOFT_LEAVES
+from samerun.record.trace.steps import final_model_digests, read_steps
+from samerun.record.watching.kept_tensors import step_values_path
+
+# --- saved tensors, element by element
+_INTEGERS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+_FLOATS = {"torch.float16": np.float16, "torch.float32": np.float32, "torch.float64": np.float64}
+
+
+@dataclass(frozen=True)
+class Elements:
+    """How two tensors differ. `max_ulp` counts representable numbers in between; None for other dtypes."""
+
+    different: int
+    total: int
+    max_abs: float | None
+    max_ulp: int | None
+
+
+def read_saved_tensors(path: Path) -> list[tuple[str, list[int], bytes]]:
+    """(dtype, shape, bytes) of every tensor in a file written by `samerun.record.watching.kept_tensors`."""
+    with open(path, "rb") as file:
+        head = json.loads(file.readline())
+        return [(t["dtype"], t["shape"], file.read(t["bytes"])) for t in head["tensors"]]
+
+
+def read_operator_line(path: Path) -> int:
+    with open(path, "rb") as file:
+        return int(json.loads(file.readline())["line"])
+
+
+def compare_saved_tensors(a: Path, b: Path, line: int) -> Elements | None:
+    """The first tensor that differs, or None when they cannot be compared or none differs.
+
+    Both must come from the operator at `line`: a program that differs by itself may keep another one.
+    """
+    try:
+        if any(read_operator_line(path) != line for path in (a, b)):
+            return None
+        pairs = zip(read_saved_tensors(a), read_saved_tensors(b), strict=False)
+    except (OSError, ValueError, KeyError):
+        return None
+    for (dtype, shape, one), (dtype_b, shape_b, other) in pairs:
+        if (dtype, shape) != (dtype_b, shape_b) or len(one) != len(other):
+            return None
+        found = compare_raw_elements(dtype, one, other, int(np.prod(shape)) if shape else 1)
+        if found.different:
+            return found
+    return None
+
+
+def compare_raw_elements(dtype: str, one: bytes, other: bytes, count: int) -> Elements:
+    """Compare raw elements; a NaN equals a NaN."""
+    width = max(1, len(one) // max(1, count))
+    if dtype == "torch.bfloat16":
+        return _compare_floats(np.frombuffer(one, np.int16), np.frombuffer(other, np.int16), _bfloat16_bits_to_float32)
+    if dtype in _FLOATS:
+        kind: Any = _FLOATS[dtype]
+        bits = _INTEGERS[width]
+        return _compare_floats(np.frombuffer(one, bits), np.frombuffer(other, bits), lambda raw: raw.view(kind))
+    if width in _INTEGERS and dtype.startswith(("torch.int", "torch.uint", "torch.bool")):
+        kind = np.dtype(_INTEGERS[width] if dtype.startswith("torch.int") else f"u{width}")
+        a, b = (np.frombuffer(raw, kind) for raw in (one, other))
+        wrong = a != b
+        gap = (
+            int(np.where(a > b, _unsigned_difference(a, b), _unsigned_difference(b, a))[wrong].max())
+            if wrong.any()
+            else 0
+        )
+        return Elements(int(wrong.sum()), count, float(gap), None)
+    rows = [np.frombuffer(raw, np.uint8).reshape(count, width) for raw in (one, other)]
+    return Elements(int((rows[0] != rows[1]).any(axis=1).sum()), count, None, None)
+
+
+def to_float64(dtype: str, raw: bytes) -> Any:
+    """The values as float64; None for dtypes that are no floats."""
+    if dtype == "torch.bfloat16":
+        return _bfloat16_bits_to_float32(np.frombuffer(raw, np.int16)).astype(np.float64)
+    return np.frombuffer(raw, _FLOATS[dtype]).astype(np.float64) if dtype in _FLOATS else None
+
+
+def _unsigned_difference(high: Any, low: Any) -> Any:
+    """high - low as unsigned numbers, right where high is the larger one."""
+    return high.astype(np.int64).view(np.uint64) - low.astype(np.int64).view(np.uint64)
+
+
+def _bfloat16_bits_to_float32(bits: Any) -> Any:
+    """bfloat16 as float32."""
+    return (bits.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def _compare_floats(a: Any, b: Any, values_of: Any) -> Elements:
+    """Compare floats given as the signed integers of their bits."""
+    x, y = values_of(a), values_of(b)
+    wrong = (a != b) & ~(np.isnan(x) & np.isnan(y))
+    finite = wrong & np.isfinite(x) & np.isfinite(y)
+    if not finite.any():
+        return Elements(int(wrong.sum()), a.size, None, None)
+    with np.errstate(over="ignore"):
+        gap = float(np.max(np.abs(x[finite].astype(np.float64) - y[finite].astype(np.float64))))
+    p, q = _to_ordered_integers(a[finite]), _to_ordered_integers(b[finite])
+    ulp = int(np.where(p > q, _unsigned_difference(p, q), _unsigned_difference(q, p)).max())
+    return Elements(int(wrong.sum()), a.size, gap if np.isfinite(gap) else None, ulp)
+
+
+def _to_ordered_integers(bits: Any) -> Any:
+    """Integers in the order of the floats, neighbours one apart; -0.0 and 0.0 are one apart too."""
+    top = np.int64(np.iinfo(bits.dtype).min)
+    wide = bits.astype(np.int64)
+    return np.where(wide >= 0, wide, -(wide - top) - 1)
+
+
+# --- how a difference grows over the steps
+MOST_POINTS = 12
+
+
+def measure_spread(a: Run, b: Run, shift: int = 0) -> Spread | None:
+    """Compare two runs step by step, by their digests; None if they have no steps in common.
+
+    shift: how many steps of `a` come before the first one of `b`. Steps are numbered as in `a`.
+    """
+    one, other = a.traces.main, b.traces.main
+    if one is None or other is None:
+        return None
+    pairs = list(zip(read_steps(one)[shift:], read_steps(other), strict=False))
+    if not pairs:
+        return None
+    differing: list[int] = []
+    leaves: dict[str, int] = {}
+    for left, right in pairs:
+        names = left.differing_leaves(right)
+        if set(names) - SOFT_LEAVES:  # random states alone are not results
+            differing.append(left.number)
+        for name in names:
+            leaves.setdefault(name, left.number)
+    ends = final_model_digests(one), final_model_digests(other)
+    end = "unknown" if not all(ends) else "same" if ends[0] == ends[1] else "different"
+    first_in = tuple(sorted(leaves.items(), key=lambda item: (item[1], item[0])))
+    return Spread(steps=shift + len(pairs), different=to_step_ranges(differing), leaves=first_in, end=end)
+
+
+def to_step_ranges(steps: list[int]) -> tuple[tuple[int, int], ...]:
+    """The (first, last) of each run of consecutive numbers; the steps must ascend."""
+    found: list[tuple[int, int]] = []
+    for number in steps:
+        if found and found[-1][1] == number - 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return tuple(found)
+
+
+def choose_snapshot_steps(spread: Spread | None) -> tuple[int, ...]:
+    """The steps whose parameters are worth comparing.
+
+    The first that differs, then steps at growing distances, the last that differs, and the end.
+    """
+    if spread is None or not spread.different:
+        return ()
+    first, last = spread.different[0][0], spread.different[-1][1]
+    ratio = max(2.0, (spread.steps - first + 1) ** (1 / (MOST_POINTS - 3)))
+    chosen = {first, last, min(last + 1, spread.steps), spread.steps}
+    distance = 1.0
+    while first + round(distance) < spread.steps and len(chosen) < MOST_POINTS:
+        chosen.add(first + round(distance))
+        distance *= ratio
+    return tuple(sorted(chosen))
+
+
+def measure_growth_points(one: Path, other: Path, steps: tuple[int, ...]) -> tuple[Growth, ...]:
+    """How far apart the saved parameters of two runs are; steps that cannot be compared are left out."""
+    points = (
+        _measure_growth_point(Path(step_values_path(str(one), n)), Path(step_values_path(str(other), n)), n)
+        for n in steps
+    )
+    found = tuple(point for point in points if point is not None)
+    return found if any(p.elements_different or (p.losses and p.losses[0] != p.losses[1]) for p in found) else ()
+
+
+def _measure_growth_point(one: Path, other: Path, step: int) -> Growth | None:
+    try:
+        heads = [_read_snapshot_header(path) for path in (one, other)]
+        pairs = list(zip(read_saved_tensors(one), read_saved_tensors(other), strict=True))
+    except (OSError, ValueError, KeyError):
+        return None
+    different = total = 0
+    gaps: list[float] = []
+    ulps: list[int] = []
+    apart = size = 0.0
+    for (dtype, shape, a), (dtype_b, shape_b, b) in pairs:
+        if (dtype, shape) != (dtype_b, shape_b):
+            return None
+        found = compare_raw_elements(dtype, a, b, math.prod(shape))
+        different, total = different + found.different, total + found.total
+        gaps += [found.max_abs] if found.max_abs is not None else []
+        ulps += [found.max_ulp] if found.max_ulp is not None else []
+        x, y = to_float64(dtype, a), to_float64(dtype, b)
+        if x is None or y is None:
+            apart = math.nan
+            continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            apart, size = apart + float(np.sum(np.square(x - y))), size + float(np.sum(np.square(x)))
+    relative = math.sqrt(apart / size) if size > 0 and math.isfinite(apart) and math.isfinite(size) else None
+    losses = [float.fromhex(head["loss"]) if head["loss"] is not None else math.nan for head in heads]
+    return Growth(
+        step, different, total, int(heads[0]["parameters"]), max(gaps, default=None), max(ulps, default=None), relative,
+        (losses[0], losses[1]) if all(map(math.isfinite, losses)) else None,
+    )  # fmt: skip
+
+
+def _read_snapshot_header(path: Path) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        head: dict[str, Any] = json.loads(file.readline())
+        return head
