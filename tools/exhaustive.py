@@ -89,7 +89,12 @@ def exact(name: str, x: float) -> Any:
 
 def build(folder: Path) -> Path:
     program = folder / "exhaustive"
-    sources = [NATIVE / "tests" / "exhaustive.c", *NATIVE.glob("kernels*.c"), NATIVE / "level.c", NATIVE / "thread_pool.c"]
+    sources = [
+        NATIVE / "tests" / "exhaustive.c",
+        *NATIVE.glob("kernels*.c"),
+        NATIVE / "level.c",
+        NATIVE / "thread_pool.c",
+    ]
     subprocess.run(["cc", *FLAGS, "-o", program, *sources, "-lm", "-pthread"], check=True)
     return program
 

@@ -22,7 +22,9 @@ def function(device: Device, number: int, x: int, y: int, n: int) -> None:
 
 
 def pair_function(device: Device, number: int, x: int, y: int, out: int, n: int) -> None:
-    launch_per_value(device, "elementwise", f"map_{PAIRS[number]}", n, c_void_p(x), c_void_p(y), c_void_p(out), c_int64(n))
+    launch_per_value(
+        device, "elementwise", f"map_{PAIRS[number]}", n, c_void_p(x), c_void_p(y), c_void_p(out), c_int64(n)
+    )
 
 
 def activation(device: Device, number: int, x: int, grad: int, out: int, n: int) -> None:
@@ -31,7 +33,9 @@ def activation(device: Device, number: int, x: int, grad: int, out: int, n: int)
 
 
 def roots(device: Device, is_double: int, x: int, out: int, n: int) -> None:
-    launch_per_value(device, "elementwise", "roots64" if is_double else "roots32", n, c_void_p(x), c_void_p(out), c_int64(n))
+    launch_per_value(
+        device, "elementwise", "roots64" if is_double else "roots32", n, c_void_p(x), c_void_p(out), c_int64(n)
+    )
 
 
 def random(device: Device, normal: int, seed: int, position: int, out: int, n: int) -> None:
