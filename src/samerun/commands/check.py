@@ -13,7 +13,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import check_result_writable, write_result
+from samerun.base.files import require_result_writable, write_result
 from samerun.base.guard import kill_marked_processes_on_death
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, interrupt_on_sigterm
 from samerun.base.target import TargetForm, resolve_target
@@ -117,9 +117,9 @@ def run_check_and_report(
     from samerun.report.output import check_report_to_json
     from samerun.report.progress import RunProgress
 
-    check_result_writable("--json", json_to)
-    check_result_writable("--html", html_to)
-    check_result_writable("--patch", patch_to)
+    require_result_writable("--json", json_to)
+    require_result_writable("--html", html_to)
+    require_result_writable("--patch", patch_to)
     begin = time.time()
     ignored = [parse_ignore_rule(text) for text in options["ignore"]]
     if options["seed"] is not None and options["fix"] == "off":

@@ -15,7 +15,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import check_result_writable, refuse_special_file, write_result
+from samerun.base.files import refuse_special_file, require_result_writable, write_result
 from samerun.base.program_command import FORM, ProgramCommand, interrupt_on_sigterm, resolve_target_of_context
 from samerun.base.target import Target
 from samerun.base.text import echo_printable
@@ -76,7 +76,7 @@ def command(
       samerun run -- torchrun --nproc-per-node 2 train.py
     """
     try:
-        check_result_writable("--json", json_to)
+        require_result_writable("--json", json_to)
         if receipt is None and (trace != "steps" or key is not None or redact):
             option = "--key" if key is not None else "--redact" if redact else "--trace ops"
             raise SamerunError(f"{option} needs --receipt.", hint="Try: samerun run --receipt run.json train.py")
@@ -121,16 +121,16 @@ def _resolve_receipt_destination(text: str, target: Target) -> Path | str:
         return f"{text.rstrip('/')}/{new_receipt_name(target.shown)}" if remote.is_remote_folder(text) else text
     if text.endswith(os.sep) or os.path.isdir(text):
         file = new_receipt_path(Path(text), target.shown)
-        check_result_writable("--receipt", str(file))
+        require_result_writable("--receipt", str(file))
         return file
     refuse_special_file(Path(text))
-    check_result_writable("--receipt", text)
+    require_result_writable("--receipt", text)
     # the program may change the working directory of nobody but itself
     return Path(os.path.realpath(text))
 
 
 def _require_loadable_key(key: str) -> None:
-    from samerun.record.receipt.signing import load_private_key
+    from samerun.record.receipt.receipt_file import load_private_key
 
     load_private_key(Path(key))
 

@@ -19,7 +19,7 @@ from samerun.check.evidence.trace_signs import has_no_sign_of_race
 from samerun.check.execution.forks import was_forked
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
-from samerun.check.variations.memory import apply_memory, fixed_layout_command
+from samerun.check.variations.memory import fixed_layout_command, vary_or_pin_memory
 from samerun.record import pins
 from samerun.record.comparison.compare import Difference
 
@@ -127,7 +127,7 @@ class Experiment:
         if pins.MEMORY in kinds:
             line = "memory", self.suspect.file, self.suspect.line
             return self._runs_differ_early(
-                self.first, self.run(apply_memory(self.pinned_plan, True).with_watch(varied_line=line), "-other")
+                self.first, self.run(vary_or_pin_memory(self.pinned_plan, True).with_watch(varied_line=line), "-other")
             )
         if not kinds <= set(PINS_WITH_VALUES):
             return True
@@ -158,7 +158,7 @@ def pin_suspect_sources(plan: Plan, suspect: Suspect, names: tuple[str, ...]) ->
     if pins.NATIVE_ENTROPY in names:
         pinned = native_entropy.pin_native_draws(pinned)
     if pins.MEMORY in names:
-        pinned = apply_memory(pinned, False)
+        pinned = vary_or_pin_memory(pinned, False)
     if pins.FOLDER in names:
         pinned = replace(pinned, copied=True, without=suspect.without)
     if pins.ADDRESSES in names:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+from samerun.record.comparison.alignment import classify_difference
 from samerun.record.comparison.compare import Difference
-from samerun.record.comparison.difference import classify_difference
 from samerun.record.comparison.streams import SOFT_LEAVES
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
-from samerun.record.trace.run import Event, RunTraces, select_events
-from samerun.record.trace.steps import Step, final_model_digests, read_steps
+from samerun.record.trace.run import Event, RunTraces, Step, final_model_digests, read_steps, select_events
 
 RNG_LEAVES = ("rng", "rng.numpy", "rng.python")
 """They count only if the uninterrupted run draws after the interruption: else their states do not matter."""

@@ -7,8 +7,7 @@ from functools import cached_property
 
 from samerun.check.evidence.resumption import ResumeDifference
 from samerun.check.execution.runner import Run
-from samerun.record.comparison.compare import Difference
-from samerun.record.comparison.evidence import Clue, find_clues, select_host_events
+from samerun.record.comparison.compare import Clue, Difference, find_clues, select_host_events
 from samerun.record.pins import CLOCK_TICK_SECONDS
 from samerun.record.trace import format as f
 from samerun.record.trace.run import Event, select_events

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
-from samerun.base.files import write_atomically, write_result
+from samerun.base.files import write_file_atomically, write_result
 from samerun.base.records import CheckReport, FirstDifference, FoundCause
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Situation
@@ -136,7 +136,7 @@ def apply_patches(files: list[PatchedFile], since: float) -> None:
         path = Path(os.path.realpath(patched.file))
         mode = stat.S_IMODE(path.stat().st_mode)
         try:
-            write_atomically(path, patched.after.encode(patched.read.encoding))
+            write_file_atomically(path, patched.after.encode(patched.read.encoding))
             os.chmod(path, mode)
         except OSError as error:
             raise SamerunError(f"--apply: {patched.file}: {error.strerror}.") from error

@@ -20,8 +20,7 @@ from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.search.resume import ResumedProgram, ResumeRunner, interrupt_and_resume
 from samerun.record.config import DataReplay, KeptStates
 from samerun.record.trace import format as f
-from samerun.record.trace.run import Event, count_events, select_events
-from samerun.record.trace.steps import Step
+from samerun.record.trace.run import Event, Step, count_events, select_events
 from samerun.record.watching import training_states as states
 from samerun.record.watching.interceptors.checkpoints import PUT_BACK
 

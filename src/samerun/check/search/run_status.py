@@ -12,7 +12,7 @@ from samerun.base.target import suggest_running_alone
 from samerun.check.execution.runner import Run, RunFailed, Runner, describe_trace_folder, make_recording_failure_hint
 from samerun.record.comparison.compare import Difference
 from samerun.record.config import STARTED_FILE
-from samerun.record.watching.sites import RECORD_FOLDER
+from samerun.record.watching.stack_frames import RECORD_FOLDER
 
 PATIENCE, PATIENCE_BY_LINES, PATIENCE_SECONDS = 10, 50, 60.0
 """Limits of an experiment: multiples of the program's own time (tracing lines is slower), plus seconds."""

@@ -1,4 +1,4 @@
-"""Validate a value against the schema of receipts, and stop at the first error.
+"""The JSON of receipts: canonical text (one for one value), a reader for JSON of a stranger, validation by a schema.
 
 Only the keywords that receipt.schema.json uses are supported: a general validator takes minutes for a receipt of
 64 MiB, and longer if it has many errors. `tests/test_schema_check.py` compares the two.
@@ -6,9 +6,148 @@ Only the keywords that receipt.schema.json uses are supported: a general validat
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import stat
 from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
+
+from samerun.base.errors import SamerunError
+
+SCHEMA = 1
+"""The version of the receipts that this samerun writes and reads."""
+MAX_BYTES = 64 << 20
+MAX_DEPTH = 32
+MAX_NUMBER_LENGTH = 40
+MAX_VALUES = 5_000_000
+"""Each value takes far more memory than its text: 64 MiB of `[{},{},...]` would take gigabytes. An object counts as
+four values. A receipt of 64 MiB that samerun wrote has 4.2 million."""
+
+
+def encode_canonical(value: Any) -> str:
+    """Sorted keys, one space of indentation, ASCII only, shortest floats; ends with a newline.
+
+    Raises ValueError for NaN and infinity, which JSON does not have.
+    """
+    return _ENCODER.encode(value) + "\n"
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False)
+
+
+def digest_value(value: Any) -> str:
+    """64 hex digits: BLAKE2b-256 of the canonical text, which is encoded and hashed in pieces."""
+    hasher, part, size = blake2b(digest_size=32), list[str](), 0
+    for piece in _ENCODER.iterencode(value):
+        part.append(piece)
+        size += 1
+        if size == 4096:
+            hasher.update("".join(part).encode("ascii"))
+            part, size = [], 0
+    hasher.update(("".join(part) + "\n").encode("ascii"))
+    return hasher.hexdigest()
+
+
+def read_untrusted_file(path: Path) -> Any:
+    """The value in a file. Raises SamerunError for anything but plain JSON of bounded size and depth."""
+    try:
+        with open(path, "rb", opener=_open_nonblocking) as file:
+            info = os.fstat(file.fileno())
+            if not stat.S_ISREG(info.st_mode):
+                raise SamerunError(f"{path} is no regular file.", hint="Name a receipt: a file of JSON.")
+            if info.st_size > MAX_BYTES:
+                raise SamerunError(
+                    f"{path} has {info.st_size} bytes; a receipt has at most {MAX_BYTES}.", hint="Is it a receipt?"
+                )
+            raw = file.read(info.st_size)  # not MAX_BYTES: read() would allocate that much
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise SamerunError(f"{path} cannot be read: {why}.", hint="Is the path right?") from error
+    return parse_untrusted(raw, str(path))
+
+
+def _open_nonblocking(path: str, flags: int) -> int:
+    """Open without blocking on a named pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def parse_untrusted(raw: bytes, name: str) -> Any:
+    """The value of a text. Raises SamerunError for bad JSON, duplicate keys, NaN, deep nesting, long numbers."""
+
+    def refuse(why: str) -> SamerunError:
+        hint = "A receipt is a file that samerun wrote, unchanged."
+        return SamerunError(f"{name} is not a samerun receipt: {why}.", hint=hint)
+
+    if len(raw) > MAX_BYTES:
+        raise refuse(f"it has more than {MAX_BYTES} bytes")
+    if not raw.strip():
+        raise refuse("it is empty")
+    # An upper bound: strings may contain these characters.
+    values = raw.count(b",") + raw.count(b"[") + 4 * raw.count(b"{")
+    if max(values, raw.count(b'"') // 2) > MAX_VALUES:
+        raise refuse(f"it has more than {MAX_VALUES} values")
+    if _nesting_depth(raw) > MAX_DEPTH:
+        raise refuse(f"it is nested deeper than {MAX_DEPTH}")
+    try:
+        return json.loads(
+            raw.decode("utf-8"), object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant,
+            parse_int=_parse_int, parse_float=_parse_float,
+        )  # fmt: skip
+    except (ValueError, RecursionError) as error:
+        raise refuse(str(error)[:200]) from error
+
+
+def _nesting_depth(raw: bytes) -> int:
+    """How deep brackets are nested, without parsing: json's own limit is the interpreter's stack.
+
+    Any result above MAX_DEPTH means "too deep". Each iteration removes the innermost pairs of brackets. Brackets
+    left at the end are unbalanced; the parser refuses them.
+    """
+    if b"\\" in raw:
+        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    left = raw.translate(_ONE_KIND, _NO_BRACKETS).replace(b'""', b"")
+    if b'"' in left:  # brackets in strings
+        left = b"".join(left.split(b'"')[::2])
+    for depth in range(MAX_DEPTH + 1):
+        fewer = left.replace(b"[]", b"")
+        if len(fewer) == len(left):
+            return max(depth, left.count(b"["))
+        left = fewer
+    return MAX_DEPTH + 1
+
+
+_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
+
+
+def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _parse_int(text: str) -> int:
+    if len(text) > MAX_NUMBER_LENGTH:
+        raise ValueError(f"a number has {len(text)} digits")
+    return int(text)
+
+
+def _parse_float(text: str) -> float:
+    if len(text) > 10 * MAX_NUMBER_LENGTH:
+        raise ValueError(f"a number has {len(text)} digits")
+    value = float(text)
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ValueError("a number is too large")
+    return value
+
 
 Check = Callable[[Any], str]
 """Returns "" for a valid value, else the path of the error and a description: "processes/main/steps: ..."."""
