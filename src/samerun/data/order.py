@@ -253,7 +253,8 @@ class Weighted(Order):
         points = _hash_to_uniform(positions, key) * self._total[-1]
         found = np.searchsorted(self._total, points, side="right")
         last = int(np.flatnonzero(self.weights)[-1])
-        return np.minimum(found, last).astype(np.uint64)
+        indices: UInt64Array = np.minimum(found, last).astype(np.uint64)
+        return indices
 
     def describe(self) -> str:
         digest = hashlib.blake2b(self.weights.tobytes(), digest_size=8).hexdigest()

@@ -108,9 +108,8 @@ def _set_reduced_precision_flags(flags: dict[str, list[bool]]) -> None:
     for kind, allowed in flags.items():
         if kind != _ON_CPU:
             getattr(get_torch_c_module(), f"_set_cublas_allow_{kind}_reduced_precision_reduction")(*allowed)
-        elif (
-            _read_reduced_precision_flags().get(kind) != allowed
-        ):  # some builds refuse to set the value that is in force already
+        elif _read_reduced_precision_flags().get(kind) != allowed:
+            # Only then: some builds refuse to set the value that is in force already.
             get_torch_c_module()._set_cpu_allow_fp16_reduced_precision_reduction(*allowed)
 
 
