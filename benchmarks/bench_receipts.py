@@ -59,7 +59,7 @@ def index(count: int, steps: int) -> None:
     """A folder of so many receipts of so many steps each, listed by the command."""
     from receipts import made, section
 
-    from samerun.record.receipt.canonical_json import encode_canonical
+    from samerun.record.receipt.receipt_json import encode_canonical
 
     with tempfile.TemporaryDirectory() as folder:
         receipt = made(section(steps=steps)).receipt

@@ -1,4 +1,4 @@
-/* The states of the files of a folder, in the form of record/receipt/folder_state.py: for 100,000 files Python takes
+/* The states of the files of a folder, in the form of record/receipt/index.py: for 100,000 files Python takes
  * twice as long as the system calls themselves.
  */
 #if !defined(_WIN32)

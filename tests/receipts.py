@@ -6,8 +6,7 @@ import copy
 from hashlib import blake2b
 from typing import Any
 
-from samerun.record.receipt.assemble import NewReceipt, assemble_receipt
-from samerun.record.receipt.process_section import ProcessSection
+from samerun.record.receipt.assemble import NewReceipt, ProcessSection, assemble_receipt
 from samerun.record.receipt.step_table import DIGEST_BYTES, EVIDENCE, VALUES, StepTable, build_table
 
 FACTS: dict[str, Any] = {

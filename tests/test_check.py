@@ -230,7 +230,7 @@ def test_a_varied_run_that_takes_too_long_is_trouble_for_that_variation(tmp_path
 
 
 def test_a_program_that_fails_names_what_to_try_alone_and_an_error_of_samerun(tmp_path: Path) -> None:
-    breaks = "import samerun.record.watching.sites as sites, torch\nsites._code_kinds = None\ntorch.seed()\n"
+    breaks = "import samerun.record.watching.stack_frames as sites, torch\nsites._code_kinds = None\ntorch.seed()\n"
     for text, own in (("import os\nos.listdir('not there')\n", False), (breaks, True)):
         words = [write(tmp_path, text), "--name", "a b"]
         done = samerun(["check", "--quiet", *words], tmp_path)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from samerun.record.comparison.compare import Difference, find_first_difference
-from samerun.record.comparison.evidence import find_clues
+from samerun.record.comparison.compare import Difference, find_clues, find_first_difference
 from samerun.record.trace import format as f
 from samerun.record.trace import reader
 from samerun.record.trace.run import RunTraces

@@ -11,8 +11,7 @@ from hostile_traces import operators, write
 from receipts import FACTS, made, section
 
 from samerun.record.receipt.diff import describe_drift, describe_first_difference, diff_runs, wrap_new_run
-from samerun.record.receipt.environment_diff import EnvironmentDifference, find_tested_tier
-from samerun.record.receipt.impact_rules import RULES, find_impact_rule
+from samerun.record.receipt.environment_diff import RULES, EnvironmentDifference, find_impact_rule, find_tested_tier
 
 
 def compared(a: Any, b: Any, **options: Any) -> dict[str, Any]:

@@ -215,7 +215,7 @@ dist.destroy_process_group()
 def test_copies_of_views_are_views_of_one_copy() -> None:
     import torch
 
-    from samerun.record.watching.double.argument_copies import ALIGNMENT, copy_tensors, view_in_storage
+    from samerun.record.watching.double.execution import ALIGNMENT, copy_tensors, view_in_storage
 
     base = torch.arange(40.0)
     complexes = torch.randn(3, 2, dtype=torch.complex64)
@@ -239,7 +239,7 @@ def test_copies_of_views_are_views_of_one_copy() -> None:
 def test_only_moving_operators_carry_on_what_was_never_written() -> None:
     import torch
 
-    from samerun.record.watching.double.shadow_buffers import only_moves_elements
+    from samerun.record.watching.double.memory import only_moves_elements
 
     ops = torch.ops.aten
     assert only_moves_elements(ops.cat.default, ([],), {}) and only_moves_elements(ops.copy_.default, (), {})

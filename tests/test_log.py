@@ -19,7 +19,7 @@ from checking import samerun
 from receipts import made, section
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import canonical_json, folder_state, index, receipt_file, receipt_summary, remote
+from samerun.record.receipt import index, receipt_file, receipt_json, receipt_summary, remote
 
 
 def put(folder: Path, name: str, began: str, word: str = "train.py", **parts: Any) -> None:
@@ -54,7 +54,7 @@ def test_the_newest_stand_last(folder: Path) -> None:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every file had been written long ago."""
-    monkeypatch.setattr(folder_state, "SETTLED_NS", -10_000_000_000)
+    monkeypatch.setattr(index, "SETTLED_NS", -10_000_000_000)
 
 
 @pytest.mark.usefixtures("settled")
@@ -90,14 +90,14 @@ def test_a_file_written_to_in_place_is_noticed(folder: Path, newest: int | None)
 def test_what_was_just_written_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second change in the same tick of the file system's clock, of the same size, leaves the same state."""
     same = {f"{name}/1/1/{time.time_ns()}" for name in ("a.json", "b.json")}
-    monkeypatch.setattr(folder_state, "scan_folder", lambda *_: same)
+    monkeypatch.setattr(index, "scan_folder", lambda *_: same)
     assert [one.command for one in index.list_receipts(folder)] == ["train.py", "train.py"]
     put(folder, "a.json", "2026-01-01", "again.py")
     assert [one.command for one in index.list_receipts(folder)] == ["again.py", "train.py"]
 
 
 def test_the_c_library_sees_what_python_sees(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert folder_state._load_folder_library() is not None, "not built: python setup.py build_ext --inplace"
+    assert index._load_folder_library() is not None, "not built: python setup.py build_ext --inplace"
     raw = os.fsencode(folder)
     for name in (b"\xff.json", b".json", b".hidden.json", b"x" * 250 + b".json", b"json", b"a\nb.json"):
         (open(raw + b"/" + name, "w")).close()
@@ -109,19 +109,19 @@ def test_the_c_library_sees_what_python_sees(folder: Path, monkeypatch: pytest.M
     (folder / "circle.json").symlink_to("circle.json")
     (folder / "wrong.json").symlink_to("a.json/x")
     os.mkfifo(folder / "pipe.json")
-    for room, each in ((folder_state.BUFFER_BYTES, 5_000), (500, 2)):
-        monkeypatch.setattr(folder_state, "BUFFER_BYTES", room)
-        monkeypatch.setattr(folder_state, "FILES_PER_CALL", each)
-        found = folder_state.scan_folder(folder)
-        assert found == folder_state.scan_folder_in_python(folder) and len(found) == 8
+    for room, each in ((index.BUFFER_BYTES, 5_000), (500, 2)):
+        monkeypatch.setattr(index, "BUFFER_BYTES", room)
+        monkeypatch.setattr(index, "FILES_PER_CALL", each)
+        found = index.scan_folder(folder)
+        assert found == index.scan_folder_in_python(folder) and len(found) == 8
     assert any(state.startswith("\udcff.json/-1500000000/0/") for state in found)
     for where in (folder / "nothing", folder / "a.json"):
         with pytest.raises(SamerunError, match="cannot be read"):
-            folder_state.scan_folder(where)
+            index.scan_folder(where)
         with pytest.raises(OSError):
-            folder_state.scan_folder_in_python(where)
+            index.scan_folder_in_python(where)
     (folder / "empty").mkdir()
-    assert folder_state.scan_folder(folder / "empty") == set()
+    assert index.scan_folder(folder / "empty") == set()
 
 
 @pytest.mark.usefixtures("settled")
@@ -204,7 +204,7 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """40 receipts and two files that are none, read by two workers, three at a time."""
-    text = canonical_json.encode_canonical({**made().receipt, "circumstances": {"began": "BEGAN"}})
+    text = receipt_json.encode_canonical({**made().receipt, "circumstances": {"began": "BEGAN"}})
     for number in range(40):
         (tmp_path / f"{number:02}.json").write_text(text.replace("BEGAN", f"2026-{number:02}"))
     (tmp_path / "cut.json").write_text(text[:500])
@@ -242,7 +242,7 @@ def test_what_killed_workers_were_told_is_read_all_the_same(many: Path) -> None:
 
 
 def test_a_first_time_that_was_broken_off_goes_on(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_state, "SETTLED_NS", 0)  # files so new would be read again
+    monkeypatch.setattr(index, "SETTLED_NS", 0)  # files so new would be read again
     before = multiprocessing.active_children()
 
     def enough(done: int, _: int) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from receipts import table
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import merkle
+from samerun.record.receipt import step_table
 from samerun.record.receipt.step_table import VALUES, StepTable, build_table, find_first_differing_step
 
 COLUMNS = ("params", "grads")
@@ -25,8 +25,8 @@ def test_the_first_row_that_differs_is_found(count: int, data: st.DataObject) ->
     a, b = build_table(COLUMNS, rows(count)), build_table(COLUMNS, rows(count, wrong))
     assert (a.root == b.root) == (not wrong)
     assert find_first_differing_step(a, b) == ((min(wrong), ("params",)) if wrong else None)
-    assert [len(level) for level in a.levels] == merkle.level_sizes(count)
-    assert merkle.is_consistent(b.levels)
+    assert [len(level) for level in a.levels] == step_table.level_sizes(count)
+    assert step_table.is_consistent(b.levels)
 
 
 @pytest.mark.parametrize("shorter", [0, 1, 1024, 4000])
@@ -41,7 +41,7 @@ def test_of_tables_of_another_length_the_shared_part_is_compared(shorter: int) -
 
 
 def test_three_levels() -> None:
-    count = merkle.FAN_OUT * merkle.FAN_OUT + 5
+    count = step_table.FAN_OUT * step_table.FAN_OUT + 5
     plain = bytes(16 * count)
     other = bytearray(plain)
     other[16 * (count - 2)] = 1
@@ -59,7 +59,7 @@ def test_columns_that_only_one_has_are_not_compared() -> None:
 def test_a_level_that_was_changed_does_not_hang_together() -> None:
     levels = build_table(COLUMNS, rows(3000)).levels
     levels[0] = b"\1" + levels[0][1:]
-    assert not merkle.is_consistent(levels)
+    assert not step_table.is_consistent(levels)
 
 
 def test_the_root_tells_the_shape() -> None:

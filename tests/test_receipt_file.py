@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from receipts import made, section
 
 from samerun.base.errors import SamerunError
-from samerun.base.files import write_atomically
+from samerun.base.files import write_file_atomically
 from samerun.base.text import printable_line
-from samerun.record.receipt import canonical_json, receipt_file, step_table
+from samerun.record.receipt import receipt_file, receipt_json, step_table
 from samerun.record.receipt.assemble import add_digest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -94,21 +94,21 @@ def test_a_failure_at_any_moment_leaves_the_earlier_receipt(
 def test_a_device_or_a_folder_is_not_replaced(tmp_path: Path) -> None:
     for path in (Path("/dev/null"), tmp_path):
         with pytest.raises(SamerunError, match="regular file"):
-            write_atomically(path, b"x")
+            write_file_atomically(path, b"x")
 
 
 def test_a_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to("real.json")
-    write_atomically(tmp_path / "link.json", b"x")
+    write_file_atomically(tmp_path / "link.json", b"x")
     assert (tmp_path / "link.json").is_symlink() and (tmp_path / "real.json").read_bytes() == b"x"
 
 
 def test_a_change_by_hand_is_noticed_but_not_in_the_circumstances(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     receipt = written(path)
-    path.write_text(canonical_json.encode_canonical({**receipt, "circumstances": {"began": "never"}}))
+    path.write_text(receipt_json.encode_canonical({**receipt, "circumstances": {"began": "never"}}))
     receipt_file.read(path)
-    path.write_text(canonical_json.encode_canonical({**receipt, "seed": 8}))
+    path.write_text(receipt_json.encode_canonical({**receipt, "seed": 8}))
     with pytest.raises(SamerunError, match="changed"):
         receipt_file.read(path)
 
@@ -147,7 +147,7 @@ def test_a_pipe_is_not_waited_for_and_a_giant_is_not_read(tmp_path: Path) -> Non
     with pytest.raises(SamerunError, match="regular file"):
         receipt_file.read(tmp_path / "pipe")
     with open(tmp_path / "giant", "wb") as file:
-        file.truncate(canonical_json.MAX_BYTES + 1)
+        file.truncate(receipt_json.MAX_BYTES + 1)
     with pytest.raises(SamerunError, match="at most"):
         receipt_file.read(tmp_path / "giant")
     with pytest.raises(SamerunError, match="cannot be read"):
@@ -203,7 +203,7 @@ def test_a_receipt_with_anything_in_it_is_read_or_refused(
         receipt = add_digest(receipt)
     good, path = tmp_path / "good.json", tmp_path / "hostile.json"
     if not good.exists():
-        good.write_text(canonical_json.encode_canonical(RECEIPT))
+        good.write_text(receipt_json.encode_canonical(RECEIPT))
     path.write_text(json.dumps(receipt))
     try:
         side = load_run(path)
@@ -228,12 +228,12 @@ def test_what_the_fuzzer_makes_is_read_or_refused() -> None:
 @given(value=JSON)
 @settings(deadline=None)
 def test_canonical_text_gives_the_value_back_and_has_one_form(value: Any) -> None:
-    text = canonical_json.encode_canonical(value)
-    if canonical_json._nesting_depth(text.encode()) <= canonical_json.MAX_DEPTH and not _long_number(value):
-        assert canonical_json.parse_untrusted(text.encode(), "x") == value
+    text = receipt_json.encode_canonical(value)
+    if receipt_json._nesting_depth(text.encode()) <= receipt_json.MAX_DEPTH and not _long_number(value):
+        assert receipt_json.parse_untrusted(text.encode(), "x") == value
     assert text.isascii()
     if isinstance(value, dict):
-        assert canonical_json.encode_canonical(dict(reversed(value.items()))) == text
+        assert receipt_json.encode_canonical(dict(reversed(value.items()))) == text
 
 
 def _long_number(value: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from samerun.record.digests.rng_digests import (
+from samerun.record.digests.state_digests import (
     digest_numpy_state,
     digest_python_state,
     make_numpy_state_reader,

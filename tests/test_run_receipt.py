@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from checking import samerun, wait_for
 
-from samerun.record.receipt import canonical_json, index, receipt_file
+from samerun.record.receipt import index, receipt_file, receipt_json
 from samerun.record.receipt.assemble import add_digest
 from samerun.record.receipt.diff import load_run
 from samerun.record.trace.reader import Trace
@@ -72,7 +72,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_two_runs_give_the_same_text_but_for_the_circumstances(place: Path) -> None:
     a, b = receipt_file.read(place / "a.json"), receipt_file.read(place / "b.json")
-    assert canonical_json.encode_canonical(body(a)) == canonical_json.encode_canonical(body(b))
+    assert receipt_json.encode_canonical(body(a)) == receipt_json.encode_canonical(body(b))
     assert a["circumstances"] != b["circumstances"]
 
 
@@ -208,7 +208,7 @@ def test_verify_says_different_and_what_cannot_be_met(place: Path, tmp_path: Pat
 
 def hostile(place: Path, tmp_path: Path, **changes: Any) -> str:
     receipt = add_digest({**receipt_file.read(place / "a.json"), **changes})
-    (tmp_path / "hostile.json").write_text(canonical_json.encode_canonical(receipt))
+    (tmp_path / "hostile.json").write_text(receipt_json.encode_canonical(receipt))
     shutil.copy(place / "train.py", tmp_path)
     code, record, said = verify(tmp_path, "--yes", "hostile.json")
     assert code == 2 and not record.get("ran")

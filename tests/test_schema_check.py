@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import canonical_json, receipt_file
-from samerun.record.receipt.schema_check import compile_schema
+from samerun.record.receipt import receipt_file, receipt_json
+from samerun.record.receipt.receipt_json import compile_schema
 
 sys.path.insert(0, str(Path(__file__).with_name("fuzz")))
 from fuzz_receipts import SEEDS, changed
@@ -79,5 +79,5 @@ def test_the_digest_of_what_is_written_in_parts() -> None:
     from hashlib import blake2b
 
     value = {"b": list(range(20_000)), "a": {"é": [None, True, 1.5, "x"]}}
-    expected = blake2b(canonical_json.encode_canonical(value).encode(), digest_size=32).hexdigest()
-    assert canonical_json.digest_value(value) == expected
+    expected = blake2b(receipt_json.encode_canonical(value).encode(), digest_size=32).hexdigest()
+    assert receipt_json.digest_value(value) == expected

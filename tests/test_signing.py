@@ -8,7 +8,7 @@ import pytest
 from receipts import made, section
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import signing
+from samerun.record.receipt import receipt_file
 
 pytest.importorskip("cryptography")
 from cryptography.hazmat.primitives import serialization
@@ -29,19 +29,19 @@ def test_a_signature_is_checked(tmp_path: Path) -> None:
     public = private.public_key().public_bytes_raw().hex()
     key = pem(tmp_path / "key.pem", private)
     receipt = made().receipt
-    assert signing.verify_signature(receipt) is None
+    assert receipt_file.verify_signature(receipt) is None
     with pytest.raises(SamerunError, match="not signed"):
-        signing.verify_signature(receipt, public)
-    signed = {**receipt, "signature": signing.sign(receipt["digest"], key)}
-    assert signing.verify_signature(signed) == signing.verify_signature(signed, public.upper()) == public
+        receipt_file.verify_signature(receipt, public)
+    signed = {**receipt, "signature": receipt_file.sign(receipt["digest"], key)}
+    assert receipt_file.verify_signature(signed) == receipt_file.verify_signature(signed, public.upper()) == public
     with pytest.raises(SamerunError, match="is signed by"):
-        signing.verify_signature(signed, "0" * 64)
+        receipt_file.verify_signature(signed, "0" * 64)
     other = made(section(steps=6)).receipt
     with pytest.raises(SamerunError, match="wrong"):
-        signing.verify_signature({**other, "signature": signed["signature"]})
+        receipt_file.verify_signature({**other, "signature": signed["signature"]})
     for field in ("public_key", "signature"):
         with pytest.raises(SamerunError, match="wrong"):
-            signing.verify_signature(
+            receipt_file.verify_signature(
                 {**signed, "signature": {**signed["signature"], field: "f" * len(signed["signature"][field])}}
             )
 
@@ -56,4 +56,4 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
             (tmp_path / name).write_bytes(content)
             (tmp_path / name).chmod(0o600)
         with pytest.raises(SamerunError, match=said):
-            signing.load_private_key(tmp_path / name)
+            receipt_file.load_private_key(tmp_path / name)

@@ -123,9 +123,9 @@ def test_what_was_left_out_is_no_difference_here() -> None:
 @pytest.mark.skipif(os.name != "posix", reason="modes of files")
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
-    from samerun.record.receipt import signing
+    from samerun.record.receipt import receipt_file
 
     (tmp_path / "key.pem").write_bytes(b"x")
     (tmp_path / "key.pem").chmod(0o640)
     with pytest.raises(SamerunError, match="0640"):
-        signing.load_private_key(tmp_path / "key.pem")
+        receipt_file.load_private_key(tmp_path / "key.pem")

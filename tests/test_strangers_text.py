@@ -19,9 +19,9 @@ from receipts import FACTS, made, section
 
 from samerun.base.errors import CheckpointError
 from samerun.base.text import make_printable, printable_line
-from samerun.record.receipt import canonical_json, receipt_file
+from samerun.record.receipt import receipt_file, receipt_json
 from samerun.record.receipt.assemble import add_digest
-from samerun.record.receipt.schema_check import compile_schema
+from samerun.record.receipt.receipt_json import compile_schema
 
 SAMERUN = str(Path(sys.executable).with_name("samerun"))
 BAD = "\x1b[2J\x1b]0;x\x07\u202e\u2066\x9b31m\r\x00\u200f"
@@ -74,7 +74,7 @@ def test_every_field_of_a_receipt(tmp_path: Path) -> None:
                 continue
             everything = with_text(everything, path, text)
         for name, receipt in (("a.json", good), ("b.json", everything)):
-            (tmp_path / name).write_text(canonical_json.encode_canonical(add_digest(receipt)), encoding="ascii")
+            (tmp_path / name).write_text(receipt_json.encode_canonical(add_digest(receipt)), encoding="ascii")
         assert "DIFFERENT" in run("diff", "a.json", "b.json", folder=tmp_path)
         run("verify", "b.json", folder=tmp_path)
         run("verify", "--command", "b.json", folder=tmp_path)

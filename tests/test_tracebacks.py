@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from samerun.record.watching.hidden_frames import (
+from samerun.record.watching.stack_frames import (
     HIDDEN_SUFFIX,
     hide_frame_from_warnings,
     strip_error_tracebacks,
@@ -31,7 +31,7 @@ def names(error: BaseException) -> list[str]:
     return found
 
 
-OURS = str(Path(sys.modules["samerun.record.watching.hidden_frames"].__file__ or "").with_name("any.py"))
+OURS = str(Path(sys.modules["samerun.record.watching.stack_frames"].__file__ or "").with_name("any.py"))
 
 
 def fails() -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from samerun.numerics.dispatch.portable import portable
     from samerun.numerics.verification.portable_equal import portable_equal
     from samerun.receipt_block import receipt
-    from samerun.record.watching.mark import mark
+    from samerun.record.watching.start import mark
 
 _WHERE = {
     "CheckpointError": "samerun.base.errors",
@@ -57,7 +57,7 @@ _WHERE = {
     "get_rng_state": "samerun.control.rng.state",
     "isolate_rng": "samerun.control.rng.isolation",
     "load_state_dict": "samerun.control.rng.state",
-    "mark": "samerun.record.watching.mark",
+    "mark": "samerun.record.watching.start",
     "portable": "samerun.numerics.dispatch.portable",
     "portable_equal": "samerun.numerics.verification.portable_equal",
     "receipt": "samerun.receipt_block",

@@ -30,7 +30,7 @@ with atheris.instrument_imports(include=["samerun", "json", "jsonschema"]) if at
     from receipts import made, section
 
     from samerun.base.errors import SamerunError
-    from samerun.record.receipt import canonical_json, recorded_command, signing, step_table
+    from samerun.record.receipt import receipt_file, receipt_json, recorded_command, step_table
     from samerun.record.receipt.assemble import NewReceipt, add_digest
     from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
     from samerun.record.receipt.environment_diff import find_unmet_conditions
@@ -40,7 +40,7 @@ with atheris.instrument_imports(include=["samerun", "json", "jsonschema"]) if at
 GOOD = made(section(marks=[{"name": "m", "step": 2, "digest": "0" * 32}]), section("rank0"), section("rank1"))
 LONG = made(section(steps=step_table.MAX_INLINE_ROWS + 1))
 SIGNED = {**GOOD.receipt, "signature": {"algorithm": "ed25519", "public_key": "0" * 64, "signature": "0" * 128}}
-SEEDS = [canonical_json.encode_canonical(each).encode() for each in (GOOD.receipt, LONG.receipt, SIGNED)]
+SEEDS = [receipt_json.encode_canonical(each).encode() for each in (GOOD.receipt, LONG.receipt, SIGNED)]
 PIECES = [b"\xff", b"1" * 30, *b'" { } [ ] , : null -1 1e9 \\ \\ud800 ../'.split()]
 QUIET = open(os.devnull, "w")  # noqa: SIM115
 
@@ -52,12 +52,12 @@ def read_all(data: bytes, folder: Path) -> None:
     entry = parse_summary("x.json", 0, data)
     list(shown_receipts.format_receipt_log([vars(entry)]))
     try:
-        value = canonical_json.parse_untrusted(data, "x.json")
+        value = receipt_json.parse_untrusted(data, "x.json")
     except SamerunError:
         return
     if isinstance(value, dict):
         with contextlib.suppress(RecursionError):
-            data = canonical_json.encode_canonical(add_digest(value)).encode()
+            data = receipt_json.encode_canonical(add_digest(value)).encode()
     path = folder / "hostile.json"
     path.write_bytes(data)
     try:
@@ -72,7 +72,7 @@ def read_all(data: bytes, folder: Path) -> None:
     for read in (
         lambda receipt: recorded_command.resolve_recorded_command(receipt["command"]),
         lambda receipt: recorded_command.describe_command(receipt["command"]),
-        lambda receipt: signing.verify_signature(receipt),
+        lambda receipt: receipt_file.verify_signature(receipt),
         lambda receipt: find_unmet_conditions(receipt, HERE_NOW),
     ):
         with contextlib.suppress(SamerunError):

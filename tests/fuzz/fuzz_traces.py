@@ -24,8 +24,8 @@ from hostile_traces import block, head, places, strings
 from rich.console import Console
 
 from samerun.base.errors import SamerunError
+from samerun.record.receipt.assemble import build_section
 from samerun.record.receipt.diff import describe_first_difference, diff_runs, load_run
-from samerun.record.receipt.process_section import build_section
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import EVENT_DTYPE, Trace
 from samerun.report import receipts as shown_receipts

@@ -11,7 +11,7 @@ _SAMERUN_STARTS = (
     ("SAMERUN_SURVEY", "samerun.control.startup.survey_probe"),
     ("SAMERUN_FACTS", "samerun.control.startup.facts_probe"),
     ("SAMERUN_PORTABLE", "samerun.numerics.dispatch.portable"),
-    ("SAMERUN_COST", "samerun.record.watching.cost_inside"),
+    ("SAMERUN_COST", "samerun.record.watching.cost_meter"),
 )
 """Where the variable is set, the module's `start()` is called."""
 _SAMERUN_ABSENT = ("samerun", "samerun.record", "samerun.control", "samerun.numerics", "xxhash")

@@ -13,7 +13,7 @@ import numpy as np
 from samerun.base.records import Growth, Spread
 from samerun.check.execution.runner import Run
 from samerun.record.comparison.streams import SOFT_LEAVES
-from samerun.record.trace.steps import final_model_digests, read_steps
+from samerun.record.trace.run import final_model_digests, read_steps
 from samerun.record.watching.kept_tensors import step_values_path
 
 # --- saved tensors, element by element

@@ -25,7 +25,7 @@ from samerun.check.plan import Plan
 from samerun.check.variations.memory import fixed_layout_command
 from samerun.record.config import CONFIG_VARIABLE
 from samerun.record.watching.native_entropy import PRELOAD as LIBRARIES
-from samerun.record.watching.preloaded.import_conditions import ORDER_FILE
+from samerun.record.watching.preloaded.imports import ORDER_FILE
 from samerun.record.watching.preloaded.serve import MESSAGE_BYTES, PRELOAD, REFUSED
 
 SWITCH = "SAMERUN_FORKS"

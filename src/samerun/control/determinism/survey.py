@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
 from samerun.base.errors import SamerunError, SwitchError, TooLateError
-from samerun.base.launch import environment_at_start
+from samerun.base.launch import read_environment_at_start
 from samerun.base.machine import collect_machine_facts
 from samerun.base.user_code import is_library_file, relative_to_working_folder
 from samerun.control.streams import process_seed
@@ -275,7 +275,7 @@ def _find_who_set(switch: Switch) -> SetBy:
     names = [variable.name for variable in switch.variables]
     if any(name in names_set for names_set in names_set_by_samerun for name in (switch.name, *names)):
         return "samerun"
-    start = environment_at_start()
+    start = read_environment_at_start()
     if switch.available() and switch.default is not None:
         if _equals_default(switch.read(), switch.default):
             return "default"
@@ -305,7 +305,7 @@ def collect_process_facts(read_at: str) -> dict[str, Any]:
         "knobs": {switch.name: switch.in_force for switch in survey()},
         "machine": collect_machine_facts(),
         "packages": read_installed_versions(),
-        "variables": select_relevant_variables(environment_at_start()),
+        "variables": select_relevant_variables(read_environment_at_start()),
         "seed": process_seed.current_seed(),
         "streams": sorted({name for name, _, _ in process_streams}),
         "sources": digest_loaded_user_files(),

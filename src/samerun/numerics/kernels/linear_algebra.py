@@ -12,7 +12,7 @@ import ctypes
 import math
 from collections.abc import Sequence
 from struct import pack
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -227,7 +227,13 @@ def _apply_reflection(a: Tensor, v: Tensor, tau: Tensor) -> None:
     a.sub_(torch.mul(v[:, :, None], row))
 
 
-def householder_qr(a: Tensor) -> tuple[Tensor, Tensor]:
+class PackedReflections(NamedTuple):
+    packed: Tensor
+    """The triangle on and above the diagonal, below it the vectors of the reflections."""
+    tau: Tensor
+
+
+def householder_qr(a: Tensor) -> PackedReflections:
     """The triangle on and above the diagonal, below it the vectors of the reflections; and tau [batch, min(m, n)]."""
     batch, m, n = a.shape
     e = _column_exponents(a)
@@ -246,7 +252,7 @@ def householder_qr(a: Tensor) -> tuple[Tensor, Tensor]:
         r[:, j + 1 :, j] = v[:, 1:]
         tau[:, j] = one
     above = torch.arange(m, device=a.device)[:, None] <= torch.arange(n, device=a.device)
-    return torch.where(above, _scale_by_power_of_two(r, e), r), tau
+    return PackedReflections(torch.where(above, _scale_by_power_of_two(r, e), r), tau)
 
 
 def multiply_reflectors(v: Tensor, tau: Tensor, columns: int) -> Tensor:

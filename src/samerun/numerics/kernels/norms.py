@@ -15,7 +15,7 @@ import torch
 
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.elementwise import sqrt
-from samerun.numerics.kernels.tensors import compute_type, require_elements, to_dense
+from samerun.numerics.kernels.tensors import choose_compute_dtype, require_elements, to_dense
 from samerun.numerics.reference import norms as reference
 from samerun.numerics.status import DONE
 
@@ -107,7 +107,7 @@ def _normalize_rows_backward(
 
 
 def _to_float32(operator: str, x: torch.Tensor, *others: OptionalTensor) -> list[OptionalTensor]:
-    dtype = compute_type(operator, x, types=_FLOAT32)
+    dtype = choose_compute_dtype(operator, x, types=_FLOAT32)
     return [to_dense(x, dtype), *[None if each is None else to_dense(each, dtype) for each in others]]
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 
 from samerun.numerics.kernels import library
-from samerun.numerics.kernels.tensors import call_reference, compute_type, normalize_dims, to_dense
+from samerun.numerics.kernels.tensors import call_reference, choose_compute_dtype, normalize_dims, to_dense
 from samerun.numerics.reference import softmax as reference
 
-NAMES = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
+RowFunction = Literal["softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward"]
+NAMES: tuple[RowFunction, ...] = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
 
 _NUMBERS = {name: number for number, name in enumerate(NAMES)}
 _rows = library.declare_function("samerun_softmax_family_rows", "vipppll")
 
 
-def compute_softmax_rows(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
+def compute_softmax_rows(name: RowFunction, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     """One of `NAMES` on contiguous float32 [..., n]; logsumexp makes [...]."""
     shape = x.shape
     count, n = math.prod(shape[:-1]), shape[-1]
@@ -31,10 +33,10 @@ def compute_softmax_rows(name: str, x: torch.Tensor, grad: torch.Tensor | None) 
     return out
 
 
-def _apply_along(name: str, x: torch.Tensor, dim: int, grad: torch.Tensor | None = None) -> torch.Tensor:
+def _apply_along(name: RowFunction, x: torch.Tensor, dim: int, grad: torch.Tensor | None = None) -> torch.Tensor:
     """A function of rows on x [..., n, ...], with n along `dim`."""
     tensors = [x] if grad is None else [x, grad]
-    dtype = compute_type(name, *tensors, types=(torch.float32,))
+    dtype = choose_compute_dtype(name, *tensors, types=(torch.float32,))
     over = (normalize_dims(dim, x.ndim) or [0])[0]
     if grad is not None and grad.shape != x.shape:
         raise RuntimeError(f"{name}: grad has shape {list(grad.shape)}, output {list(x.shape)}")

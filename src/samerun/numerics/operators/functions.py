@@ -16,16 +16,16 @@ from torch import Tensor
 from samerun.numerics.kernels import elementwise
 from samerun.numerics.kernels import functions as kernels
 from samerun.numerics.kernels.elementwise import sqrt
-from samerun.numerics.kernels.functions import NAMES, exp, expm1, log, log1p, sigmoid, sin, tanh, unary
+from samerun.numerics.kernels.functions import NAMES, apply_rounded, exp, expm1, log, log1p, sigmoid, sin, tanh
 from samerun.numerics.kernels.tensors import normalize_dims
 from samerun.numerics.operators.declare import Members, NotInTable, divide, to_floating, widen_half_inputs
 
 
 def _make_unary_handler(name: str) -> Callable[[Tensor], Tensor]:
-    return lambda x: unary(name, to_floating(x))
+    return lambda x: apply_rounded(name, to_floating(x))
 
 
-def _exact_power(x: Tensor, exponent: Any) -> Tensor | None:
+def _try_exact_power(x: Tensor, exponent: Any) -> Tensor | None:
     """Powers that are products, roots or quotients: exact operations, written out."""
     if exponent == 0:
         return torch.ones_like(x)
@@ -54,7 +54,7 @@ def _refuse_float64(*values: Any) -> None:
 def pow(x: Any, exponent: Any) -> Tensor:
     """x ** exponent: products and roots for 0, 1, 2, 3, 0.5, -1 and -2; else correctly rounded."""
     if isinstance(x, Tensor) and not isinstance(exponent, Tensor):
-        found = _exact_power(x, exponent)
+        found = _try_exact_power(x, exponent)
         if found is not None:
             return found
     dtype = torch.result_type(x, exponent)
@@ -234,7 +234,9 @@ def _require_float32(kwargs: dict[str, Any]) -> torch.dtype:
     return dtype
 
 
-def _make_window(torch_operator: Callable[..., Tensor], shape: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _make_window_handler(
+    torch_operator: Callable[..., Tensor], window_function: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
     """`shape(k, n, ...)` of k = 0, 1, ..., n - 1 in float64; a periodic window is one longer, without its last."""
 
     def window(n: int, periodic: bool = True, *settings: float, **kwargs: Any) -> Tensor:
@@ -244,7 +246,7 @@ def _make_window(torch_operator: Callable[..., Tensor], shape: Callable[..., Ten
         if n <= 1:
             return torch.ones(n, dtype=dtype, device=device)
         steps = n + periodic
-        return shape(torch.arange(n, dtype=torch.float64, device=device), steps, *settings).to(dtype)
+        return window_function(torch.arange(n, dtype=torch.float64, device=device), steps, *settings).to(dtype)
 
     return window
 
@@ -317,9 +319,9 @@ MEMBERS: Members = {
     "aten::logit": widen_half_inputs(logit),
     "aten::logit_backward": logit_backward,
     "aten::deg2rad": deg2rad,
-    "aten::hann_window": _make_window(torch.hann_window, lambda k, n: _hamming(k, n, 0.5, 0.5)),
-    "aten::hamming_window": _make_window(torch.hamming_window, _hamming),
-    "aten::blackman_window": _make_window(torch.blackman_window, _blackman),
-    "aten::bartlett_window": _make_window(torch.bartlett_window, _bartlett),
+    "aten::hann_window": _make_window_handler(torch.hann_window, lambda k, n: _hamming(k, n, 0.5, 0.5)),
+    "aten::hamming_window": _make_window_handler(torch.hamming_window, _hamming),
+    "aten::blackman_window": _make_window_handler(torch.blackman_window, _blackman),
+    "aten::bartlett_window": _make_window_handler(torch.bartlett_window, _bartlett),
     "aten::logspace": logspace,
 }

@@ -34,7 +34,7 @@ def _restore_0d(found: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, Tensor
     return (found[0].reshape(()), found[1].reshape(())) if x.dim() == 0 else found
 
 
-def _make_median(ignore_nan: bool, torch_operator: Any) -> Any:
+def _make_median_handler(ignore_nan: bool, torch_operator: Any) -> Any:
     def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         """The lower of the two in the middle, of the numbers; `median` is NaN where there is one."""
         if x.numel() == 0 or x.dtype is torch.bool:
@@ -122,8 +122,8 @@ def allclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal
 
 
 MEMBERS: Members = {
-    "aten::median": _make_median(False, torch.median),
-    "aten::nanmedian": _make_median(True, torch.nanmedian),
+    "aten::median": _make_median_handler(False, torch.median),
+    "aten::nanmedian": _make_median_handler(True, torch.nanmedian),
     "aten::kthvalue": kthvalue,
     "aten::mode": mode,
     "aten::histc": histc,

@@ -5,7 +5,7 @@ A row is "operator type n digest". The inputs of every row come from the stream 
 infinities, subnormals and -0.0 among them. Bytes are little-endian; every NaN counts as the same one. The rows of a
 released version never change (vectors.txt; native/tests/conformance.c prints them without Python).
 
-`survey_machine` compares them on this machine: the record behind `samerun doctor --numerics`.
+`survey_conformance` compares them on this machine: the record behind `samerun doctor --numerics`.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def compute_results(n: int, device: str = "cpu") -> Iterator[tuple[str, torch.Te
     )
     a, b, rows, grads = x[:n], y[:n], x[: ROWS * n].reshape(ROWS, n), y[: ROWS * n].reshape(ROWS, n)
     for name in functions.NAMES:
-        yield name, functions.unary(name, any_bits)
+        yield name, functions.apply_rounded(name, any_bits)
     for name in functions.PAIR_NAMES:
-        yield name, functions.pair(name, a, b)
+        yield name, functions.apply_rounded_pair(name, a, b)
     yield "gelu", elementwise.gelu(a)
     yield "gelu_tanh", elementwise.gelu(a, "tanh")
     yield "silu", elementwise.silu(a)
@@ -132,17 +132,17 @@ def compute_results(n: int, device: str = "cpu") -> Iterator[tuple[str, torch.Te
         yield from _convolution_results(n, x)
 
 
-def _rejection_results(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+def _rejection_results(positive_a: torch.Tensor, positive_b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Numbers of parameters from 0 to 8, and how they move."""
-    share = b / 8
-    yield "gamma", distributions.sample_gamma(a, distributions.RandomStream(SEED, 7))
-    yield "poisson", distributions.sample_poisson(a * 4, distributions.RandomStream(SEED, 7))
+    share = positive_b / 8
+    yield "gamma", distributions.sample_gamma(positive_a, distributions.RandomStream(SEED, 7))
+    yield "poisson", distributions.sample_poisson(positive_a * 4, distributions.RandomStream(SEED, 7))
     yield (
         "binomial",
-        distributions.sample_binomial((a * 32).floor(), share, distributions.RandomStream(SEED, 7)),
+        distributions.sample_binomial((positive_a * 32).floor(), share, distributions.RandomStream(SEED, 7)),
     )
-    yield "gamma_gradient", distributions.gamma_gradient(a, b)
-    yield "beta_gradient", distributions.beta_gradient(share, a, a + share + 0.125)
+    yield "gamma_gradient", distributions.gamma_gradient(positive_a, positive_b)
+    yield "beta_gradient", distributions.beta_gradient(share, positive_a, positive_a + share + 0.125)
 
 
 def _factorization_results(n: int, x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
@@ -195,7 +195,7 @@ def _convolution_results(n: int, x: torch.Tensor) -> Iterator[tuple[str, torch.T
     )
 
 
-def compute_rows(sizes: tuple[int, ...] = SIZES, device: str = "cpu") -> Iterator[ConformanceRow]:
+def compute_conformance_rows(sizes: tuple[int, ...] = SIZES, device: str = "cpu") -> Iterator[ConformanceRow]:
     """Every row, computed here, at the level in force, or on a CUDA device."""
     for n in sizes:
         for name, result in compute_results(n, device):
@@ -219,7 +219,7 @@ def find_differences(
     """
     wanted = dict(line.rsplit(" ", 1) for line in expected.splitlines() if line)
     differing = []
-    for row in compute_rows(sizes, device):
+    for row in compute_conformance_rows(sizes, device):
         key = f"{row.operator} {row.type} {row.n}"
         if wanted.get(key) != row.digest:
             differing.append((row, wanted.get(key, "no such row")))
@@ -232,7 +232,7 @@ SPECIFICATION = 1
 """The version of the specification."""
 
 
-def survey_machine(progress: Callable[[int, int], None]) -> dict[str, Any]:
+def survey_conformance(progress: Callable[[int, int], None]) -> dict[str, Any]:
     """Compute every row of the conformance vectors at the level in force, and on each CUDA device.
     `progress(rows done, rows in all)`.
 

@@ -1,8 +1,12 @@
 """The index of a folder of receipts: an SQLite database, a cache that can be rebuilt at any time.
 
-The receipts are the truth. Each listing updates the index: it looks at every file of the folder (`folder_state.py`),
-reads those that are new or changed, and deletes the rows of files that are gone. Several processes may do that at
-once, and one that is killed leaves the last consistent state (write-ahead log).
+The receipts are the truth. Each listing updates the index: it looks at every file of the folder, reads those that are
+new or changed, and deletes the rows of files that are gone. Several processes may do that at once, and one that is
+killed leaves the last consistent state (write-ahead log).
+
+The modification time of the folder is not enough, because writing to a file in place does not change it. So the state
+of every file (name, timestamps, size) is read for every listing; native/folder.c does it where it was built. A state is
+one string, so that 100,000 of them can be compared with set operations and one query.
 
 The folder may come from a stranger, and SQLite obeys what a database contains: a symbolic link leads to another
 database, a view or a trigger runs as long as its author likes, and a journal names a file that is deleted after it was
@@ -12,21 +16,112 @@ ours. Anything else is moved aside unread, and the index is rebuilt.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import re
 import socket
 import sqlite3
 import stat
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import folder_state
-from samerun.record.receipt.folder_state import Progress
+from samerun.base.native import load_built_library
 from samerun.record.receipt.receipt_summary import ReceiptSummary, read_summaries, to_storable_text
+
+SETTLED_NS = 2_000_000_000
+"""A file changed this recently may change again without a new timestamp: the coarsest file systems have a resolution
+of two seconds."""
+FILES_PER_CALL = 5_000
+BUFFER_BYTES = 1 << 20
+_VANISHED = {errno.ENOENT, errno.ELOOP, errno.ENOTDIR}
+"""Errors of a file that was deleted meanwhile, or of a dangling symbolic link."""
+
+Progress = Callable[[int, int], None]
+"""Called with the number done and the total."""
+
+
+def scan_folder(folder: Path, progress: Progress | None = None) -> set[str]:
+    """The states of the files of a folder that may be receipts. Raises SamerunError if the folder cannot be read."""
+    try:
+        scan = _scan_folder_in_c if _load_folder_library() is not None else scan_folder_in_python
+        return scan(folder, progress)
+    except OSError as error:
+        raise SamerunError(f"{folder} cannot be read: {error.strerror}.", hint="Name a folder of receipts.") from error
+
+
+def scan_folder_in_python(folder: Path, progress: Progress | None = None) -> set[str]:
+    """What `scan_folder` does if the C library was not built. Raises OSError."""
+    found = set()
+    with os.scandir(folder) as items:
+        names = [item.name for item in items if item.name.endswith(".json") and item.name[0] != "."]
+    for number, name in enumerate(names, 1):
+        try:
+            info = os.stat(os.path.join(folder, name))
+        except OSError as error:
+            if error.errno in _VANISHED:
+                continue
+            raise
+        if stat.S_ISREG(info.st_mode):
+            # "/" separates the parts because a name cannot contain it. Programs can set mtime but not ctime, so
+            # ctime shows when a file was replaced by another of the same size and mtime.
+            found.add(f"{name}/{info.st_mtime_ns}/{info.st_size}/{info.st_ctime_ns}")
+        if progress is not None and number % FILES_PER_CALL == 0:
+            progress(number, len(names))
+    return found
+
+
+def _scan_folder_in_c(folder: Path, progress: Progress | None) -> set[str]:
+    library: Any = _load_folder_library()
+    found = set[str]()
+    fd, names, used = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t()
+    results = ctypes.byref(fd), ctypes.byref(names), ctypes.byref(used)
+    _raise_errno(library.samerun_folder_open(os.fsencode(folder), *results))
+    try:
+        at, wrote, room = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.create_string_buffer(BUFFER_BYTES)
+        arguments = ctypes.byref(at), FILES_PER_CALL, room, ctypes.c_size_t(BUFFER_BYTES), ctypes.byref(wrote)
+        count = ctypes.string_at(names, used.value).count(0) if used.value else 0
+        done = 0
+        while at.value < used.value:
+            _raise_errno(library.samerun_folder_stat(fd, names, used, *arguments))
+            found.update(os.fsdecode(ctypes.string_at(room, wrote.value)).split("\0")[:-1])
+            done = min(done + FILES_PER_CALL, count)
+            if progress is not None:
+                progress(done, count)
+    finally:
+        library.samerun_folder_close(fd, names)
+    return found
+
+
+def _raise_errno(error: int) -> None:
+    if error:
+        raise OSError(error, os.strerror(error))
+
+
+@lru_cache(maxsize=1)
+def _load_folder_library() -> ctypes.CDLL | None:
+    library = load_built_library(__file__, "_folder")
+    return library if hasattr(library, "samerun_folder_stat") else None
+
+
+def split_state(state: str) -> tuple[str, int, int, int]:
+    """Name, mtime (ns), size (bytes) and ctime (ns)."""
+    name, written, size, changed = state.split("/")
+    return name, int(written), int(size), int(changed)
+
+
+def is_settled(state: str, looked_at_ns: int) -> bool:
+    """Whether any change after `looked_at_ns` (ns since 1970) is certain to give another state."""
+    _, written, _, changed = split_state(state)
+    # on other systems ctime is the time of creation
+    return looked_at_ns - (changed if os.name == "posix" else written) > SETTLED_NS
+
 
 JOURNAL_SECONDS = 2.0
 """A journal exists for milliseconds, while another process creates the index."""
@@ -174,12 +269,12 @@ def update_index(
 ) -> None:
     """Look at every file of the folder, read those that are new or changed, delete the rows of those that are gone."""
     looked = time.time_ns()
-    present = folder_state.scan_folder(folder, scan_progress)
+    present = scan_folder(folder, scan_progress)
     indexed = _read_indexed_states(index)
-    fresh = {to_storable_text(folder_state.split_state(state)[0]): state for state in sorted(present - indexed)}
+    fresh = {to_storable_text(split_state(state)[0]): state for state in sorted(present - indexed)}
     _delete_rows(index, indexed - present, fresh)
     read = 0
-    for some in read_summaries(folder, [folder_state.split_state(state)[:3] for state in fresh.values()]):
+    for some in read_summaries(folder, [split_state(state)[:3] for state in fresh.values()]):
         rows = [(*vars(one).values(), _state_to_store(fresh[one.file], looked)) for one in some]
         with _transaction(index):  # one transaction for each part: an interrupted first listing continues from here
             index.executemany(_PUT, rows)
@@ -189,7 +284,7 @@ def update_index(
 
 
 def _state_to_store(state: str, looked: int) -> str:
-    return to_storable_text(state) if folder_state.is_settled(state, looked) else MAY_CHANGE_UNNOTICED
+    return to_storable_text(state) if is_settled(state, looked) else MAY_CHANGE_UNNOTICED
 
 
 def _delete_rows(index: sqlite3.Connection, states: set[str], fresh: Container[str]) -> None:

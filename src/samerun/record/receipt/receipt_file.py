@@ -1,4 +1,7 @@
-"""Write a receipt and the files beside it, and read a receipt that a stranger may have written."""
+"""Write and sign a receipt and the files beside it; read and verify one that a stranger may have written.
+
+Signatures are made with the user's Ed25519 key and need the package cryptography.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.base.files import fsync_folder, write_atomically
+from samerun.base.files import fsync_folder, open_regular_file, write_file_atomically
 from samerun.base.text import printable_line
-from samerun.record.receipt import canonical_json, step_table
+from samerun.record.receipt import receipt_json, step_table
 from samerun.record.receipt.assemble import NewReceipt, add_digest
-from samerun.record.receipt.schema_check import Check, compile_schema
+from samerun.record.receipt.receipt_json import Check, compile_schema
 
 MODE = 0o600
 """Private by default: a receipt shows where its user works, and with what."""
@@ -33,10 +36,10 @@ def write(path: Path, made: NewReceipt, traces: Path | None = None) -> None:
     digest = made.receipt["digest"]
     try:
         if made.steps_file_content is not None:
-            write_atomically(step_table.steps_path(path, digest), made.steps_file_content, mode=MODE)
+            write_file_atomically(step_table.steps_path(path, digest), made.steps_file_content, mode=MODE)
         if traces is not None:
             _move_traces(traces, traces_path(path, digest))
-        write_atomically(path, canonical_json.encode_canonical(made.receipt).encode("ascii"), mode=MODE)
+        write_file_atomically(path, receipt_json.encode_canonical(made.receipt).encode("ascii"), mode=MODE)
     except OSError as error:
         raise SamerunError(
             f"The receipt cannot be written: {path}: {error.strerror}.", hint="Name a file in a folder that can."
@@ -55,7 +58,7 @@ def read(path: Path) -> dict[str, Any]:
     Raises SamerunError for anything else: missing, too large, nested too deeply, not a receipt, another schema, or
     modified. Nothing in it is executed, and no file that it names is opened.
     """
-    value = canonical_json.read_untrusted_file(path)
+    value = receipt_json.read_untrusted_file(path)
     require_receipt(value, str(path))
     receipt: dict[str, Any] = value
     if add_digest(receipt)["digest"] != receipt["digest"]:
@@ -69,10 +72,10 @@ def require_receipt(value: Any, name: str) -> None:
     """Raises SamerunError unless the value is a receipt that conforms to the schema."""
     if not isinstance(value, dict) or value.get("kind") != "samerun receipt":
         raise SamerunError(f"{name} is not a samerun receipt.", hint="A receipt is written by samerun run --receipt.")
-    if value.get("schema") != canonical_json.SCHEMA:
+    if value.get("schema") != receipt_json.SCHEMA:
         schema = printable_line(value.get("schema"), 40)
         raise SamerunError(
-            f"{name} has schema {schema}; this samerun reads schema {canonical_json.SCHEMA}.",
+            f"{name} has schema {schema}; this samerun reads schema {receipt_json.SCHEMA}.",
             hint="Read it with the samerun that wrote it.",
         )
     said = _load_schema_check()(value)
@@ -130,3 +133,79 @@ def _remove_outdated_files(path: Path, digest: str) -> None:
 
 def _escape_glob(name: str) -> str:
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+SIGNATURE_CONTEXT = b"samerun receipt 1\n"
+"""Domain separation: prefixed to the digest, so that the signature is valid for receipts only."""
+
+
+def _import_ed25519() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        raise SamerunError(
+            "Signatures need the package cryptography, which is not installed.", hint="pip install 'samerun[sign]'"
+        ) from error
+    return ed25519
+
+
+def load_private_key(path: Path) -> Any:
+    """Read an Ed25519 private key in PEM without a passphrase. Raises SamerunError for anything else."""
+    ed25519 = _import_ed25519()
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    hint = "Make one: openssl genpkey -algorithm ed25519 -out key.pem"
+    try:
+        with open_regular_file(path) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if os.name == "posix" and mode & 0o077:
+                raise SamerunError(
+                    f"The key {path} can be read or changed by others: its mode is {mode & 0o777:04o}.",
+                    hint=f"chmod 600 {path}",
+                )
+            raw = file.read(1 << 20)
+        key = load_pem_private_key(raw, password=None)
+    except OSError as error:
+        raise SamerunError(f"The key {path} cannot be read: {error.strerror}.", hint=hint) from error
+    except (ValueError, TypeError) as error:
+        raise SamerunError(f"{path} is no private key in PEM without a passphrase.", hint=hint) from error
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise SamerunError(f"{path} is a private key, but not of Ed25519.", hint=hint)
+    return key
+
+
+def sign(digest: str, path: Path) -> dict[str, str]:
+    """The signature of a receipt's digest, in the form of the receipt."""
+    key = load_private_key(path)
+    return {
+        "algorithm": "ed25519",
+        "public_key": key.public_key().public_bytes_raw().hex(),
+        "signature": key.sign(SIGNATURE_CONTEXT + digest.encode("ascii")).hex(),
+    }
+
+
+def verify_signature(receipt: dict[str, Any], required_key: str | None = None) -> str | None:
+    """Verify the signature of a receipt; returns the public key (64 hex digits), None if it is not signed.
+
+    `required_key`: a public key. Raises SamerunError if the signature is invalid, or, with `required_key`, if it is
+    missing or from another key.
+    """
+    signature = receipt.get("signature")
+    if signature is None:
+        if required_key is not None:
+            raise SamerunError("The receipt is not signed.", hint=f"It has to be signed by {required_key}.")
+        return None
+    ed25519 = _import_ed25519()
+    from cryptography.exceptions import InvalidSignature
+
+    public = signature["public_key"]
+    try:
+        key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        key.verify(bytes.fromhex(signature["signature"]), SIGNATURE_CONTEXT + receipt["digest"].encode("ascii"))
+    except (InvalidSignature, ValueError) as error:
+        raise SamerunError(
+            "The receipt's signature is wrong.", hint="It was changed, or signed by somebody who has not that key."
+        ) from error
+    if required_key is not None and required_key.lower() != public:
+        raise SamerunError(f"The receipt is signed by {public}.", hint=f"It has to be signed by {required_key}.")
+    return str(public)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.record.receipt import canonical_json
+from samerun.record.receipt import receipt_json
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class ReceiptSummary:
 
 def read_summary(path: Path, stamp: int, size: int) -> ReceiptSummary:
     """Summarize a file, whatever it contains."""
-    return _summarize_or_explain(path.name, stamp, size, lambda: canonical_json.read_untrusted_file(path))
+    return _summarize_or_explain(path.name, stamp, size, lambda: receipt_json.read_untrusted_file(path))
 
 
 def parse_summary(name: str, stamp: int, raw: bytes) -> ReceiptSummary:
     """Summarize the bytes of a file, whatever they contain."""
-    return _summarize_or_explain(name, stamp, len(raw), lambda: canonical_json.parse_untrusted(raw, name))
+    return _summarize_or_explain(name, stamp, len(raw), lambda: receipt_json.parse_untrusted(raw, name))
 
 
 def unreadable_summary(name: str, stamp: int, size: int, problem: str) -> ReceiptSummary:
@@ -75,8 +75,8 @@ def _summarize(name: str, stamp: int, size: int, receipt: dict[str, Any]) -> Rec
     """Raises ValueError, KeyError, TypeError and the like for JSON that is not a receipt."""
     if receipt["kind"] != "samerun receipt":
         raise ValueError("it has another kind")
-    if receipt["schema"] != canonical_json.SCHEMA:
-        raise ValueError(f"it has schema {receipt['schema']!r}; this samerun reads schema {canonical_json.SCHEMA}")
+    if receipt["schema"] != receipt_json.SCHEMA:
+        raise ValueError(f"it has schema {receipt['schema']!r}; this samerun reads schema {receipt_json.SCHEMA}")
     ended = receipt["ended"]
     end = f"signal {ended['signal']}" if ended["signal"] is not None else f"exit {ended['exit_code']}"
     if ended.get("exception") is not None or (ended["signal"] is None and ended["exit_code"] is None):

@@ -18,8 +18,8 @@ from typing import Any
 from samerun.base.errors import SamerunError
 from samerun.base.text import printable_line
 from samerun.base.work_folder import make_work_folder
-from samerun.record.receipt import canonical_json, receipt_file, step_table
-from samerun.record.receipt.folder_state import Progress
+from samerun.record.receipt import receipt_file, receipt_json, step_table
+from samerun.record.receipt.index import Progress
 from samerun.record.receipt.receipt_summary import ReceiptSummary, parse_summary, unreadable_summary
 
 RECEIPTS_PER_FETCH = 200
@@ -70,7 +70,7 @@ def list_remote_receipts(
             name = posixpath.basename(item["name"])
             if item["type"] == "file" and name.endswith(".json") and not name.startswith("."):
                 there[item["name"]] = int(item["size"] or 0)
-        small = [path for path, size in there.items() if size <= canonical_json.MAX_BYTES]
+        small = [path for path, size in there.items() if size <= receipt_json.MAX_BYTES]
         for at in range(0, len(small), RECEIPTS_PER_FETCH):
             part = small[at : at + RECEIPTS_PER_FETCH]
             # in one call: a remote file system fetches them concurrently
@@ -136,8 +136,8 @@ def _download(address: str, here: Path) -> None:
     system, there = open_file_system(address)
     with translate_errors(address):
         size = int(system.info(there)["size"] or 0)
-        if size > canonical_json.MAX_BYTES:
-            raise SamerunError(f"{address} has {size} bytes; a receipt has at most {canonical_json.MAX_BYTES}.")
+        if size > receipt_json.MAX_BYTES:
+            raise SamerunError(f"{address} has {size} bytes; a receipt has at most {receipt_json.MAX_BYTES}.")
         system.get_file(there, str(here))
     receipt = receipt_file.read(here)
     # safe names: the receipt's digest has been verified
@@ -217,7 +217,7 @@ def _upload(receipt: Path, address: str) -> None:
 def _read_remote_digest(system: Any, there: str) -> str:
     """The digest of the earlier receipt at the address; "" if there is none."""
     try:
-        found = json.loads(system.cat_file(there, end=canonical_json.MAX_BYTES))["digest"]
+        found = json.loads(system.cat_file(there, end=receipt_json.MAX_BYTES))["digest"]
     except Exception:  # nothing is there, or not a receipt
         return ""
     return found if isinstance(found, str) and re.fullmatch(r"[0-9a-f]{64}", found) else ""

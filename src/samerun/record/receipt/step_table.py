@@ -1,9 +1,13 @@
-"""The digests of every optimizer step of a process: one row for each step, and the file that holds them.
+"""The digests of every optimizer step of a process: one row for each step, their Merkle tree, and the file of both.
 
 Short tables are part of the receipt. Those of long runs are in a .steps file beside it: eight bytes of magic; then, in
 the order of the processes' names, for `evidence` and `values`: the rows, and the levels of their Merkle tree from the
 lowest up. The layout follows from the columns and counts in the receipt; the root digests there prove that the file
 belongs to it.
+
+Merkle trees over rows of equal size compare two tables, and find the first difference, without reading all rows. A leaf
+is BLAKE2b-256 of `FAN_OUT` rows, any other node of `FAN_OUT` nodes of the level below. The root digest also covers the
+number and the size of the rows, so tables of different shapes have different roots.
 """
 
 from __future__ import annotations
@@ -11,6 +15,8 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +25,71 @@ import numpy as np
 from samerun.base.errors import SamerunError
 from samerun.base.files import open_regular_file
 from samerun.record.comparison.streams import SOFT_LEAVES
-from samerun.record.receipt import merkle
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
+
+FAN_OUT = 1024
+NODE_BYTES = 32
+
+
+def build_levels(rows: memoryview | bytes, row_bytes: int) -> list[bytes]:
+    """The levels from the lowest up; the last has one node, or none if there are no rows."""
+    levels = [_digest_level(rows, row_bytes * FAN_OUT)]
+    while len(levels[-1]) > NODE_BYTES:
+        levels.append(_digest_level(levels[-1], NODE_BYTES * FAN_OUT))
+    return levels
+
+
+def root_digest(levels: list[bytes], count: int, row_bytes: int) -> str:
+    """64 hex digits."""
+    return blake2b(f"{count} {row_bytes} ".encode() + levels[-1], digest_size=32).hexdigest()
+
+
+def level_sizes(count: int) -> list[int]:
+    """Size in bytes of each level of a table with `count` rows."""
+    sizes = [-(-count // FAN_OUT) * NODE_BYTES]
+    while sizes[-1] > NODE_BYTES:
+        sizes.append(-(-sizes[-1] // (NODE_BYTES * FAN_OUT)) * NODE_BYTES)
+    return sizes
+
+
+def is_consistent(levels: list[bytes]) -> bool:
+    """Whether each level holds the digests of the level below."""
+    return all(_digest_level(low, NODE_BYTES * FAN_OUT) == high for low, high in pairwise(levels))
+
+
+def find_first_differing_leaf(a: list[bytes], b: list[bytes]) -> int | None:
+    """Number of the first leaf that differs, found from the top down; None if there is none.
+
+    Trees of different heights cannot be walked together: their leaves are compared directly.
+    """
+    if len(a) != len(b):
+        return _first_differing_node(a[0], b[0], 0, max(len(a[0]), len(b[0])))
+    begin, end = 0, max(len(a[-1]), len(b[-1]))
+    for high, low in zip(reversed(a), reversed(b), strict=True):
+        at = _first_differing_node(high, low, begin, end)
+        if at is None:
+            return None
+        begin, end = at * FAN_OUT * NODE_BYTES, (at + 1) * FAN_OUT * NODE_BYTES
+    return at
+
+
+def _first_differing_node(a: bytes, b: bytes, begin: int, end: int) -> int | None:
+    for at in range(begin, min(end, max(len(a), len(b))), NODE_BYTES):
+        if a[at : at + NODE_BYTES] != b[at : at + NODE_BYTES]:
+            return at // NODE_BYTES
+    return None
+
+
+def _digest_level(data: memoryview | bytes, size: int) -> bytes:
+    return b"".join(blake2b(part, digest_size=NODE_BYTES).digest() for part in _split_into_slices(data, size))
+
+
+def _split_into_slices(data: memoryview | bytes, size: int) -> Iterator[memoryview]:
+    view = memoryview(data)
+    for at in range(0, len(view), size):
+        yield view[at : at + size]
+
 
 Array = np.ndarray[Any, Any]
 DIGEST_BYTES = 16
@@ -48,7 +116,7 @@ class StepTable:
 
     @property
     def root(self) -> str:
-        return merkle.root_digest(self.levels, self.count, self.row_bytes)
+        return root_digest(self.levels, self.count, self.row_bytes)
 
     def row(self, index: int) -> dict[str, bytes]:
         """The digests of one step, counted from 0."""
@@ -59,7 +127,7 @@ class StepTable:
 def build_table(columns: tuple[str, ...], rows: bytes) -> StepTable:
     """A table with its Merkle tree. `rows`: the digests, row by row."""
     size = DIGEST_BYTES * len(columns) or 1
-    return StepTable(columns, len(rows) // size, rows, merkle.build_levels(rows, size))
+    return StepTable(columns, len(rows) // size, rows, build_levels(rows, size))
 
 
 def build_tables(trace: Trace, first: int = 0, last: int | None = None) -> tuple[StepTable, StepTable]:
@@ -129,10 +197,10 @@ def find_first_differing_step(a: StepTable, b: StepTable) -> tuple[int, tuple[st
     if a.columns == b.columns:
         if a.count == b.count and a.root == b.root:
             return None
-        node = merkle.find_first_differing_leaf(a.levels, b.levels)
+        node = find_first_differing_leaf(a.levels, b.levels)
         if node is None:
             return None
-        found = _search_rows(a, b, shared, node * merkle.FAN_OUT, node * merkle.FAN_OUT + merkle.FAN_OUT)
+        found = _search_rows(a, b, shared, node * FAN_OUT, node * FAN_OUT + FAN_OUT)
         if found is None and a.count == b.count:
             raise SamerunError("The steps are not those of their tree.", hint="A .steps file was changed.")
         return found
@@ -201,7 +269,7 @@ def read_tables(path: Path, receipt: dict[str, Any]) -> dict[tuple[str, str], St
         tables = _read_steps_file(steps_path(path, receipt["digest"]), processes)
     for role, part, told in iter_tables_in_file_order(processes):
         table = tables[role, part]
-        if table.root != told["root"] or not merkle.is_consistent(table.levels):
+        if table.root != told["root"] or not is_consistent(table.levels):
             raise SamerunError(
                 f"{path}: the steps of {role} are not those of the receipt.",
                 hint="The receipt, or the .steps file beside it, was changed.",
@@ -221,7 +289,7 @@ def _read_steps_file(path: Path, processes: dict[str, Any]) -> dict[tuple[str, s
     wanted = len(MAGIC)
     for _, _, told in iter_tables_in_file_order(processes):
         count = told["count"] if told["columns"] else 0
-        wanted += told["count"] * DIGEST_BYTES * len(told["columns"]) + sum(merkle.level_sizes(count))
+        wanted += told["count"] * DIGEST_BYTES * len(told["columns"]) + sum(level_sizes(count))
     try:
         with open_regular_file(path) as file:
             data: Any = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -240,7 +308,7 @@ def _read_steps_file(path: Path, processes: dict[str, Any]) -> dict[tuple[str, s
         size = count * DIGEST_BYTES * len(columns)
         rows, at = data[at : at + size], at + size
         levels = []
-        for length in merkle.level_sizes(count if columns else 0):
+        for length in level_sizes(count if columns else 0):
             levels.append(bytes(data[at : at + length]))
             at += length
         tables[role, part] = StepTable(columns, count, rows, levels)
@@ -250,7 +318,7 @@ def _read_steps_file(path: Path, processes: dict[str, Any]) -> dict[tuple[str, s
 def verify_rows(tables: dict[tuple[str, str], StepTable]) -> None:
     """Read every row. Raises SamerunError if the rows do not match their Merkle tree."""
     for (role, part), table in tables.items():
-        if merkle.build_levels(table.rows, table.row_bytes or 1)[0] != table.levels[0]:
+        if build_levels(table.rows, table.row_bytes or 1)[0] != table.levels[0]:
             raise SamerunError(
                 f"The rows of {role}, {part}, are not those of the receipt.",
                 hint="The .steps file beside it was changed.",

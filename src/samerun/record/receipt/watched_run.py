@@ -17,7 +17,7 @@ from samerun.base.supervise import ProgramExit
 from samerun.base.target import Target
 from samerun.base.work_folder import make_work_folder
 from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE, WatchConfig
-from samerun.record.receipt import receipt_file, signing
+from samerun.record.receipt import receipt_file
 from samerun.record.receipt.assemble import (
     NewReceipt,
     assemble_receipt,
@@ -58,7 +58,7 @@ def run_watched(request: RunRequest, receipt: Path | None, key: Path | None = No
         ended = _start_and_wait(request, folder)
         made = _make_receipt(request, folder, ended, code, begin)
         if key is not None:
-            made.receipt["signature"] = signing.sign(made.receipt["digest"], key)
+            made.receipt["signature"] = receipt_file.sign(made.receipt["digest"], key)
         if receipt is not None:
             receipt_file.write(receipt, made, folder if request.depth == "ops" else None)
     return ended, made

@@ -9,8 +9,9 @@ from types import ModuleType
 from typing import Any
 
 from samerun.base.wrapping import replace_method_in_type, wrap_like
-from samerun.record.watching.hidden_frames import hide_frame_from_warnings
+from samerun.record import pins
 from samerun.record.watching.recorder import Recorder
+from samerun.record.watching.stack_frames import hide_frame_from_warnings
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class Interceptor:
     name: str
     module: str
     install: Callable[[Recorder, Any], None]
+
+
+def takes_results_in_submission_order(recorder: Recorder) -> bool:
+    """True if a pin asks that results are taken in the order in which the tasks were submitted."""
+    return not {pins.SERIAL, pins.IN_ORDER}.isdisjoint(recorder.config.pins)
 
 
 def wrap_attribute(owner: Any, name: str, make_wrapper: Callable[[Any], Any]) -> None:

@@ -16,9 +16,9 @@ from typing import Any
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import digest
-from samerun.record.digests.trees import dict_items
+from samerun.record.digests.state_digests import dict_items
 from samerun.record.trace import format as f
-from samerun.record.watching import native_entropy, sites
+from samerun.record.watching import native_entropy, stack_frames
 from samerun.record.watching.recorder import Recorder
 
 NATIVE_DRAW = "<random bytes of the system>"
@@ -64,7 +64,7 @@ def _is_called_by_user(frame: FrameType, caller: FrameType, line: int) -> bool:
     code = frame.f_code
     if line != code.co_firstlineno or code.co_name == "<module>":
         return False
-    return not code.co_flags & inspect.CO_GENERATOR and sites.code_kind(caller.f_code) == sites.USER
+    return not code.co_flags & inspect.CO_GENERATOR and stack_frames.code_kind(caller.f_code) == stack_frames.USER
 
 
 class LineFollower:
@@ -81,7 +81,7 @@ class LineFollower:
         sys.settrace(self.trace_call)
 
     def trace_call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event != "call" or sites.code_kind(frame.f_code) != sites.USER:
+        if event != "call" or stack_frames.code_kind(frame.f_code) != stack_frames.USER:
             return None
         if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "sitecustomize":
             return None

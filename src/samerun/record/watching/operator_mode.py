@@ -21,16 +21,19 @@ from samerun.record.digests.torch_guards import (
     no_torch_function,
 )
 from samerun.record.trace import format as f
-from samerun.record.watching import kept_tensors, memory_fill, sites
+from samerun.record.watching import kept_tensors, stack_frames
+from samerun.record.watching.interceptors import fresh_memory
 from samerun.record.watching.recorder import NOTHING, Recorder
 from samerun.record.watching.thread_state import ThreadState
-from samerun.record.watching.torch_generators import (
+from samerun.record.watching.torch_internals import (
     ThreadGeneratorStates,
+    UncompiledMode,
     creates_valueless_tensor,
     find_operator_generator,
+    location_of_running_node,
+    remember_new_nodes,
 )
-from samerun.record.watching.torch_internals import UncompiledMode, location_of_running_node, remember_new_nodes
-from samerun.record.watching.watched_operator import WatchedOperator, flatten_into
+from samerun.record.watching.watched_operator import NoValues, WatchedOperator, flatten_into
 
 EventInputs = tuple[int, int, int, int]
 """What an event says of its inputs: phase and flags, place, digest of the tensors, digest of the scalars."""
@@ -40,17 +43,13 @@ _requires_grad: Any = vars(torch._C.TensorBase)["requires_grad"].__get__
 _scalars = frozenset((int, float, bool, type(None)))
 
 
-class NoValues(Exception):
-    """An operator on fake or meta tensors, or on those that stand for others: there is nothing to digest."""
-
-
 _plain_call = torch._ops.OpOverload.__call__
 _random_tag = torch.Tag.nondeterministic_seeded
 _graph_task = torch._C._current_graph_task_id
 _next_sequence = torch._C._autograd._get_sequence_nr
 _grad_enabled = torch.is_grad_enabled
 _pack = f.EVENT.pack
-_kinds = sites._code_kinds
+_kinds = stack_frames._code_kinds
 
 
 class OperatorTable:
@@ -175,8 +174,8 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             code = frame.f_code
             kind = _kinds.get(id(code))
             if kind is None:
-                kind = sites.code_kind(code)
-            if kind == sites.USER:
+                kind = stack_frames.code_kind(code)
+            if kind == stack_frames.USER:
                 key = (id(code), frame.f_lineno, module)
                 location_id = self.table.location_ids.get(key)
                 if location_id is None:
@@ -204,12 +203,12 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
     # --- what ----------------------------------------------------------------------------------------
     def _fill_and_note_fresh_memory(self, out: Any, state: ThreadState) -> None:
         """Memory that nothing was written to: fill it if that is asked for, and note where it was allocated."""
-        filled = memory_fill.torch_fills_fresh_memory()
+        filled = fresh_memory.torch_fills_fresh_memory()
         if not d.is_readable(out):
             return
         if self.memory is not None and not filled:
             with HiddenFromProgram():
-                memory_fill.fill_in_place(
+                fresh_memory.fill_in_place(
                     out, self.memory if self.recorder.variation_applies_here("memory") else "zeros"
                 )
         if self.recorder.recording:

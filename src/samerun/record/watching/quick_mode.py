@@ -23,7 +23,7 @@ from samerun.record.digests.storages import SMALL_BYTES, StorageDigests, Storage
 from samerun.record.digests.torch_guards import ODD_DTYPES
 from samerun.record.trace import format as f
 from samerun.record.trace.writer import FLUSH_EVENTS, TraceWriter
-from samerun.record.watching import sites
+from samerun.record.watching import stack_frames
 from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.thread_state import ThreadState
@@ -65,7 +65,7 @@ def quick_mode_class() -> type[OperatorMode] | None:
     exclude_from_compilation(
         OperatorMode._record_results, OperatorMode._count_failed_operator, StorageDigests.find_or_add_record,
         StorageDigests.digest_input, StorageDigests.digest_new_memory, StorageDigests.digest_written,
-        StorageDigests.drop_expired, flatten_into, sites.code_kind, d.shape_seed, d.digest, Recorder.open_writer,
+        StorageDigests.drop_expired, flatten_into, stack_frames.code_kind, d.shape_seed, d.digest, Recorder.open_writer,
         TraceWriter.intern_location, TraceWriter.intern_string, TraceWriter.append,
     )  # fmt: skip
 
@@ -118,9 +118,9 @@ def collect_host_objects() -> SimpleNamespace:
         grad_enabled=torch.is_grad_enabled,
         get_num_threads=torch.get_num_threads,
         function_mode=torch._C._is_torch_function_mode_enabled,
-        code_kinds=sites._code_kinds,
-        code_kind=sites.code_kind,
-        user_kind=sites.USER,
+        code_kinds=stack_frames._code_kinds,
+        code_kind=stack_frames.code_kind,
+        user_kind=stack_frames.USER,
         node_ring=NODE_RING,
         phase_forward=f.FORWARD,
         phase_backward=f.BACKWARD,

@@ -16,7 +16,7 @@ from xxhash import xxh3_128_digest
 from samerun.record.config import ROLE_VARIABLE, WatchConfig, to_original_path
 from samerun.record.trace import format as f
 from samerun.record.trace.writer import TraceWriter
-from samerun.record.watching import sites
+from samerun.record.watching import stack_frames
 from samerun.record.watching.thread_state import Threads, ThreadState
 
 _MASK64 = (1 << 64) - 1
@@ -240,7 +240,7 @@ class Recorder:
         """
         if self.stopped or self.thread.inside_samerun:
             return
-        file, line, direct = user_line or sites.find_user_line()
+        file, line, direct = user_line or stack_frames.find_user_line()
         if user_only and not line:
             return
         if thin and not self.count_and_should_record((kind, name, file, line)):
@@ -286,12 +286,12 @@ class Recorder:
 
     def _current_user_line(self) -> tuple[str, int]:
         """File and line of the current user line, as the trace names them."""
-        file, line, _ = sites.find_user_line()
+        file, line, _ = stack_frames.find_user_line()
         return to_original_path(file, self.config.copied_folder), line
 
     def record_draw(self, generator: str, function: str, digest_state: Callable[[], bytes]) -> None:
         """Record a draw that the program itself makes; `digest_state` digests the generator before the draw."""
-        file, line, direct = sites.find_user_line()
+        file, line, direct = stack_frames.find_user_line()
         if not line or not self.count_and_should_record((generator, function, file, line)):
             return
         self.emit_host_event(f.DRAW, generator, aux=function, outputs=digest_state(), user_line=(file, line, direct))
@@ -299,7 +299,7 @@ class Recorder:
     def remember_program_generator(self, generator: Any) -> None:
         """Remember a generator that the program made, if states are kept."""
         kept = self.own_generators
-        if kept is not None and sites.find_user_line()[1] and not any(each is generator for each in kept):
+        if kept is not None and stack_frames.find_user_line()[1] and not any(each is generator for each in kept):
             kept.append(generator)
 
     def count_and_should_record(self, key: tuple[Any, ...]) -> bool:

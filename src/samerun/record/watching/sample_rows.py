@@ -15,7 +15,7 @@ from xxhash import xxh3_128
 
 from samerun.record.digests import digest as d
 from samerun.record.trace import format as f
-from samerun.record.watching import sites
+from samerun.record.watching import stack_frames
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.replay import collect_batch_tensors
 
@@ -78,7 +78,7 @@ class SampleRows:
         self.rows = next((int(t.shape[0]) for t in tensors if t.dim()), -1)
         self.batches += 1
         self.counts.clear()
-        file, line, _ = sites.find_user_line()
+        file, line, _ = stack_frames.find_user_line()
         writer = self.recorder.writer or self.recorder.open_writer()
         if writer is not None and line:
             self.add_tensors(writer.intern_location(file, line, ""), "DataLoader", tensors)

@@ -10,8 +10,7 @@ import torch
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import dense_digest
-from samerun.record.digests.rng_digests import make_numpy_state_reader, make_python_state_reader
-from samerun.record.digests.trees import named_buffers
+from samerun.record.digests.state_digests import make_numpy_state_reader, make_python_state_reader, named_buffers
 from samerun.record.watching.quick_mode import fastest_digest_function, fastest_join_digests_function
 from samerun.record.watching.recorder import NOTHING, Recorder
 

@@ -1,8 +1,12 @@
-"""What the recorder knows of each thread of the program. `native/watch` reads the slots by their offsets."""
+"""What the recorder knows of each thread of the program. `native/watch` reads the slots by their offsets.
+
+How often a thread has waited for another one counts too: what it reads after that was handed over.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 
@@ -37,3 +41,17 @@ class Threads(threading.local):
 
     def __init__(self) -> None:
         self.state = ThreadState()
+
+
+unwatched_sleep = time.sleep
+"""Bound at import, before the module's own is watched."""
+_local = threading.local()
+
+
+def wait_count() -> int:
+    """Waits of the present thread so far."""
+    return int(getattr(_local, "count", 0))
+
+
+def count_wait() -> None:
+    _local.count = wait_count() + 1

@@ -42,6 +42,10 @@ _PLAIN = (int, float, bool, str, complex, type(None))
 _STABLE = frozenset(("dtype", "device", "layout", "memory_format", "Size"))
 
 
+class NoValues(Exception):
+    """An operator on fake or meta tensors, or on those that stand for others: there is nothing to digest."""
+
+
 class WatchedOperator:
     """One overload of an operator. `native/watch` reads these slots by their offsets.
 

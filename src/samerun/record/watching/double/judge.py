@@ -9,9 +9,8 @@ from samerun.record.digests import digest as d
 from samerun.record.watching.double import double_findings as found
 from samerun.record.watching.double import execution
 from samerun.record.watching.double.double_findings import DoubleFinding
-from samerun.record.watching.double.doubled_calls import DoubledCall, digest_each
-from samerun.record.watching.double.doubling import Doubling
-from samerun.record.watching.double.shadow_buffers import (
+from samerun.record.watching.double.doubling import DoubledCall, Doubling, digest_each
+from samerun.record.watching.double.memory import (
     UnwrittenOrigin,
     differs_only_where_fresh,
     used_unwritten_elements,

@@ -8,14 +8,13 @@ import torch
 
 from samerun.record.digests import digest as d
 from samerun.record.trace import format as f
+from samerun.record.watching import thread_state
 from samerun.record.watching.double import double_findings as found
-from samerun.record.watching.double import wait_counter
-from samerun.record.watching.double.argument_copies import view_bytes
 from samerun.record.watching.double.double_findings import DoubleFinding
-from samerun.record.watching.double.doubled_calls import NO_VALUES, DoubledCall, digest_each
-from samerun.record.watching.double.doubling import Doubling
+from samerun.record.watching.double.doubling import NO_VALUES, DoubledCall, Doubling, digest_each
+from samerun.record.watching.double.execution import view_bytes
 from samerun.record.watching.double.judge import ResultJudge, make_unwritten_finding
-from samerun.record.watching.double.shadow_buffers import shadow_view
+from samerun.record.watching.double.memory import shadow_view
 from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
 from samerun.record.watching.watched_operator import WatchedOperator
 
@@ -165,6 +164,6 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             else:
                 doubling.memory.note_result(tensor, value, state.number, call.location_id)
         if call.pauses:
-            wait_counter.sleep(PAUSE_SECONDS)
+            thread_state.unwatched_sleep(PAUSE_SECONDS)
         ResultJudge(doubling, state, call, results, values).execute_and_compare()
         doubling.shared_memory.note_foreign_writes(call.shared_snapshot)

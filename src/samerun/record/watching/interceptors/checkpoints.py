@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from samerun.record.digests.trees import digest_tree
+from samerun.record.digests.state_digests import digest_tree
 from samerun.record.trace import format as f
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder

@@ -117,7 +117,7 @@ def install_time_clocks(recorder: Recorder, time: Any) -> None:
     recorder.clock = clock
 
 
-INTERCEPTOR = Interceptor("clock", "time", install_time_clocks)
+CLOCK = Interceptor("clock", "time", install_time_clocks)
 
 
 def install_datetime_clock(recorder: Recorder, module: Any) -> None:
@@ -178,4 +178,4 @@ def _catch_deprecation_message(call: Any) -> str:
     return str(issued[0].message) if issued else ""
 
 
-IN_DATETIME = Interceptor("clock-datetime", "datetime", install_datetime_clock)
+CLOCK_DATETIME = Interceptor("clock-datetime", "datetime", install_datetime_clock)

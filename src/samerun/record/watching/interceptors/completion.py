@@ -1,4 +1,4 @@
-"""What finishes first: results taken from queues and pools in the order in which they arrive.
+"""What finishes first: results taken from queues, pools and tasks of asyncio in the order in which they arrive.
 
 With the pin `in-order`, results of tasks are taken in the order in which the tasks were submitted. With the pin
 `serial` too, and tasks run when they are submitted; whoever takes an item from a queue of limited size then waits
@@ -7,23 +7,70 @@ until it is full again, so that a thread which fills it (a hand-written data loa
 
 from __future__ import annotations
 
+import itertools
+import sys
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from samerun.record import pins
+from samerun.record.digests.state_digests import digest_tree
 from samerun.record.trace import format as f
-from samerun.record.watching import sites
-from samerun.record.watching.completion_order import (
-    ObjectNumbers,
-    SortedSet,
-    record_completed_item,
-    record_done_tasks,
-    takes_results_in_submission_order,
-)
-from samerun.record.watching.interceptor import Interceptor, wrap_attribute
+from samerun.record.watching import stack_frames
+from samerun.record.watching.interceptor import Interceptor, takes_results_in_submission_order, wrap_attribute
 from samerun.record.watching.recorder import Recorder
+
+
+class ObjectNumbers:
+    """Numbers objects in the order in which they are first asked about; -1 for what cannot be referenced weakly."""
+
+    def __init__(self) -> None:
+        self.known: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self.next = itertools.count()
+
+    def assign_number(self, item: Any) -> int:
+        try:
+            number = self.known.get(item)
+            if number is None:
+                number = self.known[item] = next(self.next)
+        except TypeError:
+            return -1
+        return number
+
+
+class SortedSet(set[Any]):
+    """A set that is iterated in the order of a key."""
+
+    def __init__(self, items: Any, order: Any) -> None:
+        super().__init__(items)
+        self.order = order
+
+    def __iter__(self) -> Any:
+        return iter(sorted(super().__iter__(), key=self.order))
+
+
+def record_done_tasks(recorder: Recorder, event_name: str, task_numbers: Iterable[int]) -> None:
+    """Record which tasks are done, in the order in which the set of them is iterated."""
+    recorder.emit_host_event(f.COMPLETION, event_name, value=",".join(map(str, task_numbers)).encode(), user_only=True)
+
+
+def record_completed_item(recorder: Recorder, event_name: str, item: Any) -> None:
+    """Record a result that was taken, by its value."""
+    recorder.thread.inside_samerun += 1
+    try:
+        torch = sys.modules.get("torch")
+        value = digest_tree(item, torch.Tensor if torch is not None and hasattr(torch, "Tensor") else NoTensor)
+    except Exception:
+        value = b"\0" * 16
+    finally:
+        recorder.thread.inside_samerun -= 1
+    recorder.emit_host_event(f.COMPLETION, event_name, outputs=value, user_only=True)
+
+
+class NoTensor:
+    """Stands for `torch.Tensor` while torch is not loaded."""
 
 
 def install_thread_queue(recorder: Recorder, queue: Any) -> None:
@@ -45,7 +92,7 @@ class QueueRefiller:
 
     def wrap_put_to_note_filler(self, original: Any) -> Any:
         def put(queue: Any, *args: Any, **kwargs: Any) -> None:
-            if queue.maxsize > 0 and sites.called_by_user(("queue",)):
+            if queue.maxsize > 0 and stack_frames.called_by_user(("queue",)):
                 self.fillers.setdefault(queue, set()).add(threading.current_thread())
             original(queue, *args, **kwargs)
 
@@ -54,7 +101,7 @@ class QueueRefiller:
     def wrap_get_to_wait_until_full(self, original: Any) -> Any:
         def get(queue: Any, *args: Any, **kwargs: Any) -> Any:
             item = original(queue, *args, **kwargs)
-            if queue.maxsize > 0 and queue not in self.never_refilled and sites.called_by_user(("queue",)):
+            if queue.maxsize > 0 and queue not in self.never_refilled and stack_frames.called_by_user(("queue",)):
                 self.wait_until_full(queue)
             return item
 
@@ -170,8 +217,106 @@ def install_imap_unordered(recorder: Recorder, pool: Any) -> None:
 
 SERIAL_SECONDS, POLL_SECONDS = 3.0, 0.002
 
-INTERCEPTOR = Interceptor("completion-queue", "queue", install_thread_queue)
-IN_PROCESSES = Interceptor("completion-process-queue", "multiprocessing.queues", install_process_queues)
-IN_FUTURES = Interceptor("completion-futures", "concurrent.futures", install_future_completion)
-IN_EXECUTOR = Interceptor("completion-executor", "concurrent.futures.thread", install_serial_submit)
-IN_POOL = Interceptor("completion-pool", "multiprocessing.pool", install_imap_unordered)
+THREAD_QUEUE = Interceptor("completion-queue", "queue", install_thread_queue)
+PROCESS_QUEUES = Interceptor("completion-process-queue", "multiprocessing.queues", install_process_queues)
+FUTURES = Interceptor("completion-futures", "concurrent.futures", install_future_completion)
+EXECUTOR = Interceptor("completion-executor", "concurrent.futures.thread", install_serial_submit)
+POOL = Interceptor("completion-pool", "multiprocessing.pool", install_imap_unordered)
+
+
+def install_asyncio_completion(recorder: Recorder, asyncio: Any) -> None:
+    in_order = takes_results_in_submission_order(recorder)
+    numbers = ObjectNumbers()
+
+    def wrap_as_completed(original: Any) -> Any:
+        def as_completed(fs: Any, *, timeout: float | None = None) -> Any:
+            if not in_order:
+                return RecordedCompletions(recorder, original(fs, timeout=timeout))
+            return RecordedCompletions(recorder, [asyncio.ensure_future(future) for future in fs], timeout)
+
+        return as_completed
+
+    def wrap_to_count_wait(original: Any) -> Any:
+        async def wait(fs: Any, *, timeout: float | None = None, return_when: str = asyncio.ALL_COMPLETED) -> Any:
+            if type(fs) not in (set, frozenset, list, tuple) or not all(map(asyncio.isfuture, fs)):
+                return await original(fs, timeout=timeout, return_when=return_when)  # it says what is wrong with them
+            tasks = sorted(fs, key=task_creation_key) if isinstance(fs, (set, frozenset)) else list(fs)
+            for future in tasks:
+                numbers.assign_number(future)
+            if in_order and tasks and return_when == asyncio.FIRST_COMPLETED:
+                first = min(tasks, key=numbers.assign_number)
+                done, pending = await original([first], timeout=timeout)
+                pending = pending | (set(tasks) - {first})
+            else:
+                done, pending = await original(tasks, timeout=timeout, return_when=return_when)
+            record_done_tasks(recorder, "asyncio.wait", map(numbers.assign_number, done))
+            return (SortedSet(done, numbers.assign_number) if in_order else done), pending
+
+        return wait
+
+    def wrap_run_in_executor(original: Any) -> Any:
+        def run_in_executor(loop: Any, *args: Any, **kwargs: Any) -> Any:
+            user_line = stack_frames.find_user_line()
+            found = original(loop, *args, **kwargs)
+            if user_line[1]:
+                number = str(next(calls)).encode()
+                found.add_done_callback(
+                    lambda done: recorder.emit_host_event(
+                        f.COMPLETION, "run_in_executor", value=number, user_line=user_line
+                    )
+                )
+            return found
+
+        return run_in_executor
+
+    calls = itertools.count()
+    wrap_attribute(asyncio.base_events.BaseEventLoop, "run_in_executor", wrap_run_in_executor)
+    for name, make in (("as_completed", wrap_as_completed), ("wait", wrap_to_count_wait)):
+        for module in (asyncio.tasks, asyncio):
+            wrap_attribute(module, name, make)
+
+
+def task_creation_key(task: Any) -> tuple[int, str]:
+    """Sort key of a task: asyncio numbers tasks without a name of their own as they are created."""
+    name = task.get_name() if hasattr(task, "get_name") else ""
+    number = name.removeprefix("Task-")
+    return (int(number), "") if number.isdecimal() else (0, name)
+
+
+class RecordedCompletions:
+    """What `as_completed` returns: with `for`, awaitables of results; with `async for` (Python 3.13), tasks."""
+
+    def __init__(self, recorder: Recorder, results: Any, timeout: float | None = None) -> None:
+        self.recorder, self.results, self.timeout = recorder, iter(results), timeout
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        return self.await_and_record(next(self.results))
+
+    async def await_and_record(self, awaitable: Any) -> Any:
+        import asyncio
+
+        item = await (asyncio.wait_for(awaitable, self.timeout) if self.timeout is not None else awaitable)
+        record_completed_item(self.recorder, "asyncio.as_completed", item)
+        return item
+
+    def __aiter__(self) -> Any:
+        return self
+
+    async def __anext__(self) -> Any:
+        import asyncio
+
+        if hasattr(self.results, "__anext__"):
+            task = await self.results.__anext__()
+        else:
+            task = next(self.results, None)
+            if task is None:
+                raise StopAsyncIteration
+            await asyncio.tasks.wait([task], timeout=self.timeout)
+        record_completed_item(self.recorder, "asyncio.as_completed", task.exception() or task.result())
+        return task
+
+
+ASYNCIO = Interceptor("completion-asyncio", "asyncio", install_asyncio_completion)

@@ -1,16 +1,18 @@
-"""What differs from process to process: environment variables, process number, processors, temporary names.
+"""What differs from process to process: environment variables, process number, temporary names, the system's entropy.
 
-With the pin `entropy` the process number and temporary names are fixed.
+With the pin `entropy` the process number, temporary names and the bytes of `os.urandom` are fixed.
 """
 
 from __future__ import annotations
 
 import itertools
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from samerun.record import pins
 from samerun.record.trace import format as f
-from samerun.record.watching import sites
+from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
@@ -32,8 +34,8 @@ def install_environment_reads(recorder: Recorder, os: Any) -> None:
     def record_read(key: Any, value: bytes) -> None:
         if recorder.stopped or recorder.thread.inside_samerun or not isinstance(key, str) or key.startswith("SAMERUN_"):
             return
-        user_line = sites.find_user_line()
-        if user_line[2] and not sites.called_by_samerun():
+        user_line = stack_frames.find_user_line()
+        if user_line[2] and not stack_frames.called_by_samerun():
             recorder.emit_host_event(f.ENVIRONMENT, key, value=value, user_line=user_line, thin=True)
 
     getitem.__doc__ = original.__doc__
@@ -57,8 +59,8 @@ def install_process_identity(recorder: Recorder, os: Any) -> None:
             value = original(*args, **kwargs)
             if recorder.stopped or recorder.thread.inside_samerun:
                 return value
-            user_line = sites.find_user_line()
-            if not user_line[2] or not sites.called_by_user():
+            user_line = stack_frames.find_user_line()
+            if not user_line[2] or not stack_frames.called_by_user():
                 return value
             if name in PROCESS_NUMBERS and recorder.is_pinned_here(pins.ENTROPY):
                 value = pins.pinned_seed(f"os.{name}", 22)  # no larger than Linux has them
@@ -88,3 +90,51 @@ def install_temporary_names(recorder: Recorder, tempfile: Any) -> None:
 
 IDENTITY = Interceptor("identity", "os", install_process_identity)
 TEMPORARY_NAMES = Interceptor("identity-tempfile", "tempfile", install_temporary_names)
+
+
+def make_entropy_wrapper(recorder: Recorder, function: str) -> Callable[[Any], Any]:
+    """A wrapper factory: the wrapped function's return value is recorded under the name `function`."""
+
+    def wrap(original: Any) -> Any:
+        def read_recorded(*args: Any, **kwargs: Any) -> Any:
+            value = original(*args, **kwargs)
+            recorder.emit_host_event(f.ENTROPY, function, value=repr(value).encode(), user_only=True, thin=True)
+            return value
+
+        return read_recorded
+
+    return wrap
+
+
+def install_os_entropy(recorder: Recorder, os: Any) -> None:
+    if recorder.has_pin_anywhere(pins.ENTROPY):
+        stream = pins.pinned_byte_stream("urandom")
+
+        def wrap_pinned(original: Any) -> Any:
+            def read(size: int, *flags: Any) -> bytes:
+                return stream(size) if recorder.is_pinned_here(pins.ENTROPY) else bytes(original(size, *flags))
+
+            return read
+
+        wrap_attribute(os, "urandom", wrap_pinned)
+        wrap_attribute(os, "getrandom", wrap_pinned)
+    wrap_attribute(os, "urandom", make_entropy_wrapper(recorder, "os.urandom"))
+    wrap_attribute(os, "getrandom", make_entropy_wrapper(recorder, "os.getrandom"))
+    random = sys.modules.get("random")
+    if random is not None:
+        random._urandom = os.urandom  # type: ignore[attr-defined]
+
+
+def rebind_urandom_of_random(recorder: Recorder, random: Any) -> None:
+    """`SystemRandom` and `secrets` read through `random._urandom`, which holds the unwrapped function."""
+    random._urandom = sys.modules["os"].urandom
+
+
+def install_uuid(recorder: Recorder, uuid: Any) -> None:
+    wrap_attribute(uuid, "uuid1", make_entropy_wrapper(recorder, "uuid.uuid1"))
+    wrap_attribute(uuid, "uuid4", make_entropy_wrapper(recorder, "uuid.uuid4"))
+
+
+ENTROPY = Interceptor("entropy", "os", install_os_entropy)
+ENTROPY_RANDOM = Interceptor("entropy-random", "random", rebind_urandom_of_random)
+ENTROPY_UUID = Interceptor("entropy-uuid", "uuid", install_uuid)

@@ -17,7 +17,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128
 from samerun.base.wrapping import wrap_like
 from samerun.record import pins
 from samerun.record.trace import format as f
-from samerun.record.watching import sites
+from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute
 from samerun.record.watching.recorder import NOTHING, Recorder
 
@@ -127,11 +127,11 @@ def record_opened_file(recorder: Recorder, path: Any, mode: Any, flags: Any) -> 
         return
     writes = mode[:1] not in ("r", "") if mode is not None else isinstance(flags, int) and flags & 3 != os.O_RDONLY
     if writes or (mode is not None and "+" in mode):
-        if recorder.config.receipt and len(recorder.output_files) < MOST_OUTPUTS and sites.find_user_line()[1]:
+        if recorder.config.receipt and len(recorder.output_files) < MOST_OUTPUTS and stack_frames.find_user_line()[1]:
             recorder.output_files[os.path.abspath(name)] = None
         if writes:
             return
-    user_line = sites.find_user_line()
+    user_line = stack_frames.find_user_line()
     if not user_line[1] or not recorder.count_and_should_record(("file", name, user_line[1])):
         return
     recorder.thread.inside_samerun += 1
@@ -219,7 +219,7 @@ def install_stat_queries(recorder: Recorder, os_module: Any) -> None:
         except OSError:
             record_file_query(recorder, "os.stat", path, None)
             raise
-        if not sites.called_by_user(("pathlib",)):
+        if not stack_frames.called_by_user(("pathlib",)):
             return found
         if pinned:
             kept = list(found)
@@ -244,7 +244,7 @@ EXTRA_STAT_FIELDS = ("st_blksize", "st_blocks", "st_rdev")
 def record_file_query(recorder: Recorder, function: str, path: Any, answer: Any) -> None:
     if recorder.stopped or recorder.thread.inside_samerun or not isinstance(path, (str, bytes, os.PathLike)):
         return
-    if not sites.called_by_user(("pathlib",)):
+    if not stack_frames.called_by_user(("pathlib",)):
         return
     shown = os.fsdecode(path)
     if shown.startswith(SYSTEM_FOLDERS):

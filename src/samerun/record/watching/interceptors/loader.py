@@ -10,11 +10,10 @@ import inspect
 import os
 from typing import Any
 
-from samerun.record.digests.trees import digest_tree
+from samerun.record.digests.state_digests import digest_tree
 from samerun.record.trace import format as f
-from samerun.record.watching import sites
-from samerun.record.watching.completion_order import takes_results_in_submission_order
-from samerun.record.watching.interceptor import Interceptor, wrap_attribute
+from samerun.record.watching import stack_frames
+from samerun.record.watching.interceptor import Interceptor, takes_results_in_submission_order, wrap_attribute
 from samerun.record.watching.recorder import Recorder
 
 LOADER_VARIABLE = "SAMERUN_LOADER"
@@ -107,7 +106,7 @@ def record_iterable_dataset(recorder: Recorder, dataset: Any) -> None:
     if not any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__):
         return
     code = getattr(type(dataset).__iter__, "__code__", None)
-    if code is not None and sites.code_kind(code) == sites.USER:
+    if code is not None and stack_frames.code_kind(code) == stack_frames.USER:
         user_line = (code.co_filename, code.co_firstlineno, True)
         recorder.emit_host_event(f.LOADER, "IterableDataset", aux="iterable", user_line=user_line)
 
@@ -133,8 +132,8 @@ def install_worker_role(recorder: Recorder, worker: Any) -> None:
     worker._worker_loop = _worker_loop
 
 
-INTERCEPTOR = Interceptor("loader", "torch.utils.data.dataloader", install_dataloader)
-IN_WORKER = Interceptor("loader-worker", "torch.utils.data._utils.worker", install_worker_role)
+DATALOADER = Interceptor("loader", "torch.utils.data.dataloader", install_dataloader)
+WORKER = Interceptor("loader-worker", "torch.utils.data._utils.worker", install_worker_role)
 
 
 def install_batch_halving(recorder: Recorder, loader: Any) -> None:

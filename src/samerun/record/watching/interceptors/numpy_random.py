@@ -13,9 +13,9 @@ from typing import Any
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from samerun.record import pins
-from samerun.record.digests.rng_digests import digest_numpy_state, numpy_global_generator
+from samerun.record.digests.state_digests import digest_numpy_state, numpy_global_generator
 from samerun.record.trace import format as f
-from samerun.record.watching import sites
+from samerun.record.watching import stack_frames
 from samerun.record.watching.interceptor import Interceptor, wrap_attribute, wrap_builtin_method
 from samerun.record.watching.recorder import Recorder
 
@@ -114,9 +114,9 @@ def watch_unseeded_creation(recorder: Recorder) -> None:
 
     def wrap_system_seed(original: Any) -> Any:
         def randbits(bits: int) -> int:
-            user_line = sites.find_user_line(through_imports=True)  # a library may make one when it is imported
+            user_line = stack_frames.find_user_line(through_imports=True)  # a library may make one when it is imported
             recorder.emit_host_event(f.CREATE, "numpy.Generator", flags=f.UNSEEDED, user_line=user_line, user_only=True)
-            owner = sites.find_unseeded_owner_line()
+            owner = stack_frames.find_unseeded_owner_line()
             if owner is not None:
                 recorder.emit_host_event(f.CREATE, "numpy.Generator", aux="owner", flags=f.UNSEEDED, user_line=owner)
             if recorder.is_pinned_here(pins.NUMPY_GENERATOR):
@@ -214,7 +214,7 @@ def digest_generator_state(generator: Any) -> bytes:
     return xxh3_128_digest(b"".join(parts))
 
 
-INTERCEPTOR = Interceptor("numpy-random", "numpy.random", install_numpy_random)
+NUMPY_RANDOM = Interceptor("numpy-random", "numpy.random", install_numpy_random)
 
 
 CHECK_RANDOM_STATE = "check_random_state"
@@ -258,8 +258,8 @@ def record_global_generator_use(recorder: Recorder, generator: Any) -> None:
         recorder.record_draw("numpy", CHECK_RANDOM_STATE, lambda: digest_numpy_state(generator.get_state(legacy=False)))
 
 
-IN_SCIKIT_LEARN = Interceptor("numpy-in-scikit-learn", "sklearn.utils.validation", install_check_random_state)
-IN_SCIPY = Interceptor("numpy-in-scipy", "scipy._lib._util", install_check_random_state)
-IN_DISTRIBUTIONS = Interceptor(
+SCIKIT_LEARN = Interceptor("numpy-in-scikit-learn", "sklearn.utils.validation", install_check_random_state)
+SCIPY = Interceptor("numpy-in-scipy", "scipy._lib._util", install_check_random_state)
+SCIPY_DISTRIBUTIONS = Interceptor(
     "numpy-in-distributions", "scipy.stats._distn_infrastructure", install_scipy_distributions
 )

@@ -1,28 +1,35 @@
-"""The preloaded process: imports, waits, and forks a child for every run it is imported_name for.
+"""The preloaded process: imports, waits, and forks a child for every run it is asked for.
 
-It is started with the command line of the program itself, and imported_name from `sitecustomize`. A child returns from
+It is started with the command line of the program itself, and asked from `sitecustomize`. A child returns from
 there, and the interpreter then runs the program: arguments, `__main__`, exit code and the end of the process are
 Python's own doing, as in every run.
 
 Requests and answers are messages on one socket: a request is JSON with the descriptors for standard output and
 standard error; answered are the child's process number, and its exit code when it has ended.
+
+Preloaded modules hold functions under names of their own (`from time import monotonic`). In a fresh process they are
+loaded after the interceptors were installed and hold what those put in place. In a fork the interceptors come later:
+what was held before is replaced.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import signal
 import sys
+from collections.abc import Iterable
+from types import FunctionType, ModuleType
 from typing import Any
 
 from samerun.base import hooks
 from samerun.record.config import CONFIG_VARIABLE
 from samerun.record.watching import start as watching
-from samerun.record.watching.preloaded import captured_functions, import_conditions
-from samerun.record.watching.preloaded.captured_functions import CapturedFunction
-from samerun.record.watching.preloaded.hidden_modules import HiddenModules, PreloadedFinder
+from samerun.record.watching.interceptors.table import INTERCEPTORS
+from samerun.record.watching.preloaded import imports
+from samerun.record.watching.preloaded.imports import HiddenModules, PreloadedFinder
 
 PRELOAD = "SAMERUN_PRELOAD"
 """Number of the socket's descriptor, the modules, and a folder that marks this process: "201:numpy,torch:/tmp/a"."""
@@ -43,7 +50,7 @@ def start() -> None:
     preloaded = HiddenModules()
     try:
         preloaded.import_modules(names.split(","))
-        captured = captured_functions.find_captured_functions(preloaded, baseline)
+        captured = find_captured_functions(preloaded, baseline)
         preloaded.hide_from_sys_modules()
     except Exception as error:
         preloaded.reason = f"{type(error).__name__}: {error}"
@@ -93,9 +100,9 @@ def _become_program(
     finder = PreloadedFinder(preloaded, refuse)
     sys.meta_path.insert(0, finder)
     watching.start()
-    captured_functions.replace_captured_functions(captured)
+    replace_captured_functions(captured)
     _refresh_import_state()
-    finder.before = import_conditions.read_import_conditions()
+    finder.before = imports.read_import_conditions()
 
 
 def _replace_kernel_random_bytes() -> None:
@@ -123,3 +130,58 @@ def _refresh_import_state() -> None:
         logging._startTime = sys.modules["time"].time()  # type: ignore[attr-defined]
     if process is not None:
         process.current_process().authkey = os.urandom(32)
+
+
+Source = tuple[str, str, frozenset[str]]
+"""A module that is intercepted, a name in it, and the modules that were loaded before it was."""
+CapturedFunction = tuple[Any, str | int, Any, list[Source]]
+"""Who holds it, under which name or at which position, what, and where it may have come from."""
+
+
+def find_captured_functions(preloaded: HiddenModules, modules_loaded_before: Iterable[str]) -> list[CapturedFunction]:
+    """All places in modules loaded since `modules_loaded_before`, as they are before anything is intercepted."""
+    finished = dict(preloaded.completed)
+    sources: dict[int, list[Source]] = {}
+    for owner in dict.fromkeys(interceptor.module for interceptor in INTERCEPTORS):
+        module = sys.modules.get(owner)
+        if module is None or owner.partition(".")[0] not in sys.stdlib_module_names:
+            continue
+        for name, value in vars(module).items():
+            if callable(value) and not name.startswith("__"):
+                sources.setdefault(id(value), []).append((owner, name, finished.get(owner, frozenset())))
+    known = set(modules_loaded_before)
+    found: list[CapturedFunction] = []
+
+    def look(holder: Any, key: str | int, value: Any, module: str) -> None:
+        possible = [source for source in sources.get(id(value), ()) if module not in source[2]]
+        if possible and module not in known:
+            found.append((holder, key, value, possible))
+
+    for name, module in list(sys.modules.items()):
+        if name in known or name.startswith("samerun") or not isinstance(module, ModuleType):
+            continue
+        for key, value in list(vars(module).items()):
+            look(module, key, value, name)
+            if isinstance(value, type) and getattr(value, "__module__", None) == name:
+                for attribute, held in list(vars(value).items()):
+                    look(value, attribute, held, name)
+    for each in gc.get_objects():
+        if type(each) is FunctionType and each.__defaults__ and not str(each.__module__).startswith("samerun"):
+            for position, value in enumerate(each.__defaults__):
+                look(each, position, value, str(each.__module__))
+    return found
+
+
+def replace_captured_functions(captured: list[CapturedFunction]) -> None:
+    """Put what interceptors have put in place of each."""
+    for holder, key, value, sources in captured:
+        put = (getattr(sys.modules[owner], name, value) for owner, name, _ in sources)
+        now = next((each for each in put if each is not value), value)
+        if now is value:
+            continue
+        if isinstance(key, int):
+            defaults = list(holder.__defaults__)
+            defaults[key] = now
+            holder.__defaults__ = tuple(defaults)
+        elif vars(holder).get(key) is value:
+            setattr(holder, key, now)

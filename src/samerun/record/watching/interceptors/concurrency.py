@@ -1,0 +1,187 @@
+"""Threads and processes: how they start, are named, wait for each other, fork and end.
+
+Each thread gets a role that is the same from run to run, and the operator mode, which is per thread. A trace must be
+complete before its process ends, and split at a fork. With the pin `serial`, threads and processes that the program
+starts run one after the other. For `samerun check --double` the points where threads wait for each other are counted:
+locks of a condition, `join`, `sleep`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from samerun.base import hooks
+from samerun.record import pins
+from samerun.record.trace import format as f
+from samerun.record.watching import stack_frames, thread_state
+from samerun.record.watching.interceptor import Interceptor, wrap_attribute
+from samerun.record.watching.recorder import Recorder
+
+SERIAL_SECONDS = 3.0
+"""With the pin `serial`, starting a thread or a process waits at most so long for it to end: one that waits for others
+must be allowed to run beside them."""
+
+
+def install_thread_roles(recorder: Recorder, threading: Any) -> None:
+    """Wrap the starting of threads."""
+    start, bootstrap = threading.Thread.start, threading.Thread._bootstrap_inner
+
+    serial = pins.SERIAL in recorder.config.pins
+
+    def start_with_role(self: Any) -> None:
+        self._samerun_role = recorder.next_child_thread_role(stable_thread_name(self))
+        start(self)
+        if serial and stack_frames.called_by_user():
+            self.join(SERIAL_SECONDS)  # a thread that waits for others then runs beside them
+
+    def run_with_role(self: Any) -> None:
+        role = getattr(self, "_samerun_role", "")
+        if role:
+            try:
+                recorder.begin_thread(role)
+                if recorder.enter_operators is not None and recorder.recording:
+                    recorder.enter_operators()
+            except Exception as error:
+                recorder.stop(f"samerun's recorder failed in a new thread: {error!r}")
+        try:
+            bootstrap(self)
+        finally:
+            leave_operators()
+
+    def leave_operators() -> None:
+        """Leave the mode while the interpreter is still there.
+
+        Torch would drop it when the system's thread ends, and would need the interpreter for that: where
+        the program ends just then, the process is aborted.
+        """
+        mode, recorder.thread.mode = recorder.thread.mode, None
+        if mode is not None:
+            try:
+                mode.__exit__(None, None, None)
+            except Exception as error:
+                recorder.stop(f"samerun's recorder failed in a thread that ends: {error!r}")
+
+    start_with_role.__doc__ = start.__doc__
+    threading.Thread.start = start_with_role
+    threading.Thread._bootstrap_inner = run_with_role
+
+
+def stable_thread_name(thread: Any) -> str:
+    """A thread's own name without the counters that Python adds; pool threads share one name."""
+    name = re.sub(r"^Thread-\d+( \((.*)\))?$", r"\2", thread.name) or "thread"
+    target = getattr(thread, "_target", None)
+    pool = getattr(target, "__module__", "") == "concurrent.futures.thread" or re.match(r"^Thread-Pool.*_\d+$", name)
+    if pool or type(thread).__name__ == "DummyProcess" or name == "worker":
+        return f.POOL_THREAD
+    return name
+
+
+THREADS = Interceptor("threads", "threading", install_thread_roles)
+
+
+def install_wait_counting(recorder: Recorder, threading: Any) -> None:
+    """Queues, futures, events, semaphores and barriers are made of conditions."""
+    if recorder.config.executions:
+        wrap_attribute(threading.Condition, "__enter__", wrap_to_count_wait)
+        wrap_attribute(threading.Event, "is_set", wrap_to_count_wait)
+        wrap_attribute(threading.Thread, "join", wrap_to_count_wait)
+
+
+def install_sleep_waits(recorder: Recorder, time: Any) -> None:
+    """A program that polls sleeps in between."""
+    if recorder.config.executions:
+        wrap_attribute(time, "sleep", wrap_to_count_wait)
+
+
+def wrap_to_count_wait(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        finally:
+            thread_state.count_wait()
+
+    return wait
+
+
+WAITS = Interceptor("waits", "threading", install_wait_counting)
+WAITS_IN_TIME = Interceptor("waits-time", "time", install_sleep_waits)
+
+
+def finish_trace_at_exit(recorder: Recorder) -> None:
+    """At exit. Python ends a program that Ctrl-C ended by the signal itself, unless code was run from a string since.
+
+    What is imported for the end of a trace does that (`dataclasses`); a string that raises it once more undoes it.
+    """
+    recorder.finish()
+    if getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1"):
+        try:
+            exec("raise KeyboardInterrupt")
+        except KeyboardInterrupt:
+            pass
+
+
+def install_exits_and_forks(recorder: Recorder, os: Any) -> None:
+    """Finish the trace at exit and before `os._exit`; begin another in a forked child."""
+    hooks.register_late_at_exit(lambda: finish_trace_at_exit(recorder))
+
+    def wrap_exit(original: Any) -> Any:
+        def _exit(status: int) -> Any:
+            try:
+                recorder.finish()
+            finally:
+                original(status)
+
+        return _exit
+
+    wrap_attribute(os, "_exit", wrap_exit)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=recorder.before_fork, after_in_child=recorder.after_fork_in_child)
+
+    def wrap_exec(original: Any) -> Any:
+        def execute(*args: Any, **kwargs: Any) -> Any:
+            if recorder.writer is not None:
+                recorder.writer.flush()
+            return original(*args, **kwargs)
+
+        return execute
+
+    for name in ("execv", "execve"):
+        wrap_attribute(os, name, wrap_exec)
+
+
+EXITS = Interceptor("exits", "os", install_exits_and_forks)
+
+
+def set_default_start_method(recorder: Recorder, context: Any) -> None:
+    """Replace the context that stands for Python's own choice; what a program sets itself stays."""
+    wanted = recorder.config.start_method
+    if wanted is None:
+        return
+    default = context._default_context
+    default._default_context = context._concrete_contexts[wanted]
+
+
+START_METHOD = Interceptor("start-method", "multiprocessing.context", set_default_start_method)
+
+
+def install_process_start(recorder: Recorder, process: Any) -> None:
+    serial = pins.SERIAL in recorder.config.pins
+
+    def wrap_start(original: Any) -> Any:
+        def start(self: Any) -> None:
+            by_user = stack_frames.called_by_user()
+            if by_user:
+                recorder.emit_host_event(f.FACT, "Process.start", user_only=True, thin=True)
+            original(self)
+            if serial and by_user:
+                self.join(SERIAL_SECONDS)
+
+        return start
+
+    wrap_attribute(process.BaseProcess, "start", wrap_start)
+
+
+CHILD_PROCESSES = Interceptor("child-processes", "multiprocessing.process", install_process_start)

@@ -1,0 +1,183 @@
+"""A training: which module's forward is running, which models there are, and what each optimizer step leaves behind.
+
+A step has a root over parameters, gradients, buffers, optimizer state, loss, batch and RNG states.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from xxhash import xxh3_128_digest
+
+from samerun.record.digests.digest import digest
+from samerun.record.digests.state_digests import named_buffers, named_modules, named_parameters
+from samerun.record.trace import format as f
+from samerun.record.watching import stack_frames
+from samerun.record.watching.interceptor import Interceptor
+from samerun.record.watching.recorder import NOTHING, Recorder
+from samerun.record.watching.stack_frames import hide_frame_from_warnings
+
+
+def install_module_tracking(recorder: Recorder, torch: Any) -> None:
+    """Wrap the one method through which every module is called.
+
+    Global forward hooks would do, but torch.compile warns where it finds some; full backward hooks change
+    the bits of gradients.
+    """
+    names: dict[int, tuple[Any, str]] = {}
+    roots: dict[int, Any] = {}
+    is_compiling = torch.compiler.is_compiling
+
+    def learn_names(root: Any) -> None:
+        if id(root) not in roots:
+            roots[id(root)] = weakref.ref(root)
+        try:
+            for name, module in named_modules(root):
+                names[id(module)] = (weakref.ref(module), name or type(root).__name__)
+        except Exception:
+            names[id(root)] = (weakref.ref(root), type(root).__name__)
+
+    def name_of(module: Any, outermost: bool) -> str:
+        known = names.get(id(module))
+        if known is None or known[0]() is not module:
+            if not outermost:
+                return type(module).__name__
+            learn_names(module)
+            known = names[id(module)]
+        return known[1]
+
+    original = torch.nn.Module._call_impl
+
+    def _call_impl(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(self, *args, **kwargs)
+        state = recorder.thread
+        state.outer_modules.append(state.module)
+        state.module = name_of(self, len(state.outer_modules) == 1)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            state.module = state.outer_modules.pop()
+
+    _call_impl.__qualname__ = original.__qualname__
+    torch.nn.Module._call_impl = hide_frame_from_warnings(_call_impl)
+    recorder.root_models = roots
+    recorder.fork_callbacks.append(roots.clear)  # what a child does with its parent's model is in its events
+    recorder.end_callbacks.append(lambda: record_final_models(recorder))
+    recorder.cleared_on_restart += [roots, names]  # the models of this trace are those that are called in it
+
+
+def record_final_models(recorder: Recorder) -> None:
+    """At the end: what every model that was called holds, however it was written."""
+    recorder.thread.inside_samerun += 1
+    for reference in list(recorder.root_models.values()):
+        root = reference()
+        if root is None:
+            continue
+        try:
+            tensors = [*named_parameters(root), *named_buffers(root)]
+            value = b"".join(name.encode() + digest(t) for name, t in tensors)
+        except Exception:  # a lazy module that never saw data
+            continue
+        recorder.emit(
+            f.FINAL, name=type(root).__name__, inputs=len(tensors), outputs=xxh3_128_digest(value), phase=f.BETWEEN
+        )
+    recorder.thread.inside_samerun -= 1
+
+
+MODULES = Interceptor("modules", "torch", install_module_tracking)
+
+
+def install_optimizer_steps(recorder: Recorder, optimizer_module: Any) -> None:
+    """Hook every optimizer's step, and `Tensor.backward` for the loss."""
+    import torch
+
+    from samerun.record.digests.torch_guards import no_torch_function
+    from samerun.record.watching.kept_tensors import write_step_values
+    from samerun.record.watching.step_digests import StepDigester
+
+    digester: StepDigester | None = None
+
+    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        state = recorder.thread
+        state.phase = f.OPTIMIZER
+        file, line, _ = stack_frames.find_user_line()
+        writer = recorder.writer or recorder.open_writer()
+        state.step_location_id = writer.intern_location(file, line, state.module) if writer is not None and line else 0
+
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        nonlocal digester
+        state = recorder.thread
+        state.phase = -1
+        if recorder.stopped or state.inside_samerun:
+            return
+        state.inside_samerun += 1
+        try:
+            with no_torch_function():
+                digester = digester or StepDigester(recorder)
+                leaves = digester.digest_step(optimizer)
+                on_device = any(not p.is_cpu for group in optimizer.param_groups for p in group["params"])
+                if recorder.step + 1 in recorder.config.snapshot_steps:
+                    write_step_values(recorder, optimizer, recorder.step + 1)
+        except Exception as error:
+            recorder.stop(f"samerun's recorder failed after an optimizer step: {error!r}")
+            return
+        finally:
+            state.inside_samerun -= 1
+        recorder.emit_step_leaves(leaves, f.ON_DEVICE if on_device else 0)
+        recorder.end_step(xxh3_128_digest(b"".join(value for _, value in leaves)))
+
+    optimizer_module.register_optimizer_step_pre_hook(before_step)
+    optimizer_module.register_optimizer_step_post_hook(after_step)
+    install_loss_recording(recorder, torch)
+
+
+def install_loss_recording(recorder: Recorder, torch: Any) -> None:
+    """Record the tensor on which `backward` is called as the loss of the step."""
+    from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function
+    from samerun.record.watching.quick_mode import fastest_digest_function
+
+    digest: Callable[[Any], bytes] | None = None
+
+    def record_loss(tensor: Any) -> None:
+        nonlocal digest
+        state = recorder.thread
+        if state.inside_samerun or recorder.stopped or torch.compiler.is_compiling():
+            return
+        state.inside_samerun += 1
+        try:
+            digest = digest or fastest_digest_function()  # torch must be whole before it is asked for
+            with no_torch_function():
+                recorder.last_loss = digest(tensor)
+            if recorder.config.snapshot_steps:
+                with no_torch_function():
+                    single = tensor.numel() == 1 and tensor.is_floating_point()
+                with HiddenFromProgram():
+                    recorder.last_loss_value = float(tensor.detach()) if single else None
+        except Exception:
+            recorder.last_loss = NOTHING
+        finally:
+            state.inside_samerun -= 1
+
+    torch.Tensor.backward = _CallOnLookup(torch.Tensor.backward, record_loss)
+
+
+class _CallOnLookup:
+    """A method that calls `on_lookup` when it is looked up on an object, which is right before it is called.
+
+    A wrapper function would add a stack frame: to the program's tracebacks, and to what `stacklevel` counts, so that a
+    warning would name another line.
+    """
+
+    def __init__(self, method: Any, on_lookup: Callable[[Any], None]) -> None:
+        self.method, self.on_lookup = method, on_lookup
+
+    def __get__(self, instance: Any, kind: type | None = None) -> Any:
+        if instance is not None:
+            self.on_lookup(instance)
+        return self.method.__get__(instance, kind)
+
+
+OPTIMIZER_STEPS = Interceptor("steps", "torch.optim.optimizer", install_optimizer_steps)
