@@ -14,7 +14,7 @@ NAMES: tuple[str, ...] = (
     *("exp", "exp2", "expm1", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf", "erfc", "rsqrt", "reciprocal"),
     *("cbrt", "sigmoid", "log", "log2", "log10", "log1p", "asinh", "acosh", "atanh", "sin", "cos", "tan"),
 )
-"""In the order of their numbers in the library (native/functions/finish.h)."""
+"""In the order of their numbers in the library (native/functions/float_functions.h)."""
 
 _NUMBERS = {name: number for number, name in enumerate(NAMES)}
 
