@@ -23,7 +23,7 @@ from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.base.program_command import FORM, ProgramCommand, interrupt_on_sigterm, resolve_target_of_context
 from samerun.base.text import echo_printable
 from samerun.base.work_folder import make_work_folder
-from samerun.commands.deterministic_options import deterministic_options
+from samerun.commands.deterministic_options import add_deterministic_options
 from samerun.control.startup.survey_probe import AT_END, VARIABLE
 
 FINDINGS = ("differs", "too late")
@@ -35,7 +35,7 @@ FINDINGS = ("differs", "too late")
     options_metavar="[OPTIONS] [SCRIPT [ARGS...]]",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@deterministic_options
+@add_deterministic_options
 @click.option("--all", "everything", is_flag=True, help="Show the switches that are only recorded, too.")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S",
               help="Seconds the program may take to its first optimizer step.")  # fmt: skip

@@ -19,7 +19,7 @@ from samerun.base.files import refuse_special_file, require_result_writable, wri
 from samerun.base.program_command import FORM, ProgramCommand, interrupt_on_sigterm, resolve_target_of_context
 from samerun.base.target import Target
 from samerun.base.text import echo_printable
-from samerun.commands.deterministic_options import deterministic_options
+from samerun.commands.deterministic_options import add_deterministic_options
 from samerun.control.determinism.survey import required_environment
 from samerun.control.random_source import LARGEST_SEED
 from samerun.control.startup.deterministic_start import make_launch_environment
@@ -33,7 +33,7 @@ from samerun.control.startup.deterministic_start import make_launch_environment
 )
 @click.option("--seed", type=click.IntRange(0, LARGEST_SEED), default=0, show_default=True, metavar="N",
               help="Seed of every generator. What the program seeds itself, it seeds.")  # fmt: skip
-@deterministic_options
+@add_deterministic_options
 @click.option("--unseeded", type=click.Choice(["ignore", "warn", "error"]), default="ignore", show_default=True,
               help="What to do when the program makes a generator without a seed.")  # fmt: skip
 @click.option("--receipt", metavar="FILE",
@@ -99,13 +99,13 @@ def command(
     run_program_with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options, redact)
 
 
-def _describe_run_as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str]) -> str:
+def _describe_run_as_json(shown: tuple[str, ...], settings: dict[str, Any], environment: dict[str, str]) -> str:
     record = {
         "schema": 1,
         "samerun": __version__,
         "command": list(shown),
-        "held": held,
-        "environment": wanted,
+        "held": settings,
+        "environment": environment,
     }
     return json.dumps(record, indent=2, sort_keys=True) + "\n"
 
@@ -129,10 +129,10 @@ def _resolve_receipt_destination(text: str, target: Target) -> Path | str:
     return Path(os.path.realpath(text))
 
 
-def _require_loadable_key(key: str) -> None:
+def _require_loadable_key(key_file: str) -> None:
     from samerun.record.receipt.receipt_file import load_private_key
 
-    load_private_key(Path(key))
+    load_private_key(Path(key_file))
 
 
 def run_program_with_receipt(

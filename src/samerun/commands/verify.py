@@ -186,14 +186,14 @@ def rerun_and_compare(
     return {**told, "tier": {"name": tier, "what": TIERS[tier]}}
 
 
-def _ended_with_exception(expected: dict[str, Any]) -> bool:
-    return expected.get("exception") is not None
+def _ended_with_exception(recorded_end: dict[str, Any]) -> bool:
+    return recorded_end.get("exception") is not None
 
 
-def _describe_ending(expected: dict[str, Any]) -> str:
-    if expected["signal"] is not None:
-        return f"signal {expected['signal']}"
-    return f"exit code {expected['exit_code'] if expected['exit_code'] is not None else 0}"
+def _describe_ending(recorded_end: dict[str, Any]) -> str:
+    if recorded_end["signal"] is not None:
+        return f"signal {recorded_end['signal']}"
+    return f"exit code {recorded_end['exit_code'] if recorded_end['exit_code'] is not None else 0}"
 
 
 def _find_written_receipt(folder: Path, name: str) -> Path:

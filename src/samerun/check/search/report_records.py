@@ -17,9 +17,9 @@ from samerun.check.evidence.source import (
     Change,
     SourceFile,
     apply_changes,
+    format_path_for_patch,
     make_unified_diff,
     parse_changes,
-    path_in_patch,
     read_source,
 )
 from samerun.record.trace import format as f
@@ -74,9 +74,9 @@ class PatchedFile:
     left_out: int
 
     def to_patch_bytes(self) -> bytes:
-        head, _, body = make_unified_diff(path_in_patch(self.file), self.read.text_with_bom, self.after).partition(
-            "\n@@"
-        )
+        head, _, body = make_unified_diff(
+            format_path_for_patch(self.file), self.read.text_with_bom, self.after
+        ).partition("\n@@")
         return os.fsencode(head) + ("\n@@" + body).encode(self.read.encoding)
 
 

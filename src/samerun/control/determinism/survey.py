@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from samerun.base.errors import SamerunError, SwitchError, TooLateError
 from samerun.base.launch import read_environment_at_start
@@ -226,13 +226,21 @@ def _survey_switch(switch: Switch, policy: Policy) -> SwitchFinding:
     return finding(wanted, in_force, "ok", switch.why)
 
 
-def _judge_problems(problems: list[VariableProblem]) -> tuple[Verdict, str, str]:
+class Judgement(NamedTuple):
+    """A verdict on a switch, the reason for it, and what to do."""
+
+    verdict: Verdict
+    why: str
+    way_out: str
+
+
+def _judge_problems(problems: list[VariableProblem]) -> Judgement:
     """Return the verdict on a switch whose variables are wrong, why, and the way out."""
     remedies = "; ".join(problem.shell_remedy for problem in problems)
     why = "; ".join(problem.message for problem in problems) + "."
     if any(problem.late for problem in problems):
-        return "too late", why, f"Start with `samerun run`, or: {remedies}"
-    return "differs", why, remedies
+        return Judgement("too late", why, f"Start with `samerun run`, or: {remedies}")
+    return Judgement("differs", why, remedies)
 
 
 def _get_wanted_value(switch: Switch, policy: Policy) -> Value:
