@@ -1,6 +1,6 @@
 """Gamma, Poisson and binomial numbers on tensors, and gradients of gamma and beta numbers, for all values at once.
 
-The steps are those of `reference.rejection_sampling` and `reference.implicit_gradients`. A value's words come from its
+The steps are those of `reference.distributions`. A value's words come from its
 own blocks, so that it depends on the seed, the draw's position and its place alone. All take and give float64, 1-D, on
 any device.
 """
@@ -16,8 +16,7 @@ from samerun.numerics.kernels import float64_math as f64
 from samerun.numerics.kernels import functions
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.random import block_words
-from samerun.numerics.reference import implicit_gradients as gradient_reference
-from samerun.numerics.reference import rejection_sampling as reference
+from samerun.numerics.reference import distributions as reference
 from samerun.numerics.reference.float64_math import HALF_LOG_TURN
 from samerun.numerics.reference.random import TURN
 
@@ -174,7 +173,7 @@ def _hat_height(slope: Tensor, room: Tensor, height: Tensor) -> Tensor:
 
 
 def sample_binomial(count: Tensor, probability: Tensor, stream: RandomStream) -> Tensor:
-    """Binomial numbers of these counts of trials, and chances of success; see `reference.rejection.binomial`."""
+    """Binomial numbers of these counts of trials, and chances of success; see the reference."""
     drawn = (count > 0) & (count < _INF) & (probability > 0) & (probability < 1)
     p = torch.where(drawn, probability, 0.5)
     swapped = p > 0.5
@@ -234,7 +233,7 @@ def _binomial_by_rejection(n: Tensor, q: Tensor, value_indices: Tensor, stream: 
     return stream.draw_by_rejection(value_indices, accept)
 
 
-CUT = gradient_reference.CUT
+CUT = reference.CUT
 CHUNK = 4096
 """Values whose points are in memory together."""
 Function = Callable[[Tensor], Tensor]
@@ -252,11 +251,11 @@ def _integrate_times_exp_decay(
         endpoint_estimate = torch.sub(
             endpoint_estimate, torch.div(torch.sub(decay(endpoint_estimate), CUT), decay_slope(endpoint_estimate))
         )
-    places = torch.tensor(gradient_reference.PLACES, dtype=torch.float64, device=endpoint_estimate.device)
+    places = torch.tensor(reference.PLACES, dtype=torch.float64, device=endpoint_estimate.device)
     y = torch.mul(endpoint_estimate, places[:, None])
     terms = torch.mul(integrand(y), f64.exp(torch.neg(decay(y))))
     total = torch.zeros_like(endpoint_estimate)
-    for weight, term in zip(gradient_reference.WEIGHTS, terms, strict=True):
+    for weight, term in zip(reference.WEIGHTS, terms, strict=True):
         total = torch.add(total, torch.mul(term, weight))
     return torch.mul(endpoint_estimate, total)
 
@@ -322,7 +321,7 @@ def _beta_gradient_of_chunk(sample: Tensor, alpha: Tensor, total: Tensor) -> Ten
         height = level(y)
         return torch.where(above, torch.sub(torch.neg(shift), height), torch.add(torch.add(y, height), shift))
 
-    curvature = torch.mul(torch.mul(torch.mul(total, sample), other), gradient_reference.INVERSE_E)
+    curvature = torch.mul(torch.mul(torch.mul(total, sample), other), reference.INVERSE_E)
     near = _estimate_endpoint(torch.abs(torch.sub(torch.mul(total, sample), alpha)), curvature)
     far = torch.div(torch.rsub(torch.mul(total, f64.log(here)), CUT), rate)
     found = _integrate_times_exp_decay(

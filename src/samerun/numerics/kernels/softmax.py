@@ -9,7 +9,7 @@ import torch
 
 from samerun.numerics.kernels import library
 from samerun.numerics.kernels.tensors import call_reference, choose_compute_dtype, normalize_dims, to_dense
-from samerun.numerics.reference import softmax as reference
+from samerun.numerics.reference import normalizations as reference
 
 RowFunction = Literal["softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward"]
 NAMES: tuple[RowFunction, ...] = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
