@@ -55,7 +55,11 @@ def cases() -> Iterator[Pair]:
         given = positive if name.startswith("log") or name == "rsqrt" else small if name.startswith("a") else x
         given = given.abs() + 1 if name == "acosh" else given
         if hasattr(torch, name):
-            yield name, lambda g=given, n=name: functions.unary(n, g), lambda g=given, n=name: getattr(torch, n)(g)
+            yield (
+                name,
+                lambda g=given, n=name: functions.apply_rounded(n, g),
+                lambda g=given, n=name: getattr(torch, n)(g),
+            )
     yield "gelu", lambda: elementwise.gelu(x), lambda: nnf.gelu(x)
     yield "gelu tanh", lambda: elementwise.gelu(x, "tanh"), lambda: nnf.gelu(x, approximate="tanh")
     yield "silu", lambda: elementwise.silu(x), lambda: nnf.silu(x)

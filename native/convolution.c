@@ -1,20 +1,20 @@
 /* Convolutions in one to three dimensions, forward and both gradients, as products of matrices.
  *
- * The image is copied once into one with its padding (and, for a gradient of the input that phases.c does not take, with
+ * The image is copied once into one with its padding (and, for a gradient of the input that strided_input_gradient.c does not take, with
  * zeros between the values of a strided gradient). In that copy every tap of every output lies at a fixed distance, so
  * the unfolded image is two tables of offsets and is never written out. Where outputs are a stride apart, what one tap
- * meets of a line lies side by side in the copy. Where there is a faster way to the same bits (direct.h, phases.c), it
+ * meets of a line lies side by side in the copy. Where there is a faster way to the same bits (direct_convolution.h, strided_input_gradient.c), it
  * is taken.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "borders.h"
-#include "direct.h"
-#include "phases.h"
-#include "pool.h"
+#include "skip_padding.h"
+#include "direct_convolution.h"
+#include "strided_input_gradient.h"
+#include "thread_pool.h"
 #include "scratch.h"
-#include "spread.h"
+#include "convolution_copies.h"
 
 enum { FORWARD, GRADIENT_OF_INPUT, GRADIENT_OF_WEIGHT };
 enum {
@@ -40,7 +40,7 @@ static void find_runs_of_repeated_lines(samerun_offset_table *table, int64_t n) 
 }
 
 /* outer * volume of `inner` entries: outer * outer_stride + each position of `inner` times its steps, in an image of
- * `size` whose lines are taken in `phases` (samerun_polyphase_index). */
+ * `size` whose lines are kept in `phases` phases (samerun_polyphase_index). */
 static int fill_polyphase_grid_offsets(samerun_offset_table *table, int64_t outer, int64_t outer_stride,
                                        const int64_t *inner, const int64_t *step, const int64_t *size, int64_t start,
                                        int64_t phases) {

@@ -2,7 +2,7 @@
 #ifndef SAMERUN_CONVOLUTION_SHAPE_H
 #define SAMERUN_CONVOLUTION_SHAPE_H
 
-#include "multiply.h"
+#include "product.h"
 
 /* As Python hands them over; sizes and settings of the three dimensions each. */
 typedef struct {

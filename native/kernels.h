@@ -35,7 +35,7 @@ typedef struct {
 } channel_t;
 
 typedef struct {
-    /* Class R (functions/finish.h); y may be x. */
+    /* Class R (functions/float_functions.h); y may be x. */
     void (*function[MOST_FUNCTIONS])(const float *x, float *y, int64_t n);
     void (*pair_function)(int function, const float *x, const float *y, float *out, int64_t n);
     void (*activation)(int activation, const float *x, const float *grad, float *out, int64_t n);

@@ -1,5 +1,5 @@
 /* mm, bmm, mv, dot and linear, for operands in any layout. */
-#include "multiply.h"
+#include "product.h"
 
 static int fill_strided_table(samerun_offset_table *axis, int64_t size, int64_t stride) {
     if (!samerun_allocate_offset_table(axis, size)) return 0;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "kernels.h"
-#include "pool.h"
+#include "thread_pool.h"
 #include "portable.h"
 #include "status.h"
 

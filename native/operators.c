@@ -1,42 +1,69 @@
-/* The entries for Python of what is made of the kernels: arrays are float32 and contiguous. */
+/* The entries for Python of what is computed value by value, or row by row: functions, activations, the softmax family,
+ * steps of optimizers, square roots and remainders. Arrays are float32 and contiguous where nothing else is said. */
 #include <stddef.h>
+#include <stdint.h>
 
+#include "functions/float_functions.h"
 #include "kernels.h"
-#include "pool.h"
+#include "thread_pool.h"
 #include "portable.h"
+
+typedef struct {
+    int function;
+    const float *x;
+    float *y;
+} function_job_t;
+
+static void map_function_range(void *args, int64_t begin, int64_t end) {
+    const function_job_t *job = args;
+    samerun_current_kernels()->function[job->function](job->x + begin, job->y + begin, end - begin);
+}
+
+/* y = function(x) for n floats next to each other; y may be x. */
+void samerun_map_function(int function, const float *x, float *y, int64_t n) {
+    function_job_t job = {function, x, y};
+    if (function >= 0 && function < FUNCTIONS) samerun_parallel_for(n, 4096, map_function_range, &job);
+}
+
+/* The name of function number i, NULL beyond the last. */
+const char *samerun_function_name(int i) {
+#define NAME_OF(name) #name,
+    static const char *const names[] = {ALL_FUNCTIONS(NAME_OF)};
+    return i < 0 || i >= FUNCTIONS ? 0 : names[i];
+}
 
 typedef struct {
     int function;
     const float *x, *y;
     float *out;
     int64_t n, per; /* of a row; how many values of out it makes */
-} job_t;
+} rows_job_t;
 
 static void map_pair_range(void *args, int64_t begin, int64_t end) {
-    const job_t *job = args;
+    const rows_job_t *job = args;
     samerun_current_kernels()->pair_function(job->function, job->x + begin, job->y + begin, job->out + begin,
                                              end - begin);
 }
 
 /* out = pow(x, y), atan2(x, y) or hypot(x, y) (kernels.h has the numbers). */
 void samerun_map_pair_function(int function, const float *x, const float *y, float *out, int64_t n) {
-    job_t job = {function, x, y, out, 0, 0};
+    rows_job_t job = {function, x, y, out, 0, 0};
     samerun_parallel_for(n, 1024, map_pair_range, &job);
 }
 
 static void map_activation_range(void *args, int64_t begin, int64_t end) {
-    const job_t *job = args;
+    const rows_job_t *job = args;
     const float *grad = job->y ? job->y + begin : NULL;
     samerun_current_kernels()->activation(job->function, job->x + begin, grad, job->out + begin, end - begin);
 }
 
 void samerun_map_activation(int activation, const float *x, const float *grad, float *out, int64_t n) {
-    job_t job = {activation, x, grad, out, 0, 0};
+    rows_job_t job = {activation, x, grad, out, 0, 0};
     samerun_parallel_for(n, 4096, map_activation_range, &job);
 }
 
 static void apply_row_function_range(void *args, int64_t begin, int64_t end) {
-    const job_t *job = args;
+    const rows_job_t *job = args;
     for (int64_t i = begin; i < end; i++)
         samerun_current_kernels()->row_function(job->function, job->x + i * job->n, job->y ? job->y + i * job->n : NULL,
                                                 job->out + i * job->per, job->n);
@@ -44,6 +71,112 @@ static void apply_row_function_range(void *args, int64_t begin, int64_t end) {
 
 /* `rows` rows of n values each; `grad` for the backward ones. LOGSUMEXP makes one value of a row. */
 void samerun_softmax_family_rows(int function, const float *x, const float *grad, float *out, int64_t rows, int64_t n) {
-    job_t job = {function, x, grad, out, n, function == LOGSUMEXP ? 1 : n};
+    rows_job_t job = {function, x, grad, out, n, function == LOGSUMEXP ? 1 : n};
     samerun_parallel_for(rows, 1 + 8192 / (n + 1), apply_row_function_range, &job);
+}
+
+typedef struct {
+    int update;
+    float *x;
+    const float *y, *z;
+    float value;
+} update_job_t;
+
+static void update_range(void *args, int64_t begin, int64_t end) {
+    const update_job_t *job = args;
+    samerun_current_kernels()->update(job->update, job->x + begin, job->y + begin, job->z + begin, job->value,
+                                      end - begin);
+}
+
+/* x becomes x + (y - x) * value, x + (y * value) * z or x + (y * value) / z (kernels.h has the numbers). x may be one of
+ * the others, but not overlap them otherwise. */
+void samerun_optimizer_update(int update, float *x, const float *y, const float *z, float value, int64_t n) {
+    update_job_t job = {update, x, y, z, value};
+    samerun_parallel_for(n, 1 << 15, update_range, &job);
+}
+
+/* Square roots, each rounded once. The vector mathematics that torch may be built with rounds some of them otherwise, by
+ * the maker of the processor. */
+typedef struct {
+    int is_double;
+    const void *x;
+    void *out;
+} square_roots_job_t;
+
+static void square_roots_range(void *args, int64_t begin, int64_t end) {
+    const square_roots_job_t *job = args;
+    if (job->is_double) {
+        const double *x = job->x;
+        double *out = job->out;
+        for (int64_t i = begin; i < end; i++) out[i] = __builtin_sqrt(x[i]);
+    } else {
+        const float *x = job->x;
+        float *out = job->out;
+        for (int64_t i = begin; i < end; i++) out[i] = __builtin_sqrtf(x[i]);
+    }
+}
+
+/* out = sqrt(x), of n floats or doubles. */
+void samerun_square_roots(int is_double, const void *x, void *out, int64_t n) {
+    square_roots_job_t job = {is_double, x, out};
+    samerun_parallel_for(n, 8192, square_roots_range, &job);
+}
+
+/* Remainders of divisions: x - y trunc(x / y), which is exact, and that of the floored quotient, which rounds once. The
+ * vector mathematics that torch is built with gives NaN where the quotient is large; its scalar code does not. */
+#define LARGEST 0x1.fffffffffffffp1023
+
+/* r - y q, q = trunc(r / y), without a rounding: of doubles because an fma has none inside, of floats because the
+ * product of 24 and 24 bits is a double. */
+#define LESS64(r, y, q) fma64(-(q), y, r)
+#define LESS32(r, y, q) ((r) - (q) * (y))
+
+/* Of x by y (floats are doubles here, their remainder is a float). Quotients of `shift` and more are taken in parts, as
+ * in a division by hand; one may have been rounded up to a whole number. */
+#define REMAINDER(name, less, shift, back)                                          \
+    static inline double name##_step(double r, double y) {                          \
+        const double left = less(r, y, (double)(int64_t)(r / y));                   \
+        return left < 0 ? left + y : left;                                          \
+    }                                                                               \
+    static double name(double x, double y) {                                        \
+        double r = x < 0 ? -x : x, by = y < 0 ? -y : y, multiple = by;              \
+        if (x != x) return x;                                                       \
+        if (y != y) return y;                                                       \
+        if (r > LARGEST || by == 0) return double_from_bits(0x7FF8000000000000ULL); \
+        if (r < by) return x;                                                       \
+        while (multiple <= r * back) multiple *= shift;                             \
+        for (; multiple > by; multiple *= back) r = name##_step(r, multiple);       \
+        r = name##_step(r, by);                                                     \
+        return x < 0 ? -r : r;                                                      \
+    }
+
+REMAINDER(remainder32, LESS32, 0x1p24, 0x1p-24)
+REMAINDER(remainder64, LESS64, 0x1p48, 0x1p-48)
+
+typedef struct {
+    int is_double, floored;
+    const void *x, *y;
+    void *out;
+} remainders_job_t;
+
+#define REMAINDERS(real, remainder_of)                                           \
+    {                                                                            \
+        const real *x = job->x, *y = job->y;                                     \
+        real *out = job->out;                                                    \
+        for (int64_t i = begin; i < end; i++) {                                  \
+            const real by = y[i], r = (real)remainder_of(x[i], by);              \
+            out[i] = job->floored && r != 0 && (by < 0) != (r < 0) ? r + by : r; \
+        }                                                                        \
+    }
+
+static void remainders_range(void *args, int64_t begin, int64_t end) {
+    const remainders_job_t *job = args;
+    if (job->is_double) REMAINDERS(double, remainder64)
+    else REMAINDERS(float, remainder32)
+}
+
+/* out = the remainder of x by y, of n floats or doubles. `floored`: it has the sign of y. */
+void samerun_remainders(int is_double, int floored, const void *x, const void *y, void *out, int64_t n) {
+    remainders_job_t job = {is_double, floored, x, y, out};
+    samerun_parallel_for(n, 4096, remainders_range, &job);
 }

@@ -12,7 +12,8 @@
 #include <string.h>
 
 #include "level.h"
-#include "pool.h"
+#include "thread_pool.h"
+#include "product_small.h"
 #include "scratch.h"
 
 enum {

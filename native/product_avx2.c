@@ -1,11 +1,11 @@
 /* Products on AVX2 with FMA: tiles of 4 x 24 float32 or 4 x 12 float64. */
-#include "product.h"
+#include "product_kernels.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
 #define TARGET_ISA __attribute__((target("avx2,fma")))
-#include "turn_avx2.h"
+#include "transpose_avx2.h"
 
 /* Eight k's of the four rows of a tile, which then lie one behind the other. */
 static inline __attribute__((always_inline)) TARGET_ISA void transpose_4x8_f32(float *dst, const float *src,

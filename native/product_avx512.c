@@ -1,11 +1,11 @@
 /* Products on AVX-512: tiles of 8 x 48 float32 or 8 x 24 float64. */
-#include "product.h"
+#include "product_kernels.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
 #define TARGET_ISA __attribute__((target("avx512f,avx2,fma")))
-#include "turn_avx2.h"
+#include "transpose_avx2.h"
 
 #define THIN samerun_multiply_few_rows_f32
 #define REAL float

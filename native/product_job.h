@@ -2,7 +2,7 @@
 #ifndef SAMERUN_PRODUCT_JOB_H
 #define SAMERUN_PRODUCT_JOB_H
 
-#include "multiply.h"
+#include "product.h"
 
 enum { LINE = 64 };
 enum { BY_TILES, BY_COLUMNS, BY_LINES };
@@ -24,13 +24,5 @@ static inline int64_t k_block_end(const samerun_matrix_product *product, int64_t
 static inline const char *element_address(const void *base, int64_t elements, size_t real) {
     return (const char *)base + elements * (int64_t)real;
 }
-
-/* BY_COLUMNS: few rows by columns that lie side by side. BY_LINES: some more. BY_TILES: any. */
-int samerun_choose_product_algorithm(const product_job_t *job);
-/* A piece of the product, without bias. Done, or no memory. */
-samerun_status samerun_multiply_unpacked_columns(const product_job_t *job, int64_t batch, int64_t column_begin,
-                                                 int64_t column_end);
-samerun_status samerun_multiply_transposed(const product_job_t *job, int64_t batch, int64_t row_begin, int64_t row_end,
-                                           int64_t column_begin, int64_t column_end);
 
 #endif

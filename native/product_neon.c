@@ -1,5 +1,5 @@
 /* Products on NEON (every AArch64 has it, with fma): tiles of 8 x 12 float32 or 8 x 6 float64. */
-#include "product.h"
+#include "product_kernels.h"
 
 #if defined(__aarch64__)
 #include <arm_neon.h>

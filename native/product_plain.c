@@ -1,7 +1,7 @@
 /* Products in plain C: the language's own fma, one number at a time. Any machine, the same bits. */
 #include <math.h>
 
-#include "product.h"
+#include "product_kernels.h"
 
 #define ONE(x) (x)
 #define READ(at) (*(at))

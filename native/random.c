@@ -1,6 +1,6 @@
 /* Random numbers: the entries for Python. */
 #include "kernels.h"
-#include "pool.h"
+#include "thread_pool.h"
 #include "portable.h"
 
 enum { UNIT = 256 }; /* values; pieces of work begin at multiples of it */

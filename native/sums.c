@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "kernels.h"
-#include "pool.h"
+#include "thread_pool.h"
 #include "portable.h"
 
 /* Dimensions that lie behind one another as one longer dimension are made one: fewer, longer runs. */

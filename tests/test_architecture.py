@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
@@ -189,3 +190,27 @@ def public_names() -> list[str]:
 def test_starting_to_watch_imports_neither() -> None:
     loaded = fresh("import samerun.record.watching.start")
     assert not HEAVY & set(loaded)
+
+
+NATIVE = ROOT / "native"
+C_FILES = sorted(path for path in NATIVE.rglob("*") if path.suffix in {".c", ".h", ".inc", ".cu"})
+C_INCLUDE = re.compile(r'^\s*#include "(.*)"', re.MULTILINE)
+
+
+def list_included_c_files(path: Path) -> set[Path]:
+    return {(path.parent / name).resolve() for name in C_INCLUDE.findall(path.read_text(encoding="utf-8"))}
+
+
+def test_c_includes_form_no_circle() -> None:
+    included = {path: list_included_c_files(path) for path in C_FILES}
+    missing = set().union(*included.values()) - set(C_FILES)
+    assert not missing, "includes that are not there"
+    try:
+        TopologicalSorter(included).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of includes: {' <- '.join(path.name for path in error.args[1])}")
+
+
+@pytest.mark.parametrize("path", C_FILES, ids=lambda path: str(path.relative_to(NATIVE)))
+def test_c_files_include_no_c_files(path: Path) -> None:
+    assert not [name for name in C_INCLUDE.findall(path.read_text(encoding="utf-8")) if name.endswith((".c", ".cu"))]

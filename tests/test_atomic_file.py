@@ -13,20 +13,20 @@ from pathlib import Path
 import pytest
 from checking import wait_for
 
-from samerun.base.files import replace_file, temporary_path_beside, write_atomically
+from samerun.base.files import make_temporary_path_beside, replace_file_atomically, write_file_atomically
 
 pytest.importorskip("fcntl")
 
 HALF = """
 import os, signal, sys
 from pathlib import Path
-from samerun.base.files import replace_file
+from samerun.base.files import replace_file_atomically
 def write(file):
     file.write(b"half")
     file.flush()
     print("half", flush=True)
     sys.stdin.read()
-replace_file(Path(sys.argv[1]), write)
+replace_file_atomically(Path(sys.argv[1]), write)
 """
 
 
@@ -50,7 +50,7 @@ def test_the_file_of_a_killed_writer_goes_and_that_of_a_living_one_stays(tmp_pat
     assert len(list(tmp_path.glob(".run.json.*.part"))) == 2
     killed.kill()
     end(killed)
-    write_atomically(path, b"whole")
+    write_file_atomically(path, b"whole")
     assert len(list(tmp_path.glob(".run.json.*.part"))) == 1 and path.read_bytes() == b"whole"
     assert end(living) == 0
     assert os.listdir(tmp_path) == ["run.json"] and path.read_bytes() == b"half"
@@ -58,11 +58,11 @@ def test_the_file_of_a_killed_writer_goes_and_that_of_a_living_one_stays(tmp_pat
 
 def test_of_another_machine_the_age_decides(tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
-    fresh, old = (temporary_path_beside(path) for _ in range(2))
+    fresh, old = (make_temporary_path_beside(path) for _ in range(2))
     fresh, old = (one.with_name(one.name.replace(one.name[6:14], "0" * 8)) for one in (fresh, old))
     fresh.write_bytes(b"1"), old.write_bytes(b"1")
     os.utime(old, (1, 1))
-    write_atomically(path, b"whole")
+    write_file_atomically(path, b"whole")
     assert fresh.exists() and not old.exists()
 
 
@@ -75,11 +75,11 @@ def test_no_link_in_the_place_of_a_temporary_file_is_followed(tmp_path: Path, mo
         link.symlink_to(victim)
     names = iter([guessed[0], tmp_path / ".c.pt.9.part", guessed[1], tmp_path / ".c.pt.8.part", guessed[2],
                   tmp_path / ".c.pt.previous.9.part"])  # fmt: skip
-    monkeypatch.setattr("samerun.base.files.temporary_path_beside", lambda _: next(names))
-    write_atomically(path, b"one")
+    monkeypatch.setattr("samerun.base.files.make_temporary_path_beside", lambda _: next(names))
+    write_file_atomically(path, b"one")
     monkeypatch.setattr(os, "link", _no_links)
     with pytest.raises(FileExistsError):  # the third guess: refused too, and not followed
-        replace_file(path, lambda file: file.write(b"two"), previous=tmp_path / "c.pt.previous")
+        replace_file_atomically(path, lambda file: file.write(b"two"), previous=tmp_path / "c.pt.previous")
     assert victim.read_text() == "precious" and path.read_bytes() == b"one"
 
 
@@ -95,14 +95,14 @@ def test_the_earlier_file_is_kept_also_without_links(
         monkeypatch.setattr(os, "link", _no_links)
     path = tmp_path / ("x" * 250)  # a temporary name longer than 255 bytes could not be made
     for number in range(3):
-        replace_file(path, lambda file, n=number: file.write(b"%d" % n), previous=tmp_path / "earlier")
+        replace_file_atomically(path, lambda file, n=number: file.write(b"%d" % n), previous=tmp_path / "earlier")
     assert (path.read_bytes(), (tmp_path / "earlier").read_bytes()) == (b"2", b"1")
     assert len(os.listdir(tmp_path)) == 2
 
 
 def test_what_is_read_only_or_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OSError):
-        write_atomically(tmp_path / "none" / "a", b"")
+        write_file_atomically(tmp_path / "none" / "a", b"")
     assert not os.listdir(tmp_path)
 
 
@@ -111,7 +111,7 @@ def test_what_is_read_only_or_in_a_missing_folder_is_refused(tmp_path: Path) -> 
 JOB = """
 import os, sys
 from pathlib import Path
-from samerun.base.files import replace_file
+from samerun.base.files import replace_file_atomically
 path, number = Path(sys.argv[1]), 0
 while True:
     number += 1
@@ -120,7 +120,7 @@ while True:
         for _ in range(200):
             file.write(line * 50)
             file.flush()
-    replace_file(path, write, previous=path.with_name("c.previous"))
+    replace_file_atomically(path, write, previous=path.with_name("c.previous"))
 """
 
 
@@ -147,8 +147,8 @@ def killed_jobs(folder: Path, rounds: int) -> None:
         for job in jobs:
             job.kill()
             job.wait()
-    write_atomically(path, b"end")
-    replace_file(path, lambda file: file.write(b"end"), previous=folder / "c.previous")
+    write_file_atomically(path, b"end")
+    replace_file_atomically(path, lambda file: file.write(b"end"), previous=folder / "c.previous")
     assert sorted(os.listdir(folder)) == ["c", "c.previous"]
 
 

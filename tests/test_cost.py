@@ -20,7 +20,7 @@ from test_report_html import EVIL, Page
 from samerun.base.machine import collect_machine_facts
 from samerun.base.records import Amount, CostReport, OperatorCost, Setting
 from samerun.check.execution.cost import MeasuredRun, median_operator_costs, summarize_amounts
-from samerun.report.cost import cost_to_html, format_cell, format_quantity, make_quantity_rows
+from samerun.report.cost import cost_to_html, format_amount_with_ratio, format_quantity, make_quantity_rows
 
 TRAIN = """
 import sys, torch
@@ -56,8 +56,11 @@ def test_quantities() -> None:
     assert [format_quantity(v, "s") for v in (12.345, 0.0021, 3.2e-6)] == ["12.3 s", "2.1 ms", "3.2 us"]
     assert format_quantity(3 * 2**20, "B") == "3 MiB"
     plain = Amount(2.0, 2.0, 2.0)
-    assert format_cell(plain, plain, "s") == "2 s" and format_cell(Amount(3.0, 3, 3), plain, "s") == "3 s (1.50x)"
-    assert format_cell(None, plain, "s") == "-"
+    assert (
+        format_amount_with_ratio(plain, plain, "s") == "2 s"
+        and format_amount_with_ratio(Amount(3.0, 3, 3), plain, "s") == "3 s (1.50x)"
+    )
+    assert format_amount_with_ratio(None, plain, "s") == "-"
 
 
 def test_the_page_is_escaped_and_fetches_nothing() -> None:

@@ -60,7 +60,7 @@ class Resolving(TorchDispatchMode):
 
 
 def _type(operator: str, *tensors: Tensor, types: Any = ()) -> torch.dtype:
-    """`compute_type` without its look at the device."""
+    """`choose_compute_dtype` without its look at the device."""
     return torch.float32 if tensors[0].dtype in STORAGE_TYPES else tensors[0].dtype
 
 
@@ -97,8 +97,8 @@ def test_everything_stays_on_the_device(
         run(function, inputs, torch.float32)
     torch.set_default_dtype(before)
     for module in list(sys.modules.values()):
-        if module.__name__.startswith("samerun.numerics") and hasattr(module, "compute_type"):
-            monkeypatch.setattr(module, "compute_type", _type)
+        if module.__name__.startswith("samerun.numerics") and hasattr(module, "choose_compute_dtype"):
+            monkeypatch.setattr(module, "choose_compute_dtype", _type)
     for func, args, kwargs in noting.calls:
         tensors = [leaf for leaf in _pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
         if func.namespace != "aten" or not tensors or str(func) in WAITS or "lift_fresh" in str(func):

@@ -36,7 +36,7 @@ def of_floats(ptx: str) -> set[str]:
     }  # fmt: skip
 
 
-WRITTEN_FMA = {"maps": {"f64"}, "rows": {"f64"}, "random": {"f64"}, "products": {"f32", "f64"}}
+WRITTEN_FMA = {"elementwise": {"f64"}, "softmax": {"f64"}, "random": {"f64"}, "products": {"f32", "f64"}}
 """Where the sources write an fma, and of which type; nowhere else may there be one."""
 
 

@@ -60,7 +60,7 @@ def test_forks_confirm_or_are_asked_again(forks: str, fresh: str, tmp_path: Path
     situation: Any = SimpleNamespace(a=a, b=before, difference=PARTED)
     plan = Plan(("x",), ("x",), WatchConfig(folder=""))
     suspect = Suspect("unseeded-python", "train.py", 1, (), 0, ("python",))
-    certain = confirmation.is_confirmed_by_experiment(program, situation, plan, suspect, "pinned-1", suspect.pins)  # type: ignore[arg-type]
+    certain = confirmation.confirm_by_experiment(program, situation, plan, suspect, "pinned-1", suspect.pins)  # type: ignore[arg-type]
     assert certain == ("depends" in (forks, fresh))
     if forks == "depends":
         assert program.made == 5  # two held, two free, one held at another value

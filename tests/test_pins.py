@@ -9,7 +9,7 @@ import pytest
 from checking import check
 from watching import run
 
-from samerun.check.attribution.confirmation import count_required_trials
+from samerun.check.attribution.confirmation import compute_required_trials
 from samerun.check.evidence.situation import Suspect
 from samerun.check.execution.runner import Runner
 from samerun.check.search.run_status import limit_pinned_run_time
@@ -184,4 +184,4 @@ def test_memory_that_only_an_operator_reads_is_named(tmp_path: Path) -> None:
 def test_what_two_runs_may_have_in_common_by_chance_is_held_more_often(
     suspect: Suspect, differing: int, runs: int
 ) -> None:
-    assert count_required_trials(SimpleNamespace(reruns=3, differing_reruns=differing), suspect) == runs  # type: ignore[arg-type]
+    assert compute_required_trials(SimpleNamespace(reruns=3, differing_reruns=differing), suspect) == runs  # type: ignore[arg-type]

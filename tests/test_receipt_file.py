@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from receipts import made, section
 
 from samerun.base.errors import SamerunError
-from samerun.base.files import write_atomically
+from samerun.base.files import write_file_atomically
 from samerun.base.text import printable_line
 from samerun.record.receipt import receipt_file, receipt_json, step_table
 from samerun.record.receipt.assemble import add_digest
@@ -94,12 +94,12 @@ def test_a_failure_at_any_moment_leaves_the_earlier_receipt(
 def test_a_device_or_a_folder_is_not_replaced(tmp_path: Path) -> None:
     for path in (Path("/dev/null"), tmp_path):
         with pytest.raises(SamerunError, match="regular file"):
-            write_atomically(path, b"x")
+            write_file_atomically(path, b"x")
 
 
 def test_a_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to("real.json")
-    write_atomically(tmp_path / "link.json", b"x")
+    write_file_atomically(tmp_path / "link.json", b"x")
     assert (tmp_path / "link.json").is_symlink() and (tmp_path / "real.json").read_bytes() == b"x"
 
 

@@ -159,8 +159,8 @@ def test_skipped_variations_say_why() -> None:
 def test_ranks(command: tuple[str, ...], found: object, changed: tuple[str, ...] | None) -> None:
     assert processes.find_rank_count_option(command) == found
     plan = Plan(command, command, WatchConfig(folder=""))
-    assert processes.apply_world_size(plan, True).command == (changed or command)
-    assert processes.apply_world_size(plan, False) == plan
+    assert processes.vary_or_pin_world_size(plan, True).command == (changed or command)
+    assert processes.vary_or_pin_world_size(plan, False) == plan
 
 
 def test_what_a_scope_leaves_out() -> None:

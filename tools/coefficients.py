@@ -18,6 +18,7 @@ PAGE = Path(__file__).resolve().parents[1] / "native" / "functions" / "coefficie
 BITS = 200
 
 HEAD = """/* Written by tools/coefficients.py: change that. */
+/* clang-format off */
 #ifndef SAMERUN_COEFFICIENTS_H
 #define SAMERUN_COEFFICIENTS_H
 
@@ -131,19 +132,20 @@ def page() -> str:
         split("QUARTER_PI", mp.pi / 4, 2),
         split("TWO_OVER_PI", 2 / mp.pi, 1),
         two_over_pi(),
-        polynomial("exp_rest", "(e^z - 1 - z) / z^2, |z| <= ln(2)/2", rest(mp.exp, 1, 1), -half, half, 10,
+        polynomial("exp_tail_polynomial", "(e^z - 1 - z) / z^2, |z| <= ln(2)/2", rest(mp.exp, 1, 1), -half, half, 10,
                    lambda z: z * z / 2),
-        polynomial("exp2_rest", "(2^z - 1) / z, |z| <= 1/2", rest(lambda z: mp.mpf(2) ** z, 1), "-0.5001", "0.5001",
-                   11, lambda z: z),
-        polynomial("log_rest", "(log((1+s)/(1-s)) - 2s) / s^3, z = s^2", log_rest, 0, s2 * s2 * one, 8,
+        polynomial("exp2_tail_polynomial", "(2^z - 1) / z, |z| <= 1/2", rest(lambda z: mp.mpf(2) ** z, 1), "-0.5001",
+                   "0.5001", 11, lambda z: z),
+        polynomial("log_tail_polynomial", "(log((1+s)/(1-s)) - 2s) / s^3, z = s^2", log_rest, 0, s2 * s2 * one, 8,
                    lambda z: z / 3),
-        polynomial("sin_rest", "(sin(x) - x) / x^3, z = x^2", odd(mp.sin), 0, (mp.pi / 4) ** 2, 7, lambda z: z / 6),
-        polynomial("cos_rest", "(cos(x) - 1 + x^2/2) / x^4, z = x^2",
+        polynomial("sin_tail_polynomial", "(sin(x) - x) / x^3, z = x^2", odd(mp.sin), 0, (mp.pi / 4) ** 2, 7,
+                   lambda z: z / 6),
+        polynomial("cos_tail_polynomial", "(cos(x) - 1 + x^2/2) / x^4, z = x^2",
                    lambda z: rest(mp.cos, 1, 0, mpf(-1) / 2, 0)(mp.sqrt(z)), 0, (mp.pi / 4) ** 2, 7,
                    lambda z: z * z / 24),
-        polynomial("atan_rest", "(atan(x) - x) / x^3, z = x^2, |x| <= tan(pi/8)", odd(mp.atan), 0, s2 * one, 13,
-                   lambda z: z / 3),
-        polynomial("asin_rest", "(asin(x) - x) / x^3, z = x^2, |x| <= 1/2", odd(mp.asin), 0, "0.25", 15,
+        polynomial("atan_tail_polynomial", "(atan(x) - x) / x^3, z = x^2, |x| <= tan(pi/8)", odd(mp.atan), 0, s2 * one,
+                   13, lambda z: z / 3),
+        polynomial("asin_tail_polynomial", "(asin(x) - x) / x^3, z = x^2, |x| <= 1/2", odd(mp.asin), 0, "0.25", 15,
                    lambda z: z / 6),
         polynomial("erf_over_x", "erf(x) / x, z = x^2 - 7.75, |x| <= 3.93",
                    lambda z: root(mp.erf)(z + mpf("7.75")), "-7.75", "7.75", 29, whole),

@@ -32,7 +32,7 @@ def compute_by_reference() -> str:
     from samerun.numerics.verification import conformance
 
     library.force_level(library.REFERENCE)
-    return "".join(f"{row}\n" for row in conformance.compute_rows())
+    return "".join(f"{row}\n" for row in conformance.compute_conformance_rows())
 
 
 def compute_by_program(compiler: list[str], flags: list[str], emulator: list[str], level: list[str]) -> str:

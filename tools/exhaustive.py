@@ -47,11 +47,11 @@ class Judged(NamedTuple):
 
 def names() -> list[str]:
     """The functions, in the order of their numbers."""
-    text = (NATIVE / "functions" / "finish.h").read_text(encoding="utf-8").replace("\\\n", " ")
+    text = (NATIVE / "functions" / "float_functions.h").read_text(encoding="utf-8").replace("\\\n", " ")
     found: list[str] = []
     for table in ("PLAIN_FUNCTIONS", "CORE_FUNCTIONS"):
         line = re.search(rf"#define {table}\(F\)(.*)", text)
-        assert line is not None, f"finish.h has no table {table}"
+        assert line is not None, f"float_functions.h has no table {table}"
         found += re.findall(r"F\((\w+)\)", line.group(1))
     return found
 
@@ -89,7 +89,12 @@ def exact(name: str, x: float) -> Any:
 
 def build(folder: Path) -> Path:
     program = folder / "exhaustive"
-    sources = [NATIVE / "tests" / "exhaustive.c", *NATIVE.glob("kernels*.c"), NATIVE / "level.c", NATIVE / "pool.c"]
+    sources = [
+        NATIVE / "tests" / "exhaustive.c",
+        *NATIVE.glob("kernels*.c"),
+        NATIVE / "level.c",
+        NATIVE / "thread_pool.c",
+    ]
     subprocess.run(["cc", *FLAGS, "-o", program, *sources, "-lm", "-pthread"], check=True)
     return program
 

@@ -1,5 +1,5 @@
-"""Write native/functions/pieces.h, erf(a) / 2 and 1 / (1 + e^a) by 32 polynomials each, for AVX-512, and few_pieces.h,
-erf(a) / 2 by 513 and 1 / (1 + e^a) by 8 polynomials, for AVX2.
+"""Write native/functions/pieces_avx512.h, erf(a) / 2 and 1 / (1 + e^a) by 32 polynomials each, for AVX-512, and
+pieces_avx2.h, erf(a) / 2 by 513 and 1 / (1 + e^a) by 8 polynomials, for AVX2.
 
 `python tools/piece_coefficients.py` writes the files; `--check` only looks. Needs mpmath, which torch brings along.
 
@@ -25,6 +25,7 @@ POWERS, POWER_MORE = 32, 2.0**-36
 
 HEAD = """/* Written by tools/piece_coefficients.py: change that. {pieces} pieces each, the j-th about {about}:
  * f(centre + d) is value + d (slope + d (rest_1 + d (rest_2 + ...))). */
+/* clang-format off */
 #ifndef SAMERUN_{name}_H
 #define SAMERUN_{name}_H
 """
@@ -242,7 +243,7 @@ def write_both() -> int:
     mp.prec = BITS
     many = page("PIECES", [ERF, FALLING], powers())
     few = page("FEW_PIECES", [FEW_FALLING], erf_rows())
-    return max(write(FOLDER / "pieces.h", many), write(FOLDER / "few_pieces.h", few))
+    return max(write(FOLDER / "pieces_avx512.h", many), write(FOLDER / "pieces_avx2.h", few))
 
 
 if __name__ == "__main__":

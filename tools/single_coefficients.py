@@ -1,4 +1,4 @@
-"""Write native/functions/single.h: the constants of the functions of class R that are tried in single precision.
+"""Write native/functions/float32_constants.h: the constants of functions of class R in single precision.
 
 `python tools/single_coefficients.py` writes the file; `--check` only looks. Needs mpmath, which torch brings along.
 """
@@ -13,10 +13,11 @@ from typing import Any
 from coefficients import BITS, Function, rest, write
 from mpmath import mp, mpf  # type: ignore[import-untyped]
 
-PAGE = Path(__file__).resolve().parents[1] / "native" / "functions" / "single.h"
+PAGE = Path(__file__).resolve().parents[1] / "native" / "functions" / "float32_constants.h"
 ERF_STEPS, ERF_LAST = 128, 4
 
 HEAD = """/* Written by tools/single_coefficients.py: change that. HIGH + LOW is a constant of 48 bits. */
+/* clang-format off */
 #ifndef SAMERUN_SINGLE_H
 #define SAMERUN_SINGLE_H
 

@@ -1,7 +1,7 @@
 /* Random numbers from Philox words: random.c and random_kernels.inc say the same for the CPU. A thread makes the four
  * values of a block, so launch shapes decide nothing. */
 #include "common.h"
-#include "../functions/finish.h"
+#include "../functions/float_functions.h"
 
 KERNEL uniform(uint64_t seed, uint64_t position, float *out, int64_t n) {
     EACH(block, (n + 3) / 4) {

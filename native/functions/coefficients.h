@@ -1,4 +1,5 @@
 /* Written by tools/coefficients.py: change that. */
+/* clang-format off */
 #ifndef SAMERUN_COEFFICIENTS_H
 #define SAMERUN_COEFFICIENTS_H
 
@@ -20,9 +21,7 @@
 #define QUARTER_PI_0 0x1.921fb54442d18p-1
 #define QUARTER_PI_1 0x1.1a62633145c07p-55
 #define TWO_OVER_PI_0 0x1.45f306dc9c883p-1
-#define TWO_OVER_PI_WORDS                                             \
-    {0xA2F9836EU, 0x4E441529U, 0xFC2757D1U, 0xF534DDC0U, 0xDB629599U, \
-     0x3C439041U, 0xFE5163ABU, 0xDEBBC561U, 0xB7246E3AU, 0x424DD2E0U}
+#define TWO_OVER_PI_WORDS {0xA2F9836EU, 0x4E441529U, 0xFC2757D1U, 0xF534DDC0U, 0xDB629599U, 0x3C439041U, 0xFE5163ABU, 0xDEBBC561U, 0xB7246E3AU, 0x424DD2E0U}
 
 /* (e^z - 1 - z) / z^2, |z| <= ln(2)/2: to 2^-56 */
 PORTABLE double exp_tail_polynomial(double z) {

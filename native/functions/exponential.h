@@ -2,7 +2,7 @@
 #ifndef SAMERUN_FUNCTIONS_EXPONENTIAL_H
 #define SAMERUN_FUNCTIONS_EXPONENTIAL_H
 
-#include "parts.h"
+#include "exp_log_steps.h"
 
 /* Beyond these bounds the float is 0, 1 or infinity all the same. One bound is kept before, one after: compilers
  * make a long chain of two beside each other. */

@@ -2,7 +2,7 @@
 #ifndef SAMERUN_FUNCTIONS_LOGARITHM_H
 #define SAMERUN_FUNCTIONS_LOGARITHM_H
 
-#include "parts.h"
+#include "exp_log_steps.h"
 
 /* What a logarithm is outside of 0 < x < infinity. */
 PORTABLE double log_special_case(double x) { return x == 0 ? -INFINITE : x < 0 ? NO_NUMBER : x; }

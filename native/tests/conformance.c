@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../functions/finish.h"
+#include "../functions/float_functions.h"
 #include "../kernels.h"
 #include "../level.h"
-#include "../pool.h"
+#include "../thread_pool.h"
 #include "../sums.h"
 
 void samerun_map_function(int function, const float *x, float *y, int64_t n);

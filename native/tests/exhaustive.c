@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../functions/finish.h"
+#include "../functions/float_functions.h"
 #include "../kernels.h"
 #include "../level.h"
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../functions/two.h"
+#include "../functions/two_arguments.h"
 
 int main(int argc, char **argv) {
     static const char *const names[] = {"pow", "atan2", "hypot"};

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from samerun.base.errors import SamerunError
-from samerun.base.hooks import unwatched
+from samerun.base.hooks import hide_from_recorder
 from samerun.base.user_code import relative_to_working_folder
 from samerun.control.rng.isolation import isolate_rng
 from samerun.record.config import ROLE_VARIABLE, WatchConfig
@@ -47,16 +47,16 @@ def receipt(
     """
     if isinstance(redact, str):
         raise SamerunError(f"receipt(redact={redact!r}): a list of patterns is wanted.", hint=f"Try [{redact!r}].")
-    with unwatched():
+    with hide_from_recorder():
         target = _resolve_target(path)
     from samerun.record.receipt.code_version import read_code_version
 
-    with unwatched():
+    with hide_from_recorder():
         code_version = read_code_version(Path(sys.argv[0] if sys.argv and sys.argv[0] else ".").resolve().parent)
     began_at, pid = time.time(), os.getpid()
     with tempfile.TemporaryDirectory(prefix="samerun-", ignore_cleanup_errors=True) as folder:
         recording = _start_or_join_recording(folder)
-        with unwatched():
+        with hide_from_recorder():
             from samerun.record.watching.start import read_initial_state
 
             initial_state = read_initial_state(recording.recorder)
@@ -69,7 +69,7 @@ def receipt(
         finally:
             if os.getpid() == pid:  # a forked child leaves the block as well
                 recorded = recording.stop_and_read()
-                with unwatched():
+                with hide_from_recorder():
                     signer = Path(key) if key is not None else None
                     _write_receipt(
                         target, recorded, code_version, began_at, initial_state, failed, signer, tuple(redact)
@@ -183,13 +183,13 @@ def _add_rank_to_file_name(file_name: str) -> str:
 
 def _require_writable_file(path: Path) -> Path:
     """Return the absolute path of this rank's receipt. Raises SamerunError if it could not be written."""
-    from samerun.base.files import check_result_writable, refuse_special_file
+    from samerun.base.files import refuse_special_file, require_result_writable
 
     path = path.with_name(_add_rank_to_file_name(path.name)) if path.name else path
     if path.is_dir():
         raise SamerunError(f"receipt({str(path)!r}): that is a folder.", hint="Name a file, such as run.json.")
     refuse_special_file(path)
-    check_result_writable("receipt:", str(path))
+    require_result_writable("receipt:", str(path))
     return path.absolute()
 
 

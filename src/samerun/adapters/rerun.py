@@ -181,7 +181,7 @@ def record_seeded_run(folder: Path, seed: int, config: pytest.Config) -> Iterato
                 os.environ[ROLE_VARIABLE] = role
 
 
-def describe_difference(a: Path, b: Path, again: str, config: pytest.Config) -> str | None:
+def describe_difference(a: Path, b: Path, rerun_command: str, config: pytest.Config) -> str | None:
     """What differs between two recorded runs, in words; None: nothing. Raises CannotCheck."""
     sides = RunTraces(a), RunTraces(b)
     failures = [each for side in sides for each in side.failures]
@@ -193,8 +193,8 @@ def describe_difference(a: Path, b: Path, again: str, config: pytest.Config) -> 
     if difference is None:
         return None
     lines = [f"  First difference: {_describe_difference_place(difference)}", *_describe_likely_cause(a, b, difference)]
-    if again:
-        lines.append(f"  To confirm the cause: samerun check -- {again}")
+    if rerun_command:
+        lines.append(f"  To confirm the cause: samerun check -- {rerun_command}")
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from samerun.base.errors import SamerunError
-from samerun.base.hooks import unwatched
+from samerun.base.hooks import hide_from_recorder
 from samerun.base.text import printable_line
 
 
@@ -63,17 +63,17 @@ _ABANDONED_SECONDS = 3600
 """A temporary file from another machine counts as left over when nobody has written to it for so long."""
 
 
-def write_atomically(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+def write_file_atomically(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replace a file by a temporary one beside it that is whole and on the disk.
 
     A link is followed. Raises SamerunError for what is no regular file (a device, a folder): replacing it
     would destroy it; and OSError where the folder cannot be written.
     """
     path = Path(os.path.realpath(path))
-    replace_file(path, lambda file: file.write(data), mode=mode)
+    replace_file_atomically(path, lambda file: file.write(data), mode=mode)
 
 
-def replace_file(
+def replace_file_atomically(
     path: Path, write: Callable[[IO[bytes]], object], *, mode: int = 0o666, previous: Path | None = None
 ) -> None:
     """Let `write` fill a temporary file beside `path`, see it to the disk, and rename it to `path`.
@@ -82,7 +82,7 @@ def replace_file(
     processes write to one path at once: each fills a file of its own, and a file under either name is never written
     to again. If `write` raises, nothing is changed. Raises SamerunError for what is no regular file, and OSError.
     """
-    with unwatched():
+    with hide_from_recorder():
         refuse_special_file(path)
         _remove_abandoned_part_files(path)
         if previous is not None:
@@ -93,14 +93,14 @@ def replace_file(
             write(file)
             file.flush()
             # Renamed while it is open: the lock on it is what keeps another writer from removing it as left over.
-            with unwatched():
+            with hide_from_recorder():
                 os.fsync(file.fileno())
                 if previous is not None and os.path.lexists(path):
                     _link_or_copy_as_previous(path, previous)
                 os.replace(part, path)
                 fsync_folder(path.parent)
     except BaseException:
-        with unwatched():
+        with hide_from_recorder():
             part.unlink(missing_ok=True)
         raise
 
@@ -119,8 +119,8 @@ def is_special_file(path: Path) -> bool:
         return False  # not there; or not to be reached, which whoever writes there is told
 
 
-def check_file_replaceable(path: Path) -> None:
-    """Raises OSError where `replace_file` could not put a file at `path`. Leaves everything as it is."""
+def require_file_replaceable(path: Path) -> None:
+    """Raises OSError where `replace_file_atomically` could not put a file at `path`. Leaves everything as it is."""
     part, fd = _create_locked_part_file(path, 0o600)
     try:
         # A file that its owner has made read-only is meant to stay, though its folder would let it be replaced.
@@ -145,7 +145,7 @@ def fsync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def temporary_path_beside(path: Path) -> Path:
+def make_temporary_path_beside(path: Path) -> Path:
     """A name beside `path` that is used once only, which makes it safe to delete by its name.
 
     Without the system's entropy: that may be held still, and the program's draws from it are counted.
@@ -158,7 +158,7 @@ def _create_locked_part_file(path: Path, mode: int) -> tuple[Path, int]:
     """A new, locked temporary file. Exclusive creation: what lies there already, a link say, is never opened."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     while True:
-        part = temporary_path_beside(path)
+        part = make_temporary_path_beside(path)
         try:
             fd = os.open(part, flags, mode)
         except FileExistsError:
@@ -175,7 +175,7 @@ def _create_locked_part_file(path: Path, mode: int) -> tuple[Path, int]:
 def _link_or_copy_as_previous(path: Path, previous: Path) -> None:
     """A second name for the file, so that the first one is never without it; a copy where links are unknown."""
     while True:
-        part = temporary_path_beside(previous)
+        part = make_temporary_path_beside(previous)
         try:
             try:
                 os.link(path, part)
@@ -245,7 +245,7 @@ _CONTENT_BY_OPTION = {"--html": (b"<!doctype html>", "a web page"), "--patch": (
 """What files of these kinds begin with; of all others: JSON."""
 
 
-def check_result_writable(option: str, path: str | None) -> None:
+def require_result_writable(option: str, path: str | None) -> None:
     """Before anything runs: a report that cannot be written in the end would be a waste.
 
     Raises SamerunError where it cannot, and where the file is there and holds something else than such results: a
@@ -257,7 +257,7 @@ def check_result_writable(option: str, path: str | None) -> None:
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not is_special_file(Path(path)):  # to open a pipe and close it again would be the end of it for its reader
-            check_file_replaceable(Path(os.path.realpath(path)))
+            require_file_replaceable(Path(os.path.realpath(path)))
         _refuse_to_overwrite_other_content(option, path)
     except OSError as error:
         raise _make_write_error(option, path, error) from error
@@ -282,7 +282,7 @@ def write_result(option: str, path: str, text: str | bytes) -> None:
                 file.write(data)
         else:
             _refuse_to_overwrite_other_content(option, path)
-            write_atomically(Path(path), data)
+            write_file_atomically(Path(path), data)
     except BrokenPipeError:
         raise
     except OSError as error:

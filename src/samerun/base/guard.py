@@ -73,7 +73,7 @@ class Guard:
             with suppress(OSError):
                 self._process.stdin.write(_DISMISS)
 
-    def close(self) -> None:
+    def kill_guarded_unless_dismissed(self) -> None:
         """Without `dismiss` before, what is guarded is ended now. Waits for that."""
         process, self._process = self._process, None
         if process is None:
@@ -98,13 +98,13 @@ def kill_marked_processes_on_death(folder: str | os.PathLike[str], delete_folder
         yield
         guard.dismiss()
     finally:
-        guard.close()
+        guard.kill_guarded_unless_dismissed()
 
 
 # --- in the process itself -------------------------------------------------------------------------------
 
 
-def main() -> None:
+def run_guard_process() -> None:
     os.closerange(3, 1 << 20)
     kind, name = sys.argv[1:]
     pid = int(name) if kind == PROGRAM else 0
@@ -181,4 +181,4 @@ def _find_marked_processes(mark: bytes) -> set[int]:
 
 
 if __name__ == "__main__":
-    main()
+    run_guard_process()

@@ -46,22 +46,22 @@ class PostImportHooks:
             return None
         before, self._asking.name = getattr(self._asking, "name", None), name
         try:
-            return self._find_spec_behind_this(name, path, target)
+            return self._find_spec_in_later_finders(name, path, target)
         finally:
             self._asking.name = before
 
-    def _find_spec_behind_this(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
+    def _find_spec_in_later_finders(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
         finders: list[Any] = list(sys.meta_path)
         for finder in finders[finders.index(self) + 1 :]:
             if not hasattr(finder, "find_spec"):
                 continue
             spec: ModuleSpec | None = finder.find_spec(name, path, target)
             if spec is not None:
-                self._run_callbacks_after_exec(name, spec)
+                self._make_loader_run_callbacks(name, spec)
                 return spec
         return None
 
-    def _run_callbacks_after_exec(self, name: str, spec: ModuleSpec) -> None:
+    def _make_loader_run_callbacks(self, name: str, spec: ModuleSpec) -> None:
         loader: Any = spec.loader
         original = getattr(loader, "exec_module", None)
         if loader is None or original is None:
@@ -117,12 +117,12 @@ def _run_reserved_callbacks() -> None:
 _hide: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
-def set_unwatched_context(hide: Callable[[], AbstractContextManager[None]]) -> None:
-    """Have `unwatched` enter what `hide` returns."""
+def set_hiding_context(make_context: Callable[[], AbstractContextManager[None]]) -> None:
+    """Have `hide_from_recorder` enter what `make_context` returns."""
     global _hide
-    _hide = hide
+    _hide = make_context
 
 
-def unwatched() -> AbstractContextManager[None]:
+def hide_from_recorder() -> AbstractContextManager[None]:
     """A block whose questions about files, times and names are not recorded; nothing where nobody watches."""
     return _hide()

@@ -54,7 +54,7 @@ _at_import = dict(os.environ)
 
 
 @functools.cache
-def environment_at_start() -> Mapping[str, str]:
+def read_environment_at_start() -> Mapping[str, str]:
     """The variables the interpreter was started with: on Linux the kernel keeps them.
 
     Elsewhere, or where /proc cannot be read: those of the moment at which samerun was loaded.

@@ -97,7 +97,7 @@ def collect_torch_facts(torch: Any) -> dict[str, Any]:
         "devices": [],
     }
     if torch.version.cuda and torch.cuda.is_available():
-        found["driver"] = _read_nvidia_driver_version(torch)
+        found["driver"] = _read_nvidia_driver_version()
         for index in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(index)
             found["devices"].append(
@@ -111,7 +111,7 @@ def collect_torch_facts(torch: Any) -> dict[str, Any]:
     return found
 
 
-def _read_nvidia_driver_version(torch: Any) -> str | None:
+def _read_nvidia_driver_version() -> str | None:
     try:
         with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
             words = file.readline().split()

@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import Any
 
 
-def find_built_library(module: str, name: str) -> Path | None:
-    """The library `name` that lies beside the file `module`; None: not built."""
+def find_built_library(module_file: str, library_name: str) -> Path | None:
+    """The library that lies beside the file of a module; None: not built."""
     for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-        path = Path(module).with_name(name + suffix)
+        path = Path(module_file).with_name(library_name + suffix)
         if path.exists():
             return path
     return None
 
 
-def load_built_library(module: str, name: str, *, keep_lock: bool = False) -> ctypes.CDLL | None:
+def load_built_library(module_file: str, library_name: str, *, keep_lock: bool = False) -> ctypes.CDLL | None:
     """The same, loaded. None: not built, or built for another machine.
 
     keep_lock: its functions are called with the interpreter's lock held, which is right for short ones.
     """
-    path = find_built_library(module, name)
+    path = find_built_library(module_file, library_name)
     try:
         return (ctypes.PyDLL if keep_lock else ctypes.CDLL)(str(path)) if path is not None else None
     except OSError:

@@ -56,7 +56,7 @@ def run_as_this_process(
             guard.dismiss()
             return ended
         finally:
-            guard.close()
+            guard.kill_guarded_unless_dismissed()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

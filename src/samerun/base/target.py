@@ -73,11 +73,11 @@ def resolve_target(form: TargetForm, words: list[str]) -> Target:
         if shutil.which(words[0]) is None:
             raise SamerunError(f"There is no command {words[0]!r}.", hint="Is it installed and on PATH?")
         return Target(tuple(words), tuple(words))
-    check_script_compiles(Path(words[0]))
+    require_script_compiles(Path(words[0]))
     return Target((sys.executable, *words), tuple(words), str(Path(words[0]).resolve().parent))
 
 
-def check_script_compiles(path: Path) -> None:
+def require_script_compiles(path: Path) -> None:
     # os.path, not Path: a name that is too long is one that is not there
     if not os.path.exists(path):
         near = sorted(p.name for p in path.parent.glob("*.py"))[:8] if os.path.isdir(path.parent) else []

@@ -21,6 +21,7 @@ try:
 except ImportError:  # it was not built, or for another Python
     _wrap = None
 
+Undo = Callable[[], None]
 _IN_C = (BuiltinFunctionType, MethodDescriptorType, ClassMethodDescriptorType)
 _IMMUTABLE = 1 << 8
 """Py_TPFLAGS_IMMUTABLETYPE."""
@@ -37,22 +38,22 @@ def wrap_like(original: Any, function: Any) -> Any:
         functools.update_wrapper(function, original)
     except (AttributeError, TypeError):
         pass
-    kind = type(original)
-    if kind in _IN_C and _wrap is not None:
+    cls = type(original)
+    if cls in _IN_C and _wrap is not None:
         try:
             return _wrap.wrap(original, function)
         except MemoryError:  # there is room for so many only
             pass
-    if kind is ClassMethodDescriptorType:
+    if cls is ClassMethodDescriptorType:
         return classmethod(function)
-    if kind is BuiltinFunctionType:
+    if cls is BuiltinFunctionType:
         return UnboundFunction(original, function)
-    if kind is MethodType:
-        return MethodType(_ignore_first_argument(function), original.__self__)
+    if cls is MethodType:
+        return MethodType(_accept_and_ignore_self(function), original.__self__)
     return function
 
 
-def _ignore_first_argument(function: Any) -> Any:
+def _accept_and_ignore_self(function: Any) -> Any:
     def method(_: Any, /, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
@@ -87,63 +88,63 @@ class UnboundFunction:
         return name if owner is None or isinstance(owner, ModuleType) else (getattr, (owner, name))
 
 
-def replace_method_in_type(kind: type, name: str, function: Any) -> Callable[[], None]:
+def replace_method_in_type(cls: type, name: str, function: Any) -> Undo:
     """Put `function` in the place of a method of a type, also of one that Python does not let us change.
 
     What is returned puts the original back. Raises AttributeError if the type has no such method, TypeError if
     its memory is not as expected.
     """
-    there = name in vars(kind)
-    original = vars(kind)[name] if there else getattr(kind, name)
+    there = name in vars(cls)
+    original = vars(cls)[name] if there else getattr(cls, name)
     replacement = wrap_like(original, function)
     if name == "__init__":
-        return _replace_init_slot(kind, replacement, original if there else None)
-    methods = _writable_type_dict(kind)
+        return _replace_init_slot(cls, replacement, original if there else None)
+    methods = _writable_type_dict(cls)
     methods[name] = replacement
-    _invalidate_type_caches(kind)
+    _invalidate_type_caches(cls)
 
     def undo() -> None:
         if there:
             methods[name] = original
         else:
             del methods[name]
-        _invalidate_type_caches(kind)
+        _invalidate_type_caches(cls)
 
     return undo
 
 
-def _writable_type_dict(kind: type) -> dict[str, Any]:
-    """The dictionary behind the read-only view that `kind.__dict__` gives."""
-    found: Any = gc.get_referents(vars(kind))
+def _writable_type_dict(cls: type) -> dict[str, Any]:
+    """The dictionary behind the read-only view that `cls.__dict__` gives."""
+    found: Any = gc.get_referents(vars(cls))
     if len(found) != 1 or type(found[0]) is not dict:
-        raise TypeError(f"the dictionary of {kind!r} was not found")
+        raise TypeError(f"the dictionary of {cls!r} was not found")
     return found[0]
 
 
-def _invalidate_type_caches(kind: type) -> None:
+def _invalidate_type_caches(cls: type) -> None:
     """Python caches what it finds in types, and compiles it in."""
     forget = ctypes.PyDLL("python", handle=ctypes.pythonapi._handle).PyType_Modified
     forget.argtypes, forget.restype = (ctypes.py_object,), None
-    forget(kind)
+    forget(cls)
 
 
-def _replace_init_slot(kind: type, replacement: Any, original: Any) -> Callable[[], None]:
+def _replace_init_slot(cls: type, replacement: Any, original: Any) -> Undo:
     """`__init__` has a slot in the type, which Python itself makes follow the attribute while the type may change.
 
     Types of newer Cython also have a function that makes objects past that slot: it is taken out.
     """
-    flags, shortcut = (ctypes.c_size_t.from_address(id(kind) + at) for at in (_FLAGS_AT, _VECTORCALL_AT))
-    if flags.value != kind.__flags__:
-        raise TypeError(f"the flags of {kind!r} were not found")
+    flags, shortcut = (ctypes.c_size_t.from_address(id(cls) + at) for at in (_FLAGS_AT, _VECTORCALL_AT))
+    if flags.value != cls.__flags__:
+        raise TypeError(f"the flags of {cls!r} were not found")
 
     def change(to: Any, direct: int) -> None:
         immutable = flags.value & _IMMUTABLE
         flags.value &= ~_IMMUTABLE
         try:
             if to is None:
-                type.__delattr__(kind, "__init__")
+                type.__delattr__(cls, "__init__")
             else:
-                type.__setattr__(kind, "__init__", to)
+                type.__setattr__(cls, "__init__", to)
             shortcut.value = direct
         finally:
             flags.value |= immutable

@@ -7,19 +7,24 @@ import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import check_result_writable, write_result
+from samerun.base.files import require_result_writable, write_result
 from samerun.base.guard import kill_marked_processes_on_death
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, interrupt_on_sigterm
-from samerun.base.target import TargetForm, resolve_target
+from samerun.base.target import Target, TargetForm, resolve_target
 from samerun.base.text import echo_printable
 from samerun.base.work_folder import make_work_folder
 from samerun.control.random_source import LARGEST_SEED
+
+if TYPE_CHECKING:
+    from samerun.check.execution.interruption import Interruption
+    from samerun.check.plan import Plan, Variation
+    from samerun.check.search.findings import SamerunRunPlan
 
 
 @click.command(
@@ -117,9 +122,9 @@ def run_check_and_report(
     from samerun.report.output import check_report_to_json
     from samerun.report.progress import RunProgress
 
-    check_result_writable("--json", json_to)
-    check_result_writable("--html", html_to)
-    check_result_writable("--patch", patch_to)
+    require_result_writable("--json", json_to)
+    require_result_writable("--html", html_to)
+    require_result_writable("--patch", patch_to)
     begin = time.time()
     ignored = [parse_ignore_rule(text) for text in options["ignore"]]
     if options["seed"] is not None and options["fix"] == "off":
@@ -175,7 +180,8 @@ def run_check_and_report(
     return report.exit_code
 
 
-def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
+def _build_plan(target: Target, options: dict[str, Any]) -> tuple[Plan, tuple[Variation, ...], tuple[Variation, ...]]:
+    """The plan, the variations to try, and all variations of the environment."""
     from samerun.check.plan import Plan
     from samerun.check.variations.environment import parse_vary_env
     from samerun.check.variations.table import VARIATIONS, parse_vary
@@ -195,7 +201,7 @@ def _build_plan(target: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
     return Plan(target.command, target.shown, watch), variations, environment
 
 
-def _make_samerun_run_plan(plan: Any, seed: int) -> Any:
+def _make_samerun_run_plan(plan: Plan, seed: int) -> SamerunRunPlan:
     from samerun.check.search.findings import SamerunRunPlan
     from samerun.control.startup.deterministic_start import make_run_environment
 
@@ -217,7 +223,7 @@ def _refuse_options_that_double_excludes(ctx: click.Context, options: dict[str, 
         raise SamerunError("--trace steps cannot go with --double, which looks at operators.", hint="Leave it out.")
 
 
-def _parse_interruption_options(options: dict[str, Any]) -> Any:
+def _parse_interruption_options(options: dict[str, Any]) -> tuple[Interruption, ...]:
     from samerun.check.execution.interruption import parse_interruptions
 
     return parse_interruptions(options["interrupt"], options["resume"], options["kill"])

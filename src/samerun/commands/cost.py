@@ -10,7 +10,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import check_result_writable, write_result
+from samerun.base.files import require_result_writable, write_result
 from samerun.base.guard import kill_marked_processes_on_death
 from samerun.base.program_command import ProgramCommand, interrupt_on_sigterm, resolve_target_of_context
 from samerun.base.text import echo_printable
@@ -65,8 +65,8 @@ def measure_and_report_cost(
     from samerun.numerics.dispatch.portable import PORTABLE_VARIABLE
     from samerun.report.progress import RunProgress
 
-    check_result_writable("--json", json_to)
-    check_result_writable("--html", html_to)
+    require_result_writable("--json", json_to)
+    require_result_writable("--html", html_to)
     target = resolve_target_of_context(ctx)
     settings = {PLAIN: {}, "deterministic": make_run_environment(0), "portable": {PORTABLE_VARIABLE: "1"}}
     with (
@@ -74,7 +74,7 @@ def measure_and_report_cost(
         kill_marked_processes_on_death(folder, delete_folder=True),
         RunProgress(quiet) as progress,
     ):
-        report = CostMeasurement(target, folder, settings, progress=progress, **options).measure()
+        report = CostMeasurement(target, folder, settings, progress=progress, **options).measure_all_settings()
     if not quiet and json_to != "-":
         from samerun.report.cost import show_cost
         from samerun.report.terminal import ReportConsole

@@ -22,7 +22,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def deterministic_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_deterministic_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(OPTIONS):
         command = option(command)
     return command

@@ -9,7 +9,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import check_result_writable
+from samerun.base.files import require_result_writable
 from samerun.base.records import EXIT_CODES
 from samerun.base.text import echo_printable
 
@@ -52,7 +52,7 @@ def compare_receipts_or_traces(a: str, b: str, ignore: tuple[str, ...], json_to:
     from samerun.record.receipt.diff import diff_runs, load_run
     from samerun.record.receipt.remote import download_if_remote
 
-    check_result_writable("--json", json_to)
+    require_result_writable("--json", json_to)
     with download_if_remote(a) as one, download_if_remote(b) as other:
         found = diff_runs(load_run(one, a), load_run(other, b), ignore)
     return {"schema": 1, "samerun": __version__, **found}

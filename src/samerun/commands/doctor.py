@@ -17,13 +17,13 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import check_result_writable
+from samerun.base.files import require_result_writable
 from samerun.base.guard import kill_marked_processes_on_death
 from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.base.program_command import FORM, ProgramCommand, interrupt_on_sigterm, resolve_target_of_context
 from samerun.base.text import echo_printable
 from samerun.base.work_folder import make_work_folder
-from samerun.commands.deterministic_options import deterministic_options
+from samerun.commands.deterministic_options import add_deterministic_options
 from samerun.control.startup.survey_probe import AT_END, VARIABLE
 
 FINDINGS = ("differs", "too late")
@@ -35,7 +35,7 @@ FINDINGS = ("differs", "too late")
     options_metavar="[OPTIONS] [SCRIPT [ARGS...]]",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@deterministic_options
+@add_deterministic_options
 @click.option("--all", "everything", is_flag=True, help="Show the switches that are only recorded, too.")
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="S",
               help="Seconds the program may take to its first optimizer step.")  # fmt: skip
@@ -89,7 +89,7 @@ def survey_and_report(
     **policy: Any,
 ) -> int:
     """Do it; returns the exit code."""
-    check_result_writable("--json", json_to)
+    require_result_writable("--json", json_to)
     if ctx.meta[FORM]:
         target = resolve_target_of_context(ctx)
         seen = run_program_and_survey(list(target.command), policy, time_limit)
@@ -113,14 +113,14 @@ def verify_numerics_and_report(ctx: click.Context, json_to: str | None, quiet: b
             "--numerics looks at this machine, and runs no program.",
             hint="Leave the program away; `samerun check PROGRAM --vary all` is for programs.",
         )
-    check_result_writable("--json", json_to)
+    require_result_writable("--json", json_to)
     if importlib.util.find_spec("torch") is None:
         raise SamerunError("--numerics: torch is not installed.", hint="pip install torch")
-    from samerun.numerics.verification.conformance import survey_machine
+    from samerun.numerics.verification.conformance import survey_conformance
     from samerun.report.progress import CountProgress
 
     with CountProgress("conformance vectors", quiet) as counter:
-        seen = survey_machine(counter)
+        seen = survey_conformance(counter)
     wrong = seen["different"] or any(device["different"] for device in seen["cuda"])
     verdict = "findings" if wrong else "clean"
     record = {"schema": 1, "samerun": __version__, "verdict": verdict, "numerics": seen}

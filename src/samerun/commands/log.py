@@ -11,7 +11,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import check_result_writable, write_result
+from samerun.base.files import require_result_writable, write_result
 from samerun.base.records import EXIT_CODES
 from samerun.base.text import echo_printable
 
@@ -55,7 +55,7 @@ def list_or_compare_receipts(
     from samerun.record.receipt.index import list_receipts
     from samerun.report.progress import CountProgress
 
-    check_result_writable("--json", json_to)
+    require_result_writable("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
     with (
         CountProgress("looking at files", quiet) as scan_progress,

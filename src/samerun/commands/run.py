@@ -15,11 +15,11 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import check_result_writable, refuse_special_file, write_result
+from samerun.base.files import refuse_special_file, require_result_writable, write_result
 from samerun.base.program_command import FORM, ProgramCommand, interrupt_on_sigterm, resolve_target_of_context
 from samerun.base.target import Target
 from samerun.base.text import echo_printable
-from samerun.commands.deterministic_options import deterministic_options
+from samerun.commands.deterministic_options import add_deterministic_options
 from samerun.control.determinism.survey import required_environment
 from samerun.control.random_source import LARGEST_SEED
 from samerun.control.startup.deterministic_start import make_launch_environment
@@ -33,7 +33,7 @@ from samerun.control.startup.deterministic_start import make_launch_environment
 )
 @click.option("--seed", type=click.IntRange(0, LARGEST_SEED), default=0, show_default=True, metavar="N",
               help="Seed of every generator. What the program seeds itself, it seeds.")  # fmt: skip
-@deterministic_options
+@add_deterministic_options
 @click.option("--unseeded", type=click.Choice(["ignore", "warn", "error"]), default="ignore", show_default=True,
               help="What to do when the program makes a generator without a seed.")  # fmt: skip
 @click.option("--receipt", metavar="FILE",
@@ -76,7 +76,7 @@ def command(
       samerun run -- torchrun --nproc-per-node 2 train.py
     """
     try:
-        check_result_writable("--json", json_to)
+        require_result_writable("--json", json_to)
         if receipt is None and (trace != "steps" or key is not None or redact):
             option = "--key" if key is not None else "--redact" if redact else "--trace ops"
             raise SamerunError(f"{option} needs --receipt.", hint="Try: samerun run --receipt run.json train.py")
@@ -99,13 +99,13 @@ def command(
     run_program_with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options, redact)
 
 
-def _describe_run_as_json(shown: tuple[str, ...], held: dict[str, Any], wanted: dict[str, str]) -> str:
+def _describe_run_as_json(shown: tuple[str, ...], settings: dict[str, Any], environment: dict[str, str]) -> str:
     record = {
         "schema": 1,
         "samerun": __version__,
         "command": list(shown),
-        "held": held,
-        "environment": wanted,
+        "held": settings,
+        "environment": environment,
     }
     return json.dumps(record, indent=2, sort_keys=True) + "\n"
 
@@ -121,18 +121,18 @@ def _resolve_receipt_destination(text: str, target: Target) -> Path | str:
         return f"{text.rstrip('/')}/{new_receipt_name(target.shown)}" if remote.is_remote_folder(text) else text
     if text.endswith(os.sep) or os.path.isdir(text):
         file = new_receipt_path(Path(text), target.shown)
-        check_result_writable("--receipt", str(file))
+        require_result_writable("--receipt", str(file))
         return file
     refuse_special_file(Path(text))
-    check_result_writable("--receipt", text)
+    require_result_writable("--receipt", text)
     # the program may change the working directory of nobody but itself
     return Path(os.path.realpath(text))
 
 
-def _require_loadable_key(key: str) -> None:
+def _require_loadable_key(key_file: str) -> None:
     from samerun.record.receipt.receipt_file import load_private_key
 
-    load_private_key(Path(key))
+    load_private_key(Path(key_file))
 
 
 def run_program_with_receipt(

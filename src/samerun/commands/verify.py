@@ -12,7 +12,7 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import check_result_writable
+from samerun.base.files import require_result_writable
 from samerun.base.program_command import FORM, WORDS, ProgramCommand, interrupt_on_sigterm
 from samerun.base.records import EXIT_CODES
 from samerun.base.target import Target, resolve_target
@@ -99,7 +99,7 @@ def verify_receipt(
     from samerun.record.receipt.environment_diff import find_unmet_conditions
     from samerun.record.receipt.step_table import verify_rows
 
-    check_result_writable("--json", json_to)
+    require_result_writable("--json", json_to)
     if os.path.isdir(path):
         raise SamerunError(f"{name} is a folder.", hint="Name a receipt: a file.")
     recorded = load_run(path, name)
@@ -186,14 +186,14 @@ def rerun_and_compare(
     return {**told, "tier": {"name": tier, "what": TIERS[tier]}}
 
 
-def _ended_with_exception(expected: dict[str, Any]) -> bool:
-    return expected.get("exception") is not None
+def _ended_with_exception(recorded_end: dict[str, Any]) -> bool:
+    return recorded_end.get("exception") is not None
 
 
-def _describe_ending(expected: dict[str, Any]) -> str:
-    if expected["signal"] is not None:
-        return f"signal {expected['signal']}"
-    return f"exit code {expected['exit_code'] if expected['exit_code'] is not None else 0}"
+def _describe_ending(recorded_end: dict[str, Any]) -> str:
+    if recorded_end["signal"] is not None:
+        return f"signal {recorded_end['signal']}"
+    return f"exit code {recorded_end['exit_code'] if recorded_end['exit_code'] is not None else 0}"
 
 
 def _find_written_receipt(folder: Path, name: str) -> Path:

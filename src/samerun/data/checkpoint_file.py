@@ -296,7 +296,7 @@ def digest_plain_value(value: Any, *, budget: int | None = None, dense: bool = F
 
 def _count_digested_bytes(tensor: torch.Tensor, dense: bool) -> int:
     whole = tensor.numel() * tensor.element_size()
-    return whole if dense or not _is_expanded(tensor) else tensor.untyped_storage().nbytes()
+    return whole if dense or not _is_expanded_beyond_memory(tensor) else tensor.untyped_storage().nbytes()
 
 
 def _require_within_budget(digested_bytes: int, budget: int | None) -> None:
@@ -339,7 +339,7 @@ def _iterate_children(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     return iter(())
 
 
-def _is_expanded(tensor: torch.Tensor) -> bool:
+def _is_expanded_beyond_memory(tensor: torch.Tensor) -> bool:
     """Return whether elements share memory, so that a few bytes can stand for any number of them."""
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         return False
@@ -352,14 +352,14 @@ def _iterate_tensor_bytes(tensor: torch.Tensor, dense: bool) -> Iterator[Any]:
         yield repr(tensor).encode()
         return
     plain = tensor.detach().cpu()
-    if _is_expanded(plain) and not dense:
+    if _is_expanded_beyond_memory(plain) and not dense:
         bits = f"{plain.storage_offset()} {plain.stride()} {plain.is_conj()} {plain.is_neg()}"
         yield f"expanded {bits}".encode()
         plain = torch.empty(0, dtype=torch.uint8).set_(plain.untyped_storage())
-    yield from _iterate_chunks(plain)
+    yield from _iterate_chunks_of_bytes(plain)
 
 
-def _iterate_chunks(tensor: torch.Tensor) -> Iterator[Any]:
+def _iterate_chunks_of_bytes(tensor: torch.Tensor) -> Iterator[Any]:
     """Yield the bytes of the elements in order, copying not much more than a chunk at a time."""
     if not tensor.numel():
         return
@@ -371,4 +371,4 @@ def _iterate_chunks(tensor: torch.Tensor) -> Iterator[Any]:
     rows = max(1, CHUNK_BYTES * tensor.shape[0] // size)
     parts = tensor.unbind(0) if rows == 1 and tensor.dim() > 1 else tensor.split(rows)  # type: ignore[no-untyped-call]
     for part in parts:
-        yield from _iterate_chunks(part)
+        yield from _iterate_chunks_of_bytes(part)

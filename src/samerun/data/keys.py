@@ -15,12 +15,15 @@ import json
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from samerun.base.errors import DataError
 
+UInt64Array: TypeAlias = "np.ndarray[Any, Any]"
+UInt32Array: TypeAlias = "np.ndarray[Any, Any]"
+"""Their names say what they hold; NumPy's own types for that do not survive arithmetic in all its versions."""
 MASK32 = 2**32 - 1
 MASK64 = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -166,9 +169,9 @@ def _mix32(x: int) -> int:
     return x ^ (x >> 16)
 
 
-def _mix_key64(number: int, repetition: int, first: int, second: int) -> int:
-    inner = mix64((number + first) & MASK64)
-    return mix64((inner + second + repetition * _GOLDEN) & MASK64)
+def _mix_key64(number: int, repetition: int, first_word: int, second_word: int) -> int:
+    inner = mix64((number + first_word) & MASK64)
+    return mix64((inner + second_word + repetition * _GOLDEN) & MASK64)
 
 
 def _mix_key32(number: int, repetition: int, word: int) -> int:
@@ -181,27 +184,31 @@ def _mix_key32(number: int, repetition: int, word: int) -> int:
 _uint64 = np.uint64
 
 
-def mix64_array(x: Any) -> Any:
+def mix64_array(x: UInt64Array) -> UInt64Array:
     """`mix64` of an array of uint64."""
     x = (x ^ (x >> _uint64(30))) * _uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> _uint64(27))) * _uint64(0x94D049BB133111EB)
-    return x ^ (x >> _uint64(31))
+    mixed: UInt64Array = x ^ (x >> _uint64(31))
+    return mixed
 
 
-def _mix32_array(x: Any) -> Any:
+def _mix32_array(x: UInt32Array) -> UInt32Array:
     x = (x ^ (x >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     x = (x ^ (x >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return x ^ (x >> np.uint32(16))
+    mixed: UInt32Array = x ^ (x >> np.uint32(16))
+    return mixed
 
 
-def _mix_key64_array(numbers: Any, repetitions: Sequence[int] | None, first: int, second: int) -> Any:
-    inner = mix64_array(numbers + _uint64(first)) + _uint64(second)
+def _mix_key64_array(
+    numbers: UInt64Array, repetitions: Sequence[int] | None, first_word: int, second_word: int
+) -> UInt64Array:
+    inner = mix64_array(numbers + _uint64(first_word)) + _uint64(second_word)
     if repetitions is not None:
         inner = inner + np.asarray(repetitions, dtype=np.uint64) * _uint64(_GOLDEN)
     return mix64_array(inner)
 
 
-def _mix_key32_salts(numbers: Any, repetitions: Sequence[int] | None) -> Any:
+def _mix_key32_salts(numbers: UInt64Array, repetitions: Sequence[int] | None) -> UInt64Array | None:
     """Return what is mixed into a 32-bit key besides the low half of the number; None where it would be 0."""
     if repetitions is None and int(numbers.max(initial=0)) <= MASK32:
         return None
@@ -211,10 +218,10 @@ def _mix_key32_salts(numbers: Any, repetitions: Sequence[int] | None) -> Any:
     return mix64_array(salt)
 
 
-def _mix_key32_array(numbers: Any, salt: Any, word: int) -> Any:
-    if salt is None:
+def _mix_key32_array(numbers: UInt64Array, salts: UInt64Array | None, word: int) -> UInt32Array:
+    if salts is None:
         low, high = np.uint32(word & MASK32), np.uint32(word >> 32)
     else:
-        words = salt ^ _uint64(word)
+        words = salts ^ _uint64(word)
         low, high = words.astype(np.uint32), (words >> _uint64(32)).astype(np.uint32)
     return _mix32_array(_mix32_array(numbers.astype(np.uint32) ^ low) + high)

@@ -15,7 +15,7 @@ from torch.utils.data import Sampler
 from samerun.base.errors import DataError
 from samerun.control.random_source import validate_seed
 from samerun.control.rng.seeding import seed_in_force
-from samerun.data.keys import mix64_array
+from samerun.data.keys import UInt64Array, mix64_array
 from samerun.data.permutation import invert_permutation, permute_positions
 
 _CHUNK_LENGTH = 4096
@@ -47,7 +47,7 @@ class Order(Sampler[int]):
         Weak, because the loader holds the order: a strong reference would keep both alive until a full collection.
         """
 
-    def at(self, positions: Any, *, epoch: int, seed: int) -> Any:
+    def at(self, positions: UInt64Array, *, epoch: int, seed: int) -> UInt64Array:
         """Return the sample indices at `positions` (both uint64 arrays; positions are below `len(self)`)."""
         raise NotImplementedError
 
@@ -112,7 +112,7 @@ class Sequential(Order):
     def seed_for(self, loader_seed: int | None = None) -> int:
         return 0
 
-    def at(self, positions: Any, *, epoch: int, seed: int) -> Any:
+    def at(self, positions: UInt64Array, *, epoch: int, seed: int) -> UInt64Array:
         return positions
 
 
@@ -142,7 +142,7 @@ class Shuffle(Order):
     def __init__(self, n: int, seed: int | None = None, *, name: str = "data") -> None:
         super().__init__(n, seed=seed, name=name)
 
-    def at(self, positions: Any, *, epoch: int, seed: int) -> Any:
+    def at(self, positions: UInt64Array, *, epoch: int, seed: int) -> UInt64Array:
         return permute_positions(positions, self.length, self.key(epoch, seed))
 
     def position_of(self, index: int) -> int:
@@ -183,7 +183,7 @@ class GroupedByLength(Order):
         super().__init__(self.lengths.size, seed=seed, name=name)
         self.window = window
 
-    def at(self, positions: Any, *, epoch: int, seed: int) -> Any:
+    def at(self, positions: UInt64Array, *, epoch: int, seed: int) -> UInt64Array:
         key = self.key(epoch, seed)
         # A window is a range of positions of the plain shuffle, so it can be computed without the windows before it.
         windows = positions // np.uint64(self.window)
@@ -243,16 +243,18 @@ class Weighted(Order):
         self._total = np.cumsum(self.weights)
         self._drawn = lru_cache(maxsize=1)(self._draw_without_replacement)
 
-    def at(self, positions: Any, *, epoch: int, seed: int) -> Any:
+    def at(self, positions: UInt64Array, *, epoch: int, seed: int) -> UInt64Array:
         key = self.key(epoch, seed)
         if not self.replacement:
-            return self._drawn(key)[positions.astype(np.int64)]
+            drawn: UInt64Array = self._drawn(key)[positions.astype(np.int64)]
+            return drawn
         # Rounding can lift a point to the total itself, behind the last weight: clamp to the last nonzero weight, so
         # that a weight of 0 at the end is never drawn.
         points = _hash_to_uniform(positions, key) * self._total[-1]
         found = np.searchsorted(self._total, points, side="right")
         last = int(np.flatnonzero(self.weights)[-1])
-        return np.minimum(found, last).astype(np.uint64)
+        indices: UInt64Array = np.minimum(found, last).astype(np.uint64)
+        return indices
 
     def describe(self) -> str:
         digest = hashlib.blake2b(self.weights.tobytes(), digest_size=8).hexdigest()
@@ -262,7 +264,7 @@ class Weighted(Order):
     def size(self) -> int:
         return int(self.weights.size)
 
-    def _draw_without_replacement(self, key: bytes) -> Any:
+    def _draw_without_replacement(self, key: bytes) -> UInt64Array:
         """Draw an exponential waiting time per sample, with its weight as rate, and take the shortest waits.
 
         This is Efraimidis and Spirakis' reservoir sampling: the same distribution as drawing one by one.
@@ -279,15 +281,17 @@ class Weighted(Order):
         self._drawn = lru_cache(maxsize=1)(self._draw_without_replacement)
 
 
-def _hash_to_uniform(numbers: Any, key: bytes) -> Any:
+def _hash_to_uniform(numbers: UInt64Array, key: bytes) -> np.ndarray[Any, Any]:
     """Return a float64 in [0, 1) with 53 random bits for each of `numbers`."""
     raw = hashlib.blake2b(key, digest_size=16).digest()
     first, second = (_uint64(int.from_bytes(raw[at : at + 8], "little")) for at in (0, 8))
     with np.errstate(over="ignore"):
-        return (mix64_array(mix64_array(numbers + first) + second) >> _uint64(11)).astype(np.float64) * 2.0**-53
+        bits: Any = mix64_array(mix64_array(numbers + first) + second) >> _uint64(11)
+        uniform: np.ndarray[Any, Any] = bits.astype(np.float64) * 2.0**-53
+    return uniform
 
 
-def _validate_weights(weights: Any) -> Any:
+def _validate_weights(weights: Any) -> np.ndarray[Any, Any]:
     """Return the weights as a float64 array. Raises DataError unless they are finite, non-negative and not all 0."""
     try:
         array = np.array(weights, dtype=np.float64)

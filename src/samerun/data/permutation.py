@@ -10,11 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from samerun.data.keys import mix64_array
+from samerun.data.keys import UInt64Array, mix64_array
 
 MAX_LENGTH = 2**62
 MAX_SORTED_LENGTH = 1024
@@ -22,14 +21,14 @@ ROUNDS = 8
 _uint64 = np.uint64
 
 
-def permute_positions(positions: Any, n: int, key: bytes) -> Any:
+def permute_positions(positions: UInt64Array, n: int, key: bytes) -> UInt64Array:
     """Map positions (a uint64 array) through the permutation of 0..n-1 that `key` selects."""
     if n <= MAX_SORTED_LENGTH:
         return _make_permutation_by_sorting(n, key)[positions.astype(np.int64)]
     return _cycle_walk(positions, n, lambda x: _feistel_encrypt(x, n, key))
 
 
-def invert_permutation(indices: Any, n: int, key: bytes) -> Any:
+def invert_permutation(indices: UInt64Array, n: int, key: bytes) -> UInt64Array:
     """Return the position of each index: the inverse of `permute_positions`."""
     if n <= MAX_SORTED_LENGTH:
         return np.argsort(_make_permutation_by_sorting(n, key)).astype(np.uint64)[indices.astype(np.int64)]
@@ -43,14 +42,14 @@ def _derive_round_keys(key: bytes) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=16)
-def _make_permutation_by_sorting(n: int, key: bytes) -> Any:
+def _make_permutation_by_sorting(n: int, key: bytes) -> UInt64Array:
     """Return the whole permutation of a small range, as an array."""
     first, second = _derive_round_keys(key)[:2]
     drawn = mix64_array(mix64_array(np.arange(n, dtype=np.uint64) + _uint64(first)) + _uint64(second))
     return np.argsort(drawn, kind="stable").astype(np.uint64)
 
 
-def _cycle_walk(x: Any, n: int, permute_once: Callable[[Any], Any]) -> Any:
+def _cycle_walk(x: UInt64Array, n: int, permute_once: Callable[[UInt64Array], UInt64Array]) -> UInt64Array:
     """Apply a permutation of a larger range to the values, again and again, until all are below n."""
     # A permutation of 0..2**bits-1, applied until the value is below n, is a permutation of 0..n-1: the cycle through
     # a value below n always comes back below n.
@@ -69,7 +68,7 @@ def _half_bit_widths(n: int) -> tuple[int, int]:
     return bits - bits // 2, bits // 2
 
 
-def _feistel_encrypt(x: Any, n: int, key: bytes) -> Any:
+def _feistel_encrypt(x: UInt64Array, n: int, key: bytes) -> UInt64Array:
     high, low = _half_bit_widths(n)
     for word in _derive_round_keys(key):
         right = x & _uint64((1 << low) - 1)
@@ -79,7 +78,7 @@ def _feistel_encrypt(x: Any, n: int, key: bytes) -> Any:
     return x
 
 
-def _feistel_decrypt(x: Any, n: int, key: bytes) -> Any:
+def _feistel_decrypt(x: UInt64Array, n: int, key: bytes) -> UInt64Array:
     high, low = _half_bit_widths(n)
     if ROUNDS % 2:
         high, low = low, high

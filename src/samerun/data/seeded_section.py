@@ -85,7 +85,7 @@ class TorchSnapshot:
 SNAPSHOTS: dict[str, Any] = {"python": PythonSnapshot, "numpy": NumpySnapshot, "torch": TorchSnapshot}
 """By kind of generator, in the order in which they are restored."""
 GENERATOR_KINDS = frozenset(SNAPSHOTS)
-"""The generators that the argument `keyed` selects by name; those of `find_other_sources` are always keyed."""
+"""The generators that the argument `keyed` selects by name; those of `find_always_keyed_sources` are always keyed."""
 
 
 class _SampleOrigin(ProcessOrigin):
@@ -132,7 +132,7 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 _cached_others: tuple[tuple[int, int], list[RandomSource]] | None = None
 
 
-def find_other_sources() -> list[RandomSource]:
+def find_always_keyed_sources() -> list[RandomSource]:
     """Return the other generators in use: registered ones, those of devices and of other libraries."""
     global _cached_others
     known = (len(sys.modules), len(all_sources()))
@@ -159,7 +159,7 @@ class SeededSection:
 
     def __init__(self, seed: int, kinds: frozenset[str], restore: bool) -> None:
         self._run_seed, self._kinds, self._restore = seed, kinds, restore
-        self.others = find_other_sources()
+        self.others = find_always_keyed_sources()
 
     def __enter__(self) -> SeededSection:
         global _depth
@@ -173,7 +173,7 @@ class SeededSection:
             if self._restore:
                 self._save_generators()
         except BaseException:
-            self._release()
+            self._release_lock()
             raise
         process_seed.set_origin(self._run_seed, _SAMPLE_ORIGIN)
         return self
@@ -188,9 +188,9 @@ class SeededSection:
             if self._restore:
                 self._restore_generators()
         finally:
-            self._release()
+            self._release_lock()
 
-    def _release(self) -> None:
+    def _release_lock(self) -> None:
         global _depth
         _depth -= 1
         _process_lock.release()
@@ -261,7 +261,7 @@ class SeededSection:
     def _seed_streams_and_others(self, key: int) -> None:
         """Restart the named streams, and seed the generators that `keyed` does not select by name."""
         for stream in process_streams.values():
-            stream.restart()
+            stream.restart_generators()
         for source in self.others:
             source.seed(derive_seed(key, source.name))
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from samerun.base.errors import CheckpointError, SamerunError, UnfitStateError
-from samerun.base.files import replace_file
+from samerun.base.files import replace_file_atomically
 from samerun.base.text import printable_line
 from samerun.control.ddp import warn_if_ddp_buckets_change
 from samerun.control.rng.state import load_state_dict, restore_snapshot, state_dict, take_snapshot
@@ -37,7 +37,7 @@ def _write_checkpoint(target: Path, parts: Mapping[str, Any], extra: Any, rng_of
     content = {"samerun_checkpoint": VERSION, "parts": saved, "digests": digests, "torch": str(torch.__version__)}
     try:
         previous = checkpoint_file.make_previous_path(target)
-        replace_file(target, lambda file: checkpoint_file.write_archive(content, file), previous=previous)
+        replace_file_atomically(target, lambda file: checkpoint_file.write_archive(content, file), previous=previous)
     except OSError as error:
         raise CheckpointError(
             f"checkpoint.save({str(target)!r}): {error.strerror or error}.",

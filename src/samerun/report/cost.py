@@ -52,39 +52,39 @@ def make_quantity_table(report: CostReport) -> Table:
 
 def make_quantity_rows(report: CostReport) -> list[list[str]]:
     """A row for each quantity that at least one setting has a number for."""
-    plain = report.settings[0]
+    baseline = report.settings[0]
     rows = []
     for name, field, unit in QUANTITIES:
         amounts: list[Amount | None] = [getattr(one, field) for one in report.settings]
         if any(amounts):
-            rows.append([name, *(format_cell(one, getattr(plain, field), unit) for one in amounts)])
+            rows.append([name, *(format_amount_with_ratio(one, getattr(baseline, field), unit) for one in amounts)])
     return rows
 
 
-def format_cell(one: Amount | None, plain: Amount | None, unit: str) -> str:
+def format_amount_with_ratio(one: Amount | None, baseline: Amount | None, unit: str) -> str:
     if one is None:
         return "-"
     text = format_quantity(one.median, unit)
-    if plain is None or one is plain or not plain.median:
+    if baseline is None or one is baseline or not baseline.median:
         return text
-    return f"{text} ({format_ratio(one.median, plain.median)})"
+    return f"{text} ({format_ratio(one.median, baseline.median)})"
 
 
 def make_operator_table(report: CostReport, top: int) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row(Text("operator", style="bold"), *(Text(one.name, style="bold") for one in report.settings))
     for name, costs in report.operators[:top]:
-        table.add_row(name.removeprefix("aten."), *(format_operator_cell(one, costs[0]) for one in costs))
+        table.add_row(name.removeprefix("aten."), *(format_operator_seconds_with_ratio(one, costs[0]) for one in costs))
     return table
 
 
-def format_operator_cell(one: OperatorCost | None, plain: OperatorCost | None) -> str:
+def format_operator_seconds_with_ratio(one: OperatorCost | None, baseline: OperatorCost | None) -> str:
     if one is None:
         return "-"
     text = format_quantity(one.seconds, "s")
-    if plain is None or one is plain or not plain.seconds:
+    if baseline is None or one is baseline or not baseline.seconds:
         return text
-    return f"{text} ({format_ratio(one.seconds, plain.seconds)})"
+    return f"{text} ({format_ratio(one.seconds, baseline.seconds)})"
 
 
 def describe_operator_times(report: CostReport, top: int) -> str:
@@ -103,8 +103,8 @@ def format_quantity(value: float, unit: str) -> str:
     return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} us"
 
 
-def format_ratio(value: float, plain: float) -> str:
-    return f"{value / plain:.2f}x"
+def format_ratio(value: float, baseline: float) -> str:
+    return f"{value / baseline:.2f}x"
 
 
 # --- the page ---------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def make_cost_rows(report: CostReport, top: int) -> list[CostRow]:
             CostBar(
                 setting.name,
                 round(100 * cost.seconds / longest, 2) if longest else 0.0,
-                format_operator_cell(cost, costs[0]),
+                format_operator_seconds_with_ratio(cost, costs[0]),
             )
             for setting, cost in zip(report.settings, costs, strict=True)
             if cost is not None

@@ -9,7 +9,7 @@ from typing import Protocol
 from samerun.base.records import Fix, FoundCause
 from samerun.check.attribution import confirmation, native_entropy
 from samerun.check.attribution.confirmation import (
-    is_confirmed_by_experiment,
+    confirm_by_experiment,
     is_mere_reading,
     limit_pins_to_line,
     pin_suspect_sources,
@@ -26,8 +26,8 @@ from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.source import make_source_patch
 from samerun.check.evidence.trace_signs import (
     find_batch_size_suspect,
-    find_branch_on_last_bits,
-    find_compiled_draws,
+    find_compiled_draws_suspect,
+    find_last_bits_branch_suspect,
 )
 from samerun.check.evidence.value_differences import (
     Elements,
@@ -104,7 +104,7 @@ def attribute_rerun_difference(
             which = None
             if suspect.pins not in settled:
                 readings = [s for s in listed if is_mere_reading(s) and s.pins == suspect.pins]
-                which = find_decisive_reading(search, situation, plan, readings)
+                which = find_decisive_reading_by_pinning(search, situation, plan, readings)
             if which is not None:
                 return make_attributed_cause(
                     replace(which, certain=True), rerun_and_measure_difference(search, situation, plan, plan), others
@@ -116,7 +116,7 @@ def attribute_rerun_difference(
         if not suspect.without and set(names) <= set(plan.watch.pins):
             continue
         tried += 1
-        if is_confirmed_by_experiment(search, situation, plan, suspect, f"pinned-{tried}", names):
+        if confirm_by_experiment(search, situation, plan, suspect, f"pinned-{tried}", names):
             return make_attributed_cause(
                 replace(suspect, certain=True), rerun_and_measure_difference(search, situation, plan, plan), others
             )
@@ -126,7 +126,7 @@ def attribute_rerun_difference(
     return attribute_by_line_trace(search, situation, rerun_and_measure_difference(search, situation, plan, plan))
 
 
-def find_decisive_reading(
+def find_decisive_reading_by_pinning(
     search: AttributionSearch, situation: Situation, plan: Plan, readings: Sequence[Suspect]
 ) -> Suspect | None:
     """The reading of one source that makes the difference; None if the difference stays with the source pinned.
@@ -137,11 +137,11 @@ def find_decisive_reading(
     """
     likeliest = readings[0]
     source = likeliest.pins[0]
-    if not is_confirmed_by_experiment(search, situation, plan, likeliest, f"pinned-{source}", likeliest.pins):
+    if not confirm_by_experiment(search, situation, plan, likeliest, f"pinned-{source}", likeliest.pins):
         return None
     lines = list({(s.file, s.line): s for s in readings}.values())
     for number, suspect in enumerate(lines[:MOST_EXPERIMENTS] if len(lines) > 1 else [], 1):
-        if is_confirmed_by_experiment(
+        if confirm_by_experiment(
             search, situation, plan, suspect, f"pinned-{source}-{number}", limit_pins_to_line(suspect, readings)
         ):
             return suspect
@@ -163,12 +163,12 @@ def attribute_by_line_trace(
     if line is not None and mentions_object_addresses(read_statement(line.file, line.line)):
         why = (line.evidence,)
         suspect = Suspect("object-id", line.file, line.line, why, 0, (pins.ADDRESSES,))
-        certain = not why_layout_cannot_be_fixed() and is_confirmed_by_experiment(
+        certain = not why_layout_cannot_be_fixed() and confirm_by_experiment(
             search, situation, plan, suspect, "pinned-addresses", suspect.pins
         )
         return make_attributed_cause(replace(suspect, certain=certain), elements)
     drawn = native_entropy.find_native_entropy_suspect(run, line)
-    if drawn is not None and is_confirmed_by_experiment(search, situation, plan, drawn, "pinned-native", drawn.pins):
+    if drawn is not None and confirm_by_experiment(search, situation, plan, drawn, "pinned-native", drawn.pins):
         return make_attributed_cause(replace(drawn, certain=True), elements)
     best = next((s for s in listed if not s.pins), listed[0])
     if line is not None and best.rank >= 8:
@@ -193,7 +193,7 @@ def attribute_variation_difference(
     )
     if user_variable is not None:
         return user_variable
-    branch = find_branch_on_last_bits(situation) if kind in ROUNDING_CAUSES else None
+    branch = find_last_bits_branch_suspect(situation) if kind in ROUNDING_CAUSES else None
     if branch is not None:
         return make_attributed_cause(branch, elements, [s for s in find_suspects(situation) if s.kind == kind])
     kinds = KINDS_OF_VARIATION_CAUSE.get(kind, (kind,))
@@ -201,9 +201,14 @@ def attribute_variation_difference(
         kinds = ("environment-variable",)
     matching = [s for s in find_suspects(situation) if s.kind in kinds]
     if variation is not None and variation.name == "listing_order" and len(matching) > 1:
-        matching = find_suspects_that_differ_alone(search, situation, varied, matching[:4], "listing") or matching
+        matching = (
+            find_suspects_that_differ_when_varied_alone(search, situation, varied, matching[:4], "listing") or matching
+        )
     if variation is not None and variation.name in ("clock", "memory") and len(matching) > 1:
-        matching = find_suspects_that_differ_alone(search, situation, varied, matching[:4], variation.name) or matching
+        matching = (
+            find_suspects_that_differ_when_varied_alone(search, situation, varied, matching[:4], variation.name)
+            or matching
+        )
     if matching:
         return make_attributed_cause(replace(matching[0], certain=True), elements, matching[1:])
     line = None
@@ -231,7 +236,7 @@ def attribute_user_variable(
     batch = find_batch_size_suspect(situation, (folder / "kept-a.bin", folder / "kept-b.bin"))
     if batch is not None:
         return make_attributed_cause(batch, elements)
-    compiled = find_compiled_draws(situation)
+    compiled = find_compiled_draws_suspect(situation)
     drawn = [s for s in find_suspects(situation) if s.kind == "extra-draw"]
     listed = ([compiled] if compiled is not None else []) + drawn
     for number, suspect in enumerate(listed, 1):
@@ -256,13 +261,15 @@ def drop_repeated_experiments(listed: Sequence[Suspect]) -> list[Suspect]:
     return result
 
 
-def find_suspects_that_differ_alone(
-    search: AttributionSearch, situation: Situation, varied: Plan, listed: Sequence[Suspect], what: str
+def find_suspects_that_differ_when_varied_alone(
+    search: AttributionSearch, situation: Situation, varied: Plan, listed: Sequence[Suspect], source: str
 ) -> list[Suspect]:
     """The suspects whose line makes a difference when only it is varied, in the order given."""
     hits = []
     for number, suspect in enumerate(listed, 1):
-        run = search.run(varied.with_watch(varied_line=(what, suspect.file, suspect.line)), f"only-{number}", (what,))
+        run = search.run(
+            varied.with_watch(varied_line=(source, suspect.file, suspect.line)), f"only-{number}", (source,)
+        )
         if search.compare_runs(situation.a, run) is not None:
             hits.append(suspect)
     return hits

@@ -19,7 +19,7 @@ from samerun.check.evidence.trace_signs import has_no_sign_of_race
 from samerun.check.execution.forks import was_forked
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
-from samerun.check.variations.memory import apply_memory, fixed_layout_command
+from samerun.check.variations.memory import fixed_layout_command, vary_or_pin_memory
 from samerun.record import pins
 from samerun.record.comparison.compare import Difference
 
@@ -51,20 +51,25 @@ class ExperimentRunner(Protocol):
     def differing_reruns(self) -> int: ...
 
 
-def is_confirmed_by_experiment(
-    search: ExperimentRunner, situation: Situation, plan: Plan, suspect: Suspect, name: str, names: tuple[str, ...]
+def confirm_by_experiment(
+    search: ExperimentRunner,
+    situation: Situation,
+    plan: Plan,
+    suspect: Suspect,
+    run_name: str,
+    pin_names: tuple[str, ...],
 ) -> bool:
     """Whether the difference disappears (or moves later) with these pins, returns without, and follows their values."""
     # Forks first: they are cheaper, and a suspect that they confirm is confirmed, for they differ in more than fresh
     # processes do (their addresses are not pinned). For the same reason a difference may stay among forks that fresh
     # processes would lose, so a suspect that forks do not confirm is tried again in fresh ones (decision 34).
     for among_forks in (True, False):
-        experiment = Experiment(search, situation, plan, suspect, name, names, among_forks)
+        experiment = Experiment(search, situation, plan, suspect, run_name, pin_names, among_forks)
         # In this order: the first test costs least and refutes most suspects; the other two only guard against chance.
         if (
-            experiment.difference_disappears()
-            and experiment.difference_returns()
-            and experiment.results_follow_values()
+            experiment.difference_disappears_when_pinned()
+            and experiment.difference_returns_when_unpinned()
+            and experiment.results_follow_pin_values()
         ):
             return True
         if not experiment.forked:
@@ -83,7 +88,7 @@ class Experiment:
         self.name, self.names, self.among_forks = name, names, among_forks
         self.pinned_plan = pin_suspect_sources(plan, suspect, names)
         self.label = (f"pin:{suspect.kind}",)
-        self.trials = count_required_trials(search, suspect, has_no_sign_of_race(situation.a.traces))
+        self.trials = compute_required_trials(search, suspect, has_no_sign_of_race(situation.a.traces))
         self.forked = False
         self.first: Run | None = None
         self.later: Difference | None = None
@@ -92,7 +97,7 @@ class Experiment:
     def run(self, plan: Plan, suffix: str) -> Run:
         return self.search.run(plan, f"{self.name}{suffix}", self.label, self.among_forks)
 
-    def difference_disappears(self) -> bool:
+    def difference_disappears_when_pinned(self) -> bool:
         """Whether several pinned runs are the same up to where the difference was."""
         first = self.first = self.run(self.pinned_plan, "a")
         self.forked = was_forked(first.folder)
@@ -102,14 +107,14 @@ class Experiment:
             found = self.search.compare_runs(first, self.run(self.pinned_plan, chr(ord("b") + number)))
             if found is None:
                 continue
-            if not is_later_difference(found, self.situation.difference):
+            if not comes_later_in_same_thread(found, self.situation.difference):
                 return False
             self.later = found
             if not may_agree_by_chance(self.suspect):
                 break
         return True
 
-    def difference_returns(self) -> bool:
+    def difference_returns_when_unpinned(self) -> bool:
         """Whether the unpinned program, run again after the pinned runs, still differs where it did."""
         unpinned: list[Run | None] = [] if self.forked else [self.situation.b]
         if pins.FOLDER in self.names:  # a file that the first run left is there for every later one
@@ -121,13 +126,13 @@ class Experiment:
             unpinned.append(again)
         return False
 
-    def results_follow_values(self) -> bool:
+    def results_follow_pin_values(self) -> bool:
         """Whether the results change when the source is pinned at another value."""
         kinds = {name.partition("@")[0] for name in self.names}
         if pins.MEMORY in kinds:
             line = "memory", self.suspect.file, self.suspect.line
             return self._runs_differ_early(
-                self.first, self.run(apply_memory(self.pinned_plan, True).with_watch(varied_line=line), "-other")
+                self.first, self.run(vary_or_pin_memory(self.pinned_plan, True).with_watch(varied_line=line), "-other")
             )
         if not kinds <= set(PINS_WITH_VALUES):
             return True
@@ -140,39 +145,43 @@ class Experiment:
     def _runs_differ_early(self, a: Run | None, b: Run) -> bool:
         """Whether two runs differ before anything that differs even with the source pinned."""
         found = self.search.compare_runs(a, b) if a is not None else None
-        return found is not None and (self.later is None or not is_later_difference(found, self.situation.difference))
+        return found is not None and (
+            self.later is None or not comes_later_in_same_thread(found, self.situation.difference)
+        )
 
 
-def is_later_difference(found: Difference, before: Difference) -> bool:
+def comes_later_in_same_thread(difference: Difference, reference: Difference) -> bool:
     """Whether a difference lies behind another one in the same thread."""
-    return (found.role, found.thread) == (before.role, before.thread) and found.ordinal > before.ordinal > 0
+    return (difference.role, difference.thread) == (reference.role, reference.thread) and (
+        difference.ordinal > reference.ordinal > 0
+    )
 
 
-def pin_suspect_sources(plan: Plan, suspect: Suspect, names: tuple[str, ...]) -> Plan:
+def pin_suspect_sources(plan: Plan, suspect: Suspect, pin_names: tuple[str, ...]) -> Plan:
     """The plan with a suspect's source pinned."""
-    pinned = plan.with_pins(*names)
-    if pins.THREADS in names:
+    pinned = plan.with_pins(*pin_names)
+    if pins.THREADS in pin_names:
         pinned = pinned.with_environment(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    if any(name.partition("@")[0] == pins.CLOCK for name in names):
+    if any(name.partition("@")[0] == pins.CLOCK for name in pin_names):
         pinned = pinned.with_watch(clock_tick=suspect.tick)
-    if pins.NATIVE_ENTROPY in names:
+    if pins.NATIVE_ENTROPY in pin_names:
         pinned = native_entropy.pin_native_draws(pinned)
-    if pins.MEMORY in names:
-        pinned = apply_memory(pinned, False)
-    if pins.FOLDER in names:
+    if pins.MEMORY in pin_names:
+        pinned = vary_or_pin_memory(pinned, False)
+    if pins.FOLDER in pin_names:
         pinned = replace(pinned, copied=True, without=suspect.without)
-    if pins.ADDRESSES in names:
+    if pins.ADDRESSES in pin_names:
         pinned = replace(pinned, prefix=(*pinned.prefix, *fixed_layout_command()))
         pinned = pinned.with_environment(PYTHONHASHSEED="1")  # it moves objects too
     return pinned
 
 
-def count_required_trials(search: ExperimentRunner, suspect: Suspect, steady: bool = True) -> int:
+def compute_required_trials(search: ExperimentRunner, suspect: Suspect, no_race_sign: bool = True) -> int:
     """How many pinned runs have to equal the first one, given how often the program differs by itself.
 
     A program with threads or processes of its own may differ now and then whatever the suspect is.
     """
-    least = 3 if may_agree_by_chance(suspect) or not steady else 1
+    least = 3 if may_agree_by_chance(suspect) or not no_race_sign else 1
     if not search.reruns or search.differing_reruns >= search.reruns:
         return least
     rate = max(search.differing_reruns, 1) / search.reruns

@@ -51,7 +51,7 @@ def find_os_entropy_suspects(situation: Situation) -> list[Suspect]:
     return found
 
 
-def make_entropy_seed_edits(source: SourceAtLine) -> list[Edit]:
+def replace_entropy_seed_with_zero(source: SourceAtLine) -> list[Edit]:
     """0 in place of a seed that is made of the system's entropy."""
     return make_fixed_seed_edits(source)
 
@@ -64,7 +64,7 @@ OS_ENTROPY = Cause(
     " temporary names are other ones in every run. A value that reaches"
     " the training from there differs in every run. Native code that asks the system past Python (a tokenizer's"
     " dropout, say) is found on Linux: a preloaded library counts and holds what it draws.",
-    make_entropy_seed_edits,
+    replace_entropy_seed_with_zero,
 )
 
 
@@ -125,7 +125,7 @@ def estimate_clock_tick_seconds(events: list[Event]) -> float:
     return min(max(1 / rate, tick), pins.SLOWEST_CLOCK_TICK_SECONDS) if rate else tick
 
 
-def make_clock_seed_edits(source: SourceAtLine) -> list[Edit]:
+def replace_clock_seed_with_zero(source: SourceAtLine) -> list[Edit]:
     """0 in place of a seed that is made of the clock."""
     return make_fixed_seed_edits(source)
 
@@ -136,5 +136,5 @@ TIME = Cause(
     "do not let the clock decide: use a fixed seed, a number of steps, a date given as an argument",
     "A seed made of the time, a loop that runs for so many seconds, a split by today's date, the newest file: each"
     " gives another result at another moment.",
-    make_clock_seed_edits,
+    replace_clock_seed_with_zero,
 )

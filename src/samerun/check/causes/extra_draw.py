@@ -22,12 +22,12 @@ def find_extra_draw_suspects(situation: Situation) -> list[Suspect]:
     )
     longer = situation.b.traces if difference.extra_in == "b" else situation.a.traces
     trace, more = shorter.traces.get(difference.role), longer.traces.get(difference.role)
-    if trace is None or more is None or not torch_draws_follow(select_events(trace, (f.DRAW,)), here.index):
+    if trace is None or more is None or not has_later_torch_draw(select_events(trace, (f.DRAW,)), here.index):
         return []
     first = draws[0]
     if count_draws_and_seeds_in_step(more, first.index) == count_draws_and_seeds_in_step(trace, here.index):
         return []
-    seed = find_seed_right_before(select_events(more, (f.SEED, f.OPERATOR), first.index))
+    seed = find_final_torch_seed(select_events(more, (f.SEED, f.OPERATOR), first.index))
     places = [(e.file, e.line) for e in draws if e.line] + ([(seed.file, seed.line)] if seed is not None else [])
     held = tuple(dict.fromkeys(f"{pins.EXTRA}@{file}:{line}" for file, line in places))
     if seed is not None:
@@ -40,8 +40,8 @@ def find_extra_draw_suspects(situation: Situation) -> list[Suspect]:
     ]
 
 
-def torch_draws_follow(draws: list[Event], after: int) -> bool:
-    return any(e.index > after and e.name.startswith("torch") for e in draws)
+def has_later_torch_draw(draws: list[Event], after_index: int) -> bool:
+    return any(e.index > after_index and e.name.startswith("torch") for e in draws)
 
 
 def count_draws_and_seeds_in_step(trace: Trace, index: int) -> Counter[tuple[object, ...]]:
@@ -60,7 +60,7 @@ def count_draws_and_seeds_in_step(trace: Trace, index: int) -> Counter[tuple[obj
     return made
 
 
-def find_seed_right_before(events: list[Event]) -> Event | None:
+def find_final_torch_seed(events: list[Event]) -> Event | None:
     """A seeding right before the draw, with no operator in between."""
     last = events[-1] if events else None
     return last if last is not None and last.kind == f.SEED and last.name == "torch" and last.line else None

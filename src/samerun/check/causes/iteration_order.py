@@ -29,7 +29,7 @@ ORDER_PRESERVING = ("enumerate", "list", "tuple", "iter", "fromiter", "join", "r
 """Functions that keep the order of what they are given."""
 
 
-def make_sorted_set_edits(source: SourceAtLine) -> list[Edit]:
+def wrap_iterated_set_in_sorted(source: SourceAtLine) -> list[Edit]:
     """`sorted(...)` around the set that is iterated."""
     edits = []
     for node in ast.walk(source.tree):
@@ -61,7 +61,7 @@ HASH_ORDER = Cause(
     "Python gives hash(str) another seed in every process, and sets are ordered by hash. Class ids, vocabularies"
     " and parameter orders taken from a set therefore change from run to run. PYTHONHASHSEED must be set before"
     " the interpreter starts; setting it inside the program comes too late.",
-    make_sorted_set_edits,
+    wrap_iterated_set_in_sorted,
 )
 
 
@@ -84,7 +84,7 @@ def find_listing_order_suspects(situation: Situation) -> list[Suspect]:
 LISTING_FUNCTIONS = ("listdir", "glob", "iglob", "rglob", "iterdir")
 
 
-def make_sorted_listing_edits(source: SourceAtLine) -> list[Edit]:
+def wrap_listing_in_sorted(source: SourceAtLine) -> list[Edit]:
     """`sorted(...)` around the listing; entries of `scandir` by their names."""
     within = [inner for call in source.calls_at_line("sorted") for inner in ast.walk(call)]
     entered = [item.context_expr for node in ast.walk(source.tree) if isinstance(node, ast.With) for item in node.items]
@@ -103,7 +103,7 @@ LISTING_ORDER = Cause(
     "wrap the listing in sorted(...)",
     "os.listdir, os.scandir, glob and Path.iterdir give names in the order of the file system, which changes"
     " with the machine and the history of the folder. A rerun on one machine does not show it.",
-    make_sorted_listing_edits,
+    wrap_listing_in_sorted,
 )
 
 

@@ -36,11 +36,15 @@ def find_uninitialised_memory_suspects(situation: Situation) -> list[Suspect]:
     return [suspect_fresh_memory(made, event, 0.5 + 0.01 * rank, held, varied) for rank, made in enumerate(nearest)]
 
 
-def suspect_fresh_memory(made: Event, event: Event, rank: float, held: tuple[str, ...], varied: bool) -> Suspect:
-    evidence = [f"memory made at line {made.line} is read before all of it was written"]
-    if made.name != "numpy.empty":
-        evidence.append(f"the first to read it is {made.name} at line {event.line}")
-    return Suspect("uninitialised-memory", made.file, made.line, tuple(evidence), rank, held, varied)
+def suspect_fresh_memory(
+    allocation: Event, reader: Event, rank: float, memory_pins: tuple[str, ...], certain: bool
+) -> Suspect:
+    evidence = [f"memory made at line {allocation.line} is read before all of it was written"]
+    if allocation.name != "numpy.empty":
+        evidence.append(f"the first to read it is {allocation.name} at line {reader.line}")
+    return Suspect(
+        "uninitialised-memory", allocation.file, allocation.line, tuple(evidence), rank, memory_pins, certain
+    )
 
 
 def suspect_memory_inside_operator(situation: Situation, event: Event) -> list[Suspect]:
@@ -64,7 +68,7 @@ def suspect_memory_inside_operator(situation: Situation, event: Event) -> list[S
 ZEROED_CONSTRUCTORS = {"empty": "zeros", "empty_like": "zeros_like", "new_empty": "new_zeros"}
 
 
-def make_zeros_edits(source: SourceAtLine) -> list[Edit]:
+def replace_empty_with_zeros(source: SourceAtLine) -> list[Edit]:
     """`empty` becomes `zeros`."""
     edits = []
     for call in source.calls_at_line(*ZEROED_CONSTRUCTORS):
@@ -82,5 +86,5 @@ UNINITIALISED_MEMORY = Cause(
     " without having been written differ from run to run and from machine to machine. A few operators read such"
     " memory of their own: torch.linalg.lstsq takes the order of the columns from it unless it is called with"
     " driver='gelsd'. torch.use_deterministic_algorithms(True) fills fresh memory, and so mends both.",
-    make_zeros_edits,
+    replace_empty_with_zeros,
 )

@@ -39,7 +39,7 @@ def find_unseeded_python(situation: Situation) -> list[Suspect]:
     return found
 
 
-def make_python_seed_edits(source: SourceAtLine) -> list[Edit]:
+def seed_python_with_zero(source: SourceAtLine) -> list[Edit]:
     """Pass 0 to a generator or a call of `seed` without one; else seed the module behind the imports."""
     empty = [call for call in source.calls_at_line("Random", "seed") if not call.args and not call.keywords]
     if empty:
@@ -54,7 +54,7 @@ UNSEEDED_PYTHON = Cause(
     "call random.seed(SEED) before the first draw (samerun.seed_everything(SEED) seeds every source)",
     "Python's random module starts from the operating system's entropy. A program that seeds torch and NumPy"
     " but not `random` shuffles, splits or augments differently in every run.",
-    make_python_seed_edits,
+    seed_python_with_zero,
 )
 
 
@@ -86,7 +86,7 @@ def find_unseeded_numpy_global(situation: Situation) -> list[Suspect]:
     return []
 
 
-def make_numpy_global_seed_edits(source: SourceAtLine) -> list[Edit]:
+def seed_numpy_global_with_zero(source: SourceAtLine) -> list[Edit]:
     """Pass 0 to a call of `seed` without one; else seed NumPy behind the imports."""
     empty = [call for call in source.calls_at_line("seed") if not call.args and not call.keywords]
     if empty:
@@ -101,7 +101,7 @@ UNSEEDED_NUMPY_GLOBAL = Cause(
     "call numpy.random.seed(SEED) before the first draw (samerun.seed_everything(SEED) seeds every source)",
     "NumPy's global generator (`numpy.random.rand` and its like) starts from the operating system's entropy."
     " Seeding torch does not seed it.",
-    make_numpy_global_seed_edits,
+    seed_numpy_global_with_zero,
 )
 
 
@@ -127,7 +127,7 @@ def find_unseeded_numpy_generator(situation: Situation) -> list[Suspect]:
 NUMPY_CONSTRUCTORS = ("default_rng", "RandomState", "SeedSequence", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
 
-def make_numpy_generator_seed_edits(source: SourceAtLine) -> list[Edit]:
+def pass_zero_to_numpy_generator(source: SourceAtLine) -> list[Edit]:
     """Pass 0 where the generator is made."""
     empty = [call for call in source.calls_at_line(*NUMPY_CONSTRUCTORS) if not call.args and not call.keywords]
     return [edit for call in empty for edit in source.make_seed_argument_edits(call)]
@@ -140,7 +140,7 @@ UNSEEDED_NUMPY_GENERATOR = Cause(
     "`numpy.random.default_rng()`, `RandomState()` and bit generators without a seed take one from the"
     " operating system, and `numpy.random.seed` has no effect on them. Classes that own a generator"
     " (augmentations, environments) need a seed argument.",
-    make_numpy_generator_seed_edits,
+    pass_zero_to_numpy_generator,
 )
 
 
@@ -162,7 +162,7 @@ def find_unseeded_torch(situation: Situation) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def make_torch_seed_edits(source: SourceAtLine) -> list[Edit]:
+def seed_torch_with_zero(source: SourceAtLine) -> list[Edit]:
     """Seed torch behind the imports."""
     name = source.find_import_name("torch")
     return [source.insert_after_imports(f"{name}.manual_seed(0)")] if name else []
@@ -174,7 +174,7 @@ UNSEEDED_TORCH = Cause(
     "call torch.manual_seed(SEED) before this line (samerun.seed_everything(SEED) seeds every source)",
     "Torch's global generator takes its first seed from the operating system. Everything drawn before"
     " torch.manual_seed differs from run to run: weights, dropout, shuffling.",
-    make_torch_seed_edits,
+    seed_torch_with_zero,
 )
 
 
@@ -188,7 +188,7 @@ def find_unseeded_torch_generator(situation: Situation) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def make_torch_generator_seed_edits(source: SourceAtLine) -> list[Edit]:
+def replace_seed_with_manual_seed(source: SourceAtLine) -> list[Edit]:
     """`generator.seed()` becomes `generator.manual_seed(0)`."""
     edits = []
     for call in source.calls_at_line("seed"):
@@ -204,7 +204,7 @@ UNSEEDED_TORCH_GENERATOR = Cause(
     "use generator.manual_seed(SEED) instead of generator.seed()",
     "`torch.Generator().seed()` draws a seed from the operating system. (A generator that is never seeded"
     " always starts from the same number, which torch.manual_seed does not change.)",
-    make_torch_generator_seed_edits,
+    replace_seed_with_manual_seed,
 )
 
 

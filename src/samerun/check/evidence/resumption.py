@@ -57,21 +57,23 @@ def list_roles_with_steps(traces: RunTraces) -> list[str]:
 
 
 def find_resume_difference(
-    whole: RunTraces, stopped: RunTraces, resumed: RunTraces, cut: bool = False
+    uninterrupted: RunTraces, stopped: RunTraces, resumed: RunTraces, ended_early: bool = False
 ) -> ResumeDifference | None:
     """Where the resumed run differs from the uninterrupted one, or None. The main process comes first.
 
     Steps are matched from the end, where both runs make the same ones. If they differ, they are matched from the
     checkpoint instead, if the traces tell when it was saved: a run that lost its place may make more steps, or fewer.
-    cut: the runs did not go to their end, so that steps can only be matched from the checkpoint (decision 25).
+    ended_early: the runs did not go to their end, so that steps can only be matched from the checkpoint (decision 25).
     """
-    for role in list_roles_with_steps(whole):
+    for role in list_roles_with_steps(uninterrupted):
         if role not in resumed.traces:
             continue
-        one, other = read_steps(whole.traces[role]), read_steps(resumed.traces[role])
+        one, other = read_steps(uninterrupted.traces[role]), read_steps(resumed.traces[role])
         made = len(read_steps(stopped.traces[role])) if role in stopped.traces else len(one)
-        if cut:
-            found = _find_step_difference(one, other, count_steps_before_checkpoint(stopped, resumed, role), cut)
+        if ended_early:
+            found = _find_step_difference(
+                one, other, count_steps_before_checkpoint(stopped, resumed, role), ended_early
+            )
             if found is not None:
                 return found
             continue
@@ -83,7 +85,7 @@ def find_resume_difference(
                 found = _find_step_difference(one, other, saved) or found
         if found is not None:
             return found
-        found = _find_final_difference(whole.traces[role], resumed.traces[role], shift)
+        found = _find_final_difference(uninterrupted.traces[role], resumed.traces[role], shift)
         if found is not None:
             return found
     return None
@@ -113,17 +115,21 @@ def count_steps_before_save(stopped: Trace, resumed: Trace) -> int | None:
     return loaded
 
 
-def _find_step_difference(one: list[Step], other: list[Step], shift: int, cut: bool = False) -> ResumeDifference | None:
+def _find_step_difference(
+    one: list[Step], other: list[Step], shift: int, ended_early: bool = False
+) -> ResumeDifference | None:
     behind = one[shift:]
-    for step, its in zip(behind, other, strict=False):
-        if not set(step.differing_leaves(its)) - SOFT_LEAVES:
+    for step, resumed_step in zip(behind, other, strict=False):
+        if not set(step.differing_leaves(resumed_step)) - SOFT_LEAVES:
             continue
         head = behind[0].differing_leaves(other[0])
         lost = tuple(name for name in head if name in RNG_LEAVES and _leaf_changes_in(name, behind))
-        difference = _find_first_operator_difference(step, its) or _make_leaf_difference(step, its)
+        difference = _find_first_operator_difference(step, resumed_step) or _make_leaf_difference(step, resumed_step)
         own = _find_lost_own_draw(behind[0], other[0])
-        return ResumeDifference(difference, shift, step, its, (behind[0], other[0]), step is behind[0], lost, own)
-    if cut or len(behind) == len(other):
+        return ResumeDifference(
+            difference, shift, step, resumed_step, (behind[0], other[0]), step is behind[0], lost, own
+        )
+    if ended_early or len(behind) == len(other):
         return None
     ends = [steps[-1].select_events(f.STEP)[-1] if steps else None for steps in (one, other)]
     more = "a" if len(behind) > len(other) else "b"
@@ -131,25 +137,25 @@ def _find_step_difference(one: list[Step], other: list[Step], shift: int, cut: b
     return ResumeDifference(Difference("operator", role, "main", ends[0], ends[1], len(one), 0, more), shift)
 
 
-def _find_final_difference(whole: Trace, resumed: Trace, shift: int) -> ResumeDifference | None:
+def _find_final_difference(uninterrupted: Trace, resumed: Trace, shift: int) -> ResumeDifference | None:
     """A difference in the final contents of a model that both runs have."""
-    one, other = final_model_digests(whole), final_model_digests(resumed)
+    one, other = final_model_digests(uninterrupted), final_model_digests(resumed)
     for name, digests in one.items():
         if len(digests) == len(other.get(name, ())) and digests != other[name]:
-            event = next(e for e in select_events(whole, (f.FINAL,)) if e.name == name)
+            event = next(e for e in select_events(uninterrupted, (f.FINAL,)) if e.name == name)
             return ResumeDifference(
-                Difference("final", whole.role, "main", event, None, len(read_steps(whole)), 0), shift
+                Difference("final", uninterrupted.role, "main", event, None, len(read_steps(uninterrupted)), 0), shift
             )
     return None
 
 
-def _find_first_operator_difference(step: Step, its: Step) -> Difference | None:
+def _find_first_operator_difference(step: Step, resumed_step: Step) -> Difference | None:
     """The first operator, or draw of torch's, that differs in a step.
 
     A resumed process sets up before its first step, so the steps are laid end to end: as far back as they do the
     same, they are compared. None where operators were not recorded.
     """
-    one, other = _select_torch_events(step), _select_torch_events(its)
+    one, other = _select_torch_events(step), _select_torch_events(resumed_step)
     count = 0
     for a, b in zip(reversed(one), reversed(other), strict=False):
         if (a.kind, a.name, a.file, a.line) != (b.kind, b.name, b.file, b.line):
@@ -171,20 +177,20 @@ def _select_torch_events(step: Step) -> list[Event]:
     ]  # fmt: skip
 
 
-def _make_leaf_difference(step: Step, its: Step) -> Difference:
-    name = next(name for name in step.differing_leaves(its) if name not in SOFT_LEAVES)
+def _make_leaf_difference(step: Step, resumed_step: Step) -> Difference:
+    name = next(name for name in step.differing_leaves(resumed_step) if name not in SOFT_LEAVES)
     return Difference(
-        "leaf", step.trace.role, "main", step.find_leaf_event(name), its.find_leaf_event(name), step.number, 0
+        "leaf", step.trace.role, "main", step.find_leaf_event(name), resumed_step.find_leaf_event(name), step.number, 0
     )
 
 
-def _find_lost_own_draw(step: Step, its: Step) -> Event | None:
+def _find_lost_own_draw(step: Step, resumed_step: Step) -> Event | None:
     """The first draw from a generator of the program's own that stands elsewhere in the other run.
 
     The draws at one line are laid end to end: a resumed process may draw there while it sets up.
     """
     draws = [defaultdict(list), defaultdict(list)]  # type: list[defaultdict[tuple[object, ...], list[Event]]]
-    for found, events in zip(draws, (step.select_events(f.DRAW), its.select_events(f.DRAW)), strict=True):
+    for found, events in zip(draws, (step.select_events(f.DRAW), resumed_step.select_events(f.DRAW)), strict=True):
         for event in events:
             if event.name not in GLOBAL:
                 found[(event.name, event.text, event.file, event.line)].append(event)

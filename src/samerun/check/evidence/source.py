@@ -14,6 +14,7 @@ import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 LARGEST_BYTES = 4 << 20
 
@@ -46,7 +47,7 @@ def read_source(file: str) -> SourceFile:
     return SourceFile(whole.removeprefix(bom), bom, encoding)
 
 
-def path_in_patch(file: str) -> str:
+def format_path_for_patch(file: str) -> str:
     """The file as a patch names it: relative to the working directory, or from the root where it lies outside."""
     name = os.path.relpath(file)
     return (os.path.abspath(file) if name.startswith("..") else name).lstrip("/").replace(os.sep, "/")
@@ -106,8 +107,15 @@ def parse_changes(patch: str) -> list[Change]:
     return changes
 
 
-def apply_changes(text: str, changes: list[Change]) -> tuple[str, int] | None:
-    """(the text with the changes, how many were left out because an earlier one touches the same lines).
+class ChangedText(NamedTuple):
+    """A text after changes, and how many of them were left out because an earlier one touches the same lines."""
+
+    text: str
+    left_out: int
+
+
+def apply_changes(text: str, changes: list[Change]) -> ChangedText | None:
+    """The text with the changes; one that touches the lines of an earlier one is left out.
 
     None where the text is not the one that the changes were made for.
     """
@@ -116,16 +124,16 @@ def apply_changes(text: str, changes: list[Change]) -> tuple[str, int] | None:
     for change in dict.fromkeys(changes):
         if tuple(lines[change.at : change.at + len(change.before)]) != change.before:
             return None
-        if not any(_overlap(change, other) for other in done):
+        if not any(_changes_overlap(change, other) for other in done):
             done.append(change)
     left_out = len(dict.fromkeys(changes)) - len(done)
     ordered = sorted(done, key=lambda one: one.at)
     for change in ordered[::-1]:  # not sorted in reverse: of two insertions at one place the first one stays first
         lines[change.at : change.at + len(change.before)] = change.after
-    return "".join(lines), left_out
+    return ChangedText("".join(lines), left_out)
 
 
-def _overlap(a: Change, b: Change) -> bool:
+def _changes_overlap(a: Change, b: Change) -> bool:
     """Two insertions at one place go well together."""
     if not a.before and not b.before:
         return False
@@ -150,12 +158,16 @@ def _quote_path_for_git(name: str) -> str:
 
 
 # --- edits by the syntax tree ----------------------------------------------------------------------------------
+Position = tuple[int, int]
+"""Line from 1, UTF-8 byte in the line."""
+
+
 @dataclass(frozen=True)
 class Edit:
-    """Put `text` in place of what stands between two positions, each (line from 1, UTF-8 byte in the line)."""
+    """Put `text` in place of what stands between two positions."""
 
-    start: tuple[int, int]
-    end: tuple[int, int]
+    start: Position
+    end: Position
     text: str
 
 
@@ -254,11 +266,11 @@ def last_identifier(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def node_span(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
+def node_span(node: ast.expr) -> tuple[Position, Position]:
     return (node.lineno, node.col_offset), (node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
 
 
-def make_source_patch(file: str, line: int, patch: MakeEdits) -> str | None:
+def make_source_patch(file: str, line: int, make_edits: MakeEdits) -> str | None:
     """A unified diff of a user's file, for `patch -p1`, or None: nothing to change, or the file is not readable.
 
     `file`: as it is shown, relative to the working directory where possible. Line endings are the file's own.
@@ -266,14 +278,14 @@ def make_source_patch(file: str, line: int, patch: MakeEdits) -> str | None:
     try:
         read = read_source(file)
         source = SourceAtLine(read.text, line)
-        edits = patch(source)
+        edits = make_edits(source)
         if not edits:
             return None
         changed = apply_edits(source, edits)
         ast.parse(changed)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
-    return make_unified_diff(path_in_patch(file), read.text_with_bom, read.bom + changed) or None
+    return make_unified_diff(format_path_for_patch(file), read.text_with_bom, read.bom + changed) or None
 
 
 def apply_edits(source: SourceAtLine, edits: list[Edit]) -> str:

@@ -87,7 +87,7 @@ GLOBAL_GENERATORS = ("torch", "numpy", "python")
 """Generators that a DataLoader seeds in each worker, with the worker's number."""
 
 
-def find_branch_on_last_bits(situation: Situation) -> Suspect | None:
+def find_last_bits_branch_suspect(situation: Situation) -> Suspect | None:
     """The line where values that differ in their last bits decide that the runs go separate ways.
 
     None if both runs compute the same operators to the end.
@@ -119,12 +119,12 @@ def select_main_thread_events(events: list[Event]) -> list[Event]:
     return [e for e in events if e.thread == 0]
 
 
-def find_batch_size_suspect(situation: Situation, kept: tuple[Path, Path] | None) -> Suspect | None:
+def find_batch_size_suspect(situation: Situation, saved_tensors: tuple[Path, Path] | None) -> Suspect | None:
     """A suspect if the first operator that differs computes another number of rows."""
     event = situation.difference.a
-    if kept is None or event is None or event.kind != f.OPERATOR:
+    if saved_tensors is None or event is None or event.kind != f.OPERATOR:
         return None
-    shapes = [read_first_saved_shape(path) for path in kept]
+    shapes = [read_first_saved_shape(path) for path in saved_tensors]
     one, other = shapes
     if not one or not other or len(one) != len(other) or one[0] == other[0] or one[1:] != other[1:]:
         return None
@@ -133,7 +133,7 @@ def find_batch_size_suspect(situation: Situation, kept: tuple[Path, Path] | None
     return Suspect("batch-size", event.file, event.line, (why,), 0.0, certain=True)
 
 
-def find_compiled_draws(situation: Situation) -> Suspect | None:
+def find_compiled_draws_suspect(situation: Situation) -> Suspect | None:
     """A suspect if only one run compiles something and torch's generator then goes through other states."""
     traces = [run.traces.traces.get(situation.difference.role) for run in (situation.a, situation.b)]
     if None in traces:

@@ -59,7 +59,7 @@ class CostMeasurement:
     by_operator: dict[str, list[MeasuredRun]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
-    def measure(self) -> CostReport:
+    def measure_all_settings(self) -> CostReport:
         """Measure whole runs first, then runs with a clock around every operator, which slows them (decision 28).
 
         Raises SamerunError when the program does not end well as it is.
@@ -69,7 +69,9 @@ class CostMeasurement:
                 for name in self.settings:
                     if name in self.failed:
                         continue
-                    run = self._run_setting(name, operators, f"{name}-{'operators-' if operators else ''}{number}")
+                    run = self._run_under_setting(
+                        name, operators, f"{name}-{'operators-' if operators else ''}{number}"
+                    )
                     if run.failure and name == PLAIN:
                         raise SamerunError(
                             f"The program as it is {run.failure}.",
@@ -85,12 +87,12 @@ class CostMeasurement:
             self._rank_operators(),
         )
 
-    def _run_setting(self, name: str, operators: bool, label: str) -> MeasuredRun:
+    def _run_under_setting(self, setting: str, time_operators: bool, label: str) -> MeasuredRun:
         folder = self.folder / label
         folder.mkdir()
         asked = folder / "asked.json"
-        asked.write_text(json.dumps({"operators": operators, "max_steps": self.max_steps}), encoding="utf-8")
-        environment = prepend_bootstrap_to_pythonpath({**os.environ, **self.settings[name], VARIABLE: str(asked)})
+        asked.write_text(json.dumps({"operators": time_operators, "max_steps": self.max_steps}), encoding="utf-8")
+        environment = prepend_bootstrap_to_pythonpath({**os.environ, **self.settings[setting], VARIABLE: str(asked)})
         begin = time.monotonic()
         timed_out = False
         with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 from samerun.base.errors import SamerunError
 from samerun.record.config import CONFIG_VARIABLE
@@ -20,17 +20,17 @@ TAIL_BYTES = 1 << 16
 
 def start_in_new_session(
     command: Sequence[str], environment: Mapping[str, str], out: IO[bytes], err: IO[bytes], folder: str,
-    umask: int | None = None, prefix: Sequence[str] = (), keep: Sequence[int] = (),
+    umask: int | None = None, prefix: Sequence[str] = (), inherited_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:  # fmt: skip
     """Start in a session of its own, so that a Ctrl-C in the terminal reaches samerun alone. prefix: in front of it.
 
-    keep: descriptors that stay open in it.
+    inherited_fds: descriptors that stay open in it.
     Raises SamerunError where that cannot be done.
     """
     try:
         return subprocess.Popen(
             [*prefix, *command], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dict(environment), cwd=folder,
-            umask=-1 if umask is None else umask, start_new_session=True, pass_fds=tuple(keep),
+            umask=-1 if umask is None else umask, start_new_session=True, pass_fds=tuple(inherited_fds),
         )  # fmt: skip
     except OSError as error:
         raise SamerunError(
@@ -56,14 +56,14 @@ class StartedProcess(Protocol):
     def wait(self, timeout: float | None = None) -> int: ...
 
 
-def wait_with_time_limit(process: StartedProcess, time_limit: float | None, running: Callable[[float], None]) -> bool:
-    """Wait for the end, calling `running` with the seconds so far; True if the time limit was reached first."""
+def wait_with_time_limit(process: StartedProcess, time_limit: float | None, on_tick: Callable[[float], None]) -> bool:
+    """Wait for the end, calling `on_tick` with the seconds so far; True if the time limit was reached first."""
     begin, pause = time.monotonic(), 0.005
     while process.poll() is None:
         now = time.monotonic() - begin
         if time_limit is not None and now > time_limit:
             return True
-        running(now)
+        on_tick(now)
         time.sleep(pause)
         pause = min(pause * 1.5, 0.1)
     return False
@@ -107,9 +107,9 @@ def find_pids_with_mark(mark: str, variable: str) -> list[int]:
     return found
 
 
-def _signal_group(pid: int, number: Any) -> None:
+def _signal_group(pid: int, signal_number: signal.Signals) -> None:
     try:
-        os.killpg(pid, number)
+        os.killpg(pid, signal_number)
     except (ProcessLookupError, PermissionError):
         pass
 
@@ -129,6 +129,14 @@ def choose_passive_wait_variables(environment: Mapping[str, str]) -> dict[str, s
     return {} if any(name in environment for name in OWN_CHOICES) else dict(PASSIVE_WAIT)
 
 
+class LoadSample(NamedTuple):
+    """The moment at which a run started, and the processor seconds spent so far by all and by this process."""
+
+    monotonic_seconds: float
+    machine_busy_seconds: float
+    own_processor_seconds: float
+
+
 @dataclass
 class MachineLoad:
     """Processor time that others took while our own runs were made, added up over the runs."""
@@ -136,10 +144,10 @@ class MachineLoad:
     others: float = 0.0
     possible: float = 0.0
 
-    def start_run(self) -> tuple[float, float, float]:
-        return time.monotonic(), read_machine_busy_seconds(), read_own_processor_seconds()
+    def start_run(self) -> LoadSample:
+        return LoadSample(time.monotonic(), read_machine_busy_seconds(), read_own_processor_seconds())
 
-    def add_finished_run(self, begun: tuple[float, float, float]) -> None:
+    def add_finished_run(self, begun: LoadSample) -> None:
         """After a run has ended and was waited for: its own processor time is then known."""
         began, busy, own = begun
         others = read_machine_busy_seconds() - busy - (read_own_processor_seconds() - own)

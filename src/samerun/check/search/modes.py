@@ -30,7 +30,7 @@ from samerun.check.search.findings import IgnoreRule, matches_any_rule, restart_
 from samerun.check.search.report_records import relative_path_if_below_working_directory
 from samerun.check.search.run_status import require_comparable, require_success
 from samerun.check.search.search import Search
-from samerun.check.variations.memory import apply_memory
+from samerun.check.variations.memory import vary_or_pin_memory
 from samerun.record import pins
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace
@@ -53,7 +53,7 @@ OTHER_OPERATOR = (
 
 def repeat_every_operator(plan: Plan, executions: int) -> Plan:
     """The plan with every operator executed `executions` times; fresh memory holds zeros in the first execution."""
-    return apply_memory(plan, False).with_watch(executions=executions, depth="ops")
+    return vary_or_pin_memory(plan, False).with_watch(executions=executions, depth="ops")
 
 
 @dataclass

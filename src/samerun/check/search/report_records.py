@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
-from samerun.base.files import write_atomically, write_result
+from samerun.base.files import write_file_atomically, write_result
 from samerun.base.records import CheckReport, FirstDifference, FoundCause
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Situation
@@ -17,9 +17,9 @@ from samerun.check.evidence.source import (
     Change,
     SourceFile,
     apply_changes,
+    format_path_for_patch,
     make_unified_diff,
     parse_changes,
-    path_in_patch,
     read_source,
 )
 from samerun.record.trace import format as f
@@ -74,9 +74,9 @@ class PatchedFile:
     left_out: int
 
     def to_patch_bytes(self) -> bytes:
-        head, _, body = make_unified_diff(path_in_patch(self.file), self.read.text_with_bom, self.after).partition(
-            "\n@@"
-        )
+        head, _, body = make_unified_diff(
+            format_path_for_patch(self.file), self.read.text_with_bom, self.after
+        ).partition("\n@@")
         return os.fsencode(head) + ("\n@@" + body).encode(self.read.encoding)
 
 
@@ -136,7 +136,7 @@ def apply_patches(files: list[PatchedFile], since: float) -> None:
         path = Path(os.path.realpath(patched.file))
         mode = stat.S_IMODE(path.stat().st_mode)
         try:
-            write_atomically(path, patched.after.encode(patched.read.encoding))
+            write_file_atomically(path, patched.after.encode(patched.read.encoding))
             os.chmod(path, mode)
         except OSError as error:
             raise SamerunError(f"--apply: {patched.file}: {error.strerror}.") from error

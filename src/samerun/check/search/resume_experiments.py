@@ -65,17 +65,17 @@ class ResumeExperiments:
         stays: list[str] = []
         can_restore = self.saves_and_loads_with_torch()
         for suspect in (s for s in listed if can_restore and s.rank < RANK_AFTER_ALL_STATES and s.parts):
-            tried = self.restore_parts(suspect.parts)
+            tried = self.try_restoring_parts(suspect.parts)
             if tried.disappeared or (tried.came_later and set(suspect.parts) <= set(RNG_PARTS)):
                 return make_attributed_cause(confirm_suspect_by_restoring(suspect, suspect.parts, tried), None)
             stays += [part for part in suspect.parts if tried.conclusive and part not in stays]
         needed = self.find_needed_parts() if can_restore else ()
         if needed:
             return make_attributed_cause(self.make_suspect_of_parts(needed, listed), None)
-        stays = list(states.PARTS) if can_restore and self.restore_parts(states.PARTS).conclusive else stays
+        stays = list(states.PARTS) if can_restore and self.try_restoring_parts(states.PARTS).conclusive else stays
         for suspect in (s for s in listed if s.replay):
             for streams in (False, True):
-                replayed = self.replay_data(suspect, streams)
+                replayed = self.try_replaying_data(suspect, streams)
                 if replayed.disappeared:
                     why = "given the data of the run in one go" + ", and its random generators with them" * streams
                     why += ", the resumed run goes on with the same bits"
@@ -109,15 +109,15 @@ class ResumeExperiments:
         return all(any(count_events(trace, kind) for trace in run.traces.traces.values()) for run, kind in both)
 
     # --- states restored -----------------------------------------------------------------------------
-    def restore_parts(self, parts: Sequence[str]) -> ExperimentResult:
+    def try_restoring_parts(self, parts: Sequence[str]) -> ExperimentResult:
         """Interrupt and resume with these parts of the training's state kept and restored."""
         parts = tuple(part for part in states.PARTS if part in parts)
         if parts not in self.tried:
             with self.make_scratch_folder() as folder:
-                self.tried[parts] = self._restore_parts_in(parts, folder)
+                self.tried[parts] = self._try_restoring_parts_in(parts, folder)
         return self.tried[parts]
 
-    def _restore_parts_in(self, parts: tuple[str, ...], folder: Path) -> ExperimentResult:
+    def _try_restoring_parts_in(self, parts: tuple[str, ...], folder: Path) -> ExperimentResult:
         plan = self.resumed.uninterrupted.plan
         keeping = plan.with_watch(kept_states=KeptStates(str(folder), ()))
         giving = plan.with_watch(kept_states=KeptStates(str(folder), parts))
@@ -136,11 +136,11 @@ class ResumeExperiments:
 
     def find_needed_parts(self) -> tuple[str, ...]:
         """The parts without which the difference comes back, if restoring all of them removes it; else none."""
-        all_restored = self.restore_parts(states.PARTS)
+        all_restored = self.try_restoring_parts(states.PARTS)
         left = all_restored.restored if all_restored.disappeared else ()
         for without in (RNG_PARTS, OPTIMIZER_PARTS, *((part,) for part in states.PARTS)):
             fewer = tuple(part for part in left if part not in without)
-            if fewer and fewer != left and self.restore_parts(fewer).disappeared:
+            if fewer and fewer != left and self.try_restoring_parts(fewer).disappeared:
                 left = fewer
         return left
 
@@ -153,12 +153,12 @@ class ResumeExperiments:
         return confirm_suspect_by_restoring(best, parts, ExperimentResult(conclusive=True, disappeared=True))
 
     # --- data replayed ----------------------------------------------------------------------------
-    def replay_data(self, suspect: Suspect, streams: bool) -> ExperimentResult:
+    def try_replaying_data(self, suspect: Suspect, streams: bool) -> ExperimentResult:
         """Give the resumed run the data that the uninterrupted run gets after the interruption."""
         with self.make_scratch_folder() as folder:
-            return self._replay_data_in(suspect, streams, folder)
+            return self._try_replaying_data_in(suspect, streams, folder)
 
-    def _replay_data_in(self, suspect: Suspect, streams: bool, folder: Path) -> ExperimentResult:
+    def _try_replaying_data_in(self, suspect: Suspect, streams: bool, folder: Path) -> ExperimentResult:
         uninterrupted = self.resumed.uninterrupted
         data_source = None if suspect.replay is True else suspect.replay or None
         keep = DataReplay(str(folder), keep=True, shift=self.resume_difference.shift, source=data_source)

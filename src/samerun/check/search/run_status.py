@@ -77,22 +77,22 @@ def timed_out_before_difference(run: Run, difference: Difference | None) -> bool
     return run.timed_out and (difference is None or difference.a is None or difference.b is None)
 
 
-def describe_failure(run: Run, lead: str = "") -> str:
+def describe_failure(run: Run, prefix: str = "") -> str:
     """How a varied run failed; "" if it did not."""
     if run.timed_out:
-        return f"{lead}this run did not end in time"
-    return f"{lead}this run ended with exit code {run.exit_code}" if run.exit_code else ""
+        return f"{prefix}this run did not end in time"
+    return f"{prefix}this run ended with exit code {run.exit_code}" if run.exit_code else ""
 
 
-def limit_pinned_run_time(runner: Runner, seconds: float, vary: tuple[str, ...]) -> Runner:
+def limit_pinned_run_time(runner: Runner, baseline_seconds: float, labels: tuple[str, ...]) -> Runner:
     """The runner for a run: an experiment on a program that took so many seconds gets a time limit.
 
     A pinned source may keep a program from ever ending (a loop that waits for another random number): the experiment
     then confirms nothing.
     """
-    if not any(label.startswith("pin:") or label == "lines" for label in vary):
+    if not any(label.startswith("pin:") or label == "lines" for label in labels):
         return runner
-    most = (PATIENCE_BY_LINES if "lines" in vary else PATIENCE) * seconds + PATIENCE_SECONDS
+    most = (PATIENCE_BY_LINES if "lines" in labels else PATIENCE) * baseline_seconds + PATIENCE_SECONDS
     limit = most if runner.time_limit is None else min(most, runner.time_limit)
     patient = copy(runner)
     patient.time_limit = limit

@@ -11,7 +11,7 @@ from samerun.check.plan import Plan, Variation
 
 
 # The seed of `hash(str)`, which orders sets and everything filled from them.
-def apply_hash_seed(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_hash_seed(plan: Plan, vary: bool) -> Plan:
     """Vary the seed of ``hash(str)``.
 
     What can go wrong: a loop over a set of names feeds a model in another order; a seed is made with hash().
@@ -19,7 +19,7 @@ def apply_hash_seed(plan: Plan, vary: bool) -> Plan:
     return plan.with_environment(PYTHONHASHSEED="2" if vary else "1")
 
 
-HASH_SEED = Variation("hash_seed", "environment", "PYTHONHASHSEED 1 -> 2", apply_hash_seed, "hash-order")
+HASH_SEED = Variation("hash_seed", "environment", "PYTHONHASHSEED 1 -> 2", vary_or_pin_hash_seed, "hash-order")
 
 
 # The date and the time of day.
@@ -27,7 +27,7 @@ SHIFT_SECONDS = 34_567_891.0
 """A little over 400 days: another year, month, day, weekday, hour, minute and second."""
 
 
-def apply_clock(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_clock(plan: Plan, vary: bool) -> Plan:
     """Vary every clock by 400 days and some hours.
 
     What can go wrong: a seed is made of the date; a split depends on the weekday.
@@ -35,7 +35,7 @@ def apply_clock(plan: Plan, vary: bool) -> Plan:
     return plan.with_watch(clock_shift=SHIFT_SECONDS if vary else 0.0)
 
 
-CLOCK = Variation("clock", "environment", "clocks shifted by 400 d 2 h 4 min 51 s", apply_clock, "time")
+CLOCK = Variation("clock", "environment", "clocks shifted by 400 d 2 h 4 min 51 s", vary_or_pin_clock, "time")
 
 
 # The language of the machine: how texts sort and numbers look.
@@ -58,7 +58,7 @@ def choose_other_locale() -> str:
     return others[0] if others else "POSIX"
 
 
-def apply_locale(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_locale(plan: Plan, vary: bool) -> Plan:
     """Vary the locale.
 
     What can go wrong: names sorted by the locale's rules, numbers parsed with the locale's comma.
@@ -68,7 +68,11 @@ def apply_locale(plan: Plan, vary: bool) -> Plan:
 
 
 LOCALE = Variation(
-    "locale", "environment", f"LC_ALL {CONTROL_LOCALE} -> {choose_other_locale()}", apply_locale, "environment-variable"
+    "locale",
+    "environment",
+    f"LC_ALL {CONTROL_LOCALE} -> {choose_other_locale()}",
+    vary_or_pin_locale,
+    "environment-variable",
 )
 
 
@@ -76,7 +80,7 @@ LOCALE = Variation(
 CONTROL_TIMEZONE, OTHER_TIMEZONE = "UTC0", "XST-11:45XDT,M4.1.0,M10.5.0"
 
 
-def apply_timezone(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_timezone(plan: Plan, vary: bool) -> Plan:
     """Vary the timezone (a made-up one, +11:45 with summer time, that needs no time zone files).
 
     What can go wrong: timestamps in the data become features in local time; a split is made by day.
@@ -85,7 +89,7 @@ def apply_timezone(plan: Plan, vary: bool) -> Plan:
 
 
 TIMEZONE = Variation(
-    "timezone", "environment", "TZ UTC -> +11:45 with summer time", apply_timezone, "environment-variable"
+    "timezone", "environment", "TZ UTC -> +11:45 with summer time", vary_or_pin_timezone, "environment-variable"
 )
 
 
@@ -93,7 +97,7 @@ TIMEZONE = Variation(
 NOISE_VARIABLES = ("USER", "LOGNAME", "TERM", "COLUMNS", "LINES", "EDITOR", "HOSTNAME", "UNUSED_VARIABLE")
 
 
-def apply_environment_noise(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_environment_noise(plan: Plan, vary: bool) -> Plan:
     """Vary variables that no result should depend on: user name, terminal, host name, one nobody knows.
 
     What can go wrong: a seed or a folder is made of the user's name; a table is as wide as the terminal.
@@ -106,7 +110,7 @@ def apply_environment_noise(plan: Plan, vary: bool) -> Plan:
 
 
 ENVIRONMENT_NOISE = Variation(
-    "environment_noise", "environment", "USER, TERM, COLUMNS and others changed", apply_environment_noise,
+    "environment_noise", "environment", "USER, TERM, COLUMNS and others changed", vary_or_pin_environment_noise,
     "environment-variable",
 )  # fmt: skip
 

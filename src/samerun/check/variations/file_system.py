@@ -11,7 +11,7 @@ from samerun.check.variations.folder_copies import why_folder_not_copied
 
 
 # The order in which the file system lists a directory.
-def apply_listing_order(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_listing_order(plan: Plan, vary: bool) -> Plan:
     """Vary the order of directory listings.
 
     What can go wrong: files are split into training and test, or classes numbered, in listing order. The
@@ -21,12 +21,12 @@ def apply_listing_order(plan: Plan, vary: bool) -> Plan:
 
 
 LISTING_ORDER = Variation(
-    "listing_order", "environment", "directory listings sorted -> reversed", apply_listing_order, "listing-order"
+    "listing_order", "environment", "directory listings sorted -> reversed", vary_or_pin_listing_order, "listing-order"
 )
 
 
 # The path of the working directory.
-def apply_working_directory(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_working_directory(plan: Plan, vary: bool) -> Plan:
     """Vary where the program runs: in its folder, then in a copy of it elsewhere.
 
     What can go wrong: a path becomes a key, a name to sort by, or a seed.
@@ -35,13 +35,13 @@ def apply_working_directory(plan: Plan, vary: bool) -> Plan:
 
 
 WORKING_DIRECTORY = Variation(
-    "working_directory", "environment", "as it is -> a copy of it elsewhere", apply_working_directory,
+    "working_directory", "environment", "as it is -> a copy of it elsewhere", vary_or_pin_working_directory,
     "environment-variable", lambda plan: why_folder_not_copied(Path.cwd()), may_fail=True,
 )  # fmt: skip
 
 
 # The path of the home directory.
-def apply_home(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_home(plan: Plan, vary: bool) -> Plan:
     """Vary the path of the home directory. The other one links to everything the real one holds.
 
     What can go wrong: a path below the home directory becomes a name to sort by, or a seed.
@@ -50,13 +50,13 @@ def apply_home(plan: Plan, vary: bool) -> Plan:
 
 
 HOME = Variation(
-    "home", "environment", "HOME as it is -> another path to the same", apply_home, "environment-variable",
+    "home", "environment", "HOME as it is -> another path to the same", vary_or_pin_home, "environment-variable",
     lambda plan: "" if os.path.isdir(os.path.expanduser("~")) else "there is no home directory", may_fail=True,
 )  # fmt: skip
 
 
 # The permissions of new files.
-def apply_umask(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_umask(plan: Plan, vary: bool) -> Plan:
     """Vary the permissions that new files get.
 
     What can go wrong: files are chosen by what may be read or written.
@@ -64,4 +64,4 @@ def apply_umask(plan: Plan, vary: bool) -> Plan:
     return replace(plan, umask=0o077 if vary else 0o022)
 
 
-UMASK = Variation("umask", "environment", "umask 022 -> 077", apply_umask, "environment-variable")
+UMASK = Variation("umask", "environment", "umask 022 -> 077", vary_or_pin_umask, "environment-variable")

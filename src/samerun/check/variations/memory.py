@@ -14,7 +14,7 @@ from samerun.check.plan import Plan, Variation
 MALLOC_BYTE = 0x03
 
 
-def apply_memory(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_memory(plan: Plan, vary: bool) -> Plan:
     """Vary the contents of fresh tensors and arrays.
 
     What can go wrong: padding made by ``torch.empty`` is never written and is read all the same.
@@ -26,12 +26,16 @@ def apply_memory(plan: Plan, vary: bool) -> Plan:
 
 
 MEMORY = Variation(
-    "memory", "environment", "fresh memory filled with 0 -> with 3 and 2.71875", apply_memory, "uninitialised-memory"
+    "memory",
+    "environment",
+    "fresh memory filled with 0 -> with 3 and 2.71875",
+    vary_or_pin_memory,
+    "uninitialised-memory",
 )
 
 
 # How Python and C hand out memory.
-def apply_allocator(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_allocator(plan: Plan, vary: bool) -> Plan:
     """Vary the allocator: Python's own and one heap, then malloc for everything with room between.
 
     What can go wrong: objects lie in another order, and whatever is ordered by address with them.
@@ -41,11 +45,11 @@ def apply_allocator(plan: Plan, vary: bool) -> Plan:
     return plan.with_environment(PYTHONMALLOC="malloc", MALLOC_TOP_PAD_="1048577", MALLOC_ARENA_MAX="1")
 
 
-ALLOCATOR = Variation("allocator", "environment", "Python's allocator -> malloc", apply_allocator, "object-id")
+ALLOCATOR = Variation("allocator", "environment", "Python's allocator -> malloc", vary_or_pin_allocator, "object-id")
 
 
 # Where the system puts a program's memory.
-def apply_address_layout(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_address_layout(plan: Plan, vary: bool) -> Plan:
     """Vary the addresses of objects: the system places memory at random, the control run turns that off.
 
     What can go wrong: a sort by ``id()``, or a set of objects, follows the addresses. They follow the hash
@@ -72,6 +76,6 @@ def why_layout_cannot_be_fixed() -> str:
 
 
 ADDRESS_LAYOUT = Variation(
-    "address_layout", "environment", "addresses fixed -> random", apply_address_layout, "object-id",
+    "address_layout", "environment", "addresses fixed -> random", vary_or_pin_address_layout, "object-id",
     lambda plan: why_layout_cannot_be_fixed(),
 )  # fmt: skip

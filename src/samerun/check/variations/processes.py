@@ -12,7 +12,7 @@ from samerun.record.trace.run import RunTraces, count_events
 
 
 # The number of DataLoader workers.
-def apply_workers(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_workers(plan: Plan, vary: bool) -> Plan:
     """Vary `num_workers` of every DataLoader: one more than the program says, two where it has none.
 
     What can go wrong: augmentations drawn in the workers, whose seeds depend on the worker's number; an
@@ -28,13 +28,13 @@ def why_workers_cannot_matter(traces: RunTraces) -> str:
 
 
 WORKERS = Variation(
-    "workers", "shape", "num_workers as it is -> one more, 0 -> 2", apply_workers, "worker-count",
+    "workers", "shape", "num_workers as it is -> one more, 0 -> 2", vary_or_pin_workers, "worker-count",
     pointless=why_workers_cannot_matter,
 )  # fmt: skip
 
 
 # How child processes start.
-def apply_process_start(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_process_start(plan: Plan, vary: bool) -> Plan:
     """Vary how `multiprocessing` starts processes: forked with the parent's memory, or from nothing.
 
     What can go wrong: a forked child inherits generators and globals, a spawned one makes them anew. A
@@ -60,7 +60,7 @@ def why_process_start_unavailable(plan: Plan) -> str:
 
 PROCESS_START = Variation(
     "process_start", "shape", "processes as Python starts them -> the other way (fork, spawn)",
-    apply_process_start, "worker-seed", why_process_start_unavailable, why_process_start_cannot_matter,
+    vary_or_pin_process_start, "worker-seed", why_process_start_unavailable, why_process_start_cannot_matter,
     may_fail=True,
 )  # fmt: skip
 
@@ -69,7 +69,7 @@ PROCESS_START = Variation(
 RANK_COUNT_OPTIONS = ("--nproc-per-node", "--nproc_per_node")
 
 
-def apply_world_size(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_world_size(plan: Plan, vary: bool) -> Plan:
     """Vary the number of ranks: one fewer than the program is started with, two where it is one.
 
     What can go wrong: each rank draws from its own stream, takes its share of the data by its number, and
@@ -107,6 +107,6 @@ def why_world_size_unavailable(plan: Plan) -> str:
 
 
 WORLD_SIZE = Variation(
-    "world_size", "shape", "ranks as they are -> one fewer, 1 -> 2", apply_world_size, "world-size",
+    "world_size", "shape", "ranks as they are -> one fewer, 1 -> 2", vary_or_pin_world_size, "world-size",
     why_world_size_unavailable, may_fail=True,
 )  # fmt: skip

@@ -8,16 +8,16 @@ from samerun.check.plan import Plan, Variation
 
 
 # Nothing at all: the same command once more.
-def apply_rerun(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_rerun(plan: Plan, vary: bool) -> Plan:
     """Vary nothing. What differs now, differs by itself: entropy, time, threads, operators."""
     return plan
 
 
-RERUN = Variation("rerun", "rerun", "the same command again", apply_rerun, "")
+RERUN = Variation("rerun", "rerun", "the same command again", vary_or_pin_rerun, "")
 
 
 # An interruption: the program is ended in the middle and taken up again from its checkpoint.
-def apply_resume(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_resume(plan: Plan, vary: bool) -> Plan:
     """Vary whether the program runs in one go.
 
     What can go wrong: the checkpoint lacks a random generator, the scheduler, or the place in the epoch, and
@@ -38,4 +38,6 @@ def apply_resume(plan: Plan, vary: bool) -> Plan:
     return replace(plan, own_checkpoints=True)
 
 
-RESUME = Variation("resume", "shape", "in one go -> interrupted and taken up again", apply_resume, "resume-position")
+RESUME = Variation(
+    "resume", "shape", "in one go -> interrupted and taken up again", vary_or_pin_resume, "resume-position"
+)

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from samerun.base.errors import SamerunError, SwitchError, TooLateError
-from samerun.base.launch import environment_at_start
+from samerun.base.launch import read_environment_at_start
 from samerun.base.machine import collect_machine_facts
 from samerun.base.user_code import is_library_file, relative_to_working_folder
 from samerun.control.streams import process_seed
@@ -226,13 +226,21 @@ def _survey_switch(switch: Switch, policy: Policy) -> SwitchFinding:
     return finding(wanted, in_force, "ok", switch.why)
 
 
-def _judge_problems(problems: list[VariableProblem]) -> tuple[Verdict, str, str]:
+class Judgement(NamedTuple):
+    """A verdict on a switch, the reason for it, and what to do."""
+
+    verdict: Verdict
+    why: str
+    way_out: str
+
+
+def _judge_problems(problems: list[VariableProblem]) -> Judgement:
     """Return the verdict on a switch whose variables are wrong, why, and the way out."""
     remedies = "; ".join(problem.shell_remedy for problem in problems)
     why = "; ".join(problem.message for problem in problems) + "."
     if any(problem.late for problem in problems):
-        return "too late", why, f"Start with `samerun run`, or: {remedies}"
-    return "differs", why, remedies
+        return Judgement("too late", why, f"Start with `samerun run`, or: {remedies}")
+    return Judgement("differs", why, remedies)
 
 
 def _get_wanted_value(switch: Switch, policy: Policy) -> Value:
@@ -267,7 +275,7 @@ def _find_who_set(switch: Switch) -> SetBy:
     names = [variable.name for variable in switch.variables]
     if any(name in names_set for names_set in names_set_by_samerun for name in (switch.name, *names)):
         return "samerun"
-    start = environment_at_start()
+    start = read_environment_at_start()
     if switch.available() and switch.default is not None:
         if _equals_default(switch.read(), switch.default):
             return "default"
@@ -297,7 +305,7 @@ def collect_process_facts(read_at: str) -> dict[str, Any]:
         "knobs": {switch.name: switch.in_force for switch in survey()},
         "machine": collect_machine_facts(),
         "packages": read_installed_versions(),
-        "variables": select_relevant_variables(environment_at_start()),
+        "variables": select_relevant_variables(read_environment_at_start()),
         "seed": process_seed.current_seed(),
         "streams": sorted({name for name, _, _ in process_streams}),
         "sources": digest_loaded_user_files(),

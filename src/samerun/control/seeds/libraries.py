@@ -127,6 +127,7 @@ def _set_numba_state(state: State) -> None:
 
 
 def _copy_numba_generator(pointer: int) -> list[Any]:
+    """Return the state of the generator at this address, as plain values."""
     generator = _NumbaGenerator.from_address(pointer)
     return [
         generator.index, list(generator.words), generator.has_gauss, generator.gauss, generator.is_initialized

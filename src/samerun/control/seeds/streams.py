@@ -5,19 +5,19 @@ A stream that a state does not contain had not been drawn from, and starts from 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from samerun.control.random_source import RandomSource, State
 from samerun.control.streams import process_seed
 from samerun.control.streams.generator_kinds import GeneratorKind, find_generator_kind
 from samerun.control.streams.process_seed import find_rank
-from samerun.control.streams.stream import Key, get_or_make_stream, process_streams
+from samerun.control.streams.stream import StreamKey, get_or_make_stream, process_streams
 
 
 def _seed_streams(seed: int) -> None:
     process_seed.set_seed(seed)
     for stream in process_streams.values():
-        stream.restart()
+        stream.restart_generators()
 
 
 def _export_streams() -> State:
@@ -25,7 +25,7 @@ def _export_streams() -> State:
     return {"seed": seed, "place": path, "streams": [_export_stream(key) for key in process_streams]}
 
 
-def _export_stream(key: Key) -> dict[str, Any]:
+def _export_stream(key: StreamKey) -> dict[str, Any]:
     stream, (name, rank, seed) = process_streams[key], key
     parts = dict(stream.pending_states)
     parts.update({kind.name: kind.get_state(generator) for kind, generator in stream.generators.values()})
@@ -40,14 +40,22 @@ def _restore_streams(state: State) -> None:
     # Every record is validated before the first stream changes: a damaged state must leave all streams as they were.
     saved = [_parse_stream_record(record) for record in state["streams"]]
     process_seed.set_seed(seed, path)
-    for key in process_streams.keys() - {key for key, _, _ in saved}:
+    for key in process_streams.keys() - {one.key for one in saved}:
         process_streams[key].restore_states({})
-    for key, parts, rank in saved:
-        get_or_make_stream(key).restore_states(parts, rank)
+    for one in saved:
+        get_or_make_stream(one.key).restore_states(one.states, one.drawn_as)
 
 
-def _parse_stream_record(record: Any) -> tuple[Key, dict[str, tuple[GeneratorKind, Any]], int | None]:
-    """The stream's key, the states of its generators, and the rank that they were drawn as."""
+class SavedStream(NamedTuple):
+    """A stream in a state. states: by name of kind. drawn_as: the rank that its generators were drawn as."""
+
+    key: StreamKey
+    states: dict[str, tuple[GeneratorKind, Any]]
+    drawn_as: int | None
+
+
+def _parse_stream_record(record: Any) -> SavedStream:
+    """Validate what `_export_stream` returned. Raises TypeError or ValueError."""
     name, rank, seed, drawn_as = (record[field] for field in ("name", "rank", "seed", "drawn_as"))
     are_numbers = all(number is None or isinstance(number, int) for number in (seed, drawn_as))
     if not isinstance(name, str) or rank not in ("same", "distinct") or not are_numbers:
@@ -62,7 +70,7 @@ def _parse_stream_record(record: Any) -> tuple[Key, dict[str, tuple[GeneratorKin
         if kind is None:
             raise ValueError(f"its stream {name!r} has a generator of an unknown kind: {part!r}")
         parts[part] = (kind, value)
-    return (name, rank, seed), parts, drawn_as
+    return SavedStream((name, rank, seed), parts, drawn_as)
 
 
 SOURCE = RandomSource("streams", "", lambda: True, _seed_streams, _export_streams, _restore_streams)

@@ -77,9 +77,9 @@ def make_device_source(backend: str) -> RandomSource:
     return RandomSource(f"torch_{backend}", "torch", available, seed, get_state, set_state, starts_device=starts_device)
 
 
-def find_queued_seed(device: Any) -> int | None:
-    """The seed that every device of `device` will start from, if torch's queue holds exactly one for all; else None."""
-    tracker: Any = getattr(device, "_lazy_seed_tracker", None)
+def find_queued_seed(device_module: Any) -> int | None:
+    """Return the seed that torch has queued for all devices of a module such as `torch.cuda`; None if there is none."""
+    tracker: Any = getattr(device_module, "_lazy_seed_tracker", None)
     calls = getattr(tracker, "call_order", None)
     if not calls or calls[-1] is not tracker.manual_seed_all_cb:
         return None
@@ -161,11 +161,11 @@ def _set_custom_state(state: State) -> None:
         _get_custom_device_module().set_rng_state(device_state.cpu(), index)
 
 
-def _starts_custom_device() -> bool:
+def _would_start_custom_device() -> bool:
     return not getattr(_get_custom_device_module(), "is_initialized", lambda: True)()
 
 
 CUSTOM = RandomSource(
     "torch_custom", "torch", _can_seed_custom, _seed_custom, _get_custom_state, _set_custom_state,
-    starts_device=_starts_custom_device,
+    starts_device=_would_start_custom_device,
 )  # fmt: skip

@@ -32,9 +32,9 @@ class _TransferableGenerator:
 
 
 @functools.cache
-def make_transferable_class(kind: type) -> Any:
-    """A subclass of `kind` whose instances arrive in spawned processes as those processes' own; set `home` on each."""
-    return types.new_class(kind.__name__, (_TransferableGenerator, kind), {})
+def make_transferable_class(generator_class: type) -> Any:
+    """Return a subclass whose instances arrive in spawned processes as those processes' own; set `home` on each."""
+    return types.new_class(generator_class.__name__, (_TransferableGenerator, generator_class), {})
 
 
 def is_pickling_for_spawn() -> bool:
@@ -135,8 +135,8 @@ def make_torch_kind(device: str) -> GeneratorKind:
     )
 
 
-def find_generator_kind(name: str) -> GeneratorKind | None:
-    """The kind that a state calls `name`; None if there is none."""
-    if name.startswith("torch/") and len(name) > len("torch/"):
-        return make_torch_kind(name.removeprefix("torch/"))
-    return {"python": PYTHON, "numpy": NUMPY}.get(name)
+def find_generator_kind(kind_name: str) -> GeneratorKind | None:
+    """Return the kind that a state calls by this name; None if there is none."""
+    if kind_name.startswith("torch/") and len(kind_name) > len("torch/"):
+        return make_torch_kind(kind_name.removeprefix("torch/"))
+    return {"python": PYTHON, "numpy": NUMPY}.get(kind_name)

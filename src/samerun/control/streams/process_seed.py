@@ -41,10 +41,14 @@ class ProcessOrigin:
             return f"{self.path}/process/{'.'.join(map(str, identity))}"
         return self.path if self.child is None else f"{self.path}/child/{self.child}"
 
-    def make_child_origin(self, child: int | None = None) -> ProcessOrigin:
+    def make_child_origin(self, child_number: int | None = None) -> ProcessOrigin:
         """The origin of a process that gets its seed from this one."""
         return ProcessOrigin(
-            self.current_path(), read_dataloader_worker_seed(), read_multiprocessing_identity(), child, find_rank()
+            self.current_path(),
+            read_dataloader_worker_seed(),
+            read_multiprocessing_identity(),
+            child_number,
+            find_rank(),
         )
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 Rank = Literal["same", "distinct"]
-Key = tuple[str, Rank, int | None]
+StreamKey = tuple[str, Rank, int | None]
 
 
 class NamedStream:
@@ -37,7 +37,7 @@ class NamedStream:
     other processes get.
     """
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: StreamKey) -> None:
         self.key = key
         self.name, self._rank, self._seed = key
         self.generators: dict[str, tuple[GeneratorKind, Any]] = {}
@@ -82,13 +82,13 @@ class NamedStream:
             ) from error
         return generator
 
-    def restart(self) -> None:
+    def restart_generators(self) -> None:
         """Reseed every generator, in place, for this process and rank."""
         self.pending_states.clear()
         if self._get_base_seed() is None:
             self.generators.clear()  # back to before the first seeding: there is nothing to draw from
         self.drawn_as = self._read_rank_and_path() if self.generators else None
-        self._reseed_all()
+        self._reseed_generators()
 
     def restore_states(self, states: dict[str, tuple[GeneratorKind, Any]], rank: int | None = None) -> None:
         """Give each generator its state and reseed the others. One that is not made yet gets its state when it is.
@@ -97,7 +97,7 @@ class NamedStream:
         """
         previous = self.drawn_as or (None if rank is None else (rank, ""))
         kept = {name: self.generators.pop(name) for name in states if name in self.generators}
-        self.restart()
+        self.restart_generators()
         self.generators.update(kept)
         if states:
             self.drawn_as = previous  # _read_rank_and_path() falls back on this rank
@@ -114,9 +114,9 @@ class NamedStream:
         self.generators = {name: entry for name, entry in self.generators.items() if not _is_accelerator_kind(name)}
         if self.drawn_as is not None:
             self.drawn_as = (self.drawn_as[0], process_seed.current_origin().current_path())
-            self._reseed_all()
+            self._reseed_generators()
 
-    def _reseed_all(self) -> None:
+    def _reseed_generators(self) -> None:
         for kind, generator in self.generators.values():
             kind.reseed(generator, self._derive_generator_seed(kind))
 
@@ -144,7 +144,7 @@ class NamedStream:
             self.drawn_as = now
         elif self.drawn_as[1] != now[1]:
             # Another process than the one that drew: a forked or spawned child starts from a beginning of its own.
-            self.restart()
+            self.restart_generators()
         else:
             # The rank changed within one process: numbers that were drawn as the wrong rank cannot be taken back.
             raise SeedError(
@@ -195,24 +195,24 @@ class NamedStream:
         return _unpickle_stream, (self.key, process_seed.current_seed(), origin)
 
 
-process_streams: dict[Key, NamedStream] = {}
+process_streams: dict[StreamKey, NamedStream] = {}
 """Every stream of this process."""
 
 
-def get_or_make_stream(key: Key) -> NamedStream:
-    """The stream of this process with this name, rank and seed."""
+def get_or_make_stream(key: StreamKey) -> NamedStream:
+    """Return the stream of this process with this name, rank and seed; make it if there is none."""
     return process_streams.setdefault(key, NamedStream(key))
 
 
-def _unpickle_stream(key: Key, seed: int | None, origin: process_seed.ProcessOrigin) -> NamedStream:
+def _unpickle_stream(key: StreamKey, seed: int | None, origin: process_seed.ProcessOrigin) -> NamedStream:
     """Unpickle a stream. It brings its seed along if this process has none."""
     process_seed.adopt_seed_if_none(seed, origin)
     return get_or_make_stream(key)
 
 
-def _unpickle_generator(stream: NamedStream, name: str) -> Any:
+def _unpickle_generator(stream: NamedStream, kind_name: str) -> Any:
     """Unpickle a generator in a spawned process: as the one that this process's stream has in its place."""
-    kind = find_generator_kind(name)
+    kind = find_generator_kind(kind_name)
     assert kind is not None
     return stream._get_or_make_generator(kind)
 
@@ -245,8 +245,8 @@ def _name_device_with_index(device: Device) -> str:
     return f"{device.type}:{current() if device.index is None else device.index}"
 
 
-def _is_accelerator_kind(kind: str) -> bool:
-    return kind.startswith("torch/") and kind != "torch/cpu"
+def _is_accelerator_kind(kind_name: str) -> bool:
+    return kind_name.startswith("torch/") and kind_name != "torch/cpu"
 
 
 def stream(name: str, *, seed: int | None = None, rank: Rank = "same") -> NamedStream:

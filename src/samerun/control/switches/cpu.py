@@ -26,8 +26,8 @@ def _read_torch_num_threads() -> int:
     return int(get_imported("torch").get_num_threads())
 
 
-def _set_torch_num_threads(value: int) -> None:
-    get_imported("torch").set_num_threads(value)
+def _set_torch_num_threads(num_threads: int) -> None:
+    get_imported("torch").set_num_threads(num_threads)
 
 
 def _choose_torch_num_threads(policy: Policy) -> int | None:
@@ -38,7 +38,7 @@ def _choose_thread_variable(policy: Policy) -> str | None:
     return None if policy.threads is None else str(policy.threads)
 
 
-def _matches_thread_count(value: str, policy: Policy) -> bool:
+def _accept_thread_count(value: str, policy: Policy) -> bool:
     return policy.threads is None or value.split(",")[0].strip() == str(policy.threads)
 
 
@@ -46,7 +46,7 @@ def _choose_mkl_dynamic(policy: Policy) -> str | None:
     return None if policy.threads is None else "FALSE"
 
 
-def _is_mkl_dynamic_off(value: str, policy: Policy) -> bool:
+def _accept_mkl_dynamic(value: str, policy: Policy) -> bool:
     return policy.threads is None or value.upper() in ("FALSE", "0")
 
 
@@ -63,9 +63,9 @@ THREADS = Switch(
     "torch",
     _torch_threads_available,
     variables=(
-        Variable("OMP_NUM_THREADS", _choose_thread_variable, _matches_thread_count, _THREADS_VALUES, required=False),
-        Variable("MKL_NUM_THREADS", _choose_thread_variable, _matches_thread_count, _THREADS_VALUES, required=False),
-        Variable("MKL_DYNAMIC", _choose_mkl_dynamic, _is_mkl_dynamic_off, "FALSE", required=False),
+        Variable("OMP_NUM_THREADS", _choose_thread_variable, _accept_thread_count, _THREADS_VALUES, required=False),
+        Variable("MKL_NUM_THREADS", _choose_thread_variable, _accept_thread_count, _THREADS_VALUES, required=False),
+        Variable("MKL_DYNAMIC", _choose_mkl_dynamic, _accept_mkl_dynamic, "FALSE", required=False),
     ),
 )
 

@@ -27,7 +27,7 @@ def _choose_workspace(policy: Policy) -> str:
     return WORKSPACE_VALID[0]
 
 
-def _is_valid_workspace(value: str, policy: Policy) -> bool:
+def _accept_workspace(value: str, policy: Policy) -> bool:
     return value in WORKSPACE_VALID
 
 
@@ -48,7 +48,7 @@ WORKSPACE = Switch(
         Variable(
             WORKSPACE_VARIABLE,
             _choose_workspace,
-            _is_valid_workspace,
+            _accept_workspace,
             ":4096:8, :16:8 or :4096:2",
             cuda_is_initialized,
             _read_workspace,
@@ -87,12 +87,12 @@ _HALF_TYPES = ("bf16", "fp16")
 _ON_CPU = "cpu_fp16"
 
 
-def _reductions_available() -> bool:
+def _reduced_precision_flags_available() -> bool:
     return torch_c_has_functions(*(f"_{verb}_cublas_allow_{kind}_reduced_precision_reduction"
                        for verb in ("get", "set") for kind in _HALF_TYPES))  # fmt: skip
 
 
-def _read_reductions() -> dict[str, list[bool]]:
+def _read_reduced_precision_flags() -> dict[str, list[bool]]:
     """For each type: whether sums may be reduced, and whether products may be split along K."""
     c_module = get_torch_c_module()
     found = {
@@ -104,18 +104,19 @@ def _read_reductions() -> dict[str, list[bool]]:
     return found
 
 
-def _write_reductions(value: dict[str, list[bool]]) -> None:
-    for kind, allowed in value.items():
+def _set_reduced_precision_flags(flags: dict[str, list[bool]]) -> None:
+    for kind, allowed in flags.items():
         if kind != _ON_CPU:
             getattr(get_torch_c_module(), f"_set_cublas_allow_{kind}_reduced_precision_reduction")(*allowed)
-        elif _read_reductions().get(kind) != allowed:  # some builds refuse to set the value that is in force already
+        elif _read_reduced_precision_flags().get(kind) != allowed:
+            # Only then: some builds refuse to set the value that is in force already.
             get_torch_c_module()._set_cpu_allow_fp16_reduced_precision_reduction(*allowed)
 
 
-def _choose_reductions(policy: Policy) -> dict[str, list[bool]] | None:
+def _choose_reduced_precision_flags(policy: Policy) -> dict[str, list[bool]] | None:
     if policy.precision == "keep":
         return None
-    return {kind: [False] * len(allowed) for kind, allowed in _read_reductions().items()}
+    return {kind: [False] * len(allowed) for kind, allowed in _read_reduced_precision_flags().items()}
 
 
 REDUCED_PRECISION_REDUCTION = Switch(
@@ -124,11 +125,11 @@ REDUCED_PRECISION_REDUCTION = Switch(
     "Setting torch's attribute to False leaves split-K on; both halves are needed: (False, False)."
     ' Left alone with precision="keep".',
     "any time",
-    _read_reductions,
-    _write_reductions,
-    _choose_reductions,
+    _read_reduced_precision_flags,
+    _set_reduced_precision_flags,
+    _choose_reduced_precision_flags,
     "torch",
-    _reductions_available,
+    _reduced_precision_flags_available,
     default={"bf16": [True, True], "fp16": [True, True], _ON_CPU: [False]},
 )
 
@@ -136,7 +137,7 @@ REDUCED_PRECISION_REDUCTION = Switch(
 # Matrix products are not chosen by timing (TunableOp).
 
 
-def _is_tunable_op_off(value: str, policy: Policy) -> bool:
+def _accept_only_zero(value: str, policy: Policy) -> bool:
     return value == "0"
 
 
@@ -146,5 +147,5 @@ TUNABLE_OP = make_flag_switch(
     "A timing comes out differently in the next process, and another kernel gives other bits.",
     ("_cuda_tunableop_is_enabled", "_cuda_tunableop_enable"),
     choose_off,
-    variables=(Variable("PYTORCH_TUNABLEOP_ENABLED", is_valid=_is_tunable_op_off, valid_values="0"),),
+    variables=(Variable("PYTORCH_TUNABLEOP_ENABLED", is_valid=_accept_only_zero, valid_values="0"),),
 )

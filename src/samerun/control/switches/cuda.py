@@ -45,12 +45,12 @@ def _choose_disable_native_jit(policy: Policy) -> str:
     return "1"
 
 
-def _is_zero_or_one(value: str, policy: Policy) -> bool:
+def _accept_zero_or_one(value: str, policy: Policy) -> bool:
     return value in ("0", "1")
 
 
 _NATIVE_OVERRIDES_VARIABLE = Variable(
-    DISABLE_NATIVE_JIT, _choose_disable_native_jit, _is_zero_or_one, "1 (or 0)", torch_is_imported,
+    DISABLE_NATIVE_JIT, _choose_disable_native_jit, _accept_zero_or_one, "1 (or 0)", torch_is_imported,
     _read_disable_native_jit_in_force, required=False,
 )  # fmt: skip
 

@@ -24,14 +24,15 @@ from samerun.control.switches.switch import (
     torch_is_imported,
 )
 
-Key = tuple[str, str]
-ROOT: Key = ("generic", "all")
-BACKENDS: tuple[Key, ...] = (("cuda", "all"), ("mkldnn", "all"))
-OPERATORS: tuple[Key, ...] = (
+PrecisionKey = tuple[str, str]
+"""Backend and operator: ("cuda", "conv"), or ("cuda", "all") for the backend's own node."""
+ROOT: PrecisionKey = ("generic", "all")
+BACKENDS: tuple[PrecisionKey, ...] = (("cuda", "all"), ("mkldnn", "all"))
+OPERATORS: tuple[PrecisionKey, ...] = (
     ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"),
 )  # fmt: skip
-CUDNN: tuple[Key, ...] = (("cuda", "conv"), ("cuda", "rnn"))
-MATMUL: tuple[Key, ...] = (("cuda", "matmul"), ("mkldnn", "matmul"))
+CUDNN: tuple[PrecisionKey, ...] = (("cuda", "conv"), ("cuda", "rnn"))
+MATMUL: tuple[PrecisionKey, ...] = (("cuda", "matmul"), ("mkldnn", "matmul"))
 KEYS = (ROOT, *BACKENDS, *OPERATORS)
 
 
@@ -41,21 +42,21 @@ def _fp32_settings_available() -> bool:
     )
 
 
-def _get_precision(key: Key) -> str:
+def _get_precision(key: PrecisionKey) -> str:
     return str(get_torch_c_module()._get_fp32_precision_getter(*key))
 
 
-def _set_precision(key: Key, value: str) -> None:
-    get_torch_c_module()._set_fp32_precision_setter(*key, value)
+def _set_precision(key: PrecisionKey, precision: str) -> None:
+    get_torch_c_module()._set_fp32_precision_setter(*key, precision)
 
 
-def _parent_key(key: Key) -> Key:
+def _parent_key(key: PrecisionKey) -> PrecisionKey:
     return ROOT if key in BACKENDS else (key[0], "all")
 
 
 def _read_all_precisions() -> dict[str, Value]:
     found: dict[str, Value] = {f"{backend}.{part}": _get_precision((backend, part)) for backend, part in KEYS}
-    for name, read in (("matmul", _read_legacy_matmul), ("cudnn_allow_tf32", _read_legacy_cudnn)):
+    for name, read in (("matmul", _read_legacy_matmul_precision), ("cudnn_allow_tf32", _read_legacy_cudnn_allows_tf32)):
         try:
             found[name] = read()
         except RuntimeError:
@@ -63,11 +64,11 @@ def _read_all_precisions() -> dict[str, Value]:
     return found
 
 
-def _read_legacy_matmul() -> str:
+def _read_legacy_matmul_precision() -> str:
     return str(get_imported("torch").get_float32_matmul_precision())
 
 
-def _read_legacy_cudnn() -> bool:
+def _read_legacy_cudnn_allows_tf32() -> bool:
     return bool(get_torch_c_module()._get_cudnn_allow_tf32())
 
 
@@ -76,9 +77,9 @@ def _set_all_precisions(wanted: str) -> None:
     for key in KEYS:
         if key not in CUDNN and _get_precision(key) != wanted:
             _set_precision(key, wanted)
-    if _probe_legacy_matmul() != "highest":
+    if _probe_legacy_matmul_precision() != "highest":
         get_imported("torch").set_float32_matmul_precision("highest")
-    if _probe_legacy_cudnn():
+    if _probe_legacy_cudnn_allows_tf32():
         get_torch_c_module()._set_cudnn_allow_tf32(False)  # unsets convolutions and RNNs: they follow their parent
     for key in CUDNN:
         if _get_precision(key) != wanted:
@@ -86,74 +87,76 @@ def _set_all_precisions(wanted: str) -> None:
 
 
 def _save_precisions() -> dict[str, Any]:
-    seen = {key: _get_precision(key) for key in KEYS}
-    own = {key: _read_own_setting(key, seen) for key in KEYS}
-    cudnn = _probe_legacy_cudnn()
+    in_force = {key: _get_precision(key) for key in KEYS}
+    own_precisions = {key: _probe_own_precision(key, in_force) for key in KEYS}
+    cudnn = _probe_legacy_cudnn_allows_tf32()
     for key in CUDNN:  # probing may have set them
-        _restore_setting(key, own, seen)
-    matmul = _probe_legacy_matmul()
+        _restore_precision(key, own_precisions, in_force)
+    matmul = _probe_legacy_matmul_precision()
     for key in MATMUL:
-        _restore_setting(key, own, seen)
-    return {"seen": seen, "own": own, "matmul": matmul, "cudnn": cudnn}
+        _restore_precision(key, own_precisions, in_force)
+    return {"in_force": in_force, "own_precisions": own_precisions, "matmul": matmul, "cudnn": cudnn}
 
 
 def _restore_precisions(saved: dict[str, Any]) -> None:
-    if _probe_legacy_matmul() != saved["matmul"]:
+    if _probe_legacy_matmul_precision() != saved["matmul"]:
         get_imported("torch").set_float32_matmul_precision(saved["matmul"])
-    if _probe_legacy_cudnn() != saved["cudnn"]:
+    if _probe_legacy_cudnn_allows_tf32() != saved["cudnn"]:
         get_torch_c_module()._set_cudnn_allow_tf32(saved["cudnn"])
     for key in KEYS:
-        _restore_setting(key, saved["own"], saved["seen"])
+        _restore_precision(key, saved["own_precisions"], saved["in_force"])
 
 
-def _restore_setting(key: Key, own: dict[Key, str], seen: dict[Key, str]) -> None:
+def _restore_precision(
+    key: PrecisionKey, own_precisions: dict[PrecisionKey, str], in_force: dict[PrecisionKey, str]
+) -> None:
     # Writing the value that is in force already would end "TF32 until their parent is set" for no reason.
-    if key not in CUDNN or _get_precision(key) != seen[key]:
-        _set_precision(key, own[key])
+    if key not in CUDNN or _get_precision(key) != in_force[key]:
+        _set_precision(key, own_precisions[key])
 
 
-def _read_own_setting(key: Key, seen: dict[Key, str]) -> str:
+def _probe_own_precision(key: PrecisionKey, in_force: dict[PrecisionKey, str]) -> str:
     """What `key` itself is set to; "none" where it follows its parent. Torch returns only the value in force."""
-    if key == ROOT or seen[key] != seen[_parent_key(key)]:
-        return seen[key]
-    return seen[key] if seen[key] == "none" or not _probe_follows_parent(key, seen) else "none"
+    if key == ROOT or in_force[key] != in_force[_parent_key(key)]:
+        return in_force[key]
+    return in_force[key] if in_force[key] == "none" or not _probe_follows_parent(key, in_force) else "none"
 
 
-def _probe_follows_parent(key: Key, seen: dict[Key, str]) -> bool:
+def _probe_follows_parent(key: PrecisionKey, in_force: dict[PrecisionKey, str]) -> bool:
     """Found out by changing the parent and restoring it: or the root, if the parent itself follows that.
 
     Torch has no getter for "not set": a node that follows and one that is set to the same value read alike.
     """
     moved = _parent_key(key)
-    if moved != ROOT and _probe_follows_parent(moved, seen):
+    if moved != ROOT and _probe_follows_parent(moved, in_force):
         moved = ROOT
-    other = "tf32" if seen[key] == "ieee" else "ieee"
+    other = "tf32" if in_force[key] == "ieee" else "ieee"
     _set_precision(moved, other)
     try:
         return _get_precision(key) == other
     finally:
-        _set_precision(moved, seen[moved])
+        _set_precision(moved, in_force[moved])
 
 
-def _probe_legacy_matmul() -> str:
+def _probe_legacy_matmul_precision() -> str:
     """The legacy setting, also where torch refuses to return it because it contradicts the tree."""
     try:
-        return _read_legacy_matmul()
+        return _read_legacy_matmul_precision()
     except RuntimeError:
         before = {key: _get_precision(key) for key in MATMUL}
         for key in MATMUL:
             _set_precision(key, "ieee")  # never a contradiction
         try:
-            return _read_legacy_matmul()
+            return _read_legacy_matmul_precision()
         finally:
             for key, value in before.items():
                 _set_precision(key, value)
 
 
-def _probe_legacy_cudnn() -> bool:
+def _probe_legacy_cudnn_allows_tf32() -> bool:
     """The legacy flag. Torch refuses to return it when it contradicts the tree; then it follows from the tree."""
     try:
-        return _read_legacy_cudnn()
+        return _read_legacy_cudnn_allows_tf32()
     except RuntimeError:
         in_tree = [_get_precision(key) == "tf32" for key in CUDNN]
         if in_tree[0] == in_tree[1]:
@@ -162,7 +165,7 @@ def _probe_legacy_cudnn() -> bool:
         for key in CUDNN:
             _set_precision(key, "ieee")
         try:
-            return _read_legacy_cudnn()
+            return _read_legacy_cudnn_allows_tf32()
         except RuntimeError:
             return True
         finally:

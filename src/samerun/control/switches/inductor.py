@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from samerun.control.imported import find_imported, get_imported
 from samerun.control.switches.switch import Policy, Switch, Value, Variable
@@ -33,7 +33,7 @@ def write_inductor_settings(values: dict[str, Any]) -> None:
 
 def save_inductor_settings(*names: str) -> dict[str, tuple[str, Any]]:
     """For each setting the user's own value, or the mark that there is none, for `restore_inductor_settings`."""
-    return {name: _read_user_value(name) for name in names if hasattr(get_imported(MODULE), name)}
+    return {name: _save_user_setting(name) for name in names if hasattr(get_imported(MODULE), name)}
 
 
 def restore_inductor_settings(saved: dict[str, tuple[str, Any]]) -> None:
@@ -44,15 +44,16 @@ def restore_inductor_settings(saved: dict[str, tuple[str, Any]]) -> None:
             setattr(get_imported(MODULE), name, value)
 
 
-def _read_user_value(name: str) -> tuple[str, Any]:
-    override = _find_user_override(name)
-    return ("value", getattr(get_imported(MODULE), name)) if override is None else ("override", override.get())
+def _save_user_setting(setting: str) -> tuple[Literal["value", "override"], Any]:
+    """Return the user's override of a setting where torch has such a thing, else the value in force."""
+    override = _find_user_override(setting)
+    return ("value", getattr(get_imported(MODULE), setting)) if override is None else ("override", override.get())
 
 
-def _find_user_override(name: str) -> Any:
+def _find_user_override(setting: str) -> Any:
     """The context variable in which torch keeps the user's own value; None where torch has no such thing."""
     entries = getattr(get_imported(MODULE), "_config", {})
-    override = getattr(entries.get(name), "user_override", None)
+    override = getattr(entries.get(setting), "user_override", None)
     return override if hasattr(override, "get") and hasattr(override, "set") else None
 
 
@@ -65,7 +66,7 @@ def _read_deterministic() -> bool:
     return bool(read_inductor_settings(_DETERMINISTIC)[_DETERMINISTIC])
 
 
-def _write_deterministic(value: bool) -> None:
+def _set_deterministic(value: bool) -> None:
     write_inductor_settings({_DETERMINISTIC: value})
 
 
@@ -81,7 +82,7 @@ DETERMINISTIC = Switch(
     " and given back as you had it.",
     "any time",
     _read_deterministic,
-    _write_deterministic,
+    _set_deterministic,
     _choose_deterministic,
     MODULE,
     make_settings_check(_DETERMINISTIC),

@@ -180,14 +180,14 @@ def make_flag_switch(
     name: str,
     what: str,
     why: str,
-    functions: tuple[str, str],
+    getter_and_setter: tuple[str, str],
     wanted: Callable[[Policy], bool | None],
     *,
     default: bool = False,
     variables: tuple[Variable, ...] = (),
 ) -> Switch:
-    """A switch for one flag of `torch._C`. functions: the names of its getter and its setter there."""
-    getter, setter = functions
+    """A switch for one flag of `torch._C`. getter_and_setter: the names of its functions there."""
+    getter, setter = getter_and_setter
 
     def read() -> bool:
         return bool(getattr(get_torch_c_module(), getter)())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Literal
 
 from samerun.control.imported import find_imported, get_imported
 from samerun.control.switches.switch import (
@@ -28,14 +28,17 @@ def _algorithms_available() -> bool:
     )
 
 
-def _read_algorithms_mode() -> str:
+AlgorithmsMode = Literal["off", "warn", "error"]
+
+
+def _read_algorithms_mode() -> AlgorithmsMode:
     if not get_torch_c_module()._get_deterministic_algorithms():
         return "off"
     return "warn" if get_torch_c_module()._get_deterministic_algorithms_warn_only() else "error"
 
 
-def _set_algorithms_mode(value: str) -> None:
-    get_torch_c_module()._set_deterministic_algorithms(value != "off", warn_only=value == "warn")
+def _set_algorithms_mode(mode: AlgorithmsMode) -> None:
+    get_torch_c_module()._set_deterministic_algorithms(mode != "off", warn_only=mode == "warn")
 
 
 def _save_algorithms_flags() -> tuple[bool, bool]:
@@ -50,7 +53,7 @@ def _restore_algorithms_flags(saved: tuple[bool, bool]) -> None:
     get_torch_c_module()._set_deterministic_algorithms(enabled, warn_only=warn_only)
 
 
-def _choose_algorithms_mode(policy: Policy) -> str:
+def _choose_algorithms_mode(policy: Policy) -> AlgorithmsMode:
     return policy.level
 
 
@@ -94,16 +97,16 @@ def _read_operator_provider() -> str:
     return "torch" if install is None else str(install.installed_provider())
 
 
-def _set_operator_provider(value: str) -> None:
+def _set_operator_provider(provider: Literal["torch", "samerun"]) -> None:
     from samerun.control.operators import install
 
-    if value == "torch":
+    if provider == "torch":
         install.uninstall()
     else:
         install.install()
 
 
-def _choose_operator_provider(policy: Policy) -> str:
+def _choose_operator_provider(policy: Policy) -> Literal["samerun"]:
     return "samerun"
 
 
@@ -156,8 +159,8 @@ def _read_sdpa_backends() -> dict[str, bool]:
     return {kind: bool(getattr(get_torch_c_module(), f"_get_{kind}_sdp_enabled")()) for kind in _SDPA_KINDS}
 
 
-def _write_sdpa_backends(value: dict[str, bool]) -> None:
-    for kind, enabled in value.items():
+def _set_sdpa_backends(enabled_by_kind: dict[str, bool]) -> None:
+    for kind, enabled in enabled_by_kind.items():
         getattr(get_torch_c_module(), f"_set_sdp_use_{kind}")(enabled)
 
 
@@ -177,7 +180,7 @@ SDPA = Switch(
     " nondeterministic, so it is off there.",
     "any time",
     _read_sdpa_backends,
-    _write_sdpa_backends,
+    _set_sdpa_backends,
     _choose_sdpa_backends,
     "torch",
     _sdpa_available,

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 
-from samerun.base.launch import environment_at_start
+from samerun.base.launch import read_environment_at_start
 from samerun.control.switches.switch import Policy, Switch, Variable, always_true, make_variables_reader
 
 HASH_SEED_VARIABLE = "PYTHONHASHSEED"
@@ -17,10 +17,10 @@ def _read_hash_seed_in_force() -> str | None:
     """The seed this interpreter hashes with; None when it drew one. `os.environ` may say anything by now."""
     if not sys.flags.hash_randomization:
         return "0"
-    return None if sys.flags.ignore_environment else environment_at_start().get(HASH_SEED_VARIABLE)
+    return None if sys.flags.ignore_environment else read_environment_at_start().get(HASH_SEED_VARIABLE)
 
 
-def _is_valid_hash_seed(value: str, policy: Policy) -> bool:
+def _accept_hash_seed(value: str, policy: Policy) -> bool:
     return value.isascii() and value.isdigit() and int(value) <= LARGEST_HASH_SEED
 
 
@@ -39,7 +39,7 @@ HASH_SEED = Switch(
         Variable(
             HASH_SEED_VARIABLE,
             _choose_hash_seed,
-            _is_valid_hash_seed,
+            _accept_hash_seed,
             f"a whole number from 0 to {LARGEST_HASH_SEED}",
             always_true,
             _read_hash_seed_in_force,
@@ -52,22 +52,23 @@ HASH_SEED = Switch(
 # Libraries with kernels of their own that read one environment variable as they are imported.
 
 
-def make_installation_check(name: str) -> Callable[[], bool]:
-    """A predicate: library `name` is imported or could be. Does not import it."""
+def make_installation_check(module_name: str) -> Callable[[], bool]:
+    """Return a predicate: the module is imported or could be. Does not import it."""
 
     def is_installed() -> bool:
-        if name in sys.modules:
-            return sys.modules[name] is not None
+        if module_name in sys.modules:
+            return sys.modules[module_name] is not None
         try:
-            return importlib.util.find_spec(name) is not None
+            return importlib.util.find_spec(module_name) is not None
         except (ImportError, ValueError):
             return False
 
     return is_installed
 
 
-def make_import_check(name: str) -> Callable[[], bool]:
-    return lambda: sys.modules.get(name) is not None
+def make_import_check(module_name: str) -> Callable[[], bool]:
+    """Return a predicate: the module is imported."""
+    return lambda: sys.modules.get(module_name) is not None
 
 
 def make_library_switch(name: str, what: str, why: str, module: str, variable: str, value: str) -> Switch:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.base.files import write_atomically
+from samerun.base.files import write_file_atomically
 from samerun.numerics.cuda.source import FLAGS
 
 
@@ -28,7 +28,7 @@ def compile_cached(name: str, source: str, architecture: str) -> bytes:
     found = _compile(nvrtc, name, source, [f"--gpu-architecture={architecture}", *FLAGS])
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(kept, found)
+        write_file_atomically(kept, found)
     except OSError:  # a home that cannot be written: compile again the next time
         pass
     return found

@@ -18,20 +18,24 @@ Device = torch.device
 
 
 def function(device: Device, number: int, x: int, y: int, n: int) -> None:
-    launch_per_value(device, "maps", f"map_{FUNCTIONS[number]}", n, c_void_p(x), c_void_p(y), c_int64(n))
+    launch_per_value(device, "elementwise", f"map_{FUNCTIONS[number]}", n, c_void_p(x), c_void_p(y), c_int64(n))
 
 
 def pair_function(device: Device, number: int, x: int, y: int, out: int, n: int) -> None:
-    launch_per_value(device, "maps", f"map_{PAIRS[number]}", n, c_void_p(x), c_void_p(y), c_void_p(out), c_int64(n))
+    launch_per_value(
+        device, "elementwise", f"map_{PAIRS[number]}", n, c_void_p(x), c_void_p(y), c_void_p(out), c_int64(n)
+    )
 
 
 def activation(device: Device, number: int, x: int, grad: int, out: int, n: int) -> None:
     name = f"activation_{ACTIVATIONS[number]}"
-    launch_per_value(device, "maps", name, n, c_void_p(x), c_void_p(grad), c_void_p(out), c_int64(n))
+    launch_per_value(device, "elementwise", name, n, c_void_p(x), c_void_p(grad), c_void_p(out), c_int64(n))
 
 
 def roots(device: Device, is_double: int, x: int, out: int, n: int) -> None:
-    launch_per_value(device, "maps", "roots64" if is_double else "roots32", n, c_void_p(x), c_void_p(out), c_int64(n))
+    launch_per_value(
+        device, "elementwise", "roots64" if is_double else "roots32", n, c_void_p(x), c_void_p(out), c_int64(n)
+    )
 
 
 def random(device: Device, normal: int, seed: int, position: int, out: int, n: int) -> None:

@@ -23,7 +23,7 @@ def _threads_per_row(n: int) -> tuple[int]:
 
 def rows(device: Device, number: int, x: int, grad: int, out: int, count: int, n: int) -> None:
     pointers = map(c_void_p, (x, grad, out))
-    launch(device, "rows", NAMES[number], count, _threads_per_row(n), *pointers, c_int64(n))
+    launch(device, "softmax", NAMES[number], count, _threads_per_row(n), *pointers, c_int64(n))
 
 
 def norm(

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-NAMES = ("maps", "sums", "segments", "rows", "norms", "products", "random")
+NAMES = ("elementwise", "sums", "segments", "softmax", "norms", "products", "random")
 """Files of native/cuda, each compiled alone when one of its kernels is first used."""
 
 FLAGS = (

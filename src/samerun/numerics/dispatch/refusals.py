@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -84,8 +84,14 @@ def nearest_operators(name: str) -> list[str]:
     return [candidate for *_, candidate in sorted(ranked)[:3]]
 
 
-def explain_refusal(func: Any, reason: NotInTable, line: str) -> tuple[str, str]:
-    """The message and the hint of a NotPortableError."""
+class RefusalText(NamedTuple):
+    """The arguments of a NotPortableError."""
+
+    message: str
+    hint: str
+
+
+def explain_refusal(func: Any, reason: NotInTable, line: str) -> RefusalText:
     name = func._schema.name.removeprefix("aten::").rstrip("_")
     message = f"{line}: {func} has no portable kernel for {reason.reason}" if reason.reason else (
         f"{line}: {func} has no portable kernel."
@@ -94,7 +100,9 @@ def explain_refusal(func: Any, reason: NotInTable, line: str) -> tuple[str, str]
     if hint is None:
         operators = nearest_operators(name)
         hint = f"The nearest portable operators: {', '.join(operators)}." if operators else GENERAL_ADVICE
-    return message, hint + ' With portable(unsupported="warn") torch\'s own kernel runs, with the bits of this machine.'
+    return RefusalText(
+        message, hint + ' With portable(unsupported="warn") torch\'s own kernel runs, with the bits of this machine.'
+    )
 
 
 def _drop_torch_prefix(value: Any) -> str:

@@ -9,14 +9,14 @@ lies. gelu (both forms), silu and their backward are computed in float32, one ro
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from samerun.numerics.kernels import library
-from samerun.numerics.kernels.tensors import call_reference, compute_type, to_dense
+from samerun.numerics.kernels.tensors import call_reference, choose_compute_dtype, to_dense
 from samerun.numerics.reference import elementwise as reference
 
 _roots = library.declare_function("samerun_square_roots", "vippl")
@@ -27,7 +27,7 @@ def sqrt(x: torch.Tensor) -> torch.Tensor:
 
     Raises SamerunError for types that are not floating.
     """
-    wide = to_dense(x, compute_type("sqrt", x))
+    wide = to_dense(x, choose_compute_dtype("sqrt", x))
     if library.uses_native_kernels(x):
         out = torch.empty_like(wide)
         _roots.for_device_of(wide)(wide.dtype is torch.float64, wide.data_ptr(), out.data_ptr(), wide.numel())
@@ -56,7 +56,7 @@ def _compute_remainder(x: Any, y: Any, floored: bool) -> Tensor:
     if not dtype.is_floating_point or library.is_off_cpu(tensor):  # whole numbers; CUDA's own functions are exact
         out: Tensor = (torch.remainder if floored else torch.fmod)(x, y)
         return out
-    wide = compute_type("remainder" if floored else "fmod", torch.empty(0, dtype=dtype))
+    wide = choose_compute_dtype("remainder" if floored else "fmod", torch.empty(0, dtype=dtype))
     pair = (each.to(dtype) if isinstance(each, Tensor) else torch.full((), float(each), dtype=wide) for each in (x, y))
     dividend, divisor = (to_dense(each, wide) for each in torch.broadcast_tensors(*pair))  # type: ignore[no-untyped-call]
     if library.uses_native_kernels(dividend):
@@ -75,14 +75,15 @@ def _floored_remainder(x: Any, y: Any) -> Any:
     return np.where((r != 0) & ((y < 0) != (r < 0)), r + y, r).astype(r.dtype)
 
 
-UPDATE_NAMES = ("lerp", "addcmul", "addcdiv")
+UpdateName = Literal["lerp", "addcmul", "addcdiv"]
+UPDATE_NAMES: tuple[UpdateName, ...] = ("lerp", "addcmul", "addcdiv")
 """x + (y - x) * value, x + (y * value) * z, x + (y * value) / z."""
 
 _LARGEST = 3.4028234663852886e38
 _update = library.declare_function("samerun_optimizer_update", "vipppfl")
 
 
-def try_update_in_place(name: str, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, value: float) -> bool:
+def try_update_in_place(name: UpdateName, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, value: float) -> bool:
     """Write the result into x, and say so; False, with nothing done, for what the kernel does not take.
 
     It takes float32 of one shape on the CPU that lies in one piece, and `value` in the range of float32, to which it is
@@ -102,14 +103,15 @@ def try_update_in_place(name: str, x: torch.Tensor, y: torch.Tensor, z: torch.Te
     return True
 
 
-ACTIVATION_NAMES = ("gelu", "gelu_tanh", "silu")
+ActivationName = Literal["gelu", "gelu_tanh", "silu"]
+ACTIVATION_NAMES: tuple[ActivationName, ...] = ("gelu", "gelu_tanh", "silu")
 
 _activation = library.declare_function("samerun_map_activation", "vipppl")
 
 
-def _compute_activation_or_gradient(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
+def _compute_activation_or_gradient(name: ActivationName, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     tensors = (x,) if grad is None else (x, grad)
-    dtype = compute_type(name, *tensors, types=(torch.float32,))
+    dtype = choose_compute_dtype(name, *tensors, types=(torch.float32,))
     if tensors[-1].shape != x.shape:
         raise RuntimeError(f"{name}: grad has shape {list(tensors[-1].shape)}, input {list(x.shape)}")
     wide = [to_dense(tensor, dtype) for tensor in tensors]
@@ -119,12 +121,12 @@ def _compute_activation_or_gradient(name: str, x: torch.Tensor, grad: torch.Tens
         grad_address = 0 if grad is None else wide[1].data_ptr()
         _activation.for_device_of(x)(number, wide[0].data_ptr(), grad_address, out.data_ptr(), out.numel())
     else:
-        function = reference.FORWARD[name] if grad is None else reference.BACKWARD[name]
+        function = reference.ACTIVATIONS[name] if grad is None else reference.ACTIVATIONS_BACKWARD[name]
         out = call_reference(function, *wide)
     return out if out.dtype == x.dtype else out.to(x.dtype)
 
 
-def _gelu_variant(approximate: str) -> str:
+def _gelu_variant(approximate: str) -> ActivationName:
     if approximate not in ("none", "tanh"):
         raise RuntimeError("approximate argument must be either none or tanh.")
     return "gelu_tanh" if approximate == "tanh" else "gelu"

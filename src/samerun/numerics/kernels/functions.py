@@ -7,14 +7,14 @@ from collections.abc import Callable
 import torch
 
 from samerun.numerics.kernels import library
-from samerun.numerics.kernels.tensors import call_reference, compute_type, to_dense
-from samerun.numerics.reference import functions as reference
+from samerun.numerics.kernels.tensors import call_reference, choose_compute_dtype, to_dense
+from samerun.numerics.reference import elementwise as reference
 
 NAMES: tuple[str, ...] = (
     *("exp", "exp2", "expm1", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf", "erfc", "rsqrt", "reciprocal"),
     *("cbrt", "sigmoid", "log", "log2", "log10", "log1p", "asinh", "acosh", "atanh", "sin", "cos", "tan"),
 )
-"""In the order of their numbers in the library (native/functions/finish.h)."""
+"""In the order of their numbers in the library (native/functions/float_functions.h)."""
 
 _NUMBERS = {name: number for number, name in enumerate(NAMES)}
 
@@ -24,57 +24,57 @@ _pair_function = library.declare_function("samerun_map_pair_function", "vipppl")
 _function = library.declare_function("samerun_map_function", "vippl")
 
 
-def unary(name: str, x: torch.Tensor) -> torch.Tensor:
+def apply_rounded(name: str, x: torch.Tensor) -> torch.Tensor:
     """The correctly rounded `name` (one of `NAMES`) of every element.
 
     Raises SamerunError for types other than float32, bfloat16 and float16.
     """
-    wide = to_dense(x, compute_type(name, x, types=(torch.float32,)))
+    wide = to_dense(x, choose_compute_dtype(name, x, types=(torch.float32,)))
     if library.uses_native_kernels(x):
         out = torch.empty_like(wide)
         _function.for_device_of(wide)(_NUMBERS[name], wide.data_ptr(), out.data_ptr(), wide.numel())
     else:
-        out = call_reference(lambda given: reference.unary(name, given), wide)
+        out = call_reference(lambda given: reference.apply_function(name, given), wide)
     return out if x.dtype == out.dtype else out.to(x.dtype)
 
 
-def pair(name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def apply_rounded_pair(name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The correctly rounded `name` (one of `PAIR_NAMES`) of every x and y, broadcast against each other.
 
     Raises SamerunError for types other than float32, bfloat16 and float16, or two of them.
     """
-    dtype = compute_type(name, x, y, types=(torch.float32,))
+    dtype = choose_compute_dtype(name, x, y, types=(torch.float32,))
     wide, other = (to_dense(each, dtype) for each in torch.broadcast_tensors(x, y))  # type: ignore[no-untyped-call]
     if library.uses_native_kernels(x):
         out = torch.empty_like(wide)
         number = PAIR_NAMES.index(name)
         _pair_function.for_device_of(wide)(number, wide.data_ptr(), other.data_ptr(), out.data_ptr(), wide.numel())
     else:
-        out = call_reference(lambda *given: reference.pair(name, *given), wide, other)
+        out = call_reference(lambda *given: reference.apply_pair_function(name, *given), wide, other)
     return out if x.dtype == out.dtype else out.to(x.dtype)
 
 
 def pow(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The correctly rounded power x^y; odd values as in C."""
-    return pair("pow", x, y)
+    return apply_rounded_pair("pow", x, y)
 
 
 def atan2(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """The correctly rounded angle of the points (x, y)."""
-    return pair("atan2", y, x)
+    return apply_rounded_pair("atan2", y, x)
 
 
 def hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The correctly rounded sqrt(x^2 + y^2)."""
-    return pair("hypot", x, y)
+    return apply_rounded_pair("hypot", x, y)
 
 
 def _make_unary(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
     def function(x: torch.Tensor) -> torch.Tensor:
-        return unary(name, x)
+        return apply_rounded(name, x)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"The correctly rounded {name} of every element; see `unary`."
+    function.__doc__ = f"The correctly rounded {name} of every element; see `apply_rounded`."
     return function
 
 

@@ -3,7 +3,7 @@ products, orthogonal and triangular matrices.
 
 Everything here is exact about bits and knows nothing of autograd. float32 and float64; bfloat16 and float16 are
 widened to float32 in products and convolutions, and the result is rounded once. Factorizations take batches
-[batch, m, n]: the steps of `reference.factorizations`.
+[batch, m, n]: the steps of `reference.linear_algebra`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import ctypes
 import math
 from collections.abc import Sequence
 from struct import pack
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.elementwise import sqrt
-from samerun.numerics.reference import products as reference
+from samerun.numerics.reference import linear_algebra as reference
 from samerun.numerics.status import DONE
 
 _HALF_TYPES = (torch.bfloat16, torch.float16)
@@ -199,11 +199,11 @@ def _convolve_by_reference(
             image.detach().numpy(), weight.detach().numpy(), plus, stride, padding, dilation, groups, size
         )
     elif direction == GRADIENT_OF_INPUT:
-        found = reference.gradient_of_input(gradient.detach().numpy(), weight.detach().numpy(), *setting)
+        found = reference.convolution_input_gradient(gradient.detach().numpy(), weight.detach().numpy(), *setting)
         if bias is not None:
             found = found + bias.detach().numpy().reshape(1, -1, *[1] * (len(shape) - 2))
     else:
-        found = reference.gradient_of_weight(gradient.detach().numpy(), image.detach().numpy(), *setting)
+        found = reference.convolution_weight_gradient(gradient.detach().numpy(), image.detach().numpy(), *setting)
     return torch.from_numpy(found).reshape(shape)
 
 
@@ -227,7 +227,13 @@ def _apply_reflection(a: Tensor, v: Tensor, tau: Tensor) -> None:
     a.sub_(torch.mul(v[:, :, None], row))
 
 
-def householder_qr(a: Tensor) -> tuple[Tensor, Tensor]:
+class PackedReflections(NamedTuple):
+    packed: Tensor
+    """The triangle on and above the diagonal, below it the vectors of the reflections."""
+    tau: Tensor
+
+
+def householder_qr(a: Tensor) -> PackedReflections:
     """The triangle on and above the diagonal, below it the vectors of the reflections; and tau [batch, min(m, n)]."""
     batch, m, n = a.shape
     e = _column_exponents(a)
@@ -246,7 +252,7 @@ def householder_qr(a: Tensor) -> tuple[Tensor, Tensor]:
         r[:, j + 1 :, j] = v[:, 1:]
         tau[:, j] = one
     above = torch.arange(m, device=a.device)[:, None] <= torch.arange(n, device=a.device)
-    return torch.where(above, _scale_by_power_of_two(r, e), r), tau
+    return PackedReflections(torch.where(above, _scale_by_power_of_two(r, e), r), tau)
 
 
 def multiply_reflectors(v: Tensor, tau: Tensor, columns: int) -> Tensor:

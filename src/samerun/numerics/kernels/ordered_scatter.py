@@ -8,6 +8,7 @@ there the indices are sorted (stably, which is exact) and one thread finishes ea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,14 +19,21 @@ from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.tensors import outer_dim_inner_sizes
 
 
-def sort_index_in_bounds(index: Tensor, num_places: int) -> tuple[Tensor, Tensor]:
+class SortedIndex(NamedTuple):
+    key: Tensor
+    """The indices, ascending."""
+    order: Tensor
+    """Where each stood."""
+
+
+def sort_index_in_bounds(index: Tensor, num_places: int) -> SortedIndex:
     """The indices sorted, and where each stood; int64. Raises (on CUDA: when the device comes to it) where one is
     below 0 or not below `num_places`.
     """
     flat = index.reshape(-1).to(torch.int64)
     torch._assert_async(((flat >= 0) & (flat < num_places)).all(), "an index is out of bounds")
     key, order = torch.sort(flat, stable=True)
-    return key, order
+    return SortedIndex(key, order)
 
 
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
@@ -52,17 +60,17 @@ def index_add_(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 
 
 def segment_sum(
-    source: Tensor, index: Tensor, rows: int, lines: Tensor | None = None, factors: Tensor | None = None
+    source: Tensor, index: Tensor, num_rows: int, source_rows: Tensor | None = None, factors: Tensor | None = None
 ) -> Tensor:
     """[rows, width]: class S over the rows of source [n, width] with each index, in ascending n; 0 where none has it.
-    float32 or float64. `lines`: row i is source[lines[i]]; `factors`: each is multiplied first.
+    float32 or float64. `source_rows`: row i is source[source_rows[i]]; `factors`: each is multiplied first.
     """
     if library.is_off_cpu(source):
-        source = source if lines is None else source.index_select(0, lines)
+        source = source if source_rows is None else source.index_select(0, source_rows)
         source = source if factors is None else torch.mul(source, factors[:, None])
-    out = torch.zeros(rows, source.shape[1], dtype=source.dtype, device=source.device)
+    out = torch.zeros(num_rows, source.shape[1], dtype=source.dtype, device=source.device)
     if library.is_off_cpu(source):  # nothing is asked of the device, so that it can be captured in a graph
-        key, order = sort_index_in_bounds(index, rows)
+        key, order = sort_index_in_bounds(index, num_rows)
         segments.sum_segments(out, source.contiguous(), key, order, torch.searchsorted(key, key, right=True))
         return out
     in_turn = bool((index[1:] >= index[:-1]).all())
@@ -72,15 +80,15 @@ def segment_sum(
     for size in torch.unique(counts).tolist():  # rows that occur equally often, together
         chosen = counts == size
         where = order[starts[chosen][:, None] + torch.arange(size)].reshape(-1)
-        terms = source.index_select(0, where if lines is None else lines[where])
+        terms = source.index_select(0, where if source_rows is None else source_rows[where])
         terms = terms if factors is None else torch.mul(terms, factors[where, None])
         out[found[chosen]] = sums.sum(terms.reshape(-1, size, source.shape[1]), 1)
     return out
 
 
-def count_occurrences_at_least_one(index: Tensor, rows: int) -> Tensor:
-    """How often each of `rows` places is named by a 1-D index; 1 for those that never are. int64."""
-    counts = torch.zeros(rows, dtype=torch.int64, device=index.device)
+def count_occurrences_at_least_one(index: Tensor, num_rows: int) -> Tensor:
+    """How often each of `num_rows` places is named by a 1-D index; 1 for those that never are. int64."""
+    counts = torch.zeros(num_rows, dtype=torch.int64, device=index.device)
     return torch.clamp(counts.index_add_(0, index, torch.ones_like(index, dtype=torch.int64)), min=1)
 
 
@@ -115,7 +123,7 @@ def scatter_add_flat(grad: Tensor, flat_index: Tensor, shape: Sequence[int]) -> 
     return index_add_(out, 0, flat_index.reshape(-1), grad.reshape(-1)).reshape(tuple(shape))
 
 
-def number_elements(shape: Sequence[int], device: torch.device) -> Tensor:
+def make_element_numbers(shape: Sequence[int], device: torch.device) -> Tensor:
     """The flat position of every element. As float64, because torch's padding and resizing take floats alone; exact
     up to 2^53 elements.
     """
@@ -129,6 +137,6 @@ def make_padding_backward(forward: Callable[..., Tensor]) -> Callable[..., Tenso
     """
 
     def backward(g: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
-        return scatter_add_flat(g, forward(number_elements(x.shape, x.device), padding).to(torch.int64), x.shape)
+        return scatter_add_flat(g, forward(make_element_numbers(x.shape, x.device), padding).to(torch.int64), x.shape)
 
     return backward

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from samerun.numerics.kernels import sums
-from samerun.numerics.kernels.tensors import compute_type
+from samerun.numerics.kernels.tensors import choose_compute_dtype
 
 Sizes = Sequence[int]
 LANES, BLOCK = 32, 4096
@@ -95,7 +95,7 @@ def avg_pool(
     """The mean of windows over the last len(kernel) dimensions; the other arguments as torch's avg_pool has them."""
     n = len(kernel_size)
     stride, padding = stride or kernel_size, padding or (0,) * n
-    dtype = compute_type("avg_pool", x)
+    dtype = choose_compute_dtype("avg_pool", x)
     output_sizes = [
         _output_size(x.shape[dim - n], kernel_size[dim], stride[dim], padding[dim], ceil_mode) for dim in range(n)
     ]
@@ -117,7 +117,7 @@ def avg_pool_backward(
     """The gradient of x: from +0.0 on, grad / divisor of each window over a value, in ascending window."""
     n = len(kernel_size)
     stride, padding = stride or kernel_size, padding or (0,) * n
-    dtype = compute_type("avg_pool", grad, x)
+    dtype = choose_compute_dtype("avg_pool", grad, x)
     output_sizes = list(grad.shape[-n:])
     terms = grad.detach().to(dtype) / _divisor_per_window(
         x, kernel_size, stride, padding, output_sizes, count_include_pad, divisor
@@ -158,7 +158,7 @@ def adaptive_avg_pool(x: torch.Tensor, output_sizes: Sizes) -> torch.Tensor:
     kernel = _uniform_window_size(x, output_sizes)
     if kernel is not None and 0 not in kernel:
         return avg_pool(x, kernel)
-    dtype = compute_type("adaptive_avg_pool", x)
+    dtype = choose_compute_dtype("adaptive_avg_pool", x)
     over = list(range(x.ndim - len(output_sizes), x.ndim))
     wide = x.detach().to(dtype)
     result = torch.empty([*x.shape[: x.ndim - len(output_sizes)], *output_sizes], dtype=dtype, device=x.device)
@@ -175,7 +175,7 @@ def adaptive_avg_pool_backward(grad: torch.Tensor, x: torch.Tensor, num_dims: in
     kernel = _uniform_window_size(x, output_sizes)
     if kernel is not None and 0 not in kernel:
         return avg_pool_backward(grad, x, kernel)
-    dtype = compute_type("adaptive_avg_pool", grad, x)
+    dtype = choose_compute_dtype("adaptive_avg_pool", grad, x)
     wide, out = grad.detach().to(dtype), torch.zeros(x.shape, dtype=dtype, device=x.device)
     for window, place in _iterate_adaptive_windows(x, output_sizes):
         part = _slice_last_dims(out, window)

@@ -15,7 +15,7 @@ import math
 import threading
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -116,7 +116,14 @@ _last_seen: weakref.WeakKeyDictionary[Any, tuple[bytes, int]] = weakref.WeakKeyD
 _lock = threading.Lock()
 
 
-def advance_generator(generator: torch.Generator | None) -> tuple[int, int]:
+class GeneratorPosition(NamedTuple):
+    seed: int
+    """0 to 2^64 - 1."""
+    position: int
+    """The number of the draw in the stream of that seed."""
+
+
+def advance_generator(generator: torch.Generator | None) -> GeneratorPosition:
     """The seed (0 to 2^64 - 1) and the position of the next draw; the generator moves on by one.
 
     Numbers for a CUDA device come from the CPU's generator too, unless one of the device is given: a program draws
@@ -128,7 +135,7 @@ def advance_generator(generator: torch.Generator | None) -> tuple[int, int]:
         with _lock:
             position = generator.get_offset() // 4
             generator.set_offset(4 * (position + 1))
-            return generator.initial_seed() & 0xFFFFFFFFFFFFFFFF, position
+            return GeneratorPosition(generator.initial_seed() & 0xFFFFFFFFFFFFFFFF, position)
     generator = torch.default_generator if generator is None else generator
     with _lock:
         before = generator.get_state().numpy().tobytes()
@@ -136,7 +143,7 @@ def advance_generator(generator: torch.Generator | None) -> tuple[int, int]:
         position = kept[1] if kept is not None and kept[0] == before else _count_words_drawn(before)
         torch.empty(1, dtype=torch.int32).random_(generator=generator)
         _last_seen[generator] = generator.get_state().numpy().tobytes(), position + 1
-    return generator.initial_seed() & 0xFFFFFFFFFFFFFFFF, position
+    return GeneratorPosition(generator.initial_seed() & 0xFFFFFFFFFFFFFFFF, position)
 
 
 def _count_words_drawn(state: bytes) -> int:
@@ -153,14 +160,21 @@ def _count_words_drawn(state: bytes) -> int:
     )
 
 
-def _parse_state(state: bytes) -> tuple[int, Any, int]:
+class _TwisterState(NamedTuple):
+    seed: int
+    words: Any
+    next_word: int
+    """The place of the next word to be drawn."""
+
+
+def _parse_state(state: bytes) -> _TwisterState:
     """The seed, the 624 words and the place of the next word. Layout of torch's CPU state (also in checkpoints):
     seed u64, left i32, seeded i32, next u64, then the words as u64 each.
     """
     seed = int.from_bytes(state[:8], "little")
     next_word = int.from_bytes(state[16:24], "little")
     words = np.frombuffer(state, np.uint64, STATE_WORDS, 24).astype(np.uint32)
-    return seed, words, next_word
+    return _TwisterState(seed, words, next_word)
 
 
 def _seed_twister_words(seed: int) -> Any:

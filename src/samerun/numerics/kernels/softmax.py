@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 
 from samerun.numerics.kernels import library
-from samerun.numerics.kernels.tensors import call_reference, compute_type, normalize_dims, to_dense
-from samerun.numerics.reference import softmax as reference
+from samerun.numerics.kernels.tensors import call_reference, choose_compute_dtype, normalize_dims, to_dense
+from samerun.numerics.reference import normalizations as reference
 
-NAMES = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
+RowFunction = Literal["softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward"]
+NAMES: tuple[RowFunction, ...] = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
 
 _NUMBERS = {name: number for number, name in enumerate(NAMES)}
 _rows = library.declare_function("samerun_softmax_family_rows", "vipppll")
 
 
-def compute_softmax_rows(name: str, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
+def compute_softmax_rows(name: RowFunction, x: torch.Tensor, grad: torch.Tensor | None) -> torch.Tensor:
     """One of `NAMES` on contiguous float32 [..., n]; logsumexp makes [...]."""
     shape = x.shape
     count, n = math.prod(shape[:-1]), shape[-1]
@@ -31,10 +33,12 @@ def compute_softmax_rows(name: str, x: torch.Tensor, grad: torch.Tensor | None) 
     return out
 
 
-def _apply_along(name: str, x: torch.Tensor, dim: int, grad: torch.Tensor | None = None) -> torch.Tensor:
+def _apply_row_function_along(
+    name: RowFunction, x: torch.Tensor, dim: int, grad: torch.Tensor | None = None
+) -> torch.Tensor:
     """A function of rows on x [..., n, ...], with n along `dim`."""
     tensors = [x] if grad is None else [x, grad]
-    dtype = compute_type(name, *tensors, types=(torch.float32,))
+    dtype = choose_compute_dtype(name, *tensors, types=(torch.float32,))
     over = (normalize_dims(dim, x.ndim) or [0])[0]
     if grad is not None and grad.shape != x.shape:
         raise RuntimeError(f"{name}: grad has shape {list(grad.shape)}, output {list(x.shape)}")
@@ -52,22 +56,22 @@ def _apply_along(name: str, x: torch.Tensor, dim: int, grad: torch.Tensor | None
 
 def softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
     """m = max, e = exp(x - m), e / sum(e)."""
-    return _apply_along("softmax", x, dim)
+    return _apply_row_function_along("softmax", x, dim)
 
 
 def log_softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
     """(x - m) - log(sum(exp(x - m)))."""
-    return _apply_along("log_softmax", x, dim)
+    return _apply_row_function_along("log_softmax", x, dim)
 
 
 def softmax_backward(grad: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
     """(grad - sum(grad * output)) * output, of what `softmax` gave."""
-    return _apply_along("softmax_backward", output, dim, grad)
+    return _apply_row_function_along("softmax_backward", output, dim, grad)
 
 
 def log_softmax_backward(grad: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
     """grad - exp(output) * sum(grad), of what `log_softmax` gave."""
-    return _apply_along("log_softmax_backward", output, dim, grad)
+    return _apply_row_function_along("log_softmax_backward", output, dim, grad)
 
 
 def logsumexp(x: torch.Tensor, dims: int | list[int], keepdim: bool = False) -> torch.Tensor:
@@ -76,7 +80,7 @@ def logsumexp(x: torch.Tensor, dims: int | list[int], keepdim: bool = False) -> 
     kept = [dim for dim in range(x.ndim) if dim not in over]
     shape = [x.shape[dim] for dim in kept]
     flat = x.permute([*kept, *over]).reshape(*shape, math.prod(x.shape[dim] for dim in over))
-    result = _apply_along("logsumexp", flat, -1)
+    result = _apply_row_function_along("logsumexp", flat, -1)
     if keepdim:
         result = result.reshape([1 if dim in over else size for dim, size in enumerate(x.shape)])
     return result

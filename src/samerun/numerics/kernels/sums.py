@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from samerun.numerics.kernels import functions, library
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.tensors import (
     call_reference,
-    compute_type,
+    choose_compute_dtype,
     normalize_dims,
     outer_dim_inner_sizes,
     to_dense,
@@ -29,7 +29,8 @@ from samerun.numerics.status import DONE
 
 Dims = int | Sequence[int] | None
 
-_TERMS = {"x": 0, "square": 1, "square_from_center": 2, "abs": 3, "product": 4}
+Term = Literal["x", "square", "square_from_center", "abs", "product"]
+_TERMS: dict[Term, int] = {"x": 0, "square": 1, "square_from_center": 2, "abs": 3, "product": 4}
 _sum = {
     torch.float32: library.declare_function("samerun_sum32", "iipppippu"),
     torch.float64: library.declare_function("samerun_sum64", "iipppippu"),
@@ -49,7 +50,7 @@ _cumulate = {
 
 
 def tree_sum(
-    term: str, x: torch.Tensor, dims: list[int], center: torch.Tensor | None = None, divisor: float = 1
+    term: Term, x: torch.Tensor, dims: list[int], center: torch.Tensor | None = None, divisor: float = 1
 ) -> torch.Tensor:
     """The class S tree of the terms, divided by `divisor` (rounded to the type first) unless that is 1.
 
@@ -82,7 +83,7 @@ def tree_sum(
 
 
 def _tree_sum_by_reference(
-    term: str, x: torch.Tensor, dims: list[int], center: torch.Tensor | None, divisor: float
+    term: Term, x: torch.Tensor, dims: list[int], center: torch.Tensor | None, divisor: float
 ) -> torch.Tensor:
     kept = [dim for dim in range(x.ndim) if dim not in dims]
     shape = [x.shape[dim] for dim in kept]
@@ -93,7 +94,7 @@ def _tree_sum_by_reference(
 
 
 def _widen_and_normalize_dims(operator: str, x: torch.Tensor, dims: Dims) -> tuple[torch.Tensor, list[int]]:
-    dtype = compute_type(operator, x)
+    dtype = choose_compute_dtype(operator, x)
     if x.requires_grad:
         x = x.detach()
     return x if x.dtype == dtype else x.to(dtype), normalize_dims(dims, x.ndim)
@@ -222,7 +223,7 @@ def norm(x: torch.Tensor, order: float = 2, dims: Dims = None, keepdim: bool = F
 
 
 def _cumulate_along(operator: str, product: bool, x: torch.Tensor, dim: int) -> torch.Tensor:
-    wide = to_dense(x, compute_type(operator, x))
+    wide = to_dense(x, choose_compute_dtype(operator, x))
     outer, n, inner = outer_dim_inner_sizes(wide, *normalize_dims(dim, x.ndim) or [0])
     if not library.uses_native_kernels(x):
         shaped = wide.reshape(outer, n, inner)
@@ -254,16 +255,16 @@ def _fix_zero_sign(result: Tensor, x: Tensor, dims: list[int], keepdim: bool, la
     return torch.where(result == 0, zero, result)
 
 
-def _list_dims(x: Tensor, dim: Any) -> list[int]:
+def _list_dims(x: Tensor, dim: Dims) -> list[int]:
     dims = [dim] if isinstance(dim, int) else list(dim or ())
     return dims or list(range(x.dim()))
 
 
-def amax(x: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
+def amax(x: Tensor, dim: int | list[int] | tuple[int, ...] = (), keepdim: bool = False) -> Tensor:
     """The largest over `dim` (one, several, or all where empty)."""
     return _fix_zero_sign(torch.amax(x, dim, keepdim), x, _list_dims(x, dim), keepdim, True)
 
 
-def amin(x: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
+def amin(x: Tensor, dim: int | list[int] | tuple[int, ...] = (), keepdim: bool = False) -> Tensor:
     """The smallest over `dim` (one, several, or all where empty)."""
     return _fix_zero_sign(torch.amin(x, dim, keepdim), x, _list_dims(x, dim), keepdim, False)

@@ -14,7 +14,9 @@ COMPUTE_TYPES = (torch.float32, torch.float64)
 STORAGE_TYPES = (torch.bfloat16, torch.float16)
 
 
-def compute_type(operator: str, *tensors: torch.Tensor, types: tuple[torch.dtype, ...] = COMPUTE_TYPES) -> torch.dtype:
+def choose_compute_dtype(
+    operator: str, *tensors: torch.Tensor, types: tuple[torch.dtype, ...] = COMPUTE_TYPES
+) -> torch.dtype:
     """The type in which `operator` computes on these: their own, or float32 for bfloat16 and float16.
 
     Raises SamerunError for other types, types that differ, devices that differ, or one that is no CPU or CUDA device.

@@ -67,7 +67,7 @@ def self_attention(
         torch.nn.functional.linear(x, w, b).view(*x.shape[:2], heads, width // heads).transpose(1, 2)
         for x, w, b in zip((query, key, value), *parts, strict=True)
     )
-    additive_mask = _additive_mask(mask, mask_type, q)
+    additive_mask = _to_additive_mask(mask, mask_type, q)
     scores = torch.matmul(q * math.sqrt(1.0 / float(q.shape[-1])), k.transpose(-2, -1))
     weights = torch.softmax(scores if additive_mask is None else scores + additive_mask, -1)
     y = torch.matmul(weights, v).transpose(1, 2).flatten(2)
@@ -76,7 +76,7 @@ def self_attention(
     return y, returned_weights
 
 
-def _additive_mask(mask: Tensor | None, mask_type: int | None, q: Tensor) -> Tensor | None:
+def _to_additive_mask(mask: Tensor | None, mask_type: int | None, q: Tensor) -> Tensor | None:
     """The mask as numbers to add. Type 0 is [l, s], 1 is [batch, s], 2 is [batch, heads, l, s]."""
     if mask is None:
         return None

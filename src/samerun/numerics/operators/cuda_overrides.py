@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.kernels import library, norms, ordered_scatter
-from samerun.numerics.kernels.ordered_scatter import make_padding_backward, number_elements, scatter_add_flat
+from samerun.numerics.kernels.ordered_scatter import make_element_numbers, make_padding_backward, scatter_add_flat
 from samerun.numerics.operators.declare import HALF_TYPES, Handler, Members, NotInTable, divide, widen_half_inputs
 
 aten = torch.ops.aten
 
 
 @widen_half_inputs
-def _divide_widened(x: Tensor, divisor: Any) -> Tensor:
+def _divide_by_tensor(x: Tensor, divisor: Any) -> Tensor:
     return divide(x, divisor)
 
 
@@ -31,7 +31,7 @@ def div(x: Any, divisor: Any, *, rounding_mode: str | None = None) -> Tensor:
     if not isinstance(x, Tensor) or not library.is_off_cpu(x) or isinstance(number, Tensor):
         return torch.div(x, divisor, rounding_mode=rounding_mode)
     if rounding_mode is None:
-        out: Tensor = _divide_widened(x, number)
+        out: Tensor = _divide_by_tensor(x, number)
         return out
     if not x.is_floating_point() and isinstance(number, int):
         return torch.div(x, number, rounding_mode=rounding_mode)
@@ -63,7 +63,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return scatter(x, dim, lines, source)
 
 
-def _make_max_pool_backward(n: int) -> Handler:
+def _make_max_pool_backward_handler(n: int) -> Handler:
     """The gradient of maximum pooling over the last n dimensions; indices are places in such a volume."""
 
     def backward(grad: Tensor, x: Tensor, *settings: Any) -> Tensor:
@@ -78,16 +78,18 @@ def _make_max_pool_backward(n: int) -> Handler:
     return backward
 
 
-def _make_nearest_backward(forward: Callable[..., Tensor]) -> Handler:
-    def backward(grad: Tensor, size: Sequence[int], shape: Sequence[int], *scales: float | None) -> Tensor:
+def _make_nearest_backward_handler(forward: Callable[..., Tensor]) -> Handler:
+    def backward(grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], *scales: float | None) -> Tensor:
         return scatter_add_flat(
-            grad, forward(number_elements(shape, grad.device), size, *scales).to(torch.int64), shape
+            grad,
+            forward(make_element_numbers(input_size, grad.device), output_size, *scales).to(torch.int64),
+            input_size,
         )
 
     return backward
 
 
-def _make_fractional_max_pool(forward: Callable[..., Any]) -> Handler:
+def _make_fractional_max_pool_handler(forward: Callable[..., Any]) -> Handler:
     def pool(x: Tensor, *settings: Any) -> Any:
         """torch places the windows in the type of x on the CPU, in float32 on CUDA."""
         if x.dtype in HALF_TYPES:
@@ -121,20 +123,26 @@ MEMBERS: Members = {
     "aten::floor_divide": floor_divide,
     "aten::scatter.src": scatter,
     "aten::index_copy": index_copy,
-    "aten::max_pool2d_with_indices_backward": widen_half_inputs(_make_max_pool_backward(2)),
-    "aten::max_pool3d_with_indices_backward": widen_half_inputs(_make_max_pool_backward(3)),
-    "aten::fractional_max_pool2d": _make_fractional_max_pool(aten.fractional_max_pool2d.default),
-    "aten::fractional_max_pool3d": _make_fractional_max_pool(aten.fractional_max_pool3d.default),
-    "aten::fractional_max_pool2d_backward": widen_half_inputs(_make_max_pool_backward(2)),
-    "aten::fractional_max_pool3d_backward": widen_half_inputs(_make_max_pool_backward(3)),
-    "aten::adaptive_max_pool2d_backward": widen_half_inputs(_make_max_pool_backward(2)),
+    "aten::max_pool2d_with_indices_backward": widen_half_inputs(_make_max_pool_backward_handler(2)),
+    "aten::max_pool3d_with_indices_backward": widen_half_inputs(_make_max_pool_backward_handler(3)),
+    "aten::fractional_max_pool2d": _make_fractional_max_pool_handler(aten.fractional_max_pool2d.default),
+    "aten::fractional_max_pool3d": _make_fractional_max_pool_handler(aten.fractional_max_pool3d.default),
+    "aten::fractional_max_pool2d_backward": widen_half_inputs(_make_max_pool_backward_handler(2)),
+    "aten::fractional_max_pool3d_backward": widen_half_inputs(_make_max_pool_backward_handler(3)),
+    "aten::adaptive_max_pool2d_backward": widen_half_inputs(_make_max_pool_backward_handler(2)),
     "aten::reflection_pad1d_backward": widen_half_inputs(make_padding_backward(aten.reflection_pad1d.default)),
     "aten::reflection_pad2d_backward": widen_half_inputs(make_padding_backward(aten.reflection_pad2d.default)),
     "aten::replication_pad1d_backward": widen_half_inputs(make_padding_backward(aten.replication_pad1d.default)),
     "aten::replication_pad2d_backward": widen_half_inputs(make_padding_backward(aten.replication_pad2d.default)),
-    "aten::upsample_nearest1d_backward": widen_half_inputs(_make_nearest_backward(aten.upsample_nearest1d.default)),
-    "aten::upsample_nearest2d_backward": widen_half_inputs(_make_nearest_backward(aten.upsample_nearest2d.default)),
-    "aten::upsample_nearest3d_backward": widen_half_inputs(_make_nearest_backward(aten.upsample_nearest3d.default)),
+    "aten::upsample_nearest1d_backward": widen_half_inputs(
+        _make_nearest_backward_handler(aten.upsample_nearest1d.default)
+    ),
+    "aten::upsample_nearest2d_backward": widen_half_inputs(
+        _make_nearest_backward_handler(aten.upsample_nearest2d.default)
+    ),
+    "aten::upsample_nearest3d_backward": widen_half_inputs(
+        _make_nearest_backward_handler(aten.upsample_nearest3d.default)
+    ),
     "aten::cudnn_batch_norm": cudnn_batch_norm,
     "aten::cudnn_batch_norm_backward": cudnn_batch_norm_backward,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +16,8 @@ Handler = Callable[..., Any]
 Members = dict[str, Handler]
 """Operator ("aten::exp") or overload ("aten::add.Tensor") -> handler. The forms that write into an argument
 (`exp_`, `exp.out`) follow from it."""
+
+Scalar = int | float
 
 HALF_TYPES = (torch.bfloat16, torch.float16)
 
@@ -84,14 +86,22 @@ def _round_tensor(out: Any, half_type: torch.dtype) -> Any:
 Generator = torch.Generator | None
 
 
-def begin_draw(generator: Generator, device_name: torch.device | str | None) -> tuple[int, int, torch.device]:
-    """Seed, position and device of a draw: what the makers of numbers take behind a shape."""
+class Draw(NamedTuple):
+    """What the makers of numbers take behind a shape."""
+
+    seed: int
+    position: int
+    device: torch.device
+
+
+def begin_draw(generator: Generator, device_name: torch.device | str | None) -> Draw:
+    """Move the generator on by one draw; returns where that draw lies in its stream."""
     device = torch.device(device_name or "cpu")
     if generator is not None and generator.device.type not in ("cpu", "cuda"):
         raise NotInTable(f"a generator on {generator.device}.", "Use a CPU generator.")
     if device.type == "cuda" and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         raise NotInTable("a CUDA graph: its draws would all be the same.", "Draw outside, and copy into the graph.")
-    return *advance_generator(generator), device
+    return Draw(*advance_generator(generator), device)
 
 
 def copy_rounded_(x: Tensor, values: Tensor) -> Tensor:

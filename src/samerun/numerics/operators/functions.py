@@ -16,16 +16,16 @@ from torch import Tensor
 from samerun.numerics.kernels import elementwise
 from samerun.numerics.kernels import functions as kernels
 from samerun.numerics.kernels.elementwise import sqrt
-from samerun.numerics.kernels.functions import NAMES, exp, expm1, log, log1p, sigmoid, sin, tanh, unary
+from samerun.numerics.kernels.functions import NAMES, apply_rounded, exp, expm1, log, log1p, sigmoid, sin, tanh
 from samerun.numerics.kernels.tensors import normalize_dims
-from samerun.numerics.operators.declare import Members, NotInTable, divide, to_floating, widen_half_inputs
+from samerun.numerics.operators.declare import Members, NotInTable, Scalar, divide, to_floating, widen_half_inputs
 
 
 def _make_unary_handler(name: str) -> Callable[[Tensor], Tensor]:
-    return lambda x: unary(name, to_floating(x))
+    return lambda x: apply_rounded(name, to_floating(x))
 
 
-def _exact_power(x: Tensor, exponent: Any) -> Tensor | None:
+def _try_exact_power(x: Tensor, exponent: Any) -> Tensor | None:
     """Powers that are products, roots or quotients: exact operations, written out."""
     if exponent == 0:
         return torch.ones_like(x)
@@ -54,7 +54,7 @@ def _refuse_float64(*values: Any) -> None:
 def pow(x: Any, exponent: Any) -> Tensor:
     """x ** exponent: products and roots for 0, 1, 2, 3, 0.5, -1 and -2; else correctly rounded."""
     if isinstance(x, Tensor) and not isinstance(exponent, Tensor):
-        found = _exact_power(x, exponent)
+        found = _try_exact_power(x, exponent)
         if found is not None:
             return found
     dtype = torch.result_type(x, exponent)
@@ -89,14 +89,14 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
 
 
 @widen_half_inputs
-def softplus(x: Tensor, beta: Any = 1, threshold: Any = 20) -> Tensor:
+def softplus(x: Tensor, beta: Scalar = 1, threshold: Scalar = 20) -> Tensor:
     """log1p(exp(x * beta)) / beta; x where x * beta > threshold."""
     scaled = torch.mul(x, beta)
     return torch.where(scaled > threshold, x, divide(log1p(exp(scaled)), beta))
 
 
 @widen_half_inputs
-def softplus_backward(grad: Tensor, x: Tensor, beta: Any, threshold: Any) -> Tensor:
+def softplus_backward(grad: Tensor, x: Tensor, beta: Scalar, threshold: Scalar) -> Tensor:
     """grad * sigmoid(x * beta); grad where x * beta > threshold."""
     scaled = torch.mul(x, beta)
     return torch.where(scaled > threshold, grad, torch.mul(grad, sigmoid(scaled)))
@@ -128,7 +128,7 @@ def mish_backward(grad: Tensor, x: Tensor) -> Tensor:
 
 
 @widen_half_inputs
-def elu(x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Tensor:
+def elu(x: Tensor, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1) -> Tensor:
     """scale * x above 0, else (alpha * scale) * expm1(x * input_scale)."""
     return torch.where(
         x > 0, torch.mul(x, scale), torch.mul(expm1(torch.mul(x, input_scale)), float(alpha) * float(scale))
@@ -136,7 +136,7 @@ def elu(x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Tens
 
 
 @widen_half_inputs
-def elu_backward(grad: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Tensor) -> Tensor:
+def elu_backward(grad: Tensor, alpha: Scalar, scale: Scalar, input_scale: Scalar, is_result: bool, x: Tensor) -> Tensor:
     """The derivative, from the input or from the result."""
     factor = float(alpha) * float(scale)
     if is_result:
@@ -217,7 +217,7 @@ def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
     return torch.where((x < low) | (x > high), torch.full_like(x, outside), found)
 
 
-def celu(x: Tensor, alpha: Any = 1.0) -> Tensor:
+def celu(x: Tensor, alpha: Scalar = 1.0) -> Tensor:
     """elu with its slope divided by alpha."""
     out: Tensor = elu(x, alpha, 1.0, 1.0 / float(alpha))
     return out
@@ -234,7 +234,9 @@ def _require_float32(kwargs: dict[str, Any]) -> torch.dtype:
     return dtype
 
 
-def _make_window(torch_operator: Callable[..., Tensor], shape: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _make_window_handler(
+    torch_operator: Callable[..., Tensor], window_function: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
     """`shape(k, n, ...)` of k = 0, 1, ..., n - 1 in float64; a periodic window is one longer, without its last."""
 
     def window(n: int, periodic: bool = True, *settings: float, **kwargs: Any) -> Tensor:
@@ -244,7 +246,7 @@ def _make_window(torch_operator: Callable[..., Tensor], shape: Callable[..., Ten
         if n <= 1:
             return torch.ones(n, dtype=dtype, device=device)
         steps = n + periodic
-        return shape(torch.arange(n, dtype=torch.float64, device=device), steps, *settings).to(dtype)
+        return window_function(torch.arange(n, dtype=torch.float64, device=device), steps, *settings).to(dtype)
 
     return window
 
@@ -272,7 +274,7 @@ def _bartlett(k: Tensor, n: int) -> Tensor:
     return torch.where(k <= (n - 1) // 2, rising, torch.rsub(rising, 2))
 
 
-def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
+def logspace(start: Scalar, end: Scalar, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
     """base to the power of start + i * step, of which the last is `end`; the exponent is rounded to float32."""
     dtype, device = _require_float32(kwargs), kwargs.get("device")
     if steps < 0:
@@ -317,9 +319,9 @@ MEMBERS: Members = {
     "aten::logit": widen_half_inputs(logit),
     "aten::logit_backward": logit_backward,
     "aten::deg2rad": deg2rad,
-    "aten::hann_window": _make_window(torch.hann_window, lambda k, n: _hamming(k, n, 0.5, 0.5)),
-    "aten::hamming_window": _make_window(torch.hamming_window, _hamming),
-    "aten::blackman_window": _make_window(torch.blackman_window, _blackman),
-    "aten::bartlett_window": _make_window(torch.bartlett_window, _bartlett),
+    "aten::hann_window": _make_window_handler(torch.hann_window, lambda k, n: _hamming(k, n, 0.5, 0.5)),
+    "aten::hamming_window": _make_window_handler(torch.hamming_window, _hamming),
+    "aten::blackman_window": _make_window_handler(torch.blackman_window, _blackman),
+    "aten::bartlett_window": _make_window_handler(torch.bartlett_window, _bartlett),
     "aten::logspace": logspace,
 }

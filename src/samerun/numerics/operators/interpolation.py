@@ -18,10 +18,18 @@ from samerun.numerics.kernels import cubic_interpolation, ordered_scatter
 from samerun.numerics.operators.declare import Members, NotInTable, widen_half_inputs
 
 
+class _LinearCorners(NamedTuple):
+    """For each output: the lower and upper place, and their weights (float32, from float64)."""
+
+    lower: Tensor
+    upper: Tensor
+    lower_weight: Tensor
+    upper_weight: Tensor
+
+
 def _linear_corners(
     in_size: int, out_size: int, align_corners: bool, scale: float | None, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """For each output: the lower and upper place, and their weights (float32, from float64)."""
+) -> _LinearCorners:
     i = torch.arange(out_size, dtype=torch.float64, device=device)
     if align_corners:
         source = i * ((in_size - 1) / (out_size - 1) if out_size > 1 else 0.0)
@@ -30,7 +38,7 @@ def _linear_corners(
     low = torch.clamp(source.floor().to(torch.int64), max=in_size - 1)
     high = torch.clamp(low + 1, max=in_size - 1)
     upper = torch.clamp(source - low, 0.0, 1.0).float()
-    return low, high, torch.rsub(upper, 1), upper
+    return _LinearCorners(low, high, torch.rsub(upper, 1), upper)
 
 
 def _scale_at(scales: Sequence[float | None], at: int) -> float | None:
@@ -137,8 +145,8 @@ def _cubic_filter(x: Tensor) -> Tensor:
 
 
 def _antialias_taps(
-    shape: Callable[[Tensor], Tensor],
-    reach: int,
+    filter_function: Callable[[Tensor], Tensor],
+    filter_radius: int,
     in_size: int,
     out_size: int,
     align_corners: bool,
@@ -151,12 +159,12 @@ def _antialias_taps(
     step = _aligned_step(in_size, out_size) if align_corners else 1.0 / scale if scale else in_size / out_size
     wide = max(step, 1.0)
     center = step * (torch.arange(out_size, dtype=torch.float64, device=device) + 0.5)
-    low = torch.clamp(torch.floor(center - reach * wide + 0.5), 0, in_size - 1).to(torch.int64)
-    high = torch.clamp(torch.floor(center + reach * wide + 0.5), 0, in_size).to(torch.int64)
-    index = low[:, None] + torch.arange(min(in_size, 2 * math.ceil(reach * wide) + 1), device=device)
+    low = torch.clamp(torch.floor(center - filter_radius * wide + 0.5), 0, in_size - 1).to(torch.int64)
+    high = torch.clamp(torch.floor(center + filter_radius * wide + 0.5), 0, in_size).to(torch.int64)
+    index = low[:, None] + torch.arange(min(in_size, 2 * math.ceil(filter_radius * wide) + 1), device=device)
     there = index < high[:, None]
     by = torch.full((), wide, dtype=torch.float64, device=device)
-    weight = shape(torch.div(torch.abs(index - center[:, None] + 0.5), by))
+    weight = filter_function(torch.div(torch.abs(index - center[:, None] + 0.5), by))
     weight = torch.where(there, weight, 0.0)
     total = weight[:, 0]
     for each in weight.unbind(1)[1:]:
@@ -196,7 +204,7 @@ def _resample_backward(grad: Tensor, dim: int, in_size: int, taps: _TapTable) ->
     return out[: in_size * width].reshape(in_size, *shape).movedim(0, dim).contiguous()
 
 
-def _make_resize(
+def _make_resize_handlers(
     torch_operator: Callable[..., Tensor], make_taps: TapFunction
 ) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     @widen_half_inputs
@@ -232,11 +240,11 @@ def _make_resize(
 
 
 _NN = torch._C._nn
-bicubic, bicubic_backward = _make_resize(_NN.upsample_bicubic2d, _cubic_taps)
-antialias_bilinear, antialias_bilinear_backward = _make_resize(
+bicubic, bicubic_backward = _make_resize_handlers(_NN.upsample_bicubic2d, _cubic_taps)
+antialias_bilinear, antialias_bilinear_backward = _make_resize_handlers(
     _NN._upsample_bilinear2d_aa, partial(_antialias_taps, _triangle_filter, 1)
 )
-antialias_bicubic, antialias_bicubic_backward = _make_resize(
+antialias_bicubic, antialias_bicubic_backward = _make_resize_handlers(
     _NN._upsample_bicubic2d_aa, partial(_antialias_taps, _cubic_filter, 2)
 )
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.functions import exp, log, log1p, sigmoid
-from samerun.numerics.operators.declare import Members, divide, widen_half_inputs
+from samerun.numerics.operators.declare import Members, Scalar, divide, widen_half_inputs
 
 MEAN, SUM = 1, 2
 
@@ -29,7 +29,7 @@ def spread_gradient(grad: Tensor, terms: Tensor, reduction: int) -> Tensor:
     return grad
 
 
-def _classes_last(x: Tensor) -> Tensor:
+def _reshape_classes_last(x: Tensor) -> Tensor:
     """[n, c, ...] or [c] -> [n', c], in row-major order of the positions."""
     return x.reshape(1, -1) if x.dim() == 1 else x.movedim(1, -1).reshape(-1, x.shape[1])
 
@@ -64,7 +64,7 @@ def _require_targets_in_bounds(target: Tensor, ignore_index: int, classes: int) 
 @widen_half_inputs
 def nll_loss(x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore_index: int) -> tuple[Tensor, Tensor]:
     """-(w * x) at the target's class; the mean divides by the sum of the weights. Also that sum."""
-    rows = _classes_last(x)
+    rows = _reshape_classes_last(x)
     if target.shape != (x.shape[:1] + x.shape[2:] if x.dim() > 1 else ()) and (x.dim() > 1 or target.numel() != 1):
         raise RuntimeError(f"size mismatch (got input: {list(x.shape)} , target: {list(target.shape)}")
     _require_targets_in_bounds(target, ignore_index, rows.shape[1])
@@ -90,7 +90,7 @@ def nll_loss_backward(
         grad = torch.div(grad, total)
     value = torch.neg(torch.mul(grad.reshape(-1) if grad.dim() else grad, weight))
     value = torch.where(kept, value, torch.zeros_like(value))
-    rows = x.new_zeros(place.shape[0], _classes_last(x).shape[1]).scatter_(1, place[:, None], value[:, None])
+    rows = x.new_zeros(place.shape[0], _reshape_classes_last(x).shape[1]).scatter_(1, place[:, None], value[:, None])
     if x.dim() <= 2:
         return rows.reshape(x.shape)
     return rows.reshape(x.shape[0], *x.shape[2:], x.shape[1]).movedim(-1, 1).contiguous()
@@ -109,14 +109,14 @@ def mse_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -
     return torch.mul(torch.mul(torch.sub(x, target), 2), spread_gradient(grad, x, reduction))
 
 
-def _make_smooth_l1(strict: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+def _make_smooth_l1_handlers(is_huber: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     """smooth_l1 divides by beta inside; huber multiplies by delta outside."""
 
     @widen_half_inputs
     def loss(x: Tensor, target: Tensor, reduction: int = MEAN, limit: float = 1.0) -> Tensor:
         d = torch.sub(x, target).abs()
         half = torch.mul(torch.mul(d, d), 0.5)
-        if strict:
+        if is_huber:
             terms = torch.where(d <= limit, half, torch.mul(torch.sub(d, 0.5 * limit), limit))
         else:
             terms = d if limit == 0 else torch.where(d < limit, divide(half, limit), torch.sub(d, 0.5 * limit))
@@ -125,7 +125,7 @@ def _make_smooth_l1(strict: bool) -> tuple[Callable[..., Tensor], Callable[..., 
     @widen_half_inputs
     def backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, limit: float) -> Tensor:
         d = torch.sub(x, target)
-        if strict:
+        if is_huber:
             slope = torch.clamp(d, -limit, limit)
         else:
             slope = torch.sign(d) if limit == 0 else torch.where(d.abs() < limit, divide(d, limit), torch.sign(d))
@@ -173,8 +173,8 @@ def binary_cross_entropy_with_logits(
     return reduce_terms(terms if weight is None else torch.mul(terms, weight), reduction)
 
 
-smooth_l1, smooth_l1_backward = _make_smooth_l1(False)
-huber, huber_backward = _make_smooth_l1(True)
+smooth_l1, smooth_l1_backward = _make_smooth_l1_handlers(False)
+huber, huber_backward = _make_smooth_l1_handlers(True)
 
 
 @widen_half_inputs
@@ -191,7 +191,7 @@ def soft_margin_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int
 
 
 def _check_and_flatten_classes(
-    x: Tensor, target: Tensor, p: Any, margin: Any, weight: Tensor | None, reduction: int
+    x: Tensor, target: Tensor, p: Any, margin: Scalar, weight: Tensor | None, reduction: int
 ) -> tuple[Tensor, Tensor]:
     """Rows [n, c] and their class [n]."""
     fits = x.dim() in (1, 2) and x.is_floating_point() and target.dtype is torch.int64 and p in (1, 2) and (
@@ -206,7 +206,7 @@ def _check_and_flatten_classes(
     return x.reshape(-1, x.shape[-1]), target.reshape(-1)
 
 
-def _margin_violations(rows: Tensor, label: Tensor, margin: Any) -> tuple[Tensor, Tensor]:
+def _margin_violations(rows: Tensor, label: Tensor, margin: Scalar) -> tuple[Tensor, Tensor]:
     """z = (margin - x[y]) + x, and where it counts: above 0, at other classes than y."""
     z = torch.add(torch.rsub(rows.gather(1, label[:, None]), margin), rows)
     is_target = torch.arange(rows.shape[1], device=rows.device) == label[:, None]
@@ -215,7 +215,7 @@ def _margin_violations(rows: Tensor, label: Tensor, margin: Any) -> tuple[Tensor
 
 @widen_half_inputs
 def multi_margin(
-    x: Tensor, target: Tensor, p: Any = 1, margin: Any = 1, weight: Tensor | None = None, reduction: int = MEAN
+    x: Tensor, target: Tensor, p: Any = 1, margin: Scalar = 1, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """Class S over the classes but target of max(0, z)^p * weight[target], z = (margin - x[target]) + x; / classes."""
     rows, label = _check_and_flatten_classes(x, target, p, margin, weight, reduction)
@@ -228,7 +228,7 @@ def multi_margin(
 
 @widen_half_inputs
 def multi_margin_backward(
-    grad: Tensor, x: Tensor, target: Tensor, p: Any, margin: Any, weight: Tensor | None = None, reduction: int = MEAN
+    grad: Tensor, x: Tensor, target: Tensor, p: Any, margin: Scalar, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """u = grad / classes (grad / n first for the mean), times weight[target].
 

@@ -49,7 +49,7 @@ def integer_power(base: float, exponent: float) -> float:
     return result
 
 
-def _make_adam(decoupled: bool) -> Any:
+def _make_adam_handler(decoupled_weight_decay: bool) -> Any:
     def step(
         params: Sequence[Tensor],
         grads: Sequence[Tensor],
@@ -74,9 +74,9 @@ def _make_adam(decoupled: bool) -> Any:
             exp_avgs=exp_avgs, exp_avg_sqs=exp_avg_sqs, max_exp_avg_sqs=max_exp_avg_sqs if amsgrad else (),
         ):  # fmt: skip
             t = float(steps[at])
-            if decoupled and weight_decay != 0:
+            if decoupled_weight_decay and weight_decay != 0:
                 p.mul_(1 - rate * weight_decay)
-            g = gradient if decoupled else _add_weight_decay(gradient, p, weight_decay)
+            g = gradient if decoupled_weight_decay else _add_weight_decay(gradient, p, weight_decay)
             m, v = exp_avgs[at], exp_avg_sqs[at]
             m.add_(torch.mul(torch.sub(g, m), 1 - beta1))
             v.mul_(beta2).add_(torch.mul(torch.mul(g, 1 - beta2), g))
@@ -122,7 +122,7 @@ def sgd(
 
 
 MEMBERS: Members = {
-    "aten::_fused_adam_": _make_adam(False),
-    "aten::_fused_adamw_": _make_adam(True),
+    "aten::_fused_adam_": _make_adam_handler(False),
+    "aten::_fused_adamw_": _make_adam_handler(True),
     "aten::_fused_sgd_": sgd,
 }

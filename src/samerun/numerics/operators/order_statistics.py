@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.kernels.sums import amax, amin
-from samerun.numerics.operators.declare import Members
+from samerun.numerics.operators.declare import Members, Scalar
 
 
 def _equal_or_both_nan(x: Tensor, value: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ def _restore_0d(found: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, Tensor
     return (found[0].reshape(()), found[1].reshape(())) if x.dim() == 0 else found
 
 
-def _make_median(ignore_nan: bool, torch_operator: Any) -> Any:
+def _make_median_handler(ignore_nan: bool, torch_operator: Any) -> Any:
     def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         """The lower of the two in the middle, of the numbers; `median` is NaN where there is one."""
         if x.numel() == 0 or x.dtype is torch.bool:
@@ -92,7 +92,7 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tenso
     return _restore_0d(_first_occurrence(line, value, over, keepdim), x)
 
 
-def histc(x: Tensor, bins: int = 100, low: Any = 0, high: Any = 0) -> Tensor:
+def histc(x: Tensor, bins: int = 100, low: Scalar = 0, high: Scalar = 0) -> Tensor:
     """How many values fall into each bin: floor(((x - low) * bins) / (high - low)), the last bin closed; low and high
     are rounded to the type of x. Others and NaN are not counted. Where low equals high, they are those of x.
     """
@@ -122,8 +122,8 @@ def allclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal
 
 
 MEMBERS: Members = {
-    "aten::median": _make_median(False, torch.median),
-    "aten::nanmedian": _make_median(True, torch.nanmedian),
+    "aten::median": _make_median_handler(False, torch.median),
+    "aten::nanmedian": _make_median_handler(True, torch.nanmedian),
     "aten::kthvalue": kthvalue,
     "aten::mode": mode,
     "aten::histc": histc,

@@ -21,7 +21,7 @@ def _expand_per_dimension(num_dims: int, values: Sizes) -> list[int]:
     return list(values) * num_dims if len(values) == 1 else list(values)
 
 
-def _make_avg_pool(num_dims: int) -> Callable[..., Tensor]:
+def _make_avg_pool_handler(num_dims: int) -> Callable[..., Tensor]:
     def pool(
         x: Tensor,
         kernel: Sizes,
@@ -37,7 +37,7 @@ def _make_avg_pool(num_dims: int) -> Callable[..., Tensor]:
     return pool
 
 
-def _make_avg_pool_backward(num_dims: int) -> Callable[..., Tensor]:
+def _make_avg_pool_backward_handler(num_dims: int) -> Callable[..., Tensor]:
     def backward(
         grad: Tensor,
         x: Tensor,
@@ -54,15 +54,15 @@ def _make_avg_pool_backward(num_dims: int) -> Callable[..., Tensor]:
     return backward
 
 
-def _make_adaptive_avg_pool(num_dims: int) -> Callable[[Tensor, Sizes], Tensor]:
+def _make_adaptive_avg_pool_handler(num_dims: int) -> Callable[[Tensor, Sizes], Tensor]:
     return lambda x, outs: kernels.adaptive_avg_pool(x, _expand_per_dimension(num_dims, outs))
 
 
-def _make_adaptive_avg_pool_backward(num_dims: int) -> Callable[[Tensor, Tensor], Tensor]:
+def _make_adaptive_avg_pool_backward_handler(num_dims: int) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda g, x: kernels.adaptive_avg_pool_backward(g, x, num_dims)
 
 
-def _make_max_unpool(torch_operator: Callable[..., Tensor], num_dims: int) -> Callable[..., Tensor]:
+def _make_max_unpool_handler(torch_operator: Callable[..., Tensor], num_dims: int) -> Callable[..., Tensor]:
     def unpool(x: Tensor, indices: Tensor, size: Sizes, *settings: Sizes) -> Tensor:
         """Zeros with each value at its index in its volume; of several for one place the last stays."""
         volume = math.prod(size)
@@ -94,14 +94,14 @@ def _make_max_unpool(torch_operator: Callable[..., Tensor], num_dims: int) -> Ca
 
 
 MEMBERS: Members = {
-    "aten::avg_pool2d": _make_avg_pool(2),
-    "aten::avg_pool3d": _make_avg_pool(3),
-    "aten::avg_pool2d_backward": _make_avg_pool_backward(2),
-    "aten::avg_pool3d_backward": _make_avg_pool_backward(3),
-    "aten::_adaptive_avg_pool2d": _make_adaptive_avg_pool(2),
-    "aten::_adaptive_avg_pool3d": _make_adaptive_avg_pool(3),
-    "aten::_adaptive_avg_pool2d_backward": _make_adaptive_avg_pool_backward(2),
-    "aten::_adaptive_avg_pool3d_backward": _make_adaptive_avg_pool_backward(3),
-    "aten::max_unpool2d": _make_max_unpool(torch._C._nn.max_unpool2d, 2),
-    "aten::max_unpool3d": _make_max_unpool(torch._C._nn.max_unpool3d, 3),
+    "aten::avg_pool2d": _make_avg_pool_handler(2),
+    "aten::avg_pool3d": _make_avg_pool_handler(3),
+    "aten::avg_pool2d_backward": _make_avg_pool_backward_handler(2),
+    "aten::avg_pool3d_backward": _make_avg_pool_backward_handler(3),
+    "aten::_adaptive_avg_pool2d": _make_adaptive_avg_pool_handler(2),
+    "aten::_adaptive_avg_pool3d": _make_adaptive_avg_pool_handler(3),
+    "aten::_adaptive_avg_pool2d_backward": _make_adaptive_avg_pool_backward_handler(2),
+    "aten::_adaptive_avg_pool3d_backward": _make_adaptive_avg_pool_backward_handler(3),
+    "aten::max_unpool2d": _make_max_unpool_handler(torch._C._nn.max_unpool2d, 2),
+    "aten::max_unpool3d": _make_max_unpool_handler(torch._C._nn.max_unpool3d, 3),
 }

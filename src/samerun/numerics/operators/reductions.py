@@ -48,7 +48,7 @@ def _correction_or_one(correction: Any) -> float:
     return 1 if correction is None else float(correction)
 
 
-def _make_variance(compute: Callable[..., Any]) -> Callable[..., Any]:
+def _make_variance_handler(compute: Callable[..., Any]) -> Callable[..., Any]:
     def corrected(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
         return compute(x, dim or None, _correction_or_one(correction), keepdim)
 
@@ -147,9 +147,9 @@ MEMBERS: Members = {
     "aten::sum.dim_IntList": sum,
     "aten::mean": mean_of_all,
     "aten::mean.dim": mean,
-    "aten::var.correction": _make_variance(sums.var),
-    "aten::std.correction": _make_variance(sums.std),
-    "aten::var_mean.correction": _make_variance(sums.var_mean),
+    "aten::var.correction": _make_variance_handler(sums.var),
+    "aten::std.correction": _make_variance_handler(sums.std),
+    "aten::var_mean.correction": _make_variance_handler(sums.var_mean),
     "aten::linalg_vector_norm": norm,
     "aten::norm.Scalar": lambda x, p=2: norm(x, p),
     "aten::norm.ScalarOpt_dim": norm,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -116,7 +116,7 @@ def _make_decomposing_runner(func: Any) -> Runner:
     return lambda mode, func, args, kwargs: _call_inside_mode(mode, func.decompose, args, kwargs)
 
 
-def _refuse(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+def _refuse(mode: Any, func: Any, args: Any, kwargs: Any) -> NoReturn:
     kinds = {str(given.dtype).removeprefix("torch.") for given in args if isinstance(given, Tensor)}
     raise NotInTable(f"{', '.join(sorted(kinds))}." if kinds else "")
 

@@ -136,7 +136,7 @@ def examine_model(
     operators = [
         OperatorEquality(
             call.operator, call.line, call.times, {name: outcomes[name][at][0] for name in CIRCUMSTANCES},
-            {name: outcomes[name][at][1] for name in CIRCUMSTANCES}, known_circumstances(call.operator),
+            {name: outcomes[name][at][1] for name in CIRCUMSTANCES}, known_change_circumstances(call.operator),
         )
         for at, call in enumerate(recorded)
     ]  # fmt: skip
@@ -318,7 +318,7 @@ BATCH = frozenset(split_names("mm addmm convolution sigmoid"))
 KNOWN = {"threads": THREADS, "capability": CAPABILITY, "batch": BATCH}
 
 
-def known_circumstances(operator: str) -> list[str]:
+def known_change_circumstances(operator: str) -> list[str]:
     """What an operator ("aten.mm.default") is known to change with."""
     name = operator.split(".")[1].rstrip("_").removeprefix("_foreach_")
     return [circumstance for circumstance, names in KNOWN.items() if name in names]

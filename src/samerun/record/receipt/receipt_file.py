@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.base.files import fsync_folder, open_regular_file, write_atomically
+from samerun.base.files import fsync_folder, open_regular_file, write_file_atomically
 from samerun.base.text import printable_line
 from samerun.record.receipt import receipt_json, step_table
 from samerun.record.receipt.assemble import NewReceipt, add_digest
@@ -36,10 +36,10 @@ def write(path: Path, made: NewReceipt, traces: Path | None = None) -> None:
     digest = made.receipt["digest"]
     try:
         if made.steps_file_content is not None:
-            write_atomically(step_table.steps_path(path, digest), made.steps_file_content, mode=MODE)
+            write_file_atomically(step_table.steps_path(path, digest), made.steps_file_content, mode=MODE)
         if traces is not None:
             _move_traces(traces, traces_path(path, digest))
-        write_atomically(path, receipt_json.encode_canonical(made.receipt).encode("ascii"), mode=MODE)
+        write_file_atomically(path, receipt_json.encode_canonical(made.receipt).encode("ascii"), mode=MODE)
     except OSError as error:
         raise SamerunError(
             f"The receipt cannot be written: {path}: {error.strerror}.", hint="Name a file in a folder that can."

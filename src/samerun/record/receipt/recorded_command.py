@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
-from samerun.base.target import Target, check_script_compiles, find_user_package_folder
+from samerun.base.target import Target, find_user_package_folder, require_script_compiles
 from samerun.base.text import printable_line
 from samerun.record.receipt.redact import REDACTED
 
@@ -60,7 +60,7 @@ def resolve_recorded_command(command: dict[str, Any]) -> Target:
     script = _resolve_inside_folder(words[0])
     if not os.path.exists(script):
         raise SamerunError(f"There is no script {printable_line(words[0], 80)} here.", hint=HINT)
-    check_script_compiles(script)
+    require_script_compiles(script)
     return Target((sys.executable, *words), tuple(words), str(script.parent))
 
 

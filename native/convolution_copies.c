@@ -1,0 +1,161 @@
+/* An image copied into one with its padding, or with zeros between its values; a weight in another order. */
+#include <string.h>
+
+#include "convolution_copies.h"
+#include "thread_pool.h"
+#include "scratch.h"
+
+enum { SLACK = 64, AHEAD = 2048 /* bytes that are asked for before they are copied */ };
+
+typedef struct {
+    const char *src;
+    char *dst;
+    size_t real;
+    int64_t in_size[3], padded_size[3], step[3],
+        pad_before[3]; /* value i of a dimension goes to left + i * step, if inside size */
+    int64_t phases;
+} padded_copy_job_t;
+
+/* memcpy of few bytes: moves of sizes that the compiler knows, which may overlap, take a fraction of a call's time. */
+static inline void copy_few(char *dst, const char *src, size_t bytes) {
+    if (bytes >= 32) {
+        for (size_t i = 0; i < bytes - 32; i += 32) memcpy(dst + i, src + i, 32);
+        memcpy(dst + bytes - 32, src + bytes - 32, 32);
+    } else if (bytes >= 8 && bytes <= 16) memcpy(dst, src, 8), memcpy(dst + bytes - 8, src + bytes - 8, 8);
+    else memcpy(dst, src, bytes);
+}
+
+static inline void write_few_zeros(char *src, char *dst) {
+    if (dst - src > 32) memset(src, 0, (size_t)(dst - src));
+    else
+        for (; src < dst; src += 4) memset(src, 0, 4);
+}
+
+/* Every second value to `to`, the others to `next`: as vectors. */
+static void deinterleave_line(const float *restrict line, int64_t n, float *restrict dst, float *restrict next) {
+    for (int64_t i = 0; i < n / 2; i++) dst[i] = line[2 * i], next[i] = line[2 * i + 1];
+    if (n % 2) dst[n / 2] = line[n - 1];
+}
+
+/* Zeros from `zeros` to where n bytes of values go; where those end. */
+static inline char *write_zeros_before(char *zeros, char *dst, size_t n) {
+    write_few_zeros(zeros, dst);
+    return dst + n;
+}
+
+/* Values first to last of a line that is taken two apart, with the zeros before and between them; where these end. */
+static inline char *copy_line_in_two_phases(const padded_copy_job_t *job, char *zeros, char *row, const char *line,
+                                            int64_t first, int64_t last) {
+    const int64_t place = job->pad_before[2] + first, bytes = (last - first + 1) / 2 * 4,
+                  fewer = (last - first) / 2 * 4;
+    char *dst = row + samerun_polyphase_index(place, job->padded_size[2], 2) * 4,
+         *next = row + samerun_polyphase_index(place + 1, job->padded_size[2], 2) * 4;
+    deinterleave_line((const float *)line + first, last - first, (float *)dst, (float *)next);
+    if (dst < next) return write_zeros_before(write_zeros_before(zeros, dst, (size_t)bytes), next, (size_t)fewer);
+    return write_zeros_before(write_zeros_before(zeros, next, (size_t)fewer), dst, (size_t)bytes);
+}
+
+/* Values first to last of a line, one by one. */
+static void copy_line_by_value(const padded_copy_job_t *job, char *row, const char *line, int64_t first, int64_t last) {
+    const int64_t step = job->step[2];
+    for (int64_t turn = 0; turn < job->phases;
+         turn++) { /* each of these values goes one further than the one before, or step */
+        const int64_t place = job->pad_before[2] + (first + turn) * step;
+        char *dst = row + (size_t)samerun_polyphase_index(place, job->padded_size[2], job->phases) * job->real;
+        if (job->real == 4) /* so that it is one move */
+            for (int64_t w = first + turn; w < last; w += job->phases, dst += 4 * step) memcpy(dst, line + 4 * w, 4);
+        else
+            for (int64_t w = first + turn; w < last; w += job->phases, dst += job->real * (size_t)step)
+                memcpy(dst, line + (size_t)w * job->real, job->real);
+    }
+}
+
+static void copy_channels_padded_range(void *args, int64_t begin, int64_t end) {
+    const padded_copy_job_t *job = args;
+    size_t real = job->real;
+    const int64_t x = job->pad_before[2];
+    int64_t first = 0, last = job->in_size[2];
+    while (first < last && x + first * job->step[2] < 0) first++;
+    while (first < last && x + (last - 1) * job->step[2] >= job->padded_size[2]) last--;
+    for (int64_t channel = begin; channel < end; channel++) {
+        char *image = job->dst + (size_t)(channel * samerun_volume(job->padded_size)) * real;
+        const char *source = job->src + (size_t)(channel * samerun_volume(job->in_size)) * real;
+        const int side_by_side = job->step[2] == 1 && job->phases == 1;
+        const int in_two = job->step[2] == 1 && job->phases == 2 && real == 4 && first < last;
+        char *const image_end = image + (size_t)samerun_volume(job->padded_size) * real, *zeros = image;
+        if (!side_by_side && !in_two)
+            memset(image, 0, (size_t)samerun_volume(job->padded_size) * real), zeros = image_end;
+        for (int64_t d = 0; d < job->in_size[0]; d++) {
+            int64_t z = job->pad_before[0] + d * job->step[0];
+            if (z < 0 || z >= job->padded_size[0]) continue;
+            for (int64_t h = 0; h < job->in_size[1]; h++) {
+                const int64_t y = job->pad_before[1] + h * job->step[1];
+                if (y < 0 || y >= job->padded_size[1]) continue;
+                const char *line = source + (size_t)((d * job->in_size[1] + h) * job->in_size[2]) * real;
+                char *row = image + (size_t)((z * job->padded_size[1] + y) * job->padded_size[2]) * real;
+                if (side_by_side || in_two)
+                    for (size_t i = 0; i < (size_t)job->in_size[2] * real; i += 64)
+                        __builtin_prefetch(line + AHEAD + i);
+                if (side_by_side) {
+                    const size_t bytes = (size_t)(last - first) * real;
+                    char *dst = row + (size_t)(x + first) * real;
+                    zeros = write_zeros_before(zeros, dst, bytes);
+                    copy_few(dst, line + (size_t)first * real, bytes);
+                } else if (in_two) {
+                    zeros = copy_line_in_two_phases(job, zeros, row, line, first, last);
+                } else copy_line_by_value(job, row, line, first, last);
+            }
+        }
+        write_few_zeros(zeros, image_end);
+    }
+}
+
+char *samerun_copy_image_padded(const void *src, int64_t channels, const int64_t *in_size, const int64_t *padded_size,
+                                const int64_t *step, const int64_t *pad_before, int64_t phases, size_t real,
+                                int *needs_copy) {
+    *needs_copy = phases != 1 || memcmp(in_size, padded_size, 3 * sizeof *in_size) != 0;
+    for (int i = 0; i < 3; i++) *needs_copy |= pad_before[i] != 0 || (step[i] != 1 && in_size[i] > 1);
+    if (!*needs_copy) return NULL;
+    char *dst = samerun_borrow_scratch(SCRATCH_IMAGE, (size_t)(channels * samerun_volume(padded_size)) * real + SLACK);
+    if (dst == NULL) return NULL;
+    padded_copy_job_t job = {src, dst, real, {0}, {0}, {0}, {0}, phases};
+    memcpy(job.in_size, in_size, sizeof job.in_size);
+    memcpy(job.padded_size, padded_size, sizeof job.padded_size);
+    memcpy(job.step, step, sizeof job.step);
+    memcpy(job.pad_before, pad_before, sizeof job.pad_before);
+    samerun_parallel_for(channels, 1 + 16384 / (1 + samerun_volume(padded_size)), copy_channels_padded_range, &job);
+    return dst;
+}
+
+typedef struct {
+    const char *src;
+    char *dst;
+    int64_t inputs, outputs; /* of a group */
+    size_t bytes;            /* of the taps */
+} weight_transpose_job_t;
+
+/* Some inputs of all outputs at a time: lines on both sides are met again soon. */
+static void transpose_weight_range(void *args, int64_t begin, int64_t end) {
+    const weight_transpose_job_t *job = args;
+    enum { INPUTS = 16 };
+    for (int64_t start = begin; start < end; start += INPUTS) {
+        const int64_t stop = start + INPUTS < end ? start + INPUTS : end;
+        for (int64_t o = 0; o < job->outputs; o++)
+            for (int64_t at = start, i = start % job->inputs, group = start / job->inputs; at < stop; at++, i++) {
+                if (i == job->inputs) i = 0, group++;
+                copy_few(job->dst + (size_t)(at * job->outputs + o) * job->bytes,
+                         job->src + (size_t)((group * job->outputs + o) * job->inputs + i) * job->bytes, job->bytes);
+            }
+    }
+}
+
+void *samerun_copy_weight_transposed(const void *weight, const samerun_shape *shape, size_t real) {
+    const size_t bytes = (size_t)samerun_volume(shape->taps) * real;
+    char *dst =
+        samerun_borrow_scratch(SCRATCH_WEIGHT, (size_t)(shape->outputs * (shape->inputs / shape->groups)) * bytes);
+    weight_transpose_job_t job = {weight, dst, shape->inputs / shape->groups, shape->outputs / shape->groups, bytes};
+    if (dst != NULL)
+        samerun_parallel_for(shape->inputs, 1 + 65536 / (1 + job.outputs * (int64_t)bytes), transpose_weight_range,
+                             &job);
+    return dst;
+}

@@ -1,0 +1,64 @@
+/* Rows: the softmax family. A thread block takes a row; `x` and `out` may not overlap. softmax_kernels.inc has the same
+ * formulas for the CPU. */
+#include "common.h"
+#include "../functions/float_functions.h"
+
+#define EACH_OF_ROW(j, n) for (int64_t j = threadIdx.x; j < (n); j += blockDim.x)
+
+/* Every thread gets it. A NaN may be passed over: the sum that follows is one all the same. */
+DEVICE float row_max(const float *x, int64_t n) {
+    __shared__ float part[MOST_WARPS];
+    float most = -__builtin_inff();
+    EACH_OF_ROW(j, n) most = x[j] > most ? x[j] : most;
+    for (int half = WARP / 2; half; half /= 2) {
+        const float other = __shfl_down_sync(0xFFFFFFFFu, most, half);
+        most = other > most ? other : most;
+    }
+    if (threadIdx.x % WARP == 0) part[threadIdx.x / WARP] = most;
+    __syncthreads();
+    most = part[0];
+    for (int w = 1; w < (int)(blockDim.x / WARP); w++) most = part[w] > most ? part[w] : most;
+    __syncthreads();
+    return most;
+}
+
+/* The sum of e^(x - m), whose terms go to e. */
+DEVICE float exp_and_sum_row(const float *x, float m, float *e, int64_t n) {
+    EACH_OF_ROW(j, n) e[j] = exp_float(x[j] - m);
+    __syncthreads();
+    return sum_row_by_thread_block(n, [&](int64_t j) { return e[j]; });
+}
+
+KERNEL softmax(const float *x, const float *, float *out, int64_t n) {
+    x += blockIdx.x * n, out += blockIdx.x * n;
+    const float sum = exp_and_sum_row(x, row_max(x, n), out, n);
+    EACH_OF_ROW(j, n) out[j] = out[j] / sum;
+}
+
+KERNEL log_softmax(const float *x, const float *, float *out, int64_t n) {
+    x += blockIdx.x * n, out += blockIdx.x * n;
+    const float m = row_max(x, n), sum = log_float(exp_and_sum_row(x, m, out, n));
+    EACH_OF_ROW(j, n) out[j] = (x[j] - m) - sum;
+}
+
+KERNEL logsumexp(const float *x, const float *, float *out, int64_t n) {
+    x += blockIdx.x * n;
+    float m = row_max(x, n);
+    if (m == __builtin_inff() || m == -__builtin_inff()) m = 0;
+    const float sum = sum_row_by_thread_block(n, [&](int64_t j) { return exp_float(x[j] - m); });
+    if (threadIdx.x == 0) out[blockIdx.x] = m + log_float(sum);
+}
+
+/* x is the softmax. */
+KERNEL softmax_backward(const float *x, const float *g, float *out, int64_t n) {
+    x += blockIdx.x * n, g += blockIdx.x * n, out += blockIdx.x * n;
+    const float sum = sum_row_by_thread_block(n, [&](int64_t j) { return g[j] * x[j]; });
+    EACH_OF_ROW(j, n) out[j] = (g[j] - sum) * x[j];
+}
+
+/* x is the log_softmax. */
+KERNEL log_softmax_backward(const float *x, const float *g, float *out, int64_t n) {
+    x += blockIdx.x * n, g += blockIdx.x * n, out += blockIdx.x * n;
+    const float sum = sum_row_by_thread_block(n, [&](int64_t j) { return g[j]; });
+    EACH_OF_ROW(j, n) out[j] = g[j] - exp_float(x[j]) * sum;
+}

@@ -1,0 +1,24 @@
+/* Tables of offsets along one dimension of an operand: what a product knows of a layout. */
+#ifndef SAMERUN_OFFSET_TABLE_H
+#define SAMERUN_OFFSET_TABLE_H
+
+#include <stdint.h>
+
+/* Offsets along one dimension; run[i] is how many entries from i on ascend by one. */
+typedef struct {
+    int64_t *offset;
+    int32_t *run;
+    int64_t size;
+} samerun_offset_table;
+
+/* Room for `size` offsets and runs. 0 without memory. */
+int samerun_allocate_offset_table(samerun_offset_table *axis, int64_t size);
+/* Fill in the runs once the offsets stand. */
+void samerun_find_runs(samerun_offset_table *axis);
+
+void samerun_free_offset_table(samerun_offset_table *axis);
+
+/* size entries 0, stride, 2 stride, ...; 0 without memory. */
+int samerun_allocate_strided_offsets(int64_t **to, int64_t size, int64_t stride);
+
+#endif
