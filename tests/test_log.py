@@ -31,7 +31,7 @@ def put(folder: Path, name: str, began: str, word: str = "train.py", **parts: An
 def folder(tmp_path: Path) -> Path:
     put(tmp_path, "c.json", "2026-01-03", "other.py")
     put(tmp_path, "a.json", "2026-01-01")
-    put(tmp_path, "b.json", "2026-01-02", ended={"exit_code": None, "signal": 9}, wrong=["cut off"])
+    put(tmp_path, "b.json", "2026-01-02", ending={"exit_code": None, "signal": 9}, read_errors=["cut off"])
     (tmp_path / "notes.json").write_text("{}")
     (tmp_path / "text.txt").write_text("no receipt")
     return tmp_path
