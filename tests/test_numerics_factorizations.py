@@ -12,7 +12,7 @@ from torch import Tensor
 
 import samerun
 from samerun.numerics.kernels import library, linear_algebra
-from samerun.numerics.reference import factorizations as reference
+from samerun.numerics.reference import linear_algebra as reference
 
 SHAPES = [(7, 4), (4, 7), (5, 5), (1, 3), (3, 1), (0, 3), (3, 0), (2, 2), (40, 5)]
 TYPES = [torch.float32, torch.float64]

@@ -14,7 +14,7 @@ from portable import NATIVE, assert_same_bits, at_level, bits
 
 from samerun.base.errors import SamerunError
 from samerun.numerics.kernels import functions, library
-from samerun.numerics.reference import functions as reference
+from samerun.numerics.reference import elementwise as reference
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))

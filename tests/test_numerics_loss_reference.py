@@ -77,7 +77,7 @@ def test_losses_of_two_tensors(case: tuple[str, Tensor, Tensor, Case], reduction
     _, x, y, (loss, more, terms, backward) = case
     g = values(70, 61, seed=5)
     number = REDUCTIONS[reduction]
-    of_term = reference.spread_gradient(g.numpy() if number == 0 else g.numpy()[0, 0], x.numel(), number)
+    of_term = reference.gradient_of_each_term(g.numpy() if number == 0 else g.numpy()[0, 0], x.numel(), number)
     check(
         forward_and_gradient(lambda leaf: loss(leaf, y, reduction=reduction, **more), x, g),
         reference.reduce_terms(terms(x.numpy(), y.numpy()), number),
@@ -114,7 +114,7 @@ def test_nll_and_cross_entropy(rows: int, classes: int, weighted: bool, special:
     w = None if weight is None else weight.numpy()
     number, g = REDUCTIONS[reduction], values(rows, seed=4)
     given = (target.numpy(), w, number, -100)
-    loss, total = reference.nll(x.numpy(), *given)
+    loss, total = reference.nll_loss_and_weight(x.numpy(), *given)
     of_row = g.numpy() if number == 0 else g.numpy()[0]
     check(
         forward_and_gradient(lambda leaf: nnf.nll_loss(leaf, target, weight, reduction=reduction), x, g),
@@ -134,7 +134,7 @@ def test_classes_before_positions() -> None:
     target[1, 3] = 2
     rows = x.movedim(1, -1).reshape(-1, 5).numpy()
     given = (target.reshape(-1).numpy(), None, reference.MEAN, 2)
-    loss, total = reference.nll(rows, *given)
+    loss, total = reference.nll_loss_and_weight(rows, *given)
     grad = reference.nll_backward(np.float32(3), rows, *given, total)
     wanted = torch_of(grad).reshape(2, 6, 7, 5).movedim(-1, 1)
     check(

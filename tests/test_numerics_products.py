@@ -21,7 +21,7 @@ from samerun.numerics.kernels.linear_algebra import (
     convolve,
     output_size,
 )
-from samerun.numerics.reference import products as reference
+from samerun.numerics.reference import linear_algebra as reference
 
 LEVELS = [name for name in library.supported_levels() if name != "reference"]
 
@@ -199,13 +199,13 @@ def test_convolutions_and_their_gradients(level: str, case: tuple[Any, ...]) -> 
             torch.nn.functional.conv2d if len(size) == 2 else torch.nn.functional.conv3d)  # fmt: skip
         assert torch.allclose(found, plain(x, w, plus, *setting), atol=1e-4)
     found = convolve(GRADIENT_OF_INPUT, list(x.shape), w, g, None, *setting)
-    assert same_bits(found, reference.gradient_of_input(g.numpy(), w.numpy(), *setting, size))
+    assert same_bits(found, reference.convolution_input_gradient(g.numpy(), w.numpy(), *setting, size))
     theirs = torch.ops.aten.convolution_backward(
         g, x, w, [out_channels], stride, padding, dilation, False, [0] * len(size), groups, [True, True, False]
     )
     assert torch.allclose(found, theirs[0], atol=1e-4)
     found = convolve(GRADIENT_OF_WEIGHT, x, list(w.shape), g, None, *setting)
-    assert same_bits(found, reference.gradient_of_weight(g.numpy(), x.numpy(), *setting, taps))
+    assert same_bits(found, reference.convolution_weight_gradient(g.numpy(), x.numpy(), *setting, taps))
     assert torch.allclose(found, theirs[1], atol=1e-3)
 
 
@@ -294,7 +294,7 @@ def test_zeros_between_strides_are_left_out_without_a_trace(
         tiny = torch.finfo(dtype).tiny
         g, w = g * tiny**0.6, w * tiny**0.6
     setting = (stride, padding, dilation, groups)
-    want = reference.gradient_of_input(g.numpy(), w.numpy(), *setting, size)
+    want = reference.convolution_input_gradient(g.numpy(), w.numpy(), *setting, size)
     assert same_bits(convolve(GRADIENT_OF_INPUT, [2, channels, *size], w, g, None, *setting), want)
     plus = bias.view(-1, *[1] * len(size)).numpy()
     assert same_bits(
@@ -309,7 +309,7 @@ def test_a_negative_zero_that_a_left_out_zero_would_turn(level: str) -> None:
     g = torch.full((1, 1, 4), 1e-30)
     setting = ((2,), (0,), (1,), 1)
     found = convolve(GRADIENT_OF_INPUT, [1, 1, 9], w, g, None, *setting)
-    want = reference.gradient_of_input(g.numpy(), w.numpy(), *setting, (9,))
+    want = reference.convolution_input_gradient(g.numpy(), w.numpy(), *setting, (9,))
     assert same_bits(found, want) and found[0, 0, 0].item() == 0 and not found[0, 0, 0].signbit()
 
 
@@ -388,7 +388,7 @@ def test_taps_beyond_the_border_are_left_out_without_a_trace(
     bias = numbers(out_channels, seed=2, dtype=dtype)
     if dtype is torch.float32:
         forward = reference.convolution(x.numpy(), w.numpy(), None, *setting, out)
-        backward = reference.gradient_of_input(g.numpy(), w.numpy(), *setting, size)
+        backward = reference.convolution_input_gradient(g.numpy(), w.numpy(), *setting, size)
     else:
         forward, backward = by_few_channels(x, w, g, setting)
     plus = forward + bias.view(-1, *[1] * len(size)).numpy()
@@ -422,7 +422,7 @@ def test_gradients_of_the_weight_of_few_channels(case: tuple[Any, ...], odd: str
             values = each.view(-1)
             values[::3], values[1::step], values[2::step], values[4::step] = -0.0, float("inf"), float("nan"), 1e-45
     setting = (stride, padding, dilation, groups)
-    want = reference.gradient_of_weight(g.numpy(), x.numpy(), *setting, taps)
+    want = reference.convolution_weight_gradient(g.numpy(), x.numpy(), *setting, taps)
     shape = [out_channels, channels // groups, *taps]
     for _ in each_level_and_threads():
         assert same_bits(convolve(GRADIENT_OF_WEIGHT, x, shape, g, None, *setting), want)

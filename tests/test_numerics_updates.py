@@ -29,7 +29,7 @@ LEVELS = ("reference", *NATIVE)
 
 
 def wanted(name: str, x: Tensor, y: Tensor, z: Tensor, value: float) -> Tensor:
-    return torch.from_numpy(np.asarray(reference.update(name, x.numpy(), y.numpy(), z.numpy(), value)))
+    return torch.from_numpy(np.asarray(reference.apply_optimizer_update(name, x.numpy(), y.numpy(), z.numpy(), value)))
 
 
 @pytest.mark.parametrize("name", elementwise.UPDATE_NAMES)

@@ -45,7 +45,7 @@ VARIATION = '''"""WHAT IS VARIED, in one line."""
 from samerun.check.plan import Plan, Variation
 
 
-def NAME(plan: Plan, vary: bool) -> Plan:
+def vary_or_pin_NAME(plan: Plan, vary: bool) -> Plan:
     """Vary WHAT.
 
     What can go wrong: A PROGRAM THAT DEPENDS ON IT.
@@ -53,7 +53,7 @@ def NAME(plan: Plan, vary: bool) -> Plan:
     return plan
 
 
-VARIATION = Variation("NAME", "environment", "CONTROL VALUE -> OTHER VALUE", NAME, "unknown")
+VARIATION = Variation("NAME", "environment", "CONTROL VALUE -> OTHER VALUE", vary_or_pin_NAME, "unknown")
 '''
 
 VARIATION_TEST = '''"""What the variation `NAME` must prove."""
@@ -95,12 +95,12 @@ from samerun.check.causes.cause import Cause
 from samerun.check.evidence.situation import Situation, Suspect
 
 
-def find(situation: Situation) -> list[Suspect]:
+def find_NAME_suspects(situation: Situation) -> list[Suspect]:
     """Suspects of this kind. Pins, where it has some, let an experiment confirm it."""
     return []
 
 
-CAUSE = Cause("PUBLIC", find, "WHAT TO CHANGE, IN ONE LINE", "WHY IT HAPPENS, IN A PARAGRAPH.")
+CAUSE = Cause("PUBLIC", find_NAME_suspects, "WHAT TO CHANGE, IN ONE LINE", "WHY IT HAPPENS, IN A PARAGRAPH.")
 '''
 
 CAUSE_TEST = '''"""What the cause `PUBLIC` must prove."""

@@ -1,6 +1,6 @@
 """Gamma, Poisson and binomial numbers on tensors, and gradients of gamma and beta numbers, for all values at once.
 
-The steps are those of `reference.rejection_sampling` and `reference.implicit_gradients`. A value's words come from its
+The steps are those of `reference.distributions`. A value's words come from its
 own blocks, so that it depends on the seed, the draw's position and its place alone. All take and give float64, 1-D, on
 any device.
 """
@@ -16,8 +16,7 @@ from samerun.numerics.kernels import float64_math as f64
 from samerun.numerics.kernels import functions
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.random import block_words
-from samerun.numerics.reference import implicit_gradients as gradient_reference
-from samerun.numerics.reference import rejection_sampling as reference
+from samerun.numerics.reference import distributions as reference
 from samerun.numerics.reference.float64_math import HALF_LOG_TURN
 from samerun.numerics.reference.random import TURN
 
@@ -174,7 +173,7 @@ def _hat_height(slope: Tensor, room: Tensor, height: Tensor) -> Tensor:
 
 
 def sample_binomial(count: Tensor, probability: Tensor, stream: RandomStream) -> Tensor:
-    """Binomial numbers of these counts of trials, and chances of success; see `reference.rejection.binomial`."""
+    """Binomial numbers of these counts of trials, and chances of success; see the reference."""
     drawn = (count > 0) & (count < _INF) & (probability > 0) & (probability < 1)
     p = torch.where(drawn, probability, 0.5)
     swapped = p > 0.5
@@ -234,7 +233,7 @@ def _binomial_by_rejection(n: Tensor, q: Tensor, value_indices: Tensor, stream: 
     return stream.draw_by_rejection(value_indices, accept)
 
 
-CUT = gradient_reference.CUT
+CUT = reference.CUT
 CHUNK = 4096
 """Values whose points are in memory together."""
 Function = Callable[[Tensor], Tensor]
@@ -245,16 +244,20 @@ def _estimate_endpoint(slope: Tensor, curvature: Tensor) -> Tensor:
     return f64.divide_number_by(2 * CUT, torch.add(slope, root))
 
 
-def _integrate_to_endpoint(end: Tensor, fall: Function, slope: Function, integrand: Function) -> Tensor:
+def _integrate_times_exp_decay(
+    endpoint_estimate: Tensor, decay: Function, decay_slope: Function, integrand: Function
+) -> Tensor:
     for _ in range(3):
-        end = torch.sub(end, torch.div(torch.sub(fall(end), CUT), slope(end)))
-    places = torch.tensor(gradient_reference.PLACES, dtype=torch.float64, device=end.device)
-    y = torch.mul(end, places[:, None])
-    terms = torch.mul(integrand(y), f64.exp(torch.neg(fall(y))))
-    total = torch.zeros_like(end)
-    for weight, term in zip(gradient_reference.WEIGHTS, terms, strict=True):
+        endpoint_estimate = torch.sub(
+            endpoint_estimate, torch.div(torch.sub(decay(endpoint_estimate), CUT), decay_slope(endpoint_estimate))
+        )
+    places = torch.tensor(reference.PLACES, dtype=torch.float64, device=endpoint_estimate.device)
+    y = torch.mul(endpoint_estimate, places[:, None])
+    terms = torch.mul(integrand(y), f64.exp(torch.neg(decay(y))))
+    total = torch.zeros_like(endpoint_estimate)
+    for weight, term in zip(reference.WEIGHTS, terms, strict=True):
         total = torch.add(total, torch.mul(term, weight))
-    return torch.mul(end, total)
+    return torch.mul(endpoint_estimate, total)
 
 
 def _compute_in_chunks(compute: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
@@ -284,7 +287,7 @@ def _gamma_gradient_of_chunk(shape: Tensor, sample: Tensor) -> Tensor:
     near = _estimate_endpoint(torch.abs(torch.sub(sample, shape)), torch.div(sample, divisor))
     far = f64.log(torch.add(f64.divide_number_by(4 * CUT, sample), 4.0))
     below = torch.where(near <= 1, near, torch.div(torch.add(sample, CUT), shape))
-    total = _integrate_to_endpoint(
+    total = _integrate_times_exp_decay(
         torch.where(above, torch.minimum(near, far), below),
         lambda y: torch.sub(torch.mul(sample, f64.expm1(torch.mul(sign, y))), torch.mul(shape, torch.mul(sign, y))),
         lambda y: torch.mul(sign, torch.sub(torch.mul(sample, f64.exp(torch.mul(sign, y))), shape)),
@@ -318,10 +321,10 @@ def _beta_gradient_of_chunk(sample: Tensor, alpha: Tensor, total: Tensor) -> Ten
         height = level(y)
         return torch.where(above, torch.sub(torch.neg(shift), height), torch.add(torch.add(y, height), shift))
 
-    curvature = torch.mul(torch.mul(torch.mul(total, sample), other), gradient_reference.INVERSE_E)
+    curvature = torch.mul(torch.mul(torch.mul(total, sample), other), reference.INVERSE_E)
     near = _estimate_endpoint(torch.abs(torch.sub(torch.mul(total, sample), alpha)), curvature)
     far = torch.div(torch.rsub(torch.mul(total, f64.log(here)), CUT), rate)
-    found = _integrate_to_endpoint(
+    found = _integrate_times_exp_decay(
         torch.where(near <= 1, near, far),
         lambda y: torch.add(torch.mul(rate, y), torch.mul(total, level(y))),
         slope,

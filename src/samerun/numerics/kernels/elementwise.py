@@ -121,7 +121,7 @@ def _compute_activation_or_gradient(name: ActivationName, x: torch.Tensor, grad:
         grad_address = 0 if grad is None else wide[1].data_ptr()
         _activation.for_device_of(x)(number, wide[0].data_ptr(), grad_address, out.data_ptr(), out.numel())
     else:
-        function = reference.FORWARD[name] if grad is None else reference.BACKWARD[name]
+        function = reference.ACTIVATIONS[name] if grad is None else reference.ACTIVATIONS_BACKWARD[name]
         out = call_reference(function, *wide)
     return out if out.dtype == x.dtype else out.to(x.dtype)
 

@@ -1,4 +1,4 @@
-"""The float64 functions of `reference.wide` on tensors: the same operations in the same order, by torch's + - * /.
+"""The functions of `reference.float64_math` on tensors: the same operations in the same order, by torch's + - * /.
 
 Each of these operations rounds once on any CPU and on CUDA devices, so that the bits are the same there. All take and
 give float64 of any shape.

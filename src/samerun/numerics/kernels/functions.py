@@ -8,7 +8,7 @@ import torch
 
 from samerun.numerics.kernels import library
 from samerun.numerics.kernels.tensors import call_reference, choose_compute_dtype, to_dense
-from samerun.numerics.reference import functions as reference
+from samerun.numerics.reference import elementwise as reference
 
 NAMES: tuple[str, ...] = (
     *("exp", "exp2", "expm1", "sinh", "cosh", "tanh", "asin", "acos", "atan", "erf", "erfc", "rsqrt", "reciprocal"),
@@ -34,7 +34,7 @@ def apply_rounded(name: str, x: torch.Tensor) -> torch.Tensor:
         out = torch.empty_like(wide)
         _function.for_device_of(wide)(_NUMBERS[name], wide.data_ptr(), out.data_ptr(), wide.numel())
     else:
-        out = call_reference(lambda given: reference.unary(name, given), wide)
+        out = call_reference(lambda given: reference.apply_function(name, given), wide)
     return out if x.dtype == out.dtype else out.to(x.dtype)
 
 
@@ -50,7 +50,7 @@ def apply_rounded_pair(name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Ten
         number = PAIR_NAMES.index(name)
         _pair_function.for_device_of(wide)(number, wide.data_ptr(), other.data_ptr(), out.data_ptr(), wide.numel())
     else:
-        out = call_reference(lambda *given: reference.pair(name, *given), wide, other)
+        out = call_reference(lambda *given: reference.apply_pair_function(name, *given), wide, other)
     return out if x.dtype == out.dtype else out.to(x.dtype)
 
 

@@ -3,7 +3,7 @@ products, orthogonal and triangular matrices.
 
 Everything here is exact about bits and knows nothing of autograd. float32 and float64; bfloat16 and float16 are
 widened to float32 in products and convolutions, and the result is rounded once. Factorizations take batches
-[batch, m, n]: the steps of `reference.factorizations`.
+[batch, m, n]: the steps of `reference.linear_algebra`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.elementwise import sqrt
-from samerun.numerics.reference import products as reference
+from samerun.numerics.reference import linear_algebra as reference
 from samerun.numerics.status import DONE
 
 _HALF_TYPES = (torch.bfloat16, torch.float16)
@@ -199,11 +199,11 @@ def _convolve_by_reference(
             image.detach().numpy(), weight.detach().numpy(), plus, stride, padding, dilation, groups, size
         )
     elif direction == GRADIENT_OF_INPUT:
-        found = reference.gradient_of_input(gradient.detach().numpy(), weight.detach().numpy(), *setting)
+        found = reference.convolution_input_gradient(gradient.detach().numpy(), weight.detach().numpy(), *setting)
         if bias is not None:
             found = found + bias.detach().numpy().reshape(1, -1, *[1] * (len(shape) - 2))
     else:
-        found = reference.gradient_of_weight(gradient.detach().numpy(), image.detach().numpy(), *setting)
+        found = reference.convolution_weight_gradient(gradient.detach().numpy(), image.detach().numpy(), *setting)
     return torch.from_numpy(found).reshape(shape)
 
 

@@ -16,7 +16,7 @@ import torch
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.tensors import choose_compute_dtype, require_elements, to_dense
-from samerun.numerics.reference import norms as reference
+from samerun.numerics.reference import normalizations as reference
 from samerun.numerics.status import DONE
 
 OptionalTensor = torch.Tensor | None
@@ -68,7 +68,7 @@ def _normalize_rows(
             _weight_per_value(weight, count, n, groups, inner),
             _weight_per_value(bias, count, n, groups, inner),
         )
-        y, mean, r = (torch.from_numpy(each) for each in reference.normalize(is_rms, eps, given, weights, biases))
+        y, mean, r = (torch.from_numpy(each) for each in reference.normalize_rows(is_rms, eps, given, weights, biases))
         return y.reshape(x.shape), mean.reshape(stats_shape), r.reshape(stats_shape)
     out, mean = torch.empty_like(x), x.new_empty(stats_shape)
     r = torch.empty_like(mean)
@@ -94,7 +94,7 @@ def _normalize_rows_backward(
         weights = _weight_per_value(weight, count, n, groups, inner)
         given, gradient = x.reshape(count, n).numpy(), grad.reshape(count, n).numpy()
         means = None if mean is None else mean.numpy()
-        found = reference.normalize_backward(rms, given, gradient, weights, means, r.numpy())
+        found = reference.normalize_rows_backward(rms, given, gradient, weights, means, r.numpy())
         out, terms = (torch.from_numpy(each).reshape(x.shape) for each in found)
         return out, terms
     out, terms = torch.empty_like(x), torch.empty_like(x)

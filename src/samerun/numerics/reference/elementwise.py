@@ -1,13 +1,66 @@
-"""Activations and steps of optimizers on float32 arrays: one rounding an operation, left to right."""
+"""Class R, the correctly rounded functions of float32, and what is made of them: activations, steps of optimizers.
+
+The double of the platform's C library is rounded where its result is certain (an error of 2^-44 is allowed for);
+elsewhere the function is computed in whole numbers of many digits (`fixed_point`). Of the others each operation is
+rounded once, left to right.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from samerun.numerics.reference.functions import unary
+from samerun.numerics.reference import Array, fixed_point
+
+MARGIN = 2.0**-44
+
+
+def _apply_per_value(function: Callable[[float], float]) -> Callable[[Array], Array]:
+    return lambda x: np.array([function(float(value)) for value in x.reshape(-1)]).reshape(x.shape)
+
+
+SAME = ["exp", "exp2", "expm1", "sinh", "cosh", "tanh", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "cbrt"]
+DOUBLE: dict[str, Any] = {name: getattr(np, name) for name in SAME}
+DOUBLE.update({name: getattr(np, "arc" + name[1:]) for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")})
+DOUBLE.update(
+    erf=_apply_per_value(math.erf),
+    erfc=_apply_per_value(math.erfc),
+    rsqrt=lambda x: 1 / np.sqrt(x),
+    reciprocal=lambda x: 1 / x,
+    sigmoid=lambda x: 1 / (1 + np.exp(-x)),
+)
+
+
+def apply_function(name: str, x: Array) -> Array:
+    """float32 of any shape -> the same."""
+    with np.errstate(all="ignore"):
+        doubles = DOUBLE[name](x.astype(np.float64))
+    return _round_or_recompute(doubles, fixed_point.FUNCTIONS[name], x)
+
+
+def apply_pair_function(name: str, x: Array, y: Array) -> Array:
+    """pow, atan2 (y is the second argument) or hypot of float32 arrays of one shape."""
+    double = {"pow": np.power, "atan2": np.arctan2, "hypot": np.hypot}[name]
+    with np.errstate(all="ignore"):
+        doubles = double(x.astype(np.float64), y.astype(np.float64))
+    return _round_or_recompute(doubles, fixed_point.PAIR_FUNCTIONS[name], x, y)
+
+
+def _round_or_recompute(doubles: Array, exact_function: Any, *arguments: Array) -> Array:
+    """`doubles` rounded to float32; where that is not certain, `exact_function` of the arguments."""
+    with np.errstate(all="ignore"):
+        low, high = (doubles * (1 - MARGIN)).astype(np.float32), (doubles * (1 + MARGIN)).astype(np.float32)
+    out = np.array(low)
+    for where in np.argwhere((low != high) & ~np.isnan(doubles)):
+        at = tuple(where)
+        out[at] = fixed_point.round_to_float32(
+            exact_function(*(fixed_point.to_fraction(float(x[at])) for x in arguments))
+        )
+    return out
+
 
 F = np.float32
 HALF, ONE = F(0.5), F(1)
@@ -19,38 +72,38 @@ CUBIC = F(0.044715)
 
 
 def _ignore_float_errors(function: Callable[..., Any]) -> Callable[..., Any]:
-    def quiet(*given: Any) -> Any:
+    def quiet(*arguments: Any) -> Any:
         with np.errstate(all="ignore"):
-            return function(*given)
+            return function(*arguments)
 
     return quiet
 
 
 @_ignore_float_errors
-def gelu(x: Any) -> Any:
-    return (HALF * x) * (ONE + unary("erf", x * ROOT_OF_HALF))
+def gelu(x: Array) -> Array:
+    return (HALF * x) * (ONE + apply_function("erf", x * ROOT_OF_HALF))
 
 
 @_ignore_float_errors
-def gelu_backward(x: Any, grad: Any) -> Any:
-    below = HALF * (ONE + unary("erf", x * ROOT_OF_HALF))
-    density = unary("exp", (x * x) * F(-0.5)) * DENSITY
+def gelu_backward(x: Array, grad: Array) -> Array:
+    below = HALF * (ONE + apply_function("erf", x * ROOT_OF_HALF))
+    density = apply_function("exp", (x * x) * F(-0.5)) * DENSITY
     return grad * (below + x * density)
 
 
-def _tanh_of(x: Any) -> Any:
+def _tanh_of_cubic(x: Array) -> Array:
     cube = (x * x) * x
-    return unary("tanh", ROOT_OF_TWO_OVER_PI * (x + CUBIC * cube))
+    return apply_function("tanh", ROOT_OF_TWO_OVER_PI * (x + CUBIC * cube))
 
 
 @_ignore_float_errors
-def gelu_tanh(x: Any) -> Any:
-    return (HALF * x) * (ONE + _tanh_of(x))
+def gelu_tanh(x: Array) -> Array:
+    return (HALF * x) * (ONE + _tanh_of_cubic(x))
 
 
 @_ignore_float_errors
-def gelu_tanh_backward(x: Any, grad: Any) -> Any:
-    t = _tanh_of(x)
+def gelu_tanh_backward(x: Array, grad: Array) -> Array:
+    t = _tanh_of_cubic(x)
     left = HALF * (ONE + t)
     slope = ONE - t * t
     inside = ROOT_OF_TWO_OVER_PI * (ONE + (F(3) * CUBIC) * (x * x))
@@ -59,21 +112,21 @@ def gelu_tanh_backward(x: Any, grad: Any) -> Any:
 
 
 @_ignore_float_errors
-def silu(x: Any) -> Any:
-    return x * unary("sigmoid", x)
+def silu(x: Array) -> Array:
+    return x * apply_function("sigmoid", x)
 
 
 @_ignore_float_errors
-def silu_backward(x: Any, grad: Any) -> Any:
-    s = unary("sigmoid", x)
+def silu_backward(x: Array, grad: Array) -> Array:
+    s = apply_function("sigmoid", x)
     return grad * (s * (ONE + x * (ONE - s)))
 
 
-FORWARD = {"gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}
-BACKWARD = {"gelu": gelu_backward, "gelu_tanh": gelu_tanh_backward, "silu": silu_backward}
+ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}
+ACTIVATIONS_BACKWARD = {"gelu": gelu_backward, "gelu_tanh": gelu_tanh_backward, "silu": silu_backward}
 
 
-def update(name: str, x: Any, y: Any, z: Any, value: float) -> Any:
+def apply_optimizer_update(name: str, x: Array, y: Array, z: Array, value: float) -> Array:
     """lerp: x + (y - x) * value; addcmul: x + (y * value) * z; addcdiv: x + (y * value) / z."""
     by = np.float32(value)
     with np.errstate(all="ignore"):

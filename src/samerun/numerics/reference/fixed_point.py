@@ -21,23 +21,23 @@ def to_fraction(x: float) -> Fraction:
     return Fraction(x)
 
 
-def to_fixed(x: Fraction) -> int:
+def fixed_from_fraction(x: Fraction) -> int:
     return (x.numerator << FRACTION_BITS) // x.denominator
 
 
-def from_fixed(v: int) -> Fraction:
+def fraction_from_fixed(v: int) -> Fraction:
     return Fraction(v, ONE)
 
 
-def multiply(a: int, b: int) -> int:
+def multiply_fixed(a: int, b: int) -> int:
     return a * b >> FRACTION_BITS
 
 
-def divide(a: int, b: int) -> int:
+def divide_fixed(a: int, b: int) -> int:
     return (a << FRACTION_BITS) // b
 
 
-def square_root(a: int) -> int:
+def fixed_square_root(a: int) -> int:
     return isqrt(a << FRACTION_BITS)
 
 
@@ -51,92 +51,92 @@ def sum_series(first: int, ratio: Callable[[int, int], int]) -> int:
     return total
 
 
-def atanh_series(s: int) -> int:
+def sum_atanh_series(s: int) -> int:
     """|s| <= 1/3: s + s^3/3 + s^5/5 + ..."""
-    square, power, total, n = multiply(s, s), s, s, 1
+    square, power, total, n = multiply_fixed(s, s), s, s, 1
     while abs(power) > 1:
-        power, n = multiply(power, square), n + 2
+        power, n = multiply_fixed(power, square), n + 2
         total += power // n
     return total
 
 
 @cache
-def ln2() -> int:
-    return 2 * atanh_series(ONE // 3)
+def fixed_ln2() -> int:
+    return 2 * sum_atanh_series(ONE // 3)
 
 
 @cache
-def pi() -> int:
+def fixed_pi() -> int:
     def inverse(k: int) -> int:
-        return atan_series(ONE // k)
+        return sum_atan_series(ONE // k)
 
     return 16 * inverse(5) - 4 * inverse(239)
 
 
-def atan_series(t: int) -> int:
-    square, power, total, n, sign = multiply(t, t), t, t, 1, 1
+def sum_atan_series(t: int) -> int:
+    square, power, total, n, sign = multiply_fixed(t, t), t, t, 1, 1
     while abs(power) > 1:
-        power, n, sign = multiply(power, square), n + 2, -sign
+        power, n, sign = multiply_fixed(power, square), n + 2, -sign
         total += sign * power // n
     return total
 
 
 def exp(x: Fraction) -> int:
-    k = to_fixed(x) // ln2()
-    r = to_fixed(x) - k * ln2()
-    y = sum_series(ONE, lambda term, n: multiply(term, r) // n)
+    k = fixed_from_fraction(x) // fixed_ln2()
+    r = fixed_from_fraction(x) - k * fixed_ln2()
+    y = sum_series(ONE, lambda term, n: multiply_fixed(term, r) // n)
     return y << k if k >= 0 else y >> -k
 
 
 def exp2(x: Fraction) -> int:
     k = x.numerator // x.denominator
-    r = multiply(to_fixed(x - k), ln2())
-    y = sum_series(ONE, lambda term, n: multiply(term, r) // n)
+    r = multiply_fixed(fixed_from_fraction(x - k), fixed_ln2())
+    y = sum_series(ONE, lambda term, n: multiply_fixed(term, r) // n)
     return y << k if k >= 0 else y >> -k
 
 
 def log(x: Fraction) -> int:
     k = x.numerator.bit_length() - x.denominator.bit_length()
     m = x / Fraction(2) ** k
-    return k * ln2() + 2 * atanh_series(to_fixed((m - 1) / (m + 1))) if m != 1 else k * ln2()
+    return k * fixed_ln2() + 2 * sum_atanh_series(fixed_from_fraction((m - 1) / (m + 1))) if m != 1 else k * fixed_ln2()
 
 
 def sin_cos(x: Fraction) -> tuple[int, int]:
-    quadrant = to_fixed(x) // (pi() // 2)
-    r = to_fixed(x) - quadrant * pi() // 2
-    square = multiply(r, r)
-    sine = sum_series(r, lambda term, n: -multiply(term, square) // (2 * n * (2 * n + 1)))
-    cosine = sum_series(ONE, lambda term, n: -multiply(term, square) // (2 * n * (2 * n - 1)))
+    quadrant = fixed_from_fraction(x) // (fixed_pi() // 2)
+    r = fixed_from_fraction(x) - quadrant * fixed_pi() // 2
+    square = multiply_fixed(r, r)
+    sine = sum_series(r, lambda term, n: -multiply_fixed(term, square) // (2 * n * (2 * n + 1)))
+    cosine = sum_series(ONE, lambda term, n: -multiply_fixed(term, square) // (2 * n * (2 * n - 1)))
     for _ in range(quadrant % 4):
         sine, cosine = cosine, -sine
     return sine, cosine
 
 
-def atan_fixed(t: int) -> int:
+def atan_of_fixed(t: int) -> int:
     for _ in range(4):
-        t = divide(t, ONE + square_root(ONE + multiply(t, t)))
-    return atan_series(t) << 4
+        t = divide_fixed(t, ONE + fixed_square_root(ONE + multiply_fixed(t, t)))
+    return sum_atan_series(t) << 4
 
 
 def asin(x: Fraction) -> int:
     if abs(x) == 1:
-        return pi() // 2 * (1 if x > 0 else -1)
-    return atan_fixed(divide(to_fixed(x), square_root(to_fixed(1 - x * x))))
+        return fixed_pi() // 2 * (1 if x > 0 else -1)
+    return atan_of_fixed(divide_fixed(fixed_from_fraction(x), fixed_square_root(fixed_from_fraction(1 - x * x))))
 
 
 def erf(x: Fraction) -> int:
-    square = to_fixed(x * x)
-    power = total = to_fixed(x)
+    square = fixed_from_fraction(x * x)
+    power = total = fixed_from_fraction(x)
     n = 0
     while abs(power) > 1:
         n += 1
-        power = -multiply(power, square) // n
+        power = -multiply_fixed(power, square) // n
         total += power // (2 * n + 1)
-    return divide(2 * total, square_root(pi()))
+    return divide_fixed(2 * total, fixed_square_root(fixed_pi()))
 
 
 def cbrt(x: Fraction) -> int:
-    wanted = abs(to_fixed(x)) << 2 * FRACTION_BITS
+    wanted = abs(fixed_from_fraction(x)) << 2 * FRACTION_BITS
     y = 1 << (wanted.bit_length() // 3 + 1)
     while (better := (2 * y + wanted // (y * y)) // 3) < y:
         y = better
@@ -153,7 +153,7 @@ def cosh(x: Fraction) -> int:
 
 def asinh(x: Fraction) -> int:
     size = abs(x)
-    y = log(size + from_fixed(square_root(to_fixed(size * size + 1))))
+    y = log(size + fraction_from_fixed(fixed_square_root(fixed_from_fraction(size * size + 1))))
     return y if x > 0 else -y
 
 
@@ -163,32 +163,32 @@ FUNCTIONS: dict[str, Callable[[Fraction], int]] = {
     "expm1": lambda x: exp(x) - ONE,
     "sinh": sinh,
     "cosh": cosh,
-    "tanh": lambda x: divide(sinh(x), cosh(x)),
-    "sigmoid": lambda x: divide(ONE, ONE + exp(-x)),
+    "tanh": lambda x: divide_fixed(sinh(x), cosh(x)),
+    "sigmoid": lambda x: divide_fixed(ONE, ONE + exp(-x)),
     "log": log,
-    "log2": lambda x: divide(log(x), ln2()),
-    "log10": lambda x: divide(log(x), log(Fraction(10))),
+    "log2": lambda x: divide_fixed(log(x), fixed_ln2()),
+    "log10": lambda x: divide_fixed(log(x), log(Fraction(10))),
     "log1p": lambda x: log(1 + x),
     "asinh": asinh,
-    "acosh": lambda x: log(x + from_fixed(square_root(to_fixed(x * x - 1)))),
+    "acosh": lambda x: log(x + fraction_from_fixed(fixed_square_root(fixed_from_fraction(x * x - 1)))),
     "atanh": lambda x: log((1 + x) / (1 - x)) // 2,
     "sin": lambda x: sin_cos(x)[0],
     "cos": lambda x: sin_cos(x)[1],
-    "tan": lambda x: divide(*sin_cos(x)),
+    "tan": lambda x: divide_fixed(*sin_cos(x)),
     "asin": asin,
-    "acos": lambda x: pi() // 2 - asin(x),
-    "atan": lambda x: atan_fixed(to_fixed(x)),
+    "acos": lambda x: fixed_pi() // 2 - asin(x),
+    "atan": lambda x: atan_of_fixed(fixed_from_fraction(x)),
     "erf": erf,
     "erfc": lambda x: ONE - erf(x),
-    "rsqrt": lambda x: divide(ONE, square_root(to_fixed(x))),
-    "reciprocal": lambda x: to_fixed(1 / x),
+    "rsqrt": lambda x: divide_fixed(ONE, fixed_square_root(fixed_from_fraction(x))),
+    "reciprocal": lambda x: fixed_from_fraction(1 / x),
     "cbrt": cbrt,
 }
 
 
 def power(x: Fraction, y: Fraction) -> int:
     """x^y; what is a float or the middle of two up to 2^-200 of itself is exactly that."""
-    size = exp(from_fixed(log(abs(x))) * y)
+    size = exp(fraction_from_fixed(log(abs(x))) * y)
     low = max(size.bit_length() - 60, 0)
     whole = (size + (1 << low >> 1)) >> low << low
     if abs(size - whole) < size >> 200:
@@ -196,23 +196,23 @@ def power(x: Fraction, y: Fraction) -> int:
     return -size if x < 0 and y % 2 == 1 else size
 
 
-def angle(y: Fraction, x: Fraction) -> int:
-    """atan2: the angle of the point (x, y), neither 0."""
-    flat, steep = abs(y) <= abs(x), to_fixed(min(abs(x), abs(y)) / max(abs(x), abs(y)))
-    size = atan_fixed(steep) if flat else pi() // 2 - atan_fixed(steep)
+def atan2_angle(y: Fraction, x: Fraction) -> int:
+    """The angle of the point (x, y), neither 0."""
+    flat, steep = abs(y) <= abs(x), fixed_from_fraction(min(abs(x), abs(y)) / max(abs(x), abs(y)))
+    size = atan_of_fixed(steep) if flat else fixed_pi() // 2 - atan_of_fixed(steep)
     if x < 0:
-        size = pi() - size
+        size = fixed_pi() - size
     return size if y > 0 else -size
 
 
 PAIR_FUNCTIONS: dict[str, Callable[[Fraction, Fraction], int]] = {
     "pow": power,
-    "atan2": angle,
-    "hypot": lambda x, y: square_root(to_fixed(x * x + y * y)),
+    "atan2": atan2_angle,
+    "hypot": lambda x, y: fixed_square_root(fixed_from_fraction(x * x + y * y)),
 }
 
 
-def nearest_float(v: int) -> np.float32:
+def round_to_float32(v: int) -> np.float32:
     """The float32 nearest to a fixed number; ties to even."""
     size = abs(v)
     low = max(size.bit_length() - 24, FRACTION_BITS - 149)

@@ -1,7 +1,8 @@
 """float64 functions that random numbers and their gradients are made with, one number at a time.
 
 They round many times, but only in + - * / of float64, in the order written, so that their bits are the same anywhere.
-Errors, measured: `log`, `log_of`, `exp`, `expm1` below 2^-51 of the result, `digamma` 2e-15 of the larger of it and 1.
+Errors, measured: `log`, `log_near_one`, `exp`, `expm1` below 2^-51 of the result, `digamma_positive` 2e-15 of
+the larger of it and 1.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ def log(x: float) -> float:
     return e * LN2_HIGH + (_two_atanh((m - 1) / (m + 1)) + e * LN2_LOW)
 
 
-def log_of(x: float, above: float) -> float:
-    """log(x), where x - 1 is known better, as `above`: that counts between -0.25 and 0.25."""
-    return _two_atanh(above / (2 + above)) if -0.25 < above < 0.25 else log(x)
+def log_near_one(x: float, x_minus_1: float) -> float:
+    """log(x), where x - 1 is known better, as `x_minus_1`: that counts between -0.25 and 0.25."""
+    return _two_atanh(x_minus_1 / (2 + x_minus_1)) if -0.25 < x_minus_1 < 0.25 else log(x)
 
 
 def log1p(x: float) -> float:
     """log(1 + x)."""
-    return log_of(1 + x, x)
+    return log_near_one(1 + x, x)
 
 
 def _split_exp(x: float) -> tuple[float, float]:
@@ -94,7 +95,7 @@ def stirling_correction(m: float) -> float:
     return total / m
 
 
-def digamma(x: float) -> float:
+def digamma_positive(x: float) -> float:
     """Of x > 0: up to 10 by the recurrence, then the asymptotic series (Abramowitz and Stegun, 6.3.5 and 6.3.18)."""
     below = 0.0
     for _ in range(10):

@@ -1,7 +1,8 @@
 """Losses on float32 arrays, one rounding an operation, left to right. Reduction: 0 none, 1 mean, 2 sum.
 
-The elements of a sum are those of the array in row-major order (class S). Targets of `nll` and `cross_entropy` are the
-classes of the rows of x, [rows, classes]; those of the others have the shape of x, or broadcast to it.
+The elements of a sum are those of the array in row-major order (class S). Targets of `nll_loss_and_weight` and
+`cross_entropy` are the classes of the rows of x, [rows, classes]; those of the others have the shape of x, or
+broadcast to it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from samerun.numerics.reference.functions import unary
-from samerun.numerics.reference.softmax import log_softmax
+from samerun.numerics.reference import Array
+from samerun.numerics.reference.elementwise import apply_function
+from samerun.numerics.reference.normalizations import log_softmax
 from samerun.numerics.reference.sums import sum
 
 F = np.float32
@@ -27,98 +29,104 @@ def _ignore_float_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     return quiet
 
 
-def total(x: Any) -> Any:
+def sum_all(x: Array) -> Array:
     """The sum of all values, in class S."""
     return sum(x.reshape(1, -1))[0]
 
 
-def _sign(x: Any) -> Any:
+def _sign(x: Array) -> Array:
     """1, -1 or +0.0, of two comparisons: that of a NaN is +0.0."""
     return (x > 0).astype(F) - (x < 0).astype(F)
 
 
 @_ignore_float_errors
-def reduce_terms(terms: Any, reduction: int) -> Any:
+def reduce_terms(terms: Array, reduction: int) -> Array:
     if reduction == MEAN:
-        return total(terms) / F(terms.size)
-    return total(terms) if reduction == SUM else terms
+        return sum_all(terms) / F(terms.size)
+    return sum_all(terms) if reduction == SUM else terms
 
 
 @_ignore_float_errors
-def spread_gradient(g: Any, size: int, reduction: int) -> Any:
+def gradient_of_each_term(g: Array, size: int, reduction: int) -> Array:
     """The gradient of each of `size` terms."""
     return g / F(size) if reduction == MEAN else g
 
 
 @_ignore_float_errors
-def nll(x: Any, target: Any, weight: Any, reduction: int, ignore: int) -> tuple[Any, Any]:
+def nll_loss_and_weight(
+    x: Array, target: Array, weight: Array, reduction: int, ignored_class: int
+) -> tuple[Array, Array]:
     """-(x * weight) at the target's class, +0.0 where it is ignored; the mean divides by the sum of the weights.
 
     Also that sum: the number of targets, where there are no weights. 0 with reduction none.
     """
     terms, weights = np.zeros(len(x), F), np.zeros(len(x), F)
     for row, chosen in enumerate(target):
-        if chosen != ignore:
+        if chosen != ignored_class:
             weights[row] = F(1) if weight is None else weight[chosen]
             terms[row] = -(x[row, chosen] * weights[row])
     if reduction == MEAN:
-        return total(terms) / total(weights), total(weights)
-    return (total(terms), total(weights)) if reduction == SUM else (terms, F(0))
+        return sum_all(terms) / sum_all(weights), sum_all(weights)
+    return (sum_all(terms), sum_all(weights)) if reduction == SUM else (terms, F(0))
 
 
 @_ignore_float_errors
-def nll_backward(g: Any, x: Any, target: Any, weight: Any, reduction: int, ignore: int, of_weights: Any) -> Any:
+def nll_backward(
+    g: Array, x: Array, target: Array, weight: Array, reduction: int, ignored_class: int, weight_sum: Array
+) -> Array:
     """-(g * weight) at the target's class, where the mean has g / sum of the weights for g; else +0.0."""
     out = np.zeros_like(x)
     for row, chosen in enumerate(target):
-        if chosen != ignore:
-            each = g / of_weights if reduction == MEAN else g if reduction == SUM else g[row]
+        if chosen != ignored_class:
+            each = g / weight_sum if reduction == MEAN else g if reduction == SUM else g[row]
             out[row, chosen] = -(each * (F(1) if weight is None else weight[chosen]))
     return out
 
 
 @_ignore_float_errors
-def cross_entropy(x: Any, target: Any, weight: Any, reduction: int, ignore: int, smoothing: float) -> Any:
+def cross_entropy(
+    x: Array, target: Array, weight: Array, reduction: int, ignored_class: int, smoothing: float
+) -> Array:
     """nll of log_softmax; smoothed: (1 - s) * nll + rest * (s / classes), rest the sum of -log_softmax * weight."""
     log_p = log_softmax(x)
-    loss, of_weights = nll(log_p, target, weight, reduction, ignore)
+    loss, weight_sum = nll_loss_and_weight(log_p, target, weight, reduction, ignored_class)
     if smoothing == 0:
         return loss
     rest = -sum(log_p if weight is None else log_p * weight)
-    rest[target == ignore] = 0
+    rest[target == ignored_class] = 0
     if reduction == MEAN:
-        kept = target[target != ignore]
-        of_weights = F(len(kept)) if weight is None else total(weight[kept])
-        rest = total(rest) / of_weights
+        kept = target[target != ignored_class]
+        weight_sum = F(len(kept)) if weight is None else sum_all(weight[kept])
+        rest = sum_all(rest) / weight_sum
     elif reduction == SUM:
-        rest = total(rest)
+        rest = sum_all(rest)
     return F(1 - smoothing) * loss + rest * F(smoothing / x.shape[1])
 
 
 @_ignore_float_errors
-def mse(x: Any, y: Any) -> Any:
+def mse(x: Array, y: Array) -> Array:
     d = x - y
     return d * d
 
 
 @_ignore_float_errors
-def mse_backward(g: Any, x: Any, y: Any) -> Any:
-    """`g` as `spread_gradient` makes it, here and below."""
+def mse_backward(g: Array, x: Array, y: Array) -> Array:
+    """`g` as `gradient_of_each_term` makes it, here and below."""
     return ((x - y) * F(2)) * g
 
 
 @_ignore_float_errors
-def l1(x: Any, y: Any) -> Any:
+def l1(x: Array, y: Array) -> Array:
     return np.abs(x - y)
 
 
 @_ignore_float_errors
-def l1_backward(g: Any, x: Any, y: Any) -> Any:
+def l1_backward(g: Array, x: Array, y: Array) -> Array:
     return g * _sign(x - y)
 
 
 @_ignore_float_errors
-def smooth_l1(x: Any, y: Any, beta: float) -> Any:
+def smooth_l1(x: Array, y: Array, beta: float) -> Array:
     """((d*d) * 0.5) / beta below beta, else d - beta/2, of d = |x - y|."""
     d = np.abs(x - y)
     if beta == 0:
@@ -127,52 +135,52 @@ def smooth_l1(x: Any, y: Any, beta: float) -> Any:
 
 
 @_ignore_float_errors
-def smooth_l1_backward(g: Any, x: Any, y: Any, beta: float) -> Any:
+def smooth_l1_backward(g: Array, x: Array, y: Array, beta: float) -> Array:
     d = x - y
     slope = _sign(d) if beta == 0 else np.where(np.abs(d) < F(beta), d / F(beta), _sign(d))
     return slope * g
 
 
 @_ignore_float_errors
-def huber(x: Any, y: Any, delta: float) -> Any:
+def huber(x: Array, y: Array, delta: float) -> Array:
     """(d*d) * 0.5 up to delta, else (d - delta/2) * delta, of d = |x - y|."""
     d = np.abs(x - y)
     return np.where(d <= F(delta), (d * d) * F(0.5), (d - F(0.5 * delta)) * F(delta))
 
 
 @_ignore_float_errors
-def huber_backward(g: Any, x: Any, y: Any, delta: float) -> Any:
+def huber_backward(g: Array, x: Array, y: Array, delta: float) -> Array:
     return np.clip(x - y, F(-delta), F(delta)) * g
 
 
 @_ignore_float_errors
-def binary_cross_entropy(x: Any, y: Any, weight: Any) -> Any:
+def binary_cross_entropy(x: Array, y: Array, weight: Array) -> Array:
     """((y - 1) * max(log1p(-x), -100) - y * max(log(x), -100)) * weight."""
-    no, yes = np.maximum(unary("log1p", -x), F(-100)), np.maximum(unary("log", x), F(-100))
+    no, yes = np.maximum(apply_function("log1p", -x), F(-100)), np.maximum(apply_function("log", x), F(-100))
     terms = (y - F(1)) * no - y * yes
     return terms if weight is None else terms * weight
 
 
 @_ignore_float_errors
-def binary_cross_entropy_backward(g: Any, x: Any, y: Any, weight: Any) -> Any:
+def binary_cross_entropy_backward(g: Array, x: Array, y: Array, weight: Array) -> Array:
     """(g * (x - y)) / max(x * (1 - x), 1e-12), times the weight."""
     found = (g * (x - y)) / np.maximum(x * (F(1) - x), F(1e-12))
     return found if weight is None else found * weight
 
 
 @_ignore_float_errors
-def binary_cross_entropy_with_logits(x: Any, y: Any, weight: Any, of_positives: Any) -> Any:
-    """(1 - y) * x - (min(x, 0) - log1p(exp(-|x|))) * ((of_positives - 1) * y + 1), times the weight."""
-    smooth = np.minimum(x, F(0)) - unary("log1p", unary("exp", -np.abs(x)))
-    if of_positives is not None:
-        smooth = smooth * ((of_positives - F(1)) * y + F(1))
+def binary_cross_entropy_with_logits(x: Array, y: Array, weight: Array, positive_weight: Array) -> Array:
+    """(1 - y) * x - (min(x, 0) - log1p(exp(-|x|))) * ((positive_weight - 1) * y + 1), times the weight."""
+    smooth = np.minimum(x, F(0)) - apply_function("log1p", apply_function("exp", -np.abs(x)))
+    if positive_weight is not None:
+        smooth = smooth * ((positive_weight - F(1)) * y + F(1))
     terms = (F(1) - y) * x - smooth
     return terms if weight is None else terms * weight
 
 
 @_ignore_float_errors
-def kl_div(x: Any, y: Any, log_target: bool) -> Any:
+def kl_div(x: Array, y: Array, log_target: bool) -> Array:
     """y * log(y) - y * x, where 0 * log(0) is 0; of a target that is a logarithm, exp(y) * (y - x)."""
     if log_target:
-        return unary("exp", y) * (y - x)
-    return np.where(y == 0, F(0), y * unary("log", y)) - y * x
+        return apply_function("exp", y) * (y - x)
+    return np.where(y == 0, F(0), y * apply_function("log", y)) - y * x

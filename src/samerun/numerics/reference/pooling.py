@@ -7,39 +7,52 @@ keeps its place in the window. Gradients add up from +0.0 on, in ascending windo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from samerun.numerics.reference import Array
 from samerun.numerics.reference.sums import sum
 
 ALL_PLANES = slice(None)
 
 
-def _plane_index(plane: Any, position: Any) -> tuple[Any, ...]:
+def _index_plane(plane: Any, position: Sequence[int]) -> tuple[Any, ...]:
     """Index a position of one plane, or of all. (mypy takes a tuple with a star inside brackets for Python 3.11.)"""
     return (plane, *position)
 
 
-def _flatten_planes(x: Any, dims: int) -> Any:
+def _flatten_to_planes(x: Array, dims: int) -> Array:
     """[planes, *pooled dimensions]."""
     return x.reshape(math.prod(x.shape[: x.ndim - dims]), *x.shape[x.ndim - dims :])
 
 
-def _iterate_windows(outs: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Iterator[tuple[Any, Any]]:
+def _iterate_windows(
+    out_size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Iterator[tuple[Any, Any]]:
     """The place of each window, and the positions of its taps, also those outside; row-major."""
-    for at in np.ndindex(*outs):
+    for at in np.ndindex(*out_size):
         first = [i * s - p for i, s, p in zip(at, stride, padding, strict=True)]
         taps = np.ndindex(*kernel)
         yield at, [tuple(f + t * d for f, t, d in zip(first, tap, dilation, strict=True)) for tap in taps]
 
 
-def _is_inside(position: Any, size: Any) -> bool:
+def _is_inside(position: Sequence[int], size: Sequence[int]) -> bool:
     return all(0 <= i < extent for i, extent in zip(position, size, strict=True))
 
 
-def _window_divisor(taps: Any, size: Any, padding: Any, include_padding: bool, divisor: int | None) -> int:
+def _window_divisor(
+    taps: Sequence[Sequence[int]],
+    size: Sequence[int],
+    padding: Sequence[int],
+    include_padding: bool,
+    divisor: int | None,
+) -> int:
     """How many taps lie in x, or in x with its padding on both sides."""
     if divisor:
         return divisor
@@ -50,99 +63,120 @@ def _window_divisor(taps: Any, size: Any, padding: Any, include_padding: bool, d
 
 
 def avg_pool(
-    x: Any, outs: Any, kernel: Any, stride: Any, padding: Any, include_padding: bool, divisor: int | None
-) -> Any:
-    planes, size = _flatten_planes(x, len(kernel)), x.shape[-len(kernel) :]
-    found = np.empty((len(planes), *outs), x.dtype)
-    for at, taps in _iterate_windows(outs, kernel, stride, padding, [1] * len(kernel)):
+    x: Array,
+    out_size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    include_padding: bool,
+    divisor: int | None,
+) -> Array:
+    planes, size = _flatten_to_planes(x, len(kernel)), x.shape[-len(kernel) :]
+    found = np.empty((len(planes), *out_size), x.dtype)
+    for at, taps in _iterate_windows(out_size, kernel, stride, padding, [1] * len(kernel)):
         window = np.full((len(planes), len(taps)), -0.0, x.dtype)
         for number, tap in enumerate(taps):
             if _is_inside(tap, size):
-                window[:, number] = planes[_plane_index(ALL_PLANES, tap)]
+                window[:, number] = planes[_index_plane(ALL_PLANES, tap)]
         by = x.dtype.type(_window_divisor(taps, size, padding, include_padding, divisor))
         with np.errstate(all="ignore"):
-            found[_plane_index(ALL_PLANES, at)] = sum(window) / by
-    return found.reshape(*x.shape[: x.ndim - len(kernel)], *outs)
+            found[_index_plane(ALL_PLANES, at)] = sum(window) / by
+    return found.reshape(*x.shape[: x.ndim - len(kernel)], *out_size)
 
 
 def avg_pool_backward(
-    g: Any, x: Any, kernel: Any, stride: Any, padding: Any, include_padding: bool, divisor: int | None
-) -> Any:
-    given, size = _flatten_planes(g, len(kernel)), x.shape[-len(kernel) :]
+    g: Array,
+    x: Array,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    include_padding: bool,
+    divisor: int | None,
+) -> Array:
+    given, size = _flatten_to_planes(g, len(kernel)), x.shape[-len(kernel) :]
     found = np.zeros((len(given), *size), x.dtype)
     for at, taps in _iterate_windows(given.shape[1:], kernel, stride, padding, [1] * len(kernel)):
         by = x.dtype.type(_window_divisor(taps, size, padding, include_padding, divisor))
         with np.errstate(all="ignore"):
             for tap in taps:
                 if _is_inside(tap, size):
-                    found[_plane_index(ALL_PLANES, tap)] += given[_plane_index(ALL_PLANES, at)] / by
+                    found[_index_plane(ALL_PLANES, tap)] += given[_index_plane(ALL_PLANES, at)] / by
     return found.reshape(x.shape)
 
 
-def _adaptive_windows(size: Any, outs: Any) -> Iterator[tuple[Any, Any]]:
+def _adaptive_windows(size: Sequence[int], out_size: Sequence[int]) -> Iterator[tuple[Any, Any]]:
     """The place of each adaptive window, and its positions: floor(i * size / out) to ceil((i + 1) * size / out)."""
-    for at in np.ndindex(*outs):
-        first = [i * extent // out for i, extent, out in zip(at, size, outs, strict=True)]
-        last = [-(-(i + 1) * extent // out) for i, extent, out in zip(at, size, outs, strict=True)]
+    for at in np.ndindex(*out_size):
+        first = [i * extent // out for i, extent, out in zip(at, size, out_size, strict=True)]
+        last = [-(-(i + 1) * extent // out) for i, extent, out in zip(at, size, out_size, strict=True)]
         lengths = [b - a for a, b in zip(first, last, strict=True)]
         yield at, [tuple(f + t for f, t in zip(first, tap, strict=True)) for tap in np.ndindex(*lengths)]
 
 
-def adaptive_avg_pool(x: Any, outs: Any) -> Any:
-    planes = _flatten_planes(x, len(outs))
-    found = np.empty((len(planes), *outs), x.dtype)
-    for at, taps in _adaptive_windows(x.shape[-len(outs) :], outs):
-        window = np.stack([planes[_plane_index(ALL_PLANES, tap)] for tap in taps], 1)
+def adaptive_avg_pool(x: Array, out_size: Sequence[int]) -> Array:
+    planes = _flatten_to_planes(x, len(out_size))
+    found = np.empty((len(planes), *out_size), x.dtype)
+    for at, taps in _adaptive_windows(x.shape[-len(out_size) :], out_size):
+        window = np.stack([planes[_index_plane(ALL_PLANES, tap)] for tap in taps], 1)
         with np.errstate(all="ignore"):
-            found[_plane_index(ALL_PLANES, at)] = sum(window) / x.dtype.type(len(taps))
-    return found.reshape(*x.shape[: x.ndim - len(outs)], *outs)
+            found[_index_plane(ALL_PLANES, at)] = sum(window) / x.dtype.type(len(taps))
+    return found.reshape(*x.shape[: x.ndim - len(out_size)], *out_size)
 
 
-def adaptive_avg_pool_backward(g: Any, x: Any, dims: int) -> Any:
-    given, size = _flatten_planes(g, dims), x.shape[x.ndim - dims :]
+def adaptive_avg_pool_backward(g: Array, x: Array, dims: int) -> Array:
+    given, size = _flatten_to_planes(g, dims), x.shape[x.ndim - dims :]
     found = np.zeros((len(given), *size), x.dtype)
     for at, taps in _adaptive_windows(size, given.shape[1:]):
         with np.errstate(all="ignore"):
             for tap in taps:
-                found[_plane_index(ALL_PLANES, tap)] += given[_plane_index(ALL_PLANES, at)] / x.dtype.type(len(taps))
+                found[_index_plane(ALL_PLANES, tap)] += given[_index_plane(ALL_PLANES, at)] / x.dtype.type(len(taps))
     return found.reshape(x.shape)
 
 
-def _first_largest(planes: Any, windows: Any, outs: Any) -> tuple[Any, Any]:
+def _max_and_index_of_windows(planes: Array, windows: Any, out_size: Sequence[int]) -> tuple[Array, Array]:
     size = planes.shape[1:]
-    values, places = np.empty((len(planes), *outs), planes.dtype), np.empty((len(planes), *outs), np.int64)
+    values, indices = np.empty((len(planes), *out_size), planes.dtype), np.empty((len(planes), *out_size), np.int64)
     for at, taps in windows:
         inside = [tap for tap in taps if _is_inside(tap, size)]
         for plane in range(len(planes)):
             best = inside[0]
             for tap in inside[1:]:
-                value = planes[_plane_index(plane, tap)]
-                if value > planes[_plane_index(plane, best)] or np.isnan(value):
+                value = planes[_index_plane(plane, tap)]
+                if value > planes[_index_plane(plane, best)] or np.isnan(value):
                     best = tap
-            values[_plane_index(plane, at)] = planes[_plane_index(plane, best)]
-            places[_plane_index(plane, at)] = np.ravel_multi_index(best, size)
-    return values, places
+            values[_index_plane(plane, at)] = planes[_index_plane(plane, best)]
+            indices[_index_plane(plane, at)] = np.ravel_multi_index(best, size)
+    return values, indices
 
 
-def max_pool(x: Any, outs: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any]:
+def max_pool(
+    x: Array,
+    out_size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[Array, Array]:
     """The largest value of each window and its place in the plane: of equal ones the first, of NaNs the last."""
-    shape = (*x.shape[: x.ndim - len(kernel)], *outs)
-    found = _first_largest(
-        _flatten_planes(x, len(kernel)), _iterate_windows(outs, kernel, stride, padding, dilation), outs
+    shape = (*x.shape[: x.ndim - len(kernel)], *out_size)
+    found = _max_and_index_of_windows(
+        _flatten_to_planes(x, len(kernel)), _iterate_windows(out_size, kernel, stride, padding, dilation), out_size
     )
     return found[0].reshape(shape), found[1].reshape(shape)
 
 
-def adaptive_max_pool(x: Any, outs: Any) -> tuple[Any, Any]:
+def adaptive_max_pool(x: Array, out_size: Sequence[int]) -> tuple[Array, Array]:
     """As `max_pool`, over the stretches of `adaptive_avg_pool`."""
-    shape = (*x.shape[: x.ndim - len(outs)], *outs)
-    found = _first_largest(_flatten_planes(x, len(outs)), _adaptive_windows(x.shape[-len(outs) :], outs), outs)
+    shape = (*x.shape[: x.ndim - len(out_size)], *out_size)
+    found = _max_and_index_of_windows(
+        _flatten_to_planes(x, len(out_size)), _adaptive_windows(x.shape[-len(out_size) :], out_size), out_size
+    )
     return found[0].reshape(shape), found[1].reshape(shape)
 
 
-def max_pool_backward(g: Any, x: Any, places: Any, dims: int) -> Any:
+def max_pool_backward(g: Array, x: Array, indices: Array, dims: int) -> Array:
     """Each gradient is added where its window's largest value lies."""
-    given, where = _flatten_planes(g, dims), _flatten_planes(places, dims)
+    given, where = _flatten_to_planes(g, dims), _flatten_to_planes(indices, dims)
     found = np.zeros((len(given), math.prod(x.shape[x.ndim - dims :])), x.dtype)
     for at in np.ndindex(*given.shape):
         with np.errstate(all="ignore"):

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from samerun.numerics.reference.functions import unary
+from samerun.numerics.reference import Array
+from samerun.numerics.reference.elementwise import apply_function
 
 F = np.float32
 STEP = F(2.0**-24)
@@ -17,23 +18,23 @@ TURN = F(6.2831853071795865)
 EIGHT = np.uint32(8)
 
 
-def uniform(seed: int, position: int, n: int) -> Any:
+def uniform(seed: int, position: int, n: int) -> Array:
     """float32 [n]: (word >> 8) * 2^-24; exact."""
     return (philox_words(seed, position, n) >> EIGHT).astype(F) * STEP
 
 
-def normal(seed: int, position: int, n: int) -> Any:
+def normal(seed: int, position: int, n: int) -> Array:
     """float32 [n]: of the words a and b of values 2i and 2i+1."""
     pairs = (philox_words(seed, position, n + n % 2) >> EIGHT).reshape(-1, 2)
     u = (pairs[:, 0] + np.uint32(1)).astype(F) * STEP
     v = pairs[:, 1].astype(F) * STEP
-    r = np.sqrt(F(-2) * unary("log", u))
+    r = np.sqrt(F(-2) * apply_function("log", u))
     angle = TURN * v
-    both = np.stack([r * unary("cos", angle), r * unary("sin", angle)], 1)
+    both = np.stack([r * apply_function("cos", angle), r * apply_function("sin", angle)], 1)
     return both.reshape(-1)[:n]
 
 
-def words64(seed: int, position: int, n: int, attempt: int = 0) -> Any:
+def words64(seed: int, position: int, n: int, attempt: int = 0) -> Array:
     """uint64 [n]: value i has two words of block i / 2, the low one first; later attempts count in the high byte."""
     block = np.arange((n + 1) // 2, dtype=np.uint64) | np.uint64(attempt << 56)
     four = philox_blocks(seed, position, block).astype(np.uint64).reshape(-1, 2)
@@ -41,14 +42,14 @@ def words64(seed: int, position: int, n: int, attempt: int = 0) -> Any:
     return whole
 
 
-def block_words(seed: int, position: int, block: Any) -> Any:
+def block_words(seed: int, position: int, block: Array) -> Array:
     """int64 [n, 2]: the bits of each block's four words, two by two, the low one first."""
     four = philox_blocks(seed, position, block.view(np.uint64)).astype(np.uint64)
     two: Any = (four[:, 0::2] | four[:, 1::2] << np.uint64(32)).view(np.int64)
     return two
 
 
-def randint(low: int, high: int, seed: int, position: int, n: int) -> Any:
+def randint(low: int, high: int, seed: int, position: int, n: int) -> Array:
     """int64 [n]: the high half of word * range; words that would make it uneven are drawn again."""
     span = high - low
     uneven = (1 << 64) % span
@@ -67,7 +68,7 @@ def randint(low: int, high: int, seed: int, position: int, n: int) -> Any:
     return out
 
 
-def randperm(n: int, seed: int, position: int) -> Any:
+def randperm(n: int, seed: int, position: int) -> Array:
     """int64 [n]"""
     return np.argsort(words64(seed, position, n), kind="stable").astype(np.int64)
 
@@ -76,7 +77,7 @@ LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 
 
-def philox_blocks(seed: int, position: int, block: Any) -> Any:
+def philox_blocks(seed: int, position: int, block: Array) -> Array:
     """Four words for each of the numbers in `block` (uint64, 1-D): uint32, [n, 4]."""
     block = np.asarray(block, np.uint64)
     k0, k1 = seed & 0xFFFFFFFF, seed >> 32
@@ -91,6 +92,6 @@ def philox_blocks(seed: int, position: int, block: Any) -> Any:
     return np.stack([c0, c1, c2, c3], 1).astype(np.uint32)
 
 
-def philox_words(seed: int, position: int, n: int) -> Any:
+def philox_words(seed: int, position: int, n: int) -> Array:
     """Words 0 to n-1 of a draw: uint32, [n]. Word i lies in block i / 4 at place i % 4."""
     return philox_blocks(seed, position, np.arange((n + 3) // 4, dtype=np.uint64)).reshape(-1)[:n]

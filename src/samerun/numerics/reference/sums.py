@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from samerun.numerics.reference import Array
+
 BLOCK, LANES = 4096, 32
 
 
-def tree_reduce(x: Any, combine: Callable[[Any, Any], Any], absent: float) -> Any:
+def tree_reduce_rows(x: Array, combine: Callable[[Any, Any], Any], identity: float) -> Array:
     """Reduce the last dimension of [kept, n], n > 0, in the order of class S."""
     kept, n = x.shape
     parts = []
     for start in range(0, n, BLOCK):
         block = x[:, start : start + BLOCK]
-        lanes = np.full((kept, LANES), absent, x.dtype)
+        lanes = np.full((kept, LANES), identity, x.dtype)
         for i in range(0, block.shape[1], LANES):
             part = block[:, i : i + LANES]
             width = part.shape[1]
@@ -32,23 +34,23 @@ def tree_reduce(x: Any, combine: Callable[[Any, Any], Any], absent: float) -> An
     return parts[0]
 
 
-def sum(x: Any) -> Any:
+def sum(x: Array) -> Array:
     """[kept, n] -> [kept]. Nothing sums to +0.0."""
     if x.shape[1] == 0:
         return np.zeros(x.shape[0], x.dtype)
     with np.errstate(all="ignore"):
-        return tree_reduce(x, np.add, -0.0)
+        return tree_reduce_rows(x, np.add, -0.0)
 
 
-def prod(x: Any) -> Any:
+def prod(x: Array) -> Array:
     """[kept, n] -> [kept]. The product of nothing is 1."""
     if x.shape[1] == 0:
         return np.ones(x.shape[0], x.dtype)
     with np.errstate(all="ignore"):
-        return tree_reduce(x, np.multiply, 1.0)
+        return tree_reduce_rows(x, np.multiply, 1.0)
 
 
-def reduce_rows(term: str, x: Any, center: Any = None) -> Any:
+def reduce_rows(term: str, x: Array, center: Array = None) -> Array:
     """[kept, n] -> [kept]. `center`: [kept], for the term `square_from_center`."""
     with np.errstate(all="ignore"):
         if term == "product":
@@ -61,7 +63,7 @@ def reduce_rows(term: str, x: Any, center: Any = None) -> Any:
         return sum(np.abs(x) if term == "abs" else x)
 
 
-def cumulate(product: bool, x: Any) -> Any:
+def cumulate(product: bool, x: Array) -> Array:
     """[outer, n, inner], along n."""
     out = x.copy()
     with np.errstate(all="ignore"):

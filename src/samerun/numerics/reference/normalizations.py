@@ -1,0 +1,78 @@
+"""Normalizations of the rows of float32 [rows, n]: the softmax family, layer norm and rms norm.
+
+One rounding an operation. The weight and bias of a norm are [rows, n] or None.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from samerun.numerics.reference import Array
+from samerun.numerics.reference.elementwise import apply_function
+from samerun.numerics.reference.sums import sum
+
+
+def _row_max(x: Array) -> Array:
+    return x.max(1, initial=-np.inf)[:, None]
+
+
+def softmax(x: Array) -> Array:
+    with np.errstate(all="ignore"):
+        m = _row_max(x)
+        e = apply_function("exp", x - m)
+        return e / sum(e)[:, None]
+
+
+def log_softmax(x: Array) -> Array:
+    with np.errstate(all="ignore"):
+        m = _row_max(x)
+        d = x - m
+        return d - apply_function("log", sum(apply_function("exp", d)))[:, None]
+
+
+def logsumexp(x: Array) -> Array:
+    with np.errstate(all="ignore"):
+        m = _row_max(x)
+        m = np.where(np.isinf(m), np.float32(0), m)
+        return m[:, 0] + apply_function("log", sum(apply_function("exp", x - m)))
+
+
+def softmax_backward(y: Array, grad: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return (grad - sum(grad * y)[:, None]) * y
+
+
+def log_softmax_backward(y: Array, grad: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return grad - apply_function("exp", y) * sum(grad)[:, None]
+
+
+def normalize_rows(rms: bool, eps: float, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
+    """y, and the mean and 1/sqrt(v + eps) of each row."""
+    with np.errstate(all="ignore"):
+        n = np.float32(x.shape[1])
+        mean = np.zeros(x.shape[0], np.float32) if rms else sum(x) / n
+        d = x if rms else x - mean[:, None]
+        v = sum(d * d) / n
+        rstd = np.float32(1) / np.sqrt(v + np.float32(eps))
+        y = d * rstd[:, None]
+        if weight is not None:
+            y = y * weight
+        if bias is not None:
+            y = y + bias
+        return y, mean, rstd
+
+
+def normalize_rows_backward(
+    rms: bool, x: Array, grad: Array, weight: Array, mean: Array, rstd: Array
+) -> tuple[Array, Array]:
+    """The gradient of x, and the terms that sum to the gradient of the weight."""
+    with np.errstate(all="ignore"):
+        n = np.float32(x.shape[1])
+        y = (x if rms else x - mean[:, None]) * rstd[:, None]
+        h = grad if weight is None else grad * weight
+        if not rms:
+            center = sum(h) / n
+        slope = sum(h * y) / n
+        left = h if rms else h - center[:, None]
+        return (left - y * slope[:, None]) * rstd[:, None], grad * y
