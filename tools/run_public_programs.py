@@ -76,7 +76,7 @@ class PublicProgram:
     seeding: list[Insertion]
     hazard: PlantedHazard
     ignore: list[str]
-    make_environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
