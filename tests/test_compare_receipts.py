@@ -10,7 +10,7 @@ import pytest
 from hostile_traces import operators, write
 from receipts import FACTS, made, section
 
-from samerun.record.receipt.diff import describe_drift, describe_first_difference, diff_runs, wrap_new_run
+from samerun.record.receipt.diff import describe_first_difference, describe_rank_drift, diff_runs, wrap_new_run
 from samerun.record.receipt.environment_diff import RULES, EnvironmentDifference, find_impact_rule, find_tested_tier
 
 
@@ -151,11 +151,11 @@ def test_ranks_that_drift_apart_are_named() -> None:
     other = {(step, "params"): "x" for step in (3, 4, 5)}
     ranks = made(section("rank0"), section("rank1", other=other), section("rank2"), section("main", 0)).receipt["ranks"]
     assert ranks["drift"] == {"step": 3, "groups": [["rank0", "rank2"], ["rank1"]], "from_the_start": False}
-    assert "after step 3" in describe_drift("A", ranks)
+    assert "after step 3" in describe_rank_drift("A", ranks)
     same = made(section("rank0"), section("rank1", other={(1, "grads"): "x"})).receipt["ranks"]
     assert same == {"count": 2, "steps": {"rank0": 5, "rank1": 5}, "drift": None}
     sharded = made(section("rank0"), section("rank1", other={(1, "params"): "x"})).receipt["ranks"]
-    assert sharded["drift"]["from_the_start"] and "part of the model" in describe_drift("A", sharded)
+    assert sharded["drift"]["from_the_start"] and "part of the model" in describe_rank_drift("A", sharded)
     assert made().receipt["ranks"] is None
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from xxhash import xxh3_128_digest
 
 from samerun.record.digests import digest as d
-from samerun.record.digests.digest import device_digest, digest, is_readable, shape_seed
+from samerun.record.digests.digest import digest, digest_on_device, is_readable, shape_seed
 
 
 def can_be_copied(dtype: torch.dtype) -> bool:
@@ -81,7 +81,7 @@ def test_every_bit_counts_and_no_stride(layout: Any, data: Any) -> None:
     found = digest(tensor)
     assert len(found) == 16
     assert found == digest(contiguous(elements, dtype, shape))
-    assert device_digest(tensor, 1) == device_digest(contiguous(elements, dtype, shape), 1)
+    assert digest_on_device(tensor, 1) == digest_on_device(contiguous(elements, dtype, shape), 1)
     if not elements:
         return
     bit = data.draw(st.integers(0, 8 * len(elements) - 1))
@@ -89,7 +89,7 @@ def test_every_bit_counts_and_no_stride(layout: Any, data: Any) -> None:
     flipped[bit // 8] ^= 1 << bit % 8
     other = contiguous(bytes(flipped), dtype, shape)
     assert digest(other) != found
-    assert device_digest(other, 1) != device_digest(tensor, 1)
+    assert digest_on_device(other, 1) != digest_on_device(tensor, 1)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -147,7 +147,7 @@ def test_lazy_conjugation_and_negation_are_done() -> None:
     assert digest(z.conj()) == digest(torch.conj_physical(z)) != digest(z)
     assert digest(z.conj().imag) == digest(-z.imag.clone()) != digest(z.imag)
     assert digest(z.conj().t()) == digest(torch.conj_physical(z.t()).contiguous())
-    assert device_digest(z.conj(), 1) == device_digest(torch.conj_physical(z), 1) != device_digest(z, 1)
+    assert digest_on_device(z.conj(), 1) == digest_on_device(torch.conj_physical(z), 1) != digest_on_device(z, 1)
 
 
 def test_gradients_and_parameters_do_not_matter() -> None:
@@ -269,8 +269,8 @@ def test_device_digest_is_what_it_says(dtype: torch.dtype, size: int, data: Any)
     raw = data.draw(st.binary(min_size=size, max_size=size))
     raw = raw[: size - size % torch.empty(0, dtype=dtype).element_size()]
     tensor = contiguous(raw, dtype, (len(raw) // torch.empty(0, dtype=dtype).element_size(),))
-    assert device_digest(tensor, 7) == slow_device_digest(raw, 7)
-    assert device_digest(tensor, 7) != device_digest(tensor, 8)
+    assert digest_on_device(tensor, 7) == slow_device_digest(raw, 7)
+    assert digest_on_device(tensor, 7) != digest_on_device(tensor, 8)
 
 
 def test_the_finaliser_is_splitmix64() -> None:
@@ -285,14 +285,14 @@ def test_device_digest_does_not_depend_on_its_chunks(chunk: int, monkeypatch: py
     tensor = torch.arange(100, dtype=torch.int16)[:99]
     expected = slow_device_digest(tensor.numpy().tobytes(), 3)
     monkeypatch.setattr(d, "_CHUNK_WORDS", chunk)
-    assert device_digest(tensor, 3) == expected
+    assert digest_on_device(tensor, 3) == expected
 
 
 def test_device_digest_minds_the_order() -> None:
     rows = torch.arange(12, dtype=torch.float32).view(3, 4)
     arranged = [rows[list(order)] for order in itertools.permutations(range(3))]
-    assert len({device_digest(t, 0) for t in arranged}) == 6
-    assert device_digest(torch.zeros(8), 0) != device_digest(torch.zeros(9), 0)
+    assert len({digest_on_device(t, 0) for t in arranged}) == 6
+    assert digest_on_device(torch.zeros(8), 0) != digest_on_device(torch.zeros(9), 0)
 
 
 def test_seeds_of_dtype_and_shape_survive_a_full_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +305,7 @@ def test_seeds_of_dtype_and_shape_survive_a_full_table(monkeypatch: pytest.Monke
 def test_no_generator_moves_and_no_memory_is_kept() -> None:
     tensor = torch.complex(torch.randn(8, 8), torch.randn(8, 8)).t().conj()
     python, numpy, own = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    digest(tensor), device_digest(tensor, 0)
+    digest(tensor), digest_on_device(tensor, 0)
     assert random.getstate() == python
     assert np.array_equal(np.random.get_state()[1], numpy[1])
     assert torch.equal(torch.get_rng_state(), own)

@@ -375,7 +375,7 @@ def test_remote_folders(folder: Path, memory: Any) -> None:
     assert names(remote.list_remote_receipts("memory://samerun-test", "train", 1)) == ["b.json"]
     here = index.list_receipts(folder)
     assert [(one.file, one.digest, one.problem) for one in found] == [(e.file, e.digest, e.problem) for e in here]
-    with remote.local_copy("memory://samerun-test/a.json") as path:
+    with remote.download_if_remote("memory://samerun-test/a.json") as path:
         assert receipt_file.read(path)["circumstances"]["began"] == "2026-01-01"
     done = samerun(["log", "--last", "--command", "train", f"file://{folder}"], folder)
     assert done.stdout == f"file://{folder}/b.json\n", done.stderr

@@ -86,13 +86,13 @@ def test_threads_are_borrowed_and_change_nothing() -> None:
     try:
         for threads in (1, 2, 3, 8):
             torch.set_num_threads(threads)
-            team, count = pieces._borrowed_team()
+            team, count = pieces._borrow_openmp_team()
             assert team is not None and count == threads
             found[threads] = digest(tensor)
     finally:
         torch.set_num_threads(before)
     other: list[Any] = []
-    thread = threading.Thread(target=lambda: other.append((pieces._borrowed_team(), digest(tensor))))
+    thread = threading.Thread(target=lambda: other.append((pieces._borrow_openmp_team(), digest(tensor))))
     thread.start()
     thread.join()
     assert other == [((None, 1), found[1])]

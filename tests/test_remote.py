@@ -111,7 +111,7 @@ def through_a_block(address: str, folder: Path, **environment: str) -> None:
         (folder / "steps").write_text(str(steps))
         done = do("block.py", f"{address}/block.json")
         assert done.returncode == 0, done.stderr
-        with remote.local_copy(f"{address}/block.json") as path:
+        with remote.download_if_remote(f"{address}/block.json") as path:
             told = diff_runs(load_run(folder / "here.json"), load_run(path))
         assert (told["verdict"], told["steps"]) == ("same", steps)
     system, there = remote.open_file_system(address)
@@ -226,11 +226,11 @@ def test_what_was_sent_leaves_nothing_here(tmp_path: Path) -> None:
 def test_steps_and_errors_of_what_was_fetched(tmp_path: Path) -> None:
     receipt_file.write(tmp_path / "long.json", made(section(steps=3000)))
     (tmp_path / "wrong.json").write_text((tmp_path / "long.json").read_text().replace("train.py", "other.py"))
-    with remote.local_copy(f"file://{tmp_path}/long.json") as path:
+    with remote.download_if_remote(f"file://{tmp_path}/long.json") as path:
         assert [each.suffix for each in sorted(path.parent.glob("long*"))] == [".json", ".steps"]
     assert not path.parent.exists()
     address = f"file://{tmp_path}/wrong.json"
-    with pytest.raises(SamerunError, match=f"^{address} was changed after"), remote.local_copy(address):
+    with pytest.raises(SamerunError, match=f"^{address} was changed after"), remote.download_if_remote(address):
         pass
     next(tmp_path.glob("*.steps")).unlink()
     done = samerun(["diff", f"file://{tmp_path}/long.json", "long.json"], tmp_path)

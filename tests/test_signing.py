@@ -32,7 +32,7 @@ def test_a_signature_is_checked(tmp_path: Path) -> None:
     assert receipt_file.verify_signature(receipt) is None
     with pytest.raises(SamerunError, match="not signed"):
         receipt_file.verify_signature(receipt, public)
-    signed = {**receipt, "signature": receipt_file.sign(receipt["digest"], key)}
+    signed = {**receipt, "signature": receipt_file.sign_digest(receipt["digest"], key)}
     assert receipt_file.verify_signature(signed) == receipt_file.verify_signature(signed, public.upper()) == public
     with pytest.raises(SamerunError, match="is signed by"):
         receipt_file.verify_signature(signed, "0" * 64)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
-from samerun.record.digests.digest import device_digest, digest, shape_seed
+from samerun.record.digests.digest import digest, digest_on_device, shape_seed
 from samerun.record.trace import format as f
 from samerun.record.trace.reader import Trace, TraceError
 from samerun.record.trace.writer import TraceWriter
@@ -255,7 +255,7 @@ def test_digest_on_a_device(tensor: torch.Tensor) -> None:
         low += mix((word & mask) ^ mix(k * 0x9E3779B97F4A7C15 & mask))
         high += mix((word & mask) ^ mix(k * 0xD1B54A32D192ED03 & mask))
     text = b"".join((n & mask).to_bytes(8, "little") for n in (low, high)) if tensor.numel() else b""
-    assert device_digest(tensor, seed_of(tensor)) == xxh3_128_digest(text, seed_of(tensor))
+    assert digest_on_device(tensor, seed_of(tensor)) == xxh3_128_digest(text, seed_of(tensor))
 
 
 def test_inputs_that_are_not_contiguous() -> None:

@@ -34,7 +34,7 @@ done:
 }
 
 PyObject *find_or_add_record(watcher_t *watcher, PyObject *tensor) {
-    PyObject *record = NULL, *storage = storage_of(tensor);
+    PyObject *record = NULL, *storage = untyped_storage_of(tensor);
     PyObject *key = storage ? storage_key_of(storage) : NULL;
     if (key && (record = PyDict_GetItemWithError(watcher->records, key))) Py_INCREF(record);
     Py_XDECREF(key);
@@ -44,7 +44,7 @@ PyObject *find_or_add_record(watcher_t *watcher, PyObject *tensor) {
 }
 
 /* The digest of a view that is not contiguous: of its memory's content and the view's geometry, without a copy. */
-static PyObject *digest_view(PyObject *tensor, PyObject *content, PyObject *known) {
+static PyObject *digest_strided_view(PyObject *tensor, PyObject *content, PyObject *known) {
     PyObject *key = strided_geometry(tensor), *text = NULL, *bytes = NULL, *found = NULL;
     if (!key) return NULL;
     if ((found = PyDict_GetItemWithError(known, key))) {
@@ -84,13 +84,13 @@ PyObject *digest_input(watcher_t *watcher, PyObject *tensor, PyObject *record) {
         if (contiguous < 0 || lazy < 0) return NULL;
         if (contiguous) return digest_dense_view(tensor, known);
         if (!lazy && content != Py_None && !slot_is_true(record, storage_at.uninitialised))
-            return digest_view(tensor, content, known);
+            return digest_strided_view(tensor, content, known);
     }
     if (!slot_is_true(record, storage_at.trusted) && slot_is_true(record, storage_at.on_cpu)) {
         /* It may change behind torch's back: read at every use while it is small (an optimizer's counters, mostly). */
         watch_status small = is_small(tensor);
         if (small > 0) small = is_dense(tensor);
-        if (small) return small < 0 ? NULL : digest_dense_unknown(tensor);
+        if (small) return small < 0 ? NULL : digest_dense_uncached(tensor);
     }
     PyObject *arguments[] = {watcher->storages, tensor, record};
     return PyObject_VectorcallMethod(names.digest_input, arguments, 3, NULL);
@@ -117,7 +117,7 @@ static PyObject *digest_new_memory(watcher_t *watcher, PyObject *tensor, PyObjec
 }
 
 PyObject *digest_output(watcher_t *watcher, PyObject *tensor) {
-    PyObject *record = NULL, *found = NULL, *storage = storage_of(tensor);
+    PyObject *record = NULL, *found = NULL, *storage = untyped_storage_of(tensor);
     PyObject *key = storage ? storage_key_of(storage) : NULL;
     if (key) {
         if ((record = PyDict_GetItemWithError(watcher->records, key))) {
@@ -135,7 +135,7 @@ PyObject *digest_output(watcher_t *watcher, PyObject *tensor) {
 
 PyObject *digest_written(watcher_t *watcher, PyObject *tensor, PyObject *record) {
     PyObject *thread = slot_value(watcher->state, state_at.number);
-    PyObject *storage = storage_of(tensor);
+    PyObject *storage = untyped_storage_of(tensor);
     watch_status usual = storage ? covers_storage(tensor, storage) : STATUS_ERROR;
     Py_XDECREF(storage);
     if (usual > 0 && slot_is_true(record, storage_at.on_cpu)) usual = is_dense(tensor);

@@ -230,8 +230,8 @@ static watch_status record_results_in_python(watcher_t *watcher, PyObject *opera
 }
 
 /* Digest the results, and write the event. */
-static watch_status record_results(watcher_t *watcher, PyObject *operator, event_t *event, PyObject *args,
-                                   PyObject *kwargs, PyObject *out) {
+static watch_status digest_results_and_write_event(watcher_t *watcher, PyObject *operator, event_t *event,
+                                                   PyObject *args, PyObject *kwargs, PyObject *out) {
     PyObject *digest = NULL;
     if (slot_is_true(operator, operator_at.writes_nothing)) {
         if ((PyObject *)Py_TYPE(out) == host.Tensor) {
@@ -247,7 +247,7 @@ static watch_status record_results(watcher_t *watcher, PyObject *operator, event
         if (!(digest = digest_written(watcher, out, event->written_record))) return STATUS_ERROR;
     }
     if (!digest) return record_results_in_python(watcher, operator, event, args, kwargs, out);
-    PyObject *writer = writer_of(watcher);
+    PyObject *writer = open_writer_of(watcher);
     watch_status status = writer ? STATUS_DONE : STATUS_ERROR;
     if (writer && writer != Py_None) status = write_event(watcher, writer, operator, event, digest);
     Py_XDECREF(writer);
@@ -271,7 +271,7 @@ static watch_status report_failure(watcher_t *watcher, PyObject *operator) {
     return done ? STATUS_DONE : STATUS_ERROR;
 }
 
-static watch_status bool_attribute(PyObject *object, PyObject *name) {
+static watch_status read_bool_attribute(PyObject *object, PyObject *name) {
     PyObject *found = PyObject_GetAttr(object, name);
     if (!found) return STATUS_ERROR;
     int answer = PyObject_IsTrue(found);
@@ -303,8 +303,8 @@ PyObject *dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
     PyObject *args = arguments[2], *kwargs = count == 4 && PyDict_Check(arguments[3]) ? arguments[3] : NULL;
     if (kwargs && !PyDict_GET_SIZE(kwargs)) kwargs = NULL;
     PyObject *operator = find_usual_operator(watcher, arguments[0]);
-    watch_status stopped = operator ? bool_attribute(watcher->recorder, names.stopped) : STATUS_NO;
-    watch_status recording = operator && !stopped ? bool_attribute(watcher->recorder, names.recording) : STATUS_NO;
+    watch_status stopped = operator ? read_bool_attribute(watcher->recorder, names.stopped) : STATUS_NO;
+    watch_status recording = operator && !stopped ? read_bool_attribute(watcher->recorder, names.recording) : STATUS_NO;
     if (stopped < 0 || recording < 0) return NULL;
     if (!operator || stopped || !recording) {
         if (PyErr_Occurred()) return NULL;
@@ -329,7 +329,7 @@ PyObject *dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count)
     PyObject *out = NULL;
     if (status > 0) {
         out = PyObject_Call(call, args, kwargs);
-        if (out && record_results(watcher, operator, &event, args, kwargs, out) < 0 &&
+        if (out && digest_results_and_write_event(watcher, operator, &event, args, kwargs, out) < 0 &&
             report_failure(watcher, operator) < 0)
             Py_CLEAR(out);
     } else if (report_failure(watcher, operator) > 0) {

@@ -20,7 +20,7 @@ void begin_scalars_text(scalars_t *scalars) {
 }
 
 /* Takes the reference to `text`, which is NULL where making it failed. */
-static watch_status append_object(scalars_t *scalars, PyObject *text) {
+static watch_status append_text_object(scalars_t *scalars, PyObject *text) {
     Py_ssize_t length = 0;
     const char *utf8 = text ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
     watch_status status = utf8 ? append_text(scalars, utf8, (size_t)length) : STATUS_ERROR;
@@ -42,7 +42,7 @@ watch_status append_scalar(scalars_t *scalars, PyObject *item) {
         PyMem_Free(text);
         return status;
     }
-    return append_object(scalars, PyObject_Repr(item));
+    return append_text_object(scalars, PyObject_Repr(item));
 }
 
 watch_status append_scalar_number(scalars_t *scalars, long value) {

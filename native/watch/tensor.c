@@ -114,7 +114,7 @@ watch_status is_dense(PyObject *tensor) {
 
 watch_status requires_grad(PyObject *tensor) { return read_bool(&readers.requires_grad, tensor); }
 
-PyObject *storage_of(PyObject *tensor) { return read_attribute(&readers.untyped_storage, tensor); }
+PyObject *untyped_storage_of(PyObject *tensor) { return read_attribute(&readers.untyped_storage, tensor); }
 
 PyObject *storage_key_of(PyObject *storage) { return read_attribute(&readers.cdata, storage); }
 
@@ -207,7 +207,7 @@ static PyObject *digest_each_piece(void *data, long long size) {
 
 /* Do the elements lie in memory? A storage may have been made smaller than its tensor: reading would crash. */
 static watch_status lies_in_storage(PyObject *tensor, unsigned long long address, long long size) {
-    PyObject *storage = storage_of(tensor);
+    PyObject *storage = untyped_storage_of(tensor);
     if (!storage) return STATUS_ERROR;
     long long whole = read_number(&readers.storage_nbytes, storage);
     unsigned long long begin = 0;
@@ -244,7 +244,7 @@ static PyObject *digest_dense_shape(PyObject *tensor, PyObject *dtype, PyObject 
     }
     if (size >= host.large_bytes) {
         found = host.digest_pieces ? digest_large((unsigned long long)address, size, seed, known)
-                                   : PyObject_CallFunctionObjArgs(host.dense_digest, tensor, seed, NULL);
+                                   : PyObject_CallFunctionObjArgs(host.digest_dense_tensor, tensor, seed, NULL);
         goto done;
     }
     static char none[1];
@@ -261,7 +261,7 @@ PyObject *digest_dense(PyObject *tensor, PyObject *key, PyObject *known) {
     return digest_dense_shape(tensor, PyTuple_GET_ITEM(key, 2), PyTuple_GET_ITEM(key, 1), known);
 }
 
-PyObject *digest_dense_unknown(PyObject *tensor) {
+PyObject *digest_dense_uncached(PyObject *tensor) {
     PyObject *dtype = read_attribute(&readers.dtype, tensor);
     PyObject *shape = dtype ? read_attribute(&readers.shape, tensor) : NULL;
     PyObject *found = shape ? digest_dense_shape(tensor, dtype, shape, NULL) : NULL;
@@ -275,7 +275,7 @@ PyObject *digest(PyObject *module, PyObject *tensor) {
     watch_status usual = is_tensor(tensor) ? is_plain(tensor) : STATUS_NO;
     if (usual > 0) usual = is_dense(tensor);
     if (usual < 0) return NULL;
-    return usual ? digest_dense_unknown(tensor) : PyObject_CallOneArg(host.digest, tensor);
+    return usual ? digest_dense_uncached(tensor) : PyObject_CallOneArg(host.digest, tensor);
 }
 
 /* A digest is 16 bytes. */

@@ -28,9 +28,9 @@ typedef enum {
 typedef struct {
     PyObject *Tensor, *Parameter, *strided, *odd_dtypes, *flatten_into;
     PyObject *StorageRecord, *UntypedStorage, *WatchedOperator, *ThreadState;
-    PyObject *xxh3_128_digest, *xxh3_64_intdigest, *shape_seed, *shape_seeds, *dense_digest, *digest;
+    PyObject *xxh3_128_digest, *xxh3_64_intdigest, *shape_seed, *shape_seeds, *digest_dense_tensor, *digest;
     PyObject *graph_task, *next_sequence, *current_node, *grad_enabled, *get_num_threads, *function_mode;
-    PyObject *code_kinds, *code_kind, *user_kind;
+    PyObject *code_kinds, *classify_code, *user_kind;
     long node_ring, phase_forward, phase_backward, phase_optimizer, phase_between, event_operator;
     long flag_foreign_write, flag_no_inputs, large_bytes, piece_bytes, small_bytes, flush_events;
     uint64_t digest_pieces, openmp_parallel; /* addresses of C functions, 0 where there are none */
@@ -82,7 +82,7 @@ watch_status is_plain(PyObject *tensor); /* of an exact Tensor or Parameter: pla
 watch_status is_dense(PyObject *tensor); /* contiguous, and no lazy conjugate or negative */
 watch_status is_lazy(PyObject *tensor); /* a conjugate or negative that was not computed yet? */
 watch_status requires_grad(PyObject *tensor);
-PyObject *storage_of(PyObject *tensor);
+PyObject *untyped_storage_of(PyObject *tensor);
 PyObject *storage_key_of(PyObject *storage);
 PyObject *weak_reference(PyObject *storage);
 PyObject *geometry(PyObject *tensor); /* (offset, shape, dtype) */
@@ -91,7 +91,7 @@ watch_status covers_storage(PyObject *tensor, PyObject *storage); /* is the tens
 watch_status is_small(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
 /* 16 bytes: the digest of a dense tensor on the CPU. `known`, or NULL, keeps those of the pieces of a large one. */
 PyObject *digest_dense(PyObject *tensor, PyObject *geometry, PyObject *known);
-PyObject *digest_dense_unknown(PyObject *tensor); /* the same, with nothing known */
+PyObject *digest_dense_uncached(PyObject *tensor); /* the same, with nothing known */
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
 PyObject *join_digests(PyObject *module, PyObject *args); /* (list, otherwise): one digest of all their digests */
 void stop_borrowing_threads(void); /* from now on (in a forked child) no threads are borrowed */
@@ -117,8 +117,8 @@ watch_status append_scalar(scalars_t *scalars, PyObject *item); /* LEFT_TO_PYTHO
 watch_status append_scalar_number(scalars_t *scalars, long value);
 PyObject *finish_scalars_text(scalars_t *scalars); /* bytes; None where there are none */
 
-/* --- where (place.c) --------------------------------------------------------------------------------- */
-PyObject *writer_of(watcher_t *watcher); /* None where recording is over */
+/* --- where (location.c) ------------------------------------------------------------------------------ */
+PyObject *open_writer_of(watcher_t *watcher); /* None where recording is over */
 watch_status remember_silent_nodes(watcher_t *watcher);
 watch_status find_phase_and_location(watcher_t *watcher, PyObject **tensors, Py_ssize_t count, long *phase,
                                      long *location_id);

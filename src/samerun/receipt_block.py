@@ -220,7 +220,7 @@ def _write_receipt(
         redact_patterns=redact,
     )
     if key is not None:
-        made.receipt["signature"] = receipt_file.sign(made.receipt["digest"], key)
+        made.receipt["signature"] = receipt_file.sign_digest(made.receipt["digest"], key)
     if isinstance(target, Path):
         receipt_file.write(target, made)
         return

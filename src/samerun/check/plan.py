@@ -38,17 +38,17 @@ class Plan:
     own_checkpoints: bool = False
     """Give each run an empty folder in SAMERUN_CHECKPOINTS, unless the environment names one."""
 
-    def with_environment(self, **values: str) -> Plan:
-        return replace(self, environment={**self.environment, **values})
+    def with_environment(self, **variables: str) -> Plan:
+        return replace(self, environment={**self.environment, **variables})
 
-    def with_watch(self, **values: Any) -> Plan:
-        return replace(self, watch=replace(self.watch, **values))
+    def with_watch(self, **settings: Any) -> Plan:
+        return replace(self, watch=replace(self.watch, **settings))
 
-    def with_scope(self, *names: str) -> Plan:
+    def with_comparison_scope(self, *names: str) -> Plan:
         return replace(self, scope=tuple(dict.fromkeys((*self.scope, *names))))
 
-    def with_pins(self, *names: str) -> Plan:
-        return self.with_watch(pins=tuple(dict.fromkeys((*self.watch.pins, *names))))
+    def with_pins(self, *pin_names: str) -> Plan:
+        return self.with_watch(pins=tuple(dict.fromkeys((*self.watch.pins, *pin_names))))
 
 
 @dataclass(frozen=True)

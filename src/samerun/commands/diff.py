@@ -50,9 +50,9 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
 def compare_receipts_or_traces(a: str, b: str, ignore: tuple[str, ...], json_to: str | None) -> dict[str, Any]:
     """The result of the comparison, as it is written with --json."""
     from samerun.record.receipt.diff import diff_runs, load_run
-    from samerun.record.receipt.remote import local_copy
+    from samerun.record.receipt.remote import download_if_remote
 
     require_result_writable("--json", json_to)
-    with local_copy(a) as one, local_copy(b) as other:
+    with download_if_remote(a) as one, download_if_remote(b) as other:
         found = diff_runs(load_run(one, a), load_run(other, b), ignore)
     return {"schema": 1, "samerun": __version__, **found}

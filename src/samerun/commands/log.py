@@ -92,12 +92,12 @@ def list_or_compare_receipts(
 def _compare_receipts(folder: str, a: str, b: str, json_to: str | None, quiet: bool) -> int:
     from samerun.record.receipt import remote
     from samerun.record.receipt.diff import diff_runs, load_run
-    from samerun.record.receipt.remote import local_copy
+    from samerun.record.receipt.remote import download_if_remote
     from samerun.report.output import show_and_write_record
     from samerun.report.receipts import show_diff
 
     names = remote.join_path(folder, a), remote.join_path(folder, b)
-    with local_copy(names[0]) as one, local_copy(names[1]) as other:
+    with download_if_remote(names[0]) as one, download_if_remote(names[1]) as other:
         compared = diff_runs(load_run(one, names[0]), load_run(other, names[1]))
     record: dict[str, Any] = {"schema": 1, "samerun": __version__, **compared}
     show_and_write_record(record, show_diff, json_to, quiet)

@@ -49,14 +49,14 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
       samerun verify run.json -- python train.py --epochs 3
       samerun verify --command s3://bucket/runs/run.json
     """
-    from samerun.record.receipt.remote import local_copy
+    from samerun.record.receipt.remote import download_if_remote
     from samerun.report.output import show_and_write_record
     from samerun.report.receipts import show_verification
 
     interrupt_on_sigterm()
     try:
         text, own = _parse_receipt_and_target(ctx)
-        with local_copy(text) as path:
+        with download_if_remote(text) as path:
             record = verify_receipt(path, text, own, json_to=json_to, quiet=quiet, **options)
         show_and_write_record(record, show_verification, json_to, quiet)
     except SamerunError as error:
@@ -151,12 +151,12 @@ def rerun_and_compare(
     from samerun.receipt_block import FOLDER_VARIABLE
     from samerun.record.receipt.diff import diff_runs, load_run, wrap_new_run
     from samerun.record.receipt.environment_diff import TIERS, EnvironmentDifference, find_tested_tier
-    from samerun.record.receipt.recorded_command import safe_variables
+    from samerun.record.receipt.recorded_command import select_safe_variables
     from samerun.record.receipt.watched_run import RunRequest, run_watched
 
     receipt = recorded.receipt
     in_code = receipt["command"]["form"] == "code"
-    environment = {**os.environ, **safe_variables(receipt["variables"])}
+    environment = {**os.environ, **select_safe_variables(receipt["variables"])}
     if receipt["held"] is not None:
         wanted = required_environment(receipt["held"]["threads"])
         environment = make_launch_environment(environment, {n: v for n, v in wanted.items() if n not in environment},

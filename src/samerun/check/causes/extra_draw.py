@@ -49,7 +49,7 @@ def count_draws_and_seeds_in_step(trace: Trace, index: int) -> Counter[tuple[obj
 
     The same in both runs: no draw is extra, they only come in another order (of a set of layers, say).
     """
-    step = trace.steps_before(index)
+    step = trace.count_steps_before(index)
     made: Counter[tuple[object, ...]] = Counter()
     done = 0
     for event in select_events(trace, (f.DRAW, f.SEED, f.STEP)):

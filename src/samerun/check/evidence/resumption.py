@@ -180,7 +180,7 @@ def _select_torch_events(step: Step) -> list[Event]:
 def _make_leaf_difference(step: Step, resumed_step: Step) -> Difference:
     name = next(name for name in step.differing_leaves(resumed_step) if name not in SOFT_LEAVES)
     return Difference(
-        "leaf", step.trace.role, "main", step.leaf_event(name), resumed_step.leaf_event(name), step.number, 0
+        "leaf", step.trace.role, "main", step.find_leaf_event(name), resumed_step.find_leaf_event(name), step.number, 0
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from samerun.record.trace.run import final_model_digests, read_steps
 from samerun.record.watching.kept_tensors import step_values_path
 
 # --- saved tensors, element by element
+Array = np.ndarray[Any, Any]
 _INTEGERS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 _FLOATS = {"torch.float16": np.float16, "torch.float32": np.float32, "torch.float64": np.float64}
 
@@ -31,11 +33,19 @@ class Elements:
     max_ulp: int | None
 
 
-def read_saved_tensors(path: Path) -> list[tuple[str, list[int], bytes]]:
-    """(dtype, shape, bytes) of every tensor in a file written by `samerun.record.watching.kept_tensors`."""
+class SavedTensor(NamedTuple):
+    """`data`: the bytes of the elements, in the order of rows."""
+
+    dtype: str
+    shape: list[int]
+    data: bytes
+
+
+def read_saved_tensors(path: Path) -> list[SavedTensor]:
+    """Every tensor in a file written by `samerun.record.watching.kept_tensors`."""
     with open(path, "rb") as file:
         head = json.loads(file.readline())
-        return [(t["dtype"], t["shape"], file.read(t["bytes"])) for t in head["tensors"]]
+        return [SavedTensor(t["dtype"], t["shape"], file.read(t["bytes"])) for t in head["tensors"]]
 
 
 def read_operator_line(path: Path) -> int:
@@ -43,13 +53,13 @@ def read_operator_line(path: Path) -> int:
         return int(json.loads(file.readline())["line"])
 
 
-def compare_saved_tensors(a: Path, b: Path, line: int) -> Elements | None:
+def compare_saved_tensors(a: Path, b: Path, operator_line: int) -> Elements | None:
     """The first tensor that differs, or None when they cannot be compared or none differs.
 
-    Both must come from the operator at `line`: a program that differs by itself may keep another one.
+    Both must come from the operator at `operator_line`: a program that differs by itself may keep another one.
     """
     try:
-        if any(read_operator_line(path) != line for path in (a, b)):
+        if any(read_operator_line(path) != operator_line for path in (a, b)):
             return None
         pairs = zip(read_saved_tensors(a), read_saved_tensors(b), strict=False)
     except (OSError, ValueError, KeyError):
@@ -86,26 +96,26 @@ def compare_raw_elements(dtype: str, one: bytes, other: bytes, count: int) -> El
     return Elements(int((rows[0] != rows[1]).any(axis=1).sum()), count, None, None)
 
 
-def to_float64(dtype: str, raw: bytes) -> Any:
+def to_float64(dtype: str, raw: bytes) -> Array | None:
     """The values as float64; None for dtypes that are no floats."""
     if dtype == "torch.bfloat16":
         return _bfloat16_bits_to_float32(np.frombuffer(raw, np.int16)).astype(np.float64)
     return np.frombuffer(raw, _FLOATS[dtype]).astype(np.float64) if dtype in _FLOATS else None
 
 
-def _unsigned_difference(high: Any, low: Any) -> Any:
+def _unsigned_difference(high: Array, low: Array) -> Array:
     """high - low as unsigned numbers, right where high is the larger one."""
     return high.astype(np.int64).view(np.uint64) - low.astype(np.int64).view(np.uint64)
 
 
-def _bfloat16_bits_to_float32(bits: Any) -> Any:
+def _bfloat16_bits_to_float32(bits: Array) -> Array:
     """bfloat16 as float32."""
     return (bits.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
-def _compare_floats(a: Any, b: Any, values_of: Any) -> Elements:
+def _compare_floats(a: Array, b: Array, to_values: Callable[[Array], Array]) -> Elements:
     """Compare floats given as the signed integers of their bits."""
-    x, y = values_of(a), values_of(b)
+    x, y = to_values(a), to_values(b)
     wrong = (a != b) & ~(np.isnan(x) & np.isnan(y))
     finite = wrong & np.isfinite(x) & np.isfinite(y)
     if not finite.any():
@@ -117,7 +127,7 @@ def _compare_floats(a: Any, b: Any, values_of: Any) -> Elements:
     return Elements(int(wrong.sum()), a.size, gap if np.isfinite(gap) else None, ulp)
 
 
-def _to_ordered_integers(bits: Any) -> Any:
+def _to_ordered_integers(bits: Array) -> Array:
     """Integers in the order of the floats, neighbours one apart; -0.0 and 0.0 are one apart too."""
     top = np.int64(np.iinfo(bits.dtype).min)
     wide = bits.astype(np.int64)

@@ -138,11 +138,11 @@ def restart_search(search: Search, plan: Plan, not_varied: Mapping[str, str], sk
     )  # fmt: skip
 
 
-def limit_pins_to_cause_line(names: tuple[str, ...], cause: FoundCause) -> tuple[str, ...]:
+def limit_pins_to_cause_line(pin_names: tuple[str, ...], cause: FoundCause) -> tuple[str, ...]:
     """Pins limited to the line of the cause, so that another hazard of the same source still shows."""
     if not cause.file:
-        return names
-    return tuple(f"{name}@{cause.file}:{cause.line}" if name in pins.SEPARABLE else name for name in names)
+        return pin_names
+    return tuple(f"{name}@{cause.file}:{cause.line}" if name in pins.SEPARABLE else name for name in pin_names)
 
 
 def strip_line_from_pin(pin: str) -> str:
@@ -273,8 +273,8 @@ def finding_to_hazard(finding: CauseFinding) -> Hazard:
     return Hazard(cause.kind, cause.file, cause.line, cause.evidence, cause.certain, variation, finding.found.fix)
 
 
-def describe_hazard(one: Hazard) -> str:
-    return one.kind + (f" at {one.file}:{one.line}" if one.file else "")
+def describe_hazard(hazard: Hazard) -> str:
+    return hazard.kind + (f" at {hazard.file}:{hazard.line}" if hazard.file else "")
 
 
 def make_ignored_notes(successive: SuccessiveFindings, is_ignored: IsIgnored) -> list[str]:

@@ -90,7 +90,7 @@ def make_patched_files(report: CheckReport, certain_only: bool = False) -> list[
         if certain_only and not certain:
             continue
         changes.setdefault(file, []).extend(parse_changes(patch))
-    return [_patch_file(file, each) for file, each in changes.items()]
+    return [_make_patched_file(file, each) for file, each in changes.items()]
 
 
 def _iterate_patches(report: CheckReport) -> Iterator[tuple[str, str, bool]]:
@@ -101,14 +101,14 @@ def _iterate_patches(report: CheckReport) -> Iterator[tuple[str, str, bool]]:
             yield hazard.file, hazard.fix.patch, hazard.certain
 
 
-def _patch_file(file: str, changes: list[Change]) -> PatchedFile:
+def _make_patched_file(file: str, changes: list[Change]) -> PatchedFile:
     try:
         read = read_source(file)
         made = apply_changes(read.text_with_bom, changes)
     except (OSError, SyntaxError, ValueError):
         made = None
     if made is None:
-        raise _file_changed_error(file)
+        raise _make_file_changed_error(file)
     return PatchedFile(file, read, *made)
 
 
@@ -127,7 +127,7 @@ def apply_patches(files: list[PatchedFile], since: float) -> None:
         state = os.stat(patched.file)
         # The line that was found is that of the program as it ran. ctime: editors and git can set mtime back.
         if max(state.st_ctime, state.st_mtime) > since or read_source(patched.file) != patched.read:
-            raise _file_changed_error(patched.file)
+            raise _make_file_changed_error(patched.file)
         if not os.access(patched.file, os.W_OK) or not os.access(
             os.path.dirname(os.path.realpath(patched.file)), os.W_OK
         ):
@@ -146,7 +146,7 @@ def _is_in_working_directory(file: str) -> bool:
     return Path(os.path.realpath(file)).is_relative_to(os.path.realpath("."))
 
 
-def _file_changed_error(file: str) -> SamerunError:
+def _make_file_changed_error(file: str) -> SamerunError:
     return SamerunError(
         f"{file} was changed while the program was checked, so its patch may not fit; the file was left alone.",
         hint="Run the check again.",

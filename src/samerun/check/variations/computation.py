@@ -66,7 +66,7 @@ def vary_or_pin_batch_split(plan: Plan, vary: bool) -> Plan:
     are left alone, for another batch size is another training there.
     """
     watched = plan.with_watch(hash_rows=True)
-    return watched.with_watch(split_batches=True).with_scope(ONLY_SAMPLE_ROWS) if vary else watched
+    return watched.with_watch(split_batches=True).with_comparison_scope(ONLY_SAMPLE_ROWS) if vary else watched
 
 
 def why_batch_split_cannot_matter(traces: RunTraces) -> str:

@@ -19,7 +19,7 @@ def vary_or_pin_workers(plan: Plan, vary: bool) -> Plan:
     IterableDataset that every worker reads from the start. Compared are the batches and what is made of
     them, not what happens in the workers.
     """
-    return plan.with_watch(extra_workers=True).with_scope("workers") if vary else plan
+    return plan.with_watch(extra_workers=True).with_comparison_scope("workers") if vary else plan
 
 
 def why_workers_cannot_matter(traces: RunTraces) -> str:
@@ -40,7 +40,11 @@ def vary_or_pin_process_start(plan: Plan, vary: bool) -> Plan:
     What can go wrong: a forked child inherits generators and globals, a spawned one makes them anew. A
     program that cannot be spawned (no ``if __name__ == "__main__"``) is told so, which is no difference.
     """
-    return plan.with_watch(start_method=default_and_other_start_method()[1]).with_scope("children") if vary else plan
+    return (
+        plan.with_watch(start_method=default_and_other_start_method()[1]).with_comparison_scope("children")
+        if vary
+        else plan
+    )
 
 
 def default_and_other_start_method() -> tuple[str, str]:
@@ -83,7 +87,7 @@ def vary_or_pin_world_size(plan: Plan, vary: bool) -> Plan:
     other = str(count - 1 if count > 1 else 2)
     changed = f"{word.split('=')[0]}={other}" if "=" in word else other
     command = (*plan.command[:at], changed, *plan.command[at + 1 :])
-    return replace(plan, command=command).with_scope("ranks")
+    return replace(plan, command=command).with_comparison_scope("ranks")
 
 
 def find_rank_count_option(command: tuple[str, ...]) -> tuple[int, int] | None:

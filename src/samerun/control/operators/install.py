@@ -67,11 +67,11 @@ def uninstall() -> None:
 
 def installed_provider() -> Literal["samerun", "torch", "mixed"]:
     """Whose kernels the dispatcher has now; "mixed": another library has put kernels over ours."""
-    ours = {_is_ours(overload, key) for overload, key, _ in usable_kernels()}
+    ours = {_dispatches_to_samerun(overload, key) for overload, key, _ in usable_kernels()}
     return "mixed" if len(ours) > 1 else "samerun" if ours == {True} else "torch"
 
 
-def _is_ours(overload: str, dispatch_key: str) -> bool:
+def _dispatches_to_samerun(overload: str, dispatch_key: str) -> bool:
     # The dispatcher tells where a kernel was registered: by a Library that was made in this file.
     return __file__ in str(get_kernel(f"aten::{overload}", dispatch_key))
 

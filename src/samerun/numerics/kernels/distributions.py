@@ -244,16 +244,20 @@ def _estimate_endpoint(slope: Tensor, curvature: Tensor) -> Tensor:
     return f64.divide_number_by(2 * CUT, torch.add(slope, root))
 
 
-def _integrate_to_endpoint(end: Tensor, fall: Function, slope: Function, integrand: Function) -> Tensor:
+def _integrate_times_exp_decay(
+    endpoint_estimate: Tensor, decay: Function, decay_slope: Function, integrand: Function
+) -> Tensor:
     for _ in range(3):
-        end = torch.sub(end, torch.div(torch.sub(fall(end), CUT), slope(end)))
-    places = torch.tensor(reference.PLACES, dtype=torch.float64, device=end.device)
-    y = torch.mul(end, places[:, None])
-    terms = torch.mul(integrand(y), f64.exp(torch.neg(fall(y))))
-    total = torch.zeros_like(end)
+        endpoint_estimate = torch.sub(
+            endpoint_estimate, torch.div(torch.sub(decay(endpoint_estimate), CUT), decay_slope(endpoint_estimate))
+        )
+    places = torch.tensor(reference.PLACES, dtype=torch.float64, device=endpoint_estimate.device)
+    y = torch.mul(endpoint_estimate, places[:, None])
+    terms = torch.mul(integrand(y), f64.exp(torch.neg(decay(y))))
+    total = torch.zeros_like(endpoint_estimate)
     for weight, term in zip(reference.WEIGHTS, terms, strict=True):
         total = torch.add(total, torch.mul(term, weight))
-    return torch.mul(end, total)
+    return torch.mul(endpoint_estimate, total)
 
 
 def _compute_in_chunks(compute: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
@@ -283,7 +287,7 @@ def _gamma_gradient_of_chunk(shape: Tensor, sample: Tensor) -> Tensor:
     near = _estimate_endpoint(torch.abs(torch.sub(sample, shape)), torch.div(sample, divisor))
     far = f64.log(torch.add(f64.divide_number_by(4 * CUT, sample), 4.0))
     below = torch.where(near <= 1, near, torch.div(torch.add(sample, CUT), shape))
-    total = _integrate_to_endpoint(
+    total = _integrate_times_exp_decay(
         torch.where(above, torch.minimum(near, far), below),
         lambda y: torch.sub(torch.mul(sample, f64.expm1(torch.mul(sign, y))), torch.mul(shape, torch.mul(sign, y))),
         lambda y: torch.mul(sign, torch.sub(torch.mul(sample, f64.exp(torch.mul(sign, y))), shape)),
@@ -320,7 +324,7 @@ def _beta_gradient_of_chunk(sample: Tensor, alpha: Tensor, total: Tensor) -> Ten
     curvature = torch.mul(torch.mul(torch.mul(total, sample), other), reference.INVERSE_E)
     near = _estimate_endpoint(torch.abs(torch.sub(torch.mul(total, sample), alpha)), curvature)
     far = torch.div(torch.rsub(torch.mul(total, f64.log(here)), CUT), rate)
-    found = _integrate_to_endpoint(
+    found = _integrate_times_exp_decay(
         torch.where(near <= 1, near, far),
         lambda y: torch.add(torch.mul(rate, y), torch.mul(total, level(y))),
         slope,

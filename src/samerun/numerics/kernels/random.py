@@ -116,14 +116,14 @@ _last_seen: weakref.WeakKeyDictionary[Any, tuple[bytes, int]] = weakref.WeakKeyD
 _lock = threading.Lock()
 
 
-class StreamPosition(NamedTuple):
+class GeneratorPosition(NamedTuple):
     seed: int
     """0 to 2^64 - 1."""
     position: int
     """The number of the draw in the stream of that seed."""
 
 
-def advance_generator(generator: torch.Generator | None) -> StreamPosition:
+def advance_generator(generator: torch.Generator | None) -> GeneratorPosition:
     """The seed (0 to 2^64 - 1) and the position of the next draw; the generator moves on by one.
 
     Numbers for a CUDA device come from the CPU's generator too, unless one of the device is given: a program draws
@@ -135,7 +135,7 @@ def advance_generator(generator: torch.Generator | None) -> StreamPosition:
         with _lock:
             position = generator.get_offset() // 4
             generator.set_offset(4 * (position + 1))
-            return StreamPosition(generator.initial_seed() & 0xFFFFFFFFFFFFFFFF, position)
+            return GeneratorPosition(generator.initial_seed() & 0xFFFFFFFFFFFFFFFF, position)
     generator = torch.default_generator if generator is None else generator
     with _lock:
         before = generator.get_state().numpy().tobytes()
@@ -143,7 +143,7 @@ def advance_generator(generator: torch.Generator | None) -> StreamPosition:
         position = kept[1] if kept is not None and kept[0] == before else _count_words_drawn(before)
         torch.empty(1, dtype=torch.int32).random_(generator=generator)
         _last_seen[generator] = generator.get_state().numpy().tobytes(), position + 1
-    return StreamPosition(generator.initial_seed() & 0xFFFFFFFFFFFFFFFF, position)
+    return GeneratorPosition(generator.initial_seed() & 0xFFFFFFFFFFFFFFFF, position)
 
 
 def _count_words_drawn(state: bytes) -> int:

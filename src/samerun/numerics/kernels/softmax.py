@@ -33,7 +33,9 @@ def compute_softmax_rows(name: RowFunction, x: torch.Tensor, grad: torch.Tensor 
     return out
 
 
-def _apply_along(name: RowFunction, x: torch.Tensor, dim: int, grad: torch.Tensor | None = None) -> torch.Tensor:
+def _apply_row_function_along(
+    name: RowFunction, x: torch.Tensor, dim: int, grad: torch.Tensor | None = None
+) -> torch.Tensor:
     """A function of rows on x [..., n, ...], with n along `dim`."""
     tensors = [x] if grad is None else [x, grad]
     dtype = choose_compute_dtype(name, *tensors, types=(torch.float32,))
@@ -54,22 +56,22 @@ def _apply_along(name: RowFunction, x: torch.Tensor, dim: int, grad: torch.Tenso
 
 def softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
     """m = max, e = exp(x - m), e / sum(e)."""
-    return _apply_along("softmax", x, dim)
+    return _apply_row_function_along("softmax", x, dim)
 
 
 def log_softmax(x: torch.Tensor, dim: int) -> torch.Tensor:
     """(x - m) - log(sum(exp(x - m)))."""
-    return _apply_along("log_softmax", x, dim)
+    return _apply_row_function_along("log_softmax", x, dim)
 
 
 def softmax_backward(grad: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
     """(grad - sum(grad * output)) * output, of what `softmax` gave."""
-    return _apply_along("softmax_backward", output, dim, grad)
+    return _apply_row_function_along("softmax_backward", output, dim, grad)
 
 
 def log_softmax_backward(grad: torch.Tensor, output: torch.Tensor, dim: int) -> torch.Tensor:
     """grad - exp(output) * sum(grad), of what `log_softmax` gave."""
-    return _apply_along("log_softmax_backward", output, dim, grad)
+    return _apply_row_function_along("log_softmax_backward", output, dim, grad)
 
 
 def logsumexp(x: torch.Tensor, dims: int | list[int], keepdim: bool = False) -> torch.Tensor:
@@ -78,7 +80,7 @@ def logsumexp(x: torch.Tensor, dims: int | list[int], keepdim: bool = False) -> 
     kept = [dim for dim in range(x.ndim) if dim not in over]
     shape = [x.shape[dim] for dim in kept]
     flat = x.permute([*kept, *over]).reshape(*shape, math.prod(x.shape[dim] for dim in over))
-    result = _apply_along("logsumexp", flat, -1)
+    result = _apply_row_function_along("logsumexp", flat, -1)
     if keepdim:
         result = result.reshape([1 if dim in over else size for dim, size in enumerate(x.shape)])
     return result

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -255,16 +255,16 @@ def _fix_zero_sign(result: Tensor, x: Tensor, dims: list[int], keepdim: bool, la
     return torch.where(result == 0, zero, result)
 
 
-def _list_dims(x: Tensor, dim: Any) -> list[int]:
+def _list_dims(x: Tensor, dim: Dims) -> list[int]:
     dims = [dim] if isinstance(dim, int) else list(dim or ())
     return dims or list(range(x.dim()))
 
 
-def amax(x: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
+def amax(x: Tensor, dim: int | list[int] | tuple[int, ...] = (), keepdim: bool = False) -> Tensor:
     """The largest over `dim` (one, several, or all where empty)."""
     return _fix_zero_sign(torch.amax(x, dim, keepdim), x, _list_dims(x, dim), keepdim, True)
 
 
-def amin(x: Tensor, dim: Any = (), keepdim: bool = False) -> Tensor:
+def amin(x: Tensor, dim: int | list[int] | tuple[int, ...] = (), keepdim: bool = False) -> Tensor:
     """The smallest over `dim` (one, several, or all where empty)."""
     return _fix_zero_sign(torch.amin(x, dim, keepdim), x, _list_dims(x, dim), keepdim, False)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from samerun.numerics.kernels.elementwise import try_update_in_place
 from samerun.numerics.kernels.sums import amax, amin
-from samerun.numerics.operators.declare import Members, divide, widen_half_inputs
+from samerun.numerics.operators.declare import Members, Scalar, divide, widen_half_inputs
 
 
 def multiply_unless_one(x: Any, factor: Any) -> Any:
@@ -23,58 +23,58 @@ def multiply_unless_one(x: Any, factor: Any) -> Any:
 
 
 @widen_half_inputs
-def _add_scaled(a: Tensor, b: Tensor, alpha: Any) -> Tensor:
+def _add_scaled(a: Tensor, b: Tensor, alpha: Scalar) -> Tensor:
     return torch.add(a, torch.mul(b, alpha))
 
 
 @widen_half_inputs
-def _sub_scaled(a: Tensor, b: Tensor, alpha: Any) -> Tensor:
+def _sub_scaled(a: Tensor, b: Tensor, alpha: Scalar) -> Tensor:
     return torch.sub(a, torch.mul(b, alpha))
 
 
-def add(a: Any, b: Any, *, alpha: Any = 1) -> Tensor:
+def add(a: Any, b: Any, *, alpha: Scalar = 1) -> Tensor:
     if alpha == 1:
         return torch.add(a, b)
     out: Tensor = _add_scaled(a, b if isinstance(b, Tensor) else torch.tensor(b, device=a.device), alpha)
     return out
 
 
-def add_(a: Tensor, b: Any, *, alpha: Any = 1) -> Tensor:
+def add_(a: Tensor, b: Any, *, alpha: Scalar = 1) -> Tensor:
     return a.add_(b) if alpha == 1 else a.copy_(add(a, b, alpha=alpha))
 
 
-def sub(a: Any, b: Any, *, alpha: Any = 1) -> Tensor:
+def sub(a: Any, b: Any, *, alpha: Scalar = 1) -> Tensor:
     if alpha == 1:
         return torch.sub(a, b)
     out: Tensor = _sub_scaled(a, b if isinstance(b, Tensor) else torch.tensor(b, device=a.device), alpha)
     return out
 
 
-def sub_(a: Tensor, b: Any, *, alpha: Any = 1) -> Tensor:
+def sub_(a: Tensor, b: Any, *, alpha: Scalar = 1) -> Tensor:
     return a.sub_(b) if alpha == 1 else a.copy_(sub(a, b, alpha=alpha))
 
 
-def rsub(a: Tensor, b: Any, alpha: Any = 1) -> Tensor:
+def rsub(a: Tensor, b: Any, alpha: Scalar = 1) -> Tensor:
     return torch.rsub(a, b) if alpha == 1 else sub(b, a, alpha=alpha)
 
 
 @widen_half_inputs
-def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
+def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
     """x + (value * a) * b."""
     return torch.add(x, torch.mul(multiply_unless_one(a, value), b))
 
 
 @widen_half_inputs
-def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
+def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
     """x + (value * a) / b."""
     return torch.add(x, torch.div(multiply_unless_one(a, value), b))
 
 
-def addcmul_(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
+def addcmul_(x: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
     return x if try_update_in_place("addcmul", x, a, b, value) else x.copy_(addcmul(x, a, b, value=value))
 
 
-def addcdiv_(x: Tensor, a: Tensor, b: Tensor, *, value: Any = 1) -> Tensor:
+def addcdiv_(x: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
     return x if try_update_in_place("addcdiv", x, a, b, value) else x.copy_(addcdiv(x, a, b, value=value))
 
 
@@ -91,14 +91,14 @@ def lerp_(start: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 
 @widen_half_inputs
-def addr(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addr(x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
     """beta * x + alpha * (a b')."""
     product = multiply_unless_one(torch.mul(a[:, None], b[None, :]), alpha)
     return product if beta == 0 else torch.add(product, multiply_unless_one(x, beta))
 
 
 @widen_half_inputs
-def linspace(start: Any, end: Any, steps: int, **kwargs: Any) -> Tensor:
+def linspace(start: Scalar, end: Scalar, steps: int, **kwargs: Any) -> Tensor:
     """start + i * step, in float64, rounded once; the last is `end`."""
     kwargs = {name: value for name, value in kwargs.items() if value is not None}
     dtype, device = kwargs.pop("dtype", torch.get_default_dtype()), kwargs.get("device")
@@ -152,24 +152,24 @@ def hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
     return torch.where((x > -3) & (x < 3), divide(grad, 6), torch.zeros_like(grad))
 
 
-def softshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
+def softshrink(x: Tensor, lambd: Scalar = 0.5) -> Tensor:
     """x - clamp(x, -lambd, lambd), and +0.0 for every zero."""
     if lambd <= 0 or not x.is_floating_point():
         return torch.add(torch.nn.functional.softshrink(x, lambd), 0.0)  # x itself, or torch's own error
     return torch.sub(x, torch.clamp(x, -lambd, lambd))
 
 
-def _zero_within_lambda(values: Tensor, x: Tensor, lambd: Any) -> Tensor:
+def _zero_within_lambda(values: Tensor, x: Tensor, lambd: Scalar) -> Tensor:
     inside = (x >= -lambd) & (x <= lambd)
     return torch.where(inside, torch.zeros((), dtype=values.dtype, device=values.device), values)
 
 
-def hardshrink(x: Tensor, lambd: Any = 0.5) -> Tensor:
+def hardshrink(x: Tensor, lambd: Scalar = 0.5) -> Tensor:
     """+0.0 from -lambd to lambd, else x."""
     return _zero_within_lambda(x, x, lambd)
 
 
-def shrink_backward(grad: Tensor, x: Tensor, lambd: Any) -> Tensor:
+def shrink_backward(grad: Tensor, x: Tensor, lambd: Scalar) -> Tensor:
     """+0.0 from -lambd to lambd, else grad."""
     return _zero_within_lambda(grad, x, lambd)
 
@@ -241,7 +241,7 @@ def clamp_max(x: Tensor, max: Any) -> Tensor:
     return _clamp_one_side(x, max, False)
 
 
-def hardtanh(x: Tensor, min_val: Any = -1, max_val: Any = 1) -> Tensor:
+def hardtanh(x: Tensor, min_val: Scalar = -1, max_val: Scalar = 1) -> Tensor:
     return clamp(x, min_val, max_val)
 
 

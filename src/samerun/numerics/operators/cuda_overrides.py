@@ -21,7 +21,7 @@ aten = torch.ops.aten
 
 
 @widen_half_inputs
-def _divide_widened(x: Tensor, divisor: Any) -> Tensor:
+def _divide_by_tensor(x: Tensor, divisor: Any) -> Tensor:
     return divide(x, divisor)
 
 
@@ -31,7 +31,7 @@ def div(x: Any, divisor: Any, *, rounding_mode: str | None = None) -> Tensor:
     if not isinstance(x, Tensor) or not library.is_off_cpu(x) or isinstance(number, Tensor):
         return torch.div(x, divisor, rounding_mode=rounding_mode)
     if rounding_mode is None:
-        out: Tensor = _divide_widened(x, number)
+        out: Tensor = _divide_by_tensor(x, number)
         return out
     if not x.is_floating_point() and isinstance(number, int):
         return torch.div(x, number, rounding_mode=rounding_mode)

@@ -17,6 +17,8 @@ Members = dict[str, Handler]
 """Operator ("aten::exp") or overload ("aten::add.Tensor") -> handler. The forms that write into an argument
 (`exp_`, `exp.out`) follow from it."""
 
+Scalar = int | float
+
 HALF_TYPES = (torch.bfloat16, torch.float16)
 
 

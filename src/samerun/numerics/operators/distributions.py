@@ -16,6 +16,7 @@ from samerun.numerics.kernels.functions import exp, log1p, tan
 from samerun.numerics.operators.declare import (
     Generator,
     Members,
+    Scalar,
     begin_draw,
     copy_rounded_,
     divide,
@@ -138,8 +139,8 @@ def _make_out_of_place(fill_: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def rrelu_with_noise(
     x: Tensor,
     noise: Tensor,
-    lower: Any = 0.125,
-    upper: Any = 1 / 3,
+    lower: Scalar = 0.125,
+    upper: Scalar = 1 / 3,
     training: bool = False,
     generator: Generator = None,
 ) -> Tensor:
@@ -166,13 +167,13 @@ def rrelu_with_noise_functional(x: Tensor, noise: Tensor, *settings: Any, **kwar
     return rrelu_with_noise(x, kept, *settings, **kwargs), kept
 
 
-def _mean_slope(lower: Any, upper: Any) -> float:
+def _mean_slope(lower: Scalar, upper: Scalar) -> float:
     return (float(lower) + float(upper)) / 2
 
 
 @widen_half_inputs
 def rrelu_with_noise_backward(
-    grad: Tensor, x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, of_result: bool
+    grad: Tensor, x: Tensor, noise: Tensor, lower: Scalar, upper: Scalar, training: bool, of_result: bool
 ) -> Tensor:
     """grad * noise in training, where the bounds are more than 1e-6 apart; else the gradient of leaky_relu."""
     if training and upper - lower > 1e-6:

@@ -18,7 +18,7 @@ from samerun.numerics.kernels import functions as kernels
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.functions import NAMES, apply_rounded, exp, expm1, log, log1p, sigmoid, sin, tanh
 from samerun.numerics.kernels.tensors import normalize_dims
-from samerun.numerics.operators.declare import Members, NotInTable, divide, to_floating, widen_half_inputs
+from samerun.numerics.operators.declare import Members, NotInTable, Scalar, divide, to_floating, widen_half_inputs
 
 
 def _make_unary_handler(name: str) -> Callable[[Tensor], Tensor]:
@@ -89,14 +89,14 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
 
 
 @widen_half_inputs
-def softplus(x: Tensor, beta: Any = 1, threshold: Any = 20) -> Tensor:
+def softplus(x: Tensor, beta: Scalar = 1, threshold: Scalar = 20) -> Tensor:
     """log1p(exp(x * beta)) / beta; x where x * beta > threshold."""
     scaled = torch.mul(x, beta)
     return torch.where(scaled > threshold, x, divide(log1p(exp(scaled)), beta))
 
 
 @widen_half_inputs
-def softplus_backward(grad: Tensor, x: Tensor, beta: Any, threshold: Any) -> Tensor:
+def softplus_backward(grad: Tensor, x: Tensor, beta: Scalar, threshold: Scalar) -> Tensor:
     """grad * sigmoid(x * beta); grad where x * beta > threshold."""
     scaled = torch.mul(x, beta)
     return torch.where(scaled > threshold, grad, torch.mul(grad, sigmoid(scaled)))
@@ -128,7 +128,7 @@ def mish_backward(grad: Tensor, x: Tensor) -> Tensor:
 
 
 @widen_half_inputs
-def elu(x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Tensor:
+def elu(x: Tensor, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1) -> Tensor:
     """scale * x above 0, else (alpha * scale) * expm1(x * input_scale)."""
     return torch.where(
         x > 0, torch.mul(x, scale), torch.mul(expm1(torch.mul(x, input_scale)), float(alpha) * float(scale))
@@ -136,7 +136,7 @@ def elu(x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Tens
 
 
 @widen_half_inputs
-def elu_backward(grad: Tensor, alpha: Any, scale: Any, input_scale: Any, is_result: bool, x: Tensor) -> Tensor:
+def elu_backward(grad: Tensor, alpha: Scalar, scale: Scalar, input_scale: Scalar, is_result: bool, x: Tensor) -> Tensor:
     """The derivative, from the input or from the result."""
     factor = float(alpha) * float(scale)
     if is_result:
@@ -217,7 +217,7 @@ def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
     return torch.where((x < low) | (x > high), torch.full_like(x, outside), found)
 
 
-def celu(x: Tensor, alpha: Any = 1.0) -> Tensor:
+def celu(x: Tensor, alpha: Scalar = 1.0) -> Tensor:
     """elu with its slope divided by alpha."""
     out: Tensor = elu(x, alpha, 1.0, 1.0 / float(alpha))
     return out
@@ -274,7 +274,7 @@ def _bartlett(k: Tensor, n: int) -> Tensor:
     return torch.where(k <= (n - 1) // 2, rising, torch.rsub(rising, 2))
 
 
-def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
+def logspace(start: Scalar, end: Scalar, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
     """base to the power of start + i * step, of which the last is `end`; the exponent is rounded to float32."""
     dtype, device = _require_float32(kwargs), kwargs.get("device")
     if steps < 0:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from samerun.numerics.kernels import library, ordered_scatter, sums
 from samerun.numerics.kernels.ordered_scatter import make_padding_backward
-from samerun.numerics.operators.declare import Members, NotInTable, widen_half_inputs
+from samerun.numerics.operators.declare import Members, NotInTable, Scalar, widen_half_inputs
 
 
 def embedding_backward(
@@ -44,7 +44,7 @@ def embedding_backward(
 
 
 @widen_half_inputs
-def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar = 1) -> Tensor:
     """Sequential in ascending source index; alpha * source is rounded first."""
     return ordered_scatter.index_add(x, dim, index, source if alpha == 1 else torch.mul(source, alpha))
 

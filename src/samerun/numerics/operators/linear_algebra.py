@@ -11,7 +11,7 @@ from torch import Tensor
 from samerun.numerics.kernels import functions, sums
 from samerun.numerics.kernels import linear_algebra as kernels
 from samerun.numerics.kernels.linear_algebra import matmul
-from samerun.numerics.operators.declare import Members, NotInTable, widen_half_inputs
+from samerun.numerics.operators.declare import Members, NotInTable, Scalar, widen_half_inputs
 
 
 def _require_one_float_type(name: str, *tensors: Tensor) -> None:
@@ -42,7 +42,7 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
     return matmul(a, b)
 
 
-def _add_product(name: str, dims: int, x: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> Tensor:
+def _add_product(name: str, dims: int, x: Tensor, a: Tensor, b: Tensor, beta: Scalar, alpha: Scalar) -> Tensor:
     """alpha * (a @ b) + beta * x."""
     _require_one_float_type(name, a, b, x)
     _require_fitting_shapes(name, a, b, dims)
@@ -60,15 +60,15 @@ def _add_product(name: str, dims: int, x: Tensor, a: Tensor, b: Tensor, beta: An
     return product.add_(x if beta == 1 else x.mul(beta))
 
 
-def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
     return _add_product("addmm", 2, x, a, b, beta, alpha)
 
 
-def baddbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def baddbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
     return _add_product("baddbmm", 3, x, a, b, beta, alpha)
 
 
-def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
     """The batch is part of k: k runs over (batch, k)."""
     _require_fitting_shapes("addbmm", a, b, 3)
     rows = a.permute(1, 0, 2).reshape(a.shape[1], -1)
@@ -76,7 +76,7 @@ def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) ->
 
 
 def addmm_activation(
-    x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, use_gelu: bool = False
+    x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1, use_gelu: bool = False
 ) -> Tensor:
     if use_gelu:
         raise NotInTable("use_gelu=True.", "Call torch.addmm, then F.gelu.")
@@ -89,7 +89,7 @@ def mv(a: Tensor, x: Tensor) -> Tensor:
     return matmul(a, x[:, None])[:, 0]
 
 
-def addmv(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmv(x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
     return _add_product("addmv", 2, x.reshape(-1, 1), a, b[:, None], beta, alpha)[:, 0]
 
 

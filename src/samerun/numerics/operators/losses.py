@@ -10,7 +10,7 @@ from torch import Tensor
 
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.functions import exp, log, log1p, sigmoid
-from samerun.numerics.operators.declare import Members, divide, widen_half_inputs
+from samerun.numerics.operators.declare import Members, Scalar, divide, widen_half_inputs
 
 MEAN, SUM = 1, 2
 
@@ -191,7 +191,7 @@ def soft_margin_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int
 
 
 def _check_and_flatten_classes(
-    x: Tensor, target: Tensor, p: Any, margin: Any, weight: Tensor | None, reduction: int
+    x: Tensor, target: Tensor, p: Any, margin: Scalar, weight: Tensor | None, reduction: int
 ) -> tuple[Tensor, Tensor]:
     """Rows [n, c] and their class [n]."""
     fits = x.dim() in (1, 2) and x.is_floating_point() and target.dtype is torch.int64 and p in (1, 2) and (
@@ -206,7 +206,7 @@ def _check_and_flatten_classes(
     return x.reshape(-1, x.shape[-1]), target.reshape(-1)
 
 
-def _margin_violations(rows: Tensor, label: Tensor, margin: Any) -> tuple[Tensor, Tensor]:
+def _margin_violations(rows: Tensor, label: Tensor, margin: Scalar) -> tuple[Tensor, Tensor]:
     """z = (margin - x[y]) + x, and where it counts: above 0, at other classes than y."""
     z = torch.add(torch.rsub(rows.gather(1, label[:, None]), margin), rows)
     is_target = torch.arange(rows.shape[1], device=rows.device) == label[:, None]
@@ -215,7 +215,7 @@ def _margin_violations(rows: Tensor, label: Tensor, margin: Any) -> tuple[Tensor
 
 @widen_half_inputs
 def multi_margin(
-    x: Tensor, target: Tensor, p: Any = 1, margin: Any = 1, weight: Tensor | None = None, reduction: int = MEAN
+    x: Tensor, target: Tensor, p: Any = 1, margin: Scalar = 1, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """Class S over the classes but target of max(0, z)^p * weight[target], z = (margin - x[target]) + x; / classes."""
     rows, label = _check_and_flatten_classes(x, target, p, margin, weight, reduction)
@@ -228,7 +228,7 @@ def multi_margin(
 
 @widen_half_inputs
 def multi_margin_backward(
-    grad: Tensor, x: Tensor, target: Tensor, p: Any, margin: Any, weight: Tensor | None = None, reduction: int = MEAN
+    grad: Tensor, x: Tensor, target: Tensor, p: Any, margin: Scalar, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """u = grad / classes (grad / n first for the mean), times weight[target].
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.kernels.sums import amax, amin
-from samerun.numerics.operators.declare import Members
+from samerun.numerics.operators.declare import Members, Scalar
 
 
 def _equal_or_both_nan(x: Tensor, value: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tenso
     return _restore_0d(_first_occurrence(line, value, over, keepdim), x)
 
 
-def histc(x: Tensor, bins: int = 100, low: Any = 0, high: Any = 0) -> Tensor:
+def histc(x: Tensor, bins: int = 100, low: Scalar = 0, high: Scalar = 0) -> Tensor:
     """How many values fall into each bin: floor(((x - low) * bins) / (high - low)), the last bin closed; low and high
     are rounded to the type of x. Others and NaN are not counted. Where low equals high, they are those of x.
     """

@@ -68,24 +68,24 @@ def digest_tensor(x: torch.Tensor) -> str:
     return hashlib.sha256(values.astype(values.dtype.newbyteorder("<")).tobytes()).hexdigest()
 
 
-def uniform_inputs(position: int, n: int) -> torch.Tensor:
+def uniform_inputs(draw_number: int, count: int) -> torch.Tensor:
     """float32 from -8 to 8."""
-    steps = (philox_words(SEED, position, n) >> np.uint32(8)).astype(np.float32)
+    steps = (philox_words(SEED, draw_number, count) >> np.uint32(8)).astype(np.float32)
     return torch.from_numpy((steps * np.float32(2.0**-24) - np.float32(0.5)) * np.float32(16))
 
 
-def random_bit_patterns(n: int) -> torch.Tensor:
+def random_bit_patterns(count: int) -> torch.Tensor:
     """float32 of any bits."""
-    return torch.from_numpy(philox_words(SEED, 2, n).view(np.float32))
+    return torch.from_numpy(philox_words(SEED, 2, count).view(np.float32))
 
 
-def compute_results(n: int, device: str = "cpu") -> Iterator[tuple[str, torch.Tensor]]:
+def compute_results(size: int, device: str = "cpu") -> Iterator[tuple[str, torch.Tensor]]:
     """What each operator gives on a device for inputs of n values (or of n in each row)."""
     x, y, any_bits = (
         each.to(device)
-        for each in (uniform_inputs(0, n * COLUMNS), uniform_inputs(1, n * COLUMNS), random_bit_patterns(n))
+        for each in (uniform_inputs(0, size * COLUMNS), uniform_inputs(1, size * COLUMNS), random_bit_patterns(size))
     )
-    a, b, rows, grads = x[:n], y[:n], x[: ROWS * n].reshape(ROWS, n), y[: ROWS * n].reshape(ROWS, n)
+    a, b, rows, grads = x[:size], y[:size], x[: ROWS * size].reshape(ROWS, size), y[: ROWS * size].reshape(ROWS, size)
     for name in functions.NAMES:
         yield name, functions.apply_rounded(name, any_bits)
     for name in functions.PAIR_NAMES:
@@ -102,34 +102,34 @@ def compute_results(n: int, device: str = "cpu") -> Iterator[tuple[str, torch.Te
     yield "softmax_backward", softmax.softmax_backward(grads, rows, 1)
     yield "log_softmax_backward", softmax.log_softmax_backward(grads, rows, 1)
     mean, r = torch.full((ROWS, 1), 0.25, device=device), torch.full((ROWS, 1), 1.5, device=device)
-    yield "layer_norm", norms.layer_norm(rows, [n])[0]
-    yield "layer_norm_backward", norms.layer_norm_backward(grads, rows, [n], mean, r)[0]
-    yield "rms_norm", norms.rms_norm(rows, [n], eps=1e-5)[0]
-    yield "rms_norm_backward", norms.rms_norm_backward(grads, rows, [n], r)[0]
+    yield "layer_norm", norms.layer_norm(rows, [size])[0]
+    yield "layer_norm_backward", norms.layer_norm_backward(grads, rows, [size], mean, r)[0]
+    yield "rms_norm", norms.rms_norm(rows, [size], eps=1e-5)[0]
+    yield "rms_norm_backward", norms.rms_norm_backward(grads, rows, [size], r)[0]
     yield "sum", sums.sum(a)
     yield "sum_of_squares", sums.tree_sum("square", a, [0])
     yield "sum_of_sizes", sums.tree_sum("abs", a, [0])
     yield "prod", sums.prod(a)
-    yield "sum_of_every_other", sums.sum(x[: 2 * n : 2])
-    yield "sum_of_columns", sums.sum(x.reshape(n, COLUMNS), 0)
+    yield "sum_of_every_other", sums.sum(x[: 2 * size : 2])
+    yield "sum_of_columns", sums.sum(x.reshape(size, COLUMNS), 0)
     yield "sum", sums.sum(a.double() * b.double())
     yield "cumsum", sums.cumsum(a, 0)
     yield "cumprod", sums.cumprod(a, 0)
-    yield "uniform", random.uniform([n], SEED, 7, device)
-    yield "normal", random.normal([n], SEED, 7, device)
-    yield "randint", random.randint(-5, 1000, [n], SEED, 7, device)
+    yield "uniform", random.uniform([size], SEED, 7, device)
+    yield "normal", random.normal([size], SEED, 7, device)
+    yield "randint", random.randint(-5, 1000, [size], SEED, 7, device)
     yield "sqrt", elementwise.sqrt(any_bits)
     yield "sqrt", elementwise.sqrt(a.double().abs())
     for name, of in (("fmod", elementwise.fmod), ("remainder", elementwise.remainder)):
         yield name, of(any_bits, b)
         yield name, of(a.double() * 2.0**40, b.double())
-    yield "randint_of_64_bits", random.randint(-(1 << 63), 1 << 63, [n], SEED, 7, device)
-    yield "block_words", random.block_words(torch.arange(n, device=device) * 3, SEED, 7)
+    yield "randint_of_64_bits", random.randint(-(1 << 63), 1 << 63, [size], SEED, 7, device)
+    yield "block_words", random.block_words(torch.arange(size, device=device) * 3, SEED, 7)
     yield from _rejection_results(a.double().abs(), b.double().abs())
-    yield from _product_results(n, x, y, any_bits)
-    yield from _factorization_results(n, x, y)
-    if n:
-        yield from _convolution_results(n, x)
+    yield from _product_results(size, x, y, any_bits)
+    yield from _factorization_results(size, x, y)
+    if size:
+        yield from _convolution_results(size, x)
 
 
 def _rejection_results(positive_a: torch.Tensor, positive_b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
@@ -145,39 +145,48 @@ def _rejection_results(positive_a: torch.Tensor, positive_b: torch.Tensor) -> It
     yield "beta_gradient", distributions.beta_gradient(share, positive_a, positive_a + share + 0.125)
 
 
-def _factorization_results(n: int, x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+def _factorization_results(size: int, x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Of a matrix of n rows, and of a triangular one with n right sides."""
-    packed, tau = linear_algebra.householder_qr(x[: ROWS * n].reshape(1, n, ROWS))
+    packed, tau = linear_algebra.householder_qr(x[: ROWS * size].reshape(1, size, ROWS))
     yield "reflections", packed
-    yield "orthogonal", linear_algebra.multiply_reflectors(packed, tau, min(n, ROWS))
+    yield "orthogonal", linear_algebra.multiply_reflectors(packed, tau, min(size, ROWS))
     system = uniform_inputs(3, COLUMNS * COLUMNS).to(x.device).double().reshape(1, COLUMNS, COLUMNS)
-    yield "triangular_system", linear_algebra.solve_triangular(system, y.double().reshape(1, COLUMNS, n), True, False)
+    yield (
+        "triangular_system",
+        linear_algebra.solve_triangular(system, y.double().reshape(1, COLUMNS, size), True, False),
+    )
 
 
 def _product_results(
-    n: int, x: torch.Tensor, y: torch.Tensor, any_bits: torch.Tensor
+    size: int, x: torch.Tensor, y: torch.Tensor, any_bits: torch.Tensor
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Class M with n as k, and with n as the number of rows."""
     small, plus = (
         uniform_inputs(3, COLUMNS * ROWS).reshape(COLUMNS, ROWS).to(x.device),
         uniform_inputs(4, ROWS).to(x.device),
     )
-    yield "product", linear_algebra.matmul(x[: ROWS * n].reshape(ROWS, n), y.reshape(n, COLUMNS))
-    yield "product", linear_algebra.matmul(x[:n].double().reshape(1, n), y[: ROWS * n].double().reshape(n, ROWS))
-    yield "product_of_columns", linear_algebra.matmul(x.reshape(n, COLUMNS).t(), y[: ROWS * n].reshape(ROWS, n).t())
-    yield "product_plus_bias", linear_algebra.matmul(x.reshape(n, COLUMNS), small, plus)
-    yield "product_of_one_row", linear_algebra.matmul(x[:n].reshape(1, n), y.reshape(COLUMNS, n).t())
-    yield "product_of_anything", linear_algebra.matmul(any_bits.reshape(n, 1), small.reshape(1, -1))
+    yield "product", linear_algebra.matmul(x[: ROWS * size].reshape(ROWS, size), y.reshape(size, COLUMNS))
+    yield (
+        "product",
+        linear_algebra.matmul(x[:size].double().reshape(1, size), y[: ROWS * size].double().reshape(size, ROWS)),
+    )
+    yield (
+        "product_of_columns",
+        linear_algebra.matmul(x.reshape(size, COLUMNS).t(), y[: ROWS * size].reshape(ROWS, size).t()),
+    )
+    yield "product_plus_bias", linear_algebra.matmul(x.reshape(size, COLUMNS), small, plus)
+    yield "product_of_one_row", linear_algebra.matmul(x[:size].reshape(1, size), y.reshape(COLUMNS, size).t())
+    yield "product_of_anything", linear_algebra.matmul(any_bits.reshape(size, 1), small.reshape(1, -1))
 
 
-def _convolution_results(n: int, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+def _convolution_results(size: int, x: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Of an image of n columns: two rows, three channels, every other column, borders on both sides."""
-    image, weight = [1, 3, 2, n], [4, 3, 2, 3]
-    gradient = [1, 4, 3, (n - 1) // 2 + 1]
+    image, weight = [1, 3, 2, size], [4, 3, 2, 3]
+    gradient = [1, 4, 3, (size - 1) // 2 + 1]
     pixels, w, g = (
         each.reshape(shape).to(x.device)
         for each, shape in (
-            (x[: 6 * n], image), (uniform_inputs(3, 72), weight), (uniform_inputs(4, 12 * gradient[-1]), gradient),
+            (x[: 6 * size], image), (uniform_inputs(3, 72), weight), (uniform_inputs(4, 12 * gradient[-1]), gradient),
         )
     )  # fmt: skip
     how = ((1, 2), (1, 1), (1, 1), 1)

@@ -8,7 +8,7 @@ further ahead. So the time is linear in the length of the traces, however many o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -114,28 +114,28 @@ class StreamComparison:
         while left.buffer_at_least(1) | right.buffer_at_least(1):
             size = min(len(left.events), len(right.events))
             equal = count_equal_events(left, right, size)
-            self._advance(equal, equal)
+            self._drop_compared(equal, equal)
             if equal == size and size:
                 continue
             left.buffer_at_least(RESYNC_WINDOW), right.buffer_at_least(RESYNC_WINDOW)
             if size and is_same_call(left.head_bytes(1), right.head_bytes(1)):
-                return self._attribute_to_extra_draw(self._value_difference())
+                return self._attribute_to_extra_draw(self._make_value_difference())
             extra_in, count = find_extra_before_resync(left, right)
             if not count or not _RESULTS.isdisjoint((left if extra_in == "a" else right).kinds_of_first(count)):
                 extra_in, count = find_extra_ignoring_values(left.events, right.events)
-                return self._operator_difference(self._position(extra_in, count))
+                return self._make_operator_difference(self._make_position(extra_in, count))
             self._skip_extra(extra_in, count)
         return None
 
-    def _advance(self, left: int, right: int) -> None:
-        for at, stream, count in ((0, self.left, left), (1, self.right, right)):
+    def _drop_compared(self, left_count: int, right_count: int) -> None:
+        for at, stream, count in ((0, self.left, left_count), (1, self.right, right_count)):
             self.operators[at] += stream.kinds_of_first(count).count(_OPERATOR)
             stream.drop_first(count)
 
     def _skip_extra(self, extra_in: str, count: int) -> None:
         if f.DRAW in (self.left if extra_in == "a" else self.right).kinds_of_first(count):
-            self.extra_draw = self._position(extra_in, count)
-        self._advance(count if extra_in == "a" else 0, count if extra_in == "b" else 0)
+            self.extra_draw = self._make_position(extra_in, count)
+        self._drop_compared(count if extra_in == "a" else 0, count if extra_in == "b" else 0)
 
     def _attribute_to_extra_draw(self, difference: Difference) -> Difference:
         """Report skipped draws as the difference if a later draw finds its generator in another state.
@@ -144,35 +144,35 @@ class StreamComparison:
         """
         a, b = difference.a, difference.b
         if difference.what == "draw" and self.extra_draw is not None and a and b and a.inputs == b.inputs:
-            return self._operator_difference(self.extra_draw)
+            return self._make_operator_difference(self.extra_draw)
         return difference
 
-    def _position(self, extra_in: str, count: int) -> StreamPosition:
+    def _make_position(self, extra_in: str, count: int) -> StreamPosition:
         left, right = self.left, self.right
         heads = [int(stream.indices[0]) if len(stream.events) else None for stream in (left, right)]
         extra = (left if extra_in == "a" else right).indices[: min(count, MAX_EXTRA_REPORTED)].tolist()
         ordinal = self.operators[0] + 1 if left.kinds_of_first(1) == _OPERATOR else 0
         return StreamPosition(heads[0], heads[1], ordinal, extra_in, tuple(extra))
 
-    def _value_difference(self) -> Difference:
+    def _make_value_difference(self) -> Difference:
         a, b = (
             read_event(trace, int(stream.indices[0]))
             for trace, stream in zip(self.traces, (self.left, self.right), strict=True)
         )
         ordinals = [n + 1 if a.kind in (f.OPERATOR, f.DRAW) else 0 for n in self.operators]
-        step = self.traces[0].steps_before(a.index) + 1
+        step = self.traces[0].count_steps_before(a.index) + 1
         return Difference(
             classify_difference(a, b), self.traces[0].role, self.role, a, b, step, ordinals[0],
             ordinal_b=ordinals[1],
         )  # fmt: skip
 
-    def _operator_difference(self, at: StreamPosition) -> Difference:
+    def _make_operator_difference(self, at: StreamPosition) -> Difference:
         """The two runs continue with different operators."""
         a = read_event(self.traces[0], at.a) if at.a is not None else None
         b = read_event(self.traces[1], at.b) if at.b is not None else None
         first = a or b
         assert first is not None
-        step = self.traces[0 if a else 1].steps_before(first.index) + 1
+        step = self.traces[0 if a else 1].count_steps_before(first.index) + 1
         trace = self.traces[0 if at.extra_in == "a" else 1]
         extra = tuple(read_event(trace, index) for index in at.extra)
         role = self.traces[0].role
@@ -206,22 +206,29 @@ def is_same_call(a: bytes, b: bytes) -> bool:
     return a[:1] == b[:1] and a[4:12] == b[4:12]
 
 
-def find_extra_before_resync(a: ValueStream, b: ValueStream) -> tuple[str, int]:
+class ExtraEvents(NamedTuple):
+    """The run ("a" or "b") that has extra events before the two resynchronise, and how many; ("", 0) for none."""
+
+    run: str
+    event_count: int
+
+
+def find_extra_before_resync(a: ValueStream, b: ValueStream) -> ExtraEvents:
     """Which run has extra events before the two resynchronise, and how many; ("", 0) if they never do.
 
     If one run has ended, all remaining events of the other are extra.
     """
     if not len(a.events) or not len(b.events):
-        return ("b", len(b.events)) if not len(a.events) else ("a", len(a.events))
+        return ExtraEvents("b", len(b.events)) if not len(a.events) else ExtraEvents("a", len(a.events))
     window = FIRST_WINDOW
     while window <= RESYNC_WINDOW:
         in_b, in_a = _search_ahead(a, b, window), _search_ahead(b, a, window)
         if in_b and (not in_a or in_b <= in_a):
-            return "b", in_b
+            return ExtraEvents("b", in_b)
         if in_a:
-            return "a", in_a
+            return ExtraEvents("a", in_a)
         window *= 16
-    return "", 0
+    return ExtraEvents("", 0)
 
 
 def _search_ahead(short: ValueStream, long: ValueStream, window: int) -> int:
@@ -235,10 +242,10 @@ def _search_ahead(short: ValueStream, long: ValueStream, window: int) -> int:
     return (at - begin) // SIZE if at >= 0 else 0
 
 
-def find_extra_ignoring_values(a: Array, b: Array) -> tuple[str, int]:
+def find_extra_ignoring_values(a: Array, b: Array) -> ExtraEvents:
     """Like `find_extra_before_resync`, but comparing only names and source locations: values may differ."""
     if not len(a) or not len(b):
-        return ("b", len(b)) if not len(a) else ("a", len(a))
+        return ExtraEvents("b", len(b)) if not len(a) else ExtraEvents("a", len(a))
 
     def search_ahead(short: Array, long: Array) -> int:
         head = min(RESYNC_LENGTH, len(short))
@@ -253,8 +260,8 @@ def find_extra_ignoring_values(a: Array, b: Array) -> tuple[str, int]:
 
     in_b, in_a = search_ahead(a, b), search_ahead(b, a)
     if in_b and (not in_a or in_b <= in_a):
-        return "b", in_b
-    return ("a", in_a) if in_a else ("", 0)
+        return ExtraEvents("b", in_b)
+    return ExtraEvents("a", in_a) if in_a else ExtraEvents("", 0)
 
 
 def _is_same_call_mask(events: Array, event: Any) -> Array:

@@ -85,7 +85,7 @@ def compare_traces(a: Trace, b: Trace, scope: tuple[str, ...] = ()) -> Differenc
     """The first difference between two processes: the earliest over all threads."""
     if ONLY_SAMPLE_ROWS in scope:
         return compare_sample_rows(a, b)
-    threads_a, threads_b = thread_numbers_by_role(a), thread_numbers_by_role(b)
+    threads_a, threads_b = read_thread_numbers_by_role(a), read_thread_numbers_by_role(b)
     numbering = SharedNumbering(a, b, scope)
     single_threaded = len(threads_a) == 1 and len(threads_b) == 1
     left, right = (
@@ -107,7 +107,7 @@ def compare_traces(a: Trace, b: Trace, scope: tuple[str, ...] = ()) -> Differenc
     return min(differences, key=lambda d: d.event.index if d.event else 0, default=None)
 
 
-def thread_numbers_by_role(trace: Trace) -> dict[str, list[int]]:
+def read_thread_numbers_by_role(trace: Trace) -> dict[str, list[int]]:
     """Thread role -> thread numbers. The threads of a pool share one role."""
     roles: dict[str, list[int]] = {"main": [0]}
     known = {0}
@@ -138,10 +138,10 @@ def compare_pool_threads(
     only_a, only_b = np.flatnonzero(_missing_mask(keys_a, sorted_b)), np.flatnonzero(_missing_mask(keys_b, sorted_a))
     if not len(only_a):
         other = read_event(b, int(ib[only_b[0]])) if len(only_b) else None
-        step = b.steps_before(other.index) + 1 if other is not None else 0
+        step = b.count_steps_before(other.index) + 1 if other is not None else 0
         return Difference("operator", a.role, role, None, other, step, 0, "b")
     event = read_event(a, int(ia[only_a[0]]))
-    step, first, rest = a.steps_before(event.index) + 1, ea[only_a[0]], eb[only_b]
+    step, first, rest = a.count_steps_before(event.index) + 1, ea[only_a[0]], eb[only_b]
     alike = (rest["kind"] == first["kind"]) & (rest["name"] == first["name"])
     alike &= rest["location"] == first["location"]
     if not alike.any():
@@ -156,7 +156,7 @@ def compare_sample_rows(a: Trace, b: Trace) -> Difference | None:
     for key, event in rows_a.items():
         other = rows_b.get(key)
         if other is not None and event.outputs != other.outputs:
-            return Difference("rows", a.role, "main", event, other, a.steps_before(event.index) + 1, 0)
+            return Difference("rows", a.role, "main", event, other, a.count_steps_before(event.index) + 1, 0)
     return None
 
 
@@ -234,8 +234,8 @@ def find_clues(a: RunTraces, b: RunTraces, role: str, before: int | None, before
         if trace_a is None or trace_b is None:
             continue
         limit = before if each == role else None
-        groups_a = group_events(select_events(trace_a, HOST_EVENT_KINDS, limit))
-        groups_b = group_events(select_events(trace_b, HOST_EVENT_KINDS))
+        groups_a = group_events_by_source(select_events(trace_a, HOST_EVENT_KINDS, limit))
+        groups_b = group_events_by_source(select_events(trace_b, HOST_EVENT_KINDS))
         clues_of_process: list[Clue] = []
         for key, events in groups_a.items():
             others = groups_b.get(key, [])
@@ -252,7 +252,7 @@ def find_clues(a: RunTraces, b: RunTraces, role: str, before: int | None, before
     return clues
 
 
-def group_events(events: list[Event]) -> dict[tuple[object, ...], list[Event]]:
+def group_events_by_source(events: list[Event]) -> dict[tuple[object, ...], list[Event]]:
     """Events by thread, kind, name and source location; by their text too, unless it is a path that may differ."""
     groups: dict[tuple[object, ...], list[Event]] = defaultdict(list)
     for event in events:

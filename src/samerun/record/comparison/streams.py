@@ -101,7 +101,7 @@ def _translate_ids(chunk: Array, strings: Array, locations: Array) -> Array:
     return out
 
 
-def compared_chunks(
+def iter_compared_chunks(
     trace: Trace, numbering: SharedNumbering, is_run_b: bool, threads: list[int] | None
 ) -> Iterator[tuple[Array, Array]]:
     """Yield (compared events, their indices in the trace), chunk by chunk. `threads`: None for all."""
@@ -195,22 +195,22 @@ class ThreadStreams:
 
     def open_stream(self, numbers: list[int]) -> ValueStream:
         """The events of the threads with these numbers, as a stream."""
-        return ValueStream(self._chunks(numbers))
+        return ValueStream(self._iter_chunks(numbers))
 
     def gather_events(self, numbers: list[int]) -> tuple[Array, Array]:
         """All events of the threads with these numbers, and their indices in the trace, in order."""
-        parts = [(np.empty(0, EVENT_DTYPE), np.empty(0, np.int64)), *self._chunks(numbers)]
+        parts = [(np.empty(0, EVENT_DTYPE), np.empty(0, np.int64)), *self._iter_chunks(numbers)]
         return np.concatenate([events for events, _ in parts]), np.concatenate([indices for _, indices in parts])
 
-    def _chunks(self, numbers: list[int]) -> Iterator[tuple[Array, Array]]:
+    def _iter_chunks(self, numbers: list[int]) -> Iterator[tuple[Array, Array]]:
         if self._threads is None or self._threads <= self.MAX_THREADS_READ_SEPARATELY:
             threads = None if self._threads is None else numbers
-            return compared_chunks(self._trace, self._numbering, self._is_run_b, threads)
+            return iter_compared_chunks(self._trace, self._numbering, self._is_run_b, threads)
         return iter([self._select_from_memory(numbers)])
 
     def _select_from_memory(self, numbers: list[int]) -> tuple[Array, Array]:
         if self._by_thread is None:
-            parts = list(compared_chunks(self._trace, self._numbering, self._is_run_b, None))
+            parts = list(iter_compared_chunks(self._trace, self._numbering, self._is_run_b, None))
             events = np.concatenate([np.empty(0, EVENT_DTYPE), *(each for each, _ in parts)])
             indices = np.concatenate([np.empty(0, np.int64), *(each for _, each in parts)])
             order = np.argsort(events["thread"], kind="stable")

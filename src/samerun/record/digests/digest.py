@@ -1,7 +1,7 @@
 """A 128-bit digest of a tensor's value: every bit of it, in order, with dtype and shape; not its strides.
 
 On the CPU: XXH3-128 over the tensor's own memory (large memory in pieces, see `pieces`), no copy for
-contiguous tensors, seeded with a hash of dtype and shape. On other devices: `device_digest`, computed
+contiguous tensors, seeded with a hash of dtype and shape. On other devices: `digest_on_device`, computed
 where the tensor is; only 16 bytes move.
 """
 
@@ -54,14 +54,14 @@ def digest(tensor: Any) -> bytes:
     try:
         with no_torch_function():
             if is_plain(tensor) and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
-                return dense_digest(tensor, shape_seed(tensor.dtype, tensor.shape))
+                return digest_dense_tensor(tensor, shape_seed(tensor.dtype, tensor.shape))
         with HiddenFromProgram():
-            return _digest_carefully(tensor)
+            return _digest_unusual_tensor(tensor)
     except Exception:
         return xxh3_128_digest(f"unreadable {type(tensor).__qualname__}".encode())
 
 
-def _digest_carefully(tensor: Any) -> bytes:
+def _digest_unusual_tensor(tensor: Any) -> bytes:
     """Digest of what is not plain or not contiguous. Called only inside `HiddenFromProgram`: it uses operators."""
     from samerun.record.digests.torch_guards import as_plain_tensor
 
@@ -70,16 +70,16 @@ def _digest_carefully(tensor: Any) -> bytes:
     tensor = as_plain_tensor(tensor)
     seed = shape_seed(tensor.dtype, tensor.shape)
     if tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg()):
-        return dense_digest(tensor, seed) if tensor.is_cpu else device_digest(tensor, seed)
+        return digest_dense_tensor(tensor, seed) if tensor.is_cpu else digest_on_device(tensor, seed)
     if not lies_in_storage(tensor):
         return xxh3_128_digest(RELEASED, seed)
     size = tensor.numel() * tensor.element_size()
     if size > _REPEATED_BYTES and size > tensor.untyped_storage().nbytes():
         return _digest_overlapping(tensor, seed)
     if not tensor.is_cpu:
-        return device_digest(tensor, seed)
+        return digest_on_device(tensor, seed)
     if size <= _CHUNK_BYTES or tensor.dim() == 0:
-        return dense_digest(tensor.resolve_conj().resolve_neg().contiguous(), seed)
+        return digest_dense_tensor(tensor.resolve_conj().resolve_neg().contiguous(), seed)
     return _digest_in_chunks(tensor, seed)
 
 
@@ -91,11 +91,11 @@ def has_own_dispatch(tensor: Any) -> bool:
     return kind is not torch.Tensor and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 
-def join_digests(values: list[Any], otherwise: Callable[[Any], bytes]) -> bytes:
-    """One digest of the digests of many values; `otherwise` gives that of what is not a tensor."""
+def join_digests(values: list[Any], digest_other: Callable[[Any], bytes]) -> bytes:
+    """One digest of the digests of many values; `digest_other` gives that of what is not a tensor."""
     import torch
 
-    digests = [digest(value) if isinstance(value, torch.Tensor) else otherwise(value) for value in values]
+    digests = [digest(value) if isinstance(value, torch.Tensor) else digest_other(value) for value in values]
     return xxh3_128_digest(b"".join(digests))
 
 
@@ -149,7 +149,7 @@ def buffer_at(address: int, size: int) -> Any:
     return buffer_class(size).from_address(address)
 
 
-def dense_digest(tensor: Any, seed: int) -> bytes:
+def digest_dense_tensor(tensor: Any, seed: int) -> bytes:
     """Digest of a contiguous CPU tensor, without a copy."""
     if not lies_in_storage(tensor):
         return xxh3_128_digest(RELEASED, seed)
@@ -161,7 +161,7 @@ def dense_digest(tensor: Any, seed: int) -> bytes:
     return xxh3_128_digest(buffer_at(tensor.data_ptr(), size), seed)
 
 
-def device_digest(tensor: Any, seed: int) -> bytes:
+def digest_on_device(tensor: Any, seed: int) -> bytes:
     """Digest of a strided tensor computed by torch operators on the tensor's device.
 
     Two sums modulo 2^64 over the tensor's 32-bit words, each word mixed with a pseudo-random 64-bit key

@@ -44,7 +44,7 @@ def digest_each_piece(address: int, size: int) -> bytes:
     if _library_function is None:
         return digest_each_piece_in_python(address, size)
     out = buffer_class(size // PIECE * 16)()
-    team, threads = _borrowed_team()
+    team, threads = _borrow_openmp_team()
     _library_function(address, size, PIECE, 0, out, team, threads)
     return bytes(out)
 
@@ -109,18 +109,18 @@ def load_piece_digest_function() -> Any:
 _library_function = load_piece_digest_function()
 
 
-def _borrowed_team() -> tuple[Any, int]:
+def _borrow_openmp_team() -> tuple[Any, int]:
     """torch's OpenMP threads and their number, if they may be borrowed; else (None, 1)."""
     torch = sys.modules.get("torch")
     if torch is None or not native.may_use_torch_threads():
         return None, 1
-    team = _gomp_parallel()
+    team = _find_gomp_parallel()
     return (None, 1) if team is None else (team, torch.get_num_threads())
 
 
 def native_function_addresses() -> tuple[int, int]:
     """Where the C function and torch's `GOMP_parallel` lie, for other C code; 0 for what there is not."""
-    team = _gomp_parallel()
+    team = _find_gomp_parallel()
     return (
         ctypes.cast(_library_function, ctypes.c_void_p).value or 0 if _library_function is not None else 0,
         team.value or 0 if team is not None else 0,
@@ -128,7 +128,7 @@ def native_function_addresses() -> tuple[int, int]:
 
 
 @cache
-def _gomp_parallel() -> Any:
+def _find_gomp_parallel() -> Any:
     """torch's `GOMP_parallel`, once the C library was told how the threads of such a team are numbered."""
     number = native.omp_get_thread_num_address()
     if number is None:

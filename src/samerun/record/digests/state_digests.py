@@ -152,7 +152,7 @@ class MemoryCachedDigest:
         self.seen: list[bytes] = []
         self.digest = b""
 
-    def read(self) -> bytes:
+    def read_or_recompute(self) -> bytes:
         seen = self.copy_memory()
         if seen != self.seen:
             self.digest = self.compute()
@@ -185,7 +185,7 @@ def make_python_state_reader(module: Any) -> Callable[[], bytes]:
         nonlocal gauss
         if instance.gauss_next is not gauss:  # an attribute in a dictionary: not among the fields in C
             gauss, words.seen = instance.gauss_next, []
-        return words.read()
+        return words.read_or_recompute()
 
     return read
 
@@ -208,7 +208,7 @@ def make_numpy_state_reader(module: Any) -> Callable[[], bytes]:
         if cached is None or cached.held[1] is not bits:
             state = bits.ctypes.state_address, 624 * 4 + 4  # the words and the position among them
             cached = MemoryCachedDigest([legacy, bits], [c_fields_region(legacy), state], compute)
-        return cached.read()
+        return cached.read_or_recompute()
 
     return read if hasattr(legacy, "_bit_generator") else compute
 

@@ -224,7 +224,7 @@ def digest_dense_view(tensor: Any, record: StorageRecord) -> bytes:
         return d.digest(tensor)
     seed, size = d.shape_seed(tensor.dtype, tensor.shape), tensor.nbytes
     if size < LARGE or not record.trusted:
-        return d.dense_digest(tensor, seed)
+        return d.digest_dense_tensor(tensor, seed)
     at = (tensor.data_ptr(), size)
     pieces = record.view_digests.get(at)
     if pieces is None:

@@ -226,11 +226,11 @@ def _describe_rank_drifts(a: ComparedRun, b: ComparedRun) -> list[str]:
     for side in (a, b):
         ranks = (side.receipt or {}).get("ranks")
         if ranks and ranks["drift"]:
-            found.append(describe_drift(side.name, ranks))
+            found.append(describe_rank_drift(side.name, ranks))
     return found
 
 
-def describe_drift(name: str, ranks: dict[str, Any]) -> str:
+def describe_rank_drift(name: str, ranks: dict[str, Any]) -> str:
     """One sentence about ranks whose parameters differ."""
     drift = ranks["drift"]
     groups = " | ".join(", ".join(group) for group in drift["groups"])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from samerun.record.receipt.code_version import digest_source_file, read_code_version
-from samerun.record.receipt.recorded_command import safe_variables
+from samerun.record.receipt.recorded_command import select_safe_variables
 from samerun.record.receipt.redact import redact_as_recorded
 
 
@@ -136,7 +136,7 @@ def _iter_all_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Envi
         if a[key] != b[key]:
             yield _make_difference(key, _join_words(a[key]), _join_words(b[key]))
     for key in ("packages", "variables", "knobs"):
-        yield from _differing_entries(key, a[key], b[key])
+        yield from _iter_differing_entries(key, a[key], b[key])
     sources = a["code"]["sources"]
     rules = "repository" if sources and sources == b["code"]["sources"] else "code"
     for key in ("commit", "diff"):
@@ -155,29 +155,29 @@ def _iter_all_differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Envi
         if held_a != held_b:
             yield _make_difference("held", held_a is not None, held_b is not None)
     else:
-        yield from _differing_entries("held", held_a, held_b)
+        yield from _iter_differing_entries("held", held_a, held_b)
     machine_a, machine_b = dict(a["machine"]), dict(b["machine"])
     torch_a, torch_b = machine_a.pop("torch", None), machine_b.pop("torch", None)
     machine_a.pop("libraries", None), machine_b.pop("libraries", None)  # the packages hold the same versions
-    yield from _differing_entries("machine", machine_a, machine_b)
+    yield from _iter_differing_entries("machine", machine_a, machine_b)
     if isinstance(torch_a, dict) and isinstance(torch_b, dict):
-        yield from _differing_entries("machine.torch", torch_a, torch_b)
+        yield from _iter_differing_entries("machine.torch", torch_a, torch_b)
     same_key = a.get("environment_key") == b.get("environment_key")
     for role in sorted(set(a["processes"]) & set(b["processes"])):
-        yield from _process_differences(role, a["processes"][role], b["processes"][role], same_key)
+        yield from _iter_process_differences(role, a["processes"][role], b["processes"][role], same_key)
 
 
 def _join_words(value: Any) -> Any:
     return " ".join(value["words"]) if isinstance(value, dict) and "words" in value else value
 
 
-def _differing_entries(name: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[EnvironmentDifference]:
+def _iter_differing_entries(name: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[EnvironmentDifference]:
     for key in sorted(set(a) | set(b)):
         if a.get(key) != b.get(key):
             yield _make_difference(f"{name}.{key}", a.get(key), b.get(key))
 
 
-def _process_differences(
+def _iter_process_differences(
     role: str, a: dict[str, Any], b: dict[str, Any], same_key: bool
 ) -> Iterator[EnvironmentDifference]:
     """`same_key`: the digests of environment values can be compared. Otherwise only the names of those read can."""
@@ -267,7 +267,7 @@ def find_unmet_conditions(receipt: dict[str, Any], facts_here: dict[str, Any]) -
     """
     machine = {k: v for k, v in receipt["machine"].items() if k != "torch"}
     variables = redact_as_recorded(
-        {**facts_here["variables"], **safe_variables(receipt["variables"])}, receipt["variables"]
+        {**facts_here["variables"], **select_safe_variables(receipt["variables"])}, receipt["variables"]
     )
     held = ("PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG", "TORCH_DISABLE_NATIVE_JIT") if receipt["held"] else ()
     here = {

@@ -276,7 +276,9 @@ def update_index(
     read = 0
     for some in read_summaries(folder, [split_state(state)[:3] for state in fresh.values()]):
         rows = [(*vars(one).values(), _state_to_store(fresh[one.file], looked)) for one in some]
-        with _transaction(index):  # one transaction for each part: an interrupted first listing continues from here
+        with _immediate_transaction(
+            index
+        ):  # one transaction for each part: an interrupted first listing continues from here
             index.executemany(_PUT, rows)
         read += len(some)
         if progress is not None:
@@ -294,7 +296,7 @@ def _delete_rows(index: sqlite3.Connection, states: set[str], fresh: Container[s
         gone += index.execute("SELECT file, state FROM receipts WHERE state = ?", (MAY_CHANGE_UNNOTICED,)).fetchall()
     gone = [each for each in gone if each[0] not in fresh]
     if gone:
-        with _transaction(index):
+        with _immediate_transaction(index):
             index.executemany("DELETE FROM receipts WHERE file = ? AND state = ?", gone)
 
 
@@ -305,7 +307,7 @@ def _read_indexed_states(index: sqlite3.Connection) -> set[str]:
 
 
 @contextmanager
-def _transaction(index: sqlite3.Connection) -> Iterator[None]:
+def _immediate_transaction(index: sqlite3.Connection) -> Iterator[None]:
     index.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -344,7 +346,7 @@ def _create_schema_if_needed(index: sqlite3.Connection) -> sqlite3.Connection:
         _enable_write_ahead_log(index)
         index.execute("PRAGMA synchronous=NORMAL")
         if _read_schema_version(index) != VERSION:
-            with _transaction(index):
+            with _immediate_transaction(index):
                 require_own_schema(index, _SCHEMA)  # another process may have created it meanwhile
                 for each in _SCHEMA:
                     index.execute(each)

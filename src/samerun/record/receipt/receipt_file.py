@@ -174,9 +174,9 @@ def load_private_key(path: Path) -> Any:
     return key
 
 
-def sign(digest: str, path: Path) -> dict[str, str]:
+def sign_digest(digest: str, key_path: Path) -> dict[str, str]:
     """The signature of a receipt's digest, in the form of the receipt."""
-    key = load_private_key(path)
+    key = load_private_key(key_path)
     return {
         "algorithm": "ed25519",
         "public_key": key.public_key().public_bytes_raw().hex(),

@@ -64,7 +64,7 @@ def resolve_recorded_command(command: dict[str, Any]) -> Target:
     return Target((sys.executable, *words), tuple(words), str(script.parent))
 
 
-def safe_variables(recorded: dict[str, str]) -> dict[str, str]:
+def select_safe_variables(recorded: dict[str, str]) -> dict[str, str]:
     """The recorded variables that a rerun restores."""
     return {
         name: recorded[name]

@@ -64,7 +64,7 @@ def list_remote_receipts(
     """Like `index.list_receipts`, but without an index: reads every receipt. Raises SamerunError on failure."""
     system, root = open_file_system(address)
     found = []
-    with translate_errors(address):
+    with raise_samerun_errors(address):
         there = {}
         for item in system.ls(root, detail=True):
             name = posixpath.basename(item["name"])
@@ -92,18 +92,18 @@ def _summarize_fetched(path: str, fetched: Any) -> ReceiptSummary:
 
 
 @contextmanager
-def translate_errors(address: str, what: str = "read") -> Iterator[None]:
+def raise_samerun_errors(address: str, verb: str = "read") -> Iterator[None]:
     """Turn any exception of a remote file system into a SamerunError: they have no common base class."""
     try:
         yield
     except SamerunError:
         raise
     except FileNotFoundError as error:  # its text differs between file systems
-        raise SamerunError(f"{address} cannot be {what}: nothing is there.", hint="Is the address right?") from error
+        raise SamerunError(f"{address} cannot be {verb}: nothing is there.", hint="Is the address right?") from error
     except Exception as error:
         told = printable_line(str(error) or type(error).__name__, 200)
         raise SamerunError(
-            f"{address} cannot be {what}: {told}.", hint="Is the address right, and do your credentials allow it?"
+            f"{address} cannot be {verb}: {told}.", hint="Is the address right, and do your credentials allow it?"
         ) from error
 
 
@@ -114,27 +114,27 @@ ATOMIC_STORES = {"s3", "gs", "abfs", "memory"}
 
 
 @contextmanager
-def local_copy(text: str) -> Iterator[Path]:
+def download_if_remote(path_or_address: str) -> Iterator[Path]:
     """A local path unchanged; for an address a temporary local copy of the receipt, its steps and its traces.
 
     Errors inside the block name the address. Raises SamerunError if the receipt cannot be downloaded.
     """
-    if not is_address(text):
-        yield Path(text)
+    if not is_address(path_or_address):
+        yield Path(path_or_address)
         return
     with make_work_folder() as folder:
         # keep the file name: `samerun verify` looks for a receipt of that name
-        here = folder / (posixpath.basename(text) or "receipt")
+        here = folder / (posixpath.basename(path_or_address) or "receipt")
         try:
-            _download(text, here)
+            _download(path_or_address, here)
             yield here
         except SamerunError as error:
-            raise SamerunError(error.message.replace(str(here), text), error.hint) from error
+            raise SamerunError(error.message.replace(str(here), path_or_address), error.hint) from error
 
 
 def _download(address: str, here: Path) -> None:
     system, there = open_file_system(address)
-    with translate_errors(address):
+    with raise_samerun_errors(address):
         size = int(system.info(there)["size"] or 0)
         if size > receipt_json.MAX_BYTES:
             raise SamerunError(f"{address} has {size} bytes; a receipt has at most {receipt_json.MAX_BYTES}.")
@@ -143,7 +143,7 @@ def _download(address: str, here: Path) -> None:
     # safe names: the receipt's digest has been verified
     steps, traces = step_table.steps_path(here, receipt["digest"]), receipt_file.traces_path(here, receipt["digest"])
     beside = posixpath.dirname(there)
-    with translate_errors(address):
+    with raise_samerun_errors(address):
         if receipt["steps_in"] == "file" and system.exists(posixpath.join(beside, steps.name)):
             system.get_file(posixpath.join(beside, steps.name), str(steps))
         far = posixpath.join(beside, traces.name)
@@ -157,7 +157,7 @@ def _download(address: str, here: Path) -> None:
 def is_remote_folder(address: str) -> bool:
     """Whether an address is a folder for new receipts. Raises SamerunError if nothing could be written there."""
     system, there = open_file_system(address)
-    with translate_errors(address, "written"):
+    with raise_samerun_errors(address, "written"):
         _require_bucket(address, system, there)
         return address.endswith("/") or bool(system.isdir(there))
 
@@ -200,7 +200,7 @@ def _upload(receipt: Path, address: str) -> None:
     """
     system, there = open_file_system(address)
     beside = posixpath.dirname(there)
-    with translate_errors(address, "written"):
+    with raise_samerun_errors(address, "written"):
         _require_bucket(address, system, there)
         system.makedirs(beside, exist_ok=True)
         earlier = _read_remote_digest(system, there)

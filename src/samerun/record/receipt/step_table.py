@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -130,12 +130,20 @@ def build_table(columns: tuple[str, ...], rows: bytes) -> StepTable:
     return StepTable(columns, len(rows) // size, rows, build_levels(rows, size))
 
 
-def build_tables(trace: Trace, first: int = 0, last: int | None = None) -> tuple[StepTable, StepTable]:
-    """The tables (values, evidence) of the steps in a trace, from event `first` up to (not including) event `last`."""
+class StepTables(NamedTuple):
+    """What each step computed, and the states that may differ as long as no value does."""
+
+    values: StepTable
+    evidence: StepTable
+
+
+def build_tables(trace: Trace, first: int = 0, last: int | None = None) -> StepTables:
+    """The tables of the steps in a trace, from event `first` up to (not including) event `last`."""
     ends, leaves = _collect_leaves(trace, first, last)
     rows = _assign_rows_to_steps(ends)
     count = sum(len(part) for part in rows.values())
-    return _build_from_leaves(VALUES, leaves, rows, count), _build_from_leaves(EVIDENCE, leaves, rows, count)
+    values, evidence = (_build_from_leaves(names, leaves, rows, count) for names in (VALUES, EVIDENCE))
+    return StepTables(values, evidence)
 
 
 Leaves = dict[str, list[tuple[int, Array, Array]]]
@@ -186,8 +194,15 @@ def _build_from_leaves(names: tuple[str, ...], leaves: Leaves, rows_of: dict[int
     return build_table(columns, rows.tobytes())
 
 
-def find_first_differing_step(a: StepTable, b: StepTable) -> tuple[int, tuple[str, ...]] | None:
-    """(row from 0, differing columns) of the first step that differs; None if all common rows are equal.
+class DifferingStep(NamedTuple):
+    """A step after which two tables differ: its row, from 0, and the columns that differ."""
+
+    row: int
+    columns: tuple[str, ...]
+
+
+def find_first_differing_step(a: StepTable, b: StepTable) -> DifferingStep | None:
+    """The first step that differs; None if all common rows are equal.
 
     Columns that only one table has are not compared. Raises SamerunError if a tree does not match its rows.
     """
@@ -200,16 +215,16 @@ def find_first_differing_step(a: StepTable, b: StepTable) -> tuple[int, tuple[st
         node = find_first_differing_leaf(a.levels, b.levels)
         if node is None:
             return None
-        found = _search_rows(a, b, shared, node * FAN_OUT, node * FAN_OUT + FAN_OUT)
+        found = _find_first_differing_row(a, b, shared, node * FAN_OUT, node * FAN_OUT + FAN_OUT)
         if found is None and a.count == b.count:
             raise SamerunError("The steps are not those of their tree.", hint="A .steps file was changed.")
         return found
-    return _search_rows(a, b, shared, 0, min(a.count, b.count))
+    return _find_first_differing_row(a, b, shared, 0, min(a.count, b.count))
 
 
-def _search_rows(
+def _find_first_differing_row(
     a: StepTable, b: StepTable, shared: tuple[str, ...], begin: int, end: int
-) -> tuple[int, tuple[str, ...]] | None:
+) -> DifferingStep | None:
     """Compare the rows from `begin` to `end` themselves, in chunks."""
     end = min(end, a.count, b.count)
     for at in range(begin, end, 1 << 16):
@@ -220,7 +235,8 @@ def _search_rows(
         hits = np.flatnonzero(wrong.any(axis=1))
         if len(hits):
             row = int(hits[0])
-            return at + row, tuple(name for name, bad in zip(shared, wrong[row].tolist(), strict=True) if bad)
+            names = tuple(name for name, bad in zip(shared, wrong[row].tolist(), strict=True) if bad)
+            return DifferingStep(at + row, names)
     return None
 
 

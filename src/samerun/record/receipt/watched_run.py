@@ -58,7 +58,7 @@ def run_watched(request: RunRequest, receipt: Path | None, key: Path | None = No
         ended = _start_and_wait(request, folder)
         made = _make_receipt(request, folder, ended, code, begin)
         if key is not None:
-            made.receipt["signature"] = receipt_file.sign(made.receipt["digest"], key)
+            made.receipt["signature"] = receipt_file.sign_digest(made.receipt["digest"], key)
         if receipt is not None:
             receipt_file.write(receipt, made, folder if request.depth == "ops" else None)
     return ended, made

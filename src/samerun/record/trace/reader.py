@@ -147,7 +147,7 @@ class Trace:
         at = self._blocks[block][0] + (index - int(self._block_starts[block])) * f.EVENT_BYTES
         return np.frombuffer(self._data[at : at + f.EVENT_BYTES], EVENT_DTYPE)[0]
 
-    def steps_before(self, index: int) -> int:
+    def count_steps_before(self, index: int) -> int:
         """Number of optimizer steps that ended before the event at `index`."""
         if self._step_indices is None:
             at, parts = 0, [np.empty(0, np.int64)]

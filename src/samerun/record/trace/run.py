@@ -168,7 +168,7 @@ class Step:
     def select_events(self, *kinds: int) -> list[Event]:
         return select_events(self.trace, kinds, self.end + 1, self.begin)
 
-    def leaf_event(self, name: str) -> Event | None:
+    def find_leaf_event(self, name: str) -> Event | None:
         return next((event for event in self.select_events(f.LEAF) if event.name == name), None)
 
     def differing_leaves(self, other: Step) -> list[str]:

@@ -64,7 +64,7 @@ def _is_called_by_user(frame: FrameType, caller: FrameType, line: int) -> bool:
     code = frame.f_code
     if line != code.co_firstlineno or code.co_name == "<module>":
         return False
-    return not code.co_flags & inspect.CO_GENERATOR and stack_frames.code_kind(caller.f_code) == stack_frames.USER
+    return not code.co_flags & inspect.CO_GENERATOR and stack_frames.classify_code(caller.f_code) == stack_frames.USER
 
 
 class LineFollower:
@@ -81,7 +81,7 @@ class LineFollower:
         sys.settrace(self.trace_call)
 
     def trace_call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event != "call" or stack_frames.code_kind(frame.f_code) != stack_frames.USER:
+        if event != "call" or stack_frames.classify_code(frame.f_code) != stack_frames.USER:
             return None
         if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "sitecustomize":
             return None

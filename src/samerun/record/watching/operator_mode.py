@@ -174,7 +174,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
             code = frame.f_code
             kind = _kinds.get(id(code))
             if kind is None:
-                kind = stack_frames.code_kind(code)
+                kind = stack_frames.classify_code(code)
             if kind == stack_frames.USER:
                 key = (id(code), frame.f_lineno, module)
                 location_id = self.table.location_ids.get(key)
@@ -305,7 +305,7 @@ class OperatorMode(UncompiledMode, TorchDispatchMode):
         else:
             name = "torch.Generator" if generator.device.type == "cpu" else f"torch.{generator.device}"
         seed = generator.initial_seed() & 0xFFFFFFFFFFFFFFFF
-        value = d.dense_digest(generator.get_state(), 0)
+        value = d.digest_dense_tensor(generator.get_state(), 0)
         name_id, function = writer.intern_string(name), writer.intern_string(operator.name)
         writer.append(_pack(f.DRAW, phase, state.number, name_id, location_id, function, seed, value))
 

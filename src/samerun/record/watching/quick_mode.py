@@ -65,8 +65,8 @@ def quick_mode_class() -> type[OperatorMode] | None:
     exclude_from_compilation(
         OperatorMode._record_results, OperatorMode._count_failed_operator, StorageDigests.find_or_add_record,
         StorageDigests.digest_input, StorageDigests.digest_new_memory, StorageDigests.digest_written,
-        StorageDigests.drop_expired, flatten_into, stack_frames.code_kind, d.shape_seed, d.digest, Recorder.open_writer,
-        TraceWriter.intern_location, TraceWriter.intern_string, TraceWriter.append,
+        StorageDigests.drop_expired, flatten_into, stack_frames.classify_code, d.shape_seed, d.digest,
+        Recorder.open_writer, TraceWriter.intern_location, TraceWriter.intern_string, TraceWriter.append,
     )  # fmt: skip
 
     class QuickMode(_watch.Watcher, OperatorMode):  # type: ignore[misc, no-untyped-call]
@@ -110,7 +110,7 @@ def collect_host_objects() -> SimpleNamespace:
         xxh3_64_intdigest=xxh3_64_intdigest,
         shape_seed=d.shape_seed,
         shape_seeds=d._shape_seeds,
-        dense_digest=d.dense_digest,
+        digest_dense_tensor=d.digest_dense_tensor,
         digest=d.digest,
         graph_task=torch._C._current_graph_task_id,
         next_sequence=torch._C._autograd._get_sequence_nr,
@@ -119,7 +119,7 @@ def collect_host_objects() -> SimpleNamespace:
         get_num_threads=torch.get_num_threads,
         function_mode=torch._C._is_torch_function_mode_enabled,
         code_kinds=stack_frames._code_kinds,
-        code_kind=stack_frames.code_kind,
+        classify_code=stack_frames.classify_code,
         user_kind=stack_frames.USER,
         node_ring=NODE_RING,
         phase_forward=f.FORWARD,

@@ -17,6 +17,7 @@ from samerun.record.config import ROLE_VARIABLE, WatchConfig, to_original_path
 from samerun.record.trace import format as f
 from samerun.record.trace.writer import TraceWriter
 from samerun.record.watching import stack_frames
+from samerun.record.watching.stack_frames import UserLine
 from samerun.record.watching.thread_state import Threads, ThreadState
 
 _MASK64 = (1 << 64) - 1
@@ -105,7 +106,7 @@ class Recorder:
         if self.writer is None:
             self.role = role
 
-    def before_fork(self) -> None:
+    def flush_before_fork(self) -> None:
         with self._lock:
             if self.writer is not None:
                 self.writer.flush()
@@ -231,7 +232,7 @@ class Recorder:
         flags: int = 0,
         thin: bool = False,
         user_only: bool = False,
-        user_line: tuple[str, int, bool] | None = None,
+        user_line: UserLine | None = None,
     ) -> None:
         """Write one host event at the nearest line of user code.
 

@@ -20,17 +20,20 @@ from samerun.base.user_code import is_library_file
 _HERE = user_code.SAMERUN_FOLDER
 USER, LIBRARY, IMPORT = 1, 0, 2
 
+UserLine = tuple[str, int, bool]
+"""File, line, and whether the user's code made the call itself, with no installed package in between."""
+
 _code_kinds: dict[int, int] = {}
 _kept_code: list[CodeType] = []  # keeps the ids in `_code_kinds` from being reused
 
 
-def treat_as_user(folder: str) -> None:
+def treat_folder_as_user(folder: str) -> None:
     """Count files under `folder` as the user's, even inside an installed package (`-m package`)."""
     user_code.add_user_folder(folder)
     _code_kinds.clear()
 
 
-def code_kind(code: CodeType) -> int:
+def classify_code(code: CodeType) -> int:
     """USER, LIBRARY or IMPORT (Python's import machinery) for a code object."""
     kind = _code_kinds.get(id(code))
     if kind is None:
@@ -51,12 +54,12 @@ def called_by_user(through: tuple[str, ...] = ()) -> bool:
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_HERE) and frame.f_globals.get("__name__", "").split(".")[0] not in through:
-            return code_kind(frame.f_code) == USER
+            return classify_code(frame.f_code) == USER
         frame = frame.f_back
     return False
 
 
-def find_user_line(through_imports: bool = False) -> tuple[str, int, bool]:
+def find_user_line(through_imports: bool = False) -> UserLine:
     """(file, line, direct) of the nearest user code on the stack.
 
     `direct`: no installed package lies between that line and the call, so that a clock read by a progress bar is not
@@ -70,7 +73,7 @@ def find_user_line(through_imports: bool = False) -> tuple[str, int, bool]:
         code = frame.f_code
         kind = _code_kinds.get(id(code))
         if kind is None:
-            kind = code_kind(code)
+            kind = classify_code(code)
         if kind == USER:
             own = not nameless or nameless == frame.f_globals.get("__name__")
             return code.co_filename, frame.f_lineno, direct and own
@@ -112,7 +115,7 @@ def called_by_torch() -> bool:
     return frame is not None and str(frame.f_globals.get("__name__")).startswith("torch.")
 
 
-def find_unseeded_owner_line() -> tuple[str, int, bool] | None:
+def find_unseeded_owner_line() -> UserLine | None:
     """The line that uses an object whose method makes a generator without having been given a seed.
 
     An object that makes its generator in a method (`seed`, `reset`), from a parameter that was left None, can be
@@ -120,7 +123,7 @@ def find_unseeded_owner_line() -> tuple[str, int, bool] | None:
     None if the generator is made outside of an object or in `__init__`.
     """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and code_kind(frame.f_code) != USER:
+    while frame is not None and classify_code(frame.f_code) != USER:
         frame = frame.f_back
     if frame is None or frame.f_code.co_name == "__init__" or not has_seed_parameter_left_none(frame):
         return None
@@ -130,7 +133,7 @@ def find_unseeded_owner_line() -> tuple[str, int, bool] | None:
         return None
     while frame is not None and frame.f_code.co_varnames[:1] == ("self",) and frame.f_locals.get("self") is owner:
         frame = frame.f_back
-    while frame is not None and code_kind(frame.f_code) != USER:
+    while frame is not None and classify_code(frame.f_code) != USER:
         frame = frame.f_back
     return (frame.f_code.co_filename, frame.f_lineno, True) if frame is not None else None
 

@@ -43,7 +43,7 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
         return None
     pins.choose_pin_value(config.pin_value)
     recorder = current_recorder = Recorder(config)
-    set_hiding_context(partial(_hidden_block, recorder))
+    set_hiding_context(partial(_hide_from_recording, recorder))
     _create_started_file(config.folder)
     stack_frames.install_stripping_excepthook()
     with suppress(OSError):
@@ -51,7 +51,7 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
             os.stat(os.environ.get(CONFIG_VARIABLE) or config.folder).st_mtime_ns
         )
     if config.user_folder:
-        stack_frames.treat_as_user(os.path.realpath(config.user_folder))
+        stack_frames.treat_folder_as_user(os.path.realpath(config.user_folder))
     after = PostImportHooks()
     for interceptor in INTERCEPTORS:
         after.add(interceptor.module, _make_installer(recorder, interceptor))
@@ -66,7 +66,7 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
 
 
 @contextmanager
-def _hidden_block(recorder: Recorder) -> Iterator[None]:
+def _hide_from_recording(recorder: Recorder) -> Iterator[None]:
     """A block in which nothing that this thread does is recorded."""
     state = recorder.thread
     state.inside_samerun += 1
@@ -167,10 +167,10 @@ def _describe_live_models() -> Iterator[dict[str, Any]]:
         tensors = list(_iter_model_tensors(one))
         owned.update(map(id, tensors))
         if tensors:
-            yield _describe(type(one).__name__, tensors)
+            yield _describe_model(type(one).__name__, tensors)
     for each in leaves:
         if id(each) not in owned:
-            yield _describe("a tensor of its own", [each])
+            yield _describe_model("a tensor of its own", [each])
 
 
 def _iter_model_tensors(model: Any) -> Iterator[Any]:
@@ -179,7 +179,7 @@ def _iter_model_tensors(model: Any) -> Iterator[Any]:
             yield from (tensor for _, tensor in dict_items(vars(module).get(kind)) if tensor is not None)
 
 
-def _describe(name: str, tensors: list[Any]) -> dict[str, Any]:
+def _describe_model(name: str, tensors: list[Any]) -> dict[str, Any]:
     from samerun.record.digests.digest import digest, is_readable
 
     parts = b"".join(digest(each) for each in tensors if is_readable(each))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from xxhash import xxh3_128_digest
 
-from samerun.record.digests.digest import dense_digest
+from samerun.record.digests.digest import digest_dense_tensor
 from samerun.record.digests.state_digests import make_numpy_state_reader, make_python_state_reader, named_buffers
 from samerun.record.watching.quick_mode import fastest_digest_function, fastest_join_digests_function
 from samerun.record.watching.recorder import NOTHING, Recorder
@@ -71,9 +71,9 @@ class StepDigester:
 
     def digest_rng_states(self) -> Iterator[Leaf]:
         """The states of torch's generators, NumPy's and Python's: a leaf each."""
-        states = [dense_digest(torch.get_rng_state(), 0)]
+        states = [digest_dense_tensor(torch.get_rng_state(), 0)]
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            states += [dense_digest(value, 0) for value in torch.cuda.get_rng_state_all()]
+            states += [digest_dense_tensor(value, 0) for value in torch.cuda.get_rng_state_all()]
         yield "rng", xxh3_128_digest(b"".join(states))
         numpy_random: Any = sys.modules.get("numpy.random")
         if numpy_random is not None:

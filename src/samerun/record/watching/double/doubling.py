@@ -28,7 +28,7 @@ from samerun.record.watching.double.memory import (
     SharedMemoryMonitor,
     may_hold_other_values,
     only_moves_elements,
-    shadow_view,
+    view_in_shadow,
 )
 from samerun.record.watching.recorder import Recorder
 from samerun.record.watching.thread_state import ThreadState
@@ -103,7 +103,7 @@ class Doubling:
         record = self.memory.find_or_add_record(storage, location_id)
         record.shared, record.how = location_id, how
         self.shadows.drop(storage)  # what they write, its shadow would never learn
-        self.shared_memory.watch(record)
+        self.shared_memory.watch_shared(record)
 
     def execution_count(self, operator: WatchedOperator) -> int:
         """Executions of an operator in all: more where the order of threads may decide how sums are added."""
@@ -218,14 +218,14 @@ class DoubledCall:
     def forget_written_values(self, memory: MemoryRegistry) -> None:
         """Forget the values of the arguments it writes into: how much it wrote before it failed is unknown."""
         for tensor in filter(d.is_readable, self.written):
-            memory.end_write(tensor, self, None)
+            memory.note_write_end(tensor, self, None)
 
     def copy_or_shadow_arguments(self, use_shadows: bool) -> dict[int, Any]:
         """Tensors for one more execution, by the `id` of those they stand for."""
         again = copy_tensors(self.copies_before.values())
         others = {key: again[id(copy)] for key, copy in self.copies_before.items()}
         if use_shadows:
-            others.update({id(tensor): shadow_view(tensor, shadow) for tensor, shadow in self.with_shadow})
+            others.update({id(tensor): view_in_shadow(tensor, shadow) for tensor, shadow in self.with_shadow})
         return others
 
     def collect_results(self, out: Any) -> list[Any]:

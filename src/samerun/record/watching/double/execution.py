@@ -81,19 +81,19 @@ def execute_again(
     func: Any,
     args: Any,
     kwargs: Any,
-    others: Mapping[int, Any],
+    replacements: Mapping[int, Any],
     draws: GeneratorSnapshot | None,
     state: ThreadState,
-    fill: int,
+    malloc_fill_byte: int,
 ) -> Any:
-    """One more execution. Raises what the operator raises; `others` replaces tensors by their `id`."""
-    args, kwargs = substitute_tensors(args, others), substitute_tensors(kwargs, others)
+    """One more execution. Raises what the operator raises; `replacements` replaces tensors by their `id`."""
+    args, kwargs = substitute_tensors(args, replacements), substitute_tensors(kwargs, replacements)
     restore: Callable[[], None] = _do_nothing
     if draws is not None:
         args, kwargs, restore = draws.rewind(func, args, kwargs)
     state.inside_samerun += 1
     try:
-        with filling_malloc_with(fill), without_warnings():
+        with filling_malloc_with(malloc_fill_byte), without_warnings():
             return func(*args, **kwargs)
     finally:
         state.inside_samerun -= 1
@@ -161,9 +161,9 @@ ALIGNMENT = 64
 """Kernels may go another way where memory lies otherwise: copies lie on the same address modulo this."""
 
 
-def view_in_storage(tensor: Any, storage: Any, shift: int = 0) -> Any:
-    """A tensor like the given one, but `shift` bytes further on in other memory."""
-    offset = tensor.storage_offset() + shift // tensor.element_size()
+def view_in_storage(tensor: Any, storage: Any, byte_shift: int = 0) -> Any:
+    """A tensor like the given one, but `byte_shift` bytes further on in other memory."""
+    offset = tensor.storage_offset() + byte_shift // tensor.element_size()
     made = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     made.set_(storage, offset, tensor.size(), tensor.stride())
     if tensor.is_conj():

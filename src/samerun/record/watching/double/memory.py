@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -24,7 +24,7 @@ from samerun.record.watching.double.execution import view_bytes, view_in_storage
 from samerun.record.watching.interceptors import fresh_memory
 
 
-def weak_reference(storage: Any) -> Any:
+def make_storage_reference(storage: Any) -> Any:
     """It keeps the storage's address from being given to another one; not the memory."""
     return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
@@ -44,7 +44,7 @@ class MemoryRecord:
                  "weak", "write", "writer", "writing", "written_at")  # fmt: skip
 
     def __init__(self, storage: Any) -> None:
-        self.weak = weak_reference(storage)
+        self.weak = make_storage_reference(storage)
         self.address = storage.data_ptr()
         self.digests: dict[Any, bytes] = {}
         self.made = self.shared = 0
@@ -54,6 +54,13 @@ class MemoryRecord:
         self.writing, self.contested, self.mixed = 0, False, False
         self.outside = self.foreign = False
         self.waits: dict[int, int] = {}
+
+
+class TensorCheck(NamedTuple):
+    """The digest of a tensor now, and the kind of finding to report about it, or ""."""
+
+    digest: bytes | None
+    finding: str
 
 
 class MemoryRegistry:
@@ -70,10 +77,10 @@ class MemoryRegistry:
             record = self.records[storage._cdata] = MemoryRecord(storage)
             record.made = made
             if len(self.records) > self._drop_above:
-                self.drop_expired()
+                self.forget_freed_memory()
         return record
 
-    def drop_expired(self) -> None:
+    def forget_freed_memory(self) -> None:
         """Forget memory that is gone."""
         for key, record in list(self.records.items()):
             if record.weak.expired():
@@ -83,8 +90,8 @@ class MemoryRegistry:
     def clear(self) -> None:
         self.records.clear()
 
-    def check_tensor(self, tensor: Any, thread: int) -> tuple[bytes | None, str]:
-        """(digest of a tensor now, what to report about it).
+    def check_tensor(self, tensor: Any, thread: int) -> TensorCheck:
+        """Digest a tensor and say what to report about it.
 
         Reported is OUTSIDE if the digest differs from when the tensor was last used, and RACE if, besides, another
         thread was seen to write and this one has not waited for any since it last checked.
@@ -93,24 +100,26 @@ class MemoryRegistry:
         it, unless the memory was shared.
         """
         if not is_plain(tensor) or not tensor.numel():
-            return None, ""
+            return TensorCheck(None, "")
         record = self.find_or_add_record(tensor.untyped_storage())
         if record.outside or not (record.shared or tensor.is_contiguous()):
-            return None, ""
+            return TensorCheck(None, "")
         key = _geometry(tensor)
         write, before = record.write, record.digests.get(key)
         now = d.digest(tensor)
-        waited = record.waits.get(thread) != thread_state.wait_count()
-        record.waits[thread] = thread_state.wait_count()
+        waited = record.waits.get(thread) != thread_state.waits_so_far()
+        record.waits[thread] = thread_state.waits_so_far()
         if record.write is not write or record.digests.get(key) is not before:
-            return now, ""  # an operator of another thread has begun or ended to write meanwhile
+            return TensorCheck(now, "")  # an operator of another thread has begun or ended to write meanwhile
         record.digests[key] = now
         if before is None or before == now or (record.mixed and not record.how):
-            return now, ""  # where operators of several threads write, what was last seen may be older than it seems
+            return TensorCheck(
+                now, ""
+            )  # where operators of several threads write, what was last seen may be older than it seems
         raced, record.foreign = record.foreign and not waited, False
-        return now, RACE if raced else OUTSIDE
+        return TensorCheck(now, RACE if raced else OUTSIDE)
 
-    def begin_write(self, tensor: Any, write: Any, thread: int, location_id: int) -> None:
+    def note_write_begin(self, tensor: Any, write: Any, thread: int, location_id: int) -> None:
         """An operator is about to write to a tensor; `write` stands for this execution of it."""
         record = self.find_or_add_record(tensor.untyped_storage())
         record.mixed = record.mixed or record.writer not in (-1, thread)
@@ -119,7 +128,7 @@ class MemoryRegistry:
         record.writing += 1
         record.digests.clear()
 
-    def end_write(self, tensor: Any, write: Any, value: bytes | None) -> None:
+    def note_write_end(self, tensor: Any, write: Any, value: bytes | None) -> None:
         """It has: `value` is the tensor's digest now, None if it failed. Worth nothing if another wrote meanwhile."""
         record = self.find_or_add_record(tensor.untyped_storage())
         record.writing = max(0, record.writing - 1)
@@ -161,7 +170,7 @@ class SharedMemoryMonitor:
     def __init__(self) -> None:
         self._shared: dict[int, MemoryRecord] = {}
 
-    def watch(self, record: MemoryRecord) -> None:
+    def watch_shared(self, record: MemoryRecord) -> None:
         """Memory that others can write from now on."""
         self._shared.pop(id(record), None)
         self._shared[id(record)] = record
@@ -237,7 +246,7 @@ class ShadowBuffer:
     __slots__ = ("last_digest", "origin", "storage", "touch_count", "weak")
 
     def __init__(self, storage: Any, other: Any, origin: UnwrittenOrigin) -> None:
-        self.weak, self.storage, self.origin = weak_reference(storage), other, origin
+        self.weak, self.storage, self.origin = make_storage_reference(storage), other, origin
         self.touch_count = 0
         self.last_digest = 0
         """Digest of the program's own memory when an operator had last touched it."""
@@ -319,11 +328,11 @@ def differs_only_where_fresh(tensor: Any, shadow: ShadowBuffer) -> bool:
     """True if all that differs from the shadow is still the initial fill; else something other than operators wrote."""
     if shadow.origin.inside:
         return True
-    mine, other = (each.contiguous().flatten().view(torch.uint8) for each in (tensor, shadow_view(tensor, shadow)))
+    mine, other = (each.contiguous().flatten().view(torch.uint8) for each in (tensor, view_in_shadow(tensor, shadow)))
     return not bool(((mine != other) & (mine != 0)).any())
 
 
-def shadow_view(tensor: Any, shadow: ShadowBuffer) -> Any:
+def view_in_shadow(tensor: Any, shadow: ShadowBuffer) -> Any:
     return view_in_storage(tensor, shadow.storage)
 
 

@@ -14,7 +14,7 @@ from samerun.record.watching.double.double_findings import DoubleFinding
 from samerun.record.watching.double.doubling import NO_VALUES, DoubledCall, Doubling, digest_each
 from samerun.record.watching.double.execution import view_bytes
 from samerun.record.watching.double.judge import ResultJudge, make_unwritten_finding
-from samerun.record.watching.double.memory import shadow_view
+from samerun.record.watching.double.memory import view_in_shadow
 from samerun.record.watching.operator_mode import OperatorMode, OperatorTable
 from samerun.record.watching.watched_operator import WatchedOperator
 
@@ -84,7 +84,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             call.shared_snapshot = doubling.shared_memory.take_snapshot()
         for tensor in call.written:
             if d.is_readable(tensor):
-                doubling.memory.begin_write(tensor, call, state.number, call.location_id)
+                doubling.memory.note_write_begin(tensor, call, state.number, call.location_id)
         if reason:
             if reason != NO_VALUES:
                 doubling.count_not_executed(reason)
@@ -130,7 +130,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
         shadow = doubling.shadows.find_shadow(tensor)
         if shadow is None:
             return
-        other = shadow_view(tensor, shadow)
+        other = view_in_shadow(tensor, shadow)
         if d.digest(tensor) != d.digest(other):
             flags, location_id = self._find_phase_and_location(self.state, [tensor])
             finding = make_unwritten_finding(shadow.origin)
@@ -160,7 +160,7 @@ class DoubleMode(OperatorMode):  # type: ignore[no-untyped-call]
             if not d.is_readable(tensor):
                 continue
             if at < count:
-                doubling.memory.end_write(tensor, call, value)
+                doubling.memory.note_write_end(tensor, call, value)
             else:
                 doubling.memory.note_result(tensor, value, state.number, call.location_id)
         if call.pauses:

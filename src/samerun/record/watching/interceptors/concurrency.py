@@ -101,7 +101,7 @@ def wrap_to_count_wait(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(*args, **kwargs)
         finally:
-            thread_state.count_wait()
+            thread_state.note_wait()
 
     return wait
 
@@ -138,7 +138,7 @@ def install_exits_and_forks(recorder: Recorder, os: Any) -> None:
 
     wrap_attribute(os, "_exit", wrap_exit)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=recorder.before_fork, after_in_child=recorder.after_fork_in_child)
+        os.register_at_fork(before=recorder.flush_before_fork, after_in_child=recorder.after_fork_in_child)
 
     def wrap_exec(original: Any) -> Any:
         def execute(*args: Any, **kwargs: Any) -> Any:

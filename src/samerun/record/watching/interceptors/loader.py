@@ -106,7 +106,7 @@ def record_iterable_dataset(recorder: Recorder, dataset: Any) -> None:
     if not any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__):
         return
     code = getattr(type(dataset).__iter__, "__code__", None)
-    if code is not None and stack_frames.code_kind(code) == stack_frames.USER:
+    if code is not None and stack_frames.classify_code(code) == stack_frames.USER:
         user_line = (code.co_filename, code.co_firstlineno, True)
         recorder.emit_host_event(f.LOADER, "IterableDataset", aux="iterable", user_line=user_line)
 

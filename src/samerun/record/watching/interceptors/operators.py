@@ -155,7 +155,7 @@ def install_memory_sharing(recorder: Recorder, torch: Any) -> None:
         def wrap(original: Any) -> Any:
             def give(self: Any, *args: Any, **kwargs: Any) -> Any:
                 # Libraries, and samerun itself, ask for addresses all the time, and only to read.
-                if name != "data_ptr" or stack_frames.code_kind(sys._getframe(1).f_code) == stack_frames.USER:
+                if name != "data_ptr" or stack_frames.classify_code(sys._getframe(1).f_code) == stack_frames.USER:
                     record_sharing(self, f"Tensor.{name}()")
                 return original(self, *args, **kwargs)
 

@@ -20,14 +20,14 @@ static watch_status is_user_code(PyObject *code) {
     Py_DECREF(key);
     if (kind == host.user_kind) return STATUS_YES;
     if (kind) return (watch_status)PyObject_RichCompareBool(kind, host.user_kind, Py_EQ);
-    if (PyErr_Occurred() || !(kind = PyObject_CallOneArg(host.code_kind, code))) return STATUS_ERROR;
+    if (PyErr_Occurred() || !(kind = PyObject_CallOneArg(host.classify_code, code))) return STATUS_ERROR;
     watch_status answer = (watch_status)PyObject_RichCompareBool(kind, host.user_kind, Py_EQ);
     Py_DECREF(kind);
     return answer;
 }
 
 /* The writer of the trace; None where recording is over. */
-PyObject *writer_of(watcher_t *watcher) {
+PyObject *open_writer_of(watcher_t *watcher) {
     PyObject *writer = PyObject_GetAttr(watcher->recorder, names.writer);
     if (writer != Py_None) return writer;
     Py_DECREF(writer);
@@ -36,7 +36,7 @@ PyObject *writer_of(watcher_t *watcher) {
 
 /* The number of a line that is not in `location_ids` yet. */
 static PyObject *intern_location_of(watcher_t *watcher, PyObject *code, PyObject *line, PyObject *module) {
-    PyObject *writer = writer_of(watcher), *file = NULL, *found = NULL;
+    PyObject *writer = open_writer_of(watcher), *file = NULL, *found = NULL;
     if (!writer) return NULL;
     if (writer == Py_None) {
         Py_DECREF(writer);
@@ -130,7 +130,7 @@ static watch_status location_of_running_node(watcher_t *watcher, long *location_
     return PyErr_Occurred() ? STATUS_ERROR : STATUS_DONE;
 }
 
-static watch_status grad_enabled(void) {
+static watch_status is_grad_enabled(void) {
     PyObject *found = PyObject_CallNoArgs(host.grad_enabled);
     if (!found) return STATUS_ERROR;
     Py_DECREF(found); /* True and False are never freed */
@@ -148,7 +148,7 @@ watch_status find_phase_and_location(watcher_t *watcher, PyObject **tensors, Py_
     }
     if (known_phase == host.phase_optimizer &&
         (*location_id = slot_number(watcher->state, state_at.step_location_id))) {
-        watch_status enabled = grad_enabled();
+        watch_status enabled = is_grad_enabled();
         if (enabled < 0) return STATUS_ERROR;
         *phase = known_phase;
         if (!enabled) return STATUS_DONE;
@@ -165,7 +165,7 @@ watch_status find_phase_and_location(watcher_t *watcher, PyObject **tensors, Py_
         *phase = host.phase_forward;
         return STATUS_DONE;
     }
-    watch_status enabled = grad_enabled();
+    watch_status enabled = is_grad_enabled();
     for (Py_ssize_t i = 0; enabled > 0 && i < count; i++) {
         watch_status needs_grad = requires_grad(tensors[i]);
         if (needs_grad < 0) return STATUS_ERROR;
