@@ -133,7 +133,7 @@ def launch_normalize_channels_backward(
     given = (c_int(training), *map(c_void_p, (x, grad, weight, mean, rstd)))
     sizes = tuple(map(c_int64, (images, count, inner)))
     warps = -(-count * blocks * sums.WARP // THREADS)
-    launch(device, "norms", "channel_sums", warps, (THREADS,), *given, c_void_p(parts.data_ptr()), *sizes,
+    launch(device, "norms", "channel_gradient_sums", warps, (THREADS,), *given, c_void_p(parts.data_ptr()), *sizes,
            c_int64(blocks))  # fmt: skip
     # The sums are those of g, g*y, h, h*y; the first two are results.
     places = (bias_grad, weight_grad, found.data_ptr() + 8 * count, found.data_ptr() + 12 * count)
@@ -141,6 +141,6 @@ def launch_normalize_channels_backward(
         sums.reduce_blocks(
             device, "32", False, parts.data_ptr() + 4 * kind * count * blocks, places[kind], blocks, count
         )
-    launch_per_value(device, "norms", "channel_gradient", images * count * inner, *given, c_void_p(found.data_ptr()),
+    launch_per_value(device, "norms", "channel_input_gradient", images * count * inner, *given, c_void_p(found.data_ptr()),
          c_void_p(out), *sizes)  # fmt: skip
     return DONE
