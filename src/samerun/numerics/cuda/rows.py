@@ -141,6 +141,6 @@ def launch_normalize_channels_backward(
         sums.reduce_blocks(
             device, "32", False, parts.data_ptr() + 4 * kind * count * blocks, places[kind], blocks, count
         )
-    launch_per_value(device, "norms", "channel_input_gradient", images * count * inner, *given, c_void_p(found.data_ptr()),
-         c_void_p(out), *sizes)  # fmt: skip
+    launch_per_value(device, "norms", "channel_input_gradient", images * count * inner, *given,
+         c_void_p(found.data_ptr()), c_void_p(out), *sizes)  # fmt: skip
     return DONE
