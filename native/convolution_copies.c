@@ -25,10 +25,10 @@ static inline void copy_few(char *dst, const char *src, size_t bytes) {
     else memcpy(dst, src, bytes);
 }
 
-static inline void write_few_zeros(char *src, char *dst) {
-    if (dst - src > 32) memset(src, 0, (size_t)(dst - src));
+static inline void write_few_zeros(char *begin, char *end) {
+    if (end - begin > 32) memset(begin, 0, (size_t)(end - begin));
     else
-        for (; src < dst; src += 4) memset(src, 0, 4);
+        for (; begin < end; begin += 4) memset(begin, 0, 4);
 }
 
 /* Every second value to `to`, the others to `next`: as vectors. */

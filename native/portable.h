@@ -58,10 +58,10 @@ PORTABLE double double_from_bits(uint64_t bits) {
     return x;
 }
 
-/* The magnitude of `size` with the sign of `sign`, which keeps -0.0 and the sign of a NaN. */
-PORTABLE double copy_sign(double size, double sign) {
+/* `magnitude` with the sign of `sign`, which keeps -0.0 and the sign of a NaN. */
+PORTABLE double copy_sign(double magnitude, double sign) {
     const uint64_t mask = 0x8000000000000000U;
-    return double_from_bits((bits_of_double(size) & ~mask) | (bits_of_double(sign) & mask));
+    return double_from_bits((bits_of_double(magnitude) & ~mask) | (bits_of_double(sign) & mask));
 }
 
 /* The 32 lanes of a block to one value: lane l += lane l+16, then +8, +4, +2, +1. */

@@ -21,7 +21,7 @@ from unittest import mock
 import pytest
 import torch
 
-from samerun.numerics.cuda import elementwise, launch, products, rows, segments, source, sums
+from samerun.numerics.cuda import compiler, elementwise, launch, products, rows, sums
 from samerun.numerics.dispatch import mode
 from samerun.numerics.kernels import library
 from samerun.numerics.operators.table import resolve_runner
@@ -73,7 +73,7 @@ class Emulator:
         self.launched.append(kernel)
         places = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
         x, y = (*threads, 1)[:2]
-        done = built(file, source.read_source(file), self.folder).emulated_launch(
+        done = built(file, compiler.read_source_with_includes(file), self.folder).emulated_launch(
             kernel.encode(), ctypes.c_long(blocks), x, y, places, len(self.launched) % 2
         )
         assert done, kernel
@@ -91,7 +91,7 @@ def emulated(folder: Path) -> Iterator[Emulator]:
     """Inside, tensors of the CPU take the way of CUDA tensors, through emulated kernels."""
     emulator = Emulator(folder)
     with ExitStack() as stack:
-        for module in (launch, elementwise, rows, segments, sums, products):
+        for module in (launch, elementwise, rows, sums, products):
             for name in ("launch", "launch_per_value", "allocate"):
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, getattr(emulator, name)))

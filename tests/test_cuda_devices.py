@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
 from samerun.base.errors import SamerunError
-from samerun.numerics.cuda import elementwise, launch, products, rows, segments, sums
+from samerun.numerics.cuda import elementwise, launch, products, rows, sums
 from samerun.numerics.kernels import random as kernel_random
 from samerun.numerics.kernels.tensors import STORAGE_TYPES
 from samerun.numerics.operators import declare
@@ -67,7 +67,7 @@ def _type(operator: str, *tensors: Tensor, types: Any = ()) -> torch.dtype:
 @pytest.fixture
 def _no_kernels() -> Iterator[None]:
     with ExitStack() as stack:
-        for module in (launch, elementwise, rows, segments, sums, products):
+        for module in (launch, elementwise, rows, sums, products):
             for name in ("launch", "launch_per_value"):
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, lambda *given: None))

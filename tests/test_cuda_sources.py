@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from samerun.base.errors import SamerunError
-from samerun.numerics.cuda import compiler, source
+from samerun.numerics.cuda import compiler
 
 ARCHITECTURES = ["compute_80", "compute_90"]
 
 
 @pytest.fixture(autouse=True)
 def _with_nvrtc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(compiler, "_cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(compiler, "_locate_cache_folder", lambda: tmp_path)
     try:
-        compiler._nvrtc()
+        compiler._import_nvrtc()
     except SamerunError as error:
         pytest.skip(str(error))
 
@@ -41,9 +41,9 @@ WRITTEN_FMA = {"elementwise": {"f64"}, "softmax": {"f64"}, "random": {"f64"}, "p
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("name", source.NAMES)
+@pytest.mark.parametrize("name", compiler.NAMES)
 def test_every_instruction_rounds_once_to_nearest(name: str, architecture: str) -> None:
-    found = of_floats(compiler.compile_cached(name, source.read_source(name), architecture).decode())
+    found = of_floats(compiler.compile_cached(name, compiler.read_source_with_includes(name), architecture).decode())
     assert found
     for instruction in found:
         operation, *how = instruction.split(".")

@@ -36,14 +36,14 @@ def test_an_old_page_is_noticed(docs: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "docs/reference").mkdir(parents=True)
     for name, make in docs.PAGES.items():
         (tmp_path / name).write_text(make(), encoding="utf-8")
-    assert docs.out_of_date(tmp_path) == []
-    (tmp_path / "docs/causes.md").write_text(docs.causes() + "by hand\n", encoding="utf-8")
+    assert docs.find_outdated_pages(tmp_path) == []
+    (tmp_path / "docs/causes.md").write_text(docs.render_causes_page() + "by hand\n", encoding="utf-8")
     (tmp_path / "docs/variations.md").unlink()
-    assert docs.out_of_date(tmp_path) == ["docs/causes.md", "docs/variations.md"]
+    assert docs.find_outdated_pages(tmp_path) == ["docs/causes.md", "docs/variations.md"]
 
 
 def test_everything_has_a_heading_and_a_text(docs: ModuleType) -> None:
-    causes, variations = docs.causes(), docs.variations()
+    causes, variations = docs.render_causes_page(), docs.render_variations_page()
     for cause in CAUSES:
         assert re.search(rf"^## {cause.kind}\n\n\w", causes, re.M) or f"## {cause.kind}\n\n`" in causes
         assert cause.doc and cause.fix
@@ -51,7 +51,7 @@ def test_everything_has_a_heading_and_a_text(docs: ModuleType) -> None:
     for variation in VARIATIONS:
         assert f"\n## {variation.name}\n" in variations and variation.apply.__doc__
         assert variation.cause in kinds or variation.name == "rerun"
-    switches = docs.switches()
+    switches = docs.render_switches_page()
     for switch in SWITCHES:
         assert f"\n## {switch.name}\n\n{switch.what[:20]}" in switches and f"](#{switch.name})" in switches
 

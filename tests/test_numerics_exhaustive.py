@@ -26,18 +26,18 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C co
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return exhaustive.build(tmp_path_factory.mktemp("exhaustive"))
+    return exhaustive.build_program(tmp_path_factory.mktemp("exhaustive"))
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", exhaustive.names())
+@pytest.mark.parametrize("name", exhaustive.list_functions())
 def test_all_inputs(program: Path, name: str) -> None:
-    assert [each for each in exhaustive.run(program, name) if each.result != each.wanted] == []
+    assert [each for each in exhaustive.run_program(program, name) if each.result != each.wanted] == []
 
 
 @pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "sin"])
 def test_a_stretch_of_inputs(program: Path, name: str) -> None:
-    results = exhaustive.run(program, name, first=0x3F000000, count=1 << 21)
+    results = exhaustive.run_program(program, name, first=0x3F000000, count=1 << 21)
     assert results, "some inputs must need judging, or nothing is judged"
     assert [each for each in results if each.result != each.wanted] == []
 
@@ -67,8 +67,8 @@ def wrong_pairs(program: Path, name: str, count: int) -> list[str]:
     mp.prec = exhaustive.BITS
     for line in lines:
         word, x, y, result, *_ = line.split()
-        exact = PAIRS[name](*(exhaustive.float_of(int(each, 16)) for each in (x, y)))
-        if word == "wrong" or exhaustive.rounded(exact)[0] != int(result, 16):
+        exact = PAIRS[name](*(exhaustive.bits_to_float(int(each, 16)) for each in (x, y)))
+        if word == "wrong" or exhaustive.round_exact(exact)[0] != int(result, 16):
             found.append(line)
     return found
 

@@ -43,16 +43,16 @@ def test_lines_are_put_behind_the_published_ones(tmp_path: Path) -> None:
         subprocess.run(["git", *words], cwd=repository, check=True)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=repository, check=True, capture_output=True, text=True)
     planted = runner.Insertion("code/train.py", 1, "planted\nmore")
-    program = runner.Program(
+    program = runner.PublicProgram(
         "one", "https://example.invalid/someone/programs", commit.stdout.strip(), ["code"], "code", ["train.py"], [],
-        [runner.Insertion("code/train.py", 2, "seeded")], runner.Planted("time", "code/train.py", 2, planted), [],
+        [runner.Insertion("code/train.py", 2, "seeded")], runner.PlantedHazard("time", "code/train.py", 2, planted), [],
     )  # fmt: skip
-    folder = runner.take_files(program, tmp_path / "clones", tmp_path / "out", planted)
+    folder = runner.unpack_program(program, tmp_path / "clones", tmp_path / "out", planted)
     assert (folder / "train.py").read_text() == "first\nplanted\nmore\nsecond\nseeded\nthird\n"
 
 
 def test_what_tells_the_time_is_left_out_of_comparisons() -> None:
     program = next(one for one in PROGRAMS if one.name == "makemore")
     line = "step 0 | loss 3.3 | step time {}ms\n"
-    assert runner.without_times(program, line.format("12.5")) == runner.without_times(program, line.format("7.25"))
+    assert runner.mask_times(program, line.format("12.5")) == runner.mask_times(program, line.format("7.25"))
     assert runner.find_difference("a\nb", "a\nc") == "line 2: 'b', 'c'"

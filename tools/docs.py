@@ -33,7 +33,7 @@ WIDTH = 110
 MADE = "<!-- Made by tools/docs.py: change the tables, not this page. -->"
 
 
-def causes() -> str:
+def render_causes_page() -> str:
     """Every kind of cause, in table order; the report's `fix.doc` points to these headings."""
     head = """
         # Causes
@@ -43,14 +43,14 @@ def causes() -> str:
         still, or it alone was varied), and "Suspect" otherwise.
         """
     listed = "\n".join(f"- [{each.kind}](#{each.kind})" for each in CAUSES)
-    return page(head, listed, *(cause(each) for each in CAUSES))
+    return join_page(head, listed, *(render_cause(each) for each in CAUSES))
 
 
-def cause(each: Cause) -> str:
-    return f"## {each.kind}\n\n{wrapped(each.doc)}\n\n{wrapped('**Fix:** ' + each.fix + '.')}"
+def render_cause(each: Cause) -> str:
+    return f"## {each.kind}\n\n{wrap_text(each.doc)}\n\n{wrap_text('**Fix:** ' + each.fix + '.')}"
 
 
-def variations() -> str:
+def render_variations_page() -> str:
     """Every variation, in the order in which they are tried."""
     head = """
         # Variations
@@ -81,23 +81,23 @@ def variations() -> str:
         `--double` varies nothing: it is one run in which every operator is executed twice
         ([more](double.md)).
         """
-    told = (variation(each) for each in VARIATIONS)
-    last = f"## When a varied run fails\n\n{wrapped(fails)}"
-    return page(head, "Groups:\n\n" + "\n".join(groups), *told, own, double, last)
+    told = (render_variation(each) for each in VARIATIONS)
+    last = f"## When a varied run fails\n\n{wrap_text(fails)}"
+    return join_page(head, "Groups:\n\n" + "\n".join(groups), *told, own, double, last)
 
 
-def variation(each: Variation) -> str:
+def render_variation(each: Variation) -> str:
     # Which other locale there is depends on the machine; the page must not.
     detail = each.detail.replace(f"-> {choose_other_locale()}", "-> another that the machine has")
     lead = f"Group `{each.group}`: {detail}."
     if each.cause:
         lead += f" A difference points to [{each.cause}](causes.md#{each.cause})."
     doc = (inspect.getdoc(each.apply) or "").replace("``", "`")
-    told = [wrapped(part) for part in doc.split("\n\n") if part]
-    return "\n\n".join([f"## {each.name}", wrapped(lead), *told])
+    told = [wrap_text(part) for part in doc.split("\n\n") if part]
+    return "\n\n".join([f"## {each.name}", wrap_text(lead), *told])
 
 
-def switches() -> str:
+def render_switches_page() -> str:
     """Every switch, in the order in which they are set."""
     head = """
         # Switches
@@ -111,23 +111,23 @@ def switches() -> str:
         recorded" means that no value is better than another as long as it stays the same.
         """
     listed = "\n".join(f"- [{each.name}](#{each.name}): {each.what}" for each in SWITCHES)
-    return page(head, listed, *(switch(each) for each in SWITCHES))
+    return join_page(head, listed, *(render_switch(each) for each in SWITCHES))
 
 
-def switch(each: Switch) -> str:
+def render_switch(each: Switch) -> str:
     recorded = each.wanted is choose_nothing and all(one.wanted is choose_nothing for one in each.variables)
     lead = f"{each.what} {'Only recorded.' if recorded else MOMENTS[each.when]}"
-    variables = "\n".join(variable(one) for one in each.variables)
-    return "\n\n".join(part for part in (f"## {each.name}", wrapped(lead), variables, wrapped(each.why)) if part)
+    variables = "\n".join(render_variable(one) for one in each.variables)
+    return "\n\n".join(part for part in (f"## {each.name}", wrap_text(lead), variables, wrap_text(each.why)) if part)
 
 
-def variable(each: Variable) -> str:
+def render_variable(each: Variable) -> str:
     if each.valid_values == "anything":
         return f"- `{each.name}`"
-    return wrapped(f"- `{each.name}`, valid: {each.valid_values}")
+    return wrap_text(f"- `{each.name}`, valid: {each.valid_values}")
 
 
-def operators() -> str:
+def render_operators_page() -> str:
     """Every deterministic operator, in the order of torch's own list."""
     head = """
         # Deterministic operators
@@ -154,35 +154,35 @@ def operators() -> str:
         repeat_interleave, convolution, and sparse-dense bmm. Attention has a [switch](switches.md#sdpa).
         """
     listed = "\n".join(f"- [{each.name}](#{each.name}): {each.what}" for each in OPERATORS)
-    return page(head, listed, *(operator(each) for each in OPERATORS))
+    return join_page(head, listed, *(render_operator(each) for each in OPERATORS))
 
 
-def operator(each: DeterministicOperator) -> str:
+def render_operator(each: DeterministicOperator) -> str:
     keys = [key for key in ("CUDA", "CPU", "QuantizedCPU") if any(key in kernel.keys for kernel in each.kernels)]
     names = ", ".join(f"`{overload}`" for kernel in each.kernels for overload in kernel.overloads)
     names = ", ".join(dict.fromkeys(names.split(", ")))
     parts = [each.what, f"**Method:** {each.method}", f"**Cost:** {each.cost}"]
     parts.append(f"In place of {names}, on {' and '.join(keys)}.")
-    return "\n\n".join([f"## {each.name}", *map(wrapped, parts)])
+    return "\n\n".join([f"## {each.name}", *map(wrap_text, parts)])
 
 
-def page(*parts: str) -> str:
+def join_page(*parts: str) -> str:
     return "\n\n".join([MADE, *(textwrap.dedent(part).strip() for part in parts)]) + "\n"
 
 
-def wrapped(text: str) -> str:
+def wrap_text(text: str) -> str:
     return textwrap.fill(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 PAGES = {
-    "docs/causes.md": causes,
-    "docs/variations.md": variations,
-    "docs/reference/switches.md": switches,
-    "docs/reference/operators.md": operators,
+    "docs/causes.md": render_causes_page,
+    "docs/variations.md": render_variations_page,
+    "docs/reference/switches.md": render_switches_page,
+    "docs/reference/operators.md": render_operators_page,
 }
 
 
-def out_of_date(root: Path = ROOT) -> list[str]:
+def find_outdated_pages(root: Path = ROOT) -> list[str]:
     """The pages that are not what the tables say."""
     old = []
     for name, make in PAGES.items():
@@ -196,7 +196,7 @@ def main(arguments: list[str]) -> int:
     if arguments not in ([], ["--check"]):
         print("usage: python tools/docs.py [--check]", file=sys.stderr)
         return 2
-    old = out_of_date()
+    old = find_outdated_pages()
     for name in old:
         if arguments:
             print(f"{name} is out of date: run python tools/docs.py", file=sys.stderr)

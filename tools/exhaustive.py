@@ -36,7 +36,7 @@ EXACT: dict[str, Any] = {
 """What mpmath calls otherwise, or does not have."""
 
 
-class Judged(NamedTuple):
+class JudgedResult(NamedTuple):
     """One input, as bits, with our result and the right one; how far it is from the middle of two floats (ulp)."""
 
     input: int
@@ -45,7 +45,7 @@ class Judged(NamedTuple):
     distance: float
 
 
-def names() -> list[str]:
+def list_functions() -> list[str]:
     """The functions, in the order of their numbers."""
     text = (NATIVE / "functions" / "float_functions.h").read_text(encoding="utf-8").replace("\\\n", " ")
     found: list[str] = []
@@ -56,17 +56,17 @@ def names() -> list[str]:
     return found
 
 
-def float_of(bits: int) -> float:
+def bits_to_float(bits: int) -> float:
     value: float = struct.unpack("<f", struct.pack("<I", bits))[0]
     return value
 
 
-def bits_of(value: float) -> int:
+def float_to_bits(value: float) -> int:
     found: int = struct.unpack("<I", struct.pack("<f", value))[0]
     return found
 
 
-def rounded(exact: Any) -> tuple[int, float]:
+def round_exact(exact: Any) -> tuple[int, float]:
     """A number of many digits, not 0, as the bits of the nearest float (ties to even), and its distance to a tie."""
     size = abs(exact)
     exponent = max(int(mp.frexp(size)[1]) - 24, -149)
@@ -78,16 +78,16 @@ def rounded(exact: Any) -> tuple[int, float]:
     value = float(mp.ldexp(whole, exponent)) if whole and exponent + whole.bit_length() <= 128 else 0.0
     if whole and not value:
         value = float("inf")
-    return bits_of(value) | (0x80000000 if exact < 0 else 0), float(abs(rest - mpf("0.5")))
+    return float_to_bits(value) | (0x80000000 if exact < 0 else 0), float(abs(rest - mpf("0.5")))
 
 
-def exact(name: str, x: float) -> Any:
+def compute_exact(name: str, x: float) -> Any:
     """The value of a function, to `BITS` bits, where it is finite and not 0."""
     mp.prec = BITS
     return (EXACT[name] if name in EXACT else getattr(mp, name))(mpf(x))
 
 
-def build(folder: Path) -> Path:
+def build_program(folder: Path) -> Path:
     program = folder / "exhaustive"
     sources = [
         NATIVE / "tests" / "exhaustive.c",
@@ -99,7 +99,7 @@ def build(folder: Path) -> Path:
     return program
 
 
-def judged(name: str, lines: Iterable[str], expected: int = 1 << 32) -> Iterator[Judged]:
+def parse_results(name: str, lines: Iterable[str], expected: int = 1 << 32) -> Iterator[JudgedResult]:
     """What the C program said, decided. Raises ValueError where it did not finish."""
     done = 0
     for line in lines:
@@ -109,17 +109,17 @@ def judged(name: str, lines: Iterable[str], expected: int = 1 << 32) -> Iterator
             continue
         given, result = int(rest[0], 16), int(rest[1], 16)
         if word == "wrong":
-            yield Judged(given, result, int(rest[2], 16), 0)
+            yield JudgedResult(given, result, int(rest[2], 16), 0)
         else:
-            yield Judged(given, result, *rounded(exact(name, float_of(given))))
+            yield JudgedResult(given, result, *round_exact(compute_exact(name, bits_to_float(given))))
     if done != expected:
         raise ValueError(f"{name}: {done} inputs were run, not {expected}")
 
 
-def run(program: Path, name: str, first: int = 0, count: int = 1 << 32, level: str = "") -> list[Judged]:
+def run_program(program: Path, name: str, first: int = 0, count: int = 1 << 32, level: str = "") -> list[JudgedResult]:
     command = [str(program), name, str(first), str(count), *([level] if level else [])]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return list(judged(name, done.stdout.splitlines(), count))
+    return list(parse_results(name, done.stdout.splitlines(), count))
 
 
 def main(arguments: list[str]) -> int:
@@ -132,13 +132,13 @@ def main(arguments: list[str]) -> int:
     hard: dict[str, list[list[str]]] = {}
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
-        program = None if "--outputs" in options else build(Path(folder))
-        for name in arguments or names():
+        program = None if "--outputs" in options else build_program(Path(folder))
+        for name in arguments or list_functions():
             if program is None:
                 text = (options["--outputs"] / f"{name}.txt").read_text(encoding="utf-8")
-                results = list(judged(name, text.splitlines()))
+                results = list(parse_results(name, text.splitlines()))
             else:
-                results = run(program, name)
+                results = run_program(program, name)
             for each in results:
                 if each.result != each.wanted:
                     wrong += 1

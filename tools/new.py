@@ -24,7 +24,7 @@ LINE = 110
 
 
 @dataclass(frozen=True)
-class Kind:
+class MemberKind:
     """One room with a table. `exposed`: what a member's file calls its record; `record`: the record's class."""
 
     room: str
@@ -325,25 +325,60 @@ def test_words_are_filled_in() -> None:
 '''
 
 KINDS = {
-    "variation": Kind("check/variations", "VARIATIONS", "VARIATION", "Variation", VARIATION, VARIATION_TEST,
-                      "add it to the help of `samerun check`, run python tools/docs.py"),
-    "cause": Kind("check/causes", "CAUSES", "CAUSE", "Cause", CAUSE, CAUSE_TEST, "run python tools/docs.py"),
-    "interceptor": Kind("record/watching/interceptors", "INTERCEPTORS", "INTERCEPTOR", "Interceptor", INTERCEPTOR,
-                        INTERCEPTOR_TEST, "say in docs/reference/trace-format.md what its events mean"),
-    "seed": Kind("control/seeds", "SOURCES", "SOURCE", "RandomSource", SEED, SEED_TEST,
-                 "give tests/test_seeds.py a way to draw from it"),
-    "switch": Kind("control/switches", "SWITCHES", "SWITCH", "Switch", SWITCH, SWITCH_TEST,
-                   "give tests/test_switches.py a way to set it, run python tools/docs.py"),
-    "operator": Kind("control/operators", "OPERATORS", "OPERATOR", "DeterministicOperator", OPERATOR, OPERATOR_TEST,
-                     "give tests/operator_cases.py cases, run python tools/docs.py"),
-}  # fmt: skip
+    "variation": MemberKind(
+        "check/variations",
+        "VARIATIONS",
+        "VARIATION",
+        "Variation",
+        VARIATION,
+        VARIATION_TEST,
+        "add it to the help of `samerun check`, run python tools/docs.py",
+    ),
+    "cause": MemberKind("check/causes", "CAUSES", "CAUSE", "Cause", CAUSE, CAUSE_TEST, "run python tools/docs.py"),
+    "interceptor": MemberKind(
+        "record/watching/interceptors",
+        "INTERCEPTORS",
+        "INTERCEPTOR",
+        "Interceptor",
+        INTERCEPTOR,
+        INTERCEPTOR_TEST,
+        "say in docs/reference/trace-format.md what its events mean",
+    ),
+    "seed": MemberKind(
+        "control/seeds",
+        "SOURCES",
+        "SOURCE",
+        "RandomSource",
+        SEED,
+        SEED_TEST,
+        "give tests/test_seeds.py a way to draw from it",
+    ),
+    "switch": MemberKind(
+        "control/switches",
+        "SWITCHES",
+        "SWITCH",
+        "Switch",
+        SWITCH,
+        SWITCH_TEST,
+        "give tests/test_switches.py a way to set it, run python tools/docs.py",
+    ),
+    "operator": MemberKind(
+        "control/operators",
+        "OPERATORS",
+        "OPERATOR",
+        "DeterministicOperator",
+        OPERATOR,
+        OPERATOR_TEST,
+        "give tests/operator_cases.py cases, run python tools/docs.py",
+    ),
+}
 
 
 class Refused(Exception):
     """Nothing was written, and why."""
 
 
-def begin(root: Path, word: str, name: str) -> list[Path]:
+def create_member(root: Path, word: str, name: str) -> list[Path]:
     """Write the member, its table entry and its test; returns the files. Raises Refused."""
     kind = KINDS.get(word)
     if kind is None:
@@ -356,11 +391,11 @@ def begin(root: Path, word: str, name: str) -> list[Path]:
     for path in (member, test):
         if path.exists():
             raise Refused(f"{path.relative_to(root)} is there already.")
-    taken = names_in_use(room, kind.record)
+    taken = collect_record_names(room, kind.record)
     for used in (name, public):
         if used in taken:
             raise Refused(f"the name {used!r} is taken by a member of {room.relative_to(root)}.")
-    entered = enter(table.read_text(encoding="utf-8"), kind, name)
+    entered = add_to_table(table.read_text(encoding="utf-8"), kind, name)
 
     def filled(template: str) -> str:
         return template.replace("PUBLIC", public).replace("NAME", name)
@@ -371,7 +406,7 @@ def begin(root: Path, word: str, name: str) -> list[Path]:
     return [member, table, test]
 
 
-def names_in_use(room: Path, record: str) -> set[str]:
+def collect_record_names(room: Path, record: str) -> set[str]:
     """The names of the records in a room, which need not be those of their files."""
     names = set()
     for path in sorted(room.glob("*.py")):
@@ -387,15 +422,16 @@ def names_in_use(room: Path, record: str) -> set[str]:
     return names
 
 
-def enter(text: str, kind: Kind, name: str) -> str:
+def add_to_table(text: str, kind: MemberKind, name: str) -> str:
     """The table's source with the member's import, in order, and its entry, last."""
     lines = text.splitlines()
     tree = ast.parse(text)
     imported = next(n for n in tree.body if isinstance(n, ast.ImportFrom) and n.module == kind.package)
     table = next(
-        n for n in tree.body
+        n
+        for n in tree.body
         if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name) and n.target.id == kind.table
-    )  # fmt: skip
+    )
     end = table.end_lineno
     assert end is not None and imported.end_lineno is not None
     lines.insert(end - 1, f"    {name}.{kind.exposed},")
@@ -413,7 +449,7 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
         return 2
     word, name = arguments
     try:
-        member, table, test = (str(path.relative_to(root)) for path in begin(root, word, name))
+        member, table, test = (str(path.relative_to(root)) for path in create_member(root, word, name))
     except Refused as reason:
         print(f"new.py: {reason}", file=sys.stderr)
         return 2

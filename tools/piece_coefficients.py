@@ -16,9 +16,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from coefficients import BITS, write
+from coefficients import BITS, write_or_check
 from mpmath import mp, mpf  # type: ignore[import-untyped]
-from single_coefficients import array, bits, constant, fitted, single, text, words
+from single_coefficients import (
+    fit_float32_coefficients,
+    float32_to_bits,
+    format_float32,
+    round_to_float32,
+    write_float_array,
+    write_two_part_constant,
+    write_uint32_array,
+)
 
 FOLDER = Path(__file__).resolve().parents[1] / "native" / "functions"
 POWERS, POWER_MORE = 32, 2.0**-36
@@ -31,7 +39,7 @@ HEAD = """/* Written by tools/piece_coefficients.py: change that. {pieces} piece
 """
 
 
-class Kind(NamedTuple):
+class PieceTable(NamedTuple):
     """A function; the same and its slope in double precision."""
 
     name: str
@@ -56,7 +64,7 @@ class Kind(NamedTuple):
         return self.step / 2
 
 
-ERF = Kind(
+ERF = PieceTable(
     "erf",
     "erf(a) / 2",
     lambda a: mp.erf(a) / 2,
@@ -73,7 +81,7 @@ ERF = Kind(
     1 << 19,
     lambda about: 1 / 16,
 )
-FALLING = Kind(
+FALLING = PieceTable(
     "falling",
     "1 / (1 + e^a)",
     lambda a: 1 / (1 + mp.exp(a)),
@@ -92,20 +100,21 @@ FALLING = Kind(
 )
 
 
-def fourth(c: torch.Tensor) -> torch.Tensor:
+def compute_fourth_coefficient(c: torch.Tensor) -> torch.Tensor:
     """What d^4 is multiplied with in the series of erf(c + d) / 2."""
     return ERF.slope(c) * (c / 2 - c**3 / 3)
 
 
-def lost_by_row(c: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
+def estimate_row_loss(c: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
     """By leaving out d^4, and rounding what d^2 is multiplied with."""
-    return fourth(c).abs() * far**4 + ERF.slope(c) * far**2 * c * 2.0**-24
+    return compute_fourth_coefficient(c).abs() * far**4 + ERF.slope(c) * far**2 * c * 2.0**-24
 
 
 ERF_ROW = ERF._replace(
-    quick=lambda a: ERF.quick(a) + fourth(a) * 2.0**-33,  # half of what leaving out d^4 loses at 1/256
+    # half of what leaving out d^4 loses at 1/256
+    quick=lambda a: ERF.quick(a) + compute_fourth_coefficient(a) * 2.0**-33,
     more=2.8 * 2.0**-36,
-    lost=lost_by_row,
+    lost=estimate_row_loss,
     first=2.0**-32,
     pieces=513,
     step=1 / 128,
@@ -123,60 +132,63 @@ FEW_FALLING = FALLING._replace(
 )
 
 
-def base(kind: Kind, value: torch.Tensor, multiple: float) -> torch.Tensor:
+def round_to_multiple(kind: PieceTable, value: torch.Tensor, multiple: float) -> torch.Tensor:
     value = value - kind.more
     return (value / multiple).round() * multiple if multiple else value.float().double()
 
 
-def off(kind: Kind, c: torch.Tensor, multiple: float) -> torch.Tensor:
+def measure_rounding_errors(kind: PieceTable, c: torch.Tensor, multiple: float) -> torch.Tensor:
     """How far value and slope are from floats."""
     value, slope = kind.quick(c), kind.slope(c)
-    lost = (value - kind.more - base(kind, value, multiple)).abs() + away(slope) * kind.reach
-    return lost if kind.bend is None else lost + away(kind.bend(c)) * kind.reach**2
+    lost = (value - kind.more - round_to_multiple(kind, value, multiple)).abs() + float32_error(slope) * kind.reach
+    return lost if kind.bend is None else lost + float32_error(kind.bend(c)) * kind.reach**2
 
 
-def away(value: torch.Tensor) -> torch.Tensor:
+def float32_error(value: torch.Tensor) -> torch.Tensor:
     return (value - value.float().double()).abs()
 
 
-def centre(kind: Kind, about: float) -> float:
+def find_centre(kind: PieceTable, about: float) -> float:
     """A float near `about` where value and slope are nearly floats; away from it more is lost by rounding."""
     best, least, width = about, math.inf, kind.window(about)
     for _ in range(5):
         steps = 1 - 2 * torch.arange(kind.tries, dtype=torch.float64) / kind.tries
         c = (about + width * steps).float().double()
-        lost = off(kind, c, kind.multiple) + kind.lost(c, kind.reach + (c - about).abs())
+        lost = measure_rounding_errors(kind, c, kind.multiple) + kind.lost(c, kind.reach + (c - about).abs())
         if lost.min().item() < least:
             best, least = c[lost.argmin()].item(), lost.min().item()
         width /= 2
     return best
 
 
-def first_centre(kind: Kind) -> float:
+def find_first_centre(kind: PieceTable) -> float:
     """So near 0 that what value - result loses where that is less than half of value does not matter."""
     if not kind.first:
         return 0.0
     c = torch.arange(round(2.0**-15 / kind.first), round(2.0**-11 / kind.first), dtype=torch.float64) * kind.first
-    return c[off(kind, c, kind.first).argmin()].item()
+    return c[measure_rounding_errors(kind, c, kind.first).argmin()].item()
 
 
-def rows(kind: Kind) -> tuple[list[list[float]], Any]:
+def compute_rows(kind: PieceTable) -> tuple[list[list[float]], Any]:
     """Piece j is for (j - 1/2) steps to (j + 1/2) steps: its centre, value, slope and the other coefficients.
 
     Also the greatest error of all that these are not exactly.
     """
     found, worst = [], mpf(0)
     for j in range(kind.pieces):
-        c = centre(kind, j * kind.step) if j else first_centre(kind)
+        c = find_centre(kind, j * kind.step) if j else find_first_centre(kind)
         multiple = kind.multiple if j else kind.first or kind.multiple
         value, slope = mp.taylor(kind.exact, mpf(c), 1)
-        start, rise = base(kind, torch.tensor(float(value), dtype=torch.float64), multiple).item(), single(slope)
+        start, rise = (
+            round_to_multiple(kind, torch.tensor(float(value), dtype=torch.float64), multiple).item(),
+            round_to_float32(slope),
+        )
 
         def rest(d: Any, c: float = c, value: Any = value, slope: Any = slope) -> Any:
             return (kind.exact(mpf(c) + d) - value - slope * d) / d**2
 
         ends = max(mpf(j - 0.5) * kind.step, 0) - c, mpf(j + 0.5) * kind.step - c
-        tail, off = fitted(rest, *ends, kind.terms, lambda d: d**2)
+        tail, off = fit_float32_coefficients(rest, *ends, kind.terms, lambda d: d**2)
         if kind.ends and j == kind.pieces - 1:
             found.append([c, math.nan, rise, *tail])
             continue
@@ -185,66 +197,66 @@ def rows(kind: Kind) -> tuple[list[list[float]], Any]:
     return found, worst
 
 
-def arrays(kind: Kind) -> str:
-    numbers, worst = rows(kind)
-    more = f", which is {text(kind.more)[:-1]} more" if kind.more else ""
+def write_arrays(kind: PieceTable) -> str:
+    numbers, worst = compute_rows(kind)
+    more = f", which is {format_float32(kind.more)[:-1]} more" if kind.more else ""
     out = f"\n/* {kind.what}{more}; to 2^{int(mp.ceil(mp.log(worst, 2)))} */\n"
     parts = ["centre", "value", "slope", *(f"rest_{i + 1}" for i in range(kind.terms))]
     for part, column in zip(parts, zip(*numbers, strict=True), strict=True):
-        out += array(f"{kind.name}_{part}", [list(column[k : k + 8]) for k in range(0, kind.pieces, 8)])
+        out += write_float_array(f"{kind.name}_{part}", [list(column[k : k + 8]) for k in range(0, kind.pieces, 8)])
     return out
 
 
-def erf_row(j: int) -> list[float]:
+def compute_erf_row(j: int) -> list[float]:
     """c, value, slope and (2 c^2 - 1) / 3. The value is 1/2 where erf is rounded to 1, and NaN just before: no centre
     will do there."""
     kind, about = ERF_ROW, torch.tensor(j * ERF_ROW.step, dtype=torch.float64)
-    c, multiple = (centre(kind, about.item()), 0) if j else (first_centre(kind), kind.first)
+    c, multiple = (find_centre(kind, about.item()), 0) if j else (find_first_centre(kind), kind.first)
     at = torch.tensor(c, dtype=torch.float64)
-    lost = off(kind, at, multiple) + kind.lost(at, kind.reach + (at - about).abs())
+    lost = measure_rounding_errors(kind, at, multiple) + kind.lost(at, kind.reach + (at - about).abs())
     if lost.item() > 1.4 * kind.more:
         rounded = ERF.quick(about - kind.reach).item() > 0.5 - 2.0**-26
         return [about.item(), 0.5 if rounded else math.nan, 0.0, 0.0]
-    slope, second = single(mp.diff(kind.exact, mpf(c))), single((2 * mpf(c) ** 2 - 1) / 3)
-    return [c, base(kind, kind.quick(at), multiple).item(), slope, second]
+    slope, second = round_to_float32(mp.diff(kind.exact, mpf(c))), round_to_float32((2 * mpf(c) ** 2 - 1) / 3)
+    return [c, round_to_multiple(kind, kind.quick(at), multiple).item(), slope, second]
 
 
-def erf_rows() -> str:
-    what = f"{ERF_ROW.what}, which is about {text(ERF_ROW.more)[:-1]} more"
+def write_erf_rows() -> str:
+    what = f"{ERF_ROW.what}, which is about {format_float32(ERF_ROW.more)[:-1]} more"
     head = f"\n/* {what}: c about j / 128, value, slope, (2 c^2 - 1) / 3 */\n"
-    return head + array("half_erf_row", [erf_row(j) for j in range(ERF_ROW.pieces)])
+    return head + write_float_array("half_erf_row", [compute_erf_row(j) for j in range(ERF_ROW.pieces)])
 
 
-def powers() -> str:
+def write_power_table() -> str:
     """A base is about 2^(j / 32); its bits, less j << 18, are added with those of the power of two."""
     step = mp.log(2) / POWERS
-    bases = [single(mpf(2) ** (mpf(j) / POWERS)) for j in range(POWERS)]
-    off = [single(mp.log(mpf(base)) - j * step + POWER_MORE) for j, base in enumerate(bases)]
+    bases = [round_to_float32(mpf(2) ** (mpf(j) / POWERS)) for j in range(POWERS)]
+    off = [round_to_float32(mp.log(mpf(base)) - j * step + POWER_MORE) for j, base in enumerate(bases)]
     return "".join(
         [
             "\n/* 32/ln(2); ln(2)/32; floats b at about 2^(j/32): the bits of b less j << 18, and\n",
-            f" * log(b) - j ln(2)/32 and {text(POWER_MORE)[:-1]} more */\n",
-            f"#define PIECES_PER_UNIT {text(single(1 / step))}\n",
-            constant("LN2_PIECE", step),
-            words("piece_bits", [bits(base) - (j << 18) for j, base in enumerate(bases)]),
-            array("piece_off", [off[k : k + 8] for k in range(0, POWERS, 8)]),
+            f" * log(b) - j ln(2)/32 and {format_float32(POWER_MORE)[:-1]} more */\n",
+            f"#define PIECES_PER_UNIT {format_float32(round_to_float32(1 / step))}\n",
+            write_two_part_constant("LN2_PIECE", step),
+            write_uint32_array("piece_bits", [float32_to_bits(base) - (j << 18) for j, base in enumerate(bases)]),
+            write_float_array("piece_off", [off[k : k + 8] for k in range(0, POWERS, 8)]),
         ]
     )
 
 
-def page(name: str, kinds: list[Kind], more: str) -> str:
+def write_page(name: str, kinds: list[PieceTable], more: str) -> str:
     """A header of this name."""
     pieces, step = kinds[0].pieces, kinds[0].step
     head = HEAD.format(pieces=pieces, about=f"j / {round(1 / step, 6):g}", name=name)
-    return f"{head}{''.join(arrays(kind) for kind in kinds)}{more}\n#endif\n"
+    return f"{head}{''.join(write_arrays(kind) for kind in kinds)}{more}\n#endif\n"
 
 
-def write_both() -> int:
+def write_both_pages() -> int:
     mp.prec = BITS
-    many = page("PIECES", [ERF, FALLING], powers())
-    few = page("FEW_PIECES", [FEW_FALLING], erf_rows())
-    return max(write(FOLDER / "pieces_avx512.h", many), write(FOLDER / "pieces_avx2.h", few))
+    many = write_page("PIECES", [ERF, FALLING], write_power_table())
+    few = write_page("FEW_PIECES", [FEW_FALLING], write_erf_rows())
+    return max(write_or_check(FOLDER / "pieces_avx512.h", many), write_or_check(FOLDER / "pieces_avx2.h", few))
 
 
 if __name__ == "__main__":
-    sys.exit(write_both())
+    sys.exit(write_both_pages())

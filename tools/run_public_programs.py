@@ -55,7 +55,7 @@ class Insertion:
 
 
 @dataclass(frozen=True)
-class Planted:
+class PlantedHazard:
     """A hazard: the insertion that brings it (None: the program has it as published), and what must be named."""
 
     kind: str
@@ -65,7 +65,7 @@ class Planted:
 
 
 @dataclass(frozen=True)
-class Program:
+class PublicProgram:
     name: str
     repository: str
     commit: str
@@ -74,20 +74,20 @@ class Program:
     command: list[str]
     prepare: list[str]
     seeding: list[Insertion]
-    hazard: Planted
+    hazard: PlantedHazard
     ignore: list[str]
     environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedRun:
     exit_code: int
     output: str
     error: str
     seconds: float
 
 
-def read_list(path: Path) -> list[Program]:
+def read_list(path: Path) -> list[PublicProgram]:
     listed = tomllib.loads(path.read_text())
     sources = listed["source"]
     programs = []
@@ -98,17 +98,24 @@ def read_list(path: Path) -> list[Program]:
         planted = Insertion(file, hazard["after"], hazard["text"]) if "text" in hazard else None
         line = hazard["line"] if planted is None else planted.after + hazard.get("nth", 1)
         programs.append(
-            Program(
-                name, source["repository"], source["commit"], source.get("files", []) + entry.get("files", []),
-                entry["folder"], entry["command"], entry.get("prepare", []),
+            PublicProgram(
+                name,
+                source["repository"],
+                source["commit"],
+                source.get("files", []) + entry.get("files", []),
+                entry["folder"],
+                entry["command"],
+                entry.get("prepare", []),
                 [Insertion(**one) for one in entry.get("seeding", [])],
-                Planted(hazard["kind"], file, line, planted), entry.get("ignore", []), entry.get("environment", {}),
+                PlantedHazard(hazard["kind"], file, line, planted),
+                entry.get("ignore", []),
+                entry.get("environment", {}),
             )
-        )  # fmt: skip
+        )
     return programs
 
 
-def clone(program: Program, clones: Path) -> Path:
+def clone_repository(program: PublicProgram, clones: Path) -> Path:
     """The bare clone of the program's repository, made when it is not there."""
     owner, name = program.repository.rstrip("/").split("/")[-2:]
     folder = clones / f"{owner}+{name}"
@@ -118,9 +125,9 @@ def clone(program: Program, clones: Path) -> Path:
     return folder
 
 
-def take_files(program: Program, clones: Path, folder: Path, *insertions: Insertion) -> Path:
+def unpack_program(program: PublicProgram, clones: Path, folder: Path, *insertions: Insertion) -> Path:
     """Unpack the program's files, insert lines, prepare its data; the folder that it is started in."""
-    archive = ["git", "-C", str(clone(program, clones)), "archive", program.commit, "--", *program.files]
+    archive = ["git", "-C", str(clone_repository(program, clones)), "archive", program.commit, "--", *program.files]
     folder.mkdir(parents=True)
     tar = subprocess.run(archive, check=True, capture_output=True).stdout
     subprocess.run(["tar", "x"], input=tar, cwd=folder, check=True)
@@ -135,55 +142,62 @@ def take_files(program: Program, clones: Path, folder: Path, *insertions: Insert
         words = [sys.executable, str(LISTED / "prepare.py"), *preparation.split()]
         if preparation.startswith("run "):
             words = [sys.executable, *preparation.split()[1:]]
-        subprocess.run(words, cwd=started_in, check=True, capture_output=True, env=environment(program))
+        subprocess.run(words, cwd=started_in, check=True, capture_output=True, env=make_environment(program))
     return started_in
 
 
-def environment(program: Program, **more: str) -> dict[str, str]:
+def make_environment(program: PublicProgram, **more: str) -> dict[str, str]:
     return {"OMP_NUM_THREADS": "1", **os.environ, **OFFLINE, **program.environment, **more}
 
 
-def run(words: list[str], folder: Path, variables: dict[str, str], limit: float) -> Ended:
+def run_command(words: list[str], folder: Path, variables: dict[str, str], limit: float) -> EndedRun:
     began = time.monotonic()
     done = subprocess.run(
-        words, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit,
-        check=False, errors="replace",
-    )  # fmt: skip
-    return Ended(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
+        words,
+        cwd=folder,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=limit,
+        check=False,
+        errors="replace",
+    )
+    return EndedRun(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
 
 
-def without_times(program: Program, text: str) -> str:
+def mask_times(program: PublicProgram, text: str) -> str:
     for pattern in program.ignore:
         text = re.sub(pattern, "", text)
     return text
 
 
-def run_alone(program: Program, folder: Path, at: str) -> tuple[Ended, str]:
+def run_alone(program: PublicProgram, folder: Path, at: str) -> tuple[EndedRun, str]:
     digests = folder.parent / f"{folder.name}-{at}.digests"
     words = [sys.executable, str(LISTED / "digest_steps.py"), *program.command]
-    ended = run(words, folder, environment(program, DIGEST_STEPS=str(digests)), RUN_LIMIT)
+    ended = run_command(words, folder, make_environment(program, DIGEST_STEPS=str(digests)), RUN_LIMIT)
     return ended, digests.read_text() if digests.exists() else ""
 
 
-def run_check(program: Program, folder: Path, saved: Path) -> tuple[Ended, dict[str, Any]]:
+def run_check(program: PublicProgram, folder: Path, saved: Path) -> tuple[EndedRun, dict[str, Any]]:
     words = [sys.executable, "-m", "samerun", "check", "--quiet", "--json", "-", "--save", str(saved), *program.command]
-    ended = run(words, folder, environment(program), CHECK_LIMIT)
+    ended = run_command(words, folder, make_environment(program), CHECK_LIMIT)
     try:
         return ended, json.loads(ended.output)
     except ValueError:
         return ended, {"verdict": f"no report: {ended.error[-600:]}", "runs": [], "cause": None}
 
 
-def outputs_of(saved: Path) -> list[str]:
+def read_outputs(saved: Path) -> list[str]:
     return [path.read_text(errors="replace") for path in sorted(saved.rglob("stdout"))]
 
 
-def examine_clean(program: Program, clones: Path, scratch: Path) -> dict[str, Any]:
+def examine_clean(program: PublicProgram, clones: Path, scratch: Path) -> dict[str, Any]:
     """The program as it is published, seeded where it does not seed itself."""
-    folder = take_files(program, clones, scratch / "alone")
+    folder = unpack_program(program, clones, scratch / "alone")
     first, first_digests = run_alone(program, folder, "first")
     second, second_digests = run_alone(program, folder, "second")
-    outputs = [without_times(program, one.output) for one in (first, second)]
+    outputs = [mask_times(program, one.output) for one in (first, second)]
     same = (outputs[0], first_digests, first.exit_code) == (outputs[1], second_digests, second.exit_code)
     told: dict[str, Any] = {
         "exit_code": first.exit_code,
@@ -198,7 +212,7 @@ def examine_clean(program: Program, clones: Path, scratch: Path) -> dict[str, An
         return told
 
     saved = scratch / "saved"
-    ended, report = run_check(program, take_files(program, clones, scratch / "checked"), saved)
+    ended, report = run_check(program, unpack_program(program, clones, scratch / "checked"), saved)
     told |= {
         "verdict": report["verdict"],
         "runs": len(report["runs"]),
@@ -207,18 +221,18 @@ def examine_clean(program: Program, clones: Path, scratch: Path) -> dict[str, An
     }
     if report["verdict"] != told["truth"]:
         told["wrong"].append(f"verdict {report['verdict']}, truth {told['truth']}: {report['cause']}")
-    others = {without_times(program, one) for one in outputs_of(saved)} - set(outputs)
+    others = {mask_times(program, one) for one in read_outputs(saved)} - set(outputs)
     if same and others:
         told["wrong"].append(f"another output under check: {find_difference(outputs[0], others.pop())}")
 
     receipt = scratch / "receipt.json"
-    folder = take_files(program, clones, scratch / "receipt")
+    folder = unpack_program(program, clones, scratch / "receipt")
     words = [sys.executable, "-m", "samerun", "run", "--quiet", "--level", "warn", "--receipt", str(receipt)]
-    watched = run([*words, *program.command], folder, environment(program), RUN_LIMIT)
+    watched = run_command([*words, *program.command], folder, make_environment(program), RUN_LIMIT)
     if watched.exit_code != first.exit_code:
         told["wrong"].append(f"exit code {watched.exit_code} under run --receipt: {watched.error[-300:]}")
-    elif same and without_times(program, watched.output) != outputs[0]:
-        difference = find_difference(outputs[0], without_times(program, watched.output))
+    elif same and mask_times(program, watched.output) != outputs[0]:
+        difference = find_difference(outputs[0], mask_times(program, watched.output))
         told["wrong"].append(f"another output under run --receipt: {difference}")
     if not receipt.exists():
         told["wrong"].append("no receipt")
@@ -232,14 +246,14 @@ def find_difference(one: str, other: str) -> str:
     return f"{len(one.splitlines())} lines, {len(other.splitlines())} lines"
 
 
-def examine_hazard(program: Program, clones: Path, scratch: Path) -> dict[str, Any]:
+def examine_hazard(program: PublicProgram, clones: Path, scratch: Path) -> dict[str, Any]:
     """The program with one hazard: planted, or its own where it seeds nothing."""
     hazard = program.hazard
     if hazard.insertion is not None:
-        folder = take_files(program, clones, scratch / "hazard", hazard.insertion)
+        folder = unpack_program(program, clones, scratch / "hazard", hazard.insertion)
     else:
-        unseeded = Program(**{**program.__dict__, "seeding": []})
-        folder = take_files(unseeded, clones, scratch / "hazard")
+        unseeded = PublicProgram(**{**program.__dict__, "seeding": []})
+        folder = unpack_program(unseeded, clones, scratch / "hazard")
     ended, report = run_check(program, folder, scratch / "saved-hazard")
     cause = report["cause"] or {}
     named = (cause.get("kind"), cause.get("line"), Path(cause.get("file") or "").name)

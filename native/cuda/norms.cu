@@ -59,9 +59,9 @@ KERNEL normalize_channels(const float *x, const float *weight, const float *bias
 
 /* A warp for each block of the values of a channel: parts[(which * channels + channel) * blocks + block], the sums of
  * g, g*y, h and h*y, the last two in training only. */
-KERNEL channel_sums(int training, const float *x, const float *g, const float *weight, const float *mean,
-                    const float *rstd, float *parts, int64_t images, int64_t channel_count, int64_t inner,
-                    int64_t blocks) {
+KERNEL channel_gradient_sums(int training, const float *x, const float *g, const float *weight, const float *mean,
+                             const float *rstd, float *parts, int64_t images, int64_t channel_count, int64_t inner,
+                             int64_t blocks) {
     const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     if (warp >= channel_count * blocks) return; /* whole warps */
     const int64_t c = warp / blocks, first = warp % blocks * SUM_BLOCK,
@@ -84,9 +84,9 @@ KERNEL channel_sums(int training, const float *x, const float *g, const float *w
 }
 
 /* The gradient of x from the sums [4, channels]: ((g*w - center) - y*slope) * rstd, or (g*w) * rstd. */
-KERNEL channel_gradient(int training, const float *x, const float *g, const float *weight, const float *mean,
-                        const float *rstd, const float *sums, float *out, int64_t images, int64_t channel_count,
-                        int64_t inner) {
+KERNEL channel_input_gradient(int training, const float *x, const float *g, const float *weight, const float *mean,
+                              const float *rstd, const float *sums, float *out, int64_t images, int64_t channel_count,
+                              int64_t inner) {
     const float count = (float)(images * inner);
     EACH(i, images * channel_count * inner) {
         const int64_t c = i / inner % channel_count;

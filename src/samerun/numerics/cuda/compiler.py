@@ -1,15 +1,50 @@
-"""CUDA source to machine code, by NVRTC through cuda-bindings, which torch's CUDA builds bring; kept on disk."""
+"""CUDA source to machine code, by NVRTC through cuda-bindings, which torch's CUDA builds bring; kept on disk.
+
+NVRTC has no files: what a source includes is written in its place.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from samerun.base.errors import SamerunError
 from samerun.base.files import write_file_atomically
-from samerun.numerics.cuda.source import FLAGS
+
+NAMES = ("elementwise", "sums", "segments", "softmax", "norms", "products", "random")
+"""Files of native/cuda, each compiled alone when one of its kernels is first used."""
+
+FLAGS = (
+    "--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--device-int128",
+    "--diag-suppress=177",
+)  # fmt: skip
+"""No contraction, subnormals kept, no approximate division or root. (177: a shared function that is not used here.)"""
+
+_INCLUDE = re.compile(r'\s*#include "(.*)"')
+_FOLDERS = (Path(__file__).with_name("native"), Path(__file__).parents[4] / "native")
+"""Beside this file where samerun is installed; in a checkout, where the C sources lie."""
+
+
+@cache
+def read_source_with_includes(name: str) -> str:
+    """The source of one of `NAMES`. Raises FileNotFoundError where it was not installed."""
+    folder = next((place for place in _FOLDERS if (place / "cuda" / f"{name}.cu").exists()), _FOLDERS[0])
+    return _inline_includes((folder / "cuda" / f"{name}.cu").resolve(), set())
+
+
+def _inline_includes(path: Path, seen: set[Path]) -> str:
+    if path in seen:
+        return ""
+    seen.add(path)
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        found = _INCLUDE.match(line)
+        lines.append(_inline_includes((path.parent / found[1]).resolve(), seen) if found else line)
+    return "\n".join(lines)
 
 
 def compile_cached(name: str, source: str, architecture: str) -> bytes:
@@ -17,10 +52,10 @@ def compile_cached(name: str, source: str, architecture: str) -> bytes:
 
     Raises SamerunError where NVRTC is missing, or refuses.
     """
-    nvrtc = _nvrtc()
+    nvrtc = _import_nvrtc()
     version = "{}.{}".format(*_require_success(nvrtc, nvrtc.nvrtcVersion()))
     key = hashlib.sha256("\0".join([version, architecture, *FLAGS, source]).encode()).hexdigest()
-    kept = _cache_folder() / f"{name}-{architecture}-{key[:32]}"
+    kept = _locate_cache_folder() / f"{name}-{architecture}-{key[:32]}"
     try:
         return kept.read_bytes()
     except OSError:
@@ -34,13 +69,13 @@ def compile_cached(name: str, source: str, architecture: str) -> bytes:
     return found
 
 
-def _cache_folder() -> Path:
+def _locate_cache_folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("samerun", appauthor=False)) / "cuda"
 
 
-def _nvrtc() -> Any:
+def _import_nvrtc() -> Any:
     try:
         from cuda.bindings import nvrtc
 

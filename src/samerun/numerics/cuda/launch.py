@@ -5,14 +5,15 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from samerun.base.errors import SamerunError
-from samerun.numerics.cuda import source
-from samerun.numerics.cuda.compiler import compile_cached
+from samerun.numerics.cuda.compiler import compile_cached, read_source_with_includes
 
+Address: TypeAlias = int
+"""Of memory of the device: `Tensor.data_ptr()`, or 0."""
 THREADS = 256
 MOST_BLOCKS = 1 << 16
 """Of a kernel whose threads take several values each."""
@@ -30,7 +31,7 @@ def launch(device: torch.device, file: str, kernel: str, blocks: int, threads: S
     """
     if blocks == 0:
         return
-    driver = _driver()
+    driver = _import_driver_bindings()
     index = torch.cuda.current_device() if device.index is None else device.index
     with torch.cuda.device(index):
         _ensure_context(driver, index)
@@ -62,7 +63,7 @@ def count_multiprocessors(device: torch.device) -> int:
     return _multiprocessors[index]
 
 
-def _driver() -> Any:
+def _import_driver_bindings() -> Any:
     from cuda.bindings import driver
 
     return driver
@@ -85,7 +86,7 @@ def _load_kernel(driver: Any, index: int, file: str, kernel: str) -> Any:
     module = _modules.get((index, file))
     if module is None:
         major, minor = torch.cuda.get_device_capability(index)
-        code = compile_cached(file, source.read_source(file), f"sm_{major}{minor}")
+        code = compile_cached(file, read_source_with_includes(file), f"sm_{major}{minor}")
         module = _modules[index, file] = _require_success(driver, driver.cuModuleLoadData(code))[0]
     found = _require_success(driver, driver.cuModuleGetFunction(module, kernel.encode()))[0]
     _functions[index, kernel] = found

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from samerun.numerics.cuda.launch import THREADS, allocate, count_multiprocessors, launch, launch_per_value
+from samerun.numerics.cuda.launch import THREADS, Address, allocate, count_multiprocessors, launch, launch_per_value
 from samerun.numerics.status import DONE
 
 BLOCK = 256
@@ -78,7 +78,9 @@ def _launch_product(device: Device, dtype: torch.dtype, product: ProductStruct) 
         launch_per_value(device, "products", f"sum_product_parts{bits}", cells, product)
 
 
-def matmul(device: Device, is_double: int, dims: Any, a: int, b: int, c: int, bias: int | None) -> int:
+def launch_matmul(
+    device: Device, is_double: int, dims: Any, a: Address, b: Address, c: Address, bias: Address | None
+) -> int:
     batches, m, n, k, a_batch, a_row, a_k, b_batch, b_k, b_column, c_batch, c_row, c_column, *plus = dims
     product = ProductStruct(
         batches, m, n, k, a, b, c, AxisStruct(
@@ -93,11 +95,11 @@ def matmul(device: Device, is_double: int, dims: Any, a: int, b: int, c: int, bi
 class _Convolution:
     """One of the three products of a convolution: as native/convolution.c, whose words it uses."""
 
-    def __init__(self, device: Device, direction: int, dtype: torch.dtype, numbers: Sequence[int]) -> None:
+    def __init__(self, device: Device, direction: int, dtype: torch.dtype, packed_shape: Sequence[int]) -> None:
         self.device, self.direction, self.dtype = device, direction, dtype
-        self.images, self.groups, self.inputs, self.outputs = numbers[:4]
+        self.images, self.groups, self.inputs, self.outputs = packed_shape[:4]
         self.into, self.out, self.taps, self.stride, self.padding, self.dilation = (
-            list(numbers[4 + 3 * i : 7 + 3 * i]) for i in range(6)
+            list(packed_shape[4 + 3 * i : 7 + 3 * i]) for i in range(6)
         )
         self.buffers: list[torch.Tensor] = []
         reach = [(t - 1) * d for t, d in zip(self.taps, self.dilation, strict=True)]
@@ -113,7 +115,7 @@ class _Convolution:
                 for o, s, r, i, p in zip(self.out, self.stride, reach, self.into, self.padding, strict=True)
             ]
 
-    def pad_image(self, image: int, gradient: int) -> int:
+    def copy_padded_image(self, image: Address, gradient: Address) -> int:
         """The image (or, for the gradient of the input, the gradient spread by the stride) with its padding."""
         turned = self.direction == GRADIENT_OF_INPUT
         source, channels = (gradient, self.images * self.outputs) if turned else (image, self.images * self.inputs)
@@ -129,7 +131,7 @@ class _Convolution:
              c_int64(channels), spread)  # fmt: skip
         return copy.data_ptr()
 
-    def offset_table(
+    def build_offset_table(
         self, outer: int, outer_stride: int, inner: Sequence[int], step: Sequence[int], size: Sequence[int],
         start: int = 0,
     ) -> AxisStruct:  # fmt: skip
@@ -148,7 +150,7 @@ class _Convolution:
         )
         return AxisStruct(table.data_ptr(), 0)
 
-    def build_product(self, a: int, b: int, c: int, bias: int | None) -> ProductStruct:
+    def build_product(self, a: Address, b: Address, c: Address, bias: Address | None) -> ProductStruct:
         into, out = self.inputs // self.groups, self.outputs // self.groups
         taps, area, one = prod(self.taps), prod(self.size), [1, 1, 1]
         product = ProductStruct(batches=self.groups, a=a, b=b, c=c, bias=bias, bias_row=1)
@@ -158,39 +160,43 @@ class _Convolution:
             product.c_row, product.bias_batch = pixels, out
             product.a_batch, product.b_batch, product.c_batch = out * into * taps, into * area, out * pixels
             product.a_row, product.a_k, product.a_along_k = AxisStruct(None, into * taps), AxisStruct(None, 1), 1
-            product.b_k = self.offset_table(into, area, self.taps, self.dilation, self.size)
-            product.b_column = self.offset_table(self.images, self.inputs * area, self.out, self.stride, self.size)
-            product.c_column = self.offset_table(self.images, self.outputs * pixels, self.out, one, self.out)
+            product.b_k = self.build_offset_table(into, area, self.taps, self.dilation, self.size)
+            product.b_column = self.build_offset_table(
+                self.images, self.inputs * area, self.out, self.stride, self.size
+            )
+            product.c_column = self.build_offset_table(self.images, self.outputs * pixels, self.out, one, self.out)
         elif self.direction == GRADIENT_OF_INPUT:
             pixels = prod(self.into)
             product.m, product.k, product.n = into, out * taps, self.images * pixels
             product.c_row, product.bias_batch = pixels, into
             product.a_batch, product.b_batch, product.c_batch = out * into * taps, out * area, into * pixels
             product.a_row = AxisStruct(None, taps)
-            product.a_k = self.offset_table(out, into * taps, self.taps, one, self.taps)
-            product.b_k = self.offset_table(out, area, self.taps, [-d for d in self.dilation], self.size)
+            product.a_k = self.build_offset_table(out, into * taps, self.taps, one, self.taps)
+            product.b_k = self.build_offset_table(out, area, self.taps, [-d for d in self.dilation], self.size)
             start = (self.start[0] * self.size[1] + self.start[1]) * self.size[2] + self.start[2]
-            product.b_column = self.offset_table(self.images, self.outputs * area, self.into, one, self.size, start)
-            product.c_column = self.offset_table(self.images, self.inputs * pixels, self.into, one, self.into)
+            product.b_column = self.build_offset_table(
+                self.images, self.outputs * area, self.into, one, self.size, start
+            )
+            product.c_column = self.build_offset_table(self.images, self.inputs * pixels, self.into, one, self.into)
         else:
             pixels = prod(self.out)
             product.m, product.k, product.n, product.c_row = out, self.images * pixels, into * taps, into * taps
             product.a_batch, product.b_batch, product.c_batch = out * pixels, into * area, out * into * taps
             product.a_row, product.a_along_k, product.b_along_k = AxisStruct(None, pixels), 1, 1
-            product.a_k = self.offset_table(self.images, self.outputs * pixels, self.out, one, self.out)
-            product.b_k = self.offset_table(self.images, self.inputs * area, self.out, self.stride, self.size)
-            product.b_column = self.offset_table(into, area, self.taps, self.dilation, self.size)
+            product.a_k = self.build_offset_table(self.images, self.outputs * pixels, self.out, one, self.out)
+            product.b_k = self.build_offset_table(self.images, self.inputs * area, self.out, self.stride, self.size)
+            product.b_column = self.build_offset_table(into, area, self.taps, self.dilation, self.size)
             product.c_column = AxisStruct(None, 1)
         return product
 
 
-def convolution(
-    device: Device, direction: int, is_double: int, numbers: Any, image: int | None, weight: int | None,
-    gradient: int | None, bias: int | None, result: int,
+def launch_convolution(
+    device: Device, direction: int, is_double: int, packed_shape: Any, image: Address | None, weight: Address | None,
+    gradient: Address | None, bias: Address | None, result: Address,
 ) -> int:  # fmt: skip
     dtype = torch.float64 if is_double else torch.float32
-    shape = _Convolution(device, direction, dtype, list(numbers))
-    padded = shape.pad_image(image or 0, gradient or 0)
+    shape = _Convolution(device, direction, dtype, list(packed_shape))
+    padded = shape.copy_padded_image(image or 0, gradient or 0)
     left = weight if direction in (FORWARD, GRADIENT_OF_INPUT) else gradient
     _launch_product(device, dtype, shape.build_product(left or 0, padded, result, bias))
     return DONE

@@ -1,4 +1,4 @@
-"""Class S on a device: `samerun_sum` and `samerun_cumulate`."""
+"""Class S on a device: sums, running sums, and values that go to places named by sorted keys (segments)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from ctypes import c_int, c_int64, c_void_p
 
 import torch
+from torch import Tensor
 
-from samerun.numerics.cuda.elementwise import fill
-from samerun.numerics.cuda.launch import THREADS, allocate, launch, launch_per_value
+from samerun.numerics.cuda.elementwise import launch_fill
+from samerun.numerics.cuda.launch import THREADS, Address, allocate, launch, launch_per_value
 from samerun.numerics.status import DONE
 
 BLOCK, WARP, FEW_COLUMNS = 4096, 32, 8
@@ -43,7 +44,7 @@ def merge_dimensions(sizes: Sequence[int], strides: Sequence[int]) -> Dimensions
 
 
 def reduce_blocks(
-    device: torch.device, bits: str, product: bool, parts: int, out: int, blocks: int, outputs: int
+    device: torch.device, bits: str, product: bool, parts: Address, out: Address, blocks: int, outputs: int
 ) -> None:
     """The tree over `blocks` sums of blocks for each output, in place; results go to `out`."""
     threads = (max(WARP, min(THREADS, blocks // 2)),)
@@ -53,7 +54,15 @@ def reduce_blocks(
 
 def _make_sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:
     def sum(
-        device: torch.device, term: int, x: int, center: int, out: int, ndim: int, size: int, stride: int, mask: int
+        device: torch.device,
+        term: int,
+        x: Address,
+        center: Address,
+        out: Address,
+        ndim: int,
+        size: int,
+        stride: int,
+        mask: int,
     ) -> int:
         sizes, strides = ((c_int64 * ndim).from_address(at) if ndim else () for at in (size, stride))
         chosen = [dim for dim in range(ndim) if mask >> dim & 1]
@@ -64,7 +73,7 @@ def _make_sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:
         if kept.total == 0:
             return DONE
         if reduced.total == 0:
-            fill(device, dtype, out, float(term == PRODUCT), kept.total)
+            launch_fill(device, dtype, out, float(term == PRODUCT), kept.total)
             return DONE
         blocks = -(-reduced.total // BLOCK)
         parts = allocate(device, kept.total * blocks if blocks > 1 else 0, dtype)
@@ -86,7 +95,7 @@ def _make_sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:
 
 
 def _make_cumulate(bits: str) -> Callable[..., None]:
-    def cumulate(device: torch.device, product: int, x: int, out: int, outer: int, n: int, inner: int) -> None:
+    def cumulate(device: torch.device, product: int, x: Address, out: Address, outer: int, n: int, inner: int) -> None:
         given = (c_int(product), c_void_p(x), c_void_p(out), c_int64(outer), c_int64(n), c_int64(inner))
         launch_per_value(device, "sums", f"cumulate{bits}", outer * inner if n else 0, *given)
 
@@ -95,3 +104,41 @@ def _make_cumulate(bits: str) -> Callable[..., None]:
 
 sum32, sum64 = _make_sum(torch.float32, "32"), _make_sum(torch.float64, "64")
 cumulate32, cumulate64 = _make_cumulate("32"), _make_cumulate("64")
+
+_BITS = {torch.float32: "32", torch.float64: "64"}
+
+
+def _pointers(*tensors: Tensor) -> tuple[c_void_p, ...]:
+    return tuple(c_void_p(each.data_ptr()) for each in tensors)
+
+
+def add_to_segments(out: Tensor, source: Tensor, key: Tensor, order: Tensor) -> None:
+    """out [outer, places, inner] += source [outer, n, inner], in ascending index for each place.
+
+    `key` int64 [n], sorted; `order` int64 [n]: which value of the source each key belongs to. float32 or float64,
+    everything contiguous.
+    """
+    outer, n, inner = source.shape
+    sizes = map(c_int64, (outer, n, inner, out.shape[1]))
+    launch_per_value(out.device, "segments", f"add_to_segments{_BITS[out.dtype]}", source.numel(),
+         *_pointers(out, source, key, order), *sizes)  # fmt: skip
+
+
+def sum_segments(out: Tensor, source: Tensor, key: Tensor, order: Tensor, end: Tensor) -> None:
+    """out [places, width] = class S over the rows of source [n, width] of each place that has any.
+
+    `end` int64 [n]: behind the last of the keys that are equal to each.
+    """
+    n, width = source.shape
+    blocks = n * -(-width // WARP)
+    launch(out.device, "segments", f"sum_segments{_BITS[out.dtype]}", blocks, (WARP, WARP),
+           *_pointers(out, source, key, order, end), c_int64(n), c_int64(width))  # fmt: skip
+
+
+def write_last(out: Tensor, source: Tensor, key: Tensor, order: Tensor) -> None:
+    """out [places] = the last value of source [n] of each place that has any; of any type, alike."""
+    n = source.numel()
+    launch_per_value(out.device, "segments", f"write_last_of_segments{out.element_size()}", n, *_pointers(
+        out, source, key, order
+    ),
+         c_int64(n))  # fmt: skip

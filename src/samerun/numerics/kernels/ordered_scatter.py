@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from samerun.base.errors import SamerunError
-from samerun.numerics.cuda import segments
+from samerun.numerics.cuda import sums as cuda_sums
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.tensors import outer_dim_inner_sizes
 
@@ -48,7 +48,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     outer, places, inner = outer_dim_inner_sizes(x, dim % max(x.dim(), 1))
     key, order = sort_index_in_bounds(index, places)
     given = source.contiguous().view(outer, key.numel(), inner)
-    segments.add_to_segments(out.view(outer, places, inner), given, key, order)
+    cuda_sums.add_to_segments(out.view(outer, places, inner), given, key, order)
     return out
 
 
@@ -71,7 +71,7 @@ def segment_sum(
     out = torch.zeros(num_rows, source.shape[1], dtype=source.dtype, device=source.device)
     if library.is_off_cpu(source):  # nothing is asked of the device, so that it can be captured in a graph
         key, order = sort_index_in_bounds(index, num_rows)
-        segments.sum_segments(out, source.contiguous(), key, order, torch.searchsorted(key, key, right=True))
+        cuda_sums.sum_segments(out, source.contiguous(), key, order, torch.searchsorted(key, key, right=True))
         return out
     in_turn = bool((index[1:] >= index[:-1]).all())
     order = torch.arange(index.numel()) if in_turn else torch.argsort(index, stable=True)
@@ -95,7 +95,7 @@ def count_occurrences_at_least_one(index: Tensor, num_rows: int) -> Tensor:
 def put_last_value_(x: Tensor, flat_index: Tensor, values: Tensor) -> Tensor:
     """x (1-D, contiguous) with values[i] at flat_index[i], in place; of several for one the last stays. CUDA alone."""
     key, order = sort_index_in_bounds(flat_index, x.numel())
-    segments.write_last(x, values.reshape(-1).to(x.dtype).contiguous(), key, order)
+    cuda_sums.write_last(x, values.reshape(-1).to(x.dtype).contiguous(), key, order)
     return x
 
 
