@@ -141,8 +141,8 @@ def prepare(folder: Path) -> None:
 
 
 def _put_steps(path: Path, long: NewReceipt) -> None:
-    assert long.side is not None
-    step_table.steps_path(path, long.receipt["digest"]).write_bytes(long.side)
+    assert long.steps_file_content is not None
+    step_table.steps_path(path, long.receipt["digest"]).write_bytes(long.steps_file_content)
 
 
 def main() -> None:
