@@ -47,9 +47,9 @@ demo: $(STAMP)
 # a file whose last test looks at what all others of it did.
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not exhaustive and not threads" -n 2 --dist worksteal \
-		--ignore tests/test_portable_operators.py
+		--ignore tests/numerics/operators/test_portable_operators.py
 	$(PYTHON) -m pytest -m "threads and not exhaustive"
-	$(PYTHON) -m pytest tests/test_portable_operators.py
+	$(PYTHON) -m pytest tests/numerics/operators/test_portable_operators.py
 
 test-exhaustive: $(STAMP)
 	$(PYTHON) -m pytest -m exhaustive
@@ -59,8 +59,8 @@ test-exhaustive: $(STAMP)
 # environment sees the packages of the main one behind its own: torch stays the one that is pinned, and is not
 # installed twice. pip never changes what lies outside of the environment that it installs into.
 test-adapters: $(ADAPTERS)/.samerun-installed
-	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -n 2 --dist worksteal tests/test_adapters.py tests/test_remote.py \
-		tests/test_cuda_sources.py tests/test_packages.py -k "lightning or transformers or accelerate or s3 or gs or cuda_sources"
+	OMP_NUM_THREADS=1 $(ADAPTERS)/bin/python -m pytest -n 2 --dist worksteal tests/adapters/test_adapters.py tests/record/receipt/test_remote.py \
+		tests/numerics/cuda/test_cuda_sources.py tests/repository/test_packages.py -k "lightning or transformers or accelerate or s3 or gs or cuda_sources"
 
 $(ADAPTERS)/.samerun-installed: $(STAMP)
 	$(call make_environment,$(ADAPTERS),adapters)
@@ -69,7 +69,7 @@ $(ADAPTERS)/.samerun-installed: $(STAMP)
 # The packages that people use most beside torch, each used a little, alone and under samerun: plain and watched output
 # are compared. Over 1.5 GB, so it has an environment of its own too. Nothing is fetched while the tests run.
 test-packages: $(PACKAGES)/.samerun-installed
-	REQUIRE_PACKAGES=1 OMP_NUM_THREADS=1 $(PACKAGES)/bin/python -m pytest -n 2 --dist worksteal tests/test_packages.py
+	REQUIRE_PACKAGES=1 OMP_NUM_THREADS=1 $(PACKAGES)/bin/python -m pytest -n 2 --dist worksteal tests/repository/test_packages.py
 
 # Programs that others wrote, taken from their repositories (tests/programs/public/README.md).
 test-programs: $(PACKAGES)/.samerun-installed

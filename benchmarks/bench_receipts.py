@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tests"))
+sys.path.insert(0, str(HERE.parent / "tests" / "support"))
 
 
 def compare(steps: int) -> None:
     """Two receipts of so many steps, of which the last differs; written, then compared by the command."""
     import numpy as np
-    from receipts import made, section
+    from sample_receipts import made, section
 
     from samerun.record.receipt import receipt_file
     from samerun.record.receipt.step_table import DIGEST_BYTES, EVIDENCE, VALUES, build_table
@@ -57,7 +57,7 @@ def compare(steps: int) -> None:
 
 def index(count: int, steps: int) -> None:
     """A folder of so many receipts of so many steps each, listed by the command."""
-    from receipts import made, section
+    from sample_receipts import made, section
 
     from samerun.record.receipt.receipt_json import encode_canonical
 

@@ -217,7 +217,7 @@ def test_it_never_imports_its_library() -> None:
 
 
 def test_draw_restore_draw_is_the_same() -> None:
-    pytest.fail("seed, take the state, draw, put the state back, draw: the same numbers (see tests/test_seeds.py)")
+    pytest.fail("seed, take the state, draw, restore it, draw: the same numbers (see tests/control/test_seeds.py)")
 
 
 def test_another_seed_draws_otherwise() -> None:
@@ -261,7 +261,7 @@ def test_looking_imports_nothing() -> None:
 
 
 def test_it_is_set_read_back_and_given_back() -> None:
-    pytest.fail("enter in OWN of tests/test_switches.py how a program sets NAME itself")
+    pytest.fail("enter in OWN of tests/control/test_switches.py how a program sets NAME itself")
 
 
 def test_it_is_needed() -> None:
@@ -309,11 +309,11 @@ def test_it_stands_in_the_table() -> None:
 
 
 def test_it_is_that_of_torch_and_repeats() -> None:
-    pytest.fail("enter cases in tests/operator_cases.py: crowded, odd, empty, strided, with NaN")
+    pytest.fail("enter cases in tests/support/operator_cases.py: crowded, odd, empty, strided, with NaN")
 
 
 def test_its_gradient() -> None:
-    pytest.fail("enter in GRADIENTS of tests/test_operators_table.py what has one, or say why there is none")
+    pytest.fail("enter in GRADIENTS of tests/control/test_operators_table.py what has one, or say why there is none")
 
 
 def test_on_a_device() -> None:
@@ -351,7 +351,7 @@ KINDS = {
         "RandomSource",
         SEED,
         SEED_TEST,
-        "give tests/test_seeds.py a way to draw from it",
+        "give tests/control/test_seeds.py a way to draw from it",
     ),
     "switch": MemberKind(
         "control/switches",
@@ -360,7 +360,7 @@ KINDS = {
         "Switch",
         SWITCH,
         SWITCH_TEST,
-        "give tests/test_switches.py a way to set it, run python tools/docs.py",
+        "give tests/control/test_switches.py a way to set it, run python tools/docs.py",
     ),
     "operator": MemberKind(
         "control/operators",
@@ -369,13 +369,21 @@ KINDS = {
         "DeterministicOperator",
         OPERATOR,
         OPERATOR_TEST,
-        "give tests/operator_cases.py cases, run python tools/docs.py",
+        "give tests/support/operator_cases.py cases, run python tools/docs.py",
     ),
 }
 
 
 class Refused(Exception):
     """Nothing was written, and why."""
+
+
+def find_test_folder(root: Path, room: str) -> Path:
+    """The folder of the tests of a room: tests may have fewer floors than the source."""
+    folder = root / "tests" / room
+    while not folder.is_dir():
+        folder = folder.parent
+    return folder
 
 
 def create_member(root: Path, word: str, name: str) -> list[Path]:
@@ -386,7 +394,8 @@ def create_member(root: Path, word: str, name: str) -> list[Path]:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or keyword.issoftkeyword(name):
         raise Refused(f"{name!r} is not a name for a {word}: use a lower-case identifier, such as page_size.")
     room = root / "src/samerun" / kind.room
-    member, table, test = room / f"{name}.py", room / "table.py", root / "tests" / f"test_{word}_{name}.py"
+    member, table = room / f"{name}.py", room / "table.py"
+    test = find_test_folder(root, kind.room) / f"test_{word}_{name}.py"
     public = name.replace("_", "-")
     for path in (member, test):
         if path.exists():

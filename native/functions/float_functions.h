@@ -2,7 +2,7 @@
  *
  * EXCEPTIONS_name lists the inputs where the double is too close to the middle of two floats to be rounded right:
  * bits of the input, bits of the correctly rounded result. They come from running all 2^32 inputs
- * (tests/test_numerics_exhaustive.py), which also proves that there are no others.
+ * (tests/numerics/kernels/test_numerics_exhaustive.py), which also proves that there are no others.
  */
 #ifndef SAMERUN_FUNCTIONS_FLOAT_FUNCTIONS_H
 #define SAMERUN_FUNCTIONS_FLOAT_FUNCTIONS_H

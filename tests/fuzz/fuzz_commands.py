@@ -23,12 +23,12 @@ from typing import Any
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import click
 from fuzz_options import count_and_seed
 from hostile_traces import operators, write
-from receipts import made, section
+from sample_receipts import made, section
 
 import samerun.check.variations.table  # noqa: F401 - it starts `locale -a`, once
 from samerun.cli import main as samerun_main

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "src")]
+sys.path[:0] = [str(HERE.parent / "support"), str(HERE.parents[1] / "src")]
 
 try:
     import atheris
@@ -27,7 +27,7 @@ except ImportError:
     atheris = None
 
 with atheris.instrument_imports(include=["samerun", "json", "jsonschema"]) if atheris else contextlib.nullcontext():
-    from receipts import made, section
+    from sample_receipts import made, section
 
     from samerun.base.errors import SamerunError
     from samerun.record.receipt import receipt_file, receipt_json, recorded_command, step_table

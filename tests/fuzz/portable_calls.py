@@ -65,7 +65,7 @@ def sum_of_sizes(arguments: Any) -> int:
 def calls_of_cases() -> list[RecordedCall]:
     """Of the tests of the table, and of the composites, which no mode sees."""
     from portable_cases import run
-    from test_portable_operators import CASES, OPTIMIZERS, X
+    from portable_operator_cases import CASES, OPTIMIZERS, X
 
     noting = Noting()
     with samerun.portable(), noting:

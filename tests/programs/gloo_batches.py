@@ -9,7 +9,7 @@ import sys
 
 import torch
 import torch.distributed as dist
-from loading import Drawing
+from loader_datasets import Drawing
 
 import samerun
 from samerun.data import DataLoader

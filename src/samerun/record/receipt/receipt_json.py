@@ -1,7 +1,7 @@
 """The JSON of receipts: canonical text (one for one value), a reader for JSON of a stranger, validation by a schema.
 
 Only the keywords that receipt.schema.json uses are supported: a general validator takes minutes for a receipt of
-64 MiB, and longer if it has many errors. `tests/test_schema_check.py` compares the two.
+64 MiB, and longer if it has many errors. `tests/record/receipt/test_receipt_schema.py` compares the two.
 """
 
 from __future__ import annotations

@@ -1,0 +1,46 @@
+"""Runs of a check lie at paths of one length: where they record must not move the program's objects in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from forked_runs import held_plan, runner
+
+from samerun.check.variations.memory import why_layout_cannot_be_fixed
+
+PROGRAM = """
+import os
+import torch
+print(len(os.environ["SAMERUN_WATCH"]))
+bags = [type("Bag", (), {})() for _ in range(200)]
+print([bags.index(bag) for bag in set(bags)])
+torch.ones(2).sum()
+"""
+
+
+@pytest.mark.skipif(bool(why_layout_cannot_be_fixed()), reason=why_layout_cannot_be_fixed())
+def test_the_name_of_a_run_moves_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "it.py"
+    script.write_text(PROGRAM, encoding="utf-8")
+    said = []
+    with runner(tmp_path / "runs") as made:
+        for name in ("a", "a-name-that-is-longer", "b", "prefix-of-rounds.varied-together~11"):
+            run = made.run(held_plan(script), name)
+            assert run.exit_code == 0 and run.events
+            said.append(run.output("stdout"))
+            assert (tmp_path / "runs" / name / "stdout").exists()
+    assert said == said[:1] * 4
+    assert not (tmp_path / "runs" / "now").exists()
+
+
+def test_where_links_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*args: object, **kwargs: object) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr(Path, "symlink_to", refused)
+    script = tmp_path / "it.py"
+    script.write_text("import torch\ntorch.ones(2).sum()\n", encoding="utf-8")
+    with runner(tmp_path / "runs") as made:
+        run = made.run(held_plan(script), "a")
+    assert run.exit_code == 0 and run.operators == 2

@@ -1,0 +1,193 @@
+"""Handlers of the table on tensors of another device than the CPU: nothing they make may stay behind there.
+
+Every operator that the cases of portable_operator_cases.py call, forward and backward, is called again by the table
+for CUDA with tensors of the meta device, which have shapes and no values, and refuse to meet the CPU's. Kernels are
+not started.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from portable_cases import run
+from portable_operator_cases import ALL_CASES
+from torch import Tensor
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import samerun
+from samerun.base.errors import SamerunError
+from samerun.numerics.cuda import elementwise, launch, products, rows, sums
+from samerun.numerics.kernels import random as kernel_random
+from samerun.numerics.kernels.tensors import STORAGE_TYPES
+from samerun.numerics.operators import declare
+from samerun.numerics.operators.table import resolve_runner
+
+WAITS = {
+    "aten._local_scalar_dense.default", "aten.nonzero.default", "aten.equal.default", "aten.index.Tensor",
+    "aten.bincount.default",
+    "aten.histc.default", "aten._ctc_loss.Tensor", "aten._ctc_loss.default", "aten._ctc_loss_backward.Tensor",
+    "aten._ctc_loss_backward.default", "aten.multilabel_margin_loss_forward.default",
+    "aten.multilabel_margin_loss_backward.default",
+}  # fmt: skip
+"""Operators that ask the device for a number: because a program asks for one with them, or how long labels are."""
+
+
+class Noting(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[tuple[Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append((func, args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+class Resolving(TorchDispatchMode):
+    """Every operator by the table for CUDA, as the portable mode has it, but on tensors without values."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        handler = None if func.namespace == "prim" else resolve_runner(func, on_cuda=True)
+        return func(*args, **(kwargs or {})) if handler is None else handler(self, func, args, kwargs or {})
+
+
+def _type(operator: str, *tensors: Tensor, types: Any = ()) -> torch.dtype:
+    """`choose_compute_dtype` without its look at the device."""
+    return torch.float32 if tensors[0].dtype in STORAGE_TYPES else tensors[0].dtype
+
+
+@pytest.fixture
+def _no_kernels() -> Iterator[None]:
+    with ExitStack() as stack:
+        for module in (launch, elementwise, rows, sums, products):
+            for name in ("launch", "launch_per_value"):
+                if hasattr(module, name):
+                    stack.enter_context(mock.patch.object(module, name, lambda *given: None))
+        stack.enter_context(mock.patch.object(products, "count_multiprocessors", lambda device: 132))
+        yield
+
+
+def elsewhere(given: Any) -> Any:
+    """The same arguments on the meta device."""
+
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+        return torch.device("meta") if isinstance(leaf, torch.device) else leaf
+
+    return _pytree.tree_map(one, given)
+
+
+@pytest.mark.usefixtures("_no_kernels")
+@pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
+@pytest.mark.parametrize(("name", "function", "inputs"), ALL_CASES, ids=[case[0] for case in ALL_CASES])
+def test_everything_stays_on_the_device(
+    name: str, function: Callable[..., Any], inputs: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = torch.get_default_dtype()
+    with samerun.portable(), Noting() as noting:
+        run(function, inputs, torch.float32)
+    torch.set_default_dtype(before)
+    for module in list(sys.modules.values()):
+        if module.__name__.startswith("samerun.numerics") and hasattr(module, "choose_compute_dtype"):
+            monkeypatch.setattr(module, "choose_compute_dtype", _type)
+    for func, args, kwargs in noting.calls:
+        tensors = [leaf for leaf in _pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
+        if func.namespace != "aten" or not tensors or str(func) in WAITS or "lift_fresh" in str(func):
+            continue
+        if "index_put" in str(func) and any(each.dtype is torch.bool for each in tensors):
+            continue  # as many values as the mask has places: a number that the device is asked for
+        given, named = elsewhere((args, kwargs))
+        with Resolving():
+            found = func(*given, **named)
+        for leaf in _pytree.tree_leaves(found):
+            assert not isinstance(leaf, Tensor) or leaf.is_meta, func
+
+
+class DeviceGenerator:
+    """What `stream.draw` asks of a generator of a CUDA device."""
+
+    device = torch.device("cuda")
+
+    def __init__(self) -> None:
+        self.offset = 0
+
+    def initial_seed(self) -> int:
+        return 7
+
+    def get_offset(self) -> int:
+        return self.offset
+
+    def set_offset(self, offset: int) -> None:
+        self.offset = offset
+
+
+def test_a_generator_of_a_device_counts_its_own_draws() -> None:
+    generator: Any = DeviceGenerator()
+    assert [kernel_random.advance_generator(generator) for _ in range(3)] == [(7, 0), (7, 1), (7, 2)]
+    assert generator.offset == 12
+
+
+def test_draws_for_a_device_move_the_stream_of_the_cpu() -> None:
+    torch.manual_seed(3)
+    first = [declare.begin_draw(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
+    assert first == [(3, 0), (3, 1), (3, 2), (3, 3)]
+
+
+class Driver:
+    """The driver's calls, as cuda.bindings gives them: an error number first."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.error = 0
+
+    def cuCtxGetCurrent(self) -> Any:
+        return 0, 5
+
+    def cuModuleLoadData(self, code: bytes) -> Any:
+        self.seen.append(code)
+        return 0, "module"
+
+    def cuModuleGetFunction(self, module: str, name: bytes) -> Any:
+        return 0, name.decode()
+
+    def cuLaunchKernel(self, function: str, *how: int) -> Any:
+        *sizes, generator_stream, places, extra = how
+        first = ctypes.c_int64.from_address(ctypes.c_void_p.from_address(places).value or 0).value
+        self.seen.append((function, sizes, generator_stream, first, extra))
+        return (self.error,)
+
+    def cuGetErrorString(self, error: int) -> Any:
+        return 0, b"out of luck"
+
+
+def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, compiled = Driver(), []
+    monkeypatch.setattr(launch, "_driver", lambda: driver)
+    monkeypatch.setattr(launch, "compile_cached", lambda *given: compiled.append(given[2]) or b"code")
+    monkeypatch.setattr(launch, "_functions", {})
+    monkeypatch.setattr(launch, "_modules", {})
+    monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=17))
+    device = torch.device("cuda:1")
+    launch.launch(device, "sums", "sum_columns32", 3, (32, 32), ctypes.c_int64(41))
+    launch.launch_per_value(device, "sums", "fill32", 1000, ctypes.c_int64(42))
+    launch.launch(device, "sums", "fill32", 0, (32,))
+    assert compiled == ["sm_90"], "a file is compiled once"
+    assert driver.seen == [
+        b"code",
+        ("sum_columns32", [3, 1, 1, 32, 32, 1, 0], 17, 41, 0),
+        ("fill32", [4, 1, 1, 256, 1, 1, 0], 17, 42, 0),
+    ]
+    driver.error = 2
+    with pytest.raises(SamerunError, match="CUDA: out of luck"):
+        launch.launch_per_value(device, "sums", "fill32", 1, ctypes.c_int64(0))

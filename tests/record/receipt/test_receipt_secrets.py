@@ -1,0 +1,131 @@
+"""What a receipt discloses, and what it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import xxhash
+from sample_receipts import FACTS, made, section
+
+import samerun
+from samerun.base.errors import SamerunError
+from samerun.record.receipt import recorded_command, redact
+from samerun.record.receipt.environment_diff import find_environment_differences, find_unmet_conditions
+
+SAMERUN = str(Path(sys.executable).with_name("samerun"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["DB_PASSWORD", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "TORCH_API_KEY", "--api-key", "--token", "NCCL_AUTH",
+     "WANDB_APIKEY", "password", "CUDA_CREDENTIALS", "accessToken", "--hub_token"],
+)  # fmt: skip
+def test_names_that_look_secret(name: str) -> None:
+    assert redact.is_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["OMP_NUM_THREADS", "--max-tokens", "TOKENIZERS_PARALLELISM", "--epochs", "--keyboard", "--n_token", "CUDA_PATH",
+     "PYTORCH_CUDA_ALLOC_CONF", "--monkey", "--max_token", "PYTHONHASHSEED"],
+)  # fmt: skip
+def test_names_that_do_not(name: str) -> None:
+    assert not redact.is_secret(name)
+
+
+def test_words_of_commands() -> None:
+    words = [
+        "t.py",
+        "--token",
+        "X",
+        "--api-key=X",
+        "--lr",
+        "0.1",
+        "HF_TOKEN=X",
+        "s3://me:X@host/a",
+        "--token",
+        "--epochs",
+        "3",
+    ]
+    told = redact.redact_words(words)
+    assert "X" not in " ".join(told)
+    assert told[3] == "--api-key=<redacted>" and told[4:6] == ["--lr", "0.1"] and told[-2:] == ["--epochs", "3"]
+    assert redact.redact_words(["--user", "me"], ["user"]) == ["--user", "<redacted>"]
+
+
+def test_a_run_discloses_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, torch\nos.environ['DB_PASSWORD'], os.environ.get('HOME')\ntorch.manual_seed(0)\n"
+        "model = torch.nn.Linear(4, 1)\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "model(torch.rand(8, 4)).sum().backward()\noptimizer.step()\n"
+    )
+    environment = {**os.environ, "DB_PASSWORD": "letmein", "NCCL_TOKEN": "hunter2", "TORCH_OWN": "mine"}
+    for name in ("a.json", "b.json"):
+        words = [SAMERUN, "run", "--quiet", "--receipt", name, "--redact", "host", "--redact", "torch_own", "train.py",
+                 "--api-key", "s3cret"]  # fmt: skip
+        subprocess.run(words, cwd=tmp_path, env=environment, check=True, timeout=120)
+    text = (tmp_path / "a.json").read_text()
+    receipt = json.loads(text)
+    for secret in ("letmein", "hunter2", "s3cret", '"mine"'):
+        assert secret not in text
+        for digest in (xxhash.xxh3_128(repr(secret).encode()), xxhash.xxh3_128(secret.encode())):
+            assert digest.hexdigest() not in text, "a word list would find it"
+    assert receipt["variables"]["NCCL_TOKEN"] == receipt["variables"]["TORCH_OWN"] == "<redacted>"
+    assert receipt["circumstances"]["host"] == "<redacted>"
+    assert "DB_PASSWORD" in receipt["processes"]["main"]["environment"]
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o600
+    done = subprocess.run([SAMERUN, "diff", "--json", "-", "a.json", "b.json"], cwd=tmp_path, capture_output=True)
+    assert json.loads(done.stdout)["surroundings"] == []
+    done = subprocess.run([SAMERUN, "verify", "--yes", "a.json"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and "secrets were left out" in done.stderr
+
+
+def test_a_block_discloses_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import samerun\nwith samerun.receipt('a.json', redact=['host', 'torch_own', '--user']):\n    pass\n"
+    )
+    environment = {**os.environ, "NCCL_TOKEN": "hunter2", "TORCH_OWN": "mine"}
+    words = [sys.executable, "train.py", "--api-key", "s3cret", "--user", "somebody"]
+    subprocess.run(words, cwd=tmp_path, env=environment, check=True, timeout=120)
+    text = (tmp_path / "a.json").read_text()
+    assert not [word for word in ("hunter2", "s3cret", '"mine"', "somebody") if word in text]
+    assert json.loads(text)["circumstances"]["host"] == "<redacted>"
+    with pytest.raises(SamerunError, match="list"), samerun.receipt(tmp_path / "b.json", redact="host"):
+        pass
+
+
+def test_digests_under_other_keys_say_only_which_variables_were_read() -> None:
+    a = made(section(environment={"A": "0" * 32, "B": "1" * 32})).receipt
+    b = made(section(environment={"A": "2" * 32, "B": "1" * 32})).receipt
+    assert [one.path for one in find_environment_differences(a, b)] == ["processes/main/environment"]
+    old = {key: value for key, value in b.items() if key != "environment_key"}
+    assert find_environment_differences(a, old) == []
+    other = made(section(environment={"A": "2" * 32})).receipt
+    assert find_environment_differences(a, {**other, "environment_key": "0" * 16})[0].b == {"B": "not there"}
+
+
+def test_what_was_left_out_is_no_difference_here() -> None:
+    facts = {"variables": {**FACTS["variables"], "NCCL_TOKEN": "x", "TORCH_OWN": "y"}}
+    receipt = made(facts=facts).receipt
+    receipt["variables"]["TORCH_OWN"] = redact.REDACTED
+    here = {**{key: receipt[key] for key in ("machine", "packages")}, "variables": facts["variables"]}
+    assert not [one for one in find_unmet_conditions(receipt, here) if one["path"].startswith("variables")]
+    with pytest.raises(SamerunError, match="left out"):
+        recorded_command.resolve_recorded_command({"form": "script", "words": ["t.py", "--token", redact.REDACTED]})
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files")
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    from samerun.record.receipt import receipt_file
+
+    (tmp_path / "key.pem").write_bytes(b"x")
+    (tmp_path / "key.pem").chmod(0o640)
+    with pytest.raises(SamerunError, match="0640"):
+        receipt_file.load_private_key(tmp_path / "key.pem")

@@ -1,0 +1,103 @@
+"""Random bytes that native code draws from the system are found, held still, and else left as they are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from check_command import check
+
+from samerun.record.watching.native_entropy import preload_library_path, preload_variables, write_pinned_stream
+
+pytestmark = pytest.mark.skipif(preload_library_path() is None, reason="the library to preload was not built here")
+
+DRAW = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+word = (ctypes.c_uint64 * 3)()
+assert libc.getrandom(word, 12, 0) == 12
+assert libc.getentropy(ctypes.byref(word, 12), 12) == 0
+device = os.open("/dev/urandom", os.O_RDONLY | os.O_CLOEXEC)
+libc.fopen.restype = ctypes.c_void_p
+libc.fread.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p]
+other = (ctypes.c_char * 8)()
+assert libc.fread(other, 1, 8, libc.fopen(b"/dev/random", b"r")) == 8
+print(bytes(word).hex(), os.read(device, 16).hex(), bytes(other).hex(), os.urandom(8).hex())
+handle = os.open("made", os.O_CREAT | os.O_WRONLY, 0o600)
+os.close(handle)
+assert os.stat("made").st_mode & 0o777 == 0o600 and os.path.exists("/dev/urandom")
+"""
+
+PROGRAM = """import ctypes
+
+import torch
+
+torch.manual_seed(0)
+libc = ctypes.CDLL(None)
+
+
+def native_seed():
+    word = (ctypes.c_uint32 * 1)()
+    libc.getrandom(word, 4, 0)
+    return word[0]
+
+
+first = native_seed()
+scale = 1 + USED % 1000 / 1000
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    loss = (model(torch.randn(16, 8)) * scale).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def drawn(folder: Path, stream: Path | None) -> str:
+    preload = preload_library_path()
+    assert preload is not None
+    environment = {**os.environ, **preload_variables(preload, os.environ, stream)}
+    done = subprocess.run(
+        [sys.executable, "-c", DRAW], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_held_still_every_way_to_draw_gives_the_same(tmp_path: Path) -> None:
+    stream = tmp_path / "stream"
+    write_pinned_stream(stream)
+    one, other = drawn(tmp_path, stream), drawn(tmp_path, stream)
+    assert one == other
+    parts = one.split()
+    assert len(set(parts)) == 4 or parts[1][:16] == parts[2]  # both devices are the same file
+    assert all(set(part) != {"0"} for part in parts)
+
+
+def test_counted_nothing_is_changed(tmp_path: Path) -> None:
+    pairs = zip(drawn(tmp_path, None).split(), drawn(tmp_path, None).split(), strict=True)
+    assert all(one != other for one, other in pairs)
+
+
+def test_other_libraries_stay_preloaded() -> None:
+    preload = preload_library_path()
+    assert preload is not None
+    assert preload_variables(preload, {"LD_PRELOAD": "/lib/other.so"}, None)["LD_PRELOAD"] == f"{preload}:/lib/other.so"
+
+
+def test_a_seed_from_native_code_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM.replace("USED", "first"))
+    code, report = check(["--vary", "rerun,hash_seed,listing_order,memory", "train.py"], tmp_path)
+    cause = report["cause"]
+    assert code == 1 and (cause["kind"], cause["certain"], cause["file"]) == ("os-entropy", True, "train.py")
+    assert cause["line"] == 1 + PROGRAM.splitlines().index("    libc.getrandom(word, 4, 0)")
+
+
+def test_bytes_that_reach_nothing_are_no_difference(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM.replace("USED", "7"))
+    code, report = check(["--vary", "rerun", "train.py"], tmp_path)
+    assert (code, report["verdict"], report["cause"]) == (0, "same", None)

@@ -1,0 +1,45 @@
+"""torch's own samples of its operators give the same outputs and gradients watched and unwatched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from repository_paths import PROGRAMS
+from watched_program import TIME_LIMIT, run
+
+PROGRAM = PROGRAMS / "operator_samples.py"
+ENVIRONMENT = {"PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.parametrize(
+    ("first", "step"),
+    [(3, 60), *(pytest.param(part, 12, marks=pytest.mark.exhaustive) for part in range(12))],
+)
+def test_operators_give_the_same_watched(first: int, step: int, tmp_path: Path) -> None:
+    plain, watched = (
+        run(PROGRAM, tmp_path / name, str(first), str(step), watched=watch, environment=ENVIRONMENT)
+        for name, watch in (("plain", False), ("watched", True))
+    )
+    assert watched.traces.failures == []
+    assert watched.traces.operator_count() > 0
+    assert watched.stdout.splitlines() == plain.stdout.splitlines()
+    *lines, count = plain.stdout.splitlines()
+    assert len(lines) > 5
+    assert count == b"%d entries" % len(lines)  # none is left out without a word
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("part", range(12))
+def test_operators_give_the_same_under_run(part: int, tmp_path: Path) -> None:
+    """Deterministic kernels, filled memory and seeds are what `samerun run` adds: no sample depends on them."""
+    program = [str(PROGRAM), str(part), "12"]
+    plain, held = (
+        subprocess.run([sys.executable, *command, *program], env={**os.environ, **ENVIRONMENT}, cwd=tmp_path,
+                       capture_output=True, timeout=TIME_LIMIT, check=True).stdout
+        for command in ([], ["-m", "samerun", "run", "--receipt", "receipt.json"])
+    )  # fmt: skip
+    assert held.splitlines() == plain.splitlines()

@@ -1,0 +1,67 @@
+"""The examples of README.md and of the pages in docs/ run as they stand: in plain Python, and in a notebook."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from repository_paths import ROOT
+
+PAGES = {"README.md": 4, "docs/random-streams.md": 5, "docs/pytorch-reproducibility.md": 3, "docs/receipts.md": 2}
+"""Page -> number of its examples, each of which runs in a process of its own."""
+STORIES = {"docs/data.md": 5, "docs/portable.md": 3}
+"""Page -> least number of its examples, which run one after the other: later ones use what earlier ones made."""
+ONE_RANK = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+"""What torchrun sets."""
+
+NOTEBOOK = """
+import pathlib, sys
+for number, cell in enumerate(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8").split("\\0")):
+    exec(compile(cell, f"<cell {number}>", "exec"), sys.modules["__main__"].__dict__)
+"""
+
+
+def examples(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.M | re.S)
+
+
+def run(words: list[str], folder: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"} | ONE_RANK
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *words], cwd=folder, capture_output=True, text=True, env=environment,
+        timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_page_is_forgotten() -> None:
+    with_examples = {str(page.relative_to(ROOT)) for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+                     if "```python" in page.read_text(encoding="utf-8")}  # fmt: skip
+    assert with_examples == {*PAGES, *STORIES}
+    assert {page: len(examples(page)) for page in PAGES} == PAGES
+
+
+@pytest.mark.parametrize(
+    "example", [pytest.param(one, id=f"{page}-{n}") for page in PAGES for n, one in enumerate(examples(page))]
+)
+def test_an_example_runs(example: str, tmp_path: Path) -> None:
+    run(["-c", example], tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_a_page_are_cells_of_a_notebook(page: str, tmp_path: Path) -> None:
+    cells = tmp_path / "cells"
+    cells.write_text("\0".join(examples(page)), encoding="utf-8")
+    run(["-c", NOTEBOOK, str(cells)], tmp_path)
+
+
+@pytest.mark.parametrize("page", STORIES)
+def test_the_examples_of_a_page_run_in_order(page: str, tmp_path: Path) -> None:
+    assert len(examples(page)) >= STORIES[page]
+    program = tmp_path / "page.py"  # a file: the page starts workers
+    program.write_text("\n\n".join(examples(page)), encoding="utf-8")
+    run([str(program)], tmp_path)

@@ -1,0 +1,280 @@
+"""Cases of the whole table of portable operators: name, function, inputs in float64; and optimizers to step with.
+
+The cases of operators that are compositions come from portable_cases.py. DEVICE_CASES are more of what a CUDA device
+computes with kernels of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from portable_cases import CASES as COMPOSITIONS
+from portable_cases import Case, real, whole
+from torch import Tensor
+
+X, Y, POSITIVE, UNIT = real(3, 7), real(3, 7, seed=1), real(3, 7, low=0.1, seed=2), real(3, 7, low=-0.9, high=0.9)
+IMAGE, LABELS = real(2, 4, 6, 6), whole(3, high=7)
+
+one_argument = {
+    **dict.fromkeys(
+        [
+            "exp",
+            "exp2",
+            "expm1",
+            "sin",
+            "cos",
+            "tan",
+            "atan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asinh",
+            "erf",
+            "erfc",
+            "sigmoid",
+        ],
+        X,
+    ),
+    **dict.fromkeys(["log", "log2", "log10", "log1p", "rsqrt"], POSITIVE),
+    **dict.fromkeys(["asin", "acos", "atanh"], UNIT),
+    "acosh": POSITIVE + 1.5,
+    **dict.fromkeys(["deg2rad", "neg", "abs", "sqrt", "square", "reciprocal", "floor", "relu"], POSITIVE),
+}
+
+ACTIVATIONS = """
+    gelu silu softplus logsigmoid mish elu hardswish hardsigmoid leaky_relu relu6 hardtanh selu softsign tanhshrink celu
+"""
+
+CASES: list[Case] = [
+    *COMPOSITIONS,
+    *((name, getattr(torch, name), [x]) for name, x in one_argument.items()),
+    ("add alpha", lambda a, b: torch.add(a, b, alpha=0.3), [X, Y]),
+    ("sub alpha", lambda a, b: torch.sub(a, b, alpha=0.3), [X, Y]),
+    ("rsub", lambda a, b: torch.rsub(a, b, alpha=0.3), [X, Y]),
+    ("add broadcast", lambda a, b: a + b, [X, real(7)]),
+    ("addcmul", lambda a, b, c: torch.addcmul(a, b, c, value=0.7), [X, Y, POSITIVE]),
+    ("addcdiv", lambda a, b, c: torch.addcdiv(a, b, c, value=0.7), [X, Y, POSITIVE]),
+    ("lerp", lambda a, b: torch.lerp(a, b, 0.3), [X, Y]),
+    ("lerp tensor", torch.lerp, [X, Y, POSITIVE]),
+    ("in place", lambda a, b: (a * 1).add_(b, alpha=2.5).sub_(b, alpha=0.1).mul_(b).lerp_(b, 0.3), [X, Y]),
+    ("in place 2", lambda a, b, c: (a * 1).addcmul_(b, c, value=2.5).addcdiv_(b, c, value=0.4), [X, Y, POSITIVE]),
+    ("in place 3", lambda a: (a * 1).exp_() + (a * 1).sigmoid_() + (a * 1).tanh_(), [X]),
+    ("addr", lambda a, b, c: torch.addr(a, b, c, beta=0.5, alpha=2), [X, real(3), real(7)]),
+    ("linspace", lambda: torch.linspace(-1.5, 2.25, 7), []),
+    ("arange", lambda: torch.arange(0.5, 3.0, 0.25), []),
+    *((f"pow {p}", lambda a, p=p: a**p, [POSITIVE]) for p in (0, 1, 2, 3, 0.5, -1, -2, 2.5)),
+    ("pow tensor", torch.pow, [POSITIVE, X]),
+    ("pow scalar", lambda a: 1.7**a, [X]),
+    ("atan2", torch.atan2, [X, Y]),
+    ("fmod", torch.fmod, [X, Y]),
+    ("remainder", torch.remainder, [X, Y]),
+    ("hypot", torch.hypot, [X, Y]),
+    ("xlogy", torch.xlogy, [POSITIVE, POSITIVE + 1]),
+    ("logaddexp", torch.logaddexp, [X, Y]),
+    ("logit", torch.logit, [real(3, 7, low=0.1, high=0.9)]),
+    *((name, getattr(F, name), [X * 2]) for name in ACTIVATIONS.split()),
+    ("gelu tanh", lambda a: F.gelu(a, approximate="tanh"), [X]),
+    ("elu in place", lambda a: F.elu(a * 1, inplace=True), [X]),
+    ("glu", lambda a: F.glu(a, 1), [real(3, 8)]),
+    ("prelu", F.prelu, [X, real(7)]),
+    ("sum", torch.sum, [X]),
+    ("sum dim", lambda a: a.sum((0, 2), keepdim=True), [IMAGE]),
+    ("mean", torch.mean, [X]),
+    ("mean dim", lambda a: a.mean((1, 3)), [IMAGE]),
+    ("var", lambda a: a.var((0, 2)), [IMAGE]),
+    ("std", lambda a: a.std(1, correction=0), [IMAGE]),
+    ("var_mean", lambda a: torch.var_mean(a, (2, 3)), [IMAGE]),
+    ("norm", lambda a: torch.linalg.vector_norm(a, 2, 1), [X]),
+    ("norm 1", lambda a: a.norm(1), [X]),
+    ("norm scalar", lambda a: torch.ops.aten.norm.Scalar(a.detach(), 2), [X]),
+    ("norm dims", lambda a: torch.ops.aten.norm.ScalarOpt_dim(a.detach(), 2, [1]), [X]),
+    ("prod", torch.prod, [POSITIVE]),
+    ("prod dim", lambda a: a.prod(1), [POSITIVE]),
+    ("cumsum", lambda a: a.cumsum(1), [X]),
+    ("cumprod", lambda a: a.cumprod(1), [POSITIVE]),
+    ("logsumexp", lambda a: a.logsumexp((0, 1)), [X]),
+    ("trace", torch.trace, [real(4, 4)]),
+    ("nansum", torch.nansum, [X]),
+    ("sort", lambda a: a.sort(0)[0], [X]),
+    ("topk", lambda a: a.topk(3, 1)[0], [X]),
+    ("max", lambda a: a.max(1)[0], [X]),
+    ("bincount", lambda a: torch.bincount(whole(3), a.detach()[:, 0], 6), [X]),
+    ("softmax", lambda a: a.softmax(1), [X]),
+    ("softmax 0", lambda a: a.softmax(0), [X]),
+    ("log_softmax", lambda a: a.log_softmax(1), [X]),
+    ("safe softmax", lambda a: torch._safe_softmax(a, 1), [X]),
+    ("layer_norm", lambda a, w, b: F.layer_norm(a, (6, 6), w, b), [IMAGE, real(6, 6), real(6, 6, seed=1)]),
+    ("layer_norm plain", lambda a: F.layer_norm(a, (7,)), [X]),
+    ("group_norm", lambda a, w, b: F.group_norm(a, 2, w, b), [IMAGE, real(4), real(4, seed=1)]),
+    ("batch_norm", lambda a, w, b: F.batch_norm(a, None, None, w, b, True), [IMAGE, real(4), real(4, seed=1)]),
+    ("batch_norm eval", lambda a, w, b: F.batch_norm(a, torch.zeros(4, dtype=a.dtype) + 0.1,
+     torch.ones(4, dtype=a.dtype), w, b, False), [IMAGE, real(4), real(4, seed=1)]),
+    ("batch_norm stats", lambda a: torch.ops.aten._native_batch_norm_legit.default(
+        a.detach(), None, None, torch.zeros(4, dtype=a.dtype), torch.ones(4, dtype=a.dtype), True, 0.1, 1e-5)[0],
+     [IMAGE]),
+    ("batch_norm legit", lambda a: torch.ops.aten._native_batch_norm_legit.no_stats(
+        a.detach(), None, None, True, 0.1, 1e-5)[0], [IMAGE]),
+    ("instance_norm", lambda a: F.instance_norm(a), [IMAGE]),
+    ("rms_norm", lambda a, w: F.rms_norm(a, (7,), w), [X, real(7)]),
+    ("normalize", lambda a: F.normalize(a, dim=1), [X]),
+    ("cosine", lambda a, b: F.cosine_similarity(a, b), [X, Y]),
+    ("nll_loss", lambda a: F.nll_loss(a, LABELS), [X]),
+    ("nll_loss sum", lambda a: F.nll_loss(a, LABELS, reduction="sum", ignore_index=int(LABELS[0])), [X]),
+    ("nll_loss weights", lambda a, w: F.nll_loss(a, LABELS, w.detach(), reduction="mean"), [X, real(7, low=0.5)]),
+    ("nll_loss none", lambda a: F.nll_loss(a, LABELS, reduction="none"), [X]),
+    ("nll_loss 2d", lambda a: F.nll_loss(a, whole(2, 6, 6)), [IMAGE]),
+    ("cross_entropy", lambda a, w: F.cross_entropy(a, LABELS, w.detach(), label_smoothing=0.1),
+     [X, real(7, low=0.5)]),
+    ("cross_entropy soft", lambda a: F.cross_entropy(a, torch.full((3, 7), 1 / 7, dtype=a.dtype)), [X]),
+    ("mse", F.mse_loss, [X, Y]),
+    ("mse sum", lambda a, b: F.mse_loss(a, b, reduction="sum"), [X, Y]),
+    ("l1", F.l1_loss, [X, Y]),
+    ("smooth_l1", lambda a, b: F.smooth_l1_loss(a, b, beta=0.7), [X, Y]),
+    ("huber", lambda a, b: F.huber_loss(a, b, delta=0.7), [X, Y]),
+    ("bce", lambda a: F.binary_cross_entropy(a, torch.full((3, 7), 0.3, dtype=a.dtype)),
+     [real(3, 7, low=0.1, high=0.9)]),
+    ("bce logits", lambda a: F.binary_cross_entropy_with_logits(a, torch.full((3, 7), 0.3, dtype=a.dtype),
+     pos_weight=torch.full((7,), 1.5, dtype=a.dtype)), [X]),
+    ("kl_div", lambda a, b: F.kl_div(a, b, reduction="batchmean"), [X, POSITIVE]),
+    ("mm", torch.mm, [X, real(7, 5)]),
+    ("bmm", torch.bmm, [real(2, 3, 7), real(2, 7, 5)]),
+    ("matmul", torch.matmul, [real(2, 3, 7), real(7)]),
+    ("addmm", lambda a, b, c: torch.addmm(a, b, c, beta=0.5, alpha=3), [real(5), X, real(7, 5)]),
+    ("addmm beta 0", lambda a, b, c: torch.addmm(a, b, c, beta=0), [real(5), X, real(7, 5)]),
+    ("baddbmm", torch.baddbmm, [real(2, 3, 5), real(2, 3, 7), real(2, 7, 5)]),
+    ("addbmm", torch.addbmm, [real(3, 5), real(2, 3, 7), real(2, 7, 5)]),
+    ("mv", torch.mv, [X, real(7)]),
+    ("addmv", lambda a, b, c: torch.addmv(a, b, c, beta=0.5), [real(3), X, real(7)]),
+    ("dot", torch.dot, [real(7), real(7, seed=1)]),
+    ("vdot", torch.vdot, [real(7), real(7, seed=1)]),
+    ("linear", F.linear, [IMAGE, real(5, 6), real(5)]),
+    ("qr", lambda a: torch.linalg.qr(a), [real(2, 5, 3)]),
+    ("qr complete", lambda a: torch.linalg.qr(a.detach(), mode="complete"), [real(3, 2, 5)]),
+    ("qr r", lambda a: torch.linalg.qr(a.detach(), mode="r")[1], [X]),
+    ("geqrf", lambda a: torch.geqrf(a.detach()), [real(2, 5, 3)]),
+    ("householder_product", torch.linalg.householder_product, [real(5, 3), real(3, low=0.5, high=1.5)]),
+    ("solve_triangular", lambda a, b: torch.linalg.solve_triangular(a + 4 * torch.eye(4, dtype=a.dtype), b, upper=True),
+     [real(2, 4, 4), real(4, 3)]),
+    ("solve_triangular right", lambda a, b: torch.linalg.solve_triangular(
+        a, b, upper=False, left=False, unitriangular=True), [real(4, 4), real(2, 3, 4)]),
+    ("rms_norm of images", lambda a: F.rms_norm(a, (6, 6), eps=1e-3), [IMAGE]),
+    ("index_put impl", lambda a, b: torch.ops.aten._index_put_impl_.default(
+        a.detach().clone(), [whole(9, high=3)], b.detach(), True), [X, real(9, 7)]),
+    ("addmm relu", lambda a, b, c: torch.ops.aten._addmm_activation(a.detach(), b.detach(), c.detach()),
+     [real(5), X, real(7, 5)]),
+    ("einsum", lambda a, b: torch.einsum("nchw,dc->ndhw", a, b), [IMAGE, real(5, 4)]),
+    ("outer", torch.outer, [real(7), real(5)]),
+    ("conv1d", lambda a, w, b: F.conv1d(a, w, b, padding=1), [real(2, 4, 9), real(6, 4, 3), real(6)]),
+    ("conv2d", lambda a, w, b: F.conv2d(a, w, b, 2, 1, 2, 2), [IMAGE, real(6, 2, 3, 3), real(6)]),
+    ("conv2d same", lambda a, w: F.conv2d(a, w, padding="same"), [IMAGE, real(6, 4, 3, 3)]),
+    ("conv3d", lambda a, w: F.conv3d(a, w), [real(1, 2, 4, 4, 4), real(3, 2, 2, 3, 2)]),
+    ("conv_transpose2d", lambda a, w, b: F.conv_transpose2d(a, w, b, 2, 1, 1, 2, 1),
+     [IMAGE, real(4, 3, 3, 3), real(6)]),
+    ("conv_transpose1d", lambda a, w: F.conv_transpose1d(a, w, None, 3), [real(2, 4, 5), real(4, 3, 2)]),
+    ("_convolution", lambda a, w: torch.ops.aten._convolution(
+        a.detach(), w.detach(), None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1, False, False, True, True),
+     [IMAGE, real(6, 4, 3, 3)]),
+    ("embedding", lambda w: F.embedding(whole(5, 9), w, padding_idx=1), [real(4, 6)]),
+    ("embedding by frequency", lambda w: F.embedding(whole(5, 9), w, scale_grad_by_freq=True), [real(4, 6)]),
+    ("index_add", lambda a, b: a.index_add(0, whole(9, high=3), b, alpha=0.5), [X, real(9, 7)]),
+    ("scatter_add", lambda a, b: a.scatter_add(1, whole(3, 9, high=7), b), [X, real(3, 9)]),
+    ("scatter_add rows", lambda a, b: a.scatter_add(0, whole(6, 7, high=3), b), [X, real(6, 7)]),
+    ("scatter_reduce", lambda a, b: a.detach().scatter_reduce(1, whole(3, 9, high=7), b.detach(), "mean"),
+     [X, real(3, 9)]),
+    ("scatter_reduce alone", lambda a, b: a.detach().scatter_reduce(
+        1, whole(3, 9, high=7), b.detach(), "mean", include_self=False), [X, real(3, 9)]),
+    ("scatter add", lambda a, b: a.detach().scatter(1, whole(3, 9, high=7), b.detach(), reduce="add"),
+     [X, real(3, 9)]),
+    ("scatter value", lambda a: a.detach().scatter(1, whole(3, 9, high=7), 1.5, reduce="add"), [X]),
+    ("gather", lambda a: a.gather(1, whole(3, 9, high=7)), [X]),
+    ("index", lambda a: a[whole(9, high=3)], [X]),
+    ("index pairs", lambda a: a[whole(9, high=3), :, whole(9, high=6)], [real(3, 2, 6)]),
+    ("index_put", lambda a, b: a.index_put((whole(9, high=3),), b, accumulate=True), [X, real(9, 7)]),
+    ("index_put last", lambda a, b: a.index_put((torch.tensor([2, 0]),), b), [X, real(2, 7)]),
+    ("unsafe index_put", lambda a, b: torch.ops.aten._unsafe_index_put(
+        a.detach(), [whole(9, high=3)], b.detach(), True), [X, real(9, 7)]),
+    ("unsafe index", lambda a: torch.ops.aten._unsafe_index(a.detach(), [whole(9, high=3)]), [X]),
+    ("masked", lambda a: a.masked_fill(a > 0, 3.0)[a < 1], [X]),
+    ("fold", lambda a: F.fold(F.unfold(a, 3, 1, 1, 2), (6, 6), 3, 1, 1, 2), [IMAGE]),
+    ("unfold", lambda a: a.unfold(1, 3, 2), [X]),
+    ("max_pool2d", lambda a: F.max_pool2d(a, 3, 1, 1), [IMAGE]),
+    ("avg_pool2d", lambda a: F.avg_pool2d(a, 3, 2, 1), [IMAGE]),
+    ("avg_pool3d", lambda a: F.avg_pool3d(a, 2, 1), [IMAGE]),
+    ("adaptive_avg_pool2d", lambda a: F.adaptive_avg_pool2d(a, 4), [IMAGE]),
+    ("adaptive_avg_pool3d", lambda a: F.adaptive_avg_pool3d(a, (2, 4, 3)), [IMAGE]),
+    ("pad", lambda a: F.pad(a, (1, 2, 2, 1), mode="reflect"), [IMAGE]),
+    ("pad volumes", lambda a: F.pad(a, (1, 2, 2, 1, 1, 1), mode="reflect"), [real(2, 3, 3, 4, 5)]),
+    ("pad volumes by edges", lambda a: F.pad(a, (3, 0, 1, 2, 0, 4), mode="replicate"), [real(2, 3, 4, 5)]),
+    ("nearest", lambda a: F.interpolate(a, scale_factor=2), [IMAGE]),
+    ("bilinear", lambda a: F.interpolate(a, (9, 13), mode="bilinear"), [IMAGE]),
+    ("bilinear scale", lambda a: F.interpolate(a, scale_factor=1.7, mode="bilinear"), [IMAGE]),
+    ("bilinear aligned", lambda a: F.interpolate(a, (4, 13), mode="bilinear", align_corners=True), [IMAGE]),
+    ("linear interpolation", lambda a: F.interpolate(a, 11, mode="linear"), [real(2, 3, 5)]),
+    ("attention", lambda q, k, v: F.scaled_dot_product_attention(q, k, v),
+     [real(2, 3, 5, 8), real(2, 3, 6, 8), real(2, 3, 6, 4)]),
+    ("attention causal", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
+     [real(2, 3, 5, 8), real(2, 3, 6, 8), real(2, 3, 6, 4)]),
+    ("attention mask", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m),
+     [real(2, 3, 5, 8), real(2, 3, 6, 8), real(2, 3, 6, 4), real(5, 6)]),
+    ("attention bool", lambda q: F.scaled_dot_product_attention(q, q, q, torch.ones(5, 5).tril(-1).bool()),
+     [real(2, 3, 5, 8)]),
+    ("attention groups", lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True),
+     [real(2, 4, 5, 8), real(2, 2, 6, 8)]),
+]  # fmt: skip
+
+OPTIMIZERS: list[Callable[..., torch.optim.Optimizer]] = [
+    lambda p, **kw: torch.optim.SGD(p, 0.1, **kw),
+    lambda p, **kw: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.1, dampening=0.2, maximize=True, **kw),
+    lambda p, **kw: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True, **kw),
+    lambda p, **kw: torch.optim.Adam(p, 0.1, weight_decay=0.1, **kw),
+    lambda p, **kw: torch.optim.Adam(p, 0.1, amsgrad=True, maximize=True, **kw),
+    lambda p, **kw: torch.optim.AdamW(p, 0.1, weight_decay=0.1, **kw),
+]
+
+
+def list_gate_parameters(count: int) -> list[Tensor]:
+    """Weights and biases of a recurrent network with 5 features and 6 hidden values."""
+    return [real(count * 6, 5), real(count * 6, 6), real(count * 6), real(count * 6, seed=1)]
+
+
+DEVICE_CASES: list[tuple[str, Callable[..., Any], list[Any]]] = [
+    ("div number", lambda a: a / 3, [X]),
+    ("div in place", lambda a: (a * 1).div_(7), [X]),
+    ("div rounded", lambda a: torch.div(a, 0.3, rounding_mode="floor"), [X]),
+    ("floor_divide", lambda a: a.detach() // 0.7, [X]),
+    ("div by one value", lambda a: a / torch.tensor(3.0), [X]),
+    ("scatter crowded", lambda a, b: a.detach().scatter(1, whole(3, 9, high=4), b.detach()), [X, real(3, 9)]),
+    ("index_copy", lambda a, b: a.detach().index_copy(1, whole(9, high=4), b.detach()), [X, real(3, 9)]),
+    ("index_put crowded", lambda a, b: a.detach().index_put((whole(9, high=3),), b.detach()), [X, real(9, 7)]),
+    ("max_pool2d apart", lambda a: F.max_pool2d(a, 2), [IMAGE]),
+    ("max_pool3d", lambda a: F.max_pool3d(a, 3, 1, 1), [real(2, 3, 5, 4, 6)]),
+    ("adaptive_max_pool2d", lambda a: F.adaptive_max_pool2d(a, 4), [IMAGE]),
+    ("pad 1d", lambda a: F.pad(a, (2, 3), mode="reflect"), [real(2, 3, 7)]),
+    ("pad replicate", lambda a: F.pad(a, (1, 2, 2, 1), mode="replicate"), [IMAGE]),
+    ("pad replicate 1d", lambda a: F.pad(a, (3, 2), mode="replicate"), [real(2, 3, 7)]),
+    ("nearest 1d", lambda a: F.interpolate(a, 11), [real(2, 3, 7)]),
+    ("nearest smaller", lambda a: F.interpolate(a, (4, 9)), [IMAGE]),
+    ("nearest 3d", lambda a: F.interpolate(a, scale_factor=1.5), [real(1, 2, 4, 4, 4)]),
+    ("embedding crowded", lambda w: F.embedding(whole(9, 1000, high=3), w), [real(4, 37)]),
+    (
+        "gru",
+        lambda x, h, *w: torch.gru(x, h, w, True, 1, 0.0, True, False, False),
+        [real(4, 3, 5), real(1, 3, 6), *list_gate_parameters(3)],
+    ),
+    (
+        "rnn",
+        lambda x, h, *w: torch.rnn_relu(x, h, w, True, 1, 0.0, True, False, False),
+        [real(4, 3, 5), real(1, 3, 6), *list_gate_parameters(1)],
+    ),
+    (
+        "lstm",
+        lambda x, h, c, *w: torch.lstm(x, (h, c), w, True, 1, 0.0, True, False, False),
+        [real(4, 3, 5), real(1, 3, 6), real(1, 3, 6, seed=1), *list_gate_parameters(4)],
+    ),
+    ("gru cell", lambda x, h, *w: torch.gru_cell(x, h, *w), [real(3, 5), real(3, 6), *list_gate_parameters(3)]),
+]
+
+ALL_CASES = [*CASES, *DEVICE_CASES]
