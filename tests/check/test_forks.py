@@ -178,7 +178,7 @@ def test_exit_codes_and_last_words(program: Path) -> None:
                 config = folder / "watch.json"
                 config.write_text(WatchConfig(folder=str(folder)).to_json())
                 with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-                    child = parent.run({CONFIG_VARIABLE: str(config), "HOW": how}, out, err, 0o022)
+                    child = parent.fork_child({CONFIG_VARIABLE: str(config), "HOW": how}, out, err, 0o022)
                     assert isinstance(child, ForkedProcess)
                     assert child.wait(120) == code, how
                 text, errors = (folder / "stdout").read_text(), (folder / "stderr").read_text()

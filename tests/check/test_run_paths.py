@@ -28,7 +28,7 @@ def test_the_name_of_a_run_moves_nothing(tmp_path: Path) -> None:
         for name in ("a", "a-name-that-is-longer", "b", "prefix-of-rounds.varied-together~11"):
             run = made.run(held_plan(script), name)
             assert run.exit_code == 0 and run.events
-            said.append(run.output("stdout"))
+            said.append(run.read_output_tail("stdout"))
             assert (tmp_path / "runs" / name / "stdout").exists()
     assert said == said[:1] * 4
     assert not (tmp_path / "runs" / "now").exists()

@@ -63,7 +63,7 @@ def test_an_error_that_nobody_expected_is_trouble_and_says_how_to_see_more(shown
     broken = (
         "import samerun.commands.diff as room, samerun.cli as cli\n"
         "def fail(*_): raise KeyError('\\x1b[2J' + 'x' * 10**6)\n"
-        "room.compare_runs = fail\n"
+        "room.compare_receipts_or_traces = fail\n"
         "import sys; sys.argv = ['samerun', 'diff', 'a', 'b']; cli.main()\n"
     )
     done = subprocess.run(

@@ -110,7 +110,7 @@ def accumulated(values: list[Any]) -> Any:
         (parameter * value).sum().backward()
         assert (parameter.grad is None) != model.require_backward_grad_sync
     state.add_partial_sums_to_last(parameter, parameter.grad)
-    assert not state.waiting
+    assert not state.partial_sums
     return parameter.grad
 
 

@@ -171,7 +171,7 @@ class Driver:
 
 def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, compiled = Driver(), []
-    monkeypatch.setattr(launch, "_driver", lambda: driver)
+    monkeypatch.setattr(launch, "_import_driver_bindings", lambda: driver)
     monkeypatch.setattr(launch, "compile_cached", lambda *given: compiled.append(given[2]) or b"code")
     monkeypatch.setattr(launch, "_functions", {})
     monkeypatch.setattr(launch, "_modules", {})
