@@ -60,8 +60,8 @@ def both(folder: Path, function: Callable[[], Any]) -> Emulator:
 
 @pytest.mark.parametrize(
     ("m", "k", "n", "kernel"),
-    [(150, 70, 141, "product_large32"), (129, 300, 130, "product_large32"), (33, 513, 65, "product_small32"), (1, 1100, 9, "sum_product_parts32"),
-     (5, 0, 3, "sum_product_parts32"), (40, 256, 200, "product_small32")],
+    [(150, 70, 141, "product_large32"), (129, 300, 130, "product_large32"), (33, 513, 65, "product_small32"),
+     (40, 256, 200, "product_small32"), (1, 1100, 9, "sum_product_parts32"), (5, 0, 3, "sum_product_parts32")],
 )  # fmt: skip
 @pytest.mark.parametrize("turned", [False, True])
 def test_products_of_every_tile(m: int, k: int, n: int, kernel: str, turned: bool, folder: Path) -> None:
