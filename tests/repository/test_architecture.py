@@ -151,6 +151,17 @@ def test_files_are_short_and_say_what_they_are(path: Path) -> None:
     assert not text.strip() or ast.get_docstring(ast.parse(text))
 
 
+def test_a_class_name_is_defined_once() -> None:
+    """But in adapters, where each library has a class of the same public name."""
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        if path.parent.name != "adapters":
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(f"{path.relative_to(SRC)}:{node.lineno}")
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
 HEAVY = {"torch", "numpy"}
 
 
