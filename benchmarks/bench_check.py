@@ -19,9 +19,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from result_tables import Results, add_json_option
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 CLEAN, BUGGY = EXAMPLES / "digits_cnn.py", EXAMPLES / "digits_cnn_buggy.py"
-TIMES, SECONDS = 2.6, 6.0
+TIMES = 2.6
 
 
 @dataclass(frozen=True)
@@ -49,24 +51,25 @@ def check(program: Path, report: Path) -> list[str]:
     return [sys.executable, "-m", "samerun", "check", "--quiet", "--json", str(report), str(program)]
 
 
-def clean(folder: Path, rounds: int, threads: int | None) -> None:
+def clean(results: Results, folder: Path, rounds: int, threads: int | None) -> None:
     report = folder / "clean.json"
     pairs = []
     for _ in range(rounds):
         plain = cost([sys.executable, str(CLEAN)], folder, threads, (0,))
         pairs.append((plain, cost(check(CLEAN, report), folder, threads, (0,))))
     runs = len(json.loads(report.read_text())["runs"])
-    print(f"\n{CLEAN.name}: plain, and one check of it ({runs} runs)\n")
-    print("| | plain, s | check, s | ratio (median) | beyond 2.6 times, s (aim: 6) |\n|---|---|---|---|---|")
+    table = results.table(
+        f"{CLEAN.name}: plain, and one check of it ({runs} runs)",
+        {"time": "", "plain, s": ".1f", "check, s": ".1f", "ratio": ".2f", "beyond 2.6 times, s (aim: 6)": ".1f"},
+    )
     for name in ("cpu", "clock"):
         a, b = ([getattr(pair[at], name) for pair in pairs] for at in (0, 1))
         ratio = statistics.median(y / x for x, y in zip(a, b, strict=True))
         beyond = statistics.median(y - TIMES * x for x, y in zip(a, b, strict=True))
-        met = "met" if beyond <= SECONDS else "missed"
-        print(f"| {name} | {min(a):.1f} | {min(b):.1f} | {ratio:.2f} | {beyond:.1f} ({met}) |")
+        table.add(name, min(a), min(b), ratio, beyond)
 
 
-def buggy(folder: Path, program: Path, rounds: int, threads: int | None) -> None:
+def buggy(results: Results, folder: Path, program: Path, rounds: int, threads: int | None) -> None:
     found: dict[str, list[Cost]] = {"off": [], "on": []}
     causes, forked, runs = set(), 0, 0
     for number in range(rounds):
@@ -78,12 +81,14 @@ def buggy(folder: Path, program: Path, rounds: int, threads: int | None) -> None
             answer = json.loads(report.read_text())
             causes.add(json.dumps([answer["verdict"], answer["cause"]]))
             forked, runs = len(list(saved.glob("*/forked"))), len(answer["runs"])
-    print(f"\n{program.name}: {runs} runs, {forked} of them forked; {len(causes)} different answer(s)\n")
-    print("| | without forks, s | with, s | ratio of minima | median |\n|---|---|---|---|---|")
+    table = results.table(
+        f"{program.name}: {runs} runs, {forked} of them forked; {len(causes)} different answer(s)",
+        {"time": "", "without forks, s": ".1f", "with, s": ".1f", "ratio of minima": ".2f", "median ratio": ".2f"},
+    )
     for name in ("cpu", "clock"):
         off, on = ([getattr(each, name) for each in found[switch]] for switch in ("off", "on"))
         median = statistics.median(y / x for x, y in zip(off, on, strict=True))
-        print(f"| {name} | {min(off):.1f} | {min(on):.1f} | {min(on) / min(off):.2f} | {median:.2f} |")
+        table.add(name, min(off), min(on), min(on) / min(off), median)
 
 
 def main() -> None:
@@ -92,12 +97,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--parts", default="clean,buggy")
     parser.add_argument("--buggy", type=Path, default=BUGGY)
+    add_json_option(parser)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="bench-check-") as folder:
+    with tempfile.TemporaryDirectory(prefix="bench-check-") as folder, Results(options.json) as results:
         if "clean" in options.parts:
-            clean(Path(folder), options.rounds, options.threads)
+            clean(results, Path(folder), options.rounds, options.threads)
         if "buggy" in options.parts:
-            buggy(Path(folder), options.buggy.resolve(), options.rounds, options.threads)
+            buggy(results, Path(folder), options.buggy.resolve(), options.rounds, options.threads)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from result_tables import Results, add_json_option
 
 from samerun.record.comparison.compare import find_first_difference
 from samerun.record.trace import format as f
@@ -50,21 +51,25 @@ def write(folder: Path, count: int, last: int) -> None:
     writer.close()
 
 
+COLUMNS = {"events": "", "s": ".2f", "peak memory, GiB": ".2f"}
+
+
 def measure(folder: Path, count: int) -> None:
-    """Compare the two and print what it took; in a process of its own, for the peak to mean something."""
+    """Compare the two and print seconds and GiB; in a process of its own, for the peak to mean something."""
     begin = time.perf_counter()
     difference = find_first_difference(RunTraces(folder / "a"), RunTraces(folder / "b"))
     seconds = time.perf_counter() - begin
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
     assert difference is not None and difference.what == "outputs"
     assert difference.event is not None and difference.event.index == count - 1
-    print(f"{count:,} events: compared in {seconds:.2f} s, peak memory {peak:.2f} GiB")
+    print(seconds, peak)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("count", nargs="?", type=int, default=10_000_000, metavar="N")
     parser.add_argument("folder", nargs="?", type=Path, help="with both traces; else they are written first")
+    add_json_option(parser)
     options = parser.parse_args()
     count = options.count
     if options.folder:
@@ -74,7 +79,11 @@ def main() -> None:
         folder = Path(name)
         write(folder / "a", count, 1)
         write(folder / "b", count, 2)
-        subprocess.run([sys.executable, __file__, str(count), name], check=True)
+        words = [sys.executable, __file__, str(count), name]
+        told = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+        with Results(options.json) as results:
+            table = results.table("two traces that differ in the last event", COLUMNS)
+            table.add(f"{count:,}", *map(float, told.split()))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from result_tables import Results, add_json_option
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import samerun.data
@@ -167,8 +168,16 @@ def main() -> None:
     parser.add_argument("--loads", default="nothing,tensors,image,decode")
     parser.add_argument("--loaders", default=",".join(LOADERS))
     parser.add_argument("--rounds", type=int, default=5)
+    add_json_option(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    with Results(options.json) as results:
+        measure_loads(results, options)
+    for folder in _folders.values():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def measure_loads(results: Results, options: argparse.Namespace) -> None:
     asked = [name for name in options.loaders.split(",") if importlib.util.find_spec(LOADERS[name][0])]
     for load in options.loads.split(","):
         # "decode" draws from all three generators
@@ -186,22 +195,22 @@ def main() -> None:
                         names.remove(name)
                         continue
                     times.setdefault(name, []).append((wall, cpu))
-            show(load, workers, times)
-    for folder in _folders.values():
-        shutil.rmtree(folder, ignore_errors=True)
+            show(results, load, workers, times)
 
 
-def show(load: str, workers: int, times: dict[str, list[tuple[float, float]]]) -> None:
+def show(results: Results, load: str, workers: int, times: dict[str, list[tuple[float, float]]]) -> None:
     """times: (seconds, CPU seconds) a sample, of each round."""
-    print(f"\n{load}, {workers} workers\n\n| loader | samples/s | of torch | CPU us/sample | more than torch |")
-    print("|---|---|---|---|---|")
+    columns = {"loader": "", "samples/s": ",.0f", "of torch": ".2f"}
+    if not workers:
+        columns |= {"CPU us/sample": ".1f", "more than torch": "+.1f"}
+    table = results.table(f"{load}, {workers} workers", columns)
     base = times.get("torch", next(iter(times.values())))
     for name, rounds in times.items():
         which = 0 if workers else 1
         ratio = statistics.median(one[which] / own[which] for one, own in zip(base, rounds, strict=False))
         more = statistics.median(own[1] - one[1] for one, own in zip(base, rounds, strict=False))
-        cpu = f"{min(own[1] for own in rounds) * 1e6:.1f} | {more * 1e6:+.1f}" if not workers else "| "
-        print(f"| {name} | {1 / min(own[0] for own in rounds):,.0f} | {ratio:.2f} | {cpu} |", flush=True)
+        cpu = [] if workers else [min(own[1] for own in rounds) * 1e6, more * 1e6]
+        table.add(name, 1 / min(own[0] for own in rounds), ratio, *cpu)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from result_tables import Results, add_json_option
 
 TURNS = 25
 SHAPES = [
@@ -62,15 +63,22 @@ def measure(rows: int, features: int, count: int) -> list[tuple[float, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("threads", nargs="?", type=int, default=1, metavar="N")
-    torch.set_num_threads(parser.parse_args().threads)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; milliseconds wall (processor)")
-    print(f"{'rows x features, added':30} {'default':>18} {'deterministic':>18} {'scatter_add':>18} {'/ determ.':>14}")
-    for shape in SHAPES:
-        default, theirs, ours = measure(*shape)
-        told = [f"{wall * 1e3:.2f} ({cpu * 1e3:.2f})" for wall, cpu in (default, theirs, ours)]
-        name = "{} x {}, {}".format(*shape)
-        ratio = f"{ours[0] / theirs[0]:.2f} ({ours[1] / theirs[1]:.2f})"
-        print(f"{name:30} {told[0]:>18} {told[1]:>18} {told[2]:>18} {ratio:>14}", flush=True)
+    add_json_option(parser)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    columns = {"rows x features, added": ""}
+    for kind in ("time", "CPU"):
+        columns |= {f"{way}, {kind}, ms": ".2f" for way in ("default", "deterministic", "scatter_add")}
+        columns[f"scatter_add / deterministic, {kind}"] = ".2f"
+    with Results(options.json) as results:
+        table = results.table(f"rows added to a table, {torch.get_num_threads()} thread(s)", columns)
+        for shape in SHAPES:
+            ways = measure(*shape)
+            cells: list[float] = []
+            for kind in (0, 1):
+                default, theirs, ours = (way[kind] * 1e3 for way in ways)
+                cells += [default, theirs, ours, ours / theirs]
+            table.add("{} x {}, {}".format(*shape), *cells)
 
 
 if __name__ == "__main__":

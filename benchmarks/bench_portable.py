@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.nn.functional as nnf
 from memory import keep_memory
+from result_tables import Results, add_json_option
 
 from samerun.numerics.kernels import (
     distributions,
@@ -145,20 +146,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("threads", nargs="?", type=int, default=1)
     parser.add_argument("names", nargs="*", metavar="name", help="only what begins so")
+    add_json_option(parser)
     options = parser.parse_args()
     threads = options.threads
     keep_memory()
     torch.set_num_threads(threads)
     clock = time.process_time if threads == 1 else time.perf_counter
-    print(f"torch {torch.__version__}, level {library.current_level()}, {threads} thread(s); ms of a call")
-    for name, ours, theirs in cases():
-        if options.names and not any(name.startswith(wanted) for wanted in options.names):
-            continue
-        mine = other = float("inf")
-        for _ in range(TURNS):
-            mine, other = least(ours, clock, mine), least(theirs, clock, other)
-        goal = f"   goal {GOAL[name]}" if name in GOAL else ""
-        print(f"{name:30} {mine * 1e3:9.3f}  torch {other * 1e3:9.3f}  ratio {other / mine:5.2f}{goal}")
+    with Results(options.json) as results:
+        table = results.table(
+            f"portable kernels, level {library.current_level()}, {threads} thread(s)",
+            {"call": "", "portable, ms": ".3f", "torch, ms": ".3f", "torch / portable": ".2f", "aim": ".2f"},
+        )
+        for name, ours, theirs in cases():
+            if options.names and not any(name.startswith(wanted) for wanted in options.names):
+                continue
+            mine = other = float("inf")
+            for _ in range(TURNS):
+                mine, other = least(ours, clock, mine), least(theirs, clock, other)
+            table.add(name, mine * 1e3, other * 1e3, other / mine, GOAL.get(name))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from result_tables import Results, add_json_option
 from torch import Tensor
 
 import samerun
@@ -89,18 +90,23 @@ def least(call: Callable[[], object], best: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="name", help="only what begins so")
-    names = parser.parse_args().names
+    add_json_option(parser)
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"torch {torch.__version__}; ms of CPU time, forward and backward")
-    for name, function, inputs in cases():
-        if names and not any(name.startswith(wanted) for wanted in names):
-            continue
-        mine = other = float("inf")
-        for _ in range(TURNS):
-            with samerun.portable():
-                mine = least(lambda f=function, x=inputs: step(f, x), mine)
-            other = least(lambda f=function, x=inputs: step(f, x), other)
-        print(f"{name:32} {mine * 1e3:9.2f}  torch {other * 1e3:9.2f}  ratio {other / mine:6.3f}")
+    with Results(options.json) as results:
+        table = results.table(
+            "compositions, forward and backward, CPU time, 1 thread",
+            {"call": "", "portable, ms": ".2f", "torch, ms": ".2f", "torch / portable": ".3f"},
+        )
+        for name, function, inputs in cases():
+            if options.names and not any(name.startswith(wanted) for wanted in options.names):
+                continue
+            mine = other = float("inf")
+            for _ in range(TURNS):
+                with samerun.portable():
+                    mine = least(lambda f=function, x=inputs: step(f, x), mine)
+                other = least(lambda f=function, x=inputs: step(f, x), other)
+            table.add(name, mine * 1e3, other * 1e3, other / mine)
 
 
 if __name__ == "__main__":

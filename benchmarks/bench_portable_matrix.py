@@ -15,6 +15,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from memory import keep_memory
+from result_tables import Results, add_json_option
 
 from samerun.numerics.kernels import linear_algebra
 
@@ -96,18 +97,25 @@ def fastest(works: list[Callable[[], object]], clock: Callable[[], float]) -> li
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", default="", help="only what has this in its name")
-    wanted = parser.parse_args().part
+    add_json_option(parser)
+    options = parser.parse_args()
     keep_memory()
-    for name, theirs, ours in matrices() + convolutions():
-        if wanted not in name:
-            continue
-        line = f"{name:44}"
-        for threads, clock in ((1, time.thread_time), (2, time.perf_counter)):
-            torch.set_num_threads(threads)
-            theirs(), ours()
-            a, b = fastest([theirs, ours], clock)
-            line += f"  {threads} thread{'s' if threads > 1 else ' '} {a * 1e3:8.3f} {b * 1e3:8.3f} ms {a / b:5.2f}x"
-        print(line, flush=True)
+    columns = {"product": ""}
+    for threads in (1, 2):
+        said = f"{threads} thread{'s' if threads > 1 else ''}"
+        columns |= {f"torch, {said}, ms": ".3f", f"portable, {said}, ms": ".3f", f"torch / portable, {said}": ".2f"}
+    with Results(options.json) as results:
+        table = results.table("products and convolutions", columns)
+        for name, theirs, ours in matrices() + convolutions():
+            if options.part not in name:
+                continue
+            cells: list[float] = []
+            for threads, clock in ((1, time.thread_time), (2, time.perf_counter)):
+                torch.set_num_threads(threads)
+                theirs(), ours()
+                a, b = fastest([theirs, ours], clock)
+                cells += [a * 1e3, b * 1e3, a / b]
+            table.add(name, *cells)
 
 
 if __name__ == "__main__":

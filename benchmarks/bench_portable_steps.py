@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from result_tables import Results, add_json_option
 from workloads import make
 
 import samerun
@@ -40,17 +41,19 @@ def fastest(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="model", default=["cnn", "gpt"], help="cnn or gpt; both if none")
-    for name in parser.parse_args().models:
-        _, plain = make(name)
-        with samerun.portable():
-            _, portable = make(name)
-        for threads, clock in ((1, time.thread_time), (2, time.perf_counter)):
-            torch.set_num_threads(threads)
-            a, b = fastest(plain, portable, clock)
-            print(
-                f"{name} {threads} thread(s)  plain {a * 1e3:8.1f} ms  portable {b * 1e3:8.1f} ms  {a / b:.2f}x",
-                flush=True,
-            )
+    add_json_option(parser)
+    options = parser.parse_args()
+    with Results(options.json) as results:
+        columns = {"model, threads": "", "plain, ms": ".1f", "portable, ms": ".1f", "plain / portable": ".2f"}
+        table = results.table("a training step in portable()", columns)
+        for name in options.models:
+            _, plain = make(name)
+            with samerun.portable():
+                _, portable = make(name)
+            for threads, clock in ((1, time.thread_time), (2, time.perf_counter)):
+                torch.set_num_threads(threads)
+                a, b = fastest(plain, portable, clock)
+                table.add(f"{name}, {threads}", a * 1e3, b * 1e3, a / b)
 
 
 if __name__ == "__main__":

@@ -20,11 +20,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from result_tables import Results, add_json_option
+
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests" / "support"))
 
 
-def compare(steps: int) -> None:
+def compare(results: Results, steps: int) -> None:
     """Two receipts of so many steps, of which the last differs; written, then compared by the command."""
     import numpy as np
     from sample_receipts import made, section
@@ -32,6 +34,7 @@ def compare(steps: int) -> None:
     from samerun.record.receipt import receipt_file
     from samerun.record.receipt.step_table import DIGEST_BYTES, EVIDENCE, VALUES, build_table
 
+    table = results.table(f"receipts of {steps:,} steps", {"": "", "least, s": ".2f", "median, s": ".2f"})
     with tempfile.TemporaryDirectory() as folder:
         for name in "ab":
             tables = []
@@ -45,17 +48,17 @@ def compare(steps: int) -> None:
             vars(one).update(values=tables[0], evidence=tables[1])
             begin = time.perf_counter()
             receipt_file.write(Path(folder) / f"{name}.json", made(one))
-            print(f"write {steps} steps: {time.perf_counter() - begin:.2f} s")
+            table.add(f"write receipt {name}", time.perf_counter() - begin, None)
         seconds = []
         for _ in range(3):
             begin = time.perf_counter()
             words = [sys.executable, "-m", "samerun", "diff", "--quiet", f"{folder}/a.json", f"{folder}/b.json"]
             assert subprocess.run(words).returncode == 1
             seconds.append(time.perf_counter() - begin)
-        print(f"samerun diff of 2 x {steps} steps: {min(seconds):.2f} s, median {statistics.median(seconds):.2f} s")
+        table.add("samerun diff of both", min(seconds), statistics.median(seconds))
 
 
-def index(count: int, steps: int) -> None:
+def index(results: Results, count: int, steps: int) -> None:
     """A folder of so many receipts of so many steps each, listed by the command."""
     from sample_receipts import made, section
 
@@ -67,14 +70,17 @@ def index(count: int, steps: int) -> None:
         before, after = encode_canonical(receipt).split("BEGAN")
         for number in range(count):
             (Path(folder) / f"{number}.json").write_text(f"{before}2026-11-21T{number:012}{after}")
-        print(f"{count} receipts of {len(before) + len(after)} bytes")
+        table = results.table(
+            f"samerun log of {count:,} receipts of {len(before) + len(after)} bytes",
+            {"time": "", "s": ".2f", "CPU, s": ".2f"},
+        )
         for what in ("first time", "second", "third", "fourth", "one is new", "again"):
             if what == "one is new":
                 (Path(folder) / "new.json").write_text(f"{before}2026-11-22{after}")
             begin, cpu = time.perf_counter(), cpu_seconds()
             words = [sys.executable, "-m", "samerun", "log", folder]
             subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-            print(f"samerun log, {what}: {time.perf_counter() - begin:.2f} s, CPU {cpu_seconds() - cpu:.2f} s")
+            table.add(what, time.perf_counter() - begin, cpu_seconds() - cpu)
             time.sleep(2)
 
 
@@ -105,19 +111,24 @@ for turn in range(int(sys.argv[2])):
         times[name].append(time.perf_counter() - begin)
 if dist.get_rank() == 0:
     a, b = (sorted(times[name][4:]) for name in ("plain", "tree"))
-    print(f"{world} ranks, {floats} floats: all_reduce {a[0]*1e3:.1f} ms, in fixed order {b[0]*1e3:.1f} ms: "
-          f"{b[0]/a[0]:.2f}x of minima, {b[len(b)//2]/a[len(a)//2]:.2f}x of medians")
+    print(a[0] * 1e3, b[0] * 1e3, b[0] / a[0], b[len(b) // 2] / a[len(a) // 2])
 dist.destroy_process_group()
 """
 
 
-def reduce(ranks: int, floats: int, rounds: int) -> None:
+def reduce(results: Results, ranks: int, floats: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "rank.py"
         program.write_text(RANK)
         words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
         words += [str(program), str(floats), str(rounds)]
-        subprocess.run(words, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        told = subprocess.run(words, check=True, env=environment, stdout=subprocess.PIPE, text=True).stdout
+        table = results.table(
+            f"all_reduce of {floats:,} floats, in any and in fixed order",
+            {"ranks": "", "any, ms": ".1f", "fixed, ms": ".1f", "ratio of minima": ".2f", "of medians": ".2f"},
+        )
+        table.add(str(ranks), *map(float, told.split()))
 
 
 def main() -> None:
@@ -128,13 +139,15 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--floats", type=int, default=4_000_000)
     parser.add_argument("--rounds", type=int, default=100)
+    add_json_option(parser)
     options = parser.parse_args()
-    if options.what == "compare":
-        compare(options.steps or 10_000_000)
-    elif options.what == "index":
-        index(options.receipts, options.steps or 60)
-    else:
-        reduce(options.ranks, options.floats, options.rounds)
+    with Results(options.json) as results:
+        if options.what == "compare":
+            compare(results, options.steps or 10_000_000)
+        elif options.what == "index":
+            index(results, options.receipts, options.steps or 60)
+        else:
+            reduce(results, options.ranks, options.floats, options.rounds)
 
 
 if __name__ == "__main__":

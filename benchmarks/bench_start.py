@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from result_tables import Results, add_json_option
+
 PROGRAMS = {"empty": "", "imports torch": "import torch\n"}
 
 
@@ -31,10 +33,14 @@ def seconds(command: list[str]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
-    rounds = parser.parse_args().rounds
-    print("| program | python, ms | samerun run, ms | added, ms | quartiles |")
-    print("|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
+    add_json_option(parser)
+    options = parser.parse_args()
+    rounds = options.rounds
+    with tempfile.TemporaryDirectory() as folder, Results(options.json) as results:
+        table = results.table(
+            "start of a program",
+            {"program": "", "python, ms": ".0f", "samerun run, ms": ".0f", "added, ms": ".0f", "quartiles": ""},
+        )
         for name, text in PROGRAMS.items():
             script = Path(folder) / "program.py"
             script.write_text(text)
@@ -43,10 +49,12 @@ def main() -> None:
             seconds(plain), seconds(held)
             pairs = [(seconds(plain), seconds(held)) for _ in range(rounds)]
             added = sorted((b - a) * 1e3 for a, b in pairs)
-            print(
-                f"| {name} | {statistics.median(a for a, _ in pairs) * 1e3:.0f} "
-                f"| {statistics.median(b for _, b in pairs) * 1e3:.0f} | {statistics.median(added):.0f} "
-                f"| {added[rounds // 4]:.0f}-{added[-1 - rounds // 4]:.0f} |"
+            table.add(
+                name,
+                statistics.median(a for a, _ in pairs) * 1e3,
+                statistics.median(b for _, b in pairs) * 1e3,
+                statistics.median(added),
+                f"{added[rounds // 4]:.0f}-{added[-1 - rounds // 4]:.0f}",
             )
 
 

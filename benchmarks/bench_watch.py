@@ -18,7 +18,6 @@ import argparse
 import importlib.util
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -28,6 +27,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from result_tables import Results, add_json_option
 
 HERE = Path(__file__).resolve().parent
 Times = dict[str, list[tuple[float, float]]]
@@ -191,7 +192,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--models", default="cnn,gpt", help="of cnn, gpt, mlp, lstm")
     parser.add_argument("--ways", default="all", help="comma-separated: " + ",".join(WAYS))
-    parser.add_argument("--json", type=Path)
+    add_json_option(parser)
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.device == "cuda":
@@ -207,7 +208,11 @@ def main() -> None:
     ways = list(WAYS) if options.ways == "all" else list(dict.fromkeys(["plain", *options.ways.split(",")]))
     if importlib.util.find_spec("msprobe") is None and "msprobe" in ways:
         ways.remove("msprobe")
-    results = {}
+    with Results(options.json) as results:
+        measure_models(results, options, ways)
+
+
+def measure_models(results: Results, options: argparse.Namespace, ways: list[str]) -> None:
     for name in options.models.split(","):
         with tempfile.TemporaryDirectory() as folder:
             how = options.rounds, options.steps, options.threads
@@ -217,19 +222,15 @@ def main() -> None:
                 part.mkdir(exist_ok=True)
                 for way, made in measure(name, ways, *how, part, options.device).items():
                     times[way] += made
-            results[name] = compared(times)
-        busy = f", load {os.getloadavg()[0]:.0f}" if hasattr(os, "getloadavg") else ""
-        print(f"\n{name} ({options.device}, {platform.machine()}, {os.cpu_count()} cores{busy}, "
-              f"{options.threads} threads, {options.processes} x {options.rounds} rounds)")  # fmt: skip
-        print(f"| {'way':62} | time | ratio | quartiles | of minima | ms/step |")
-        print("|---|---|---|---|---|---|")
-        for way, kinds in results[name].items():
+        table = results.table(
+            f"{name}, {options.device}, {options.threads} threads, {options.processes} x {options.rounds} rounds",
+            {"way, time": "", "ratio": ".3f", "quartiles": "", "of minima": ".3f", "ms/step": ".1f"},
+        )
+        for way, kinds in compared(times).items():
             for kind, r in kinds.items():
                 low, high = r["quartiles"]
-                print(f"| {SHOWN[way]:62} | {kind:9} | {r['ratio']:.3f} | {low:.3f}-{high:.3f} "
-                      f"| {r['ratio_of_minima']:.3f} | {r['milliseconds']:.1f} |")  # fmt: skip
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+                quartiles = f"{low:.3f}-{high:.3f}"
+                table.add(f"{SHOWN[way]}, {kind}", r["ratio"], quartiles, r["ratio_of_minima"], r["milliseconds"])
 
 
 if __name__ == "__main__":
