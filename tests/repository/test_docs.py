@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -79,3 +81,7 @@ def test_every_decision_is_in_the_index() -> None:
     index = (folder / "README.md").read_text(encoding="utf-8")
     records = sorted(path.name for path in folder.glob("[0-9]*.md"))
     assert re.findall(r"^\| \[\d{4}\]\((\S+)\)", index, re.MULTILINE) == records
+
+
+def test_the_page_of_results_is_what_the_files_say() -> None:
+    subprocess.run([sys.executable, ROOT / "benchmarks" / "result_tables.py", "page", "--check"], check=True)
