@@ -1,7 +1,7 @@
 /* Products in plain C: the language's own fma, one number at a time. Any machine, the same bits. */
 #include <math.h>
 
-#include "product_kernels.h"
+#include "gemm_kernels.h"
 
 #define ONE(x) (x)
 #define READ(at) (*(at))
@@ -21,8 +21,8 @@
 #define FMA fmaf
 #define ADD PLUS
 #define ZERO 0.0f
-#define f32_kernels samerun_product_plain_f32
-#include "product_tile.h"
+#define f32_kernels samerun_gemm_plain_f32
+#include "gemm_tile.h"
 
 #define THIN NULL
 #define REAL double
@@ -37,5 +37,5 @@
 #define FMA fma
 #define ADD PLUS
 #define ZERO 0.0
-#define f64_kernels samerun_product_plain_f64
-#include "product_tile.h"
+#define f64_kernels samerun_gemm_plain_f64
+#include "gemm_tile.h"

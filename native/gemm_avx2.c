@@ -1,5 +1,5 @@
 /* Products on AVX2 with FMA: tiles of 4 x 24 float32 or 4 x 12 float64. */
-#include "product_kernels.h"
+#include "gemm_kernels.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -9,9 +9,9 @@
 
 /* Eight k's of the four rows of a tile, which then lie one behind the other. */
 static inline __attribute__((always_inline)) TARGET_ISA void transpose_4x8_f32(float *dst, const float *src,
-                                                                               const int64_t *row) {
-    __m256 a = _mm256_loadu_ps(src + row[0]), b = _mm256_loadu_ps(src + row[1]);
-    __m256 c = _mm256_loadu_ps(src + row[2]), d = _mm256_loadu_ps(src + row[3]);
+                                                                               const int64_t *row_offsets) {
+    __m256 a = _mm256_loadu_ps(src + row_offsets[0]), b = _mm256_loadu_ps(src + row_offsets[1]);
+    __m256 c = _mm256_loadu_ps(src + row_offsets[2]), d = _mm256_loadu_ps(src + row_offsets[3]);
     __m256 p = _mm256_unpacklo_ps(a, b), q = _mm256_unpackhi_ps(a, b);
     __m256 r = _mm256_unpacklo_ps(c, d), s = _mm256_unpackhi_ps(c, d);
     __m256 k0 = _mm256_shuffle_ps(p, r, 0x44), k1 = _mm256_shuffle_ps(p, r, 0xEE); /* k 0 and 4, 1 and 5 */
@@ -24,10 +24,10 @@ static inline __attribute__((always_inline)) TARGET_ISA void transpose_4x8_f32(f
 
 /* Eight k's of eight columns, turned: t[q] has k number q of each. */
 static inline __attribute__((always_inline)) TARGET_ISA void transpose_8_columns(__m256 t[8], const float *src,
-                                                                                 const int64_t *column) {
+                                                                                 const int64_t *column_offsets) {
     __m256 r[8], p[8];
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(src + column[i]);
+    for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(src + column_offsets[i]);
 #pragma GCC unroll 4
     for (int i = 0; i < 8; i += 2) {
         p[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
@@ -48,17 +48,17 @@ static inline __attribute__((always_inline)) TARGET_ISA void transpose_8_columns
 }
 
 static inline __attribute__((always_inline)) TARGET_ISA void multiply_few_rows(const float *a, const float *b,
-                                                                               const int64_t *column, int64_t columns,
-                                                                               int64_t size, float *result,
-                                                                               const int rows) {
+                                                                               const int64_t *column_offsets,
+                                                                               int64_t columns, int64_t k_size,
+                                                                               float *result, const int rows) {
     enum { AHEAD = 128 /* floats */ };
     for (int64_t j = 0; j < columns; j += 8) {
         int64_t place[8];
         __m256 total[SAMERUN_THIN] = {_mm256_setzero_ps()};
         /* Columns that are not there are the last one again, and are not kept. */
-        for (int i = 0; i < 8; i++) place[i] = column[j + i < columns ? j + i : columns - 1];
-        for (int64_t start = 0; start < size; start += SAMERUN_BLOCK) {
-            const int64_t end = start + SAMERUN_BLOCK < size ? start + SAMERUN_BLOCK : size;
+        for (int i = 0; i < 8; i++) place[i] = column_offsets[j + i < columns ? j + i : columns - 1];
+        for (int64_t start = 0; start < k_size; start += SAMERUN_BLOCK) {
+            const int64_t end = start + SAMERUN_BLOCK < k_size ? start + SAMERUN_BLOCK : k_size;
             __m256 sum[SAMERUN_THIN], t[8];
             int64_t k = start;
 #pragma GCC unroll 4
@@ -91,13 +91,13 @@ static inline __attribute__((always_inline)) TARGET_ISA void multiply_few_rows(c
     }
 }
 
-TARGET_ISA void samerun_multiply_few_rows_f32(const void *a, int rows, const void *b, const int64_t *column,
-                                              int64_t columns, int64_t k, void *result) {
+TARGET_ISA void samerun_multiply_few_rows_f32(const void *a, int rows, const void *b, const int64_t *column_offsets,
+                                              int64_t columns, int64_t k_size, void *result) {
     switch (rows) {
-    case 1: multiply_few_rows(a, b, column, columns, k, result, 1); break;
-    case 2: multiply_few_rows(a, b, column, columns, k, result, 2); break;
-    case 3: multiply_few_rows(a, b, column, columns, k, result, 3); break;
-    default: multiply_few_rows(a, b, column, columns, k, result, 4);
+    case 1: multiply_few_rows(a, b, column_offsets, columns, k_size, result, 1); break;
+    case 2: multiply_few_rows(a, b, column_offsets, columns, k_size, result, 2); break;
+    case 3: multiply_few_rows(a, b, column_offsets, columns, k_size, result, 3); break;
+    default: multiply_few_rows(a, b, column_offsets, columns, k_size, result, 4);
     }
 }
 
@@ -118,8 +118,8 @@ TARGET_ISA void samerun_multiply_few_rows_f32(const void *a, int rows, const voi
 #define TRANSPOSE_DEEP (width == 4 ? 8 : 16)
 #define TRANSPOSE(dst, stride, src, row) \
     (width == 4 ? transpose_4x8_f32(dst, src, row) : transpose_8x16_f32(dst, stride, src, row))
-#define f32_kernels samerun_product_avx2_f32
-#include "product_tile.h"
+#define f32_kernels samerun_gemm_avx2_f32
+#include "gemm_tile.h"
 
 #define THIN NULL
 #define REAL double
@@ -137,7 +137,7 @@ TARGET_ISA void samerun_multiply_few_rows_f32(const void *a, int rows, const voi
 #define TRANSPOSE_WIDE 4
 #define TRANSPOSE_DEEP 4
 #define TRANSPOSE transpose_4x4_f64
-#define f64_kernels samerun_product_avx2_f64
-#include "product_tile.h"
+#define f64_kernels samerun_gemm_avx2_f64
+#include "gemm_tile.h"
 
 #endif

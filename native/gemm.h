@@ -1,8 +1,8 @@
 /* One multiplication: C[i, j] = sum over k of A[i, k] * B[k, j] (+ bias), for each of some batches. */
-#ifndef SAMERUN_PRODUCT_H
-#define SAMERUN_PRODUCT_H
+#ifndef SAMERUN_GEMM_H
+#define SAMERUN_GEMM_H
 
-#include "product_kernels.h"
+#include "gemm_kernels.h"
 #include "status.h"
 
 enum { SAMERUN_FEW_ROWS = 64 }; /* for which columns are not packed that lie in vectors */
@@ -23,12 +23,12 @@ typedef struct {
     int a_slack, b_slack; /* the memory may be read 64 bytes beyond its end */
     const void *bias; /* NULL, or added at the end: bias[batch * bias_batch + i * bias_row + j * bias_column] */
     int64_t bias_batch, bias_row, bias_column;
-} samerun_matrix_product;
+} samerun_gemm;
 
 /* Columns of a vector. */
-int64_t samerun_vector_lanes(int is_double);
+int64_t samerun_gemm_vector_lanes(int is_double);
 
-/* Multiply, if all the tables were `made`, and free them. Done, or no memory. */
-samerun_status samerun_multiply_and_free_tables(samerun_matrix_product *product, int is_double, int made);
+/* Multiply, if all the tables were `tables_allocated`, and free them. Done, or no memory. */
+samerun_status samerun_run_gemm_and_free_tables(samerun_gemm *gemm, int is_double, int tables_allocated);
 
 #endif

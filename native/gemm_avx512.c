@@ -1,5 +1,5 @@
 /* Products on AVX-512: tiles of 8 x 48 float32 or 8 x 24 float64. */
-#include "product_kernels.h"
+#include "gemm_kernels.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -23,8 +23,8 @@
 #define TRANSPOSE_WIDE 8
 #define TRANSPOSE_DEEP 16
 #define TRANSPOSE transpose_8x16_f32
-#define f32_kernels samerun_product_avx512_f32
-#include "product_tile.h"
+#define f32_kernels samerun_gemm_avx512_f32
+#include "gemm_tile.h"
 
 #define THIN NULL
 #define REAL double
@@ -42,7 +42,7 @@
 #define TRANSPOSE_WIDE 4
 #define TRANSPOSE_DEEP 4
 #define TRANSPOSE transpose_4x4_f64
-#define f64_kernels samerun_product_avx512_f64
-#include "product_tile.h"
+#define f64_kernels samerun_gemm_avx512_f64
+#include "gemm_tile.h"
 
 #endif

@@ -1,5 +1,5 @@
 /* Products on NEON (every AArch64 has it, with fma): tiles of 8 x 12 float32 or 8 x 6 float64. */
-#include "product_kernels.h"
+#include "gemm_kernels.h"
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
@@ -17,8 +17,8 @@
 #define FMA(a, b, c) vfmaq_f32(c, a, b)
 #define ADD vaddq_f32
 #define ZERO vdupq_n_f32(0)
-#define f32_kernels samerun_product_neon_f32
-#include "product_tile.h"
+#define f32_kernels samerun_gemm_neon_f32
+#include "gemm_tile.h"
 
 #define THIN NULL
 #define REAL double
@@ -33,7 +33,7 @@
 #define FMA(a, b, c) vfmaq_f64(c, a, b)
 #define ADD vaddq_f64
 #define ZERO vdupq_n_f64(0)
-#define f64_kernels samerun_product_neon_f64
-#include "product_tile.h"
+#define f64_kernels samerun_gemm_neon_f64
+#include "gemm_tile.h"
 
 #endif
