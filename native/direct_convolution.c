@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "level.h"
+#include "simd_level.h"
 #include "thread_pool.h"
 #include "scratch.h"
 
@@ -227,7 +227,7 @@ static samerun_status run_direct_convolution(direct_job_t *job, int64_t most_til
                              pack_and_check_weight_blocks_range, job);
         if (!job->must_decline) {
             const int64_t jobs = shape->groups * job->blocks * shape->images,
-                          threads = samerun_count_available_threads();
+                          threads = samerun_get_num_threads_for_new_job();
             job->bands = ceil_divide(job->pixels * WIDTH * (int64_t)sizeof(float), SUMS_AT_ONCE);
             if (threads > 1 && jobs * job->bands < 4 * threads) job->bands = ceil_divide(4 * threads, jobs);
             job->bands = min_int64(job->bands, job->lines);
@@ -248,7 +248,7 @@ samerun_status samerun_try_direct_convolution(const samerun_convolution_shape *s
                                               float *result) {
     direct_job_t job = {
         .shape = shape, .is_input_gradient = is_input_gradient, .image = image, .weight = weight, .bias = bias};
-    if (samerun_level() != LEVEL_AVX512 || !shape->groups) return SAMERUN_DECLINED;
+    if (samerun_current_simd_level() != LEVEL_AVX512 || !shape->groups) return SAMERUN_DECLINED;
     job.result = result;
     job.from = is_input_gradient ? shape->out : shape->in, job.to = is_input_gradient ? shape->in : shape->out;
     job.step = is_input_gradient ? 1 : shape->stride[2], job.out_step = is_input_gradient ? shape->stride[2] : 1;

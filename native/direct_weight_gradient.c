@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "level.h"
+#include "simd_level.h"
 #include "thread_pool.h"
 #include "scratch.h"
 
@@ -150,7 +150,7 @@ static void sum_k_blocks_range(void *weight_gradient_job, int64_t k_block_begin,
 
 /* The product is as fast or faster where columns need no packing, lanes would be idle, or packing pays. */
 int samerun_direct_weight_gradient_is_faster(const samerun_convolution_shape *shape) {
-    if (samerun_level() != LEVEL_AVX512 || !shape->groups || samerun_volume(shape->taps) == 1) return 0;
+    if (samerun_current_simd_level() != LEVEL_AVX512 || !shape->groups || samerun_volume(shape->taps) == 1) return 0;
     const int64_t out = shape->outputs / shape->groups, in = shape->inputs / shape->groups;
     if (!out || !in || !shape->images || !samerun_volume(shape->out)) return 0;
     return out * 8 >= ceil_divide(out, LANES) * LANES * 7 && (out <= FEW_ROWS || in <= FEW_CHANNELS);
@@ -165,7 +165,7 @@ samerun_status samerun_direct_weight_gradient(const samerun_convolution_shape *s
     job.columns = job.in * samerun_volume(shape->taps), job.k = shape->images * job.pixels;
     job.blocks = ceil_divide(job.out, WIDTH), job.k_blocks = ceil_divide(job.k, SAMERUN_BLOCK);
     const int64_t numbers = shape->groups * job.blocks * job.columns * WIDTH,
-                  threads = samerun_count_available_threads();
+                  threads = samerun_get_num_threads_for_new_job();
     const int kept = threads > 1 && numbers <= KEPT / job.k_blocks && job.k_blocks >= 2 * threads;
     job.offset = malloc((size_t)(job.columns + 1) * sizeof *job.offset);
     job.sums = samerun_borrow_scratch(SCRATCH_PHASE, (size_t)(numbers * (kept ? job.k_blocks : 1)) * sizeof *job.sums);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "level.h"
+#include "simd_level.h"
 #include "thread_pool.h"
 #include "gemm_small.h"
 #include "scratch.h"
@@ -262,8 +262,9 @@ static void write_zeros_plus_bias(const gemm_job_t *job) {
 
 static const samerun_gemm_kernels *current_gemm_kernels(int is_double) {
 #if defined(__x86_64__)
-    if (samerun_level() == LEVEL_AVX512) return is_double ? &samerun_gemm_avx512_f64 : &samerun_gemm_avx512_f32;
-    if (samerun_level() == LEVEL_AVX2) return is_double ? &samerun_gemm_avx2_f64 : &samerun_gemm_avx2_f32;
+    if (samerun_current_simd_level() == LEVEL_AVX512)
+        return is_double ? &samerun_gemm_avx512_f64 : &samerun_gemm_avx512_f32;
+    if (samerun_current_simd_level() == LEVEL_AVX2) return is_double ? &samerun_gemm_avx2_f64 : &samerun_gemm_avx2_f32;
 #elif defined(__aarch64__)
     return is_double ? &samerun_gemm_neon_f64 : &samerun_gemm_neon_f32;
 #endif
@@ -303,7 +304,7 @@ static samerun_status run_gemm(const samerun_gemm *gemm, int is_double) {
         return SAMERUN_DONE;
     }
     job.algorithm = samerun_choose_gemm_algorithm(&job);
-    int64_t work = gemm->batches * gemm->m * gemm->n * gemm->k, threads = samerun_count_available_threads();
+    int64_t work = gemm->batches * gemm->m * gemm->n * gemm->k, threads = samerun_get_num_threads_for_new_job();
     if (threads > 1 && work > SMALL) choose_region_grid(&job, threads);
     int64_t pieces = gemm->batches * job.row_regions * job.column_regions;
     /* The pool also sets the rounding of this thread right, so small products go through it too. */

@@ -153,7 +153,8 @@ samerun_status samerun_try_skip_padding_taps(const samerun_convolution_shape *sh
                                              samerun_reordered_columns *reordered) {
     const int64_t *size = is_input_gradient ? shape->in : shape->out, pixels = samerun_volume(size),
                   taps = samerun_volume(shape->taps);
-    const int64_t weights = shape->outputs * (shape->inputs / shape->groups) * taps, threads = samerun_get_threads();
+    const int64_t weights = shape->outputs * (shape->inputs / shape->groups) * taps,
+                  threads = samerun_get_num_threads();
     const int64_t groups = threads < shape->images ? threads : shape->images;
     if (is_input_gradient && samerun_volume(shape->stride) != 1)
         return SAMERUN_DECLINED; /* between the values are zeros */

@@ -49,21 +49,21 @@ DEVICE Real block_sum(int product, int64_t n, Term term) {
 
 /* The sums of blocks as they come, to the tree of class S: like a binary counter. */
 template <class Real>
-struct tree_t {
+struct sum_tree_t {
     Real sum[MOST_LEVELS];
     int64_t blocks;
     int n;
 };
 
 template <class Real>
-DEVICE void add_to_tree(tree_t<Real> *tree, Real sum) {
+DEVICE void add_block_to_sum_tree(sum_tree_t<Real> *tree, Real sum) {
     tree->sum[tree->n++] = sum;
     for (int64_t carry = ++tree->blocks; !(carry & 1); carry >>= 1, tree->n--)
         tree->sum[tree->n - 2] = tree->sum[tree->n - 2] + tree->sum[tree->n - 1];
 }
 
 template <class Real>
-DEVICE Real finish_tree(tree_t<Real> *tree) {
+DEVICE Real finish_sum_tree(sum_tree_t<Real> *tree) {
     for (; tree->n > 1; tree->n--) tree->sum[tree->n - 2] = tree->sum[tree->n - 2] + tree->sum[tree->n - 1];
     return tree->n ? tree->sum[0] : (Real)0;
 }
@@ -75,7 +75,7 @@ DEVICE float sum_row_by_thread_block(int64_t n, Term term) {
     __shared__ float part[MOST_WARPS];
     __shared__ float total;
     const int warps = blockDim.x / WARP, warp = threadIdx.x / WARP;
-    tree_t<float> tree;
+    sum_tree_t<float> tree;
     tree.blocks = 0, tree.n = 0;
     for (int64_t first = 0; first < n; first += (int64_t)warps * SUM_BLOCK) {
         const int64_t mine = first + (int64_t)warp * SUM_BLOCK;
@@ -86,10 +86,10 @@ DEVICE float sum_row_by_thread_block(int64_t n, Term term) {
         }
         __syncthreads();
         if (threadIdx.x == 0)
-            for (int w = 0; w < warps && first + (int64_t)w * SUM_BLOCK < n; w++) add_to_tree(&tree, part[w]);
+            for (int w = 0; w < warps && first + (int64_t)w * SUM_BLOCK < n; w++) add_block_to_sum_tree(&tree, part[w]);
         __syncthreads();
     }
-    if (threadIdx.x == 0) total = finish_tree(&tree);
+    if (threadIdx.x == 0) total = finish_sum_tree(&tree);
     __syncthreads();
     const float found = total;
     __syncthreads();

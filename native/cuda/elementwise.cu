@@ -2,7 +2,7 @@
  * has the same lines for the CPU). */
 #include "common.h"
 #include "../functions/float_functions.h"
-#include "../functions/two_arguments.h"
+#include "../functions/binary_functions.h"
 
 #define MAP(name) \
     KERNEL map_##name(const float *x, float *y, int64_t n) { EACH(i, n) y[i] = name##_float(x[i]); }

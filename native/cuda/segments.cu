@@ -28,7 +28,7 @@ DEVICE void sum_segments(Real *out, const Real *source, const int64_t *key, cons
     const int64_t column = blockIdx.x % groups * WARP + threadIdx.x;
     if (!is_first_of_segment(key, p)) return; /* the whole block */
     const int64_t count = end[p] - p;
-    tree_t<Real> tree;
+    sum_tree_t<Real> tree;
     tree.blocks = 0, tree.n = 0;
     for (int64_t first = 0; first < count; first += SUM_BLOCK) {
         const int64_t size = min_int64(count - first, SUM_BLOCK);
@@ -43,10 +43,10 @@ DEVICE void sum_segments(Real *out, const Real *source, const int64_t *key, cons
                 lanes[threadIdx.y][threadIdx.x] =
                     lanes[threadIdx.y][threadIdx.x] + lanes[threadIdx.y + half][threadIdx.x];
         }
-        if (threadIdx.y == 0) add_to_tree(&tree, lanes[0][threadIdx.x]);
+        if (threadIdx.y == 0) add_block_to_sum_tree(&tree, lanes[0][threadIdx.x]);
         __syncthreads();
     }
-    if (threadIdx.y == 0 && column < width) out[key[p] * width + column] = finish_tree(&tree);
+    if (threadIdx.y == 0 && column < width) out[key[p] * width + column] = finish_sum_tree(&tree);
 }
 
 #define SEGMENTS(Real, bits)                                                                              \

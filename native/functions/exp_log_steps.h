@@ -2,7 +2,7 @@
  *
  * Every function of these files takes a float widened to double and returns a double that, rounded to float, is
  * the correctly rounded result; the few inputs where it is not stand in its list of exceptions (float_functions.h).
- * NAME_double takes every value. NAME_regular, where there is one, takes all but those that NAME_needs_special_case names, and no
+ * NAME_double takes every value. NAME_regular, where there is one, takes all but those that NAME_regular_is_invalid names, and no
  * branch of it depends on a value: loops over it, and over NAME_double where there is no core, become vector code.
  */
 #ifndef SAMERUN_FUNCTIONS_EXP_LOG_STEPS_H
@@ -18,7 +18,7 @@
 #define ROUNDER 0x1.8p52
 
 /* A NaN passes. */
-PORTABLE double clamp_above(double high, double x) { return x > high ? high : x; }
+PORTABLE double min_keeping_nan(double high, double x) { return x > high ? high : x; }
 
 /* 2^k for the whole number k that x + ROUNDER holds. */
 PORTABLE double power_of_two_from_rounded(double rounded) {

@@ -72,7 +72,7 @@ PORTABLE double tan_of_reduced(double x, double r, uint64_t quadrant) {
 }
 
 #define OF_ANGLE(name)                                                                                   \
-    PORTABLE int name##_needs_special_case(float x) { return !(__builtin_fabsf(x) < (float)FAR_ANGLE); } \
+    PORTABLE int name##_regular_is_invalid(float x) { return !(__builtin_fabsf(x) < (float)FAR_ANGLE); } \
     PORTABLE double name##_regular(double x) {                                                           \
         uint64_t quadrant;                                                                               \
         const double r = reduce_small_angle(x, &quadrant);                                               \
@@ -80,7 +80,7 @@ PORTABLE double tan_of_reduced(double x, double r, uint64_t quadrant) {
     }                                                                                                    \
     PORTABLE double name##_double(double x) {                                                            \
         uint64_t quadrant;                                                                               \
-        if (!name##_needs_special_case((float)x)) return name##_regular(x);                              \
+        if (!name##_regular_is_invalid((float)x)) return name##_regular(x);                              \
         if (!(__builtin_fabs(x) < INFINITE)) return NO_NUMBER;                                           \
         const double r = reduce_large_angle(x, &quadrant);                                               \
         return name##_of_reduced(x, r, quadrant);                                                        \

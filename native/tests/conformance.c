@@ -9,25 +9,26 @@
 
 #include "../functions/float_functions.h"
 #include "../kernels.h"
-#include "../level.h"
+#include "../simd_level.h"
 #include "../thread_pool.h"
 #include "../sums.h"
 
 void samerun_map_function(int function, const float *x, float *y, int64_t n);
-void samerun_map_pair_function(int function, const float *x, const float *y, float *out, int64_t n);
+void samerun_map_binary_function(int function, const float *x, const float *y, float *out, int64_t n);
 void samerun_map_activation(int activation, const float *x, const float *grad, float *out, int64_t n);
 void samerun_softmax_family_rows(int function, const float *x, const float *grad, float *out, int64_t rows, int64_t n);
-void samerun_normalize_rows(int rms, float eps, const float *x, const float *weight, const float *bias, float *out,
-                            float *mean, float *rstd, int64_t rows, int64_t n, int64_t groups, int64_t inner);
-void samerun_normalize_rows_backward(int rms, const float *x, const float *grad, const float *weight, const float *mean,
-                                     const float *rstd, float *out, float *terms, int64_t rows, int64_t n,
-                                     int64_t groups, int64_t inner);
-void samerun_random_floats(int normal, uint64_t seed, uint64_t position, float *out, int64_t n);
+void samerun_normalize_rows(int is_rms_norm, float eps, const float *x, const float *weight, const float *bias,
+                            float *out, float *mean, float *rstd, int64_t rows, int64_t n, int64_t weight_row_period,
+                            int64_t values_per_weight);
+void samerun_normalize_rows_backward(int is_rms_norm, const float *x, const float *grad, const float *weight,
+                                     const float *mean, const float *rstd, float *out, float *weight_grad_terms,
+                                     int64_t rows, int64_t n, int64_t weight_row_period, int64_t values_per_weight);
+void samerun_random_floats(int normal, uint64_t seed, uint64_t draw_number, float *out, int64_t n);
 void samerun_square_roots(int is_double, const void *x, void *out, int64_t n);
 void samerun_remainders(int is_double, int floored, const void *x, const void *y, void *out, int64_t n);
-void samerun_random_words64(uint64_t seed, uint64_t position, uint64_t *out, int64_t n);
-void samerun_random_block_words(uint64_t seed, uint64_t position, const uint64_t *blocks, uint64_t *out, int64_t n);
-void samerun_randint(uint64_t seed, uint64_t position, int64_t low, uint64_t range, int64_t *out, int64_t n);
+void samerun_random_words64(uint64_t seed, uint64_t draw_number, uint64_t *out, int64_t n);
+void samerun_random_block_words(uint64_t seed, uint64_t draw_number, const uint64_t *blocks, uint64_t *out, int64_t n);
+void samerun_randint(uint64_t seed, uint64_t draw_number, int64_t low, uint64_t range, int64_t *out, int64_t n);
 const char *samerun_function_name(int i);
 int samerun_matmul(int is_double, const int64_t *dims, const void *a, const void *b, void *c, const void *bias);
 int samerun_convolution(int what, int is_double, const int64_t *numbers, const void *image, const void *weight,
@@ -98,10 +99,10 @@ static void row64(const char *name, int64_t n, double *out, int64_t count) {
 
 enum { SEED = 20261121, MOST = 10007, ROWS = 3, COLUMNS = 9 };
 
-static void fill(uint64_t position, int any, float *out, int64_t n) {
+static void fill(uint64_t draw_number, int any, float *out, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         uint32_t words[4];
-        philox(SEED, position, (uint64_t)i / 4, words);
+        philox4x32_10(SEED, draw_number, (uint64_t)i / 4, words);
         const uint32_t word = words[i % 4];
         out[i] = any ? float_from_bits(word) : ((float)(word >> 8) * 0x1p-24f - 0.5f) * 16;
     }
@@ -122,9 +123,9 @@ static void rows_of(int64_t n, const float *x, const float *y, const float *any)
     if (!out || !wide || !other || !whole || !words) exit(2);
     for (int f = 0; f < FUNCTIONS; f++)
         samerun_map_function(f, any, out, n), row32(samerun_function_name(f), n, out, n);
-    for (int f = 0; f < PAIR_FUNCTIONS; f++) samerun_map_pair_function(f, x, y, out, n), row32(pairs[f], n, out, n);
+    for (int f = 0; f < BINARY_FUNCTIONS; f++) samerun_map_binary_function(f, x, y, out, n), row32(pairs[f], n, out, n);
     for (int f = 0; f < ACTIVATIONS; f++) samerun_map_activation(f, x, y, out, n), row32(activations[f], n, out, n);
-    for (int f = 0; f < ROW_FUNCTIONS; f++) {
+    for (int f = 0; f < SOFTMAX_FAMILY; f++) {
         samerun_softmax_family_rows(f, x, y, out, ROWS, n);
         row32(functions[f], n, out, f == LOGSUMEXP ? ROWS : ROWS * n);
     }
@@ -216,10 +217,10 @@ int main(int argc, char **argv) {
     static const int64_t sizes[] = {0, 1, 31, 32, 33, 255, 256, 257, 4095, 4096, 4097, MOST};
     static float x[MOST * COLUMNS], y[MOST * COLUMNS], any[MOST];
     int found = argc < 2;
-    for (int level = 0; argc > 1 && samerun_level_name(level); level++)
-        if (!strcmp(argv[1], samerun_level_name(level))) found = samerun_force_level(level);
+    for (int level = 0; argc > 1 && samerun_simd_level_name(level); level++)
+        if (!strcmp(argv[1], samerun_simd_level_name(level))) found = samerun_try_force_simd_level(level);
     if (!found || !samerun_arithmetic_is_ieee()) return 2;
-    samerun_set_threads(3);
+    samerun_set_num_threads(3);
     fill(0, 0, x, MOST * COLUMNS), fill(1, 0, y, MOST * COLUMNS), fill(2, 1, any, MOST);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         rows_of(sizes[i], x, y, any);

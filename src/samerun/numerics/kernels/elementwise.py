@@ -80,7 +80,7 @@ UPDATE_NAMES: tuple[UpdateName, ...] = ("lerp", "addcmul", "addcdiv")
 """x + (y - x) * value, x + (y * value) * z, x + (y * value) / z."""
 
 _LARGEST = 3.4028234663852886e38
-_update = library.declare_function("samerun_optimizer_update", "vipppfl")
+_update = library.declare_function("samerun_lerp_addcmul_or_addcdiv_inplace", "vipppfl")
 
 
 def try_update_in_place(name: UpdateName, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, value: float) -> bool:

@@ -47,7 +47,7 @@ def supported_levels() -> list[str]:
         return [REFERENCE]
     return [
         REFERENCE,
-        *(name for name, number in _level_numbers.items() if _library.samerun_level_is_supported(number)),
+        *(name for name, number in _level_numbers.items() if _library.samerun_simd_level_is_supported(number)),
     ]
 
 
@@ -55,7 +55,7 @@ def current_level() -> str:
     """The instructions in use: ``plain``, ``avx2``, ``avx512``, ``neon``, or ``reference`` without the library."""
     if not is_available():
         return REFERENCE
-    return bytes.decode(_library.samerun_level_name(_library.samerun_level()))
+    return bytes.decode(_library.samerun_simd_level_name(_library.samerun_current_simd_level()))
 
 
 def force_level(name: str | None) -> None:
@@ -73,7 +73,7 @@ def force_level(name: str | None) -> None:
         )
     _reference_forced = name == REFERENCE
     if _library is not None and not _reference_forced:
-        _library.samerun_force_level(-1 if name is None else _level_numbers[name])
+        _library.samerun_try_force_simd_level(-1 if name is None else _level_numbers[name])
 
 
 class NativeFunction:
@@ -137,7 +137,7 @@ def match_torch_threads() -> None:
     torch = sys.modules.get("torch")
     threads = 1 if torch is None else torch.get_num_threads()
     if threads != _pool_threads:
-        _library.samerun_set_threads(threads)
+        _library.samerun_set_num_threads(threads)
         _pool_threads = threads
     # torch's OpenMP threads wait for the next operator without sleeping. Threads of our own would share the cores with
     # them, which cost a third of the speed, so jobs of the main thread run on torch's team (decision 0044).
@@ -146,13 +146,13 @@ def match_torch_threads() -> None:
         _team_borrowed, _count_torch_threads = True, torch.get_num_threads
 
 
-def load_library() -> Any:
+def try_load_library() -> Any:
     """The library, or None: not built, built for another machine, or numbers do not behave here."""
     library = load_built_library(__file__, "_portable")
     try:
         if library is None or not library.samerun_arithmetic_is_ieee():
             return None
-        library.samerun_level_name.restype = ctypes.c_char_p
+        library.samerun_simd_level_name.restype = ctypes.c_char_p
         library.samerun_use_openmp_team.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         return library
     except AttributeError:  # built by another version
@@ -161,12 +161,12 @@ def load_library() -> Any:
 
 def _read_level_numbers() -> dict[str, int]:
     found: dict[str, int] = {}
-    while _library is not None and (name := _library.samerun_level_name(len(found))):
+    while _library is not None and (name := _library.samerun_simd_level_name(len(found))):
         found[name.decode()] = len(found)
     return found
 
 
-_library = load_library()
+_library = try_load_library()
 _level_numbers = _read_level_numbers()
 _reference_forced = False
 _pool_threads = 0

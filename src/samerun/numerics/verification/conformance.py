@@ -262,7 +262,7 @@ def survey_conformance(progress: Callable[[int, int], None]) -> dict[str, Any]:
     cuda = [_survey_device(expected, f"cuda:{number}", on_row) for number in range(devices)]
     return {
         "specification": SPECIFICATION,
-        "library": library.load_library() is not None,
+        "library": library.try_load_library() is not None,
         "level": library.current_level(),
         "levels": library.supported_levels(),
         "threads": torch.get_num_threads(),

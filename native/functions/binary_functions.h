@@ -1,6 +1,6 @@
 /* pow, atan2, hypot: correctly rounded functions of two floats. */
-#ifndef SAMERUN_FUNCTIONS_TWO_ARGUMENTS_H
-#define SAMERUN_FUNCTIONS_TWO_ARGUMENTS_H
+#ifndef SAMERUN_FUNCTIONS_BINARY_FUNCTIONS_H
+#define SAMERUN_FUNCTIONS_BINARY_FUNCTIONS_H
 
 #include "trigonometric.h"
 #include "double_double.h"
@@ -8,37 +8,39 @@
 PORTABLE float hypot_float(float x, float y) {
     const double a = (double)x * x, b = (double)y * y; /* exact */
     if (__builtin_isinf(x) || __builtin_isinf(y)) return (float)INFINITE;
-    const pair_t sum = pair_from_sum(a, b);
+    const double_double_t sum = two_sum(a, b);
     const double h = __builtin_sqrt(sum.high);
-    const pair_t root = {h, fma64(-h, h, sum.high) + sum.low}; /* of the low part the sign alone counts */
-    return pair_to_float(root);
+    const double_double_t root = {h, fma64(-h, h, sum.high) + sum.low}; /* of the low part the sign alone counts */
+    return double_double_to_float(root);
 }
 
 /* atan(y / x) for 0 < y <= x < infinity. A double's angle is turned back by its sine and cosine in pairs. */
-PORTABLE pair_t atan_quotient_pair(double y, double x) {
-    const pair_t top = {y, 0}, bottom = {x, 0};
+PORTABLE double_double_t atan_of_quotient_double_double(double y, double x) {
+    const double_double_t top = {y, 0}, bottom = {x, 0};
     if (y < x * 0x1p-40) { /* y/x (1 - (y/x)^2 / 3): just below the quotient */
-        pair_t q = pair_divide(top, bottom);
+        double_double_t q = double_double_divide(top, bottom);
         q.low -= q.high * 0x1p-90;
         return q;
     }
     const double angle = atan_of_quotient(y, x);
-    const pair_t square = pair_from_product(angle, angle);
-    pair_t s = {angle, 0}, c = {1, 0}, term = {1, 0};
+    const double_double_t square = two_product(angle, angle);
+    double_double_t s = {angle, 0}, c = {1, 0}, term = {1, 0};
     for (int n = 1; n < 32; n++) {
-        term = pair_multiply(term, square);
-        const pair_t even = {(2.0 * n - 1) * (2.0 * n), 0}, odd = {2.0 * n + 1, 0};
-        term = pair_divide(term, even);
+        term = double_double_multiply(term, square);
+        const double_double_t even = {(2.0 * n - 1) * (2.0 * n), 0}, odd = {2.0 * n + 1, 0};
+        term = double_double_divide(term, even);
         term.high = -term.high, term.low = -term.low;
-        c = pair_add(c, term);
-        const pair_t of_sine = pair_multiply(pair_divide(term, odd), PAIR(angle, 0));
-        s = pair_add(s, of_sine);
+        c = double_double_add(c, term);
+        const double_double_t of_sine =
+            double_double_multiply(double_double_divide(term, odd), DOUBLE_DOUBLE(angle, 0));
+        s = double_double_add(s, of_sine);
         if (__builtin_fabs(term.high) < 0x1p-115) break;
     }
-    const pair_t minus_x = {-x, 0};
-    const pair_t across = pair_add(pair_multiply(top, c), pair_multiply(minus_x, s));
-    const pair_t along = pair_add(pair_multiply(bottom, c), pair_multiply(top, s));
-    return pair_add(PAIR(angle, 0), pair_divide(across, along));
+    const double_double_t minus_x = {-x, 0};
+    const double_double_t across =
+        double_double_add(double_double_multiply(top, c), double_double_multiply(minus_x, s));
+    const double_double_t along = double_double_add(double_double_multiply(bottom, c), double_double_multiply(top, s));
+    return double_double_add(DOUBLE_DOUBLE(angle, 0), double_double_divide(across, along));
 }
 
 PORTABLE float atan2_float(float y, float x) {
@@ -52,39 +54,41 @@ PORTABLE float atan2_float(float y, float x) {
     else {
         wide = atan_of_quotient(a, b);
         if (x < 0) wide = 2 * HALF_PI_0 - (wide - 2 * HALF_PI_1);
-        if (!rounds_to_one_float(wide)) {
-            pair_t p = a <= b ? atan_quotient_pair(a, b) : atan_quotient_pair(b, a);
-            const pair_t half_pi = {HALF_PI_0, HALF_PI_1}, pi = {2 * HALF_PI_0, 2 * HALF_PI_1};
-            if (a > b) p = pair_add(half_pi, PAIR(-p.high, -p.low));
-            if (x < 0) p = pair_add(pi, PAIR(-p.high, -p.low));
-            return __builtin_copysignf(pair_to_float(p), y);
+        if (!rounding_to_float_is_certain(wide)) {
+            double_double_t p = a <= b ? atan_of_quotient_double_double(a, b) : atan_of_quotient_double_double(b, a);
+            const double_double_t half_pi = {HALF_PI_0, HALF_PI_1}, pi = {2 * HALF_PI_0, 2 * HALF_PI_1};
+            if (a > b) p = double_double_add(half_pi, DOUBLE_DOUBLE(-p.high, -p.low));
+            if (x < 0) p = double_double_add(pi, DOUBLE_DOUBLE(-p.high, -p.low));
+            return __builtin_copysignf(double_double_to_float(p), y);
         }
     }
     return __builtin_copysignf((float)wide, y);
 }
 
 /* log(m) for m near 1, in pairs: 2 (s + s^3/3 + s^5/5 ...) with s = (m-1)/(m+1). */
-PORTABLE pair_t log_pair(double m) {
-    const pair_t s = pair_divide(pair_from_sum(m, -1), pair_from_sum(m, 1)), square = pair_multiply(s, s);
-    pair_t sum = s, power = s;
+PORTABLE double_double_t log_double_double(double m) {
+    const double_double_t s = double_double_divide(two_sum(m, -1), two_sum(m, 1)),
+                          square = double_double_multiply(s, s);
+    double_double_t sum = s, power = s;
     for (int n = 3; n < 64 && __builtin_fabs(power.high) > __builtin_fabs(s.high) * 0x1p-112; n += 2) {
-        power = pair_multiply(power, square);
-        sum = pair_add(sum, pair_divide(power, PAIR(n, 0)));
+        power = double_double_multiply(power, square);
+        sum = double_double_add(sum, double_double_divide(power, DOUBLE_DOUBLE(n, 0)));
     }
-    return PAIR(2 * sum.high, 2 * sum.low);
+    return DOUBLE_DOUBLE(2 * sum.high, 2 * sum.low);
 }
 
 /* e^t for |t| < 150, in pairs. */
-PORTABLE pair_t exp_pair(pair_t t) {
+PORTABLE double_double_t exp_double_double(double_double_t t) {
     const double rounded = fma64(t.high, LOG2_E_0, ROUNDER), k = rounded - ROUNDER;
-    pair_t r = pair_add(t, pair_multiply(PAIR(-k, 0), PAIR(LN2_PAIR_0, LN2_PAIR_1)));
-    pair_t sum = {1, 0}, term = {1, 0};
+    double_double_t r =
+        double_double_add(t, double_double_multiply(DOUBLE_DOUBLE(-k, 0), DOUBLE_DOUBLE(LN2_PAIR_0, LN2_PAIR_1)));
+    double_double_t sum = {1, 0}, term = {1, 0};
     for (int n = 1; n < 40; n++) {
-        term = pair_divide(pair_multiply(term, r), PAIR(n, 0));
-        sum = pair_add(sum, term);
+        term = double_double_divide(double_double_multiply(term, r), DOUBLE_DOUBLE(n, 0));
+        sum = double_double_add(sum, term);
     }
     const double scale = power_of_two_from_rounded(rounded);
-    return PAIR(sum.high * scale, sum.low * scale);
+    return DOUBLE_DOUBLE(sum.high * scale, sum.low * scale);
 }
 
 /* x^y for finite x > 0, x != 1, finite y != 0. */
@@ -95,25 +99,26 @@ PORTABLE float pow_positive(double x, double y) {
     /* log2(x) = high + low, good to 2^-60: s is a pair, what follows it is small. */
     const double f = m - 1, d = 2 + f, s = f / d, rest = fma64(-s, d, f) / d, z = s * s;
     small = fma64(s * z, log_tail_polynomial(z), 2 * rest);
-    const pair_t scaled = pair_from_product(2 * s, LOG2_E_0);
+    const double_double_t scaled = two_product(2 * s, LOG2_E_0);
     const double low = scaled.low + fma64(2 * s, LOG2_E_1, small * LOG2_E_0);
-    const pair_t log2 = pair_from_sum(k, scaled.high);
-    const pair_t log2x = normalize_pair(log2.high, log2.low + low);
-    pair_t t = pair_from_product(y, log2x.high);
+    const double_double_t log2 = two_sum(k, scaled.high);
+    const double_double_t log2x = fast_two_sum(log2.high, log2.low + low);
+    double_double_t t = two_product(y, log2x.high);
     t.low = fma64(y, log2x.low, t.low);
     if (t.high > 130) return (float)INFINITE;
     if (t.high < -152) return 0;
     const double rounded = t.high + ROUNDER, r = (t.high - (rounded - ROUNDER)) + t.low;
     const double wide =
         double_from_bits(bits_of_double(fma64(r, exp2_tail_polynomial(r), 1)) + (bits_of_double(rounded) << 52));
-    if (rounds_to_one_float(wide)) return (float)wide;
-    const pair_t ln2 = {LN2_PAIR_0, LN2_PAIR_1};
-    const pair_t logarithm = pair_add(pair_multiply(PAIR(k, 0), ln2), log_pair(m));
-    pair_t result = exp_pair(pair_multiply(logarithm, PAIR(y, 0)));
+    if (rounding_to_float_is_certain(wide)) return (float)wide;
+    const double_double_t ln2 = {LN2_PAIR_0, LN2_PAIR_1};
+    const double_double_t logarithm =
+        double_double_add(double_double_multiply(DOUBLE_DOUBLE(k, 0), ln2), log_double_double(m));
+    double_double_t result = exp_double_double(double_double_multiply(logarithm, DOUBLE_DOUBLE(y, 0)));
     /* A power may lie exactly in the middle of two floats, or be one; then what is left is the pair's error. */
     if (!(bits_of_double(result.high) & 0xFFFFFFF) && __builtin_fabs(result.low) < result.high * 0x1p-80)
         result.low = 0;
-    return pair_to_float(result);
+    return double_double_to_float(result);
 }
 
 PORTABLE float pow_float(float x, float y) {

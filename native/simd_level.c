@@ -1,4 +1,4 @@
-#include "level.h"
+#include "simd_level.h"
 
 #include <stdint.h>
 
@@ -6,7 +6,7 @@
 
 static int forced = -1;
 
-const char *samerun_level_name(int level) {
+const char *samerun_simd_level_name(int level) {
 #if defined(__x86_64__)
     static const char *const names[] = {"plain", "avx2", "avx512"};
 #elif defined(__aarch64__)
@@ -17,7 +17,7 @@ const char *samerun_level_name(int level) {
     return level < 0 || level >= LEVELS ? 0 : names[level];
 }
 
-int samerun_level_is_supported(int level) {
+int samerun_simd_level_is_supported(int level) {
     if (level == LEVEL_PLAIN) return 1;
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -30,20 +30,20 @@ int samerun_level_is_supported(int level) {
     return 0;
 }
 
-int samerun_level(void) {
+int samerun_current_simd_level(void) {
     static int best = -1;
     int level = __atomic_load_n(&forced, __ATOMIC_RELAXED);
     if (level >= 0) return level;
     level = __atomic_load_n(&best, __ATOMIC_RELAXED);
     if (level < 0) {
-        for (level = LEVELS - 1; !samerun_level_is_supported(level);) level--;
+        for (level = LEVELS - 1; !samerun_simd_level_is_supported(level);) level--;
         __atomic_store_n(&best, level, __ATOMIC_RELAXED);
     }
     return level;
 }
 
-int samerun_force_level(int level) {
-    if (level != -1 && !samerun_level_is_supported(level)) return 0;
+int samerun_try_force_simd_level(int level) {
+    if (level != -1 && !samerun_simd_level_is_supported(level)) return 0;
     __atomic_store_n(&forced, level, __ATOMIC_RELAXED);
     return 1;
 }

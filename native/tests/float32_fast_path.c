@@ -1,6 +1,6 @@
 /* Whether what is tried in single precision has the bits of double precision: singles NAME [FIRST [COUNT]]
  *
- * NAME is one of ../float32_first.inc: exp, sigmoid, log, erf, or an activation made of them. Both ways run over all
+ * NAME is one of ../float32_fast_path.inc: exp, sigmoid, log, erf, or an activation made of them. Both ways run over all
  * 2^32 inputs, or COUNT from the one with bits FIRST on, at every level of this machine that has them. A line "wrong
  * INPUT RESULT WANTED" for each that differs, the last is "done COUNT wrong HOW_MANY". Numbers are bits in hexadecimal,
  * but for these two.
@@ -21,7 +21,7 @@
 #define LEVEL wide
 #define VECTOR 32
 #include "../kernels.inc"
-#include "../level.h"
+#include "../simd_level.h"
 
 extern const kernels_t samerun_kernels_avx2, samerun_kernels_avx512;
 
@@ -53,7 +53,7 @@ int main(int argc, char **argv) {
     const uint64_t count = argc > 3 ? strtoull(argv[3], 0, 0) : 1ULL << 32;
     if (!name || first % AT_ONCE || count % AT_ONCE || first + count > 1ULL << 32) return 2;
     const kernels_t *const levels[] = {&samerun_kernels_avx2, &samerun_kernels_avx512};
-    const int here = samerun_level_is_supported(LEVEL_AVX512) ? 2 : 1;
+    const int here = samerun_simd_level_is_supported(LEVEL_AVX512) ? 2 : 1;
     uint64_t wrong = 0;
     for (uint64_t from = first; from < first + count; from += AT_ONCE) {
         for (int i = 0; i < AT_ONCE; i++) x[i] = float_from_bits((uint32_t)(from + (uint64_t)i));
