@@ -21,30 +21,30 @@ DEVICE int64_t min_int64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* One type for each: the value that is absent from a sum, and that from a product. */
 template <class Real>
-DEVICE Real absent_value(int product) {
-    return product ? (Real)1 : (Real)-0.0;
+DEVICE Real reduction_identity(int is_product) {
+    return is_product ? (Real)1 : (Real)-0.0;
 }
 
 template <class Real>
-DEVICE Real add_or_multiply(int product, Real a, Real b) {
-    return product ? a * b : a + b;
+DEVICE Real add_or_multiply(int is_product, Real a, Real b) {
+    return is_product ? a * b : a + b;
 }
 
 /* The 32 lanes of a block of a sum to one, which lane 0 has: lane l += lane l+16, then +8, +4, +2, +1. */
 template <class Real>
-DEVICE Real reduce_warp(int product, Real value) {
+DEVICE Real reduce_warp(int is_product, Real value) {
     for (int half = WARP / 2; half; half /= 2)
-        value = add_or_multiply(product, value, __shfl_down_sync(0xFFFFFFFFu, value, half));
+        value = add_or_multiply(is_product, value, __shfl_down_sync(0xFFFFFFFFu, value, half));
     return value;
 }
 
 /* The sum of a block of n <= SUM_BLOCK terms, by one warp; lane 0 has it. `term` is a function of the index. */
 template <class Real, class Term>
-DEVICE Real block_sum(int product, int64_t n, Term term) {
-    Real lane = absent_value<Real>(product);
+DEVICE Real block_sum(int is_product, int64_t n, Term term) {
+    Real lane = reduction_identity<Real>(is_product);
 #pragma unroll 4
-    for (int64_t i = threadIdx.x % WARP; i < n; i += WARP) lane = add_or_multiply(product, lane, (Real)term(i));
-    return reduce_warp(product, lane);
+    for (int64_t i = threadIdx.x % WARP; i < n; i += WARP) lane = add_or_multiply(is_product, lane, (Real)term(i));
+    return reduce_warp(is_product, lane);
 }
 
 /* The sums of blocks as they come, to the tree of class S: like a binary counter. */

@@ -16,9 +16,9 @@ PAIR_MAP(pow)
 PAIR_MAP(atan2)
 PAIR_MAP(hypot)
 
-KERNEL roots32(const float *x, float *out, int64_t n) { EACH(i, n) out[i] = __builtin_sqrtf(x[i]); }
+KERNEL square_roots32(const float *x, float *out, int64_t n) { EACH(i, n) out[i] = __builtin_sqrtf(x[i]); }
 
-KERNEL roots64(const double *x, double *out, int64_t n) { EACH(i, n) out[i] = __builtin_sqrt(x[i]); }
+KERNEL square_roots64(const double *x, double *out, int64_t n) { EACH(i, n) out[i] = __builtin_sqrt(x[i]); }
 
 #define ROOT_OF_HALF 0.70710678118654752f
 #define DENSITY 0.39894228040143268f /* 1 / sqrt(2 pi) */
@@ -37,18 +37,18 @@ DEVICE float gelu_backward(float x, float g) {
     return g * (below + x * density);
 }
 
-DEVICE float tanh_of_cubic(float x) {
+DEVICE float tanh_of_gelu_cubic(float x) {
     const float cube = (x * x) * x, inner = x + CUBIC * cube;
     return tanh_float(ROOT_OF_TWO_OVER_PI * inner);
 }
 
 DEVICE float gelu_tanh(float x, float g) {
     (void)g;
-    return (0.5f * x) * (1 + tanh_of_cubic(x));
+    return (0.5f * x) * (1 + tanh_of_gelu_cubic(x));
 }
 
 DEVICE float gelu_tanh_backward(float x, float g) {
-    const float t = tanh_of_cubic(x);
+    const float t = tanh_of_gelu_cubic(x);
     const float left = 0.5f * (1 + t), slope = 1 - t * t;
     const float inside = ROOT_OF_TWO_OVER_PI * (1 + (3 * CUBIC) * (x * x));
     const float right = ((0.5f * x) * slope) * inside;

@@ -11,13 +11,13 @@ enum { K_BLOCK = 256 }; /* an fma chain from +0.0; the blocks are added in ascen
 typedef struct {
     const int64_t *table; /* or null */
     int64_t stride;
-} axis_t;
+} axis_offsets_t;
 
 typedef struct {
     int64_t batches, m, n, k;
     const void *a, *b;
     void *c;
-    axis_t a_row, a_k, b_k, b_column, c_column;
+    axis_offsets_t a_row, a_k, b_k, b_column, c_column;
     int64_t a_batch, b_batch, c_batch, c_row; /* strides */
     const void *bias; /* or null: bias[batch * bias_batch + i * bias_row + j * bias_column] is added at the end */
     int64_t bias_batch, bias_row, bias_column;
@@ -26,13 +26,13 @@ typedef struct {
     void *parts;                  /* null with one split; else [blocks of k, batches, m, n] */
 } product_t;
 
-DEVICE int64_t offset_at(const axis_t &axis, int64_t i) { return axis.table ? axis.table[i] : i * axis.stride; }
+DEVICE int64_t offset_at(const axis_offsets_t &axis, int64_t i) { return axis.table ? axis.table[i] : i * axis.stride; }
 
 DEVICE float fused_multiply_add(float a, float b, float c) { return fma32(a, b, c); }
 DEVICE double fused_multiply_add(double a, double b, double c) { return fma64(a, b, c); }
 
 template <class Real>
-DEVICE Real plus_bias(const product_t &args, int64_t batch, int64_t i, int64_t j, Real value) {
+DEVICE Real add_bias_if_any(const product_t &args, int64_t batch, int64_t i, int64_t j, Real value) {
     if (!args.bias) return value;
     return value + ((const Real *)args.bias)[batch * args.bias_batch + i * args.bias_row + j * args.bias_column];
 }
@@ -40,7 +40,7 @@ DEVICE Real plus_bias(const product_t &args, int64_t batch, int64_t i, int64_t j
 /* A thread block computes M x N results, each of its 256 threads R x S of them. Grid: tiles of m, tiles of n, splits,
  * batches, the first fastest. */
 template <class Real, int M, int N, int R, int S, int DEPTH>
-DEVICE void product_tile(const product_t &args) {
+DEVICE void gemm_tile(const product_t &args) {
     enum { THREADS = (M / R) * (N / S), OF_A = M * DEPTH / THREADS, OF_B = N * DEPTH / THREADS };
     enum { V = R < 4 ? R : 4, W = S < 4 ? S : 4 }; /* results next to each other */
     __shared__ Real a_tile[DEPTH][M + 4], b_tile[DEPTH][N + 4];
@@ -137,7 +137,7 @@ DEVICE void product_tile(const product_t &args) {
         const int row = i / V * (M * V / R) + ty * V + i % V, column = j / W * (N * W / S) + tx * W + j % W;
         if (row >= rows || column >= columns) continue;
         Real *const cell = c + row * line + c_at[column];
-        *cell = plus_bias(args, batch, top + row, left + column, *cell);
+        *cell = add_bias_if_any(args, batch, top + row, left + column, *cell);
     }
 }
 
@@ -150,14 +150,14 @@ DEVICE void sum_product_parts(const product_t &args) {
         for (int64_t block = 1; block < blocks; block++) sum = sum + ((const Real *)args.parts)[block * size + e];
         const int64_t batch = e / args.n / args.m, i = e / args.n % args.m, j = e % args.n;
         ((Real *)args.c)[batch * args.c_batch + i * args.c_row + offset_at(args.c_column, j)] =
-            plus_bias(args, batch, i, j, sum);
+            add_bias_if_any(args, batch, i, j, sum);
     }
 }
 
-KERNEL product_large32(product_t args) { product_tile<float, 128, 128, 8, 8, 8>(args); }
-KERNEL product_small32(product_t args) { product_tile<float, 32, 32, 2, 2, 16>(args); }
-KERNEL product_large64(product_t args) { product_tile<double, 64, 64, 4, 4, 8>(args); }
-KERNEL product_small64(product_t args) { product_tile<double, 32, 32, 2, 2, 16>(args); }
+KERNEL product_large32(product_t args) { gemm_tile<float, 128, 128, 8, 8, 8>(args); }
+KERNEL product_small32(product_t args) { gemm_tile<float, 32, 32, 2, 2, 16>(args); }
+KERNEL product_large64(product_t args) { gemm_tile<double, 64, 64, 4, 4, 8>(args); }
+KERNEL product_small64(product_t args) { gemm_tile<double, 32, 32, 2, 2, 16>(args); }
 KERNEL sum_product_parts32(product_t args) { sum_product_parts<float>(args); }
 KERNEL sum_product_parts64(product_t args) { sum_product_parts<double>(args); }
 

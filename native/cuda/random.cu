@@ -3,7 +3,7 @@
 #include "common.h"
 #include "../functions/float_functions.h"
 
-KERNEL uniform(uint64_t seed, uint64_t draw_number, float *out, int64_t n) {
+KERNEL random_uniform(uint64_t seed, uint64_t draw_number, float *out, int64_t n) {
     EACH(block, (n + 3) / 4) {
         uint32_t words[4];
         philox4x32_10(seed, draw_number, (uint64_t)block, words);
@@ -13,7 +13,7 @@ KERNEL uniform(uint64_t seed, uint64_t draw_number, float *out, int64_t n) {
 
 /* Values 2i and 2i+1 of words a and b: u = ((a >> 8) + 1) 2^-24, v = (b >> 8) 2^-24,
  * sqrt(-2 log u) times the cosine and the sine of 2 pi v. */
-KERNEL normal(uint64_t seed, uint64_t draw_number, float *out, int64_t n) {
+KERNEL random_normal(uint64_t seed, uint64_t draw_number, float *out, int64_t n) {
     EACH(block, (n + 3) / 4) {
         uint32_t words[4];
         philox4x32_10(seed, draw_number, (uint64_t)block, words);
@@ -47,12 +47,12 @@ KERNEL randint(uint64_t seed, uint64_t draw_number, int64_t low, uint64_t range,
     }
 }
 
-KERNEL words64(uint64_t seed, uint64_t draw_number, uint64_t *out, int64_t n) {
+KERNEL random_words64(uint64_t seed, uint64_t draw_number, uint64_t *out, int64_t n) {
     EACH(i, n) out[i] = random_word64(seed, draw_number, (uint64_t)i, 0);
 }
 
 /* The two 64-bit words of each of n blocks, the low half of each first. */
-KERNEL block_words(uint64_t seed, uint64_t draw_number, const uint64_t *blocks, uint64_t *out, int64_t n) {
+KERNEL random_block_words(uint64_t seed, uint64_t draw_number, const uint64_t *blocks, uint64_t *out, int64_t n) {
     EACH(i, n) {
         uint32_t words[4];
         philox4x32_10(seed, draw_number, blocks[i], words);

@@ -59,32 +59,33 @@ DEVICE void sum_columns(int term, const Real *x, const Real *center, Real *parts
     const int64_t block = blockIdx.x % blocks, group = blockIdx.x / blocks % groups;
     const int64_t column = group * WARP + threadIdx.x, out = blockIdx.x / blocks / groups * line + column;
     const int64_t first = block * SUM_BLOCK, n = min_int64(reduced.total - first, SUM_BLOCK);
-    const int product = term == TERM_PRODUCT;
-    Real lane = absent_value<Real>(product);
+    const int is_product = term == TERM_PRODUCT;
+    Real lane = reduction_identity<Real>(is_product);
     if (column < line) {
         const Real *from = x + element_offset(kept, out), middle = center ? center[out] : (Real)0;
 #pragma unroll 4
         for (int64_t i = threadIdx.y; i < n; i += WARP)
-            lane = add_or_multiply(product, lane, sum_term(term, from[element_offset(reduced, first + i)], middle));
+            lane = add_or_multiply(is_product, lane, sum_term(term, from[element_offset(reduced, first + i)], middle));
     }
     lanes[threadIdx.y][threadIdx.x] = lane;
     for (int half = WARP / 2; half; half /= 2) {
         __syncthreads();
         if ((int)threadIdx.y < half)
             lanes[threadIdx.y][threadIdx.x] =
-                add_or_multiply(product, lanes[threadIdx.y][threadIdx.x], lanes[threadIdx.y + half][threadIdx.x]);
+                add_or_multiply(is_product, lanes[threadIdx.y][threadIdx.x], lanes[threadIdx.y + half][threadIdx.x]);
     }
     if (threadIdx.y == 0 && column < line) parts[out * blocks + block] = lanes[0][threadIdx.x];
 }
 
 /* The tree over the blocks of each output, in place, by one thread block an output. */
 template <class Real>
-DEVICE void reduce_block_trees(int product, Real *parts, Real *out, int64_t blocks) {
+DEVICE void reduce_block_trees(int is_product, Real *parts, Real *out, int64_t blocks) {
     Real *mine = parts + blockIdx.x * blocks;
     for (int64_t left = blocks; left > 1; left = (left + 1) / 2) {
         for (int64_t first = 0; first < left / 2; first += blockDim.x) {
             const int64_t pair = first + threadIdx.x;
-            const Real sum = pair < left / 2 ? add_or_multiply(product, mine[2 * pair], mine[2 * pair + 1]) : (Real)0;
+            const Real sum =
+                pair < left / 2 ? add_or_multiply(is_product, mine[2 * pair], mine[2 * pair + 1]) : (Real)0;
             __syncthreads(); /* what is written now was read above, by this round or an earlier one */
             if (pair < left / 2) mine[pair] = sum;
         }
@@ -97,13 +98,13 @@ DEVICE void reduce_block_trees(int product, Real *parts, Real *out, int64_t bloc
 
 /* Running sums or products along the middle of [outer, n, inner]: a thread for each line. */
 template <class Real>
-DEVICE void cumulate(int product, const Real *x, Real *out, int64_t outer, int64_t n, int64_t inner) {
+DEVICE void cumulate(int is_product, const Real *x, Real *out, int64_t outer, int64_t n, int64_t inner) {
     EACH(line, outer * inner) {
         const int64_t at = line / inner * n * inner + line % inner;
         Real sum = x[at];
         out[at] = sum;
         for (int64_t i = 1; i < n; i++) {
-            sum = add_or_multiply(product, sum, x[at + i * inner]);
+            sum = add_or_multiply(is_product, sum, x[at + i * inner]);
             out[at + i * inner] = sum;
         }
     }
@@ -118,11 +119,11 @@ DEVICE void cumulate(int product, const Real *x, Real *out, int64_t outer, int64
                              dims_t reduced) {                                                                      \
         sum_columns(term, x, center, parts, blocks, kept, reduced);                                                 \
     }                                                                                                               \
-    KERNEL reduce_block_trees##bits(int product, Real *parts, Real *out, int64_t blocks) {                          \
-        reduce_block_trees(product, parts, out, blocks);                                                            \
+    KERNEL reduce_block_trees##bits(int is_product, Real *parts, Real *out, int64_t blocks) {                       \
+        reduce_block_trees(is_product, parts, out, blocks);                                                         \
     }                                                                                                               \
-    KERNEL cumulate##bits(int product, const Real *x, Real *out, int64_t outer, int64_t n, int64_t inner) {         \
-        cumulate(product, x, out, outer, n, inner);                                                                 \
+    KERNEL cumulate##bits(int is_product, const Real *x, Real *out, int64_t outer, int64_t n, int64_t inner) {      \
+        cumulate(is_product, x, out, outer, n, inner);                                                              \
     }                                                                                                               \
     KERNEL fill##bits(Real *out, Real value, int64_t n) { EACH(i, n) out[i] = value; }
 SUMS(float, 32)

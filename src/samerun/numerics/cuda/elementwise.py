@@ -36,12 +36,18 @@ def launch_activation(device: Device, function_number: int, x: Address, grad: Ad
 
 def launch_square_roots(device: Device, is_double: int, x: Address, out: Address, n: int) -> None:
     launch_per_value(
-        device, "elementwise", "roots64" if is_double else "roots32", n, c_void_p(x), c_void_p(out), c_int64(n)
+        device,
+        "elementwise",
+        "square_roots64" if is_double else "square_roots32",
+        n,
+        c_void_p(x),
+        c_void_p(out),
+        c_int64(n),
     )
 
 
 def launch_random_floats(device: Device, normal: int, seed: int, position: int, out: Address, n: int) -> None:
-    name = "normal" if normal else "uniform"
+    name = "random_normal" if normal else "random_uniform"
     launch_per_value(
         device, "random", name, (n + 3) // 4, c_uint64(seed), c_uint64(position), c_void_p(out), c_int64(n)
     )
@@ -53,12 +59,14 @@ def launch_randint(device: Device, seed: int, position: int, low: int, range: in
 
 
 def launch_random_words64(device: Device, seed: int, position: int, out: Address, n: int) -> None:
-    launch_per_value(device, "random", "words64", n, c_uint64(seed), c_uint64(position), c_void_p(out), c_int64(n))
+    launch_per_value(
+        device, "random", "random_words64", n, c_uint64(seed), c_uint64(position), c_void_p(out), c_int64(n)
+    )
 
 
 def launch_random_block_words(device: Device, seed: int, position: int, blocks: Address, out: Address, n: int) -> None:
     given = (c_uint64(seed), c_uint64(position), c_void_p(blocks), c_void_p(out))
-    launch_per_value(device, "random", "block_words", n, *given, c_int64(n))
+    launch_per_value(device, "random", "random_block_words", n, *given, c_int64(n))
 
 
 def launch_fill(device: Device, dtype: torch.dtype, out: Address, value: float, n: int) -> None:

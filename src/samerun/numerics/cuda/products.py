@@ -21,7 +21,7 @@ Device = torch.device
 
 
 class AxisStruct(ctypes.Structure):
-    """axis_t of native/cuda/products.cu."""
+    """axis_offsets_t of native/cuda/products.cu."""
 
     _fields_ = [("table", c_void_p), ("stride", c_int64)]
 

@@ -45,7 +45,17 @@ def launch_normalize_rows(
 ) -> None:
     pointers = map(c_void_p, (x, weight, bias, out, mean, rstd))
     sizes = map(c_int64, (n, groups, inner))
-    launch(device, "norms", "norm_rows", count, _choose_threads_per_row(n), c_int(rms), c_float(eps), *pointers, *sizes)
+    launch(
+        device,
+        "norms",
+        "normalize_rows",
+        count,
+        _choose_threads_per_row(n),
+        c_int(rms),
+        c_float(eps),
+        *pointers,
+        *sizes,
+    )
 
 
 def launch_normalize_rows_backward(
@@ -65,7 +75,7 @@ def launch_normalize_rows_backward(
 ) -> None:
     pointers = map(c_void_p, (x, grad, weight, mean, rstd, out, terms))
     sizes = map(c_int64, (n, groups, inner))
-    launch(device, "norms", "norm_rows_backward", count, _choose_threads_per_row(n), c_int(rms), *pointers, *sizes)
+    launch(device, "norms", "normalize_rows_backward", count, _choose_threads_per_row(n), c_int(rms), *pointers, *sizes)
 
 
 def launch_normalize_rows_backward_with_weight(
