@@ -1,10 +1,10 @@
 /* Convolutions in one to three dimensions, forward and both gradients, as products of matrices.
  *
- * The image is copied once into one with its padding (and, for a gradient of the input that strided_input_gradient.c does not take, with
- * zeros between the values of a strided gradient). In that copy every tap of every output lies at a fixed distance, so
- * the unfolded image is two tables of offsets and is never written out. Where outputs are a stride apart, what one tap
- * meets of a line lies side by side in the copy. Where there is a faster way to the same bits (direct_convolution.h, strided_input_gradient.c), it
- * is taken.
+ * The image is copied once into one with its padding (and, for a gradient of the input that strided_input_gradient.c
+ * does not take, with zeros between the values of a strided gradient). In that copy every tap of every output lies at a
+ * fixed distance, so the unfolded image is two tables of offsets and is never written out. Where outputs are a stride
+ * apart, what one tap meets of a line lies side by side in the copy. Where there is a faster way to the same bits
+ * (direct_convolution.h, strided_input_gradient.c), it is taken.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -42,8 +42,8 @@ static void fill_run_lengths_of_repeated_lines(samerun_offset_table *table, int6
     }
 }
 
-/* outer * volume of `inner_size` entries: outer * outer_stride + each position of `inner_size` times its steps, in an image of
- * `padded_size` whose lines are kept in `stride_phases` phases (samerun_polyphase_index). */
+/* outer * volume of `inner_size` entries: outer * outer_stride + each position of `inner_size` times its steps, in
+ * an image of `padded_size` whose lines are kept in `stride_phases` phases (samerun_polyphase_index). */
 static int allocate_polyphase_grid_offsets(samerun_offset_table *table, int64_t outer_count, int64_t outer_stride,
                                            const int64_t *inner_size, const int64_t *inner_step,
                                            const int64_t *padded_size, int64_t start_offset, int64_t stride_phases) {
@@ -152,8 +152,8 @@ typedef struct {
 } convolution_job_t;
 
 /* Of `shape->images` images. Declines where the bits might not be those of the product with all taps. */
-static samerun_status convolve_images(const convolution_job_t *job, const samerun_convolution_shape *shape,
-                                      const char *image, const char *gradient, char *result) {
+static samerun_status try_convolve_images(const convolution_job_t *job, const samerun_convolution_shape *shape,
+                                          const char *image, const char *gradient, char *result) {
     const int direction = job->direction, is_double = job->is_double,
               is_input_gradient = direction == GRADIENT_OF_INPUT;
     const size_t element_size = is_double ? 8 : 4;
@@ -230,14 +230,14 @@ static void convolve_image_parts_range(void *convolution_job, int64_t part_begin
         const char *image = is_input_gradient ? NULL : job->image + first * in,
                    *gradient = is_input_gradient ? job->gradient + first * out : NULL;
         const samerun_status status =
-            convolve_images(job, &shape, image, gradient, job->result + first * (is_input_gradient ? in : out));
+            try_convolve_images(job, &shape, image, gradient, job->result + first * (is_input_gradient ? in : out));
         if (status != SAMERUN_DONE) __atomic_store_n(&job->status, status, __ATOMIC_RELAXED);
     }
 }
 
-/* Into how many parts the images are cut, each of which one thread takes from start to end, so that what it has spread is
- * still at hand when it is multiplied. 1 where the packed rows would be many beside that, columns few, or threads not be used
- * evenly. */
+/* Into how many parts the images are cut, each of which one thread takes from start to end, so that what it has
+ * spread is still at hand when it is multiplied. 1 where the packed rows would be many beside that, columns few, or
+ * threads not be used evenly. */
 static int64_t choose_image_part_count(const convolution_job_t *job) {
     const samerun_convolution_shape *shape = job->shape;
     const int is_input_gradient = job->direction == GRADIENT_OF_INPUT;
@@ -254,7 +254,7 @@ static int64_t choose_image_part_count(const convolution_job_t *job) {
     return parts < shape->images ? parts : shape->images;
 }
 
-static samerun_status convolve_in_image_parts(convolution_job_t *job) {
+static samerun_status try_convolve_in_image_parts(convolution_job_t *job) {
     /* With one tap, packing reads the weight as fast as it lies. */
     const int weight_is_transposed = job->direction == GRADIENT_OF_INPUT && samerun_volume(job->shape->taps) > 1;
     void *transposed_weight =
@@ -262,7 +262,7 @@ static samerun_status convolve_in_image_parts(convolution_job_t *job) {
     if (weight_is_transposed && !transposed_weight) return SAMERUN_NO_MEMORY;
     job->transposed_weight = transposed_weight, job->status = SAMERUN_DONE, job->parts = choose_image_part_count(job);
     if (job->parts > 1) samerun_parallel_for(job->parts, 1, convolve_image_parts_range, job);
-    else job->status = convolve_images(job, job->shape, job->image, job->gradient, job->result);
+    else job->status = try_convolve_images(job, job->shape, job->image, job->gradient, job->result);
     if (transposed_weight) samerun_release_scratch(SCRATCH_WEIGHT, transposed_weight);
     return job->status;
 }
@@ -292,7 +292,7 @@ samerun_status samerun_convolution(int direction, int is_double, const int64_t *
     convolution_job_t job = {
         direction, is_double,   direction != GRADIENT_OF_WEIGHT, &shape, image, weight, NULL, gradient, bias, result,
         1,         SAMERUN_DONE};
-    const samerun_status status = convolve_in_image_parts(&job);
+    const samerun_status status = try_convolve_in_image_parts(&job);
     job.skip_padding_taps = 0;
-    return status == SAMERUN_DECLINED ? convolve_in_image_parts(&job) : status;
+    return status == SAMERUN_DECLINED ? try_convolve_in_image_parts(&job) : status;
 }

@@ -43,32 +43,35 @@ static inline char *zero_gap_before_values(char *gap_begin, char *dst, size_t va
     return dst + value_bytes;
 }
 
-/* Values first to last of a line that is taken two apart, with the zeros before and between them; where these end. */
+/* Values value_begin to value_end of a line that is taken two apart, with the zeros before and between them; where
+ * these end. */
 static inline char *copy_line_in_two_phases(const padded_copy_job_t *job, char *gap_begin, char *row, const char *line,
-                                            int64_t first, int64_t last) {
-    const int64_t place = job->pad_before[2] + first, bytes = (last - first + 1) / 2 * 4,
-                  fewer = (last - first) / 2 * 4;
+                                            int64_t value_begin, int64_t value_end) {
+    const int64_t place = job->pad_before[2] + value_begin, bytes = (value_end - value_begin + 1) / 2 * 4,
+                  fewer = (value_end - value_begin) / 2 * 4;
     char *dst = row + samerun_polyphase_index(place, job->padded_size[2], 2) * 4,
          *next = row + samerun_polyphase_index(place + 1, job->padded_size[2], 2) * 4;
-    deinterleave_line((const float *)line + first, last - first, (float *)dst, (float *)next);
+    deinterleave_line((const float *)line + value_begin, value_end - value_begin, (float *)dst, (float *)next);
     if (dst < next)
         return zero_gap_before_values(zero_gap_before_values(gap_begin, dst, (size_t)bytes), next, (size_t)fewer);
     return zero_gap_before_values(zero_gap_before_values(gap_begin, next, (size_t)fewer), dst, (size_t)bytes);
 }
 
-/* Values first to last of a line, one by one. */
-static void copy_line_by_value(const padded_copy_job_t *job, char *row, const char *line, int64_t first, int64_t last) {
+/* Values value_begin to value_end of a line, one by one. */
+static void copy_line_by_value(const padded_copy_job_t *job, char *row, const char *line, int64_t value_begin,
+                               int64_t value_end) {
     const int64_t step = job->step[2];
     for (int64_t turn = 0; turn < job->stride_phases;
          turn++) { /* each of these values goes one further than the one before, or step */
-        const int64_t place = job->pad_before[2] + (first + turn) * step;
+        const int64_t place = job->pad_before[2] + (value_begin + turn) * step;
         char *dst =
             row + (size_t)samerun_polyphase_index(place, job->padded_size[2], job->stride_phases) * job->element_size;
         if (job->element_size == 4) /* so that it is one move */
-            for (int64_t w = first + turn; w < last; w += job->stride_phases, dst += 4 * step)
+            for (int64_t w = value_begin + turn; w < value_end; w += job->stride_phases, dst += 4 * step)
                 memcpy(dst, line + 4 * w, 4);
         else
-            for (int64_t w = first + turn; w < last; w += job->stride_phases, dst += job->element_size * (size_t)step)
+            for (int64_t w = value_begin + turn; w < value_end;
+                 w += job->stride_phases, dst += job->element_size * (size_t)step)
                 memcpy(dst, line + (size_t)w * job->element_size, job->element_size);
     }
 }

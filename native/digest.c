@@ -168,8 +168,8 @@ static void digest_pieces_of_thread(job_t *job, uint32_t thread_number) {
 
 /* The work of each thread of a team. torch's operators give thread n the n-th part of their result, and the core that
  * wrote a part reads it fastest. So a thread takes the share of its number, not the next share that is free. */
-static void run_digest_team_member(void *argument) {
-    job_t *job = argument;
+static void run_digest_team_member(void *digest_job) {
+    job_t *job = digest_job;
     uint32_t turn = __atomic_fetch_add(&job->turn, 1, __ATOMIC_RELAXED);
     digest_pieces_of_thread(job, omp_get_thread_num_of_team ? (uint32_t)omp_get_thread_num_of_team() : turn);
 }

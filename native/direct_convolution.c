@@ -1,8 +1,9 @@
 /* Convolutions of single precision read directly from the image, forward and the gradient of the input.
  *
  * A line of the result is cut into tiles of neighbours that meet the same taps at neighbouring values (with strides,
- * the gradient of the input has as many kinds of neighbours). Taps beyond the border are left out; strided_input_gradient.c says when that
- * changes no bit. The sums of some lines by some channels are kept side by side, and turned into the result at last.
+ * the gradient of the input has as many kinds of neighbours). Taps beyond the border are left out;
+ * strided_input_gradient.c says when that changes no bit. The sums of some lines by some channels are kept side by
+ * side, and turned into the result at last.
  */
 #include "direct_convolution.h"
 
@@ -59,8 +60,8 @@ static int try_find_tap_image_position(const direct_job_t *job, int dim, int64_t
     return reach % shape->stride[dim] == 0;
 }
 
-static int tap_is_inside_image(const direct_job_t *job, int dim, int64_t result_position, int64_t tap,
-                               int64_t *image_position) {
+static int find_tap_if_inside_image(const direct_job_t *job, int dim, int64_t result_position, int64_t tap,
+                                    int64_t *image_position) {
     return try_find_tap_image_position(job, dim, result_position, tap, image_position) && *image_position >= 0 &&
            *image_position < job->from[dim];
 }
@@ -82,8 +83,8 @@ static int list_taps_of_tile(const direct_job_t *job, const int64_t *result_posi
     for (int64_t d = 0; d < shape->taps[0]; d++)
         for (int64_t h = 0; h < shape->taps[1]; h++)
             for (int64_t w = 0; w < shape->taps[2]; w++) {
-                if (!tap_is_inside_image(job, 0, result_position[0], d, &z) ||
-                    !tap_is_inside_image(job, 1, result_position[1], h, &y))
+                if (!find_tap_if_inside_image(job, 0, result_position[0], d, &z) ||
+                    !find_tap_if_inside_image(job, 1, result_position[1], h, &y))
                     continue;
                 if (!try_find_tap_image_position(job, 2, result_position[2], w, &x)) continue;
                 int from = 0, to = tile_pixels;
@@ -181,7 +182,7 @@ static void convolve_band(direct_job_t *job, int64_t work_item, float *sums) {
             tile_args.image = from + tile->image_offset, tile_args.taps_of_tile = tile->taps,
             tile_args.count = tile->count;
             tile_args.sums = sums + (tile->result_offset - start) * width;
-            samerun_direct_pixel_tile(&tile_args, tile->pixels, vectors, job->step);
+            samerun_convolve_direct_pixel_tile(&tile_args, tile->pixels, vectors, job->step);
         }
     }
     float *to = job->result + (image * job->shape->groups * job->out + channel_of_all) * job->pixels + start;
@@ -202,8 +203,8 @@ static void convolve_bands_range(void *direct_job, int64_t item_begin, int64_t i
     samerun_release_scratch(SCRATCH_PANELS, sums);
 }
 
-/* Decision 0047 has the measurements. Whether the product is not faster: where its columns need no packing, tiles have a pixel or two, many sums are short, or
- * lanes would be idle. */
+/* Decision 0047 has the measurements. Whether the product is not faster: where its columns need no packing, tiles
+ * have a pixel or two, many sums are short, or lanes would be idle. */
 static int direct_convolution_is_faster(const direct_job_t *job) {
     if (job->taps == 1 || (job->out_step > 1 && job->to[2] < 3 * job->out_step)) return 0;
     const int64_t lanes = ceil_divide(job->out, LANES) * LANES;

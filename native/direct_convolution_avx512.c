@@ -85,7 +85,8 @@ typedef void pixel_tile_of_size(const samerun_direct_tile_args *tile_args, int v
 static pixel_tile_of_size *const tiles[3][PIXELS] = {{EACH_SIZE(1)}, {EACH_SIZE(2)}, {EACH_SIZE(3)}};
 #undef SIZE
 
-void samerun_direct_pixel_tile(const samerun_direct_tile_args *tile_args, int pixels, int vectors, int64_t image_step) {
+void samerun_convolve_direct_pixel_tile(const samerun_direct_tile_args *tile_args, int pixels, int vectors,
+                                        int64_t image_step) {
     tiles[image_step < 3 ? image_step - 1 : 2][pixels - 1](tile_args, vectors, image_step);
 }
 
@@ -125,7 +126,8 @@ typedef void weight_gradient_tile_of_size(const samerun_weight_gradient_tile_arg
 static weight_gradient_tile_of_size *const gradients[VECTORS][PIXELS] = {{EACH_SIZE(1)}, {EACH_SIZE(2)}};
 #undef SIZE
 
-void samerun_direct_weight_gradient_tile(const samerun_weight_gradient_tile_args *tile_args, int columns, int vectors) {
+void samerun_sum_direct_weight_gradient_tile(const samerun_weight_gradient_tile_args *tile_args, int columns,
+                                             int vectors) {
     gradients[vectors - 1][columns - 1](tile_args);
 }
 

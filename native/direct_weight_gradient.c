@@ -1,7 +1,8 @@
 /* The gradient of the weight of a convolution in single precision, read directly from the image.
  *
- * Lanes are channels of the output, and each tap of a channel of the input is a sum of its own. Where there are few sums,
- * threads take blocks of k, whose sums are kept and added in order at last; else each takes some sums from start to end.
+ * Lanes are channels of the output, and each tap of a channel of the input is a sum of its own. Where there are few
+ * sums, threads take blocks of k, whose sums are kept and added in order at last; else each takes some sums from start
+ * to end.
  */
 #include "direct_convolution.h"
 
@@ -47,9 +48,9 @@ static void fill_column_offsets(const weight_gradient_t *job) {
 }
 
 /* The lines of a block of k, from its first image on; how many. The gradient of the block goes to `transposed`. */
-static int64_t list_pixel_runs_transpose_gradient(const weight_gradient_t *job, int64_t k_begin, int64_t k_end,
-                                                  int64_t channel, int64_t channels, int64_t width, float *transposed,
-                                                  samerun_direct_pixel_run *runs) {
+static int64_t list_pixel_runs_and_transpose_gradient(const weight_gradient_t *job, int64_t k_begin, int64_t k_end,
+                                                      int64_t channel, int64_t channels, int64_t width,
+                                                      float *transposed, samerun_direct_pixel_run *runs) {
     const samerun_convolution_shape *shape = job->shape;
     const int64_t all_channels = shape->groups * job->out, line_pixels = shape->out[2], first = k_begin / job->pixels;
     int64_t run_count = 0;
@@ -72,7 +73,8 @@ static int64_t list_pixel_runs_transpose_gradient(const weight_gradient_t *job, 
     return run_count;
 }
 
-/* Some columns of a block of channels, over some blocks of k. `separate_sums`: whether each of these has sums of its own. */
+/* Some columns of a block of channels, over some blocks of k. `separate_sums`: whether each of these has sums of its
+ * own. */
 static void sum_columns_of_k_blocks(const weight_gradient_t *job, int64_t channel_block, int64_t column_begin,
                                     int64_t column_end, int64_t k_block_begin, int64_t k_block_end, int separate_sums,
                                     float *transposed, samerun_direct_pixel_run *runs) {
@@ -88,15 +90,15 @@ static void sum_columns_of_k_blocks(const weight_gradient_t *job, int64_t channe
         float *sums =
             job->sums + ((separate_sums ? k_block_begin : 0) * job->shape->groups * job->blocks + channel_block) *
                             job->columns * WIDTH;
-        columns_args.lines = list_pixel_runs_transpose_gradient(job, k, end, group * job->out + channel, channels,
-                                                                width, transposed, runs);
+        columns_args.lines = list_pixel_runs_and_transpose_gradient(job, k, end, group * job->out + channel, channels,
+                                                                    width, transposed, runs);
         columns_args.image = job->image + (k / job->pixels * job->shape->groups + group) * job->in * job->area;
         columns_args.accumulate = !separate_sums && k_block_begin;
         for (int64_t tile = 0; tile < tiles; tile++) {
             const int64_t first = column_begin + (column_end - column_begin) * tile / tiles;
             const int64_t last = column_begin + (column_end - column_begin) * (tile + 1) / tiles;
             columns_args.offset = job->offset + first, columns_args.sums = sums + first * width;
-            samerun_direct_weight_gradient_tile(&columns_args, (int)(last - first), vectors);
+            samerun_sum_direct_weight_gradient_tile(&columns_args, (int)(last - first), vectors);
         }
     }
 }

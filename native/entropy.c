@@ -1,11 +1,10 @@
-/* Fix the random bytes of the system. Preloaded into a run (LD_PRELOAD), this shows whether its results depend on
- * bytes that native code draws, which no Python function sees.
+/* Fix the random bytes of the system. Preloaded into a run (LD_PRELOAD), this shows whether its results depend on bytes
+ * that native code draws, which no Python function sees.
  *
  * SAMERUN_ENTROPY=fixed: getrandom, getentropy, arc4random and the devices give the same bytes in every run.
- * SAMERUN_ENTROPY_VALUE: a small number; with another one they give other bytes.
- * SAMERUN_ENTROPY_FILE: what /dev/urandom and /dev/random are opened as, with `fixed`.
- * Without it nothing changes. In both cases samerun_entropy_draw_count() counts the draws. The processor's own instruction
- * (rdrand) is not seen.
+ * SAMERUN_ENTROPY_VALUE: a small number; with another one they give other bytes. SAMERUN_ENTROPY_FILE: what
+ * /dev/urandom and /dev/random are opened as, with `fixed`. Without it nothing changes. In both cases
+ * samerun_entropy_draw_count() counts the draws. The processor's own instruction (rdrand) is not seen.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,7 +34,7 @@ static int entropy_is_fixed(void) {
 }
 
 /* Where the stream begins: far from where it begins for any other value. */
-static uint64_t stream_start_of_environment(void) {
+static uint64_t stream_start_from_environment(void) {
     static _Atomic uint64_t cached; /* 0: not looked yet; else one more than the start */
     uint64_t now = atomic_load(&cached);
     if (now == 0) {
@@ -48,7 +47,7 @@ static uint64_t stream_start_of_environment(void) {
 
 /* SplitMix64 (Steele, Lea, Flood 2014): a stream that depends on the number of the word alone. */
 static uint64_t next_stream_word(void) {
-    uint64_t z = (stream_start_of_environment() + atomic_fetch_add(&position, 1) + 1) * 0x9E3779B97F4A7C15u;
+    uint64_t z = (stream_start_from_environment() + atomic_fetch_add(&position, 1) + 1) * 0x9E3779B97F4A7C15u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);

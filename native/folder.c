@@ -46,8 +46,9 @@ static int append_receipt_names(DIR *folder, char **names, size_t *names_bytes) 
     return errno;
 }
 
-/* List the names of `folder` that may be receipts, each NUL-terminated, `names_bytes` bytes in all. Returns an errno; if it
- * is 0, `*fd` is the open folder, and the caller passes `*fd` and `*names` to samerun_folder_close_and_free. */
+/* List the names of `folder` that may be receipts, each NUL-terminated, `names_bytes` bytes in all. Returns an
+ * errno; if it is 0, `*fd` is the open folder, and the caller passes `*fd` and `*names` to
+ * samerun_folder_close_and_free. */
 EXPORT int samerun_folder_open_and_list(const char *folder, int *fd, char **names, size_t *names_bytes) {
     *names = NULL, *names_bytes = 0;
     *fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -83,8 +84,8 @@ static char *append_slash_and_number(char *out, int64_t value) {
 
 static int64_t to_nanoseconds(struct timespec time) { return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec; }
 
-/* Stat the names from `*at` on, until `out_bytes` bytes of `out` or `max_names` names are used up. Writes a NUL-terminated state
- * for each regular file and advances `*at`; `*wrote`: bytes written. Returns an errno. */
+/* Stat the names from `*at` on, until `out_bytes` bytes of `out` or `max_names` names are used up. Writes a
+ * NUL-terminated state for each regular file and advances `*at`; `*wrote`: bytes written. Returns an errno. */
 EXPORT int samerun_folder_stat_files(int fd, const char *names, size_t names_bytes, size_t *name_offset, int max_names,
                                      char *out, size_t out_bytes, size_t *written_bytes) {
     char *end = out;

@@ -125,9 +125,9 @@ static int try_find_vector_offsets(const gemm_job_t *job, int64_t column_begin, 
 }
 
 /* All k of the rows are packed once; then the columns go by, one panel after the other. */
-static void multiply_resident_rows(const gemm_job_t *job, int64_t batch, int64_t row_begin, int64_t row_end,
-                                   int64_t column_begin, int64_t column_end, char *packed_a, char *packed_b,
-                                   char *edge_tile) {
+static void multiply_region_with_resident_rows(const gemm_job_t *job, int64_t batch, int64_t row_begin, int64_t row_end,
+                                               int64_t column_begin, int64_t column_end, char *packed_a, char *packed_b,
+                                               char *edge_tile) {
     const samerun_gemm *gemm = job->gemm;
     const samerun_gemm_kernels *kernels = job->kernels;
     const char *a = element_address(gemm->a, gemm->a_batch[batch], job->element_size);
@@ -162,9 +162,9 @@ static void multiply_resident_rows(const gemm_job_t *job, int64_t batch, int64_t
     }
 }
 
-static void multiply_packed_in_blocks(const gemm_job_t *job, int64_t batch, int64_t row_begin, int64_t row_end,
-                                      int64_t column_begin, int64_t column_end, char *packed_a, char *packed_b,
-                                      char *edge_tile) {
+static void multiply_region_in_k_blocks(const gemm_job_t *job, int64_t batch, int64_t row_begin, int64_t row_end,
+                                        int64_t column_begin, int64_t column_end, char *packed_a, char *packed_b,
+                                        char *edge_tile) {
     const samerun_gemm *gemm = job->gemm;
     const samerun_gemm_kernels *kernels = job->kernels;
     const char *a = element_address(gemm->a, gemm->a_batch[batch], job->element_size);
@@ -235,9 +235,9 @@ static void compute_result_region(gemm_job_t *job, int64_t region_index) {
         __atomic_store_n(&job->failed, 1, __ATOMIC_RELAXED);
         return;
     }
-    (resident ? multiply_resident_rows : multiply_packed_in_blocks)(job, batch, row_begin, row_end, column_begin,
-                                                                    column_end, scratch, scratch + a_bytes,
-                                                                    scratch + a_bytes + b_bytes);
+    (resident ? multiply_region_with_resident_rows : multiply_region_in_k_blocks)(
+        job, batch, row_begin, row_end, column_begin, column_end, scratch, scratch + a_bytes,
+        scratch + a_bytes + b_bytes);
     samerun_release_scratch(SCRATCH_PANELS, scratch);
     if (gemm->bias != NULL) add_bias_to_region(job, batch, row_begin, row_end, column_begin, column_end);
 }
@@ -248,7 +248,7 @@ static void compute_regions_range(void *gemm_job, int64_t region_begin, int64_t 
 }
 
 /* Without any k every product is +0.0. */
-static void write_zeros_plus_bias(const gemm_job_t *job) {
+static void write_bias_for_empty_k(const gemm_job_t *job) {
     const samerun_gemm *gemm = job->gemm;
     for (int64_t batch = 0; batch < gemm->batches; batch++)
         for (int64_t i = 0; i < gemm->m; i++)
@@ -273,8 +273,8 @@ static const samerun_gemm_kernels *current_gemm_kernels(int is_double) {
 
 int64_t samerun_gemm_vector_lanes(int is_double) { return current_gemm_kernels(is_double)->columns / SAMERUN_VECTORS; }
 
-/* Cut the result for `threads`. Each piece packs its own rows and columns: the fewer pieces and the squarer, the less. The
- * last tile of a row may have a vector or two of columns. */
+/* Cut the result for `threads`. Each piece packs its own rows and columns: the fewer pieces and the squarer, the
+ * less. The last tile of a row may have a vector or two of columns. */
 static void choose_region_grid(gemm_job_t *job, int64_t threads) {
     const samerun_gemm *gemm = job->gemm;
     const int64_t lanes = job->algorithm == BY_LINES ? job->kernels->rows : job->kernels->columns / SAMERUN_VECTORS;
@@ -300,7 +300,7 @@ static samerun_status run_gemm(const samerun_gemm *gemm, int is_double) {
     gemm_job_t job = {gemm, current_gemm_kernels(is_double), is_double ? 8 : 4, BY_TILES, gemm->m, gemm->n, 1, 1, 0};
     if (gemm->batches == 0 || gemm->m == 0 || gemm->n == 0) return SAMERUN_DONE;
     if (gemm->k == 0) {
-        write_zeros_plus_bias(&job);
+        write_bias_for_empty_k(&job);
         return SAMERUN_DONE;
     }
     job.algorithm = samerun_choose_gemm_algorithm(&job);

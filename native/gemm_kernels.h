@@ -24,8 +24,8 @@ typedef void samerun_pack_panel(void *dst, const void *base, const samerun_offse
 typedef void samerun_multiply_packed_tile(int64_t depth, const void *a, const void *b, void *c, int64_t c_stride,
                                           int rows, int columns, int overwrite);
 
-/* The same for a whole tile's columns that are not packed: vector v of number k of b is at b + k_offsets[k] + vector_offsets[v]. Those at
- * prefetch_offsets[v] (or NULL) will be met soon. */
+/* The same for a whole tile's columns that are not packed: vector v of number k of b is at b + k_offsets[k] +
+ * vector_offsets[v]. Those at prefetch_offsets[v] (or NULL) will be met soon. */
 typedef void samerun_multiply_tile_unpacked_columns(int64_t depth, const void *a, const void *b,
                                                     const int64_t *k_offsets, const int64_t *vector_offsets,
                                                     const int64_t *prefetch_offsets, void *c, int64_t c_stride,
@@ -36,8 +36,8 @@ typedef void samerun_multiply_tile_unpacked_rows(int64_t depth, const void *a, c
                                                  int rows, int columns, int overwrite);
 enum { SAMERUN_VECTORS = 3, SAMERUN_MOST_ROWS = 8 }; /* side by side in a tile; of a tile */
 
-/* Few rows times columns whose k's lie side by side, which are read once and never packed. rows <= SAMERUN_THIN;
- * a[k * rows + r]; column j of the matrix at b + column_offsets[j]; its results (all of k) at result[r * columns + j]. */
+/* Few rows times columns whose k's lie side by side, which are read once and never packed. rows <= SAMERUN_THIN; a[k
+ * * rows + r]; column j of the matrix at b + column_offsets[j]; its results (all of k) at result[r * columns + j]. */
 typedef void samerun_multiply_few_rows(const void *a, int rows, const void *b, const int64_t *column_offsets,
                                        int64_t columns, int64_t k, void *result);
 enum { SAMERUN_THIN = 4 };

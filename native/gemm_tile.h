@@ -1,19 +1,19 @@
-/* The tile and the packing of one instruction set and one type. Included with these defined:
- * REAL, VECTOR, LANES, ROWS, TARGET, NAME(x), LOAD, STORE, SPLAT, FMA, ADD, ZERO, THIN (or NULL) and, where there is one,
- * TURN(dst, stride, src, offsets): TRANSPOSE_DEEP consecutive k's of TRANSPOSE_WIDE rows, turned.
+/* The tile and the packing of one instruction set and one type. Included with these defined: REAL, VECTOR, LANES, ROWS,
+ * TARGET, NAME(x), LOAD, STORE, SPLAT, FMA, ADD, ZERO, THIN (or NULL) and, where there is one, TURN(dst, stride, src,
+ * offsets): TRANSPOSE_DEEP consecutive k's of TRANSPOSE_WIDE rows, turned.
  */
 
 enum { NAME(COLUMNS) = 3 * LANES };
 
-/* Rows or columns: packed (across and k are NULL), or number k of the i-th is at data + across[i] + k[k]. Of columns the
- * i-th vector. */
+/* Rows or columns: packed (across and k are NULL), or number k of the i-th is at data + across[i] + k[k]. Of columns
+ * the i-th vector. */
 typedef struct {
     const REAL *data;
     const int64_t *across, *k;
 } NAME(operand);
 
-/* Accumulators stay in registers: rows and vectors are constants in every use below, and so is what of the sides is NULL.
- * `prefetch_offsets`: NULL, or where among b's columns those lie that will be met soon. */
+/* Accumulators stay in registers: rows and vectors are constants in every use below, and so is what of the sides is
+ * NULL. `prefetch_offsets`: NULL, or where among b's columns those lie that will be met soon. */
 static inline __attribute__((always_inline)) TARGET void NAME(multiply_register_tile)(
     int64_t depth, NAME(operand) a, NAME(operand) b, const int64_t *prefetch_offsets, REAL *c, int64_t c_stride,
     int overwrite, const int rows, const int vectors) {

@@ -45,7 +45,8 @@ typedef struct {
     /* Also the terms of the gradient of the weight, where `weight_grad_terms` is not NULL. */
     void (*normalize_row_backward)(const row_norm_t *norm, const float *x, const float *grad, float mean, float rstd,
                                    float *out, float *weight_grad_terms);
-    /* 1 to NORM_ROWS rows, `apart` rows from each other; these terms are added to weight_grad_sum, the gradients to bias_grad_sum. */
+    /* 1 to NORM_ROWS rows, `apart` rows from each other; these terms are added to weight_grad_sum, the gradients to
+     * bias_grad_sum. */
     void (*normalize_few_rows_backward)(const row_norm_t *norm, const float *x, const float *grad, const float *mean,
                                         const float *rstd, float *out, int64_t row_stride, int row_count,
                                         float *weight_grad_sum, float *bias_grad_sum);

@@ -8,9 +8,9 @@ static int allocate_strided_table(samerun_offset_table *table, int64_t size, int
     return 1;
 }
 
-/* dims_and_strides: batches, m, n, k, then the strides in elements: a's batch, row, k; b's batch, k, column; c's batch, row,
- * column; then bias's batch, row and column (bias may be NULL). is_double: float64, else float32.
- * Done, or no memory. */
+/* dims_and_strides: batches, m, n, k, then the strides in elements: a's batch, row, k; b's batch, k, column; c's
+ * batch, row, column; then bias's batch, row and column (bias may be NULL). is_double: float64, else float32. Done,
+ * or no memory. */
 samerun_status samerun_matmul(int is_double, const int64_t *dims_and_strides, const void *a, const void *b, void *c,
                               const void *bias) {
     int64_t m = dims_and_strides[1], n = dims_and_strides[2];

@@ -73,8 +73,8 @@ void samerun_normalize_rows_backward(int is_rms_norm, const float *x, const floa
 
 enum { LANES_AT_HAND = 256 << 10 }; /* bytes of lanes that stay in the second cache */
 
-/* Item i: the rows of one lane of one block, whose terms are added in ascending order. Lanes go side by side, so that rows
- * are read one after the other. */
+/* Item i: the rows of one lane of one block, whose terms are added in ascending order. Lanes go side by side, so
+ * that rows are read one after the other. */
 static void normalize_lanes_backward_range(void *norm_job, int64_t lane_begin, int64_t lane_end) {
     const norm_job_t *job = norm_job;
     const int64_t n = job->norm.n, fitting = LANES_AT_HAND / (2 * n * (int64_t)sizeof *job->lanes);
@@ -96,8 +96,8 @@ static void normalize_lanes_backward_range(void *norm_job, int64_t lane_begin, i
     }
 }
 
-static void add_into(float *restrict to, const float *restrict from, int64_t n) {
-    for (int64_t j = 0; j < n; j++) to[j] = to[j] + from[j];
+static void add_elementwise_inplace(float *restrict accumulator, const float *restrict addend, int64_t n) {
+    for (int64_t j = 0; j < n; j++) accumulator[j] = accumulator[j] + addend[j];
 }
 
 /* Item i: a column of the lanes. Those of each block to one, then the blocks, in the first. */
@@ -109,12 +109,12 @@ static void reduce_lane_columns_range(void *norm_job, int64_t column_begin, int6
     for (int64_t block = 0; block < blocks; block++) {
         float *first = column + block * SUM_LANES * line;
         for (int half = SUM_LANES / 2; half; half /= 2)
-            for (int l = 0; l < half; l++) add_into(first + l * line, first + (l + half) * line, n);
+            for (int l = 0; l < half; l++) add_elementwise_inplace(first + l * line, first + (l + half) * line, n);
         if (block) memcpy(column + block * line, first, (size_t)n * sizeof *first);
     }
     for (int64_t left = blocks; left > 1; left = (left + 1) / 2) {
         for (int64_t pair = 0; pair < left / 2; pair++) {
-            add_into(column + 2 * pair * line, column + (2 * pair + 1) * line, n);
+            add_elementwise_inplace(column + 2 * pair * line, column + (2 * pair + 1) * line, n);
             if (pair) memcpy(column + pair * line, column + 2 * pair * line, (size_t)n * sizeof *column);
         }
         if (left % 2) memmove(column + left / 2 * line, column + (left - 1) * line, (size_t)n * sizeof *column);
@@ -171,7 +171,7 @@ static channel_norm_t norm_params_of_channel(const channels_job_t *job, int64_t 
 }
 
 /* Item i: one block of one channel, whose values lie in runs of `inner`. */
-static void channel_gradient_sums_range(void *channels_job, int64_t block_begin, int64_t block_end) {
+static void batch_norm_gradient_sums_range(void *channels_job, int64_t block_begin, int64_t block_end) {
     const channels_job_t *job = channels_job;
     float x[SUM_BLOCK], g[SUM_BLOCK], found[4];
     for (int64_t i = block_begin; i < block_end; i++) {
@@ -197,7 +197,7 @@ static void channel_gradient_sums_range(void *channels_job, int64_t block_begin,
     }
 }
 
-static void input_gradient_planes_range(void *channels_job, int64_t plane_begin, int64_t plane_end) {
+static void batch_norm_input_gradient_range(void *channels_job, int64_t plane_begin, int64_t plane_end) {
     const channels_job_t *job = channels_job;
     const float count = (float)(job->images * job->inner);
     for (int64_t i = plane_begin; i < plane_end; i++) {
@@ -212,7 +212,7 @@ static void input_gradient_planes_range(void *channels_job, int64_t plane_begin,
     }
 }
 
-static void normalize_planes_range(void *channels_job, int64_t plane_begin, int64_t plane_end) {
+static void batch_norm_planes_range(void *channels_job, int64_t plane_begin, int64_t plane_end) {
     const channels_job_t *job = channels_job;
     for (int64_t i = plane_begin; i < plane_end; i++) {
         const channel_norm_t params = norm_params_of_channel(job, i % job->channels);
@@ -224,10 +224,11 @@ static void normalize_planes_range(void *channels_job, int64_t plane_begin, int6
 void samerun_normalize_channels(const float *x, const float *weight, const float *bias, const float *mean,
                                 const float *rstd, float *out, int64_t images, int64_t channels, int64_t inner) {
     channels_job_t job = {x, NULL, weight, bias, mean, rstd, out, NULL, images, channels, inner, 0, 0};
-    samerun_parallel_for(images * channels, 1 + 8192 / (inner + 1), normalize_planes_range, &job);
+    samerun_parallel_for(images * channels, 1 + 8192 / (inner + 1), batch_norm_planes_range, &job);
 }
 
-/* Batch norm of [images, channels, inner], which is not empty: the gradients of x, weight and bias. Done, or no memory. */
+/* Batch norm of [images, channels, inner], which is not empty: the gradients of x, weight and bias. Done, or no
+ * memory. */
 samerun_status samerun_normalize_channels_backward(int training, const float *x, const float *grad, const float *weight,
                                                    const float *mean, const float *rstd, float *out, float *weight_grad,
                                                    float *bias_grad, int64_t images, int64_t channels, int64_t inner) {
@@ -236,7 +237,7 @@ samerun_status samerun_normalize_channels_backward(int training, const float *x,
     if (!sums) return SAMERUN_NO_MEMORY;
     channels_job_t job = {x, grad, weight, NULL, mean, rstd, out, sums, images, channels, inner, blocks, training};
     const int64_t values = images * inner < SUM_BLOCK ? images * inner : SUM_BLOCK;
-    samerun_parallel_for(channels * blocks, 1 + 8192 / values, channel_gradient_sums_range, &job);
+    samerun_parallel_for(channels * blocks, 1 + 8192 / values, batch_norm_gradient_sums_range, &job);
     for (int64_t i = 0; i < (training ? 4 : 2) * channels; i++) {
         float *mine = sums + i * blocks;
         BLOCKS_TO_ONE(mine, blocks, PLUS)
@@ -245,7 +246,7 @@ samerun_status samerun_normalize_channels_backward(int training, const float *x,
         bias_grad[c] = sums[c * blocks];
         weight_grad[c] = sums[(channels + c) * blocks];
     }
-    samerun_parallel_for(images * channels, 1 + 8192 / (inner + 1), input_gradient_planes_range, &job);
+    samerun_parallel_for(images * channels, 1 + 8192 / (inner + 1), batch_norm_input_gradient_range, &job);
     free(sums);
     return SAMERUN_DONE;
 }

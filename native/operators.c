@@ -91,16 +91,16 @@ static void lerp_addcmul_or_addcdiv_range(void *update_job, int64_t element_begi
                                       job->z + element_begin, job->value, element_end - element_begin);
 }
 
-/* x becomes x + (y - x) * value, x + (y * value) * z or x + (y * value) / z (kernels.h has the numbers). x may be one of
- * the others, but not overlap them otherwise. */
+/* x becomes x + (y - x) * value, x + (y * value) * z or x + (y * value) / z (kernels.h has the numbers). x may be
+ * one of the others, but not overlap them otherwise. */
 void samerun_lerp_addcmul_or_addcdiv_inplace(int operation, float *x, const float *y, const float *z, float value,
                                              int64_t n) {
     update_job_t job = {operation, x, y, z, value};
     samerun_parallel_for(n, 1 << 15, lerp_addcmul_or_addcdiv_range, &job);
 }
 
-/* Square roots, each rounded once. The vector mathematics that torch may be built with rounds some of them otherwise, by
- * the maker of the processor. */
+/* Square roots, each rounded once. The vector mathematics that torch may be built with rounds some of them
+ * otherwise, by the maker of the processor. */
 typedef struct {
     int is_double;
     const void *x;
@@ -167,13 +167,13 @@ typedef struct {
     {                                                                            \
         const real *x = job->x, *y = job->y;                                     \
         real *out = job->out;                                                    \
-        for (int64_t i = begin; i < end; i++) {                                  \
+        for (int64_t i = element_begin; i < element_end; i++) {                  \
             const real by = y[i], r = (real)remainder_of(x[i], by);              \
             out[i] = job->floored && r != 0 && (by < 0) != (r < 0) ? r + by : r; \
         }                                                                        \
     }
 
-static void remainders_range(void *remainders_job, int64_t begin, int64_t end) {
+static void remainders_range(void *remainders_job, int64_t element_begin, int64_t element_end) {
     const remainders_job_t *job = remainders_job;
     if (job->is_double) REMAINDERS(double, truncated_remainder64)
     else REMAINDERS(float, truncated_remainder32)

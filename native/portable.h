@@ -80,8 +80,8 @@ PORTABLE double copy_sign(double magnitude, double sign) {
 #define PLUS(a, b) ((a) + (b))
 #define TIMES(a, b) ((a) * (b))
 
-/* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3; 2011).
- * Key: the seed. Counter: the number of the draw in its stream (low 64 bits), and that of the block of four words (high). */
+/* Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3; 2011). Key: the seed.
+ * Counter: the number of the draw in its stream (low 64 bits), and that of the block of four words (high). */
 PORTABLE void philox4x32_10(uint64_t seed, uint64_t draw_number, uint64_t block_number, uint32_t out_words[4]) {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     uint32_t c0 = (uint32_t)draw_number, c1 = (uint32_t)(draw_number >> 32);

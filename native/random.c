@@ -26,7 +26,8 @@ void samerun_random_floats(int is_normal, uint64_t seed, uint64_t draw_number, f
     samerun_parallel_for((n + UNIT - 1) / UNIT, 16, random_floats_range, &job);
 }
 
-/* The 64-bit word of an element: two words of block element / 2, the low one first; `attempt` in the block's high byte. */
+/* The 64-bit word of an element: two words of block element / 2, the low one first; `attempt` in the block's high
+ * byte. */
 static uint64_t random_word64(uint64_t seed, uint64_t draw_number, uint64_t element, uint64_t attempt) {
     uint32_t words[4];
     philox4x32_10(seed, draw_number, element / 2 | attempt << 56, words);

@@ -15,8 +15,8 @@ static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int have_key;
 
-static void free_thread_buffers(void *pointer) {
-    thread_buffers_t *kept = pointer;
+static void free_thread_buffers(void *thread_buffers) {
+    thread_buffers_t *kept = thread_buffers;
     for (int kind = 0; kind < SCRATCHES; kind++) free(kept->memory[kind]);
     free(kept);
 }

@@ -1,5 +1,6 @@
-/* Convolutions of small images without the taps that lie beyond their border, whose zeros change no bit (strided_input_gradient.c says
- * when). Outputs that meet the same taps follow each other in the product; its results are put in their places at last.
+/* Convolutions of small images without the taps that lie beyond their border, whose zeros change no bit
+ * (strided_input_gradient.c says when). Outputs that meet the same taps follow each other in the product; its results
+ * are put in their places at last.
  */
 #include <stdlib.h>
 
@@ -11,7 +12,8 @@
 
 enum { MAX_CLASSES = 16, WORTHWHILE = 16 /* one part of this many of the products */ };
 
-/* Outputs that meet the same taps. An output that misses some of one dimension is taken to meet all of the later ones. */
+/* Outputs that meet the same taps. An output that misses some of one dimension is taken to meet all of the later
+ * ones. */
 typedef struct {
     int count;
     uint64_t tap_mask[MAX_CLASSES]; /* a bit for each tap */
@@ -82,26 +84,26 @@ static int64_t estimate_cost_in_vectors(int64_t columns, int64_t lanes) {
     return vectors + (vectors + SAMERUN_VECTORS - 1) / SAMERUN_VECTORS;
 }
 
-static int skipping_taps_is_faster(const classes_t *classes, int64_t images, int64_t groups, int64_t pixels,
+static int skipping_taps_is_faster(const classes_t *classes, int64_t images, int64_t image_groups, int64_t pixels,
                                    int64_t taps, int64_t lanes) {
     const int64_t before = estimate_cost_in_vectors(images * pixels, lanes) * taps;
     int64_t after = 0;
-    for (int64_t g = 0; g < groups; g++)
+    for (int64_t g = 0; g < image_groups; g++)
         for (int c = 0; c < classes->count; c++)
-            after +=
-                estimate_cost_in_vectors(classes->size[c] * (images * (g + 1) / groups - images * g / groups), lanes) *
-                __builtin_popcountll(classes->tap_mask[c]);
+            after += estimate_cost_in_vectors(
+                         classes->size[c] * (images * (g + 1) / image_groups - images * g / image_groups), lanes) *
+                     __builtin_popcountll(classes->tap_mask[c]);
     return before - after >= before / WORTHWHILE;
 }
 
 /* The outputs in their new order: images in groups, so that threads that halve them have as much to do. */
-static void order_outputs_by_class(const classes_t *classes, int64_t images, int64_t groups, int64_t pixels,
-                                   int64_t *order) {
-    for (int64_t g = 0; g < groups; g++)
+static void order_outputs_by_class(const classes_t *classes, int64_t images, int64_t image_groups, int64_t pixels,
+                                   int64_t *column_order) {
+    for (int64_t g = 0; g < image_groups; g++)
         for (int c = 0; c < classes->count; c++)
-            for (int64_t image = images * g / groups; image < images * (g + 1) / groups; image++)
+            for (int64_t image = images * g / image_groups; image < images * (g + 1) / image_groups; image++)
                 for (int64_t output = 0; output < pixels; output++)
-                    if (classes->number[output] == c) *order++ = image * pixels + output;
+                    if (classes->number[output] == c) *column_order++ = image * pixels + output;
 }
 
 /* Runs end where the taps change, too. */

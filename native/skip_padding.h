@@ -15,8 +15,8 @@ typedef struct {
     size_t element_size;
 } samerun_reordered_columns;
 
-/* Change a product, forward or `is_input_gradient` for the gradient of the input, where its taps beyond the border are worth leaving
- * out. Done: samerun_try_scatter_and_free_columns is due. Declined: the product is unchanged. */
+/* Change a product, forward or `is_input_gradient` for the gradient of the input, where its taps beyond the border
+ * are worth leaving out. Done: samerun_try_scatter_and_free_columns is due. Declined: the product is unchanged. */
 samerun_status samerun_try_skip_padding_taps(const samerun_convolution_shape *shape, int is_input_gradient,
                                              int is_double, const void *weight, samerun_gemm *gemm,
                                              samerun_reordered_columns *reordered);

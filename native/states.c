@@ -28,7 +28,8 @@ ALWAYS_INLINE void store_word(uint8_t *row, int as_64_bits, uint32_t index, uint
     else ((uint32_t *)row)[index] = word;
 }
 
-/* The reference init_genrand: seeding from 32 bits, as NumPy and torch do. as_64_bits: torch saves each word as 64 bits. */
+/* The reference init_genrand: seeding from 32 bits, as NumPy and torch do. as_64_bits: torch saves each word as 64
+ * bits. */
 ALWAYS_INLINE void init_genrand_lanes(int lanes, int as_64_bits, const uint32_t *seeds, uint8_t **rows) {
     uint32_t x[LANES];
     for (int lane = 0; lane < lanes; lane++) {

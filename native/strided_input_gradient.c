@@ -23,7 +23,8 @@ typedef struct {
     int negative_zero;
 } stride_phase_t;
 
-/* Tap t of position i of the input meets value (i + padding - t * dilation) / stride of the gradient, where that is whole. */
+/* Tap t of position i of the input meets value (i + padding - t * dilation) / stride of the gradient, where that is
+ * whole. */
 static void select_taps_of_phase(stride_phase_t *phase, int dim) {
     const samerun_convolution_shape *shape = phase->shape;
     phase->taps[dim] = 0;

@@ -18,8 +18,8 @@ samerun_status samerun_sum32(int term, const float *x, const float *center, floa
 samerun_status samerun_sum64(int term, const double *x, const double *center, double *out, int ndim,
                              const int64_t *size, const int64_t *stride, uint64_t reduced_dims_mask);
 
-/* The same for each of `rows` rows of n values that lie side by side, and the results divided by `divisor` rounded to their
- * type, unless that is 1. */
+/* The same for each of `rows` rows of n values that lie side by side, and the results divided by `divisor` rounded
+ * to their type, unless that is 1. */
 samerun_status samerun_row_sums32(int term, const float *x, const float *center, float *out, int64_t rows, int64_t n,
                                   double divisor);
 samerun_status samerun_row_sums64(int term, const double *x, const double *center, double *out, int64_t rows, int64_t n,

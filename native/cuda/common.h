@@ -32,7 +32,7 @@ DEVICE Real add_or_multiply(int is_product, Real a, Real b) {
 
 /* The 32 lanes of a block of a sum to one, which lane 0 has: lane l += lane l+16, then +8, +4, +2, +1. */
 template <class Real>
-DEVICE Real reduce_warp(int is_product, Real value) {
+DEVICE Real reduce_warp_to_lane_0(int is_product, Real value) {
     for (int half = WARP / 2; half; half /= 2)
         value = add_or_multiply(is_product, value, __shfl_down_sync(0xFFFFFFFFu, value, half));
     return value;
@@ -40,11 +40,11 @@ DEVICE Real reduce_warp(int is_product, Real value) {
 
 /* The sum of a block of n <= SUM_BLOCK terms, by one warp; lane 0 has it. `term` is a function of the index. */
 template <class Real, class Term>
-DEVICE Real block_sum(int is_product, int64_t n, Term term) {
+DEVICE Real reduce_block_to_lane_0(int is_product, int64_t n, Term term) {
     Real lane = reduction_identity<Real>(is_product);
 #pragma unroll 4
     for (int64_t i = threadIdx.x % WARP; i < n; i += WARP) lane = add_or_multiply(is_product, lane, (Real)term(i));
-    return reduce_warp(is_product, lane);
+    return reduce_warp_to_lane_0(is_product, lane);
 }
 
 /* The sums of blocks as they come, to the tree of class S: like a binary counter. */
@@ -80,8 +80,8 @@ DEVICE float sum_row_by_thread_block(int64_t n, Term term) {
     for (int64_t first = 0; first < n; first += (int64_t)warps * SUM_BLOCK) {
         const int64_t mine = first + (int64_t)warp * SUM_BLOCK;
         if (mine < n) {
-            const float sum =
-                block_sum<float>(0, min_int64(n - mine, SUM_BLOCK), [&](int64_t i) { return term(mine + i); });
+            const float sum = reduce_block_to_lane_0<float>(0, min_int64(n - mine, SUM_BLOCK),
+                                                            [&](int64_t i) { return term(mine + i); });
             if (threadIdx.x % WARP == 0) part[warp] = sum;
         }
         __syncthreads();

@@ -61,7 +61,7 @@ KERNEL normalize_channels(const float *x, const float *weight, const float *bias
 /* A warp for each block of the values of a channel: parts[(which * channels + channel) * blocks + block], the sums of
  * g, g*y, h and h*y, the last two in training only. */
 KERNEL channel_gradient_sums(int training, const float *x, const float *g, const float *weight, const float *mean,
-                             const float *rstd, float *parts, int64_t images, int64_t channel_count, int64_t inner,
+                             const float *rstd, float *block_sums, int64_t images, int64_t channel_count, int64_t inner,
                              int64_t blocks) {
     const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     if (warp >= channel_count * blocks) return; /* whole warps */
@@ -79,8 +79,8 @@ KERNEL channel_gradient_sums(int training, const float *x, const float *g, const
         sum[3] = sum[3] + h * y;
     }
     for (int which = 0; which < (training ? 4 : 2); which++) {
-        const float found = reduce_warp(0, sum[which]);
-        if (threadIdx.x % WARP == 0) parts[(which * channel_count + c) * blocks + warp % blocks] = found;
+        const float found = reduce_warp_to_lane_0(0, sum[which]);
+        if (threadIdx.x % WARP == 0) block_sums[(which * channel_count + c) * blocks + warp % blocks] = found;
     }
 }
 

@@ -1,6 +1,6 @@
-/* Values that go to places named by a key. `sorted_keys` are sorted, `order` says which value each key belongs to (a stable
- * sort, so that values of one place come in ascending order of their index). A thread whose key is the first of its
- * place does all the work of that place: nothing is written twice, and no order depends on threads. */
+/* Values that go to places named by a key. `sorted_keys` are sorted, `order` says which value each key belongs to (a
+ * stable sort, so that values of one place come in ascending order of their index). A thread whose key is the first
+ * of its place does all the work of that place: nothing is written twice, and no order depends on threads. */
 #include "common.h"
 
 DEVICE int is_first_of_segment(const int64_t *sorted_keys, int64_t p) {

@@ -27,7 +27,7 @@ DEVICE float absolute_value(float x) { return __builtin_fabsf(x); }
 DEVICE double absolute_value(double x) { return __builtin_fabs(x); }
 
 template <class Real>
-DEVICE Real sum_term(int term, Real x, Real center) {
+DEVICE Real term_value(int term, Real x, Real center) {
     const Real d = x - center;
     return term == TERM_SQUARE               ? x * x
            : term == TERM_SQUARE_FROM_CENTER ? d * d
@@ -37,23 +37,23 @@ DEVICE Real sum_term(int term, Real x, Real center) {
 
 /* A warp for each block of each output: parts[output * blocks + block]. */
 template <class Real>
-DEVICE void sum_rows(int term, const Real *x, const Real *center, Real *parts, int64_t blocks, const dims_t &kept,
-                     const dims_t &reduced) {
+DEVICE void reduce_row_blocks(int term, const Real *x, const Real *center, Real *block_results, int64_t blocks,
+                              const dims_t &kept, const dims_t &reduced) {
     const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     if (warp >= kept.total * blocks) return; /* whole warps */
     const int64_t out = warp / blocks, first = warp % blocks * SUM_BLOCK;
     const Real *from = x + element_offset(kept, out), middle = center ? center[out] : (Real)0;
-    const Real sum = block_sum<Real>(term == TERM_PRODUCT, min_int64(reduced.total - first, SUM_BLOCK), [&](int64_t i) {
-        return sum_term(term, from[element_offset(reduced, first + i)], middle);
-    });
-    if (threadIdx.x % WARP == 0) parts[warp] = sum;
+    const Real sum = reduce_block_to_lane_0<Real>(
+        term == TERM_PRODUCT, min_int64(reduced.total - first, SUM_BLOCK),
+        [&](int64_t i) { return term_value(term, from[element_offset(reduced, first + i)], middle); });
+    if (threadIdx.x % WARP == 0) block_results[warp] = sum;
 }
 
 /* 32 outputs that lie next to each other (x), and a thread (y) for each lane of one block of their sums.
  * The last kept dimension has stride 1 and `line` values. */
 template <class Real>
-DEVICE void sum_columns(int term, const Real *x, const Real *center, Real *parts, int64_t blocks, const dims_t &kept,
-                        const dims_t &reduced) {
+DEVICE void reduce_column_blocks(int term, const Real *x, const Real *center, Real *block_results, int64_t blocks,
+                                 const dims_t &kept, const dims_t &reduced) {
     __shared__ Real lanes[WARP][WARP + 1];
     const int64_t line = kept.size[kept.n - 1], groups = (line + WARP - 1) / WARP;
     const int64_t block = blockIdx.x % blocks, group = blockIdx.x / blocks % groups;
@@ -65,7 +65,8 @@ DEVICE void sum_columns(int term, const Real *x, const Real *center, Real *parts
         const Real *from = x + element_offset(kept, out), middle = center ? center[out] : (Real)0;
 #pragma unroll 4
         for (int64_t i = threadIdx.y; i < n; i += WARP)
-            lane = add_or_multiply(is_product, lane, sum_term(term, from[element_offset(reduced, first + i)], middle));
+            lane =
+                add_or_multiply(is_product, lane, term_value(term, from[element_offset(reduced, first + i)], middle));
     }
     lanes[threadIdx.y][threadIdx.x] = lane;
     for (int half = WARP / 2; half; half /= 2) {
@@ -74,7 +75,7 @@ DEVICE void sum_columns(int term, const Real *x, const Real *center, Real *parts
             lanes[threadIdx.y][threadIdx.x] =
                 add_or_multiply(is_product, lanes[threadIdx.y][threadIdx.x], lanes[threadIdx.y + half][threadIdx.x]);
     }
-    if (threadIdx.y == 0 && column < line) parts[out * blocks + block] = lanes[0][threadIdx.x];
+    if (threadIdx.y == 0 && column < line) block_results[out * blocks + block] = lanes[0][threadIdx.x];
 }
 
 /* The tree over the blocks of each output, in place, by one thread block an output. */
@@ -110,21 +111,21 @@ DEVICE void cumulate(int is_product, const Real *x, Real *out, int64_t outer, in
     }
 }
 
-#define SUMS(Real, bits)                                                                                            \
-    KERNEL sum_rows##bits(int term, const Real *x, const Real *center, Real *parts, int64_t blocks, dims_t kept,    \
-                          dims_t reduced) {                                                                         \
-        sum_rows(term, x, center, parts, blocks, kept, reduced);                                                    \
-    }                                                                                                               \
-    KERNEL sum_columns##bits(int term, const Real *x, const Real *center, Real *parts, int64_t blocks, dims_t kept, \
-                             dims_t reduced) {                                                                      \
-        sum_columns(term, x, center, parts, blocks, kept, reduced);                                                 \
-    }                                                                                                               \
-    KERNEL reduce_block_trees##bits(int is_product, Real *parts, Real *out, int64_t blocks) {                       \
-        reduce_block_trees(is_product, parts, out, blocks);                                                         \
-    }                                                                                                               \
-    KERNEL cumulate##bits(int is_product, const Real *x, Real *out, int64_t outer, int64_t n, int64_t inner) {      \
-        cumulate(is_product, x, out, outer, n, inner);                                                              \
-    }                                                                                                               \
+#define SUMS(Real, bits)                                                                                        \
+    KERNEL reduce_row_blocks##bits(int term, const Real *x, const Real *center, Real *parts, int64_t blocks,    \
+                                   dims_t kept, dims_t reduced) {                                               \
+        reduce_row_blocks(term, x, center, parts, blocks, kept, reduced);                                       \
+    }                                                                                                           \
+    KERNEL reduce_column_blocks##bits(int term, const Real *x, const Real *center, Real *parts, int64_t blocks, \
+                                      dims_t kept, dims_t reduced) {                                            \
+        reduce_column_blocks(term, x, center, parts, blocks, kept, reduced);                                    \
+    }                                                                                                           \
+    KERNEL reduce_block_trees##bits(int is_product, Real *parts, Real *out, int64_t blocks) {                   \
+        reduce_block_trees(is_product, parts, out, blocks);                                                     \
+    }                                                                                                           \
+    KERNEL cumulate##bits(int is_product, const Real *x, Real *out, int64_t outer, int64_t n, int64_t inner) {  \
+        cumulate(is_product, x, out, outer, n, inner);                                                          \
+    }                                                                                                           \
     KERNEL fill##bits(Real *out, Real value, int64_t n) { EACH(i, n) out[i] = value; }
 SUMS(float, 32)
 SUMS(double, 64)

@@ -22,7 +22,7 @@ PORTABLE double_double_t atan_of_quotient_double_double(double y, double x) {
         q.low -= q.high * 0x1p-90;
         return q;
     }
-    const double angle = atan_of_quotient(y, x);
+    const double angle = atan_of_nonnegative_quotient(y, x);
     const double_double_t square = two_product(angle, angle);
     double_double_t s = {angle, 0}, c = {1, 0}, term = {1, 0};
     for (int n = 1; n < 32; n++) {
@@ -52,7 +52,7 @@ PORTABLE float atan2_float(float y, float x) {
         wide = a == infinite ? (x > 0 ? QUARTER_PI_0 : 3 * QUARTER_PI_0) : bits_of_float(x) >> 31 ? 2 * HALF_PI_0 : 0;
     else if (b == 0 || a == infinite) wide = HALF_PI_0;
     else {
-        wide = atan_of_quotient(a, b);
+        wide = atan_of_nonnegative_quotient(a, b);
         if (x < 0) wide = 2 * HALF_PI_0 - (wide - 2 * HALF_PI_1);
         if (!rounding_to_float_is_certain(wide)) {
             double_double_t p = a <= b ? atan_of_quotient_double_double(a, b) : atan_of_quotient_double_double(b, a);
@@ -65,9 +65,9 @@ PORTABLE float atan2_float(float y, float x) {
     return __builtin_copysignf((float)wide, y);
 }
 
-/* log(m) for m near 1, in pairs: 2 (s + s^3/3 + s^5/5 ...) with s = (m-1)/(m+1). */
-PORTABLE double_double_t log_double_double(double m) {
-    const double_double_t s = double_double_divide(two_sum(m, -1), two_sum(m, 1)),
+/* log(x) of x near 1, in pairs: 2 (s + s^3/3 + s^5/5 ...) with s = (x-1)/(x+1). */
+PORTABLE double_double_t log_double_double(double near_one) {
+    const double_double_t s = double_double_divide(two_sum(near_one, -1), two_sum(near_one, 1)),
                           square = double_double_multiply(s, s);
     double_double_t sum = s, power = s;
     for (int n = 3; n < 64 && __builtin_fabs(power.high) > __builtin_fabs(s.high) * 0x1p-112; n += 2) {

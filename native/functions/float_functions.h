@@ -31,7 +31,7 @@ enum { ALL_FUNCTIONS(NUMBER_OF) FUNCTIONS };
         return 0 EXCEPTIONS_##name(OR_LISTED);         \
     }                                                  \
     PORTABLE float name##_float(float x) {             \
-        float y = (float)name##_double(x);             \
+        float y = (float)name##_of_widened_float(x);   \
         EXCEPTIONS_##name(IF_LISTED) return y;         \
     }
 ALL_FUNCTIONS(TO_FLOAT)

@@ -44,7 +44,8 @@ PyObject *find_or_add_record(watcher_t *watcher, PyObject *tensor) {
     return PyObject_CallMethodOneArg(watcher->storages, names.find_or_add_record, tensor);
 }
 
-/* The digest of a view that is not contiguous: of `content_digest`, its memory's, and the view's geometry, without a copy. */
+/* The digest of a view that is not contiguous: of `content_digest`, its memory's, and the view's geometry, without a
+ * copy. */
 static PyObject *digest_strided_view_cached(PyObject *tensor, PyObject *content_digest, PyObject *digest_cache) {
     PyObject *view_key = strided_view_key(tensor), *text = NULL, *bytes = NULL, *found = NULL;
     if (!view_key) return NULL;

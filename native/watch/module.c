@@ -86,7 +86,7 @@ static const struct {
 };
 
 /* setup(host): an object with the attributes above. Raises where this torch or Python is another than expected. */
-static PyObject *setup(PyObject *module, PyObject *fields) {
+static PyObject *setup_host_objects(PyObject *module, PyObject *fields) {
     (void)module;
     for (size_t i = 0; i < sizeof attribute_names / sizeof *attribute_names; i++)
         if (!*attribute_names[i].name &&
@@ -123,8 +123,8 @@ static PyObject *find_dispatch_rule(PyObject *module, PyObject *const *arguments
     return PyObject_Vectorcall(torch_find_dispatch_rule, arguments, (size_t)count, NULL);
 }
 
-/* skip_dispatch_rule_lookup_for(mode_class, find_rule): from now on `find_dispatch_rule` returns None for this kind of mode and asks `find_rule` for
- * the others. */
+/* skip_dispatch_rule_lookup_for(mode_class, find_rule): from now on `find_dispatch_rule` returns None for this kind
+ * of mode and asks `find_rule` for the others. */
 static PyObject *skip_dispatch_rule_lookup_for(PyObject *module, PyObject *args) {
     PyObject *mode_class, *find_rule;
     (void)module;
@@ -147,7 +147,7 @@ static PyObject *stop_borrowing_threads_after_fork(PyObject *module, PyObject *n
     do_it(recorder) do_it(state) do_it(storages) do_it(records) do_it(operators) do_it(location_ids) do_it(slow)
 #define KEPT(do_it) FIELDS(do_it) do_it(writer) do_it(pending) do_it(push)
 
-static PyObject *attach(PyObject *self, PyObject *args) {
+static PyObject *attach_watcher(PyObject *self, PyObject *args) {
     watcher_t *watcher = (watcher_t *)self;
     PyObject *recorder, *state, *storages, *records, *operators, *location_ids, *slow;
     if (!host.Tensor) return PyErr_SetString(PyExc_RuntimeError, "call setup first"), NULL;
@@ -185,8 +185,9 @@ static void watcher_dealloc(PyObject *self) {
 }
 
 static PyMethodDef watcher_methods[] = {
-    {"attach", attach, METH_VARARGS, "attach(recorder, state, storages, records, operators, location_ids, slow)"},
-    {"dispatch", (PyCFunction)(void (*)(void))dispatch, METH_FASTCALL, "The quick way of __torch_dispatch__."},
+    {"attach", attach_watcher, METH_VARARGS,
+     "attach(recorder, state, storages, records, operators, location_ids, slow)"},
+    {"dispatch", (PyCFunction)(void (*)(void))torch_dispatch, METH_FASTCALL, "The quick way of __torch_dispatch__."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -206,7 +207,7 @@ static PyType_Spec watcher_spec = {
 };
 
 static PyMethodDef methods[] = {
-    {"setup", setup, METH_O, "Take what the quick way needs to know; once."},
+    {"setup", setup_host_objects, METH_O, "Take what the quick way needs to know; once."},
     {"digest", digest, METH_O, "The digest of a tensor, as `samerun.record.digests.digest.digest` gives it."},
     {"join_digests", join_digests, METH_VARARGS,
      "join_digests(values, digest_other): the digest of their digests; `digest_other` gives that of what is not a "

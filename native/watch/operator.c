@@ -23,7 +23,7 @@ static void release_event(event_t *event) {
 }
 
 /* `watched_operator.flatten_into` of one argument. */
-static watch_status add_operand(event_t *event, PyObject *item) {
+static watch_status collect_operand(event_t *event, PyObject *item) {
     if (is_tensor(item)) {
         if (event->count == MOST_TENSORS) return STATUS_LEFT_TO_PYTHON;
         event->records[event->count] = NULL;
@@ -36,7 +36,7 @@ static watch_status add_operand(event_t *event, PyObject *item) {
         Py_ssize_t length = PySequence_Fast_GET_SIZE(item);
         watch_status status = append_scalar_number(&event->others, (long)length);
         for (Py_ssize_t i = 0; i < length && status > 0; i++)
-            status = add_operand(event, PySequence_Fast_GET_ITEM(item, i));
+            status = collect_operand(event, PySequence_Fast_GET_ITEM(item, i));
         return status;
     }
     PyObject *tensors = PyList_New(0), *others = PyList_New(0), *items = PyTuple_Pack(1, item), *flattened = NULL;
@@ -58,10 +58,10 @@ static watch_status add_operand(event_t *event, PyObject *item) {
 static watch_status collect_operands(watcher_t *watcher, event_t *event, PyObject *args, PyObject *kwargs) {
     watch_status status = STATUS_DONE;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args) && status > 0; i++)
-        status = add_operand(event, PyTuple_GET_ITEM(args, i));
+        status = collect_operand(event, PyTuple_GET_ITEM(args, i));
     PyObject *key, *value;
     for (Py_ssize_t at = 0; status > 0 && kwargs && PyDict_Next(kwargs, &at, &key, &value);)
-        status = add_operand(event, value);
+        status = collect_operand(event, value);
     for (Py_ssize_t i = 0; i < event->count && status > 0; i++) {
         watch_status plain = is_plain_cpu_tensor(event->tensors[i]);
         if (plain <= 0) return plain < 0 ? STATUS_ERROR : STATUS_LEFT_TO_PYTHON;
@@ -86,8 +86,8 @@ static PyObject *utf8_repr(PyObject *object) {
     return bytes;
 }
 
-/* What the event says of the operator's inputs: phase and location_id, their digests, the scalars. Runs before the operator,
- * because an operator that writes in location_id changes what its inputs hold. */
+/* What the event says of the operator's inputs: phase and location_id, their digests, the scalars. Runs before the
+ * operator, because an operator that writes in location_id changes what its inputs hold. */
 static watch_status digest_operands(watcher_t *watcher, PyObject *operator, event_t *event, PyObject *args) {
     long phase, thread = slot_number(watcher->state, state_at.number);
     if (determine_phase_and_location_id(watcher, event->tensors, event->count, &phase, &event->location_id) < 0)
@@ -294,7 +294,7 @@ static PyObject *find_fast_path_operator(watcher_t *watcher, PyObject *func) {
 }
 
 /* __torch_dispatch__(func, types, args=(), kwargs=None) */
-PyObject *dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+PyObject *torch_dispatch(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
     watcher_t *watcher = (watcher_t *)self;
     event_t event;
     if (!watcher->slow) return PyErr_SetString(PyExc_RuntimeError, "call attach first"), NULL;

@@ -3,7 +3,7 @@
 
 /* A getter of the type, or a method of it that is called without arguments. */
 typedef struct {
-    PyObject *descriptor;
+    PyObject *object;
     getter read;
     void *closure;
     PyMethodDef *method;
@@ -13,21 +13,22 @@ static struct {
     descriptor_t is_cpu, layout, dtype, is_nested, shape, requires_grad, nbytes;
     descriptor_t untyped_storage, is_contiguous, is_neg, is_conj, storage_offset, stride, data_ptr;
     descriptor_t cdata, storage_nbytes, storage_data_ptr, weak_ref;
-} readers;
+} descriptors;
 
 static PyObject *no_arguments;
 static bool in_forked_child;
 
-static watch_status resolve_descriptor(descriptor_t *reader, PyObject *type, const char *name) {
-    PyObject *found = reader->descriptor = PyObject_GetAttrString(type, name);
+static watch_status resolve_descriptor(descriptor_t *descriptor, PyObject *type, const char *name) {
+    PyObject *found = descriptor->object = PyObject_GetAttrString(type, name);
     if (!found) return STATUS_ERROR;
     if (Py_IS_TYPE(found, &PyGetSetDescr_Type)) {
-        reader->read = ((PyGetSetDescrObject *)found)->d_getset->get;
-        reader->closure = ((PyGetSetDescrObject *)found)->d_getset->closure;
-        if (reader->read) return STATUS_DONE;
+        descriptor->read = ((PyGetSetDescrObject *)found)->d_getset->get;
+        descriptor->closure = ((PyGetSetDescrObject *)found)->d_getset->closure;
+        if (descriptor->read) return STATUS_DONE;
     } else if (Py_IS_TYPE(found, &PyMethodDescr_Type)) {
-        reader->method = ((PyMethodDescrObject *)found)->d_method;
-        int flags = reader->method->ml_flags & (METH_NOARGS | METH_VARARGS | METH_KEYWORDS | METH_FASTCALL | METH_O);
+        descriptor->method = ((PyMethodDescrObject *)found)->d_method;
+        int flags =
+            descriptor->method->ml_flags & (METH_NOARGS | METH_VARARGS | METH_KEYWORDS | METH_FASTCALL | METH_O);
         if (flags == METH_NOARGS || flags == METH_VARARGS || flags == (METH_VARARGS | METH_KEYWORDS))
             return STATUS_DONE;
     }
@@ -35,17 +36,17 @@ static watch_status resolve_descriptor(descriptor_t *reader, PyObject *type, con
     return STATUS_ERROR;
 }
 
-static inline PyObject *read_attribute(const descriptor_t *reader, PyObject *object) {
-    if (reader->read) return reader->read(object, reader->closure);
-    PyCFunction function = reader->method->ml_meth;
-    if (reader->method->ml_flags & METH_NOARGS) return function(object, NULL);
-    if (reader->method->ml_flags & METH_KEYWORDS)
+static inline PyObject *read_attribute(const descriptor_t *descriptor, PyObject *object) {
+    if (descriptor->read) return descriptor->read(object, descriptor->closure);
+    PyCFunction function = descriptor->method->ml_meth;
+    if (descriptor->method->ml_flags & METH_NOARGS) return function(object, NULL);
+    if (descriptor->method->ml_flags & METH_KEYWORDS)
         return ((PyCFunctionWithKeywords)(void (*)(void))function)(object, no_arguments, NULL);
     return function(object, no_arguments);
 }
 
-static inline watch_status read_bool(const descriptor_t *reader, PyObject *object) {
-    PyObject *found = read_attribute(reader, object);
+static inline watch_status read_bool(const descriptor_t *descriptor, PyObject *object) {
+    PyObject *found = read_attribute(descriptor, object);
     if (!found) return STATUS_ERROR;
     Py_DECREF(found); /* True and False are never freed */
     return found == Py_True ? STATUS_YES : STATUS_NO;
@@ -54,76 +55,76 @@ static inline watch_status read_bool(const descriptor_t *reader, PyObject *objec
 watch_status resolve_tensor_descriptors(void) {
     PyObject *tensor = host.Tensor, *storage = host.UntypedStorage;
     const struct {
-        descriptor_t *reader;
+        descriptor_t *descriptor;
         PyObject *type;
         const char *name;
     } wanted[] = {
-        {&readers.is_cpu, tensor, "is_cpu"},
-        {&readers.layout, tensor, "layout"},
-        {&readers.dtype, tensor, "dtype"},
-        {&readers.is_nested, tensor, "is_nested"},
-        {&readers.shape, tensor, "shape"},
-        {&readers.requires_grad, tensor, "requires_grad"},
-        {&readers.nbytes, tensor, "nbytes"},
-        {&readers.untyped_storage, tensor, "untyped_storage"},
-        {&readers.is_contiguous, tensor, "is_contiguous"},
-        {&readers.is_neg, tensor, "is_neg"},
-        {&readers.is_conj, tensor, "is_conj"},
-        {&readers.storage_offset, tensor, "storage_offset"},
-        {&readers.stride, tensor, "stride"},
-        {&readers.data_ptr, tensor, "data_ptr"},
-        {&readers.cdata, storage, "_cdata"},
-        {&readers.storage_nbytes, storage, "nbytes"},
-        {&readers.storage_data_ptr, storage, "data_ptr"},
-        {&readers.weak_ref, storage, "_weak_ref"},
+        {&descriptors.is_cpu, tensor, "is_cpu"},
+        {&descriptors.layout, tensor, "layout"},
+        {&descriptors.dtype, tensor, "dtype"},
+        {&descriptors.is_nested, tensor, "is_nested"},
+        {&descriptors.shape, tensor, "shape"},
+        {&descriptors.requires_grad, tensor, "requires_grad"},
+        {&descriptors.nbytes, tensor, "nbytes"},
+        {&descriptors.untyped_storage, tensor, "untyped_storage"},
+        {&descriptors.is_contiguous, tensor, "is_contiguous"},
+        {&descriptors.is_neg, tensor, "is_neg"},
+        {&descriptors.is_conj, tensor, "is_conj"},
+        {&descriptors.storage_offset, tensor, "storage_offset"},
+        {&descriptors.stride, tensor, "stride"},
+        {&descriptors.data_ptr, tensor, "data_ptr"},
+        {&descriptors.cdata, storage, "_cdata"},
+        {&descriptors.storage_nbytes, storage, "nbytes"},
+        {&descriptors.storage_data_ptr, storage, "data_ptr"},
+        {&descriptors.weak_ref, storage, "_weak_ref"},
     };
     if (!(no_arguments = PyTuple_New(0))) return STATUS_ERROR;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (resolve_descriptor(wanted[i].reader, wanted[i].type, wanted[i].name) < 0) return STATUS_ERROR;
+        if (resolve_descriptor(wanted[i].descriptor, wanted[i].type, wanted[i].name) < 0) return STATUS_ERROR;
     return STATUS_DONE;
 }
 
 watch_status is_plain_cpu_tensor(PyObject *tensor) {
-    watch_status on_cpu = read_bool(&readers.is_cpu, tensor);
+    watch_status on_cpu = read_bool(&descriptors.is_cpu, tensor);
     if (on_cpu <= 0) return on_cpu;
-    PyObject *layout = read_attribute(&readers.layout, tensor);
+    PyObject *layout = read_attribute(&descriptors.layout, tensor);
     if (!layout) return STATUS_ERROR;
     bool strided = layout == host.strided;
     Py_DECREF(layout);
     if (!strided) return STATUS_NO;
-    PyObject *dtype = read_attribute(&readers.dtype, tensor);
+    PyObject *dtype = read_attribute(&descriptors.dtype, tensor);
     if (!dtype) return STATUS_ERROR;
     int odd = PySet_Contains(host.odd_dtypes, dtype);
     Py_DECREF(dtype);
     if (odd) return odd < 0 ? STATUS_ERROR : STATUS_NO;
-    watch_status nested = read_bool(&readers.is_nested, tensor);
+    watch_status nested = read_bool(&descriptors.is_nested, tensor);
     return nested < 0 ? STATUS_ERROR : nested ? STATUS_NO : STATUS_YES;
 }
 
 watch_status is_lazy_conj_or_neg(PyObject *tensor) {
-    watch_status negative = read_bool(&readers.is_neg, tensor);
-    return negative ? negative : read_bool(&readers.is_conj, tensor);
+    watch_status negative = read_bool(&descriptors.is_neg, tensor);
+    return negative ? negative : read_bool(&descriptors.is_conj, tensor);
 }
 
 watch_status is_contiguous_and_not_lazy(PyObject *tensor) {
-    watch_status contiguous = read_bool(&readers.is_contiguous, tensor);
+    watch_status contiguous = read_bool(&descriptors.is_contiguous, tensor);
     if (contiguous <= 0) return contiguous;
     watch_status lazy = is_lazy_conj_or_neg(tensor);
     return lazy < 0 ? STATUS_ERROR : lazy ? STATUS_NO : STATUS_YES;
 }
 
-watch_status requires_grad(PyObject *tensor) { return read_bool(&readers.requires_grad, tensor); }
+watch_status requires_grad(PyObject *tensor) { return read_bool(&descriptors.requires_grad, tensor); }
 
-PyObject *untyped_storage_of(PyObject *tensor) { return read_attribute(&readers.untyped_storage, tensor); }
+PyObject *untyped_storage_of(PyObject *tensor) { return read_attribute(&descriptors.untyped_storage, tensor); }
 
-PyObject *storage_key_of(PyObject *storage) { return read_attribute(&readers.cdata, storage); }
+PyObject *storage_key_of(PyObject *storage) { return read_attribute(&descriptors.cdata, storage); }
 
-PyObject *storage_weak_ref(PyObject *storage) { return read_attribute(&readers.weak_ref, storage); }
+PyObject *storage_weak_ref(PyObject *storage) { return read_attribute(&descriptors.weak_ref, storage); }
 
 PyObject *contiguous_view_key(PyObject *tensor) {
-    PyObject *offset = read_attribute(&readers.storage_offset, tensor);
-    PyObject *shape = offset ? read_attribute(&readers.shape, tensor) : NULL;
-    PyObject *dtype = shape ? read_attribute(&readers.dtype, tensor) : NULL;
+    PyObject *offset = read_attribute(&descriptors.storage_offset, tensor);
+    PyObject *shape = offset ? read_attribute(&descriptors.shape, tensor) : NULL;
+    PyObject *dtype = shape ? read_attribute(&descriptors.dtype, tensor) : NULL;
     PyObject *key = dtype ? PyTuple_Pack(3, offset, shape, dtype) : NULL;
     Py_XDECREF(offset);
     Py_XDECREF(shape);
@@ -132,7 +133,7 @@ PyObject *contiguous_view_key(PyObject *tensor) {
 }
 
 PyObject *strided_view_key(PyObject *tensor) {
-    PyObject *plain = contiguous_view_key(tensor), *stride = plain ? read_attribute(&readers.stride, tensor) : NULL,
+    PyObject *plain = contiguous_view_key(tensor), *stride = plain ? read_attribute(&descriptors.stride, tensor) : NULL,
              *key = NULL;
     if (stride)
         key =
@@ -142,8 +143,8 @@ PyObject *strided_view_key(PyObject *tensor) {
     return key;
 }
 
-static long long read_number(const descriptor_t *reader, PyObject *object) {
-    PyObject *found = read_attribute(reader, object);
+static long long read_number(const descriptor_t *descriptor, PyObject *object) {
+    PyObject *found = read_attribute(descriptor, object);
     if (!found) return -1;
     unsigned long long value = PyLong_AsUnsignedLongLongMask(found);
     Py_DECREF(found);
@@ -151,14 +152,14 @@ static long long read_number(const descriptor_t *reader, PyObject *object) {
 }
 
 watch_status covers_storage(PyObject *tensor, PyObject *storage) {
-    long long size = read_number(&readers.nbytes, tensor);
-    long long whole = size == -1 ? -1 : read_number(&readers.storage_nbytes, storage);
+    long long size = read_number(&descriptors.nbytes, tensor);
+    long long whole = size == -1 ? -1 : read_number(&descriptors.storage_nbytes, storage);
     if (PyErr_Occurred()) return STATUS_ERROR;
     return size == whole ? STATUS_YES : STATUS_NO;
 }
 
 watch_status is_at_most_small_bytes(PyObject *tensor) {
-    long long size = read_number(&readers.nbytes, tensor);
+    long long size = read_number(&descriptors.nbytes, tensor);
     if (size == -1 && PyErr_Occurred()) return STATUS_ERROR;
     return size <= host.small_bytes ? STATUS_YES : STATUS_NO;
 }
@@ -192,7 +193,7 @@ static PyObject *xxh3_128(PyObject *data, PyObject *seed) {
     return PyObject_Vectorcall(host.xxh3_128_digest, arguments + 1, 2 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
 }
 
-static PyObject *digest_pieces_of(void *data, long long size) {
+static PyObject *digest_pieces_into_bytes(void *data, long long size) {
     long threads = count_borrowable_threads();
     if (threads < 0) return NULL;
     PyObject *parts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(size / host.piece_bytes * 16));
@@ -210,9 +211,10 @@ static PyObject *digest_pieces_of(void *data, long long size) {
 static watch_status elements_lie_in_storage(PyObject *tensor, unsigned long long address, long long size) {
     PyObject *storage = untyped_storage_of(tensor);
     if (!storage) return STATUS_ERROR;
-    long long whole = read_number(&readers.storage_nbytes, storage);
+    long long whole = read_number(&descriptors.storage_nbytes, storage);
     unsigned long long begin = 0;
-    if (!PyErr_Occurred() && whole > size) begin = (unsigned long long)read_number(&readers.storage_data_ptr, storage);
+    if (!PyErr_Occurred() && whole > size)
+        begin = (unsigned long long)read_number(&descriptors.storage_data_ptr, storage);
     Py_DECREF(storage);
     if (PyErr_Occurred()) return STATUS_ERROR;
     return whole == size || (whole > size && address >= begin && address + (uint64_t)size <= begin + (uint64_t)whole);
@@ -224,7 +226,7 @@ static PyObject *digest_large_contiguous(unsigned long long address, long long s
     PyObject *at = digest_cache ? Py_BuildValue("(KL)", address, size) : NULL, *parts = NULL, *found = NULL;
     if (digest_cache && !at) return NULL;
     if (at && (parts = PyDict_GetItemWithError(digest_cache, at))) Py_INCREF(parts);
-    else if (!PyErr_Occurred() && (parts = digest_pieces_of((void *)(uintptr_t)address, size)) && at &&
+    else if (!PyErr_Occurred() && (parts = digest_pieces_into_bytes((void *)(uintptr_t)address, size)) && at &&
              PyDict_SetItem(digest_cache, at, parts))
         Py_CLEAR(parts);
     if (parts) found = xxh3_128(parts, seed);
@@ -237,8 +239,8 @@ static PyObject *digest_contiguous_of_shape(PyObject *tensor, PyObject *dtype, P
                                             PyObject *digest_cache) {
     PyObject *found = NULL, *seed = shape_seed_of(dtype, shape);
     if (!seed) return NULL;
-    long long size = read_number(&readers.nbytes, tensor);
-    long long address = size == -1 ? -1 : read_number(&readers.data_ptr, tensor);
+    long long size = read_number(&descriptors.nbytes, tensor);
+    long long address = size == -1 ? -1 : read_number(&descriptors.data_ptr, tensor);
     if (PyErr_Occurred()) goto done;
     watch_status in_storage = size ? elements_lie_in_storage(tensor, (unsigned long long)address, size) : STATUS_YES;
     if (in_storage <= 0) {
@@ -266,8 +268,8 @@ PyObject *digest_contiguous(PyObject *tensor, PyObject *view_key, PyObject *dige
 }
 
 PyObject *digest_contiguous_uncached(PyObject *tensor) {
-    PyObject *dtype = read_attribute(&readers.dtype, tensor);
-    PyObject *shape = dtype ? read_attribute(&readers.shape, tensor) : NULL;
+    PyObject *dtype = read_attribute(&descriptors.dtype, tensor);
+    PyObject *shape = dtype ? read_attribute(&descriptors.shape, tensor) : NULL;
     PyObject *found = shape ? digest_contiguous_of_shape(tensor, dtype, shape, NULL) : NULL;
     Py_XDECREF(dtype);
     Py_XDECREF(shape);

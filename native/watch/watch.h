@@ -97,7 +97,8 @@ PyObject *contiguous_view_key(PyObject *tensor); /* (offset, shape, dtype) */
 PyObject *strided_view_key(PyObject *tensor); /* (offset, shape, stride, dtype) */
 watch_status covers_storage(PyObject *tensor, PyObject *storage); /* is the tensor all of its memory? */
 watch_status is_at_most_small_bytes(PyObject *tensor); /* `storages.SMALL_BYTES` at most? */
-/* 16 bytes: the digest of a dense tensor on the CPU. `digest_cache`, a dict or NULL, keeps those of the pieces of a large one. */
+/* 16 bytes: the digest of a dense tensor on the CPU. `digest_cache`, a dict or NULL, keeps those of the pieces of a
+ * large one. */
 PyObject *digest_contiguous(PyObject *tensor, PyObject *view_key, PyObject *digest_cache);
 PyObject *digest_contiguous_uncached(PyObject *tensor); /* the same, with nothing known */
 PyObject *digest(PyObject *module, PyObject *tensor); /* `digest.digest` */
@@ -132,6 +133,6 @@ watch_status determine_phase_and_location_id(watcher_t *watcher, PyObject **tens
                                              long *location_id);
 
 /* --- one operator (operator.c) ----------------------------------------------------------------------- */
-PyObject *dispatch(PyObject *self, PyObject *const *args, Py_ssize_t count);
+PyObject *torch_dispatch(PyObject *self, PyObject *const *args, Py_ssize_t count);
 
 #endif

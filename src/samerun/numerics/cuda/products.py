@@ -27,7 +27,7 @@ class AxisStruct(ctypes.Structure):
 
 
 class ProductStruct(ctypes.Structure):
-    """product_t of native/cuda/products.cu."""
+    """gemm_t of native/cuda/products.cu."""
 
     _fields_ = [
         *((name, c_int64) for name in ("batches", "m", "n", "k")),
@@ -72,10 +72,10 @@ def _launch_product(device: Device, dtype: torch.dtype, product: ProductStruct) 
     parts = allocate(device, blocks * cells if splits > 1 else 0, dtype)
     product.splits, product.parts = splits, parts.data_ptr() if splits > 1 else None
     if blocks:
-        kernel = f"product_{'small' if size == 32 else 'large'}{bits}"
+        kernel = f"gemm_{'small' if size == 32 else 'large'}{bits}"
         launch(device, "products", kernel, tiles(size) * splits, (THREADS,), product)
     if splits > 1 or not blocks:
-        launch_per_value(device, "products", f"sum_product_parts{bits}", cells, product)
+        launch_per_value(device, "products", f"sum_split_k_parts{bits}", cells, product)
 
 
 def launch_matmul(
@@ -142,7 +142,7 @@ class _Convolution:
         launch_per_value(
             self.device,
             "products",
-            "grid_offsets",
+            "fill_grid_offsets",
             table.numel(),
             c_void_p(table.data_ptr()),
             c_int64(table.numel()),

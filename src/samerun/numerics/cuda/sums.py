@@ -83,10 +83,17 @@ def _make_sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:
         side_by_side = last >= 0 and kept.stride[last] == 1 and kept.size[last] >= FEW_COLUMNS
         if side_by_side and (inner < 0 or reduced.stride[inner] != 1):
             line = kept.size[last]
-            launch(device, "sums", f"sum_columns{bits}", kept.total // line * -(-line // WARP) * blocks, (WARP, WARP),
+            launch(device, "sums", f"reduce_column_blocks{bits}", kept.total // line * -(-line // WARP) * blocks, (WARP, WARP),
                    *given)  # fmt: skip
         else:
-            launch(device, "sums", f"sum_rows{bits}", -(-kept.total * blocks * WARP // THREADS), (THREADS,), *given)
+            launch(
+                device,
+                "sums",
+                f"reduce_row_blocks{bits}",
+                -(-kept.total * blocks * WARP // THREADS),
+                (THREADS,),
+                *given,
+            )
         if blocks > 1:
             reduce_blocks(device, bits, term == PRODUCT, to, out, blocks, kept.total)
         return DONE
