@@ -2,9 +2,10 @@
  * that native code draws, which no Python function sees.
  *
  * SAMERUN_ENTROPY=fixed: getrandom, getentropy, arc4random and the devices give the same bytes in every run.
- * SAMERUN_ENTROPY_VALUE: a small number; with another one they give other bytes. SAMERUN_ENTROPY_FILE: what
- * /dev/urandom and /dev/random are opened as, with `fixed`. Without it nothing changes. In both cases
- * samerun_entropy_draw_count() counts the draws. The processor's own instruction (rdrand) is not seen.
+ * SAMERUN_ENTROPY_VALUE: a small number; with another one they give other bytes.
+ * SAMERUN_ENTROPY_FILE: what /dev/urandom and /dev/random are opened as, with `fixed`.
+ * Without it nothing changes. In both cases samerun_entropy_draw_count() counts the draws. The processor's own
+ * instruction (rdrand) is not seen.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

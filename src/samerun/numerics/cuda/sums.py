@@ -83,8 +83,8 @@ def _make_sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:
         side_by_side = last >= 0 and kept.stride[last] == 1 and kept.size[last] >= FEW_COLUMNS
         if side_by_side and (inner < 0 or reduced.stride[inner] != 1):
             line = kept.size[last]
-            launch(device, "sums", f"reduce_column_blocks{bits}", kept.total // line * -(-line // WARP) * blocks, (WARP, WARP),
-                   *given)  # fmt: skip
+            grid = kept.total // line * -(-line // WARP) * blocks
+            launch(device, "sums", f"reduce_column_blocks{bits}", grid, (WARP, WARP), *given)
         else:
             launch(
                 device,
