@@ -21,7 +21,7 @@ from unittest import mock
 import pytest
 import torch
 
-from samerun.numerics.aten_handlers.table import resolve_runner
+from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
 from samerun.numerics.cuda import compiler, elementwise, launch, products, rows, sums
 from samerun.numerics.dispatch import mode
 from samerun.numerics.kernels import library
@@ -98,5 +98,7 @@ def emulated(folder: Path) -> Iterator[Emulator]:
         stack.enter_context(mock.patch.object(products, "count_multiprocessors", lambda device: PROCESSORS))
         stack.enter_context(mock.patch.object(library, "is_off_cpu", lambda x: True))
         stack.enter_context(mock.patch.object(mode, "_resolved", {}))
-        stack.enter_context(mock.patch.object(mode, "resolve_runner", partial(resolve_runner, on_cuda=True)))
+        stack.enter_context(
+            mock.patch.object(mode, "resolve_runner_unless_exact", partial(resolve_runner_unless_exact, on_cuda=True))
+        )
         yield emulator

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import samerun
 from samerun.base.errors import SamerunError
 from samerun.numerics.aten_handlers import declare
-from samerun.numerics.aten_handlers.table import resolve_runner
+from samerun.numerics.aten_handlers.table import resolve_runner_unless_exact
 from samerun.numerics.cuda import elementwise, launch, products, rows, sums
 from samerun.numerics.kernels import random as kernel_random
 from samerun.numerics.kernels.tensors import STORAGE_TYPES
@@ -55,7 +55,7 @@ class Resolving(TorchDispatchMode):
     """Every operator by the table for CUDA, as the portable mode has it, but on tensors without values."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        handler = None if func.namespace == "prim" else resolve_runner(func, on_cuda=True)
+        handler = None if func.namespace == "prim" else resolve_runner_unless_exact(func, on_cuda=True)
         return func(*args, **(kwargs or {})) if handler is None else handler(self, func, args, kwargs or {})
 
 
@@ -138,7 +138,7 @@ def test_a_generator_of_a_device_counts_its_own_draws() -> None:
 
 def test_draws_for_a_device_move_the_stream_of_the_cpu() -> None:
     torch.manual_seed(3)
-    first = [declare.begin_draw(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
+    first = [declare.take_next_draw(None, device)[:2] for device in ("cpu", "cuda", "cuda:1", None)]
     assert first == [(3, 0), (3, 1), (3, 2), (3, 3)]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, Scalar, divide, widen_half_inputs
+from samerun.numerics.aten_handlers.declare import Members, Scalar, divide_correctly_rounded, widen_half_inputs
 from samerun.numerics.kernels.elementwise import try_update_in_place
 from samerun.numerics.kernels.sums import amax, amin
 
@@ -133,23 +133,23 @@ def tanh_backward(grad: Tensor, y: Tensor) -> Tensor:
 
 def hardswish(x: Tensor) -> Tensor:
     """(x * clamp(x + 3, 0, 6)) / 6."""
-    return divide(torch.mul(x, torch.clamp(torch.add(x, 3), 0, 6)), 6)
+    return divide_correctly_rounded(torch.mul(x, torch.clamp(torch.add(x, 3), 0, 6)), 6)
 
 
 def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
     """0 below -3, grad above 3, grad * (x / 3 + 0.5) between."""
-    between = torch.mul(grad, torch.add(divide(x, 3), 0.5))
+    between = torch.mul(grad, torch.add(divide_correctly_rounded(x, 3), 0.5))
     return torch.where(x < -3, torch.zeros_like(grad), torch.where(x <= 3, between, grad))
 
 
 def hardsigmoid(x: Tensor) -> Tensor:
     """clamp(x + 3, 0, 6) / 6."""
-    return divide(torch.clamp(torch.add(x, 3), 0, 6), 6)
+    return divide_correctly_rounded(torch.clamp(torch.add(x, 3), 0, 6), 6)
 
 
 def hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
     """grad / 6 between -3 and 3, else 0."""
-    return torch.where((x > -3) & (x < 3), divide(grad, 6), torch.zeros_like(grad))
+    return torch.where((x > -3) & (x < 3), divide_correctly_rounded(grad, 6), torch.zeros_like(grad))
 
 
 def softshrink(x: Tensor, lambd: Scalar = 0.5) -> Tensor:

@@ -31,7 +31,7 @@ class _StateLattice(NamedTuple):
     """[n]: the length of the input."""
 
 
-def _to_int64(lengths: Any, device: torch.device) -> Tensor:
+def _lengths_to_int64(lengths: Any, device: torch.device) -> Tensor:
     return torch.as_tensor(lengths, dtype=torch.int64, device=device)
 
 
@@ -99,7 +99,7 @@ def _shift_states(x: Tensor, by: int) -> Tensor:
     return out
 
 
-def _gather_emissions(x: Tensor, lattice: _StateLattice) -> Tensor:
+def _gather_label_log_probs(x: Tensor, lattice: _StateLattice) -> Tensor:
     """[t, n, s]: the logarithm of the probability of each state's class."""
     return x.gather(2, lattice.states.expand(x.shape[0], -1, -1))
 
@@ -111,7 +111,7 @@ def ctc_loss(
     """x [t, n, classes]. alpha[t, s] = (alpha[t-1, s] + alpha[t-1, s-1] + alpha[t-1, s-2], the last where it may
     skip) + x[t, class of s]; the loss is minus the sum of the last two states at the last time. Also alpha [n, t, s].
     """
-    input_sizes, target_sizes = (_to_int64(lengths, x.device) for lengths in (input_lengths, target_lengths))
+    input_sizes, target_sizes = (_lengths_to_int64(lengths, x.device) for lengths in (input_lengths, target_lengths))
     if not _targets_fit_input(x, targets, input_sizes, target_sizes, blank):
         torch._ctc_loss(x, targets, input_lengths, target_lengths, blank, zero_infinity)  # torch's own words
         raise RuntimeError("ctc_loss: lengths and targets do not fit the input")
@@ -119,7 +119,7 @@ def ctc_loss(
     log_zero = torch.full(lattice.states.shape, -torch.inf, dtype=x.dtype, device=x.device)
     first = torch.arange(lattice.states.shape[1], device=x.device) < 2
     alpha, steps = log_zero, []
-    for t, step in enumerate(_gather_emissions(x, lattice).unbind(0)):
+    for t, step in enumerate(_gather_label_log_probs(x, lattice).unbind(0)):
         if t == 0:
             alpha = torch.where(first & lattice.exists, step, log_zero)
         else:
@@ -152,7 +152,7 @@ def ctc_loss_backward(
     """(exp(x) - exp((q + loss) - x)) * grad, q the sum in logarithms over the states of a class, in ascending order, of
     alpha + beta; beta as alpha, backwards. 0 behind the end of an input, and for an infinite loss if so asked.
     """
-    input_sizes, target_sizes = (_to_int64(lengths, x.device) for lengths in (input_lengths, target_lengths))
+    input_sizes, target_sizes = (_lengths_to_int64(lengths, x.device) for lengths in (input_lengths, target_lengths))
     lattice = _build_lattice(x, targets, input_sizes, target_sizes, blank)
     if x.shape[0] == 0:
         return torch.zeros_like(x)
@@ -162,7 +162,7 @@ def ctc_loss_backward(
     skips = torch.zeros_like(lattice.may_skip)
     skips[:, :-2] = lattice.may_skip[:, 2:]
     beta, steps = log_zero, []
-    for t, step in reversed(list(enumerate(_gather_emissions(x, lattice).unbind(0)))):
+    for t, step in reversed(list(enumerate(_gather_label_log_probs(x, lattice).unbind(0)))):
         skipped = torch.where(skips, _shift_states(beta, -2), log_zero)
         continued = torch.add(_logsumexp(beta, _shift_states(beta, -1), skipped), step)
         last_time = (input_sizes - 1)[:, None]
@@ -172,7 +172,7 @@ def ctc_loss_backward(
         beta = torch.where(lattice.exists, beta, log_zero)
         steps.append(beta)
     alpha_beta = torch.add(alpha.transpose(0, 1), torch.stack(steps[::-1]))
-    q = _sum_states_by_class(alpha_beta, lattice.states, x)
+    q = _logsumexp_states_by_class(alpha_beta, lattice.states, x)
     gradient = torch.sub(exp(x), exp(torch.sub(torch.add(q, loss[:, None]), x)))
     gradient = torch.mul(gradient, grad[:, None])
     is_zero = torch.arange(x.shape[0], device=x.device)[:, None] >= input_sizes
@@ -182,7 +182,7 @@ def ctc_loss_backward(
 
 # A plain scatter on CUDA adds the states of a class with atomics, whose order changes from run to run. Here they are
 # added in ascending order of the states.
-def _sum_states_by_class(alpha_beta: Tensor, states: Tensor, x: Tensor) -> Tensor:
+def _logsumexp_states_by_class(alpha_beta: Tensor, states: Tensor, x: Tensor) -> Tensor:
     """[t, n, s] -> [t, n, classes]: for each class its states together, in ascending order."""
     class_of_state = states.expand(alpha_beta.shape).contiguous()
     m = torch.full(x.shape, -torch.inf, dtype=x.dtype, device=x.device)

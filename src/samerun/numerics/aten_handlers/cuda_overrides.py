@@ -13,7 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import HALF_TYPES, Handler, Members, NotInTable, divide, widen_half_inputs
+from samerun.numerics.aten_handlers.declare import (
+    HALF_TYPES,
+    Handler,
+    Members,
+    NoPortableKernel,
+    divide_correctly_rounded,
+    widen_half_inputs,
+)
 from samerun.numerics.kernels import library, norms, ordered_scatter
 from samerun.numerics.kernels.ordered_scatter import make_element_numbers, make_padding_backward, scatter_add_flat
 
@@ -22,7 +29,7 @@ aten = torch.ops.aten
 
 @widen_half_inputs
 def _divide_by_tensor(x: Tensor, divisor: Any) -> Tensor:
-    return divide(x, divisor)
+    return divide_correctly_rounded(x, divisor)
 
 
 def div(x: Any, divisor: Any, *, rounding_mode: str | None = None) -> Tensor:
@@ -93,7 +100,7 @@ def _make_fractional_max_pool_handler(forward: Callable[..., Any]) -> Handler:
     def pool(x: Tensor, *settings: Any) -> Any:
         """torch places the windows in the type of x on the CPU, in float32 on CUDA."""
         if x.dtype in HALF_TYPES:
-            raise NotInTable(f"{x.dtype} on CUDA.", "Convert it to float32 first: tensor.float().")
+            raise NoPortableKernel(f"{x.dtype} on CUDA.", "Convert it to float32 first: tensor.float().")
         return forward(x, *settings)
 
     return pool

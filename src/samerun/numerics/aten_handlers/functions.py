@@ -13,7 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, NotInTable, Scalar, divide, to_floating, widen_half_inputs
+from samerun.numerics.aten_handlers.declare import (
+    Members,
+    NoPortableKernel,
+    Scalar,
+    divide_correctly_rounded,
+    to_floating,
+    widen_half_inputs,
+)
 from samerun.numerics.kernels import elementwise
 from samerun.numerics.kernels import functions as kernels
 from samerun.numerics.kernels.elementwise import sqrt
@@ -44,10 +51,10 @@ def _try_exact_power(x: Tensor, exponent: Any) -> Tensor | None:
     return None
 
 
-def _refuse_float64(*values: Any) -> None:
+def _raise_if_float64(*values: Any) -> None:
     for x in values:
         if isinstance(x, Tensor) and x.dtype is torch.float64:
-            raise NotInTable("torch.float64.", "It has one for float32: tensor.float().")
+            raise NoPortableKernel("torch.float64.", "It has one for float32: tensor.float().")
 
 
 @widen_half_inputs
@@ -62,13 +69,13 @@ def pow(x: Any, exponent: Any) -> Tensor:
         return torch.pow(x, exponent)
     device = next(each.device for each in (x, exponent) if isinstance(each, Tensor))
     a, b = (torch.as_tensor(each, dtype=dtype, device=device) for each in (x, exponent))
-    _refuse_float64(a)
+    _raise_if_float64(a)
     return kernels.pow(a, b)
 
 
 @widen_half_inputs
 def atan2(y: Tensor, x: Tensor) -> Tensor:
-    _refuse_float64(y, x)
+    _raise_if_float64(y, x)
     return kernels.atan2(y, x)
 
 
@@ -92,7 +99,7 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
 def softplus(x: Tensor, beta: Scalar = 1, threshold: Scalar = 20) -> Tensor:
     """log1p(exp(x * beta)) / beta; x where x * beta > threshold."""
     scaled = torch.mul(x, beta)
-    return torch.where(scaled > threshold, x, divide(log1p(exp(scaled)), beta))
+    return torch.where(scaled > threshold, x, divide_correctly_rounded(log1p(exp(scaled)), beta))
 
 
 @widen_half_inputs
@@ -230,7 +237,7 @@ def deg2rad(x: Tensor) -> Tensor:
 def _require_float32(kwargs: dict[str, Any]) -> torch.dtype:
     dtype: torch.dtype = kwargs.get("dtype") or torch.get_default_dtype()
     if dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        raise NotInTable(f"{dtype}.", "It has one for float32: dtype=torch.float32.")
+        raise NoPortableKernel(f"{dtype}.", "It has one for float32: dtype=torch.float32.")
     return dtype
 
 
@@ -251,20 +258,20 @@ def _make_window_handler(
     return window
 
 
-def _cosine_of_angle(k: Tensor, turns: float, n: int) -> Tensor:
+def _cosine_of_turns(k: Tensor, turns: float, n: int) -> Tensor:
     """cos(k * (2 pi turns / (n - 1))): the angle is rounded to float32."""
     return kernels.cos(torch.mul(k, turns * 2 * math.pi / (n - 1)).float())
 
 
 def _hamming(k: Tensor, n: int, alpha: float = 0.54, beta: float = 0.46) -> Tensor:
     """cos * -beta + alpha."""
-    return torch.add(torch.mul(_cosine_of_angle(k, 1, n), -beta), alpha)
+    return torch.add(torch.mul(_cosine_of_turns(k, 1, n), -beta), alpha)
 
 
 def _blackman(k: Tensor, n: int) -> Tensor:
     """(cos of twice the angle * 0.08 - cos * 0.5) + 0.42."""
     return torch.add(
-        torch.sub(torch.mul(_cosine_of_angle(k, 2, n), 0.08), torch.mul(_cosine_of_angle(k, 1, n), 0.5)), 0.42
+        torch.sub(torch.mul(_cosine_of_turns(k, 2, n), 0.08), torch.mul(_cosine_of_turns(k, 1, n), 0.5)), 0.42
     )
 
 

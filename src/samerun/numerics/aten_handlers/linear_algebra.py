@@ -8,21 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, NotInTable, Scalar, widen_half_inputs
+from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, Scalar, widen_half_inputs
 from samerun.numerics.kernels import functions, sums
 from samerun.numerics.kernels import linear_algebra as kernels
 from samerun.numerics.kernels.linear_algebra import matmul
 
 
-def _require_one_float_type(name: str, *tensors: Tensor) -> None:
+def _require_same_floating_dtype(name: str, *tensors: Tensor) -> None:
     for tensor in tensors:
         if not tensor.is_floating_point():
-            raise NotInTable(f"{tensor.dtype}.", "Convert it to float32 first: tensor.float().")
+            raise NoPortableKernel(f"{tensor.dtype}.", "Convert it to float32 first: tensor.float().")
         if tensor.dtype is not tensors[0].dtype:
             raise RuntimeError(f"{name}: expected one type, got {tensors[0].dtype} and {tensor.dtype}")
 
 
-def _require_fitting_shapes(name: str, a: Tensor, b: Tensor, dims: int) -> None:
+def _require_matmul_shapes(name: str, a: Tensor, b: Tensor, dims: int) -> None:
     """torch's own checks, before any memory is read."""
     if a.dim() != dims or b.dim() != dims:
         raise RuntimeError(f"{name}: expected {dims}-D tensors, got {tuple(a.shape)} and {tuple(b.shape)}")
@@ -31,26 +31,28 @@ def _require_fitting_shapes(name: str, a: Tensor, b: Tensor, dims: int) -> None:
 
 
 def mm(a: Tensor, b: Tensor) -> Tensor:
-    _require_one_float_type("mm", a, b)
-    _require_fitting_shapes("mm", a, b, 2)
+    _require_same_floating_dtype("mm", a, b)
+    _require_matmul_shapes("mm", a, b, 2)
     return matmul(a, b)
 
 
 def bmm(a: Tensor, b: Tensor) -> Tensor:
-    _require_one_float_type("bmm", a, b)
-    _require_fitting_shapes("bmm", a, b, 3)
+    _require_same_floating_dtype("bmm", a, b)
+    _require_matmul_shapes("bmm", a, b, 3)
     return matmul(a, b)
 
 
-def _add_product(name: str, dims: int, x: Tensor, a: Tensor, b: Tensor, beta: Scalar, alpha: Scalar) -> Tensor:
+def _alpha_product_plus_beta_x(
+    name: str, dims: int, x: Tensor, a: Tensor, b: Tensor, beta: Scalar, alpha: Scalar
+) -> Tensor:
     """alpha * (a @ b) + beta * x."""
-    _require_one_float_type(name, a, b, x)
-    _require_fitting_shapes(name, a, b, dims)
+    _require_same_floating_dtype(name, a, b, x)
+    _require_matmul_shapes(name, a, b, dims)
     if alpha == 1 and beta == 1:
         shape = (*a.shape[:-1], b.shape[-1])
         return matmul(a, b, x.expand(shape))
     if x.dtype in (torch.bfloat16, torch.float16):
-        wide = _add_product(name, dims, x.float(), a.float(), b.float(), beta, alpha)
+        wide = _alpha_product_plus_beta_x(name, dims, x.float(), a.float(), b.float(), beta, alpha)
         return wide.to(x.dtype)
     product = matmul(a, b)
     if alpha != 1:
@@ -61,49 +63,49 @@ def _add_product(name: str, dims: int, x: Tensor, a: Tensor, b: Tensor, beta: Sc
 
 
 def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
-    return _add_product("addmm", 2, x, a, b, beta, alpha)
+    return _alpha_product_plus_beta_x("addmm", 2, x, a, b, beta, alpha)
 
 
 def baddbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
-    return _add_product("baddbmm", 3, x, a, b, beta, alpha)
+    return _alpha_product_plus_beta_x("baddbmm", 3, x, a, b, beta, alpha)
 
 
 def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
     """The batch is part of k: k runs over (batch, k)."""
-    _require_fitting_shapes("addbmm", a, b, 3)
+    _require_matmul_shapes("addbmm", a, b, 3)
     rows = a.permute(1, 0, 2).reshape(a.shape[1], -1)
-    return _add_product("addbmm", 2, x, rows, b.reshape(-1, b.shape[2]), beta, alpha)
+    return _alpha_product_plus_beta_x("addbmm", 2, x, rows, b.reshape(-1, b.shape[2]), beta, alpha)
 
 
 def addmm_activation(
     x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1, use_gelu: bool = False
 ) -> Tensor:
     if use_gelu:
-        raise NotInTable("use_gelu=True.", "Call torch.addmm, then F.gelu.")
+        raise NoPortableKernel("use_gelu=True.", "Call torch.addmm, then F.gelu.")
     return torch.threshold(addmm(x, a, b, beta=beta, alpha=alpha), 0, 0)  # as `relu`: every zero is +0.0
 
 
 def mv(a: Tensor, x: Tensor) -> Tensor:
-    _require_one_float_type("mv", a, x)
-    _require_fitting_shapes("mv", a, x[:, None] if x.dim() == 1 else x, 2)
+    _require_same_floating_dtype("mv", a, x)
+    _require_matmul_shapes("mv", a, x[:, None] if x.dim() == 1 else x, 2)
     return matmul(a, x[:, None])[:, 0]
 
 
 def addmv(x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
-    return _add_product("addmv", 2, x.reshape(-1, 1), a, b[:, None], beta, alpha)[:, 0]
+    return _alpha_product_plus_beta_x("addmv", 2, x.reshape(-1, 1), a, b[:, None], beta, alpha)[:, 0]
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
-    _require_one_float_type("dot", a, b)
+    _require_same_floating_dtype("dot", a, b)
     if a.dim() != 1 or a.shape != b.shape:
         raise RuntimeError(f"dot: expected two 1-D tensors of one size, got {tuple(a.shape)} and {tuple(b.shape)}")
     return matmul(a[None, :], b[:, None]).reshape(())
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    _require_one_float_type("linear", x, weight, *([] if bias is None else [bias]))
+    _require_same_floating_dtype("linear", x, weight, *([] if bias is None else [bias]))
     rows = x.reshape(-1, x.shape[-1])
-    _require_fitting_shapes("linear", rows, weight.t(), 2)
+    _require_matmul_shapes("linear", rows, weight.t(), 2)
     plus = None if bias is None else bias.expand(rows.shape[0], -1)
     return matmul(rows, weight.t(), plus).reshape(*x.shape[:-1], weight.shape[0])
 

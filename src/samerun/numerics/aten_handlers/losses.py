@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, Scalar, divide, widen_half_inputs
+from samerun.numerics.aten_handlers.declare import Members, Scalar, divide_correctly_rounded, widen_half_inputs
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.functions import exp, log, log1p, sigmoid
 
@@ -22,7 +22,7 @@ def reduce_terms(terms: Tensor, reduction: int) -> Tensor:
     return sums.sum(terms) if reduction == SUM else terms
 
 
-def spread_gradient(grad: Tensor, terms: Tensor, reduction: int) -> Tensor:
+def expand_gradient_to_terms(grad: Tensor, terms: Tensor, reduction: int) -> Tensor:
     """The gradient of each term: grad / n for the mean, else grad."""
     if reduction == MEAN:
         return torch.div(grad, torch.full((), float(terms.numel()), dtype=grad.dtype, device=grad.device))
@@ -106,7 +106,7 @@ def mse_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
 @widen_half_inputs
 def mse_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
     """(2 * (x - target)) * grad, grad / n for the mean."""
-    return torch.mul(torch.mul(torch.sub(x, target), 2), spread_gradient(grad, x, reduction))
+    return torch.mul(torch.mul(torch.sub(x, target), 2), expand_gradient_to_terms(grad, x, reduction))
 
 
 def _make_smooth_l1_handlers(is_huber: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
@@ -119,7 +119,11 @@ def _make_smooth_l1_handlers(is_huber: bool) -> tuple[Callable[..., Tensor], Cal
         if is_huber:
             terms = torch.where(d <= limit, half, torch.mul(torch.sub(d, 0.5 * limit), limit))
         else:
-            terms = d if limit == 0 else torch.where(d < limit, divide(half, limit), torch.sub(d, 0.5 * limit))
+            terms = (
+                d
+                if limit == 0
+                else torch.where(d < limit, divide_correctly_rounded(half, limit), torch.sub(d, 0.5 * limit))
+            )
         return reduce_terms(terms, reduction)
 
     @widen_half_inputs
@@ -128,8 +132,12 @@ def _make_smooth_l1_handlers(is_huber: bool) -> tuple[Callable[..., Tensor], Cal
         if is_huber:
             slope = torch.clamp(d, -limit, limit)
         else:
-            slope = torch.sign(d) if limit == 0 else torch.where(d.abs() < limit, divide(d, limit), torch.sign(d))
-        return torch.mul(slope, spread_gradient(grad, x, reduction))
+            slope = (
+                torch.sign(d)
+                if limit == 0
+                else torch.where(d.abs() < limit, divide_correctly_rounded(d, limit), torch.sign(d))
+            )
+        return torch.mul(slope, expand_gradient_to_terms(grad, x, reduction))
 
     return loss, backward
 
@@ -155,7 +163,7 @@ def binary_cross_entropy_backward(
     grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """(grad * (x - target)) / max(x * (1 - x), 1e-12), times weight."""
-    grad = spread_gradient(grad, x, reduction)
+    grad = expand_gradient_to_terms(grad, x, reduction)
     below = torch.clamp(torch.mul(x, torch.rsub(x, 1)), min=1e-12)
     found = torch.div(torch.mul(grad, torch.sub(x, target)), below)
     return found if weight is None else torch.mul(found, weight)
@@ -178,16 +186,16 @@ huber, huber_backward = _make_smooth_l1_handlers(True)
 
 
 @widen_half_inputs
-def soft_margin(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
     """log1p(exp(-(target * x)))."""
     return reduce_terms(log1p(exp(torch.neg(torch.mul(target, x)))), reduction)
 
 
 @widen_half_inputs
-def soft_margin_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
+def soft_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
     """(-target * sigmoid(-(target * x))) * grad, grad / n for the mean."""
     slope = torch.mul(torch.neg(target), sigmoid(torch.neg(torch.mul(target, x))))
-    return torch.mul(slope, spread_gradient(grad, slope, reduction))
+    return torch.mul(slope, expand_gradient_to_terms(grad, slope, reduction))
 
 
 def _check_and_flatten_classes(
@@ -214,7 +222,7 @@ def _margin_violations(rows: Tensor, label: Tensor, margin: Scalar) -> tuple[Ten
 
 
 @widen_half_inputs
-def multi_margin(
+def multi_margin_loss(
     x: Tensor, target: Tensor, p: Any = 1, margin: Scalar = 1, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """Class S over the classes but target of max(0, z)^p * weight[target], z = (margin - x[target]) + x; / classes."""
@@ -222,12 +230,12 @@ def multi_margin(
     z, counts = _margin_violations(rows, label, margin)
     terms = z if p == 1 else torch.mul(z, z)
     terms = terms if weight is None else torch.mul(terms, weight.index_select(0, label)[:, None])
-    found = divide(sums.sum(torch.where(counts, terms, torch.zeros_like(terms)), [1]), rows.shape[1])
+    found = divide_correctly_rounded(sums.sum(torch.where(counts, terms, torch.zeros_like(terms)), [1]), rows.shape[1])
     return reduce_terms(found.reshape(x.shape[:-1]), reduction)
 
 
 @widen_half_inputs
-def multi_margin_backward(
+def multi_margin_loss_backward(
     grad: Tensor, x: Tensor, target: Tensor, p: Any, margin: Scalar, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """u = grad / classes (grad / n first for the mean), times weight[target].
@@ -236,7 +244,7 @@ def multi_margin_backward(
     """
     rows, label = _check_and_flatten_classes(x, target, p, margin, weight, reduction)
     z, counts = _margin_violations(rows, label, margin)
-    unit = divide(spread_gradient(grad, label, reduction), rows.shape[1]).reshape(-1, 1)
+    unit = divide_correctly_rounded(expand_gradient_to_terms(grad, label, reduction), rows.shape[1]).reshape(-1, 1)
     unit = unit if weight is None else torch.mul(unit, weight.index_select(0, label)[:, None])
     terms = unit.expand(rows.shape) if p == 1 else torch.mul(torch.mul(z, 2), unit)
     terms = torch.where(counts, terms, torch.zeros_like(rows))
@@ -261,7 +269,7 @@ def _max_labels_per_row(kept: Tensor) -> int:
 
 
 @widen_half_inputs
-def multilabel_margin(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     """Label after label y: class S over the classes that are no label of max(0, (1 - x[y]) + x).
 
     Their sum one after the other, / classes. Also which classes are labels, as 1.
@@ -274,12 +282,12 @@ def multilabel_margin(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor
         z = torch.add(torch.rsub(rows.gather(1, labels[:, k : k + 1]), 1), rows)
         counts = (z > 0) & ~marked & kept[:, k : k + 1]
         total = torch.add(total, sums.sum(torch.where(counts, z, torch.zeros_like(z)), [1]))
-    found = divide(total, max(rows.shape[1], 1))
+    found = divide_correctly_rounded(total, max(rows.shape[1], 1))
     return reduce_terms(found.reshape(x.shape[:-1]), reduction), marked.to(rows.dtype).reshape(target.shape)
 
 
 @widen_half_inputs
-def multilabel_margin_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, marked: Tensor) -> Tensor:
+def multilabel_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, marked: Tensor) -> Tensor:
     """u = grad / classes (grad / n first for the mean), times the number of terms above 0 in which a class stands.
 
     That number is negative for a label.
@@ -293,7 +301,9 @@ def multilabel_margin_backward(grad: Tensor, x: Tensor, target: Tensor, reductio
         times = torch.add(times, counts)
         times.scatter_add_(1, labels[:, k : k + 1], torch.neg(counts.sum(1, True)))
     each = torch.zeros(rows.shape[0], dtype=torch.bool, device=x.device)
-    unit = divide(spread_gradient(grad, each, reduction), max(rows.shape[1], 1)).reshape(-1, 1)
+    unit = divide_correctly_rounded(expand_gradient_to_terms(grad, each, reduction), max(rows.shape[1], 1)).reshape(
+        -1, 1
+    )
     return torch.mul(times.to(rows.dtype), unit).reshape(x.shape)
 
 
@@ -311,10 +321,10 @@ MEMBERS: Members = {
     "aten::binary_cross_entropy": binary_cross_entropy,
     "aten::binary_cross_entropy_backward": binary_cross_entropy_backward,
     "aten::binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
-    "aten::soft_margin_loss": soft_margin,
-    "aten::soft_margin_loss_backward": soft_margin_backward,
-    "aten::multi_margin_loss": multi_margin,
-    "aten::multi_margin_loss_backward": multi_margin_backward,
-    "aten::multilabel_margin_loss_forward": multilabel_margin,
-    "aten::multilabel_margin_loss_backward": multilabel_margin_backward,
+    "aten::soft_margin_loss": soft_margin_loss,
+    "aten::soft_margin_loss_backward": soft_margin_loss_backward,
+    "aten::multi_margin_loss": multi_margin_loss,
+    "aten::multi_margin_loss_backward": multi_margin_loss_backward,
+    "aten::multilabel_margin_loss_forward": multilabel_margin_loss,
+    "aten::multilabel_margin_loss_backward": multilabel_margin_loss_backward,
 }

@@ -123,7 +123,7 @@ def _as_states(state: Any) -> Sequence[Tensor]:
     return (state,) if isinstance(state, Tensor) else state
 
 
-def _make_sequence_handler(step: Step) -> Handler:
+def _make_padded_sequence_handler(step: Step) -> Handler:
     def run(x: Tensor, state: Any, weights: Sequence[Tensor], *settings: Any) -> tuple[Tensor, ...]:
         """What torch.lstm and its kin compute for a tensor of whole sequences. The last setting is `batch_first`."""
         *rest, batch_first = settings
@@ -133,7 +133,7 @@ def _make_sequence_handler(step: Step) -> Handler:
     return run
 
 
-def _make_packed_handler(step: Step) -> Handler:
+def _make_packed_sequence_handler(step: Step) -> Handler:
     def run(
         x: Tensor, batch_sizes: Tensor, state: Any, weights: Sequence[Tensor], *settings: Any
     ) -> tuple[Tensor, ...]:
@@ -169,8 +169,8 @@ COMPOSED: Members = {
     name: handler
     for kind, step in _STEPS.items()
     for name, handler in {
-        f"aten::{kind}.input": _make_sequence_handler(step),
-        f"aten::{kind}.data": _make_packed_handler(step),
+        f"aten::{kind}.input": _make_padded_sequence_handler(step),
+        f"aten::{kind}.data": _make_packed_sequence_handler(step),
         f"aten::{kind}_cell": _make_cell_handler(step),
     }.items()
 }

@@ -122,7 +122,7 @@ def convolve(
     )
     shapes = [list(value.shape) if isinstance(value, Tensor) else value for value in (image, weight, gradient)]
     result = (shapes[2], shapes[0], shapes[1])[direction]
-    _require_fitting_shapes(direction, shapes[0], shapes[1], shapes[2], stride, padding, dilation, groups)
+    _require_fitting_convolution_shapes(direction, shapes[0], shapes[1], shapes[2], stride, padding, dilation, groups)
     if bias is not None and (bias.shape != (result[1],) or bias.dtype is not dtype):
         raise RuntimeError(f"expected {result[1]} biases of {dtype}, but got {list(bias.shape)} of {bias.dtype}")
     if tensors[0].dtype is not tensors[1].dtype:
@@ -153,7 +153,7 @@ def convolve(
     return out
 
 
-def _require_fitting_shapes(
+def _require_fitting_convolution_shapes(
     direction: int, image: list[int], weight: list[int], gradient: list[int], stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], groups: int,
 ) -> None:  # fmt: skip

@@ -1,8 +1,8 @@
 """The conformance vectors: what each operator gives here for inputs made by Philox, as SHA-256 of the result.
 
 A row is "operator type n digest". The inputs of every row come from the stream of `SEED`: x and y are
-((word >> 8) * 2^-24 - 0.5) * 16 of draws 0 and 1, `random_bit_patterns` has the words of draw 2 as bits, with NaN,
-infinities, subnormals and -0.0 among them. Bytes are little-endian; every NaN counts as the same one. The rows of a
+((word >> 8) * 2^-24 - 0.5) * 16 of draws 0 and 1, `random_float32_bit_patterns` has the words of draw 2 as bits, with
+NaN, infinities, subnormals and -0.0 among them. Bytes are little-endian; every NaN counts as the same one. The rows of a
 released version never change (vectors.txt; native/tests/conformance.c prints them without Python).
 
 `survey_conformance` compares them on this machine: the record behind `samerun doctor --numerics`.
@@ -74,16 +74,20 @@ def uniform_inputs(draw_number: int, count: int) -> torch.Tensor:
     return torch.from_numpy((steps * np.float32(2.0**-24) - np.float32(0.5)) * np.float32(16))
 
 
-def random_bit_patterns(count: int) -> torch.Tensor:
+def random_float32_bit_patterns(count: int) -> torch.Tensor:
     """float32 of any bits."""
     return torch.from_numpy(philox_words(SEED, 2, count).view(np.float32))
 
 
-def compute_results(size: int, device: str = "cpu") -> Iterator[tuple[str, torch.Tensor]]:
+def compute_operator_results(size: int, device: str = "cpu") -> Iterator[tuple[str, torch.Tensor]]:
     """What each operator gives on a device for inputs of n values (or of n in each row)."""
     x, y, any_bits = (
         each.to(device)
-        for each in (uniform_inputs(0, size * COLUMNS), uniform_inputs(1, size * COLUMNS), random_bit_patterns(size))
+        for each in (
+            uniform_inputs(0, size * COLUMNS),
+            uniform_inputs(1, size * COLUMNS),
+            random_float32_bit_patterns(size),
+        )
     )
     a, b, rows, grads = x[:size], y[:size], x[: ROWS * size].reshape(ROWS, size), y[: ROWS * size].reshape(ROWS, size)
     for name in functions.NAMES:
@@ -125,14 +129,14 @@ def compute_results(size: int, device: str = "cpu") -> Iterator[tuple[str, torch
         yield name, of(a.double() * 2.0**40, b.double())
     yield "randint_of_64_bits", random.randint(-(1 << 63), 1 << 63, [size], SEED, 7, device)
     yield "block_words", random.block_words(torch.arange(size, device=device) * 3, SEED, 7)
-    yield from _rejection_results(a.double().abs(), b.double().abs())
+    yield from _distribution_results(a.double().abs(), b.double().abs())
     yield from _product_results(size, x, y, any_bits)
     yield from _factorization_results(size, x, y)
     if size:
         yield from _convolution_results(size, x)
 
 
-def _rejection_results(positive_a: torch.Tensor, positive_b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+def _distribution_results(positive_a: torch.Tensor, positive_b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Numbers of parameters from 0 to 8, and how they move."""
     share = positive_b / 8
     yield "gamma", distributions.sample_gamma(positive_a, distributions.RandomStream(SEED, 7))
@@ -207,16 +211,16 @@ def _convolution_results(size: int, x: torch.Tensor) -> Iterator[tuple[str, torc
 def compute_conformance_rows(sizes: tuple[int, ...] = SIZES, device: str = "cpu") -> Iterator[ConformanceRow]:
     """Every row, computed here, at the level in force, or on a CUDA device."""
     for n in sizes:
-        for name, result in compute_results(n, device):
+        for name, result in compute_operator_results(n, device):
             yield ConformanceRow(name, str(result.dtype).removeprefix("torch."), n, digest_tensor(result))
 
 
-def read_expected_vectors() -> str:
+def read_expected_vectors_text() -> str:
     """The text of the file of vectors."""
     return Path(__file__).with_name("vectors.txt").read_text(encoding="utf-8")
 
 
-def find_differences(
+def find_differing_rows(
     expected: str,
     sizes: tuple[int, ...] = SIZES,
     on_row: Callable[[ConformanceRow], None] | None = None,
@@ -248,7 +252,7 @@ def survey_conformance(progress: Callable[[int, int], None]) -> dict[str, Any]:
     `different`: the rows with other bits, what was wanted and what came. `cuda`: the same for each device, with its
     name; or `trouble`, why its kernels cannot run.
     """
-    expected = read_expected_vectors()
+    expected = read_expected_vectors_text()
     devices = torch.cuda.device_count() if torch.version.cuda and torch.cuda.is_available() else 0
     total, done = len(expected.splitlines()) * (1 + devices), 0
 
@@ -257,7 +261,7 @@ def survey_conformance(progress: Callable[[int, int], None]) -> dict[str, Any]:
         done += 1
         progress(done, total)
 
-    differences = find_differences(expected, on_row=on_row)
+    differences = find_differing_rows(expected, on_row=on_row)
     rows = done
     cuda = [_survey_device(expected, f"cuda:{number}", on_row) for number in range(devices)]
     return {
@@ -289,7 +293,7 @@ def _survey_device(expected: str, device: str, on_row: Callable[[ConformanceRow]
 
     record: dict[str, Any] = {"device": device, "name": torch.cuda.get_device_name(device), "trouble": None}
     try:
-        differences = find_differences(expected, on_row=count_row, device=device)
+        differences = find_differing_rows(expected, on_row=count_row, device=device)
     except SamerunError as error:
         return {**record, "trouble": str(error), "rows": rows, "different": []}
     return {**record, "rows": rows, "different": _describe_differences(differences)}

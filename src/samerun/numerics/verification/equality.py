@@ -99,7 +99,7 @@ def _worst_outcome(outcomes: dict[str, str]) -> str:
     return SAME
 
 
-def examine_model(
+def examine_bit_equality(
     model: Callable[..., Any], inputs: Any, loss: Callable[[Any], torch.Tensor] | None, batch: int | None
 ) -> Equality:
     """What `samerun.portable_equal` returns and raises."""
@@ -122,21 +122,21 @@ def examine_model(
         )
     state = torch.get_rng_state()
     try:
-        recorder = calls.record_calls(lambda: _run_model(model, arguments, loss))
+        recorder = calls.record_operator_calls(lambda: _run_model_copy_and_backward(model, arguments, loss))
         recorded = list(recorder.calls.values())
         notes: list[str] = []
         outcomes = {
             "threads": _compare_thread_counts(recorded),
             "capability": _compare_cpu_capabilities(recorded, notes),
         }
-        run_smaller = partial(_run_model, model, _take_smaller_batch(arguments, whole, small), loss)
+        run_smaller = partial(_run_model_copy_and_backward, model, _take_smaller_batch(arguments, whole, small), loss)
         outcomes["batch"] = _compare_batch_sizes(recorded, recorder, run_smaller, small, notes)
     finally:
         torch.set_rng_state(state)
     operators = [
         OperatorEquality(
             call.operator, call.line, call.times, {name: outcomes[name][at][0] for name in CIRCUMSTANCES},
-            {name: outcomes[name][at][1] for name in CIRCUMSTANCES}, known_change_circumstances(call.operator),
+            {name: outcomes[name][at][1] for name in CIRCUMSTANCES}, list_known_change_circumstances(call.operator),
         )
         for at, call in enumerate(recorded)
     ]  # fmt: skip
@@ -147,7 +147,9 @@ OutcomePairs = list[tuple[str, str]]
 """For each call: what the experiment said of plain torch, and of portable()."""
 
 
-def _run_model(model: Callable[..., Any], arguments: Any, loss: Callable[[Any], torch.Tensor] | None) -> None:
+def _run_model_copy_and_backward(
+    model: Callable[..., Any], arguments: Any, loss: Callable[[Any], torch.Tensor] | None
+) -> None:
     torch.manual_seed(0)
     copied_model = copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model
     result = copied_model(*arguments)
@@ -171,7 +173,7 @@ def _take_smaller_batch(arguments: Any, batch_size: int, smaller_size: int) -> A
     return _pytree.tree_map(shorten, arguments)
 
 
-def _compare_outcomes(first: Sequence[str], second: Sequence[str]) -> tuple[str, str]:
+def _compare_rerun_outcomes(first: Sequence[str], second: Sequence[str]) -> tuple[str, str]:
     if first[0].startswith(ERROR):
         return NOT_TRIED, NOT_TRIED  # it cannot be run again by itself
     plain = SAME if first[0] == second[0] else CHANGES
@@ -181,15 +183,17 @@ def _compare_outcomes(first: Sequence[str], second: Sequence[str]) -> tuple[str,
 
 
 def _rerun_plain_and_portable(recorded: list[RecordedCall]) -> list[list[str]]:
-    return [[calls.rerun_outcome(call, False), calls.rerun_outcome(call, True)] for call in recorded]
+    return [
+        [calls.rerun_and_digest_or_error(call, False), calls.rerun_and_digest_or_error(call, True)] for call in recorded
+    ]
 
 
 def _compare_thread_counts(recorded: list[RecordedCall]) -> OutcomePairs:
-    with calls.torch_num_threads(1):
+    with calls.temporary_torch_num_threads(1):
         single = _rerun_plain_and_portable(recorded)
-    with calls.torch_num_threads(max(2, torch.get_num_threads())):
+    with calls.temporary_torch_num_threads(max(2, torch.get_num_threads())):
         several = _rerun_plain_and_portable(recorded)
-    return [_compare_outcomes(*pair) for pair in zip(single, several, strict=True)]
+    return [_compare_rerun_outcomes(*pair) for pair in zip(single, several, strict=True)]
 
 
 def _compare_cpu_capabilities(recorded: list[RecordedCall], notes: list[str]) -> OutcomePairs:
@@ -209,9 +213,9 @@ def _compare_cpu_capabilities(recorded: list[RecordedCall], notes: list[str]) ->
     if answer_record["capability"] == here:
         notes.append(f"capability: torch has no other instructions than {here} here, so they were not tried.")
         return [(NOT_TRIED, NOT_TRIED)] * len(recorded)
-    with calls.torch_num_threads(torch.get_num_threads()):
+    with calls.temporary_torch_num_threads(torch.get_num_threads()):
         mine = _rerun_plain_and_portable(recorded)
-    return [_compare_outcomes(*pair) for pair in zip(mine, answer_record["outcomes"], strict=True)]
+    return [_compare_rerun_outcomes(*pair) for pair in zip(mine, answer_record["outcomes"], strict=True)]
 
 
 def _compare_batch_sizes(
@@ -222,14 +226,16 @@ def _compare_batch_sizes(
     notes: list[str],
 ) -> OutcomePairs:
     """Each operator on the part of its inputs that a smaller batch has, against that part of its results."""
-    smaller_recorder = calls.record_calls(run_smaller)
+    smaller_recorder = calls.record_operator_calls(run_smaller)
     if [operator for operator, _ in smaller_recorder.shapes] != [operator for operator, _ in recorder.shapes]:
         notes.append(f"batch: the model calls other operators with a batch of {smaller_size}, so it was not tried.")
         return [(NOT_TRIED, NOT_TRIED)] * len(recorded)
     pairs: OutcomePairs = []
     for call in recorded:
         narrow = smaller_recorder.calls[smaller_recorder.shapes[call.number][1]]
-        plain, portable = (compare_rerun_on_part(call, narrow, inside_portable) for inside_portable in (False, True))
+        plain, portable = (
+            compare_full_and_smaller_batch(call, narrow, inside_portable) for inside_portable in (False, True)
+        )
         # A row of a portable kernel depends on nothing but its own inputs, unless the operator says otherwise.
         pairs.append((WHOLE_BATCH, WHOLE_BATCH) if portable == CHANGES else (plain, portable))
     if any(pair[0] in (NOT_TRIED, WHOLE_BATCH) for pair in pairs):
@@ -243,7 +249,7 @@ def _compare_batch_sizes(
 SAME, CHANGES, NOT_TRIED = "same", "changes", "not tried"
 
 
-def find_shorter_dimension(wide: torch.Tensor, narrow: torch.Tensor) -> int | None:
+def find_only_shorter_dim(wide: torch.Tensor, narrow: torch.Tensor) -> int | None:
     """The one dimension in which `narrow` is smaller; None if there is none, or another difference."""
     if wide.ndim != narrow.ndim or wide.dtype != narrow.dtype:
         return None
@@ -255,13 +261,13 @@ def _narrow_like(wide: Any, narrow: Any) -> Any:
     """As much of `wide` as `narrow` has; the very number or tensor that belongs to the smaller batch otherwise."""
     if not isinstance(wide, torch.Tensor) or not isinstance(narrow, torch.Tensor):
         return narrow
-    dim = find_shorter_dimension(wide, narrow)
+    dim = find_only_shorter_dim(wide, narrow)
     if dim is None:
         return wide if wide.shape == narrow.shape else narrow
     return wide.narrow(dim, 0, narrow.shape[dim])
 
 
-def compare_rerun_on_part(call: RecordedCall, smaller_call: RecordedCall, inside_portable: bool) -> str:
+def compare_full_and_smaller_batch(call: RecordedCall, smaller_call: RecordedCall, inside_portable: bool) -> str:
     """ "same" or "changes"; "not tried" where the results have no part for the smaller batch, as sums over it have
     not; "no portable kernel".
     """
@@ -272,15 +278,15 @@ def compare_rerun_on_part(call: RecordedCall, smaller_call: RecordedCall, inside
         return NOT_TRIED
     args, kwargs = _pytree.tree_unflatten([_narrow_like(*pair) for pair in zip(leaves, others, strict=True)], spec)
     try:
-        whole = calls.rerun_call(call, inside_portable)
-        part = calls.rerun_call(RecordedCall(call.operator, call.line, args, kwargs), inside_portable)
+        whole = calls.rerun_call_from_seed_0(call, inside_portable)
+        part = calls.rerun_call_from_seed_0(RecordedCall(call.operator, call.line, args, kwargs), inside_portable)
     except NotPortableError:
         return NO_KERNEL
     except Exception:  # the part is no input that the operator takes
         return NOT_TRIED
     outcome = NOT_TRIED
     for wide, rows in zip(whole, part, strict=True):
-        dim = find_shorter_dimension(wide, rows)
+        dim = find_only_shorter_dim(wide, rows)
         if dim is None:
             continue
         same = calls.digest_results([wide.narrow(dim, 0, rows.shape[dim])]) == calls.digest_results([rows])
@@ -318,7 +324,7 @@ BATCH = frozenset(split_names("mm addmm convolution sigmoid"))
 KNOWN = {"threads": THREADS, "capability": CAPABILITY, "batch": BATCH}
 
 
-def known_change_circumstances(operator: str) -> list[str]:
+def list_known_change_circumstances(operator: str) -> list[str]:
     """What an operator ("aten.mm.default") is known to change with."""
     name = operator.split(".")[1].rstrip("_").removeprefix("_foreach_")
     return [circumstance for circumstance, names in KNOWN.items() if name in names]
