@@ -78,7 +78,7 @@ class Emulator:
         )
         assert done, kernel
 
-    def launch_per_value(self, device: torch.device, file: str, kernel: str, n: int, *arguments: Any) -> None:
+    def launch_grid_stride(self, device: torch.device, file: str, kernel: str, n: int, *arguments: Any) -> None:
         self.launch(device, file, kernel, min(-(-n // launch.THREADS), 7), (launch.THREADS,), *arguments)
 
     def allocate(self, device: torch.device, n: int, dtype: torch.dtype) -> torch.Tensor:
@@ -92,7 +92,7 @@ def emulated(folder: Path) -> Iterator[Emulator]:
     emulator = Emulator(folder)
     with ExitStack() as stack:
         for module in (launch, elementwise, rows, sums, products):
-            for name in ("launch", "launch_per_value", "allocate"):
+            for name in ("launch", "launch_grid_stride", "allocate"):
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, getattr(emulator, name)))
         stack.enter_context(mock.patch.object(products, "count_multiprocessors", lambda device: PROCESSORS))

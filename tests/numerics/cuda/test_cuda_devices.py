@@ -60,7 +60,7 @@ class Resolving(TorchDispatchMode):
 
 
 def _type(operator: str, *tensors: Tensor, types: Any = ()) -> torch.dtype:
-    """`choose_compute_dtype` without its look at the device."""
+    """`require_opmath_dtype` without its look at the device."""
     return torch.float32 if tensors[0].dtype in STORAGE_TYPES else tensors[0].dtype
 
 
@@ -68,7 +68,7 @@ def _type(operator: str, *tensors: Tensor, types: Any = ()) -> torch.dtype:
 def _no_kernels() -> Iterator[None]:
     with ExitStack() as stack:
         for module in (launch, elementwise, rows, sums, products):
-            for name in ("launch", "launch_per_value"):
+            for name in ("launch", "launch_grid_stride"):
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, lambda *given: None))
         stack.enter_context(mock.patch.object(products, "count_multiprocessors", lambda device: 132))
@@ -97,8 +97,8 @@ def test_everything_stays_on_the_device(
         run(function, inputs, torch.float32)
     torch.set_default_dtype(before)
     for module in list(sys.modules.values()):
-        if module.__name__.startswith("samerun.numerics") and hasattr(module, "choose_compute_dtype"):
-            monkeypatch.setattr(module, "choose_compute_dtype", _type)
+        if module.__name__.startswith("samerun.numerics") and hasattr(module, "require_opmath_dtype"):
+            monkeypatch.setattr(module, "require_opmath_dtype", _type)
     for func, args, kwargs in noting.calls:
         tensors = [leaf for leaf in _pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
         if func.namespace != "aten" or not tensors or str(func) in WAITS or "lift_fresh" in str(func):
@@ -172,7 +172,7 @@ class Driver:
 def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, compiled = Driver(), []
     monkeypatch.setattr(launch, "_import_driver_bindings", lambda: driver)
-    monkeypatch.setattr(launch, "compile_cached", lambda *given: compiled.append(given[2]) or b"code")
+    monkeypatch.setattr(launch, "compile_cuda_source_cached", lambda *given: compiled.append(given[2]) or b"code")
     monkeypatch.setattr(launch, "_functions", {})
     monkeypatch.setattr(launch, "_modules", {})
     monkeypatch.setattr(torch.cuda, "device", lambda index: nullcontext())
@@ -180,7 +180,7 @@ def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=17))
     device = torch.device("cuda:1")
     launch.launch(device, "sums", "sum_columns32", 3, (32, 32), ctypes.c_int64(41))
-    launch.launch_per_value(device, "sums", "fill32", 1000, ctypes.c_int64(42))
+    launch.launch_grid_stride(device, "sums", "fill32", 1000, ctypes.c_int64(42))
     launch.launch(device, "sums", "fill32", 0, (32,))
     assert compiled == ["sm_90"], "a file is compiled once"
     assert driver.seen == [
@@ -190,4 +190,4 @@ def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     driver.error = 2
     with pytest.raises(SamerunError, match="CUDA: out of luck"):
-        launch.launch_per_value(device, "sums", "fill32", 1, ctypes.c_int64(0))
+        launch.launch_grid_stride(device, "sums", "fill32", 1, ctypes.c_int64(0))

@@ -92,7 +92,7 @@ def test_rows(shape: tuple[int, int], folder: Path) -> None:
     x, g = values(*shape, seed=1), values(*shape, seed=2)
     for name in softmax.NAMES:
         grad = g if "backward" in name else None
-        both(folder, lambda name=name, grad=grad: softmax.compute_softmax_rows(name, x, grad))
+        both(folder, lambda name=name, grad=grad: softmax.compute_softmax_family_rows(name, x, grad))
     w, b = values(shape[1], seed=3), values(shape[1], seed=4)
     _, mean, r = norms.layer_norm(x, [shape[1]], w, b)
     both(folder, lambda: norms.layer_norm(x, [shape[1]], w, b))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.aten_handlers.declare import Members, Scalar, divide_correctly_rounded, widen_half_inputs
-from samerun.numerics.kernels.elementwise import try_update_in_place
+from samerun.numerics.kernels.elementwise import try_fused_update_in_place
 from samerun.numerics.kernels.sums import amax, amin
 
 
@@ -71,11 +71,11 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
 
 
 def addcmul_(x: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
-    return x if try_update_in_place("addcmul", x, a, b, value) else x.copy_(addcmul(x, a, b, value=value))
+    return x if try_fused_update_in_place("addcmul", x, a, b, value) else x.copy_(addcmul(x, a, b, value=value))
 
 
 def addcdiv_(x: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
-    return x if try_update_in_place("addcdiv", x, a, b, value) else x.copy_(addcdiv(x, a, b, value=value))
+    return x if try_fused_update_in_place("addcdiv", x, a, b, value) else x.copy_(addcdiv(x, a, b, value=value))
 
 
 @widen_half_inputs
@@ -85,7 +85,7 @@ def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 
 def lerp_(start: Tensor, end: Tensor, weight: Any) -> Tensor:
-    if not isinstance(weight, Tensor) and try_update_in_place("lerp", start, end, end, weight):
+    if not isinstance(weight, Tensor) and try_fused_update_in_place("lerp", start, end, end, weight):
         return start
     return start.copy_(lerp(start, end, weight))
 

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from samerun.base.errors import SamerunError
 from samerun.numerics.aten_handlers.declare import NoPortableKernel
-from samerun.numerics.kernels.tensors import copy_arguments
+from samerun.numerics.kernels.tensors import copy_tensors_in_pytree
 
 Runner = Callable[[Any, Any, Any, Any], Any]
 """(mode, operator, args, kwargs) -> what the operator gives."""
@@ -110,7 +110,7 @@ def raise_torch_error_unless_accepted(func: Any, args: Any, kwargs: Any, error: 
     name = func._schema.name
     if not name.startswith("aten::") or torch_kernel_may_crash(name.removeprefix("aten::")):
         raise error
-    args, kwargs = copy_arguments((args, kwargs)) if func._schema.is_mutable else (args, kwargs)
+    args, kwargs = copy_tensors_in_pytree((args, kwargs)) if func._schema.is_mutable else (args, kwargs)
     with _disable_current_modes(), _without_advancing_generators(func, args, kwargs) as (args, kwargs), torch.no_grad():
         try:
             func(*args, **kwargs)

@@ -12,8 +12,8 @@ from samerun.numerics.kernels.linear_algebra import (
     FORWARD,
     GRADIENT_OF_INPUT,
     GRADIENT_OF_WEIGHT,
+    convolution_output_size,
     convolve,
-    output_size,
 )
 
 
@@ -47,7 +47,7 @@ def convolution(
         raise RuntimeError("convolution: output padding must be smaller than either stride or dilation")
     size, taps = list(x.shape[2:]), list(weight.shape[2:])
     if not transposed:
-        out = output_size(size, taps, stride, padding, dilation)
+        out = convolution_output_size(size, taps, stride, padding, dilation)
         _require_positive_output_size(out, size, taps)
         shape = [x.shape[0], weight.shape[0], *out]
         return convolve(FORWARD, x, weight, shape, bias, stride, padding, dilation, groups)

@@ -191,7 +191,7 @@ def _logsumexp_states_by_class(alpha_beta: Tensor, states: Tensor, x: Tensor) ->
     terms = exp(torch.sub(alpha_beta, m.gather(2, class_of_state)))
     total = torch.zeros(x.numel(), dtype=x.dtype, device=x.device)
     total = ordered_scatter.index_add_(
-        total, 0, ordered_scatter.flat_indices(x, 2, class_of_state).reshape(-1), terms.reshape(-1)
+        total, 0, ordered_scatter.flat_scatter_indices(x, 2, class_of_state).reshape(-1), terms.reshape(-1)
     )
     return torch.add(log(total.reshape(x.shape)), m)
 

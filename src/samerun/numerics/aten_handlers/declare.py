@@ -90,7 +90,7 @@ class Draw(NamedTuple):
     """What the makers of numbers take behind a shape."""
 
     seed: int
-    position: int
+    draw_number: int
     device: torch.device
 
 

@@ -39,8 +39,8 @@ def _to_float64(x: Tensor) -> Tensor:
     return x.detach().reshape(-1).to(torch.float64)
 
 
-def _take_next_random_stream(generator: Generator, x: Tensor) -> kernels.RandomStream:
-    return kernels.RandomStream(*take_next_draw(generator, x.device)[:2])
+def _take_next_random_draw(generator: Generator, x: Tensor) -> kernels.RandomDraw:
+    return kernels.RandomDraw(*take_next_draw(generator, x.device)[:2])
 
 
 def poisson(rate: Tensor, generator: Generator = None) -> Tensor:
@@ -49,7 +49,7 @@ def poisson(rate: Tensor, generator: Generator = None) -> Tensor:
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
     return copy_reshaped_and_cast_(
         torch.empty_like(rate),
-        kernels.sample_poisson(_to_float64(rate), _take_next_random_stream(generator, rate)),
+        kernels.sample_poisson(_to_float64(rate), _take_next_random_draw(generator, rate)),
     )
 
 
@@ -62,18 +62,18 @@ def binomial(count: Tensor, probability: Tensor, generator: Generator = None) ->
     n, p = torch.broadcast_tensors(count, probability)  # type: ignore[no-untyped-call]
     out = torch.empty(n.shape, dtype=count.dtype, device=count.device)
     return copy_reshaped_and_cast_(
-        out, kernels.sample_binomial(_to_float64(n), _to_float64(p), _take_next_random_stream(generator, count))
+        out, kernels.sample_binomial(_to_float64(n), _to_float64(p), _take_next_random_draw(generator, count))
     )
 
 
-def standard_gamma(shape: Tensor, generator: Generator = None) -> Tensor:
+def standard_gamma(shape_parameter: Tensor, generator: Generator = None) -> Tensor:
     """At least the smallest normal number of the type, as torch's."""
-    _require_same_floating_dtype("standard_gamma", shape)
+    _require_same_floating_dtype("standard_gamma", shape_parameter)
     found = copy_reshaped_and_cast_(
-        torch.empty_like(shape),
-        kernels.sample_gamma(_to_float64(shape), _take_next_random_stream(generator, shape)),
+        torch.empty_like(shape_parameter),
+        kernels.sample_gamma(_to_float64(shape_parameter), _take_next_random_draw(generator, shape_parameter)),
     )
-    return found.clamp_(min=torch.finfo(shape.dtype).tiny)
+    return found.clamp_(min=torch.finfo(shape_parameter.dtype).tiny)
 
 
 def dirichlet(concentration: Tensor, generator: Generator = None) -> Tensor:
@@ -81,7 +81,7 @@ def dirichlet(concentration: Tensor, generator: Generator = None) -> Tensor:
     of the type to the largest below 1.
     """
     _require_same_floating_dtype("dirichlet", concentration)
-    g = kernels.sample_gamma(_to_float64(concentration), _take_next_random_stream(generator, concentration)).clamp_(
+    g = kernels.sample_gamma(_to_float64(concentration), _take_next_random_draw(generator, concentration)).clamp_(
         min=2.0**-1022
     )
     rows = g.reshape(-1, concentration.shape[-1] if concentration.dim() else 1)
@@ -90,11 +90,11 @@ def dirichlet(concentration: Tensor, generator: Generator = None) -> Tensor:
     return found.clamp_(limits.tiny, 1 - limits.eps / 2)
 
 
-def standard_gamma_grad(shape: Tensor, sample: Tensor) -> Tensor:
+def standard_gamma_grad(shape_parameter: Tensor, sample: Tensor) -> Tensor:
     """In float64, rounded once; see `implicit`."""
-    _require_same_floating_dtype("standard_gamma_grad", shape, sample)
-    a, x = torch.broadcast_tensors(shape, sample)  # type: ignore[no-untyped-call]
-    return kernels.gamma_gradient(_to_float64(a), _to_float64(x)).reshape(a.shape).to(shape.dtype)
+    _require_same_floating_dtype("standard_gamma_grad", shape_parameter, sample)
+    a, x = torch.broadcast_tensors(shape_parameter, sample)  # type: ignore[no-untyped-call]
+    return kernels.gamma_gradient(_to_float64(a), _to_float64(x)).reshape(a.shape).to(shape_parameter.dtype)
 
 
 def dirichlet_grad(sample: Tensor, concentration: Tensor, total: Tensor) -> Tensor:

@@ -24,12 +24,22 @@ from samerun.numerics.aten_handlers.declare import (
 from samerun.numerics.kernels import elementwise
 from samerun.numerics.kernels import functions as kernels
 from samerun.numerics.kernels.elementwise import sqrt
-from samerun.numerics.kernels.functions import NAMES, apply_rounded, exp, expm1, log, log1p, sigmoid, sin, tanh
-from samerun.numerics.kernels.tensors import normalize_dims
+from samerun.numerics.kernels.functions import (
+    NAMES,
+    apply_correctly_rounded,
+    exp,
+    expm1,
+    log,
+    log1p,
+    sigmoid,
+    sin,
+    tanh,
+)
+from samerun.numerics.kernels.tensors import normalize_reduction_dims
 
 
 def _make_unary_handler(name: str) -> Callable[[Tensor], Tensor]:
-    return lambda x: apply_rounded(name, to_floating(x))
+    return lambda x: apply_correctly_rounded(name, to_floating(x))
 
 
 def _try_exact_power(x: Tensor, exponent: Any) -> Tensor | None:
@@ -192,7 +202,7 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     """
     if not x.is_floating_point():
         return torch.logcumsumexp(x, dim)  # torch's own error
-    over = (normalize_dims(dim, x.dim()) or [0])[0]
+    over = (normalize_reduction_dims(dim, x.dim()) or [0])[0]
     line = x.reshape(1) if x.dim() == 0 else x
     n, d = line.shape[over], 1
     while d < n:

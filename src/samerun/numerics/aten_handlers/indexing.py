@@ -36,7 +36,7 @@ def embedding_dense_backward(
     if scale_grad_by_freq:
         out = torch.div(
             out,
-            ordered_scatter.count_occurrences_at_least_one(flat, num_weights + 1)[:num_weights].to(out.dtype)[:, None],
+            ordered_scatter.bincount_clamped_to_one(flat, num_weights + 1)[:num_weights].to(out.dtype)[:, None],
         )
     if 0 <= padding_idx < num_weights:
         out[padding_idx] = 0
@@ -60,7 +60,7 @@ def _scatter_add_in_order(x: Tensor, dim: int, index: Tensor, source: Tensor) ->
     """One after the other: a flat index_add."""
     source = source[tuple(slice(size) for size in index.shape)]
     out = x.contiguous().clone().reshape(-1)
-    flat = ordered_scatter.flat_indices(x, dim, index).reshape(-1)
+    flat = ordered_scatter.flat_scatter_indices(x, dim, index).reshape(-1)
     return ordered_scatter.index_add_(out, 0, flat, source.reshape(-1).to(x.dtype)).reshape(x.shape)
 
 
@@ -98,7 +98,7 @@ def index_put(
     if accumulate:
         return ordered_scatter.index_add_(out, 0, flat, given).reshape(x.shape)
     if library.is_off_cpu(x):
-        return ordered_scatter.put_last_value_(out, flat, given).reshape(x.shape)
+        return ordered_scatter.put_last_value_on_cuda_(out, flat, given).reshape(x.shape)
     order = torch.argsort(flat, stable=True)
     key = flat[order]
     last = torch.ones_like(key, dtype=torch.bool)
@@ -136,13 +136,13 @@ def col2im(
     return out if x.dim() == 3 else out[0]
 
 
-def unfold_backward(grad: Tensor, size: Sequence[int], dim: int, width: int, step: int) -> Tensor:
+def unfold_backward(grad: Tensor, input_size: Sequence[int], dim: int, window_size: int, step: int) -> Tensor:
     """Each value adds the gradients of its windows, in ascending order of its place in them."""
-    out = grad.new_zeros(size)
-    dim = dim % max(len(size), 1)
+    out = grad.new_zeros(input_size)
+    dim = dim % max(len(input_size), 1)
     steps = grad.shape[dim]
-    for i in range(width):
-        where: list[Any] = [slice(None)] * len(size)
+    for i in range(window_size):
+        where: list[Any] = [slice(None)] * len(input_size)
         where[dim] = slice(i, i + step * (steps - 1) + 1, step)
         out[tuple(where)] += grad[..., i]
     return out
@@ -270,7 +270,7 @@ def embedding_bag_dense_backward(
     places = torch.where(_ignored_index_mask(bag, bags, indices, padding_idx), num_weights, indices)
     out = ordered_scatter.segment_sum(terms, places, num_weights + 1, bag, weights)[:num_weights]
     return (
-        torch.div(out, ordered_scatter.count_occurrences_at_least_one(indices, num_weights).to(out.dtype)[:, None])
+        torch.div(out, ordered_scatter.bincount_clamped_to_one(indices, num_weights).to(out.dtype)[:, None])
         if scale_grad_by_freq
         else out
     )

@@ -41,8 +41,8 @@ def _linear_corners(
     return _LinearCorners(low, high, torch.rsub(upper, 1), upper)
 
 
-def _scale_or_none(scales: Sequence[float | None], at: int) -> float | None:
-    return scales[at] if at < len(scales) else None
+def _scale_or_none(scales: Sequence[float | None], index: int) -> float | None:
+    return scales[index] if index < len(scales) else None
 
 
 @widen_half_inputs

@@ -214,7 +214,7 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: int | None = None)
     step = _rows_per_chunk(a, b)
     for at in range(0, a.shape[-2], step):
         part = slice(at, at + step)
-        out[..., part, :] = sums.norm(_pairwise_differences(a[..., part, :], b), p, [a.dim()])
+        out[..., part, :] = sums.vector_norm(_pairwise_differences(a[..., part, :], b), p, [a.dim()])
     return out
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members
+from samerun.numerics.aten_handlers.declare import Members, divide_correctly_rounded
 from samerun.numerics.kernels.elementwise import sqrt
 
 
@@ -50,7 +50,7 @@ def integer_power(base: float, exponent: float) -> float:
 
 
 def _make_fused_adam_handler(decoupled_weight_decay: bool) -> Any:
-    def step(
+    def fused_adam_(
         params: Sequence[Tensor],
         grads: Sequence[Tensor],
         exp_avgs: Sequence[Tensor],
@@ -88,7 +88,7 @@ def _make_fused_adam_handler(decoupled_weight_decay: bool) -> Any:
             below = divide_correctly_rounded(sqrt(v), root).add_(eps)
             p.add_(torch.div(torch.mul(m, -size), below))
 
-    return step
+    return fused_adam_
 
 
 def fused_sgd_(

@@ -84,7 +84,7 @@ def _make_max_unpool_handler(torch_operator: Callable[..., Tensor], num_dims: in
         places, values = (indices + first).reshape(-1), x.reshape(-1)
         out = torch.zeros(math.prod(shape) * volume, dtype=x.dtype, device=x.device)
         out = (
-            ordered_scatter.put_last_value_(out, places, values)
+            ordered_scatter.put_last_value_on_cuda_(out, places, values)
             if library.is_off_cpu(x)
             else out.scatter_(0, places, values)
         )

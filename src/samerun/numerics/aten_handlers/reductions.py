@@ -59,7 +59,9 @@ def vector_norm(
     x: Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     dims = [dim] if isinstance(dim, int) else dim
-    return sums.norm(_to_dtype(to_floating(x), dtype), 2 if order is None else float(order), dims or None, keepdim)
+    return sums.vector_norm(
+        _to_dtype(to_floating(x), dtype), 2 if order is None else float(order), dims or None, keepdim
+    )
 
 
 def prod_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import torch
 
 from samerun.base.errors import SamerunError
-from samerun.numerics.cuda.compiler import compile_cached, read_source_with_includes
+from samerun.numerics.cuda.compiler import compile_cuda_source_cached, read_source_with_includes
 
 Address: TypeAlias = int
 """Of memory of the device: `Tensor.data_ptr()`, or 0."""
@@ -34,18 +34,18 @@ def launch(device: torch.device, file: str, kernel: str, blocks: int, threads: S
     driver = _import_driver_bindings()
     index = torch.cuda.current_device() if device.index is None else device.index
     with torch.cuda.device(index):
-        _ensure_context(driver, index)
+        _set_thread_context_if_none(driver, index)
         function = _functions.get((index, kernel)) or _load_kernel(driver, index, file, kernel)
         places = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
         x, y = (*threads, 1)[:2]
         stream = torch.cuda.current_stream(index).cuda_stream
-        _require_success(
+        _unwrap_driver_result(
             driver,
             driver.cuLaunchKernel(function, blocks, 1, 1, x, y, 1, 0, stream, ctypes.addressof(places), 0),
         )
 
 
-def launch_per_value(device: torch.device, file: str, kernel: str, n: int, *arguments: Any) -> None:
+def launch_grid_stride(device: torch.device, file: str, kernel: str, n: int, *arguments: Any) -> None:
     """Start a kernel that takes n values one by one."""
     launch(device, file, kernel, min(-(-n // THREADS), MOST_BLOCKS), (THREADS,), *arguments)
 
@@ -69,15 +69,15 @@ def _import_driver_bindings() -> Any:
     return driver
 
 
-def _ensure_context(driver: Any, index: int) -> None:
+def _set_thread_context_if_none(driver: Any, index: int) -> None:
     """torch gives a thread the device's context with its first call there, which may not have been made yet."""
     if getattr(_thread, "has_context", False):
         return
-    (context,) = _require_success(driver, driver.cuCtxGetCurrent())
+    (context,) = _unwrap_driver_result(driver, driver.cuCtxGetCurrent())
     if int(context) == 0:
-        (device,) = _require_success(driver, driver.cuDeviceGet(index))
-        (context,) = _require_success(driver, driver.cuDevicePrimaryCtxRetain(device))
-        _require_success(driver, driver.cuCtxSetCurrent(context))
+        (device,) = _unwrap_driver_result(driver, driver.cuDeviceGet(index))
+        (context,) = _unwrap_driver_result(driver, driver.cuDevicePrimaryCtxRetain(device))
+        _unwrap_driver_result(driver, driver.cuCtxSetCurrent(context))
     _thread.has_context = True
 
 
@@ -86,14 +86,14 @@ def _load_kernel(driver: Any, index: int, file: str, kernel: str) -> Any:
     module = _modules.get((index, file))
     if module is None:
         major, minor = torch.cuda.get_device_capability(index)
-        code = compile_cached(file, read_source_with_includes(file), f"sm_{major}{minor}")
-        module = _modules[index, file] = _require_success(driver, driver.cuModuleLoadData(code))[0]
-    found = _require_success(driver, driver.cuModuleGetFunction(module, kernel.encode()))[0]
+        code = compile_cuda_source_cached(file, read_source_with_includes(file), f"sm_{major}{minor}")
+        module = _modules[index, file] = _unwrap_driver_result(driver, driver.cuModuleLoadData(code))[0]
+    found = _unwrap_driver_result(driver, driver.cuModuleGetFunction(module, kernel.encode()))[0]
     _functions[index, kernel] = found
     return found
 
 
-def _require_success(driver: Any, answer: tuple[Any, ...]) -> tuple[Any, ...]:
+def _unwrap_driver_result(driver: Any, answer: tuple[Any, ...]) -> tuple[Any, ...]:
     error, *values = answer
     if int(error) != 0:
         words = driver.cuGetErrorString(error)[1]

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from samerun.numerics.cuda.launch import THREADS, Address, allocate, count_multiprocessors, launch, launch_per_value
+from samerun.numerics.cuda.launch import THREADS, Address, allocate, count_multiprocessors, launch, launch_grid_stride
 from samerun.numerics.status import DONE
 
 BLOCK = 256
@@ -54,7 +54,7 @@ class GridStruct(ctypes.Structure):
     ]  # fmt: skip
 
 
-def _launch_product(device: Device, dtype: torch.dtype, product: ProductStruct) -> None:
+def _launch_tiled_gemm(device: Device, dtype: torch.dtype, product: ProductStruct) -> None:
     """Cut the product so that the device is busy, and start it."""
     if not product.batches * product.m * product.n:
         return
@@ -75,7 +75,7 @@ def _launch_product(device: Device, dtype: torch.dtype, product: ProductStruct) 
         kernel = f"product_{'small' if size == 32 else 'large'}{bits}"
         launch(device, "products", kernel, tiles(size) * splits, (THREADS,), product)
     if splits > 1 or not blocks:
-        launch_per_value(device, "products", f"sum_product_parts{bits}", cells, product)
+        launch_grid_stride(device, "products", f"sum_product_parts{bits}", cells, product)
 
 
 def launch_matmul(
@@ -88,7 +88,7 @@ def launch_matmul(
         ), AxisStruct(None, a_k), AxisStruct(None, b_k), AxisStruct(None, b_column),
         AxisStruct(None, c_column), a_batch, b_batch, c_batch, c_row, bias, *plus, a_k == 1, b_k == 1, 1, None,
     )  # fmt: skip
-    _launch_product(device, torch.float64 if is_double else torch.float32, product)
+    _launch_tiled_gemm(device, torch.float64 if is_double else torch.float32, product)
     return DONE
 
 
@@ -115,7 +115,7 @@ class _Convolution:
                 for o, s, r, i, p in zip(self.out, self.stride, reach, self.into, self.padding, strict=True)
             ]
 
-    def copy_padded_image(self, image: Address, gradient: Address) -> int:
+    def copy_padded_operand(self, image: Address, gradient: Address) -> int:
         """The image (or, for the gradient of the input, the gradient spread by the stride) with its padding."""
         turned = self.direction == GRADIENT_OF_INPUT
         source, channels = (gradient, self.images * self.outputs) if turned else (image, self.images * self.inputs)
@@ -127,7 +127,7 @@ class _Convolution:
         self.buffers.append(copy)
         spread = PaddingStruct(*((c_int64 * 3)(*each) for each in (size, self.size, step, self.pad_before)))
         kernel = "pad_image32" if self.dtype is torch.float32 else "pad_image64"
-        launch_per_value(self.device, "products", kernel, copy.numel(), c_void_p(source), c_void_p(copy.data_ptr()),
+        launch_grid_stride(self.device, "products", kernel, copy.numel(), c_void_p(source), c_void_p(copy.data_ptr()),
              c_int64(channels), spread)  # fmt: skip
         return copy.data_ptr()
 
@@ -139,7 +139,7 @@ class _Convolution:
         table = allocate(self.device, outer * prod(inner), torch.int64)
         self.buffers.append(table)
         grid = GridStruct(start, outer_stride, *((c_int64 * 3)(*each) for each in (inner, step, size)))
-        launch_per_value(
+        launch_grid_stride(
             self.device,
             "products",
             "grid_offsets",
@@ -150,7 +150,7 @@ class _Convolution:
         )
         return AxisStruct(table.data_ptr(), 0)
 
-    def build_product(self, a: Address, b: Address, c: Address, bias: Address | None) -> ProductStruct:
+    def build_implicit_gemm(self, a: Address, b: Address, c: Address, bias: Address | None) -> ProductStruct:
         into, out = self.inputs // self.groups, self.outputs // self.groups
         taps, area, one = prod(self.taps), prod(self.size), [1, 1, 1]
         product = ProductStruct(batches=self.groups, a=a, b=b, c=c, bias=bias, bias_row=1)
@@ -196,7 +196,7 @@ def launch_convolution(
 ) -> int:  # fmt: skip
     dtype = torch.float64 if is_double else torch.float32
     shape = _Convolution(device, direction, dtype, list(packed_shape))
-    padded = shape.copy_padded_image(image or 0, gradient or 0)
+    padded = shape.copy_padded_operand(image or 0, gradient or 0)
     left = weight if direction in (FORWARD, GRADIENT_OF_INPUT) else gradient
-    _launch_product(device, dtype, shape.build_product(left or 0, padded, result, bias))
+    _launch_tiled_gemm(device, dtype, shape.build_implicit_gemm(left or 0, padded, result, bias))
     return DONE

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from samerun.numerics.cuda.elementwise import launch_fill
-from samerun.numerics.cuda.launch import THREADS, Address, allocate, launch, launch_per_value
+from samerun.numerics.cuda.launch import THREADS, Address, allocate, launch, launch_grid_stride
 from samerun.numerics.status import DONE
 
 BLOCK, WARP, FEW_COLUMNS = 4096, 32, 8
@@ -26,7 +26,7 @@ class DimensionsStruct(ctypes.Structure):
     ]  # fmt: skip
 
 
-def merge_dimensions(sizes: Sequence[int], strides: Sequence[int]) -> DimensionsStruct:
+def merge_contiguous_dimensions(sizes: Sequence[int], strides: Sequence[int]) -> DimensionsStruct:
     """Dimensions that lie behind one another as one longer dimension are made one; those of size 1 left out."""
     found = DimensionsStruct(n=0, total=1)
     for size, stride in zip(sizes, strides, strict=True):
@@ -43,7 +43,7 @@ def merge_dimensions(sizes: Sequence[int], strides: Sequence[int]) -> Dimensions
     return found
 
 
-def reduce_blocks(
+def launch_block_tree_reduction(
     device: torch.device, bits: str, product: bool, parts: Address, out: Address, blocks: int, outputs: int
 ) -> None:
     """The tree over `blocks` sums of blocks for each output, in place; results go to `out`."""
@@ -68,7 +68,8 @@ def _make_sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:
         chosen = [dim for dim in range(ndim) if mask >> dim & 1]
         others = [dim for dim in range(ndim) if not mask >> dim & 1]
         reduced, kept = (
-            merge_dimensions([sizes[d] for d in which], [strides[d] for d in which]) for which in (chosen, others)
+            merge_contiguous_dimensions([sizes[d] for d in which], [strides[d] for d in which])
+            for which in (chosen, others)
         )
         if kept.total == 0:
             return DONE
@@ -88,7 +89,7 @@ def _make_sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:
         else:
             launch(device, "sums", f"sum_rows{bits}", -(-kept.total * blocks * WARP // THREADS), (THREADS,), *given)
         if blocks > 1:
-            reduce_blocks(device, bits, term == PRODUCT, to, out, blocks, kept.total)
+            launch_block_tree_reduction(device, bits, term == PRODUCT, to, out, blocks, kept.total)
         return DONE
 
     return sum
@@ -97,7 +98,7 @@ def _make_sum(dtype: torch.dtype, bits: str) -> Callable[..., int]:
 def _make_cumulate(bits: str) -> Callable[..., None]:
     def cumulate(device: torch.device, product: int, x: Address, out: Address, outer: int, n: int, inner: int) -> None:
         given = (c_int(product), c_void_p(x), c_void_p(out), c_int64(outer), c_int64(n), c_int64(inner))
-        launch_per_value(device, "sums", f"cumulate{bits}", outer * inner if n else 0, *given)
+        launch_grid_stride(device, "sums", f"cumulate{bits}", outer * inner if n else 0, *given)
 
     return cumulate
 
@@ -112,7 +113,7 @@ def _pointers(*tensors: Tensor) -> tuple[c_void_p, ...]:
     return tuple(c_void_p(each.data_ptr()) for each in tensors)
 
 
-def add_to_segments(out: Tensor, source: Tensor, key: Tensor, order: Tensor) -> None:
+def launch_ordered_index_add(out: Tensor, source: Tensor, key: Tensor, order: Tensor) -> None:
     """out [outer, places, inner] += source [outer, n, inner], in ascending index for each place.
 
     `key` int64 [n], sorted; `order` int64 [n]: which value of the source each key belongs to. float32 or float64,
@@ -120,11 +121,11 @@ def add_to_segments(out: Tensor, source: Tensor, key: Tensor, order: Tensor) -> 
     """
     outer, n, inner = source.shape
     sizes = map(c_int64, (outer, n, inner, out.shape[1]))
-    launch_per_value(out.device, "segments", f"add_to_segments{_BITS[out.dtype]}", source.numel(),
+    launch_grid_stride(out.device, "segments", f"add_to_segments{_BITS[out.dtype]}", source.numel(),
          *_pointers(out, source, key, order), *sizes)  # fmt: skip
 
 
-def sum_segments(out: Tensor, source: Tensor, key: Tensor, order: Tensor, end: Tensor) -> None:
+def launch_segment_tree_sum(out: Tensor, source: Tensor, key: Tensor, order: Tensor, end: Tensor) -> None:
     """out [places, width] = class S over the rows of source [n, width] of each place that has any.
 
     `end` int64 [n]: behind the last of the keys that are equal to each.
@@ -135,10 +136,10 @@ def sum_segments(out: Tensor, source: Tensor, key: Tensor, order: Tensor, end: T
            *_pointers(out, source, key, order, end), c_int64(n), c_int64(width))  # fmt: skip
 
 
-def write_last(out: Tensor, source: Tensor, key: Tensor, order: Tensor) -> None:
+def launch_write_last_of_segments(out: Tensor, source: Tensor, key: Tensor, order: Tensor) -> None:
     """out [places] = the last value of source [n] of each place that has any; of any type, alike."""
     n = source.numel()
-    launch_per_value(out.device, "segments", f"write_last_of_segments{out.element_size()}", n, *_pointers(
+    launch_grid_stride(out.device, "segments", f"write_last_of_segments{out.element_size()}", n, *_pointers(
         out, source, key, order
     ),
          c_int64(n))  # fmt: skip

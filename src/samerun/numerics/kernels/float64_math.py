@@ -32,7 +32,7 @@ def _alternating_polynomial(w: Tensor, terms: Sequence[float]) -> Tensor:
     return total
 
 
-def divide_number_by(x: float, y: Tensor) -> Tensor:
+def divide_scalar_by(x: float, y: Tensor) -> Tensor:
     """x / y. (torch takes the number's quotient by a tensor as one division; a quotient by a number it may not.)"""
     return torch.div(torch.full((), x, dtype=torch.float64, device=y.device), y)
 
@@ -92,7 +92,7 @@ def expm1(x: Tensor) -> Tensor:
 def stirling_correction(m: Tensor) -> Tensor:
     table = torch.tensor(reference.CORRECTIONS, dtype=torch.float64, device=m.device)
     small = table[torch.clamp(torch.nan_to_num(m), 1, 9).to(torch.int64) - 1]
-    total = _alternating_polynomial(divide_number_by(1.0, torch.mul(m, m)), reference.CORRECTION_TERMS)
+    total = _alternating_polynomial(divide_scalar_by(1.0, torch.mul(m, m)), reference.CORRECTION_TERMS)
     return torch.where(m < 10, small, torch.div(total, m))
 
 
@@ -100,8 +100,8 @@ def digamma_positive(x: Tensor) -> Tensor:
     below = torch.zeros_like(x)
     for _ in range(10):
         small = x < 10
-        below = torch.where(small, torch.add(below, divide_number_by(1.0, x)), below)
+        below = torch.where(small, torch.add(below, divide_scalar_by(1.0, x)), below)
         x = torch.where(small, torch.add(x, 1.0), x)
-    w = divide_number_by(1.0, torch.mul(x, x))
+    w = divide_scalar_by(1.0, torch.mul(x, x))
     total = _alternating_polynomial(w, reference.DIGAMMA_TERMS)
-    return torch.sub(torch.sub(torch.sub(log(x), divide_number_by(0.5, x)), torch.mul(w, total)), below)
+    return torch.sub(torch.sub(torch.sub(log(x), divide_scalar_by(0.5, x)), torch.mul(w, total)), below)

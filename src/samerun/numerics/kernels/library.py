@@ -108,11 +108,11 @@ class NativeFunction:
         # Most calls are small, so that every step of Python shows (decision 0038): once torch's team is borrowed, only
         # a changed number of threads is worth the call.
         if not _team_borrowed or _count_torch_threads() != _pool_threads:
-            match_torch_threads()
+            set_thread_count_to_torchs()
         return found  # type: ignore[no-any-return]
 
 
-def declare_function(name: str, signature: str) -> NativeFunction:
+def declare_native_function(name: str, signature: str) -> NativeFunction:
     """A function of the library. `signature`: what it returns (``v``: nothing), then one letter an argument.
 
     ``p`` address, ``l`` int64, ``u`` uint64, ``i`` int, ``f`` float, ``d`` double. Found when first called;
@@ -131,7 +131,7 @@ def uses_native_kernels(x: Tensor) -> bool:
     return is_off_cpu(x) or is_available()
 
 
-def match_torch_threads() -> None:
+def set_thread_count_to_torchs() -> None:
     """Give the pool as many threads as torch computes with, and in the main thread torch's own."""
     global _pool_threads, _team_borrowed, _count_torch_threads
     torch = sys.modules.get("torch")

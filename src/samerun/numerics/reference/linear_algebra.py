@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from samerun.numerics.reference import Array
-from samerun.numerics.reference.sums import reduce_rows
+from samerun.numerics.reference.sums import tree_sum_rows
 
 BLOCK = 256
 
@@ -183,7 +183,7 @@ def householder_qr(a: Array) -> tuple[Array, Array]:
     with np.errstate(all="ignore"):
         for j in range(min(m, n)):
             first, below = r[j, j], r[j + 1 :, j].copy()
-            squares = reduce_rows("square", below[None])[0]
+            squares = tree_sum_rows("square", below[None])[0]
             v, last = np.concatenate([np.ones(1, a.dtype), below]), first
             if squares != 0:
                 last = -np.copysign(np.sqrt(first * first + squares), first)
@@ -201,10 +201,10 @@ def apply_reflection(a: Array, v: Array, tau: Array) -> Array:
     return a - v[:, None] * row
 
 
-def multiply_reflectors(v: Array, tau: Array, columns: int) -> Array:
-    """The first columns of the product of the reflections, the last one applied first."""
+def multiply_reflectors(v: Array, tau: Array, num_columns: int) -> Array:
+    """The first num_columns of the product of the reflections, the last one applied first."""
     m = v.shape[0]
-    q = np.eye(m, columns, dtype=v.dtype)
+    q = np.eye(m, num_columns, dtype=v.dtype)
     with np.errstate(all="ignore"):
         for j in reversed(range(len(tau))):
             one = np.concatenate([np.ones(1, v.dtype), v[j + 1 :, j]])
@@ -212,7 +212,7 @@ def multiply_reflectors(v: Array, tau: Array, columns: int) -> Array:
     return q
 
 
-def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
+def solve_triangular(a: Array, b: Array, upper: bool, unit_diagonal: bool) -> Array:
     """x of a x = b, a triangular [n, n], b [n, k]: each row (b - (its row of a) x) / (its diagonal)."""
     n = a.shape[0]
     x = np.zeros_like(b)
@@ -220,6 +220,6 @@ def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
         for i in reversed(range(n)) if upper else range(n):
             known = slice(i + 1, n) if upper else slice(0, i)
             x[i] = b[i] - matmul(a[None, i, known], x[known])[0]
-            if not unit:
+            if not unit_diagonal:
                 x[i] = x[i] / a[i, i]
     return x

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from samerun.numerics.reference import Array
-from samerun.numerics.reference.elementwise import apply_function
+from samerun.numerics.reference.elementwise import apply_correctly_rounded
 from samerun.numerics.reference.normalizations import log_softmax
 from samerun.numerics.reference.sums import sum
 
@@ -156,7 +156,10 @@ def huber_backward(g: Array, x: Array, y: Array, delta: float) -> Array:
 @_ignore_float_errors
 def binary_cross_entropy(x: Array, y: Array, weight: Array) -> Array:
     """((y - 1) * max(log1p(-x), -100) - y * max(log(x), -100)) * weight."""
-    no, yes = np.maximum(apply_function("log1p", -x), F(-100)), np.maximum(apply_function("log", x), F(-100))
+    no, yes = (
+        np.maximum(apply_correctly_rounded("log1p", -x), F(-100)),
+        np.maximum(apply_correctly_rounded("log", x), F(-100)),
+    )
     terms = (y - F(1)) * no - y * yes
     return terms if weight is None else terms * weight
 
@@ -171,7 +174,7 @@ def binary_cross_entropy_backward(g: Array, x: Array, y: Array, weight: Array) -
 @_ignore_float_errors
 def binary_cross_entropy_with_logits(x: Array, y: Array, weight: Array, positive_weight: Array) -> Array:
     """(1 - y) * x - (min(x, 0) - log1p(exp(-|x|))) * ((positive_weight - 1) * y + 1), times the weight."""
-    smooth = np.minimum(x, F(0)) - apply_function("log1p", apply_function("exp", -np.abs(x)))
+    smooth = np.minimum(x, F(0)) - apply_correctly_rounded("log1p", apply_correctly_rounded("exp", -np.abs(x)))
     if positive_weight is not None:
         smooth = smooth * ((positive_weight - F(1)) * y + F(1))
     terms = (F(1) - y) * x - smooth
@@ -182,5 +185,5 @@ def binary_cross_entropy_with_logits(x: Array, y: Array, weight: Array, positive
 def kl_div(x: Array, y: Array, log_target: bool) -> Array:
     """y * log(y) - y * x, where 0 * log(0) is 0; of a target that is a logarithm, exp(y) * (y - x)."""
     if log_target:
-        return apply_function("exp", y) * (y - x)
-    return np.where(y == 0, F(0), y * apply_function("log", y)) - y * x
+        return apply_correctly_rounded("exp", y) * (y - x)
+    return np.where(y == 0, F(0), y * apply_correctly_rounded("log", y)) - y * x

@@ -50,7 +50,7 @@ def prod(x: Array) -> Array:
         return tree_reduce_rows(x, np.multiply, 1.0)
 
 
-def reduce_rows(term: str, x: Array, center: Array = None) -> Array:
+def tree_sum_rows(term: str, x: Array, center: Array = None) -> Array:
     """[kept, n] -> [kept]. `center`: [kept], for the term `square_from_center`."""
     with np.errstate(all="ignore"):
         if term == "product":
@@ -63,10 +63,10 @@ def reduce_rows(term: str, x: Array, center: Array = None) -> Array:
         return sum(np.abs(x) if term == "abs" else x)
 
 
-def cumulate(product: bool, x: Array) -> Array:
+def cumulative_sum_or_product(is_product: bool, x: Array) -> Array:
     """[outer, n, inner], along n."""
     out = x.copy()
     with np.errstate(all="ignore"):
         for i in range(1, x.shape[1]):
-            out[:, i] = out[:, i - 1] * x[:, i] if product else out[:, i - 1] + x[:, i]
+            out[:, i] = out[:, i - 1] * x[:, i] if is_product else out[:, i - 1] + x[:, i]
     return out

@@ -25,7 +25,7 @@ from samerun.base.errors import NotPortableError
 from samerun.numerics.aten_handlers.exact import MOVES
 from samerun.numerics.dispatch.portable import portable
 from samerun.numerics.dispatch.refusals import find_user_source_location
-from samerun.numerics.kernels.tensors import copy_arguments
+from samerun.numerics.kernels.tensors import copy_tensors_in_pytree
 
 _MOVES = frozenset(f"aten::{name}" for name in MOVES)
 _NAMES = (torch.dtype, torch.layout, torch.device, torch.memory_format)
@@ -72,7 +72,7 @@ class CallRecorder(TorchDispatchMode):
         if key in self.calls:
             self.calls[key].times += 1
         else:
-            copied_args, copied_kwargs = copy_arguments((args, kwargs))
+            copied_args, copied_kwargs = copy_tensors_in_pytree((args, kwargs))
             line, number = find_user_source_location(), len(self.shapes)
             self.calls[key] = RecordedCall(str(func), line, copied_args, copied_kwargs, number=number)
         self.shapes.append((str(func), key))
@@ -109,7 +109,7 @@ def rerun_call_from_seed_0(call: RecordedCall, inside_portable: bool = False) ->
 
     Raises what the operator raises; NotPortableError inside portable() where there is no portable kernel.
     """
-    args, kwargs = copy_arguments((call.args, call.kwargs))
+    args, kwargs = copy_tensors_in_pytree((call.args, call.kwargs))
     func = resolve_op_overload(call.operator)
     with torch.no_grad(), portable() if inside_portable else nullcontext():
         torch.manual_seed(0)

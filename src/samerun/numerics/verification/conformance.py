@@ -2,7 +2,7 @@
 
 A row is "operator type n digest". The inputs of every row come from the stream of `SEED`: x and y are
 ((word >> 8) * 2^-24 - 0.5) * 16 of draws 0 and 1, `random_float32_bit_patterns` has the words of draw 2 as bits, with
-NaN, infinities, subnormals and -0.0 among them. Bytes are little-endian; every NaN counts as the same one. The rows of a
+NaN, infinities, subnormals and -0.0 among them. Bytes are little-endian; every NaN counts as the same one. Rows of a
 released version never change (vectors.txt; native/tests/conformance.c prints them without Python).
 
 `survey_conformance` compares them on this machine: the record behind `samerun doctor --numerics`.
@@ -91,9 +91,9 @@ def compute_operator_results(size: int, device: str = "cpu") -> Iterator[tuple[s
     )
     a, b, rows, grads = x[:size], y[:size], x[: ROWS * size].reshape(ROWS, size), y[: ROWS * size].reshape(ROWS, size)
     for name in functions.NAMES:
-        yield name, functions.apply_rounded(name, any_bits)
+        yield name, functions.apply_correctly_rounded(name, any_bits)
     for name in functions.PAIR_NAMES:
-        yield name, functions.apply_rounded_pair(name, a, b)
+        yield name, functions.apply_correctly_rounded_binary(name, a, b)
     yield "gelu", elementwise.gelu(a)
     yield "gelu_tanh", elementwise.gelu(a, "tanh")
     yield "silu", elementwise.silu(a)
@@ -128,7 +128,7 @@ def compute_operator_results(size: int, device: str = "cpu") -> Iterator[tuple[s
         yield name, of(any_bits, b)
         yield name, of(a.double() * 2.0**40, b.double())
     yield "randint_of_64_bits", random.randint(-(1 << 63), 1 << 63, [size], SEED, 7, device)
-    yield "block_words", random.block_words(torch.arange(size, device=device) * 3, SEED, 7)
+    yield "block_words", random.philox_block_words(torch.arange(size, device=device) * 3, SEED, 7)
     yield from _distribution_results(a.double().abs(), b.double().abs())
     yield from _product_results(size, x, y, any_bits)
     yield from _factorization_results(size, x, y)
@@ -139,11 +139,11 @@ def compute_operator_results(size: int, device: str = "cpu") -> Iterator[tuple[s
 def _distribution_results(positive_a: torch.Tensor, positive_b: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Numbers of parameters from 0 to 8, and how they move."""
     share = positive_b / 8
-    yield "gamma", distributions.sample_gamma(positive_a, distributions.RandomStream(SEED, 7))
-    yield "poisson", distributions.sample_poisson(positive_a * 4, distributions.RandomStream(SEED, 7))
+    yield "gamma", distributions.sample_gamma(positive_a, distributions.RandomDraw(SEED, 7))
+    yield "poisson", distributions.sample_poisson(positive_a * 4, distributions.RandomDraw(SEED, 7))
     yield (
         "binomial",
-        distributions.sample_binomial((positive_a * 32).floor(), share, distributions.RandomStream(SEED, 7)),
+        distributions.sample_binomial((positive_a * 32).floor(), share, distributions.RandomDraw(SEED, 7)),
     )
     yield "gamma_gradient", distributions.gamma_gradient(positive_a, positive_b)
     yield "beta_gradient", distributions.beta_gradient(share, positive_a, positive_a + share + 0.125)
