@@ -59,7 +59,7 @@ class Resolving(TorchDispatchMode):
         return func(*args, **(kwargs or {})) if handler is None else handler(self, func, args, kwargs or {})
 
 
-def _type(operator: str, *tensors: Tensor, types: Any = ()) -> torch.dtype:
+def _type(operator: str, *tensors: Tensor, supported_dtypes: Any = ()) -> torch.dtype:
     """`require_opmath_dtype` without its look at the device."""
     return torch.float32 if tensors[0].dtype in STORAGE_TYPES else tensors[0].dtype
 
@@ -68,7 +68,7 @@ def _type(operator: str, *tensors: Tensor, types: Any = ()) -> torch.dtype:
 def _no_kernels() -> Iterator[None]:
     with ExitStack() as stack:
         for module in (launch, elementwise, rows, sums, products):
-            for name in ("launch", "launch_grid_stride"):
+            for name in ("launch_kernel", "launch_grid_stride"):
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, lambda *given: None))
         stack.enter_context(mock.patch.object(products, "count_multiprocessors", lambda device: 132))
@@ -179,9 +179,9 @@ def test_what_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda index: SimpleNamespace(cuda_stream=17))
     device = torch.device("cuda:1")
-    launch.launch(device, "sums", "sum_columns32", 3, (32, 32), ctypes.c_int64(41))
+    launch.launch_kernel(device, "sums", "sum_columns32", 3, (32, 32), ctypes.c_int64(41))
     launch.launch_grid_stride(device, "sums", "fill32", 1000, ctypes.c_int64(42))
-    launch.launch(device, "sums", "fill32", 0, (32,))
+    launch.launch_kernel(device, "sums", "fill32", 0, (32,))
     assert compiled == ["sm_90"], "a file is compiled once"
     assert driver.seen == [
         b"code",

@@ -19,7 +19,7 @@ ARCHITECTURES = ["compute_80", "compute_90"]
 
 @pytest.fixture(autouse=True)
 def _with_nvrtc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(compiler, "_locate_cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(compiler, "_cuda_cache_folder", lambda: tmp_path)
     try:
         compiler._import_nvrtc_or_explain()
     except SamerunError as error:
@@ -82,7 +82,7 @@ def test_what_was_compiled_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def never(*given: Any) -> bytes:
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr(compiler, "_compile", never)
+    monkeypatch.setattr(compiler, "_compile_with_nvrtc", never)
     assert compiler.compile_cuda_source_cached("p", PROBE, "compute_80") == first == kept.read_bytes()
     with pytest.raises(AssertionError, match="again"):
         compiler.compile_cuda_source_cached("p", PROBE + "\n", "compute_80")

@@ -218,14 +218,14 @@ def fmin(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(torch.isnan(a), b, torch.where(torch.isnan(b), a, minimum(a, b)))
 
 
-def _clamp_one_side(x: Tensor, bound: Any, lower: bool) -> Tensor:
+def _clamp_one_side(x: Tensor, bound: Any, is_lower_bound: bool) -> Tensor:
     if isinstance(bound, Tensor):
-        return maximum(x, bound) if lower else minimum(x, bound)
+        return maximum(x, bound) if is_lower_bound else minimum(x, bound)
     if not x.is_floating_point() or bound != 0:  # no zero can meet another
-        return torch.clamp_min(x, bound) if lower else torch.clamp_max(x, bound)
-    if lower and str(float(bound)) == "0.0":
+        return torch.clamp_min(x, bound) if is_lower_bound else torch.clamp_max(x, bound)
+    if is_lower_bound and str(float(bound)) == "0.0":
         return torch.threshold(x, 0, 0)
-    return (maximum if lower else minimum)(x, torch.full((), float(bound), dtype=x.dtype, device=x.device))
+    return (maximum if is_lower_bound else minimum)(x, torch.full((), float(bound), dtype=x.dtype, device=x.device))
 
 
 def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:

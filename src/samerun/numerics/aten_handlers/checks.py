@@ -100,16 +100,16 @@ def _meta_function_was_not_entered(error: TypeError) -> bool:
     return trace is not None and trace.tb_frame.f_code.co_filename == torch._ops.__file__
 
 
-def raise_torch_error_unless_accepted(func: Any, args: Any, kwargs: Any, error: Exception) -> None:
-    """Raise what torch's own kernel raises, in place of an `error` that a check or a handler raised.
+def raise_torch_error_unless_accepted(func: Any, args: Any, kwargs: Any, fallback_error: Exception) -> None:
+    """Raise what torch's own kernel raises, in place of the error that a check or a handler raised.
 
     Returns where torch accepts the arguments. The program's tensors and generators stay as they are.
     """
-    if isinstance(error, (SamerunError, NoPortableKernel, Warning, MemoryError, torch.OutOfMemoryError)):
-        raise error
+    if isinstance(fallback_error, (SamerunError, NoPortableKernel, Warning, MemoryError, torch.OutOfMemoryError)):
+        raise fallback_error
     name = func._schema.name
     if not name.startswith("aten::") or torch_kernel_may_crash(name.removeprefix("aten::")):
-        raise error
+        raise fallback_error
     args, kwargs = copy_tensors_in_pytree((args, kwargs)) if func._schema.is_mutable else (args, kwargs)
     with _disable_current_modes(), _without_advancing_generators(func, args, kwargs) as (args, kwargs), torch.no_grad():
         try:
@@ -118,18 +118,18 @@ def raise_torch_error_unless_accepted(func: Any, args: Any, kwargs: Any, error: 
             raise torch_error from None
 
 
-def torch_kernel_may_crash(name: str) -> bool:
+def torch_kernel_may_crash(operator_name: str) -> bool:
     """Whether torch's own kernel may read wild memory where it should refuse."""
-    return name.startswith(CRASHING_PREFIXES) or "_backward" in name
+    return operator_name.startswith(CRASHING_PREFIXES) or "_backward" in operator_name
 
 
 def _to_meta(values: Any) -> Any:
-    def one(value: Any) -> Any:
+    def tensor_to_meta(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
 
-    return _pytree.tree_map(one, values)
+    return _pytree.tree_map(tensor_to_meta, values)
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from samerun.numerics.kernels.linear_algebra import (
 )
 
 
-def _expand_per_dimension(values: Sequence[int], dims: int) -> list[int]:
-    return list(values) * dims if len(values) == 1 else list(values)
+def _expand_per_dimension(values: Sequence[int], num_dims: int) -> list[int]:
+    return list(values) * num_dims if len(values) == 1 else list(values)
 
 
 def convolution(
@@ -111,9 +111,11 @@ def _require_fitting_weight_shape(x: Tensor, weight: Tensor, transposed: bool, g
         )
 
 
-def _require_positive_output_size(out: list[int], size: list[int], taps: list[int]) -> None:
-    if min(out) <= 0:
-        raise RuntimeError(f"convolution: input of size {size} is too small for {taps} taps; the output would be {out}")
+def _require_positive_output_size(out_size: list[int], in_size: list[int], kernel_size: list[int]) -> None:
+    if min(out_size) <= 0:
+        raise RuntimeError(
+            f"convolution: input of size {in_size} is too small for {kernel_size} taps; the output would be {out_size}"
+        )
 
 
 MEMBERS: Members = {

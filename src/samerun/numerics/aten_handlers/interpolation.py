@@ -242,11 +242,11 @@ def _make_resize_handlers(
 
 
 _NN = torch._C._nn
-bicubic, bicubic_backward = _make_resize_handlers(_NN.upsample_bicubic2d, _cubic_taps)
-antialias_bilinear, antialias_bilinear_backward = _make_resize_handlers(
+upsample_bicubic2d, upsample_bicubic2d_backward = _make_resize_handlers(_NN.upsample_bicubic2d, _cubic_taps)
+upsample_bilinear2d_aa, upsample_bilinear2d_aa_backward = _make_resize_handlers(
     _NN._upsample_bilinear2d_aa, partial(_antialias_taps, _triangle_filter, 1)
 )
-antialias_bicubic, antialias_bicubic_backward = _make_resize_handlers(
+upsample_bicubic2d_aa, upsample_bicubic2d_aa_backward = _make_resize_handlers(
     _NN._upsample_bicubic2d_aa, partial(_antialias_taps, _cubic_filter, 2)
 )
 
@@ -255,10 +255,10 @@ MEMBERS: Members = {
     "aten::upsample_bilinear2d_backward": upsample_bilinear2d_backward,
     "aten::upsample_linear1d": upsample_linear1d,
     "aten::upsample_linear1d_backward": upsample_linear1d_backward,
-    "aten::upsample_bicubic2d": bicubic,
-    "aten::upsample_bicubic2d_backward": bicubic_backward,
-    "aten::_upsample_bilinear2d_aa": antialias_bilinear,
-    "aten::_upsample_bilinear2d_aa_backward": antialias_bilinear_backward,
-    "aten::_upsample_bicubic2d_aa": antialias_bicubic,
-    "aten::_upsample_bicubic2d_aa_backward": antialias_bicubic_backward,
+    "aten::upsample_bicubic2d": upsample_bicubic2d,
+    "aten::upsample_bicubic2d_backward": upsample_bicubic2d_backward,
+    "aten::_upsample_bilinear2d_aa": upsample_bilinear2d_aa,
+    "aten::_upsample_bilinear2d_aa_backward": upsample_bilinear2d_aa_backward,
+    "aten::_upsample_bicubic2d_aa": upsample_bicubic2d_aa,
+    "aten::_upsample_bicubic2d_aa_backward": upsample_bicubic2d_aa_backward,
 }

@@ -14,20 +14,20 @@ from samerun.numerics.kernels import linear_algebra as kernels
 from samerun.numerics.kernels.linear_algebra import matmul
 
 
-def _require_same_floating_dtype(name: str, *tensors: Tensor) -> None:
+def _require_same_floating_dtype(operator: str, *tensors: Tensor) -> None:
     for tensor in tensors:
         if not tensor.is_floating_point():
             raise NoPortableKernel(f"{tensor.dtype}.", "Convert it to float32 first: tensor.float().")
         if tensor.dtype is not tensors[0].dtype:
-            raise RuntimeError(f"{name}: expected one type, got {tensors[0].dtype} and {tensor.dtype}")
+            raise RuntimeError(f"{operator}: expected one type, got {tensors[0].dtype} and {tensor.dtype}")
 
 
-def _require_matmul_shapes(name: str, a: Tensor, b: Tensor, dims: int) -> None:
+def _require_matmul_shapes(operator: str, a: Tensor, b: Tensor, ndim: int) -> None:
     """torch's own checks, before any memory is read."""
-    if a.dim() != dims or b.dim() != dims:
-        raise RuntimeError(f"{name}: expected {dims}-D tensors, got {tuple(a.shape)} and {tuple(b.shape)}")
+    if a.dim() != ndim or b.dim() != ndim:
+        raise RuntimeError(f"{operator}: expected {ndim}-D tensors, got {tuple(a.shape)} and {tuple(b.shape)}")
     if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
-        raise RuntimeError(f"{name}: shapes cannot be multiplied ({tuple(a.shape)} and {tuple(b.shape)})")
+        raise RuntimeError(f"{operator}: shapes cannot be multiplied ({tuple(a.shape)} and {tuple(b.shape)})")
 
 
 def mm(a: Tensor, b: Tensor) -> Tensor:
@@ -43,16 +43,16 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _alpha_product_plus_beta_x(
-    name: str, dims: int, x: Tensor, a: Tensor, b: Tensor, beta: Scalar, alpha: Scalar
+    operator: str, ndim: int, x: Tensor, a: Tensor, b: Tensor, beta: Scalar, alpha: Scalar
 ) -> Tensor:
     """alpha * (a @ b) + beta * x."""
-    _require_same_floating_dtype(name, a, b, x)
-    _require_matmul_shapes(name, a, b, dims)
+    _require_same_floating_dtype(operator, a, b, x)
+    _require_matmul_shapes(operator, a, b, ndim)
     if alpha == 1 and beta == 1:
         shape = (*a.shape[:-1], b.shape[-1])
         return matmul(a, b, x.expand(shape))
     if x.dtype in (torch.bfloat16, torch.float16):
-        wide = _alpha_product_plus_beta_x(name, dims, x.float(), a.float(), b.float(), beta, alpha)
+        wide = _alpha_product_plus_beta_x(operator, ndim, x.float(), a.float(), b.float(), beta, alpha)
         return wide.to(x.dtype)
     product = matmul(a, b)
     if alpha != 1:
@@ -125,7 +125,7 @@ PRODUCTS: Members = {
 }
 
 
-def _flatten_batches(operator: str, name: str, a: Tensor) -> Tensor:
+def _require_and_flatten_matrix_batches(operator: str, name: str, a: Tensor) -> Tensor:
     """[batch, m, n]. torch's own checks."""
     if a.dim() < 2:
         raise RuntimeError(f"{operator}: The input tensor {name} must have at least 2 dimensions.")
@@ -138,7 +138,7 @@ def _flatten_batches(operator: str, name: str, a: Tensor) -> Tensor:
 
 def qr(a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     """Householder's reflections, with LAPACK's signs: the diagonal of R has the sign opposite to what it replaces."""
-    rows = _flatten_batches("linalg.qr", "A", a)
+    rows = _require_and_flatten_matrix_batches("linalg.qr", "A", a)
     if mode not in ("reduced", "complete", "r"):
         raise RuntimeError(
             f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
@@ -153,12 +153,12 @@ def qr(a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
 
 
 def geqrf(a: Tensor) -> tuple[Tensor, Tensor]:
-    packed, tau = kernels.householder_qr(_flatten_batches("torch.geqrf", "A", a))
+    packed, tau = kernels.householder_qr(_require_and_flatten_matrix_batches("torch.geqrf", "A", a))
     return packed.reshape(a.shape), tau.reshape(*a.shape[:-2], tau.shape[1])
 
 
 def householder_product(v: Tensor, tau: Tensor) -> Tensor:
-    rows = _flatten_batches("torch.linalg.householder_product", "input", v)
+    rows = _require_and_flatten_matrix_batches("torch.linalg.householder_product", "input", v)
     m, n, k = *v.shape[-2:], tau.shape[-1]
     if m < n or n < k or tau.shape[:-1] != v.shape[:-2] or tau.dtype is not v.dtype:
         raise RuntimeError(f"torch.linalg.householder_product: got input {tuple(v.shape)} and tau {tuple(tau.shape)}")
@@ -169,14 +169,14 @@ def solve_triangular(a: Tensor, b: Tensor, *, upper: bool, left: bool = True, un
     if not left:
         found: Tensor = solve_triangular(a.mT, b.mT, upper=not upper, unitriangular=unitriangular)
         return found.mT
-    _flatten_batches("linalg.solve_triangular", "A", a)
-    _flatten_batches("linalg.solve_triangular", "B", b)
+    _require_and_flatten_matrix_batches("linalg.solve_triangular", "A", a)
+    _require_and_flatten_matrix_batches("linalg.solve_triangular", "B", b)
     n = a.shape[-1]
     if a.shape[-2] != n or b.shape[-2] != n or a.dtype is not b.dtype:
         raise RuntimeError(f"linalg.solve_triangular: Incompatible A {tuple(a.shape)} and B {tuple(b.shape)}")
     shape: Any = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
-    wide_a = _flatten_batches("", "", a.expand(*shape, n, n))
-    wide_b = _flatten_batches("", "", b.expand(*shape, *b.shape[-2:]))
+    wide_a = _require_and_flatten_matrix_batches("", "", a.expand(*shape, n, n))
+    wide_b = _require_and_flatten_matrix_batches("", "", b.expand(*shape, *b.shape[-2:]))
     return kernels.solve_triangular(wide_a, wide_b, upper, unitriangular).reshape(*shape, *b.shape[-2:])
 
 

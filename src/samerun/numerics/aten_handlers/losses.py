@@ -43,12 +43,16 @@ class _ClassesAndWeights(NamedTuple):
 
 
 def _find_classes_and_weights(
-    target: Tensor, w: Tensor | None, ignore_index: int, dtype: torch.dtype
+    target: Tensor, class_weight: Tensor | None, ignore_index: int, dtype: torch.dtype
 ) -> _ClassesAndWeights:
     flat = target.reshape(-1)
     kept = flat != ignore_index
     place = torch.where(kept, flat, torch.zeros_like(flat))
-    weight = torch.ones(flat.shape, dtype=dtype, device=flat.device) if w is None else w.index_select(0, place)
+    weight = (
+        torch.ones(flat.shape, dtype=dtype, device=flat.device)
+        if class_weight is None
+        else class_weight.index_select(0, place)
+    )
     return _ClassesAndWeights(kept, place, torch.where(kept, weight, torch.zeros_like(weight)))
 
 
@@ -62,15 +66,17 @@ def _require_targets_in_bounds(target: Tensor, ignore_index: int, classes: int) 
 
 
 @widen_half_inputs
-def nll_loss(x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """-(w * x) at the target's class; the mean divides by the sum of the weights. Also that sum."""
+def nll_loss(
+    x: Tensor, target: Tensor, class_weight: Tensor | None, reduction: int, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """-(class_weight * x) at the target's class; the mean divides by the sum of the weights. Also that sum."""
     rows = _reshape_classes_last(x)
     if target.shape != (x.shape[:1] + x.shape[2:] if x.dim() > 1 else ()) and (x.dim() > 1 or target.numel() != 1):
         raise RuntimeError(f"size mismatch (got input: {list(x.shape)} , target: {list(target.shape)}")
     _require_targets_in_bounds(target, ignore_index, rows.shape[1])
-    kept, place, weight = _find_classes_and_weights(target, w, ignore_index, x.dtype)
+    kept, place, weight = _find_classes_and_weights(target, class_weight, ignore_index, x.dtype)
     value = rows.gather(1, place[:, None])[:, 0]
-    terms = torch.neg(torch.mul(value, weight) if w is not None else value)
+    terms = torch.neg(torch.mul(value, weight) if class_weight is not None else value)
     terms = torch.where(kept, terms, torch.zeros_like(terms))
     total = sums.sum(weight)
     if reduction == MEAN:
@@ -82,12 +88,18 @@ def nll_loss(x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore
 
 @widen_half_inputs
 def nll_loss_backward(
-    grad: Tensor, x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore_index: int, total: Tensor
+    grad: Tensor,
+    x: Tensor,
+    target: Tensor,
+    class_weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Tensor,
 ) -> Tensor:
-    """-(grad * w) at the target's class, or -((grad / total) * w) for the mean; else 0."""
-    kept, place, weight = _find_classes_and_weights(target, w, ignore_index, x.dtype)
+    """-(grad * class_weight) at the target's class, or -((grad / total_weight) * class_weight) for the mean; else 0."""
+    kept, place, weight = _find_classes_and_weights(target, class_weight, ignore_index, x.dtype)
     if reduction == MEAN:
-        grad = torch.div(grad, total)
+        grad = torch.div(grad, total_weight)
     value = torch.neg(torch.mul(grad.reshape(-1) if grad.dim() else grad, weight))
     value = torch.where(kept, value, torch.zeros_like(value))
     rows = x.new_zeros(place.shape[0], _reshape_classes_last(x).shape[1]).scatter_(1, place[:, None], value[:, None])
@@ -113,29 +125,31 @@ def _make_smooth_l1_handlers(is_huber: bool) -> tuple[Callable[..., Tensor], Cal
     """smooth_l1 divides by beta inside; huber multiplies by delta outside."""
 
     @widen_half_inputs
-    def loss(x: Tensor, target: Tensor, reduction: int = MEAN, limit: float = 1.0) -> Tensor:
+    def loss(x: Tensor, target: Tensor, reduction: int = MEAN, beta_or_delta: float = 1.0) -> Tensor:
         d = torch.sub(x, target).abs()
         half = torch.mul(torch.mul(d, d), 0.5)
         if is_huber:
-            terms = torch.where(d <= limit, half, torch.mul(torch.sub(d, 0.5 * limit), limit))
+            terms = torch.where(d <= beta_or_delta, half, torch.mul(torch.sub(d, 0.5 * beta_or_delta), beta_or_delta))
         else:
             terms = (
                 d
-                if limit == 0
-                else torch.where(d < limit, divide_correctly_rounded(half, limit), torch.sub(d, 0.5 * limit))
+                if beta_or_delta == 0
+                else torch.where(
+                    d < beta_or_delta, divide_correctly_rounded(half, beta_or_delta), torch.sub(d, 0.5 * beta_or_delta)
+                )
             )
         return reduce_terms(terms, reduction)
 
     @widen_half_inputs
-    def backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, limit: float) -> Tensor:
+    def backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, beta_or_delta: float) -> Tensor:
         d = torch.sub(x, target)
         if is_huber:
-            slope = torch.clamp(d, -limit, limit)
+            slope = torch.clamp(d, -beta_or_delta, beta_or_delta)
         else:
             slope = (
                 torch.sign(d)
-                if limit == 0
-                else torch.where(d.abs() < limit, divide_correctly_rounded(d, limit), torch.sign(d))
+                if beta_or_delta == 0
+                else torch.where(d.abs() < beta_or_delta, divide_correctly_rounded(d, beta_or_delta), torch.sign(d))
             )
         return torch.mul(slope, expand_gradient_to_terms(grad, x, reduction))
 
@@ -287,14 +301,16 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[T
 
 
 @widen_half_inputs
-def multilabel_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, marked: Tensor) -> Tensor:
+def multilabel_margin_loss_backward(
+    grad: Tensor, x: Tensor, target: Tensor, reduction: int, is_target: Tensor
+) -> Tensor:
     """u = grad / classes (grad / n first for the mean), times the number of terms above 0 in which a class stands.
 
     That number is negative for a label.
     """
     rows, labels, kept = _check_and_flatten_labels(x, target, reduction)
     times = torch.zeros(rows.shape, dtype=torch.int64, device=x.device)
-    is_label = marked.reshape(rows.shape) > 0
+    is_label = is_target.reshape(rows.shape) > 0
     for k in range(_max_labels_per_row(kept)):
         z = torch.add(torch.rsub(rows.gather(1, labels[:, k : k + 1]), 1), rows)
         counts = ((z > 0) & ~is_label & kept[:, k : k + 1]).to(torch.int64)

@@ -41,7 +41,7 @@ def group_norm(
     bias: Tensor | None,
     batch_size: int,
     channels: int,
-    pixels: int,
+    spatial_numel: int,
     groups: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -56,7 +56,7 @@ def group_norm_backward(
     weight: Tensor | None,
     batch_size: int,
     channels: int,
-    pixels: int,
+    spatial_numel: int,
     groups: int,
     output_mask: Sequence[bool],
 ) -> OptionalTensors:
@@ -125,16 +125,16 @@ def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
 
 
 @widen_half_inputs
-def weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, n: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """s = sum(grad * v); of v: (g / n) * (grad - v * (s / (n * n))); of g: s / n."""
-    for lengths in (g, n):
+def weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """s = sum(grad * v); of v: (g / norms) * (grad - v * (s / (norms * norms))); of g: s / norms."""
+    for lengths in (g, norms):
         _require_length_per_slice(v, lengths, dim)
     if grad.shape != v.shape:
         raise RuntimeError(f"weight_norm: got a gradient of {list(grad.shape)} for {list(v.shape)}")
     s, shape = _sum_all_dims_but(torch.mul(grad, v), dim), g.shape
-    g, n = g.reshape(s.shape), n.reshape(s.shape)
-    straight = torch.mul(v, torch.div(s, torch.mul(n, n)))
-    return torch.mul(torch.div(g, n), torch.sub(grad, straight)), torch.div(s, n).reshape(shape)
+    g, norms = g.reshape(s.shape), norms.reshape(s.shape)
+    straight = torch.mul(v, torch.div(s, torch.mul(norms, norms)))
+    return torch.mul(torch.div(g, norms), torch.sub(grad, straight)), torch.div(s, norms).reshape(shape)
 
 
 MEMBERS: Members = {

@@ -47,7 +47,7 @@ def _run_direction(
     state: State,
     weights: Sequence[Tensor],
     has_biases: bool,
-    backwards: bool,
+    is_reversed: bool,
 ) -> tuple[list[Tensor], State]:
     """All time steps of one layer in one direction: the outputs in order of time, and the last state.
 
@@ -60,10 +60,10 @@ def _run_direction(
     projection = weights[-1] if len(weights) > (4 if has_biases else 2) else None
     first = state
     ended_states: list[State] = []
-    size = input_gates[-1 if backwards else 0].shape[0]
+    size = input_gates[-1 if is_reversed else 0].shape[0]
     state = tuple(part[:size] for part in first)
     outputs = []
-    for gates in reversed(input_gates) if backwards else input_gates:
+    for gates in reversed(input_gates) if is_reversed else input_gates:
         size, before = gates.shape[0], state[0].shape[0]
         if size < before:  # sequences that end here
             ended_states.append(tuple(part[size:] for part in state))
@@ -76,7 +76,7 @@ def _run_direction(
         outputs.append(state[0])
     if ended_states:
         state = tuple(torch.cat(parts) for parts in zip(state, *reversed(ended_states), strict=True))
-    return outputs[::-1] if backwards else outputs, state
+    return outputs[::-1] if is_reversed else outputs, state
 
 
 def _run_layers(
@@ -86,7 +86,7 @@ def _run_layers(
     states: Sequence[Tensor],
     weights: Sequence[Tensor],
     has_biases: bool,
-    layers: int,
+    num_layers: int,
     dropout: float,
     train: bool,
     bidirectional: bool,
@@ -96,9 +96,9 @@ def _run_layers(
     x: [time, batch, features], or [steps of all sequences, features] with the batch `batch_sizes` of each time.
     """
     directions = 2 if bidirectional else 1
-    weights_per_direction = len(weights) // (layers * directions)
+    weights_per_direction = len(weights) // (num_layers * directions)
     last: list[State] = []
-    for layer in range(layers):
+    for layer in range(num_layers):
         found = []
         for direction in range(directions):
             at = layer * directions + direction
@@ -114,7 +114,7 @@ def _run_layers(
             found.append(torch.stack(y) if batch_sizes is None else torch.cat(y))
             last.append(end)
         x = torch.cat(found, -1) if bidirectional else found[0]
-        if dropout and train and layer < layers - 1:
+        if dropout and train and layer < num_layers - 1:
             x = torch.dropout(x, dropout, True)
     return (x, *(torch.stack(kind) for kind in zip(*last, strict=True)))
 

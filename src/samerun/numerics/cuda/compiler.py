@@ -30,10 +30,10 @@ _FOLDERS = (Path(__file__).with_name("native"), Path(__file__).parents[4] / "nat
 
 
 @cache
-def read_source_with_includes(name: str) -> str:
+def read_source_with_includes(source_name: str) -> str:
     """The source of one of `NAMES`. Raises FileNotFoundError where it was not installed."""
-    folder = next((place for place in _FOLDERS if (place / "cuda" / f"{name}.cu").exists()), _FOLDERS[0])
-    return _inline_includes((folder / "cuda" / f"{name}.cu").resolve(), set())
+    folder = next((place for place in _FOLDERS if (place / "cuda" / f"{source_name}.cu").exists()), _FOLDERS[0])
+    return _inline_includes((folder / "cuda" / f"{source_name}.cu").resolve(), set())
 
 
 def _inline_includes(path: Path, seen: set[Path]) -> str:
@@ -88,8 +88,8 @@ def _import_nvrtc_or_explain() -> Any:
     return nvrtc
 
 
-def _unwrap_nvrtc_result(nvrtc: Any, answer: tuple[Any, ...]) -> tuple[Any, ...]:
-    error, *values = answer
+def _unwrap_nvrtc_result(nvrtc: Any, status_and_values: tuple[Any, ...]) -> tuple[Any, ...]:
+    error, *values = status_and_values
     if int(error) != 0:
         raise SamerunError(f"NVRTC: {nvrtc.nvrtcGetErrorString(error)[1].decode()}.")
     return tuple(values)

@@ -9,7 +9,7 @@ import torch
 
 from samerun.numerics.cuda import sums
 from samerun.numerics.cuda.elementwise import launch_fill
-from samerun.numerics.cuda.launch import THREADS, Address, allocate, launch, launch_grid_stride
+from samerun.numerics.cuda.launch import THREADS, Address, allocate_uninitialized, launch_grid_stride, launch_kernel
 from samerun.numerics.status import DONE
 
 NAMES = ("softmax", "log_softmax", "logsumexp", "softmax_backward", "log_softmax_backward")
@@ -25,7 +25,7 @@ def launch_softmax_family_rows(
     device: Device, function_index: int, x: Address, grad: Address, out: Address, num_rows: int, row_length: int
 ) -> None:
     pointers = map(c_void_p, (x, grad, out))
-    launch(
+    launch_kernel(
         device,
         "softmax",
         NAMES[function_index],
@@ -53,7 +53,7 @@ def launch_normalize_rows(
 ) -> None:
     pointers = map(c_void_p, (x, weight, bias, out, mean, rstd))
     sizes = map(c_int64, (row_length, groups, inner))
-    launch(
+    launch_kernel(
         device,
         "norms",
         "norm_rows",
@@ -83,7 +83,7 @@ def launch_normalize_rows_backward(
 ) -> None:
     pointers = map(c_void_p, (x, grad, weight, mean, rstd, out, terms))
     sizes = map(c_int64, (row_length, groups, inner))
-    launch(
+    launch_kernel(
         device,
         "norms",
         "norm_rows_backward",
@@ -113,7 +113,7 @@ def launch_normalize_rows_backward_with_weight(
         for each in (weight_grad, bias_grad):
             launch_fill(device, torch.float32, each, 0.0, row_length)
         return DONE
-    terms = allocate(device, num_rows * row_length, torch.float32)
+    terms = allocate_uninitialized(device, num_rows * row_length, torch.float32)
     launch_normalize_rows_backward(
         device, is_rms, x, grad, weight, mean, rstd, out, terms.data_ptr(), num_rows, row_length, 1, 1
     )
@@ -158,12 +158,14 @@ def launch_normalize_channels_backward(
 ) -> int:
     blocks = -(-images * inner // sums.BLOCK)
     kinds = 4 if training else 2
-    parts, found = (allocate(device, n, torch.float32) for n in (4 * num_channels * blocks, 4 * num_channels))
+    parts, found = (
+        allocate_uninitialized(device, n, torch.float32) for n in (4 * num_channels * blocks, 4 * num_channels)
+    )
     given = (c_int(training), *map(c_void_p, (x, grad, weight, mean, rstd)))
     sizes = tuple(map(c_int64, (images, num_channels, inner)))
     warps = -(-num_channels * blocks * sums.WARP // THREADS)
-    launch(device, "norms", "channel_gradient_sums", warps, (THREADS,), *given, c_void_p(parts.data_ptr()), *sizes,
-           c_int64(blocks))  # fmt: skip
+    launch_kernel(device, "norms", "channel_gradient_sums", warps, (THREADS,), *given, c_void_p(parts.data_ptr()),
+           *sizes, c_int64(blocks))  # fmt: skip
     # The sums are those of g, g*y, h, h*y; the first two are results.
     places = (bias_grad, weight_grad, found.data_ptr() + 8 * num_channels, found.data_ptr() + 12 * num_channels)
     for kind in range(kinds):

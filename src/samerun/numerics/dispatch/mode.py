@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils import _python_dispatch
@@ -26,6 +26,7 @@ _dtypes = frozenset(
         torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
     )
 )  # fmt: skip
+LeaveCallback = Callable[[], None]
 _resolved: dict[int, tuple[Any, Any]] = {}
 """Address of an operator -> its handler, or None where torch's own kernel gives the specified bits; and the operator,
 which so keeps its address. (An operator hashes its name anew each time, in Python.)"""
@@ -58,7 +59,7 @@ def _resolve_cuda_runner_cached(func: Any) -> Any:
 class PortableMode(_python_dispatch.TorchDispatchMode):
     """One for each thread that is inside. `settings`: what each nested `portable()` says of the unsupported."""
 
-    def __init__(self, unsupported: str) -> None:
+    def __init__(self, unsupported: Literal["error", "warn"]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.settings = [unsupported]
 
@@ -132,8 +133,8 @@ def current_portable_mode() -> PortableMode | None:
     return None
 
 
-def enter_portable(unsupported: str) -> Callable[[], None]:
-    """Put the mode in force in this thread; what is returned takes it out again."""
+def enter_portable_mode(unsupported: Literal["error", "warn"]) -> LeaveCallback:
+    """Put the mode in force in this thread, or nest in it; what is returned leaves again."""
     mode = current_portable_mode()
     if mode is not None:
         mode.settings.append(unsupported)
@@ -175,5 +176,5 @@ def _leave_mode(mode: PortableMode) -> None:
         mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
-def _pop_unsupported_setting(settings: list[str]) -> None:
-    settings.pop()
+def _pop_unsupported_setting(nested_settings: list[Any]) -> None:
+    nested_settings.pop()

@@ -63,24 +63,24 @@ def raise_no_kernel_unless_meta(tensor: Any) -> None:
     )
 
 
-def _words_of_operator_name(name: str) -> frozenset[str]:
+def _words_of_operator_name(operator_name: str) -> frozenset[str]:
     """The words of an operator's name that say what it computes, without a number of dimensions."""
-    words = (re.sub(r"\d+d?$", "", word) for word in name.split("_"))
+    words = (re.sub(r"\d+d?$", "", word) for word in operator_name.split("_"))
     return frozenset(word for word in words if len(word) > 2) - WITHOUT_MEANING
 
 
-def find_similar_portable_operators(name: str) -> list[str]:
+def find_similar_portable_operators(operator_name: str) -> list[str]:
     """Up to three portable operators that share a word with this one; those with most in common first.
 
     Names that only look alike say nothing of what is computed. Gradients and names with an underscore in front, which
     no program calls, are left out.
     """
-    words = _words_of_operator_name(name)
+    words = _words_of_operator_name(operator_name)
     ranked = []
     for candidate in sorted(table.portable_operator_names()):
         common = len(words & _words_of_operator_name(candidate))
         if common and not candidate.startswith("_") and not candidate.endswith("_backward"):
-            ranked.append((-common, -difflib.SequenceMatcher(None, name, candidate).ratio(), candidate))
+            ranked.append((-common, -difflib.SequenceMatcher(None, operator_name, candidate).ratio(), candidate))
     return [candidate for *_, candidate in sorted(ranked)[:3]]
 
 
@@ -91,10 +91,10 @@ class RefusalText(NamedTuple):
     hint: str
 
 
-def explain_refusal(func: Any, reason: NoPortableKernel, line: str) -> RefusalText:
+def explain_refusal(func: Any, reason: NoPortableKernel, source_location: str) -> RefusalText:
     name = func._schema.name.removeprefix("aten::").rstrip("_")
-    message = f"{line}: {func} has no portable kernel for {reason.reason}" if reason.reason else (
-        f"{line}: {func} has no portable kernel."
+    message = f"{source_location}: {func} has no portable kernel for {reason.reason}" if reason.reason else (
+        f"{source_location}: {func} has no portable kernel."
     )  # fmt: skip
     hint = reason.hint or ALTERNATIVES.get(func._schema.name)
     if hint is None:

@@ -146,7 +146,7 @@ def set_thread_count_to_torchs() -> None:
         _team_borrowed, _count_torch_threads = True, torch.get_num_threads
 
 
-def load_library() -> Any:
+def load_library_or_none() -> Any:
     """The library, or None: not built, built for another machine, or numbers do not behave here."""
     library = load_built_library(__file__, "_portable")
     try:
@@ -166,7 +166,7 @@ def _read_level_numbers() -> dict[str, int]:
     return found
 
 
-_library = load_library()
+_library = load_library_or_none()
 _level_numbers = _read_level_numbers()
 _reference_forced = False
 _pool_threads = 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from enum import IntEnum
 from struct import pack
 from typing import Any, NamedTuple
 
@@ -91,11 +92,19 @@ def convolution_output_size(
     ]
 
 
-FORWARD, GRADIENT_OF_INPUT, GRADIENT_OF_WEIGHT = 0, 1, 2
+class ConvolutionPass(IntEnum):
+    """As native/convolution.c numbers them."""
+
+    FORWARD = 0
+    GRADIENT_OF_INPUT = 1
+    GRADIENT_OF_WEIGHT = 2
+
+
+FORWARD, GRADIENT_OF_INPUT, GRADIENT_OF_WEIGHT = ConvolutionPass
 
 
 def convolve(
-    direction: int,
+    direction: ConvolutionPass,
     image: Tensor | Sequence[int],
     weight: Tensor | Sequence[int],
     gradient: Tensor | Sequence[int],
@@ -154,7 +163,7 @@ def convolve(
 
 
 def _require_fitting_convolution_shapes(
-    direction: int, image: list[int], weight: list[int], gradient: list[int], stride: Sequence[int],
+    direction: ConvolutionPass, image: list[int], weight: list[int], gradient: list[int], stride: Sequence[int],
     padding: Sequence[int], dilation: Sequence[int], groups: int,
 ) -> None:  # fmt: skip
     """Raise RuntimeError where a kernel would read or write beyond one of the three, or divide by zero."""
@@ -180,7 +189,7 @@ def _fill_with_bias_or_zero(out: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _convolve_by_reference(
-    direction: int,
+    direction: ConvolutionPass,
     image: Any,
     weight: Any,
     gradient: Any,

@@ -9,7 +9,7 @@ import numpy as np
 
 from samerun.numerics.reference import Array
 from samerun.numerics.reference.elementwise import apply_correctly_rounded
-from samerun.numerics.reference.sums import sum
+from samerun.numerics.reference.sums import sum_rows
 
 
 def _row_max(x: Array) -> Array:
@@ -20,40 +20,40 @@ def softmax(x: Array) -> Array:
     with np.errstate(all="ignore"):
         m = _row_max(x)
         e = apply_correctly_rounded("exp", x - m)
-        return e / sum(e)[:, None]
+        return e / sum_rows(e)[:, None]
 
 
 def log_softmax(x: Array) -> Array:
     with np.errstate(all="ignore"):
         m = _row_max(x)
         d = x - m
-        return d - apply_correctly_rounded("log", sum(apply_correctly_rounded("exp", d)))[:, None]
+        return d - apply_correctly_rounded("log", sum_rows(apply_correctly_rounded("exp", d)))[:, None]
 
 
 def logsumexp(x: Array) -> Array:
     with np.errstate(all="ignore"):
         m = _row_max(x)
         m = np.where(np.isinf(m), np.float32(0), m)
-        return m[:, 0] + apply_correctly_rounded("log", sum(apply_correctly_rounded("exp", x - m)))
+        return m[:, 0] + apply_correctly_rounded("log", sum_rows(apply_correctly_rounded("exp", x - m)))
 
 
 def softmax_backward(y: Array, grad: Array) -> Array:
     with np.errstate(all="ignore"):
-        return (grad - sum(grad * y)[:, None]) * y
+        return (grad - sum_rows(grad * y)[:, None]) * y
 
 
 def log_softmax_backward(y: Array, grad: Array) -> Array:
     with np.errstate(all="ignore"):
-        return grad - apply_correctly_rounded("exp", y) * sum(grad)[:, None]
+        return grad - apply_correctly_rounded("exp", y) * sum_rows(grad)[:, None]
 
 
 def normalize_rows(is_rms: bool, eps: float, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
     """y, and the mean and 1/sqrt(v + eps) of each row."""
     with np.errstate(all="ignore"):
         n = np.float32(x.shape[1])
-        mean = np.zeros(x.shape[0], np.float32) if is_rms else sum(x) / n
+        mean = np.zeros(x.shape[0], np.float32) if is_rms else sum_rows(x) / n
         d = x if is_rms else x - mean[:, None]
-        v = sum(d * d) / n
+        v = sum_rows(d * d) / n
         rstd = np.float32(1) / np.sqrt(v + np.float32(eps))
         y = d * rstd[:, None]
         if weight is not None:
@@ -72,7 +72,7 @@ def normalize_rows_backward(
         y = (x if is_rms else x - mean[:, None]) * rstd[:, None]
         h = grad if weight is None else grad * weight
         if not is_rms:
-            center = sum(h) / n
-        slope = sum(h * y) / n
+            center = sum_rows(h) / n
+        slope = sum_rows(h * y) / n
         left = h if is_rms else h - center[:, None]
         return (left - y * slope[:, None]) * rstd[:, None], grad * y

@@ -34,7 +34,7 @@ def tree_reduce_rows(x: Array, combine: Callable[[Any, Any], Any], identity: flo
     return parts[0]
 
 
-def sum(x: Array) -> Array:
+def sum_rows(x: Array) -> Array:
     """[kept, n] -> [kept]. Nothing sums to +0.0."""
     if x.shape[1] == 0:
         return np.zeros(x.shape[0], x.dtype)
@@ -42,7 +42,7 @@ def sum(x: Array) -> Array:
         return tree_reduce_rows(x, np.add, -0.0)
 
 
-def prod(x: Array) -> Array:
+def prod_rows(x: Array) -> Array:
     """[kept, n] -> [kept]. The product of nothing is 1."""
     if x.shape[1] == 0:
         return np.ones(x.shape[0], x.dtype)
@@ -54,13 +54,13 @@ def tree_sum_rows(term: str, x: Array, center: Array = None) -> Array:
     """[kept, n] -> [kept]. `center`: [kept], for the term `square_from_center`."""
     with np.errstate(all="ignore"):
         if term == "product":
-            return prod(x)
+            return prod_rows(x)
         if term == "square":
-            return sum(x * x)
+            return sum_rows(x * x)
         if term == "square_from_center":
             d = x - center[:, None]
-            return sum(d * d)
-        return sum(np.abs(x) if term == "abs" else x)
+            return sum_rows(d * d)
+        return sum_rows(np.abs(x) if term == "abs" else x)
 
 
 def cumulative_sum_or_product(is_product: bool, x: Array) -> Array:

@@ -98,9 +98,9 @@ def _format_shapes_and_dtypes(arguments: Any) -> str:
     )
 
 
-def resolve_op_overload(name: str) -> Any:
-    """The operator of a name like "aten.mm.default"."""
-    space, packet, overload = name.split(".")
+def resolve_op_overload(qualified_name: str) -> Any:
+    """The OpOverload of a name like "aten.mm.default"."""
+    space, packet, overload = qualified_name.split(".")
     return getattr(getattr(getattr(torch.ops, space), packet), overload)
 
 
@@ -185,20 +185,20 @@ def decode_calls(saved: list[Any]) -> list[RecordedCall]:
     return calls
 
 
-def record_operator_calls(work: Callable[[], object]) -> CallRecorder:
-    """Call `work`, and record the calls of operators that it makes."""
+def record_operator_calls(run: Callable[[], object]) -> CallRecorder:
+    """Call `run`, and record the calls of operators that it makes."""
     recorder = CallRecorder()
     with recorder:
-        work()
+        run()
     return recorder
 
 
-def rerun_saved_calls(calls_path: str, answer_path: str) -> None:
+def rerun_saved_calls(calls_path: str, results_path: str) -> None:
     """Run the calls in one file again, and write their outcomes as JSON into the other."""
     calls = decode_calls(torch.load(calls_path, weights_only=True))
     outcomes = [[rerun_and_digest_or_error(call, False), rerun_and_digest_or_error(call, True)] for call in calls]
     answer = {"capability": torch.backends.cpu.get_cpu_capability(), "outcomes": outcomes}
-    Path(answer_path).write_text(json.dumps(answer), encoding="utf-8")
+    Path(results_path).write_text(json.dumps(answer), encoding="utf-8")
 
 
 if __name__ == "__main__":

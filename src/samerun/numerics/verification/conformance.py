@@ -59,6 +59,11 @@ class ConformanceRow(NamedTuple):
         return " ".join(map(str, self))
 
 
+class RowDifference(NamedTuple):
+    computed: ConformanceRow
+    expected_digest: str
+
+
 def digest_tensor(x: torch.Tensor) -> str:
     """SHA-256 of the values; every NaN has the same bits."""
     values = x.contiguous().cpu().numpy().copy()
@@ -221,21 +226,21 @@ def read_expected_vectors_text() -> str:
 
 
 def find_differing_rows(
-    expected: str,
+    expected_vectors: str,
     sizes: tuple[int, ...] = SIZES,
     on_row: Callable[[ConformanceRow], None] | None = None,
     device: str = "cpu",
-) -> list[tuple[ConformanceRow, str]]:
+) -> list[RowDifference]:
     """The rows that this machine computes otherwise than `expected` (the text of a file of vectors) says.
 
     `on_row` is called with every row that was computed.
     """
-    wanted = dict(line.rsplit(" ", 1) for line in expected.splitlines() if line)
+    wanted = dict(line.rsplit(" ", 1) for line in expected_vectors.splitlines() if line)
     differing = []
     for row in compute_conformance_rows(sizes, device):
         key = f"{row.operator} {row.type} {row.n}"
         if wanted.get(key) != row.digest:
-            differing.append((row, wanted.get(key, "no such row")))
+            differing.append(RowDifference(row, wanted.get(key, "no such row")))
         if on_row is not None:
             on_row(row)
     return differing
@@ -245,7 +250,7 @@ SPECIFICATION = 1
 """The version of the specification."""
 
 
-def survey_conformance(progress: Callable[[int, int], None]) -> dict[str, Any]:
+def survey_conformance(on_progress: Callable[[int, int], None]) -> dict[str, Any]:
     """Compute every row of the conformance vectors at the level in force, and on each CUDA device.
     `progress(rows done, rows in all)`.
 
@@ -259,14 +264,14 @@ def survey_conformance(progress: Callable[[int, int], None]) -> dict[str, Any]:
     def on_row(row: ConformanceRow) -> None:
         nonlocal done
         done += 1
-        progress(done, total)
+        on_progress(done, total)
 
     differences = find_differing_rows(expected, on_row=on_row)
     rows = done
     cuda = [_survey_device(expected, f"cuda:{number}", on_row) for number in range(devices)]
     return {
         "specification": SPECIFICATION,
-        "library": library.load_library() is not None,
+        "library": library.load_library_or_none() is not None,
         "level": library.current_level(),
         "levels": library.supported_levels(),
         "threads": torch.get_num_threads(),
@@ -276,14 +281,14 @@ def survey_conformance(progress: Callable[[int, int], None]) -> dict[str, Any]:
     }
 
 
-def _describe_differences(differences: list[tuple[ConformanceRow, str]]) -> list[dict[str, Any]]:
+def _describe_differences(differences: list[RowDifference]) -> list[dict[str, Any]]:
     return [
         {"operator": row.operator, "type": row.type, "n": row.n, "wanted": wanted, "got": row.digest}
         for row, wanted in differences
     ]
 
 
-def _survey_device(expected: str, device: str, on_row: Callable[[ConformanceRow], None]) -> dict[str, Any]:
+def _survey_device(expected_vectors: str, device: str, on_row: Callable[[ConformanceRow], None]) -> dict[str, Any]:
     rows = 0
 
     def count_row(row: ConformanceRow) -> None:
@@ -293,7 +298,7 @@ def _survey_device(expected: str, device: str, on_row: Callable[[ConformanceRow]
 
     record: dict[str, Any] = {"device": device, "name": torch.cuda.get_device_name(device), "trouble": None}
     try:
-        differences = find_differing_rows(expected, on_row=count_row, device=device)
+        differences = find_differing_rows(expected_vectors, on_row=count_row, device=device)
     except SamerunError as error:
         return {**record, "trouble": str(error), "rows": rows, "different": []}
     return {**record, "rows": rows, "different": _describe_differences(differences)}

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree
@@ -100,7 +100,7 @@ def _worst_outcome(outcomes: dict[str, str]) -> str:
 
 
 def examine_bit_equality(
-    model: Callable[..., Any], inputs: Any, loss: Callable[[Any], torch.Tensor] | None, batch: int | None
+    model: Callable[..., Any], inputs: Any, loss: Callable[[Any], torch.Tensor] | None, smaller_batch_size: int | None
 ) -> Equality:
     """What `samerun.portable_equal` returns and raises."""
     arguments = inputs if isinstance(inputs, tuple) else (inputs,)
@@ -114,10 +114,10 @@ def examine_bit_equality(
             )
     sizes = {tensor.shape[0] for tensor in tensors if tensor.ndim}
     whole = max(sizes, default=0)
-    small = max(whole // 2, 1) if batch is None else batch
-    if batch is not None and not 0 < batch < whole:
+    small = max(whole // 2, 1) if smaller_batch_size is None else smaller_batch_size
+    if smaller_batch_size is not None and not 0 < smaller_batch_size < whole:
         raise SamerunError(
-            f"portable_equal(batch={batch}): the inputs have {whole} in a batch.",
+            f"portable_equal(batch={smaller_batch_size}): the inputs have {whole} in a batch.",
             f"Give a whole number from 1 to {whole - 1}." if whole > 1 else "Give inputs with a larger batch.",
         )
     state = torch.get_rng_state()
@@ -143,7 +143,12 @@ def examine_bit_equality(
     return Equality(operators, notes)
 
 
-OutcomePairs = list[tuple[str, str]]
+class OutcomePair(NamedTuple):
+    plain: str
+    portable: str
+
+
+OutcomePairs = list[OutcomePair]
 """For each call: what the experiment said of plain torch, and of portable()."""
 
 
@@ -173,13 +178,13 @@ def _take_smaller_batch(arguments: Any, batch_size: int, smaller_size: int) -> A
     return _pytree.tree_map(shorten, arguments)
 
 
-def _compare_rerun_outcomes(first: Sequence[str], second: Sequence[str]) -> tuple[str, str]:
+def _compare_rerun_outcomes(first: Sequence[str], second: Sequence[str]) -> OutcomePair:
     if first[0].startswith(ERROR):
-        return NOT_TRIED, NOT_TRIED  # it cannot be run again by itself
+        return OutcomePair(NOT_TRIED, NOT_TRIED)  # it cannot be run again by itself
     plain = SAME if first[0] == second[0] else CHANGES
     if first[1].startswith((NO_KERNEL, ERROR)):
-        return plain, NO_KERNEL
-    return plain, SAME if first[1] == second[1] else CHANGES
+        return OutcomePair(plain, NO_KERNEL)
+    return OutcomePair(plain, SAME if first[1] == second[1] else CHANGES)
 
 
 def _rerun_plain_and_portable(recorded: list[RecordedCall]) -> list[list[str]]:
@@ -212,7 +217,7 @@ def _compare_cpu_capabilities(recorded: list[RecordedCall], notes: list[str]) ->
     here = torch.backends.cpu.get_cpu_capability()
     if answer_record["capability"] == here:
         notes.append(f"capability: torch has no other instructions than {here} here, so they were not tried.")
-        return [(NOT_TRIED, NOT_TRIED)] * len(recorded)
+        return [OutcomePair(NOT_TRIED, NOT_TRIED)] * len(recorded)
     with calls.temporary_torch_num_threads(torch.get_num_threads()):
         mine = _rerun_plain_and_portable(recorded)
     return [_compare_rerun_outcomes(*pair) for pair in zip(mine, answer_record["outcomes"], strict=True)]
@@ -229,7 +234,7 @@ def _compare_batch_sizes(
     smaller_recorder = calls.record_operator_calls(run_smaller)
     if [operator for operator, _ in smaller_recorder.shapes] != [operator for operator, _ in recorder.shapes]:
         notes.append(f"batch: the model calls other operators with a batch of {smaller_size}, so it was not tried.")
-        return [(NOT_TRIED, NOT_TRIED)] * len(recorded)
+        return [OutcomePair(NOT_TRIED, NOT_TRIED)] * len(recorded)
     pairs: OutcomePairs = []
     for call in recorded:
         narrow = smaller_recorder.calls[smaller_recorder.shapes[call.number][1]]
@@ -237,7 +242,7 @@ def _compare_batch_sizes(
             compare_full_and_smaller_batch(call, narrow, inside_portable) for inside_portable in (False, True)
         )
         # A row of a portable kernel depends on nothing but its own inputs, unless the operator says otherwise.
-        pairs.append((WHOLE_BATCH, WHOLE_BATCH) if portable == CHANGES else (plain, portable))
+        pairs.append(OutcomePair(WHOLE_BATCH, WHOLE_BATCH) if portable == CHANGES else OutcomePair(plain, portable))
     if any(pair[0] in (NOT_TRIED, WHOLE_BATCH) for pair in pairs):
         notes.append(
             "batch: what sums over the batch (gradients of weights, batch norm in training, a mean) has no rows to "
@@ -249,22 +254,22 @@ def _compare_batch_sizes(
 SAME, CHANGES, NOT_TRIED = "same", "changes", "not tried"
 
 
-def find_only_shorter_dim(wide: torch.Tensor, narrow: torch.Tensor) -> int | None:
-    """The one dimension in which `narrow` is smaller; None if there is none, or another difference."""
-    if wide.ndim != narrow.ndim or wide.dtype != narrow.dtype:
+def find_only_shorter_dim(full: torch.Tensor, smaller: torch.Tensor) -> int | None:
+    """The one dimension in which `smaller` is smaller; None if there is none, or another difference."""
+    if full.ndim != smaller.ndim or full.dtype != smaller.dtype:
         return None
-    differing = [dim for dim in range(wide.ndim) if wide.shape[dim] != narrow.shape[dim]]
-    return differing[0] if len(differing) == 1 and wide.shape[differing[0]] > narrow.shape[differing[0]] else None
+    differing = [dim for dim in range(full.ndim) if full.shape[dim] != smaller.shape[dim]]
+    return differing[0] if len(differing) == 1 and full.shape[differing[0]] > smaller.shape[differing[0]] else None
 
 
-def _narrow_like(wide: Any, narrow: Any) -> Any:
-    """As much of `wide` as `narrow` has; the very number or tensor that belongs to the smaller batch otherwise."""
-    if not isinstance(wide, torch.Tensor) or not isinstance(narrow, torch.Tensor):
-        return narrow
-    dim = find_only_shorter_dim(wide, narrow)
+def _narrow_to_smaller_batch(full: Any, smaller: Any) -> Any:
+    """As much of `full` as `smaller` has; the very number or tensor that belongs to the smaller batch otherwise."""
+    if not isinstance(full, torch.Tensor) or not isinstance(smaller, torch.Tensor):
+        return smaller
+    dim = find_only_shorter_dim(full, smaller)
     if dim is None:
-        return wide if wide.shape == narrow.shape else narrow
-    return wide.narrow(dim, 0, narrow.shape[dim])
+        return full if full.shape == smaller.shape else smaller
+    return full.narrow(dim, 0, smaller.shape[dim])
 
 
 def compare_full_and_smaller_batch(call: RecordedCall, smaller_call: RecordedCall, inside_portable: bool) -> str:
@@ -276,7 +281,9 @@ def compare_full_and_smaller_batch(call: RecordedCall, smaller_call: RecordedCal
     others = _pytree.tree_leaves(part_arguments)
     if len(leaves) != len(others):
         return NOT_TRIED
-    args, kwargs = _pytree.tree_unflatten([_narrow_like(*pair) for pair in zip(leaves, others, strict=True)], spec)
+    args, kwargs = _pytree.tree_unflatten(
+        [_narrow_to_smaller_batch(*pair) for pair in zip(leaves, others, strict=True)], spec
+    )
     try:
         whole = calls.rerun_call_from_seed_0(call, inside_portable)
         part = calls.rerun_call_from_seed_0(RecordedCall(call.operator, call.line, args, kwargs), inside_portable)
@@ -324,7 +331,7 @@ BATCH = frozenset(split_names("mm addmm convolution sigmoid"))
 KNOWN = {"threads": THREADS, "capability": CAPABILITY, "batch": BATCH}
 
 
-def list_known_change_circumstances(operator: str) -> list[str]:
+def list_known_change_circumstances(operator_name: str) -> list[str]:
     """What an operator ("aten.mm.default") is known to change with."""
-    name = operator.split(".")[1].rstrip("_").removeprefix("_foreach_")
+    name = operator_name.split(".")[1].rstrip("_").removeprefix("_foreach_")
     return [circumstance for circumstance, names in KNOWN.items() if name in names]
