@@ -244,7 +244,7 @@ def deg2rad(x: Tensor) -> Tensor:
     return torch.mul(to_floating(x), math.pi / 180)
 
 
-def _require_float32(kwargs: dict[str, Any]) -> torch.dtype:
+def _require_float32_or_half_dtype(kwargs: dict[str, Any]) -> torch.dtype:
     dtype: torch.dtype = kwargs.get("dtype") or torch.get_default_dtype()
     if dtype not in (torch.float32, torch.bfloat16, torch.float16):
         raise NoPortableKernel(f"{dtype}.", "It has one for float32: dtype=torch.float32.")
@@ -259,7 +259,7 @@ def _make_window_handler(
     def window(n: int, periodic: bool = True, *settings: float, **kwargs: Any) -> Tensor:
         if n < 0 or not (kwargs.get("dtype") or torch.get_default_dtype()).is_floating_point:
             return torch_operator(n, periodic, *settings, **kwargs)  # torch's own error
-        dtype, device = _require_float32(kwargs), kwargs.get("device")
+        dtype, device = _require_float32_or_half_dtype(kwargs), kwargs.get("device")
         if n <= 1:
             return torch.ones(n, dtype=dtype, device=device)
         steps = n + periodic
@@ -268,32 +268,36 @@ def _make_window_handler(
     return window
 
 
-def _cosine_of_turns(k: Tensor, turns: float, n: int) -> Tensor:
-    """cos(k * (2 pi turns / (n - 1))): the angle is rounded to float32."""
-    return kernels.cos(torch.mul(k, turns * 2 * math.pi / (n - 1)).float())
+def _cosine_of_turns(k: Tensor, turns: float, window_length: int) -> Tensor:
+    """cos(k * (2 pi turns / (window_length - 1))): the angle is rounded to float32."""
+    return kernels.cos(torch.mul(k, turns * 2 * math.pi / (window_length - 1)).float())
 
 
-def _hamming(k: Tensor, n: int, alpha: float = 0.54, beta: float = 0.46) -> Tensor:
+def _hamming_window(k: Tensor, window_length: int, alpha: float = 0.54, beta: float = 0.46) -> Tensor:
     """cos * -beta + alpha."""
-    return torch.add(torch.mul(_cosine_of_turns(k, 1, n), -beta), alpha)
+    return torch.add(torch.mul(_cosine_of_turns(k, 1, window_length), -beta), alpha)
 
 
-def _blackman(k: Tensor, n: int) -> Tensor:
+def _blackman_window(k: Tensor, window_length: int) -> Tensor:
     """(cos of twice the angle * 0.08 - cos * 0.5) + 0.42."""
     return torch.add(
-        torch.sub(torch.mul(_cosine_of_turns(k, 2, n), 0.08), torch.mul(_cosine_of_turns(k, 1, n), 0.5)), 0.42
+        torch.sub(
+            torch.mul(_cosine_of_turns(k, 2, window_length), 0.08),
+            torch.mul(_cosine_of_turns(k, 1, window_length), 0.5),
+        ),
+        0.42,
     )
 
 
-def _bartlett(k: Tensor, n: int) -> Tensor:
-    """2k / (n - 1) up to the middle, then 2 minus that."""
-    rising = torch.mul(k, 2 / (n - 1)).float()
-    return torch.where(k <= (n - 1) // 2, rising, torch.rsub(rising, 2))
+def _bartlett_window(k: Tensor, window_length: int) -> Tensor:
+    """2k / (window_length - 1) up to the middle, then 2 minus that."""
+    rising = torch.mul(k, 2 / (window_length - 1)).float()
+    return torch.where(k <= (window_length - 1) // 2, rising, torch.rsub(rising, 2))
 
 
 def logspace(start: Scalar, end: Scalar, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
     """base to the power of start + i * step, of which the last is `end`; the exponent is rounded to float32."""
-    dtype, device = _require_float32(kwargs), kwargs.get("device")
+    dtype, device = _require_float32_or_half_dtype(kwargs), kwargs.get("device")
     if steps < 0:
         return torch.logspace(start, end, steps, base)  # torch's own error
     first, last = float(start), float(end)
@@ -336,9 +340,9 @@ MEMBERS: Members = {
     "aten::logit": widen_half_inputs(logit),
     "aten::logit_backward": logit_backward,
     "aten::deg2rad": deg2rad,
-    "aten::hann_window": _make_window_handler(torch.hann_window, lambda k, n: _hamming(k, n, 0.5, 0.5)),
-    "aten::hamming_window": _make_window_handler(torch.hamming_window, _hamming),
-    "aten::blackman_window": _make_window_handler(torch.blackman_window, _blackman),
-    "aten::bartlett_window": _make_window_handler(torch.bartlett_window, _bartlett),
+    "aten::hann_window": _make_window_handler(torch.hann_window, lambda k, n: _hamming_window(k, n, 0.5, 0.5)),
+    "aten::hamming_window": _make_window_handler(torch.hamming_window, _hamming_window),
+    "aten::blackman_window": _make_window_handler(torch.blackman_window, _blackman_window),
+    "aten::bartlett_window": _make_window_handler(torch.bartlett_window, _bartlett_window),
     "aten::logspace": logspace,
 }

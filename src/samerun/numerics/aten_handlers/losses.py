@@ -212,7 +212,7 @@ def soft_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction
     return torch.mul(slope, expand_gradient_to_terms(grad, slope, reduction))
 
 
-def _check_and_flatten_classes(
+def _require_multi_margin_inputs_and_flatten(
     x: Tensor, target: Tensor, p: Any, margin: Scalar, weight: Tensor | None, reduction: int
 ) -> tuple[Tensor, Tensor]:
     """Rows [n, c] and their class [n]."""
@@ -240,7 +240,7 @@ def multi_margin_loss(
     x: Tensor, target: Tensor, p: Any = 1, margin: Scalar = 1, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """Class S over the classes but target of max(0, z)^p * weight[target], z = (margin - x[target]) + x; / classes."""
-    rows, label = _check_and_flatten_classes(x, target, p, margin, weight, reduction)
+    rows, label = _require_multi_margin_inputs_and_flatten(x, target, p, margin, weight, reduction)
     z, counts = _margin_violations(rows, label, margin)
     terms = z if p == 1 else torch.mul(z, z)
     terms = terms if weight is None else torch.mul(terms, weight.index_select(0, label)[:, None])
@@ -256,7 +256,7 @@ def multi_margin_loss_backward(
 
     Where z counts: u, or (2z) * u for p = 2. At the target minus the class S sum of those.
     """
-    rows, label = _check_and_flatten_classes(x, target, p, margin, weight, reduction)
+    rows, label = _require_multi_margin_inputs_and_flatten(x, target, p, margin, weight, reduction)
     z, counts = _margin_violations(rows, label, margin)
     unit = divide_correctly_rounded(expand_gradient_to_terms(grad, label, reduction), rows.shape[1]).reshape(-1, 1)
     unit = unit if weight is None else torch.mul(unit, weight.index_select(0, label)[:, None])
@@ -266,7 +266,7 @@ def multi_margin_loss_backward(
     return terms.scatter_(1, label[:, None], is_target[:, None]).reshape(x.shape)
 
 
-def _check_and_flatten_labels(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor, Tensor]:
+def _require_multilabel_inputs_and_flatten(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor, Tensor]:
     """Rows [n, c], their labels [n, c] (0 behind the first negative one), and which of these count."""
     if x.dim() > 2 or target.shape != x.shape or target.dtype is not torch.int64 or not x.is_floating_point():
         torch.ops.aten.multilabel_margin_loss_forward(x, target, reduction)  # torch's own words
@@ -288,7 +288,7 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[T
 
     Their sum one after the other, / classes. Also which classes are labels, as 1.
     """
-    rows, labels, kept = _check_and_flatten_labels(x, target, reduction)
+    rows, labels, kept = _require_multilabel_inputs_and_flatten(x, target, reduction)
     marked = torch.zeros(rows.shape, dtype=torch.int64, device=x.device)
     marked = marked.scatter_add_(1, labels, kept.to(torch.int64)) > 0
     total = rows.new_zeros(rows.shape[0])
@@ -308,7 +308,7 @@ def multilabel_margin_loss_backward(
 
     That number is negative for a label.
     """
-    rows, labels, kept = _check_and_flatten_labels(x, target, reduction)
+    rows, labels, kept = _require_multilabel_inputs_and_flatten(x, target, reduction)
     times = torch.zeros(rows.shape, dtype=torch.int64, device=x.device)
     is_label = is_target.reshape(rows.shape) > 0
     for k in range(_max_labels_per_row(kept)):

@@ -41,7 +41,7 @@ def _relu_step(input_gates: Tensor, hidden_gates: Tensor, state: State) -> State
     return (torch.relu(hidden_gates + input_gates),)
 
 
-def _run_direction(
+def _run_one_direction(
     step: Step,
     input_gates: Sequence[Tensor],
     state: State,
@@ -110,7 +110,7 @@ def _run_layers(
                 else torch.split_with_sizes(input_gates, list(batch_sizes), 0)
             )
             begin = tuple(kind[at] for kind in states)
-            y, end = _run_direction(step, steps, begin, direction_weights, has_biases, direction == 1)
+            y, end = _run_one_direction(step, steps, begin, direction_weights, has_biases, direction == 1)
             found.append(torch.stack(y) if batch_sizes is None else torch.cat(y))
             last.append(end)
         x = torch.cat(found, -1) if bidirectional else found[0]
@@ -119,7 +119,7 @@ def _run_layers(
     return (x, *(torch.stack(kind) for kind in zip(*last, strict=True)))
 
 
-def _as_states(state: Any) -> Sequence[Tensor]:
+def _as_state_tuple(state: Any) -> Sequence[Tensor]:
     return (state,) if isinstance(state, Tensor) else state
 
 
@@ -127,7 +127,9 @@ def _make_padded_sequence_handler(step: Step) -> Handler:
     def run(x: Tensor, state: Any, weights: Sequence[Tensor], *settings: Any) -> tuple[Tensor, ...]:
         """What torch.lstm and its kin compute for a tensor of whole sequences. The last setting is `batch_first`."""
         *rest, batch_first = settings
-        y, *last = _run_layers(step, x.transpose(0, 1) if batch_first else x, None, _as_states(state), weights, *rest)
+        y, *last = _run_layers(
+            step, x.transpose(0, 1) if batch_first else x, None, _as_state_tuple(state), weights, *rest
+        )
         return (y.transpose(0, 1) if batch_first else y, *last)
 
     return run
@@ -138,7 +140,7 @@ def _make_packed_sequence_handler(step: Step) -> Handler:
         x: Tensor, batch_sizes: Tensor, state: Any, weights: Sequence[Tensor], *settings: Any
     ) -> tuple[Tensor, ...]:
         """What torch.lstm and its kin compute for a packed sequence."""
-        return _run_layers(step, x, batch_sizes.tolist(), _as_states(state), weights, *settings)
+        return _run_layers(step, x, batch_sizes.tolist(), _as_state_tuple(state), weights, *settings)
 
     return run
 
@@ -148,7 +150,7 @@ def _make_cell_handler(step: Step) -> Handler:
         x: Tensor, state: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
     ) -> Any:
         """What torch.lstm_cell and its kin compute: one step. Raises RuntimeError with torch's words on shapes."""
-        states = _as_states(state)
+        states = _as_state_tuple(state)
         for number, part in enumerate(states):
             if part.shape[0] != x.shape[0]:
                 raise RuntimeError(

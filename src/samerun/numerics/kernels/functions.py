@@ -24,33 +24,35 @@ _pair_function = library.declare_native_function("samerun_map_pair_function", "v
 _function = library.declare_native_function("samerun_map_function", "vippl")
 
 
-def apply_correctly_rounded(name: str, x: torch.Tensor) -> torch.Tensor:
+def apply_correctly_rounded(function_name: str, x: torch.Tensor) -> torch.Tensor:
     """The correctly rounded `name` (one of `NAMES`) of every element.
 
     Raises SamerunError for types other than float32, bfloat16 and float16.
     """
-    wide = detach_cast_contiguous(x, require_opmath_dtype(name, x, supported_dtypes=(torch.float32,)))
+    wide = detach_cast_contiguous(x, require_opmath_dtype(function_name, x, supported_dtypes=(torch.float32,)))
     if library.uses_native_kernels(x):
         out = torch.empty_like(wide)
-        _function.for_device_of(wide)(_NUMBERS[name], wide.data_ptr(), out.data_ptr(), wide.numel())
+        _function.for_device_of(wide)(_NUMBERS[function_name], wide.data_ptr(), out.data_ptr(), wide.numel())
     else:
-        out = call_numpy_reference(lambda given: reference.apply_correctly_rounded(name, given), wide)
+        out = call_numpy_reference(lambda given: reference.apply_correctly_rounded(function_name, given), wide)
     return out if x.dtype == out.dtype else out.to(x.dtype)
 
 
-def apply_correctly_rounded_binary(name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def apply_correctly_rounded_binary(function_name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The correctly rounded `name` (one of `PAIR_NAMES`) of every x and y, broadcast against each other.
 
     Raises SamerunError for types other than float32, bfloat16 and float16, or two of them.
     """
-    dtype = require_opmath_dtype(name, x, y, supported_dtypes=(torch.float32,))
+    dtype = require_opmath_dtype(function_name, x, y, supported_dtypes=(torch.float32,))
     wide, other = (detach_cast_contiguous(each, dtype) for each in torch.broadcast_tensors(x, y))  # type: ignore[no-untyped-call]
     if library.uses_native_kernels(x):
         out = torch.empty_like(wide)
-        number = PAIR_NAMES.index(name)
+        number = PAIR_NAMES.index(function_name)
         _pair_function.for_device_of(wide)(number, wide.data_ptr(), other.data_ptr(), out.data_ptr(), wide.numel())
     else:
-        out = call_numpy_reference(lambda *given: reference.apply_correctly_rounded_binary(name, *given), wide, other)
+        out = call_numpy_reference(
+            lambda *given: reference.apply_correctly_rounded_binary(function_name, *given), wide, other
+        )
     return out if x.dtype == out.dtype else out.to(x.dtype)
 
 

@@ -159,7 +159,7 @@ def load_library_or_none() -> Any:
         return None
 
 
-def _read_level_numbers() -> dict[str, int]:
+def _read_level_number_by_name() -> dict[str, int]:
     found: dict[str, int] = {}
     while _library is not None and (name := _library.samerun_level_name(len(found))):
         found[name.decode()] = len(found)
@@ -167,7 +167,7 @@ def _read_level_numbers() -> dict[str, int]:
 
 
 _library = load_library_or_none()
-_level_numbers = _read_level_numbers()
+_level_numbers = _read_level_number_by_name()
 _reference_forced = False
 _pool_threads = 0
 _team_borrowed = False

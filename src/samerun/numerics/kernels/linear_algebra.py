@@ -83,12 +83,16 @@ def _pad_to_three_dims(values: Sequence[int], fill: int) -> list[int]:
 
 
 def convolution_output_size(
-    size: Sequence[int], taps: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+    input_size: Sequence[int],
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
 ) -> list[int]:
     """Spatial size of a convolution's output."""
     return [
         (i + 2 * p - d * (t - 1) - 1) // s + 1
-        for i, t, s, p, d in zip(size, taps, stride, padding, dilation, strict=True)
+        for i, t, s, p, d in zip(input_size, kernel_size, stride, padding, dilation, strict=True)
     ]
 
 
@@ -226,8 +230,8 @@ def column_scale_exponents(a: Tensor) -> Tensor:
     return torch.clamp(torch.where(usable, found, 0), -1000, 1000)
 
 
-def _scale_columns_by_power_of_two(a: Tensor, e: Tensor) -> Tensor:
-    return torch.mul(a.to(torch.float64), ((e + 1023) << 52).view(torch.float64)).to(a.dtype)
+def _scale_columns_by_power_of_two(a: Tensor, exponents: Tensor) -> Tensor:
+    return torch.mul(a.to(torch.float64), ((exponents + 1023) << 52).view(torch.float64)).to(a.dtype)
 
 
 def _apply_reflection_(a: Tensor, v: Tensor, tau: Tensor) -> None:

@@ -36,12 +36,14 @@ def _data_ptr_or_zero(x: OptionalTensor) -> int:
     return 0 if x is None else x.data_ptr()
 
 
-def _weight_per_value(values: OptionalTensor, count: int, n: int, groups: int, inner: int) -> np.ndarray | None:
-    """The weight of each value of [count, n]."""
-    if values is None or n == 0:
+def _weight_per_value(
+    values: OptionalTensor, num_rows: int, row_length: int, groups: int, values_per_weight: int
+) -> np.ndarray | None:
+    """The weight of each value of [num_rows, row_length]."""
+    if values is None or row_length == 0:
         return None
-    of_group = np.repeat(values.numpy().reshape(groups, n // inner), inner, axis=1)
-    return np.tile(of_group, (count // groups, 1))
+    of_group = np.repeat(values.numpy().reshape(groups, row_length // values_per_weight), values_per_weight, axis=1)
+    return np.tile(of_group, (num_rows // groups, 1))
 
 
 def _normalize_rows(
@@ -51,24 +53,24 @@ def _normalize_rows(
     eps: float,
     is_rms: bool,
     stats_shape: Sequence[int],
-    n: int,
+    row_length: int,
     groups: int = 1,
-    inner: int = 1,
+    values_per_weight: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """x dense: rows of n values, as many as `stats_shape`, the shape of the other two results, has places.
+    """x dense: rows of row_length values, as many as `stats_shape`, the shape of the other two results, has places.
 
-    Value j of row i has weight number (i % groups * n + j) / inner.
+    Value j of row i has weight number (i % groups * row_length + j) / values_per_weight.
     """
-    count, inner = math.prod(stats_shape), max(inner, 1)
-    require_numel("input", x, count * n)
-    if n:  # where rows are empty, nothing is read of the weights
-        require_numel("weight", weight, groups * n // inner)
-        require_numel("bias", bias, groups * n // inner)
+    num_rows, values_per_weight = math.prod(stats_shape), max(values_per_weight, 1)
+    require_numel("input", x, num_rows * row_length)
+    if row_length:  # where rows are empty, nothing is read of the weights
+        require_numel("weight", weight, groups * row_length // values_per_weight)
+        require_numel("bias", bias, groups * row_length // values_per_weight)
     if not library.uses_native_kernels(x):
-        given = x.reshape(count, n).numpy()
+        given = x.reshape(num_rows, row_length).numpy()
         weights, biases = (
-            _weight_per_value(weight, count, n, groups, inner),
-            _weight_per_value(bias, count, n, groups, inner),
+            _weight_per_value(weight, num_rows, row_length, groups, values_per_weight),
+            _weight_per_value(bias, num_rows, row_length, groups, values_per_weight),
         )
         y, mean, r = (torch.from_numpy(each) for each in reference.normalize_rows(is_rms, eps, given, weights, biases))
         return y.reshape(x.shape), mean.reshape(stats_shape), r.reshape(stats_shape)
@@ -76,25 +78,25 @@ def _normalize_rows(
     r = torch.empty_like(mean)
     _norm.for_device_of(x)(
         is_rms, eps, x.data_ptr(), _data_ptr_or_zero(weight), _data_ptr_or_zero(bias), out.data_ptr(),
-        mean.data_ptr(), r.data_ptr(), count, n, groups, inner,
+        mean.data_ptr(), r.data_ptr(), num_rows, row_length, groups, values_per_weight,
     )  # fmt: skip
     return out, mean, r
 
 
 def _normalize_rows_backward(
-    grad: torch.Tensor, x: torch.Tensor, weight: OptionalTensor, mean: OptionalTensor, r: torch.Tensor, n: int,
-    groups: int = 1, inner: int = 1,
+    grad: torch.Tensor, x: torch.Tensor, weight: OptionalTensor, mean: OptionalTensor, r: torch.Tensor, row_length: int,
+    groups: int = 1, values_per_weight: int = 1,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradient of x, and the terms of the gradient of the weight. `mean` is None for rms norm."""
-    rms, count, inner = mean is None, r.numel(), max(inner, 1)
-    require_numel("input", x, count * n)
-    require_numel("grad", grad, count * n)
-    if n:
-        require_numel("weight", weight, groups * n // inner)
-    require_numel("mean", mean, count)
+    rms, num_rows, values_per_weight = mean is None, r.numel(), max(values_per_weight, 1)
+    require_numel("input", x, num_rows * row_length)
+    require_numel("grad", grad, num_rows * row_length)
+    if row_length:
+        require_numel("weight", weight, groups * row_length // values_per_weight)
+    require_numel("mean", mean, num_rows)
     if not library.uses_native_kernels(x):
-        weights = _weight_per_value(weight, count, n, groups, inner)
-        given, gradient = x.reshape(count, n).numpy(), grad.reshape(count, n).numpy()
+        weights = _weight_per_value(weight, num_rows, row_length, groups, values_per_weight)
+        given, gradient = x.reshape(num_rows, row_length).numpy(), grad.reshape(num_rows, row_length).numpy()
         means = None if mean is None else mean.numpy()
         found = reference.normalize_rows_backward(rms, given, gradient, weights, means, r.numpy())
         out, terms = (torch.from_numpy(each).reshape(x.shape) for each in found)
@@ -103,7 +105,7 @@ def _normalize_rows_backward(
     center = torch.zeros_like(r) if mean is None else mean
     _norm_backward.for_device_of(x)(
         rms, x.data_ptr(), grad.data_ptr(), _data_ptr_or_zero(weight), center.data_ptr(), r.data_ptr(), out.data_ptr(),
-        terms.data_ptr(), count, n, groups, inner,
+        terms.data_ptr(), num_rows, row_length, groups, values_per_weight,
     )  # fmt: skip
     return out, terms
 

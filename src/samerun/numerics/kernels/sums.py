@@ -29,8 +29,8 @@ from samerun.numerics.status import DONE
 
 Dims = int | Sequence[int] | None
 
-Term = Literal["x", "square", "square_from_center", "abs", "product"]
-_TERMS: dict[Term, int] = {"x": 0, "square": 1, "square_from_center": 2, "abs": 3, "product": 4}
+TreeTerm = Literal["x", "square", "square_from_center", "abs", "product"]
+_TERMS: dict[TreeTerm, int] = {"x": 0, "square": 1, "square_from_center": 2, "abs": 3, "product": 4}
 _sum = {
     torch.float32: library.declare_native_function("samerun_sum32", "iipppippu"),
     torch.float64: library.declare_native_function("samerun_sum64", "iipppippu"),
@@ -50,7 +50,7 @@ _cumulate = {
 
 
 def tree_sum(
-    term: Term, x: torch.Tensor, dims: list[int], center: torch.Tensor | None = None, divisor: float = 1
+    term: TreeTerm, x: torch.Tensor, dims: list[int], center: torch.Tensor | None = None, divisor: float = 1
 ) -> torch.Tensor:
     """The class S tree of the terms, divided by `divisor` (rounded to the type first) unless that is 1.
 
@@ -83,7 +83,7 @@ def tree_sum(
 
 
 def _tree_sum_by_reference(
-    term: Term, x: torch.Tensor, dims: list[int], center: torch.Tensor | None, divisor: float
+    term: TreeTerm, x: torch.Tensor, dims: list[int], center: torch.Tensor | None, divisor: float
 ) -> torch.Tensor:
     kept = [dim for dim in range(x.ndim) if dim not in dims]
     shape = [x.shape[dim] for dim in kept]
@@ -136,7 +136,7 @@ def _try_sum_all_contiguous(x: torch.Tensor) -> torch.Tensor | None:
     return out
 
 
-def _try_sum_contiguous_rows(x: torch.Tensor, dims: Dims, mean: bool) -> torch.Tensor | None:
+def _try_sum_contiguous_rows(x: torch.Tensor, dims: Dims, is_mean: bool) -> torch.Tensor | None:
     """The sums or means of rows that lie side by side, or of all of x, in few steps; None for others."""
     if x.dtype not in _row_sums or library.is_off_cpu(x) or not x.is_contiguous() or not library.is_available():
         return None
@@ -148,7 +148,7 @@ def _try_sum_contiguous_rows(x: torch.Tensor, dims: Dims, mean: bool) -> torch.T
         rows = out.numel()
     else:
         return None
-    if _row_sums[x.dtype].for_device_of(x)(0, x.data_ptr(), 0, out.data_ptr(), rows, n, n if mean else 1) != DONE:
+    if _row_sums[x.dtype].for_device_of(x)(0, x.data_ptr(), 0, out.data_ptr(), rows, n, n if is_mean else 1) != DONE:
         raise MemoryError(f"no memory for the block sums of {x.numel()} values")
     return out
 
@@ -157,7 +157,7 @@ def sum(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tens
     """The sum over `dims`. Nothing sums to +0.0."""
     if (
         not keepdim
-        and (out := _try_sum_all_contiguous(x) if dims is None else _try_sum_contiguous_rows(x, dims, mean=False))
+        and (out := _try_sum_all_contiguous(x) if dims is None else _try_sum_contiguous_rows(x, dims, is_mean=False))
         is not None
     ):
         return out
@@ -173,7 +173,7 @@ def prod(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Ten
 
 def mean(x: torch.Tensor, dims: Dims = None, keepdim: bool = False) -> torch.Tensor:
     """sum / n. The mean of nothing is NaN."""
-    if not keepdim and (out := _try_sum_contiguous_rows(x, dims, mean=True)) is not None:
+    if not keepdim and (out := _try_sum_contiguous_rows(x, dims, is_mean=True)) is not None:
         return out
     wide, over = _widen_and_normalize_dims("mean", x, dims)
     return _round_and_keep_dims(tree_sum("x", wide, over, divisor=_count_reduced_values(x, over)), x, over, keepdim)
@@ -246,13 +246,13 @@ def cumprod(x: torch.Tensor, dim: int) -> torch.Tensor:
     return _cumulate_along("cumprod", True, x, dim)
 
 
-def _restore_zero_sign(result: Tensor, x: Tensor, dims: list[int], keepdim: bool, largest: bool) -> Tensor:
+def _fix_sign_of_zero_extremum(result: Tensor, x: Tensor, dims: list[int], keepdim: bool, is_max: bool) -> Tensor:
     """Where the result is a zero, its sign: + for the largest if any value is +0.0."""
     if not result.is_floating_point() or (not library.is_off_cpu(x) and not bool((result == 0).any())):
         return result
-    deciding_zeros = torch.logical_and(x == 0, torch.signbit(x).logical_xor(torch.full((), largest, device=x.device)))
+    deciding_zeros = torch.logical_and(x == 0, torch.signbit(x).logical_xor(torch.full((), is_max, device=x.device)))
     any_deciding = deciding_zeros.any() if x.dim() == 0 else torch.sum(deciding_zeros, dims, keepdim) > 0
-    sign = any_deciding if largest else any_deciding.logical_not()
+    sign = any_deciding if is_max else any_deciding.logical_not()
     zero = torch.where(sign, torch.zeros_like(result), torch.full_like(result, -0.0))
     return torch.where(result == 0, zero, result)
 
@@ -264,9 +264,9 @@ def _dims_or_all(x: Tensor, dim: Dims) -> list[int]:
 
 def amax(x: Tensor, dim: int | list[int] | tuple[int, ...] = (), keepdim: bool = False) -> Tensor:
     """The largest over `dim` (one, several, or all where empty)."""
-    return _restore_zero_sign(torch.amax(x, dim, keepdim), x, _dims_or_all(x, dim), keepdim, True)
+    return _fix_sign_of_zero_extremum(torch.amax(x, dim, keepdim), x, _dims_or_all(x, dim), keepdim, True)
 
 
 def amin(x: Tensor, dim: int | list[int] | tuple[int, ...] = (), keepdim: bool = False) -> Tensor:
     """The smallest over `dim` (one, several, or all where empty)."""
-    return _restore_zero_sign(torch.amin(x, dim, keepdim), x, _dims_or_all(x, dim), keepdim, False)
+    return _fix_sign_of_zero_extremum(torch.amin(x, dim, keepdim), x, _dims_or_all(x, dim), keepdim, False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,19 +34,19 @@ DOUBLE.update(
 )
 
 
-def apply_correctly_rounded(name: str, x: Array) -> Array:
+def apply_correctly_rounded(function_name: str, x: Array) -> Array:
     """float32 of any shape -> the same."""
     with np.errstate(all="ignore"):
-        doubles = DOUBLE[name](x.astype(np.float64))
-    return _round_or_recompute(doubles, fixed_point.FUNCTIONS[name], x)
+        doubles = DOUBLE[function_name](x.astype(np.float64))
+    return _round_or_recompute(doubles, fixed_point.FUNCTIONS[function_name], x)
 
 
-def apply_correctly_rounded_binary(name: str, x: Array, y: Array) -> Array:
+def apply_correctly_rounded_binary(function_name: str, x: Array, y: Array) -> Array:
     """pow, atan2 (y is the second argument) or hypot of float32 arrays of one shape."""
-    double = {"pow": np.power, "atan2": np.arctan2, "hypot": np.hypot}[name]
+    double = {"pow": np.power, "atan2": np.arctan2, "hypot": np.hypot}[function_name]
     with np.errstate(all="ignore"):
         doubles = double(x.astype(np.float64), y.astype(np.float64))
-    return _round_or_recompute(doubles, fixed_point.PAIR_FUNCTIONS[name], x, y)
+    return _round_or_recompute(doubles, fixed_point.PAIR_FUNCTIONS[function_name], x, y)
 
 
 def _round_or_recompute(doubles: Array, exact_function: Any, *arguments: Array) -> Array:
@@ -126,7 +126,9 @@ ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}
 ACTIVATIONS_BACKWARD = {"gelu": gelu_backward, "gelu_tanh": gelu_tanh_backward, "silu": silu_backward}
 
 
-def apply_fused_update(name: str, x: Array, y: Array, z: Array, value: float) -> Array:
+def apply_fused_update(
+    name: Literal["lerp", "addcmul", "addcdiv"], x: Array, y: Array, z: Array, value: float
+) -> Array:
     """lerp: x + (y - x) * value; addcmul: x + (y * value) * z; addcdiv: x + (y * value) / z."""
     by = np.float32(value)
     with np.errstate(all="ignore"):

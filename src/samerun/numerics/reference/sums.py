@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -50,7 +50,9 @@ def prod_rows(x: Array) -> Array:
         return tree_reduce_rows(x, np.multiply, 1.0)
 
 
-def tree_sum_rows(term: str, x: Array, center: Array = None) -> Array:
+def tree_sum_rows(
+    term: Literal["x", "square", "square_from_center", "abs", "product"], x: Array, center: Array = None
+) -> Array:
     """[kept, n] -> [kept]. `center`: [kept], for the term `square_from_center`."""
     with np.errstate(all="ignore"):
         if term == "product":
