@@ -117,8 +117,8 @@ def ctc_loss(
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """x = log_probs [t, n, classes]. alpha[t, s] = (alpha[t-1, s] + alpha[t-1, s-1] + alpha[t-1, s-2], the last where it
-    may skip) + x[t, class of s]; the loss is minus the sum of the last two states at the last time. Also alpha
+    """x = log_probs [t, n, classes]. alpha[t, s] = (alpha[t-1, s] + alpha[t-1, s-1] + alpha[t-1, s-2], the last where
+    it may skip) + x[t, class of s]; the loss is minus the sum of the last two states at the last time. Also alpha
     [n, t, s].
     """
     input_sizes, target_sizes = (
@@ -158,8 +158,8 @@ def _loss_from_alpha(alpha: Tensor, lattice: _StateLattice) -> Tensor:
 
 @widen_half_inputs
 def ctc_loss_backward(
-    grad: Tensor, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, loss: Tensor, alpha: Tensor,
-    blank: int, zero_infinity: bool = False,
+    grad: Tensor, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, loss: Tensor,
+    alpha: Tensor, blank: int, zero_infinity: bool = False,
 ) -> Tensor:  # fmt: skip
     """(exp(x) - exp((q + loss) - x)) * grad, x = log_probs, q the sum in logarithms over the states of a class, in
     ascending order, of alpha + beta; beta as alpha, backwards. 0 behind the end of an input, and for an infinite loss
