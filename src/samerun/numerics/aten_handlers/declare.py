@@ -58,19 +58,19 @@ def widen_half_inputs(handler: Handler) -> Handler:
     """bfloat16 and float16 are storage types: the handler sees float32, and its results are rounded once."""
 
     def widened_handler(*args: Any, **kwargs: Any) -> Any:
-        half_type = None
+        output_dtype = None
         for value in args:
             if isinstance(value, Tensor) and value.dtype in HALF_TYPES:
-                half_type = value.dtype
+                output_dtype = value.dtype
                 break
-        if half_type is None:
+        if output_dtype is None:
             return handler(*args, **kwargs)
         if any(isinstance(value, Tensor) and value.dtype in (torch.float32, torch.float64) for value in args):
-            half_type = torch.float32  # torch promotes
+            output_dtype = torch.float32  # torch promotes
         out = handler(*map(_half_to_float32, args), **{name: _half_to_float32(value) for name, value in kwargs.items()})
         if isinstance(out, Tensor):
-            return _round_float32_to(out, half_type)
-        return tuple(_round_float32_to(item, half_type) for item in out)
+            return _round_float32_to(out, output_dtype)
+        return tuple(_round_float32_to(item, output_dtype) for item in out)
 
     return widened_handler
 
@@ -79,8 +79,8 @@ def _half_to_float32(value: Any) -> Any:
     return value.float() if isinstance(value, Tensor) and value.dtype in HALF_TYPES else value
 
 
-def _round_float32_to(out: Any, half_type: torch.dtype) -> Any:
-    return out.to(half_type) if isinstance(out, Tensor) and out.dtype is torch.float32 else out
+def _round_float32_to(out: Any, target_dtype: torch.dtype) -> Any:
+    return out.to(target_dtype) if isinstance(out, Tensor) and out.dtype is torch.float32 else out
 
 
 Generator = torch.Generator | None

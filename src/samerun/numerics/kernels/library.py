@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 LEVEL_VARIABLE = "SAMERUN_NUMERICS_LEVEL"
 """Environment variable: a level's name, or ``reference`` to do without the library."""
 REFERENCE = "reference"
+InstructionLevel = str
+"""``plain``, ``avx2``, ``avx512``, ``neon``, or ``reference`` without the library."""
 
 _TYPES: dict[str, Any] = {
     "p": ctypes.c_void_p,
@@ -41,7 +43,7 @@ def is_available() -> bool:
     return _library is not None and not _reference_forced
 
 
-def supported_levels() -> list[str]:
+def supported_levels() -> list[InstructionLevel]:
     """The levels that this machine can run, slowest first; ``reference`` is always the first."""
     if _library is None:
         return [REFERENCE]
@@ -51,14 +53,14 @@ def supported_levels() -> list[str]:
     ]
 
 
-def current_level() -> str:
+def current_level() -> InstructionLevel:
     """The instructions in use: ``plain``, ``avx2``, ``avx512``, ``neon``, or ``reference`` without the library."""
     if not is_available():
         return REFERENCE
     return bytes.decode(_library.samerun_level_name(_library.samerun_level()))
 
 
-def force_level(name: str | None) -> None:
+def force_level(name: InstructionLevel | None) -> None:
     """Use this level from now on, in every thread; None: the best of this machine. All give the same bits.
 
     Raises SamerunError for a level that this machine cannot run.
@@ -159,8 +161,8 @@ def load_library_or_none() -> Any:
         return None
 
 
-def _read_level_number_by_name() -> dict[str, int]:
-    found: dict[str, int] = {}
+def _read_level_number_by_name() -> dict[InstructionLevel, int]:
+    found: dict[InstructionLevel, int] = {}
     while _library is not None and (name := _library.samerun_level_name(len(found))):
         found[name.decode()] = len(found)
     return found

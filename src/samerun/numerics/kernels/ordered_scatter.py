@@ -138,9 +138,9 @@ def make_padding_backward(forward: Callable[..., Tensor]) -> Callable[..., Tenso
     Padding the element numbers themselves shows which element each padded value was copied from.
     """
 
-    def backward(g: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
+    def backward(grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
         return scatter_add_into_zeros(
-            g, forward(make_flat_positions_as_float64(x.shape, x.device), padding).to(torch.int64), x.shape
+            grad, forward(make_flat_positions_as_float64(x.shape, x.device), padding).to(torch.int64), x.shape
         )
 
     return backward
