@@ -177,9 +177,9 @@ class CheckReport:
     def exit_code(self) -> int:
         return EXIT_CODES[self.verdict]
 
-    def to_dict(self, version: str) -> dict[str, Any]:
+    def to_dict(self, samerun_version: str) -> dict[str, Any]:
         """The JSON of schema 1."""
-        return {"schema": SCHEMA, "samerun": version, **asdict(self)}
+        return {"schema": SCHEMA, "samerun": samerun_version, **asdict(self)}
 
 
 # --- what a program costs under each setting
@@ -240,7 +240,7 @@ class CostReport:
         """0: every setting was measured. 1: the program does not run under one of them."""
         return int(any(one.outcome != MEASURED for one in self.settings))
 
-    def to_dict(self, version: str, machine: dict[str, Any]) -> dict[str, Any]:
+    def to_dict(self, samerun_version: str, machine: dict[str, Any]) -> dict[str, Any]:
         """The JSON of schema 1."""
         operators = [
             {"operator": name, **{s.name: asdict(c) if c else None for s, c in zip(self.settings, costs, strict=True)}}
@@ -248,7 +248,7 @@ class CostReport:
         ]
         return {
             "schema": SCHEMA,
-            "samerun": version,
+            "samerun": samerun_version,
             "command": list(self.command),
             "repeat": self.repeat,
             "settings": [asdict(one) for one in self.settings],

@@ -13,12 +13,12 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_result_writable, write_result
+from samerun.base.files import require_output_writable, write_to_file_or_stdout
 from samerun.base.guard import kill_marked_processes_on_death
-from samerun.base.program_command import FORM, WORDS, ProgramCommand, interrupt_on_sigterm
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_keyboard_interrupt_on_sigterm
 from samerun.base.target import Target, TargetForm, resolve_target
-from samerun.base.text import echo_printable
-from samerun.base.work_folder import make_work_folder
+from samerun.base.text import echo_escaped
+from samerun.base.work_folder import temporary_work_folder
 from samerun.control.random_source import LARGEST_SEED
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
       shape:       threads, workers, batch_split, process_start, world_size, resume
       machine:     cpu_capability
     """
-    interrupt_on_sigterm()
+    raise_keyboard_interrupt_on_sigterm()
     try:
         if options["double"]:
             _refuse_options_that_double_excludes(ctx, options)
@@ -122,9 +122,9 @@ def run_check_and_report(
     from samerun.report.output import check_report_to_json
     from samerun.report.progress import RunProgress
 
-    require_result_writable("--json", json_to)
-    require_result_writable("--html", html_to)
-    require_result_writable("--patch", patch_to)
+    require_output_writable("--json", json_to)
+    require_output_writable("--html", html_to)
+    require_output_writable("--patch", patch_to)
     begin = time.time()
     ignored = [parse_ignore_rule(text) for text in options["ignore"]]
     if options["seed"] is not None and options["fix"] == "off":
@@ -165,18 +165,20 @@ def run_check_and_report(
 
             show_check_report(report, ReportConsole())
         if json_to is not None:
-            write_result("--json", json_to, check_report_to_json(report, __version__))
+            write_to_file_or_stdout("--json", json_to, check_report_to_json(report, __version__))
         if html_to is not None:
             from samerun.base.machine import collect_machine_facts
             from samerun.report.html import check_report_to_html
 
-            write_result("--html", html_to, check_report_to_html(report, __version__, collect_machine_facts()))
+            write_to_file_or_stdout(
+                "--html", html_to, check_report_to_html(report, __version__, collect_machine_facts())
+            )
         if patch_to is not None or apply:
             from samerun.check.search.report_records import write_or_apply_patches
 
             for line in write_or_apply_patches(report, patch_to, apply, begin):
                 if not quiet:
-                    echo_printable(f"samerun: {line}", err=True)
+                    echo_escaped(f"samerun: {line}", err=True)
     return report.exit_code
 
 
@@ -232,7 +234,7 @@ def _parse_interruption_options(options: dict[str, Any]) -> tuple[Interruption, 
 def _open_trace_folder(save: Path | None, stack: ExitStack) -> Path:
     """The folder for the traces of all runs: temporary, or the one of --save, which must be empty."""
     if save is None:
-        folder = stack.enter_context(make_work_folder())
+        folder = stack.enter_context(temporary_work_folder())
         stack.enter_context(kill_marked_processes_on_death(folder, delete_folder=True))
         return folder
     try:
@@ -252,12 +254,12 @@ def _report_trouble_and_exit(error: SamerunError, json_to: str | None, words: li
     from samerun.report.output import check_report_to_json
 
     if isinstance(error, RunFailed) and error.said:
-        echo_printable(f"--- the program's standard error ({error.run.name}) ---\n{error.said}\n---", err=True)
-    echo_printable(f"samerun: {error}", err=True)
+        echo_escaped(f"--- the program's standard error ({error.run.name}) ---\n{error.said}\n---", err=True)
+    echo_escaped(f"samerun: {error}", err=True)
     if json_to is not None:
         report = CheckReport(TROUBLE, tuple(words), notes=(str(error),))
         try:
-            write_result("--json", json_to, check_report_to_json(report, __version__))
+            write_to_file_or_stdout("--json", json_to, check_report_to_json(report, __version__))
         except SamerunError:
             pass
     sys.exit(2)

@@ -11,9 +11,9 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_result_writable, write_result
+from samerun.base.files import require_output_writable, write_to_file_or_stdout
 from samerun.base.records import EXIT_CODES
-from samerun.base.text import echo_printable
+from samerun.base.text import echo_escaped
 
 
 @click.command("log", context_settings={"help_option_names": ["-h", "--help"]})
@@ -42,7 +42,7 @@ def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_
     try:
         code = list_or_compare_receipts(folder, text, limit, last, compare, json_to, quiet)
     except SamerunError as error:
-        echo_printable(f"samerun: {error}", err=True)
+        echo_escaped(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(code)
 
@@ -55,7 +55,7 @@ def list_or_compare_receipts(
     from samerun.record.receipt.index import list_receipts
     from samerun.report.progress import CountProgress
 
-    require_result_writable("--json", json_to)
+    require_output_writable("--json", json_to)
     wanted = (1 if last else 2) if last or compare else limit or None
     with (
         CountProgress("looking at files", quiet) as scan_progress,
@@ -73,7 +73,7 @@ def list_or_compare_receipts(
     if last:
         path = remote.join_path(folder, found[-1].file)
         if sys.stdout.isatty():
-            echo_printable(path)
+            echo_escaped(path)
         else:
             click.echo(path)  # for a program, which has to find the file under its own name
         return 0
@@ -81,11 +81,11 @@ def list_or_compare_receipts(
         return _compare_receipts(folder, found[-2].file, found[-1].file, json_to, quiet)
     if json_to is not None:
         record = {"schema": 1, "samerun": __version__, "receipts": [vars(one) for one in found]}
-        write_result("--json", json_to, json.dumps(record, indent=1, sort_keys=True) + "\n")
+        write_to_file_or_stdout("--json", json_to, json.dumps(record, indent=1, sort_keys=True) + "\n")
     if not quiet and json_to != "-":
         from samerun.report.receipts import format_receipt_log
 
-        echo_printable("\n".join(format_receipt_log([vars(one) for one in found])))
+        echo_escaped("\n".join(format_receipt_log([vars(one) for one in found])))
     return 0
 
 

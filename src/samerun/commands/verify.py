@@ -12,12 +12,12 @@ import click
 
 from samerun import __version__
 from samerun.base.errors import SamerunError
-from samerun.base.files import require_result_writable
-from samerun.base.program_command import FORM, WORDS, ProgramCommand, interrupt_on_sigterm
+from samerun.base.files import require_output_writable
+from samerun.base.program_command import FORM, WORDS, ProgramCommand, raise_keyboard_interrupt_on_sigterm
 from samerun.base.records import EXIT_CODES
 from samerun.base.target import Target, resolve_target
-from samerun.base.text import echo_printable, printable_line
-from samerun.base.work_folder import make_work_folder
+from samerun.base.text import echo_escaped, escape_as_one_line
+from samerun.base.work_folder import temporary_work_folder
 
 
 @click.command(
@@ -53,14 +53,14 @@ def command(ctx: click.Context, /, json_to: str | None, quiet: bool, **options: 
     from samerun.report.output import show_and_write_record
     from samerun.report.receipts import show_verification
 
-    interrupt_on_sigterm()
+    raise_keyboard_interrupt_on_sigterm()
     try:
         text, own = _parse_receipt_and_target(ctx)
         with download_if_remote(text) as path:
             record = verify_receipt(path, text, own, json_to=json_to, quiet=quiet, **options)
         show_and_write_record(record, show_verification, json_to, quiet)
     except SamerunError as error:
-        echo_printable(f"samerun: {error}", err=True)
+        echo_escaped(f"samerun: {error}", err=True)
         sys.exit(2)
     sys.exit(EXIT_CODES[record["verdict"]])
 
@@ -74,7 +74,7 @@ def _parse_receipt_and_target(ctx: click.Context) -> tuple[str, Target | None]:
         return words[0], None
     if words[1] != "--":
         raise SamerunError(
-            f"Behind the receipt stands {printable_line(words[1])}.",
+            f"Behind the receipt stands {escape_as_one_line(words[1])}.",
             hint="Options stand before it; a command behind --.",
         )
     return words[0], resolve_target("command", words[2:])
@@ -99,7 +99,7 @@ def verify_receipt(
     from samerun.record.receipt.environment_diff import find_unmet_conditions
     from samerun.record.receipt.step_table import verify_rows
 
-    require_result_writable("--json", json_to)
+    require_output_writable("--json", json_to)
     if os.path.isdir(path):
         raise SamerunError(f"{name} is a folder.", hint="Name a receipt: a file.")
     recorded = load_run(path, name)
@@ -161,7 +161,7 @@ def rerun_and_compare(
         wanted = required_environment(receipt["held"]["threads"])
         environment = make_launch_environment(environment, {n: v for n, v in wanted.items() if n not in environment},
                                        receipt["held"])  # fmt: skip
-    with make_work_folder() as folder:
+    with temporary_work_folder() as folder:
         if in_code:
             environment[FOLDER_VARIABLE] = str(folder)
         request = RunRequest(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from samerun.base.errors import SamerunError
-from samerun.base.files import write_file_atomically, write_result
+from samerun.base.files import write_file_atomically, write_to_file_or_stdout
 from samerun.base.records import CheckReport, FirstDifference, FoundCause
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Situation
@@ -158,7 +158,7 @@ def write_or_apply_patches(report: CheckReport, patch_to: str | None, apply: boo
     messages = []
     if patch_to is not None:
         files = make_patched_files(report)
-        write_result("--patch", patch_to, b"".join(patched.to_patch_bytes() for patched in files))
+        write_to_file_or_stdout("--patch", patch_to, b"".join(patched.to_patch_bytes() for patched in files))
         if not files:
             messages.append(f"--patch {patch_to}: no change that could be made mechanically; the patch is empty.")
         messages += _make_overlap_notes(f"--patch {patch_to}", files)

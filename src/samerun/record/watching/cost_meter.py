@@ -12,7 +12,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from samerun.base.hooks import PostImportHooks
-from samerun.base.wrapping import wrap_like
+from samerun.base.wrapping import make_wrapper_of_same_type
 
 VARIABLE = "SAMERUN_COST"
 """The file that says what to measure; what was measured goes beside it, one file a process."""
@@ -147,5 +147,5 @@ def start() -> None:
         meter.stopped = f"{kind.__name__}: {error}"
         hook(kind, error, trace)
 
-    os._exit = wrap_like(leave, _exit)
+    os._exit = make_wrapper_of_same_type(leave, _exit)
     sys.excepthook = stopped

@@ -299,7 +299,7 @@ class PreloadedFinder:
         for name in self.order:
             if name in stage.modules and name != imported_name:
                 for finder in reversed(watching):
-                    finder.run_callbacks(name)
+                    finder.pop_and_run_callbacks(name)
         if not self.hidden:
             sys.meta_path.remove(self)
 
