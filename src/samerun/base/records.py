@@ -188,7 +188,7 @@ MEASURED, STOPPED = "measured", "stopped"
 
 
 @dataclass(frozen=True)
-class Amount:
+class MedianAndRange:
     """The median of several runs, with the least and the most."""
 
     median: float
@@ -209,12 +209,12 @@ class Setting:
     outcome: str
     detail: str
     steps: int = 0
-    wall: Amount | None = None
-    cpu: Amount | None = None
-    step: Amount | None = None
-    step_cpu: Amount | None = None
-    peak: Amount | None = None
-    device_peak: Amount | None = None
+    wall: MedianAndRange | None = None
+    cpu: MedianAndRange | None = None
+    step: MedianAndRange | None = None
+    step_cpu: MedianAndRange | None = None
+    peak: MedianAndRange | None = None
+    device_peak: MedianAndRange | None = None
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     raise_keyboard_interrupt_on_sigterm()
     try:
         if options["double"]:
-            _refuse_options_that_double_excludes(ctx, options)
+            _raise_if_options_conflict_with_double(ctx, options)
         code = run_check_and_report(ctx.meta[FORM], ctx.meta[WORDS], **options)
     except SamerunError as error:
         _report_trouble_and_exit(error, options.get("json_to"), ctx.meta[WORDS])
@@ -117,7 +117,7 @@ def run_check_and_report(
     """Run the check and write its reports; returns the exit code."""
     from samerun.check.execution.runner import Runner
     from samerun.check.search import modes
-    from samerun.check.search.findings import parse_ignore_rule, report_all_findings
+    from samerun.check.search.findings import parse_ignore_rule, search_and_report_all_findings
     from samerun.check.search.search import Search
     from samerun.report.output import check_report_to_json
     from samerun.report.progress import RunProgress
@@ -133,7 +133,7 @@ def run_check_and_report(
             hint="Add --fix on, or leave --seed out.",
         )
     target = resolve_target(form, words)
-    plan, variations, environment = _build_plan(target, options)
+    plan, variations, environment = _build_plan_and_variations(target, options)
     samerun_run = _make_samerun_run_plan(plan, options["seed"] or 0) if options["fix"] == "on" else None
     asked = _parse_interruption_options(options) if any(v.name == "resume" for v in variations) else ()
     with ExitStack() as stack:
@@ -146,19 +146,23 @@ def run_check_and_report(
         )  # fmt: skip
         if options["double"]:
             if options["eager"]:
-                search.plan = modes.disable_compilation(search.plan)
+                search.plan = modes.with_compilation_disabled(search.plan)
             report = modes.check_by_double_execution(search, options["repeat"], ignored)
         elif options["eager"]:
             held = (
-                replace(samerun_run, plan=modes.disable_compilation(samerun_run.plan))
+                replace(samerun_run, plan=modes.with_compilation_disabled(samerun_run.plan))
                 if samerun_run is not None
                 else None
             )
             report = modes.check_eager_and_compiled(
-                search, lambda s: report_all_findings(s, ignored, held), lambda s: report_all_findings(s, ignored, None)
+                search,
+                lambda s: search_and_report_all_findings(s, ignored, held),
+                lambda s: search_and_report_all_findings(s, ignored, None),
             )
         else:
-            report = modes.add_eager_hint(report_all_findings(search, ignored, samerun_run))
+            report = modes.add_eager_hint_if_in_compiled_region(
+                search_and_report_all_findings(search, ignored, samerun_run)
+            )
         progress.clear()
         if not quiet and "-" not in (json_to, patch_to):
             from samerun.report.terminal import ReportConsole, show_check_report
@@ -182,23 +186,28 @@ def run_check_and_report(
     return report.exit_code
 
 
-def _build_plan(target: Target, options: dict[str, Any]) -> tuple[Plan, tuple[Variation, ...], tuple[Variation, ...]]:
+def _build_plan_and_variations(
+    target: Target, options: dict[str, Any]
+) -> tuple[Plan, tuple[Variation, ...], tuple[Variation, ...]]:
     """The plan, the variations to try, and all variations of the environment."""
     from samerun.check.plan import Plan
-    from samerun.check.variations.environment import parse_vary_env
-    from samerun.check.variations.table import VARIATIONS, parse_vary
+    from samerun.check.variations.environment import parse_vary_env_option
+    from samerun.check.variations.table import VARIATIONS, parse_vary_option
     from samerun.record.config import WatchConfig
 
     watch = WatchConfig(
         folder="", depth=options["trace"], max_steps=options["max_steps"], user_folder=target.user_folder
     )
     if options["double"]:
-        from samerun.check.search.modes import make_double_variation
+        from samerun.check.search.modes import make_double_execution_variation
 
-        return Plan(target.command, target.shown, watch), (make_double_variation(options["repeat"]),), ()
-    variations = (*parse_vary(options["vary"]), *(v for text in options["vary_env"] for v in parse_vary_env(text)))
+        return Plan(target.command, target.shown, watch), (make_double_execution_variation(options["repeat"]),), ()
+    variations = (
+        *parse_vary_option(options["vary"]),
+        *(v for text in options["vary_env"] for v in parse_vary_env_option(text)),
+    )
     if any(options[name] is not None for name in ("interrupt", "resume", "kill")):
-        variations = tuple(dict.fromkeys((*variations, *parse_vary("resume"))))
+        variations = tuple(dict.fromkeys((*variations, *parse_vary_option("resume"))))
     environment = tuple(v for v in VARIATIONS if v.group == "environment")
     return Plan(target.command, target.shown, watch), variations, environment
 
@@ -210,7 +219,7 @@ def _make_samerun_run_plan(plan: Plan, seed: int) -> SamerunRunPlan:
     return SamerunRunPlan(replace(plan, held=make_run_environment(seed)), seed)
 
 
-def _refuse_options_that_double_excludes(ctx: click.Context, options: dict[str, Any]) -> None:
+def _raise_if_options_conflict_with_double(ctx: click.Context, options: dict[str, Any]) -> None:
     """Raises SamerunError for options that cannot go with --double, which is one run."""
     named = {"vary": "--vary", "vary_env": "--vary-env", "interrupt": "--interrupt", "resume": "--resume",
              "kill": "--kill", "fix": "--fix"}  # fmt: skip
@@ -253,8 +262,8 @@ def _report_trouble_and_exit(error: SamerunError, json_to: str | None, words: li
     from samerun.check.execution.runner import RunFailed
     from samerun.report.output import check_report_to_json
 
-    if isinstance(error, RunFailed) and error.said:
-        echo_escaped(f"--- the program's standard error ({error.run.name}) ---\n{error.said}\n---", err=True)
+    if isinstance(error, RunFailed) and error.stderr_tail:
+        echo_escaped(f"--- the program's standard error ({error.run.name}) ---\n{error.stderr_tail}\n---", err=True)
     echo_escaped(f"samerun: {error}", err=True)
     if json_to is not None:
         report = CheckReport(TROUBLE, tuple(words), notes=(str(error),))

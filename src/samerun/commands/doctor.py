@@ -167,7 +167,7 @@ def run_program_and_survey(command: list[str], policy: dict[str, Any], time_limi
                 )  # fmt: skip
             except OSError as error:
                 raise SamerunError(f"{command[0]} cannot be started: {error.strerror}.") from error
-            code = _wait_for_answer(process, answer, time_limit)
+            code = _wait_for_answer_file_and_kill(process, answer, time_limit)
         if code == 0 and not answer.exists():
             answer = answer.with_suffix(AT_END)
         if answer.exists():
@@ -187,14 +187,16 @@ def run_program_and_survey(command: list[str], policy: dict[str, Any], time_limi
     )
 
 
-def _wait_for_answer(process: subprocess.Popen[bytes], answer: Path, time_limit: float | None) -> int | None:
+def _wait_for_answer_file_and_kill(
+    process: subprocess.Popen[bytes], answer_file: Path, time_limit: float | None
+) -> int | None:
     """Until there is an answer or the program has ended; leaves no process behind.
 
     The exit code; None if it was ended. Of several ranks the others may wait for the one that has answered.
     """
     end = None if time_limit is None else time.monotonic() + time_limit
     try:
-        while process.poll() is None and not answer.exists():
+        while process.poll() is None and not answer_file.exists():
             if end is not None and time.monotonic() > end:
                 return None
             time.sleep(0.02)

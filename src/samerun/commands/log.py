@@ -78,7 +78,7 @@ def list_or_compare_receipts(
             click.echo(path)  # for a program, which has to find the file under its own name
         return 0
     if compare:
-        return _compare_receipts(folder, found[-2].file, found[-1].file, json_to, quiet)
+        return _diff_and_report_receipts(folder, found[-2].file, found[-1].file, json_to, quiet)
     if json_to is not None:
         record = {"schema": 1, "samerun": __version__, "receipts": [vars(one) for one in found]}
         write_to_file_or_stdout("--json", json_to, json.dumps(record, indent=1, sort_keys=True) + "\n")
@@ -89,14 +89,14 @@ def list_or_compare_receipts(
     return 0
 
 
-def _compare_receipts(folder: str, a: str, b: str, json_to: str | None, quiet: bool) -> int:
+def _diff_and_report_receipts(folder: str, file_a: str, file_b: str, json_to: str | None, quiet: bool) -> int:
     from samerun.record.receipt import remote
     from samerun.record.receipt.diff import diff_runs, load_run
     from samerun.record.receipt.remote import download_if_remote
     from samerun.report.output import show_and_write_record
     from samerun.report.receipts import show_diff
 
-    names = remote.join_path(folder, a), remote.join_path(folder, b)
+    names = remote.join_path(folder, file_a), remote.join_path(folder, file_b)
     with download_if_remote(names[0]) as one, download_if_remote(names[1]) as other:
         compared = diff_runs(load_run(one, names[0]), load_run(other, names[1]))
     record: dict[str, Any] = {"schema": 1, "samerun": __version__, **compared}

@@ -101,7 +101,7 @@ def command(
     environment = make_launch_environment(os.environ, wanted, options)
     if to is None:
         exec_program(list(target.command), environment)
-    run_program_with_receipt(target, ctx.meta[FORM], to, trace, key, environment, options, redact)
+    run_program_with_receipt_and_exit(target, ctx.meta[FORM], to, trace, key, environment, options, redact)
 
 
 def _describe_run_as_json(shown: tuple[str, ...], settings: dict[str, Any], environment: dict[str, str]) -> str:
@@ -140,9 +140,9 @@ def _require_loadable_key(key_file: str) -> None:
     load_private_key(Path(key_file))
 
 
-def run_program_with_receipt(
-    target: Target, form: str, to: Path | str, trace: str, key: str | None, environment: dict[str, str],
-    held: dict[str, Any], redact: tuple[str, ...] = (),
+def run_program_with_receipt_and_exit(
+    target: Target, form: str, destination: Path | str, trace: str, key: str | None, environment: dict[str, str],
+    held_settings: dict[str, Any], redact: tuple[str, ...] = (),
 ) -> NoReturn:  # fmt: skip
     """Run the program beside this process, write its receipt to a file or an address, and end as it ended."""
     from samerun.base.supervise import exit_as_program_did
@@ -153,9 +153,11 @@ def run_program_with_receipt(
     sys.stdout.flush()
     sys.stderr.flush()
     raise_keyboard_interrupt_on_sigterm()  # while the program runs, it gets the signal instead
-    request = RunRequest(target, form, __version__, held, environment, collect_facts_outside_program(), trace, redact)
+    request = RunRequest(
+        target, form, __version__, held_settings, environment, collect_facts_outside_program(), trace, redact
+    )
     try:
-        with upload_on_exit(to) if isinstance(to, str) else nullcontext(to) as file:
+        with upload_on_exit(destination) if isinstance(destination, str) else nullcontext(destination) as file:
             ended, _ = run_watched(request, file, Path(key) if key is not None else None)
     except SamerunError as error:
         echo_escaped(f"samerun: {error}", err=True)

@@ -83,7 +83,7 @@ def _parse_receipt_and_target(ctx: click.Context) -> tuple[str, Target | None]:
 def verify_receipt(
     path: Path,
     name: str,
-    own: Target | None,
+    user_command: Target | None,
     *,
     ask: bool,
     yes: bool,
@@ -119,20 +119,20 @@ def verify_receipt(
         "tier": None,
         "notes": [],
     }
-    if own is None:
+    if user_command is None:
         if not (yes or ask):
             record["notes"].append("Nothing was run. --command shows the recorded command and asks; --yes runs it.")
             return record
-        own = recorded_command.resolve_recorded_command(receipt["command"])
-        if not yes and not _ask_whether_to_run(shown_command):
+        user_command = recorded_command.resolve_recorded_command(receipt["command"])
+        if not yes and not _ask_user_whether_to_run(shown_command):
             record["notes"].append("Nothing was run.")
             return record
     elif receipt["command"]["form"] == "code":
-        own = replace(own, shown=tuple(receipt["command"]["words"]))
-    return {**record, **rerun_and_compare(path, recorded, own, now, ignore_output), "ran": True}
+        user_command = replace(user_command, shown=tuple(receipt["command"]["words"]))
+    return {**record, **rerun_and_compare(path, recorded, user_command, now, ignore_output), "ran": True}
 
 
-def _ask_whether_to_run(command: str) -> bool:
+def _ask_user_whether_to_run(command: str) -> bool:
     """Ask the user. Raises SamerunError if standard input is not a terminal."""
     if not sys.stdin.isatty():
         raise SamerunError(
@@ -176,7 +176,7 @@ def rerun_and_compare(
             raise SamerunError(f"The program ended with {how}; recorded is {_describe_ending(expected)}.",
                                hint="Does it run here by itself?")  # fmt: skip
         if in_code:
-            side = replace(load_run(_find_written_receipt(folder, path.name)), name="this run")
+            side = replace(load_run(_find_receipt_written_by_program(folder, path.name)), name="this run")
         else:
             # How the user spells the command is not a difference of the program.
             side = wrap_new_run("this run", replace(made, receipt={**made.receipt, "command": receipt["command"]}))
@@ -196,7 +196,7 @@ def _describe_ending(recorded_end: dict[str, Any]) -> str:
     return f"exit code {recorded_end['exit_code'] if recorded_end['exit_code'] is not None else 0}"
 
 
-def _find_written_receipt(folder: Path, name: str) -> Path:
+def _find_receipt_written_by_program(folder: Path, name: str) -> Path:
     """The receipt that the program itself wrote in this run."""
     found = sorted(folder.glob("*.json"))
     for each in found:

@@ -36,7 +36,7 @@ RUN_NAMES = (
 def describe_run_label(label: str) -> str:
     """The label of a run, `name (what is varied)`, in words.
 
-    describe_run("pinned-1a (pin:unseeded-python)")  # "testing cause 1 (unseeded-python)"
+    describe_run_label("pinned-1a (pin:unseeded-python)")  # "testing cause 1 (unseeded-python)"
     """
     name, _, vary = label.partition(" (")
     name = re.sub(r"~\d+$", "", name)

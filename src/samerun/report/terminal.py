@@ -276,11 +276,11 @@ def make_hazard_section(report: CheckReport) -> Group | None:
     return Group(Text("Every hazard, with and without samerun", style="bold"), Padding(table, (0, 0, 0, INDENT)))
 
 
-def make_source_excerpt(file: str, line: int, context: int) -> Text:
+def make_source_excerpt(file: str, line: int, context_lines: int) -> Text:
     """A line of a file with its neighbours."""
     linecache.checkcache(file)
     text = Text(f"{file}:{line}", style="cyan", no_wrap=True, overflow="ellipsis")
-    for number in range(max(1, line - context), line + context + 1):
+    for number in range(max(1, line - context_lines), line + context_lines + 1):
         source = linecache.getline(file, number).rstrip("\n")
         if not source and number != line:
             continue
