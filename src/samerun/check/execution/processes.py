@@ -30,7 +30,8 @@ def start_in_new_session(
     try:
         return subprocess.Popen(
             [*command_prefix, *command], stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=dict(environment),
-            cwd=working_folder, umask=-1 if umask is None else umask, start_new_session=True, pass_fds=tuple(inherited_fds),
+            cwd=working_folder, umask=-1 if umask is None else umask, start_new_session=True,
+            pass_fds=tuple(inherited_fds),
         )  # fmt: skip
     except OSError as error:
         raise SamerunError(

@@ -38,14 +38,12 @@ def prefer_address_layout_run(single_variation_runs: Sequence[VariedRun]) -> Var
 class VariationRunner(Protocol):
     """The part of `Search` that bisection uses."""
 
-    def run_varied_and_compare(
-        self, control: Run, pinned: Sequence[Variation], group: Sequence[Variation]
-    ) -> VariedRun: ...
+    def run_varied(self, control: Run, pinned: Sequence[Variation], group: Sequence[Variation]) -> VariedRun: ...
     def delete_traces_if_unsaved(self, run: Run) -> None: ...
     def record_outcome(self, variation: Variation, outcome: str, detail: str = "") -> None: ...
 
 
-def rerun_if_failed_without_may_fail_variations(
+def retry_without_may_fail_variations(
     search: VariationRunner, control: Run, pinned: Sequence[Variation], varied_run: VariedRun
 ) -> tuple[VariedRun | None, list[Variation]]:
     """Repeat a failed run without the variations that may fail for reasons of their own.
@@ -61,7 +59,7 @@ def rerun_if_failed_without_may_fail_variations(
     for variation in failing:
         search.record_outcome(variation, TROUBLE, why)
     rest = [v for v in group if v not in failing]
-    return (search.run_varied_and_compare(control, pinned, rest) if rest else None), rest
+    return (search.run_varied(control, pinned, rest) if rest else None), rest
 
 
 def bisect_and_record_outcomes(
@@ -98,7 +96,7 @@ def _bisect(
     halves: list[VariedRun] = []
     # if addresses explain it, the other half is not run
     for part in sorted(parts, key=lambda part: not _select_address_variations(part)):
-        half = search.run_varied_and_compare(control, pinned, part)
+        half = search.run_varied(control, pinned, part)
         halves.append(half)
         single = _try_address_layout_alone(search, control, pinned, half) if not half.run.is_failed else []
         if single:
@@ -117,7 +115,7 @@ def _try_address_layout_alone(
     layouts = _select_address_variations(varied_run.variations)
     if not layouts or len(varied_run.variations) < 3 or varied_run.difference is None:
         return []
-    alone = search.run_varied_and_compare(control, pinned, layouts)
+    alone = search.run_varied(control, pinned, layouts)
     if alone.difference is None or alone.run.is_failed:
         return []
     for variation in varied_run.variations:

@@ -28,7 +28,7 @@ from samerun.check.search.bisection import (
     VariedRun,
     bisect_and_record_outcomes,
     prefer_address_layout_run,
-    rerun_if_failed_without_may_fail_variations,
+    retry_without_may_fail_variations,
 )
 from samerun.check.search.report_records import make_cause_path_relative, make_first_difference_record
 from samerun.check.search.resume_experiments import ResumeExperiments
@@ -121,21 +121,21 @@ class Search:
             by_address = not any(v.cause == "object-id" for v in plain)  # varied on purpose if among them
             if plain and self.repeat == 2 and has_no_sign_of_race(first.traces, by_address):
                 # A run with everything varied is a rerun as well: the same result settles both.
-                varied_run, plain = rerun_if_failed_without_may_fail_variations(
-                    self, first, pinned, self.run_varied_and_compare(first, pinned, plain)
+                varied_run, plain = retry_without_may_fail_variations(
+                    self, first, pinned, self.run_varied(first, pinned, plain)
                 )
             if varied_run is not None and varied_run.difference is None:
                 self.outcomes["rerun"] = Outcome("rerun", SAME, "the run with everything varied gave the same")
             else:
                 differs = self.rerun_control_until_difference(
-                    first, self.make_control_plan(pinned), nothing_else_varied=not plain
+                    first, self.make_control_plan(pinned), is_last_test=not plain
                 )
                 if differs is not None:
-                    return self.attribute_and_report_rerun_difference(differs, pinned)
+                    return self.attribute_and_report_difference(differs, pinned)
         if varying:
             found = self.search_varied_runs(first, pinned, varying, varied_run)
             if found is not None and found[1] is None:
-                return self.attribute_and_report_rerun_difference(found[0], pinned)
+                return self.attribute_and_report_difference(found[0], pinned)
             if found is not None:
                 return self.make_report(DIFFERENT, *found)
         for variation in resuming:
@@ -143,7 +143,7 @@ class Search:
             if result.situation is not None and "rerun" not in self.outcomes:
                 chance = self.rerun_control_once_and_compare(first)
                 if chance is not None:
-                    return self.attribute_and_report_rerun_difference(chance, [*pinned, variation])
+                    return self.attribute_and_report_difference(chance, [*pinned, variation])
             self.record_outcome(variation, result.outcome, result.detail)
             if result.situation is not None and result.resumed is not None:
                 cause = ResumeExperiments(self, result.situation, result.resumed).find_cause()
@@ -168,21 +168,19 @@ class Search:
         """Whether less is compared under this variation: it is then varied alone, so that it hides nothing."""
         return variation.apply(self.plan, True).scope != self.plan.scope
 
-    def rerun_control_until_difference(
-        self, control: Run, control_plan: Plan, nothing_else_varied: bool
-    ) -> Situation | None:
+    def rerun_control_until_difference(self, control: Run, plan: Plan, is_last_test: bool) -> Situation | None:
         """Repeat the control, `repeat` runs in all: the first difference, or None if all are the same.
 
-        If two runs were asked for, the first difference settles it; with `nothing_else_varied`, a program
+        If two runs were asked for, the first difference settles it; with `is_last_test`, a program
         that may be flaky gets two more. If more than two were asked for, all are made, so that the report can
         say how often the program differs.
         """
         situation: Situation | None = None
         most = max(2, self.repeat)
-        if nothing_else_varied and self.repeat == 2 and not has_no_sign_of_race(control.traces):
+        if is_last_test and self.repeat == 2 and not has_no_sign_of_race(control.traces):
             most += EXTRA_REPEATS
         for number in range(2, most + 1):
-            again = self.run_and_record(control_plan, f"control-{number}")
+            again = self.run_and_record(plan, f"control-{number}")
             difference = self.compare_runs(control, again)
             if timed_out_before_difference(again, difference):
                 require_within_time_limit(again)
@@ -198,11 +196,9 @@ class Search:
         if situation is None:
             self.outcomes["rerun"] = Outcome("rerun", SAME, f"{most} runs of the same command")
             return None
-        return self.rerun_with_operators_if_only_steps(situation)
+        return self.rerun_to_find_operator(situation)
 
-    def run_varied_and_compare(
-        self, control: Run, pinned: Sequence[Variation], varied: Sequence[Variation]
-    ) -> VariedRun:
+    def run_varied(self, control: Run, pinned: Sequence[Variation], varied: Sequence[Variation]) -> VariedRun:
         """One run with a group of variations applied and the others pinned, compared with the control."""
         names = tuple(v.name for v in varied)
         name = f"varied-{names[0]}" if len(names) == 1 else "varied-together"
@@ -210,11 +206,7 @@ class Search:
         return VariedRun(tuple(varied), run, self.compare_runs(control, run))
 
     def search_varied_runs(
-        self,
-        control: Run,
-        pinned: Sequence[Variation],
-        varying: Sequence[Variation],
-        joint_run: VariedRun | None = None,
+        self, control: Run, pinned: Sequence[Variation], varying: Sequence[Variation], joint: VariedRun | None = None
     ) -> tuple[Situation, attribution.AttributedCause | None] | None:
         """Vary everything at once; if that differs, bisect. Returns the first difference and its cause.
 
@@ -223,37 +215,35 @@ class Search:
         plain = [v for v in varying if not self.narrows_comparison(v)]
         singles: list[VariedRun] = []
         scoped = [v for v in varying if v not in plain]
-        if joint_run is not None:  # what fails when varied was left out already
-            plain = list(joint_run.variations)
+        if joint is not None:  # what fails when varied was left out already
+            plain = list(joint.variations)
         elif plain:
-            joint_run, plain = rerun_if_failed_without_may_fail_variations(
-                self, control, pinned, self.run_varied_and_compare(control, pinned, plain)
+            joint, plain = retry_without_may_fail_variations(
+                self, control, pinned, self.run_varied(control, pinned, plain)
             )
-        if joint_run is not None:
-            singles = bisect_and_record_outcomes(self, control, pinned, joint_run)
+        if joint is not None:
+            singles = bisect_and_record_outcomes(self, control, pinned, joint)
         for variation in scoped:
-            singles += bisect_and_record_outcomes(
-                self, control, pinned, self.run_varied_and_compare(control, pinned, [variation])
-            )
+            singles += bisect_and_record_outcomes(self, control, pinned, self.run_varied(control, pinned, [variation]))
         found: Situation | None = None
         culprit: Variation | None = None
         if singles:
             hit = prefer_address_layout_run(singles)
             culprit = hit.variations[0]
             assert hit.difference is not None
-            found = self.rerun_with_operators_if_only_steps(Situation(culprit.name, control, hit.run, hit.difference))
-        elif joint_run is not None and joint_run.difference is not None:
+            found = self.rerun_to_find_operator(Situation(culprit.name, control, hit.run, hit.difference))
+        elif joint is not None and joint.difference is not None:
             well = [v for v in plain if self.outcomes[v.name].outcome != TROUBLE]
             if len(well) < len(plain):  # one variation makes the run fail: all the others at once
-                joint_run = self.run_varied_and_compare(control, pinned, well) if well else None
+                joint = self.run_varied(control, pinned, well) if well else None
             if (
-                joint_run is not None
-                and joint_run.difference is not None
-                and not timed_out_before_difference(joint_run.run, joint_run.difference)
+                joint is not None
+                and joint.difference is not None
+                and not timed_out_before_difference(joint.run, joint.difference)
             ):
                 self.notes.append("No single variation makes the difference: only together do they.")
-                names = "+".join(v.name for v in joint_run.variations)
-                found = Situation(names, control, joint_run.run, joint_run.difference)
+                names = "+".join(v.name for v in joint.variations)
+                found = Situation(names, control, joint.run, joint.difference)
         if found is None:
             return None
         chance = self.rerun_control_once_and_compare(control)
@@ -273,21 +263,19 @@ class Search:
         if difference is None:
             return None
         self.differing_reruns += 1
-        return self.rerun_with_operators_if_only_steps(Situation("rerun", control, again, difference))
+        return self.rerun_to_find_operator(Situation("rerun", control, again, difference))
 
-    def attribute_and_report_rerun_difference(
-        self, situation: Situation, skipped_variations: Sequence[Variation]
-    ) -> CheckReport:
+    def attribute_and_report_difference(self, situation: Situation, skipped: Sequence[Variation]) -> CheckReport:
         """The report if the same command gives two results."""
         detail = f"{situation.a.name} against {situation.b.name}"
         if self.reruns > 1:
             detail += f"; differed in {self.differing_reruns} of {self.reruns} repeats"
         self.outcomes["rerun"] = Outcome("rerun", DIFFERENT, detail + describe_failure(situation.b, "; "))
-        for variation in skipped_variations:
+        for variation in skipped:
             self.record_outcome(variation, "skipped", ALREADY)
-        found = attribution.attribute_rerun_difference(self, situation, {v.name for v in skipped_variations})
+        found = attribution.attribute_rerun_difference(self, situation, {v.name for v in skipped})
         if found is None:  # not the program: part of the environment that differs in every process and was not pinned
-            hidden = self.search_unpinned_environment(situation, skipped_variations)
+            hidden = self.search_unpinned_environment(situation, skipped)
             if hidden is not None:
                 return self.make_report(DIFFERENT, *hidden)
             plan = situation.a.plan
@@ -315,9 +303,9 @@ class Search:
             return None
         # Addresses differ in every run, but their order does not always: they get more tries.
         for variation in [v for v in rest for _ in range(3 if v.name == addresses else 1)]:
-            varied_run = self.run_varied_and_compare(base, pinned, [variation])
+            varied_run = self.run_varied(base, pinned, [variation])
             if varied_run.difference is not None:
-                varied = self.rerun_with_operators_if_only_steps(
+                varied = self.rerun_to_find_operator(
                     Situation(variation.name, base, varied_run.run, varied_run.difference)
                 )
                 found = attribution.attribute_variation_difference(self, varied, variation)
@@ -345,7 +333,7 @@ class Search:
         if not self.saved:
             run.delete_traces()
 
-    def rerun_with_operators_if_only_steps(self, situation: Situation) -> Situation:
+    def rerun_to_find_operator(self, situation: Situation) -> Situation:
         """If only steps were recorded at the difference, run both again with the operators of that step recorded."""
         difference, plan = situation.difference, situation.a.plan
         if difference.what != "leaf" or plan.watch.depth == "ops":
