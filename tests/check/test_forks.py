@@ -167,7 +167,7 @@ def test_exit_codes_and_last_words(program: Path) -> None:
         environment = prepend_bootstrap_to_pythonpath(
             {**os.environ, **plan.environment, CONFIG_VARIABLE: "", "HOW": ""}
         )
-        parent = PreloadedProcess.start_or_explain(
+        parent = PreloadedProcess.start_or_return_reason(
             plan.command, plan.prefix, environment, ["numpy", "torch"], program / "preloaded"
         )
         assert isinstance(parent, PreloadedProcess), parent

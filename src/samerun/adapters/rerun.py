@@ -72,7 +72,7 @@ def run_twice_and_report(
             reports = runtestprotocol(item, log=False, nextitem=nextitem)
         again = "python -m pytest " + shlex.quote(shown_path(str(item.path)) + item.nodeid[item.nodeid.find("::") :])
         try:
-            wrong = describe_difference_of_traces(sides[0], sides[1], again, item.config)
+            wrong = compare_traces_and_describe_difference(sides[0], sides[1], again)
         except RunsNotComparable as why:
             if marker is not None or str(why) != NOTHING:
                 return _replace_results_by_error(reports, f"samerun: {item.name} {why}")
@@ -122,7 +122,7 @@ def call_twice_or_fail_test(make_call: Callable[[], Any], seed: int, test_name: 
                 value = _await_if_coroutine(make_call())
                 samerun.mark("return value", value)
         try:
-            wrong = describe_difference_of_traces(sides[0], sides[1], "", config)
+            wrong = compare_traces_and_describe_difference(sides[0], sides[1], "")
         except RunsNotComparable as why:
             pytest.fail(f"samerun: {test_name} {why}", pytrace=False)
     if wrong is not None:
@@ -181,9 +181,7 @@ def record_seeded_run(folder: Path, seed: int, config: pytest.Config) -> Iterato
                 os.environ[ROLE_VARIABLE] = role
 
 
-def describe_difference_of_traces(
-    folder_a: Path, folder_b: Path, rerun_command: str, config: pytest.Config
-) -> str | None:
+def compare_traces_and_describe_difference(folder_a: Path, folder_b: Path, rerun_command: str) -> str | None:
     """What differs between two recorded runs, in words; None: nothing. Raises RunsNotComparable."""
     sides = RunTraces(folder_a), RunTraces(folder_b)
     failures = [each for side in sides for each in side.failures]
@@ -196,7 +194,7 @@ def describe_difference_of_traces(
         return None
     lines = [
         f"  First difference: {_describe_difference_place(difference)}",
-        *_describe_likely_cause(folder_a, folder_b, difference),
+        *_iterate_likely_cause_lines(folder_a, folder_b, difference),
     ]
     if rerun_command:
         lines.append(f"  To confirm the cause: samerun check -- {rerun_command}")
@@ -218,7 +216,7 @@ def _describe_difference_place(difference: Difference) -> str:
     return f"{names}{module}{where}{extra}"
 
 
-def _describe_likely_cause(folder_a: Path, folder_b: Path, difference: Difference) -> Iterator[str]:
+def _iterate_likely_cause_lines(folder_a: Path, folder_b: Path, difference: Difference) -> Iterator[str]:
     plan = Plan((), (), WatchConfig(folder=""))
     situation = Situation(
         "rerun", Run("first", (), 0, 0.0, folder_a, plan), Run("second", (), 0, 0.0, folder_b, plan), difference

@@ -246,7 +246,7 @@ _CONTENT_BY_OPTION = {"--html": (b"<!doctype html>", "a web page"), "--patch": (
 """What files of these kinds begin with; of all others: JSON."""
 
 
-def require_output_writable(option: str, path: str | None) -> None:
+def require_output_writable(option_name: str, path: str | None) -> None:
     """Before anything runs: a report that cannot be written in the end would be a waste.
 
     Raises SamerunError where it cannot, and where the file is there and holds something else than such results: a
@@ -261,12 +261,12 @@ def require_output_writable(option: str, path: str | None) -> None:
             Path(path)
         ):  # to open a pipe and close it again would be the end of it for its reader
             require_file_replaceable(Path(os.path.realpath(path)))
-        _raise_if_file_holds_other_content(option, path)
+        _raise_if_file_holds_other_content(option_name, path)
     except OSError as error:
-        raise _make_write_error(option, path, error) from error
+        raise _make_write_error(option_name, path, error) from error
 
 
-def write_to_file_or_stdout(option: str, path: str, content: str | bytes) -> None:
+def write_to_file_or_stdout(option_name: str, path: str, content: str | bytes) -> None:
     """Write a result where the user wants it: a file, which is replaced as a whole, or "-" for standard output.
 
     Raises SamerunError where it cannot be written; then the earlier file is as it was.
@@ -284,29 +284,29 @@ def write_to_file_or_stdout(option: str, path: str, content: str | bytes) -> Non
             with open(path, "wb") as file:  # a device or a pipe takes it as it comes
                 file.write(data)
         else:
-            _raise_if_file_holds_other_content(option, path)
+            _raise_if_file_holds_other_content(option_name, path)
             write_file_atomically(Path(path), data)
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise _make_write_error(option, "standard output" if path == "-" else path, error) from error
+        raise _make_write_error(option_name, "standard output" if path == "-" else path, error) from error
 
 
-def _raise_if_file_holds_other_content(option: str, path: str) -> None:
+def _raise_if_file_holds_other_content(option_name: str, path: str) -> None:
     if not Path(path).is_file():
         return
     with open(path, "rb") as file:
         found = file.read(1024).lstrip()
-    beginning, kind = _CONTENT_BY_OPTION.get(option, (b"{", "JSON"))
+    beginning, kind = _CONTENT_BY_OPTION.get(option_name, (b"{", "JSON"))
     if found and not found.lower().startswith(beginning):
         raise SamerunError(
-            f"{option} {path}: there is such a file, and it is not {kind}; it was left as it is.",
-            hint=f"{option} takes the name of a file to write; put the script after it.",
+            f"{option_name} {path}: there is such a file, and it is not {kind}; it was left as it is.",
+            hint=f"{option_name} takes the name of a file to write; put the script after it.",
         )
 
 
-def _make_write_error(option: str, path: str, error: OSError) -> SamerunError:
+def _make_write_error(option_name: str, path: str, error: OSError) -> SamerunError:
     return SamerunError(
-        f"{option} {escape_as_one_line(path)}: {error.strerror or error}.",
+        f"{option_name} {escape_as_one_line(path)}: {error.strerror or error}.",
         hint="Name a file that can be written, in a folder with room.",
     )

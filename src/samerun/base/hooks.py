@@ -22,7 +22,7 @@ class PostImportHooks:
         self._calls: dict[str, list[ModuleCallback]] = {}
         self._asking = threading.local()
 
-    def add(self, module_name: str, callback: ModuleCallback) -> None:
+    def call_now_or_after_import(self, module_name: str, callback: ModuleCallback) -> None:
         """Call `callback(module)` once the module is loaded: now, if it is."""
         module = sys.modules.get(module_name)
         if module is not None and not _is_being_imported(module):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final, Literal
 
 SCHEMA = 1
 ALREADY = "the program already differs on a plain rerun"
 """Why a variation was skipped, where that is so."""
-SAME, DIFFERENT, TROUBLE = "same", "different", "trouble"
-EXIT_CODES = {SAME: 0, DIFFERENT: 1, TROUBLE: 2}
+Verdict = Literal["same", "different", "trouble"]
+VariationOutcome = Literal["same", "different", "skipped", "trouble"]
+SAME: Final = "same"
+DIFFERENT: Final = "different"
+TROUBLE: Final = "trouble"
+EXIT_CODES: dict[Verdict, int] = {SAME: 0, DIFFERENT: 1, TROUBLE: 2}
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,7 @@ class Outcome:
     """What became of one variation: same, different, skipped or trouble."""
 
     name: str
-    outcome: str
+    outcome: VariationOutcome
     detail: str
 
 
@@ -132,7 +136,7 @@ class WithSamerun:
     `verdict`: same, different, or trouble where it fails then. `left`: hazards that are still there.
     """
 
-    verdict: str
+    verdict: Verdict
     seed: int
     detail: str
     left: tuple[Hazard, ...] = ()
@@ -145,17 +149,17 @@ class Compilation:
     `regions`: file and line of each call that compiles. `reported`: which of the two the report is about.
     """
 
-    eager: str
-    compiled: str | None
+    eager: Verdict
+    compiled: Verdict | None
     regions: tuple[tuple[str, int], ...]
-    reported: str
+    reported: Literal["eager", "compiled"]
 
 
 @dataclass(frozen=True)
 class CheckReport:
     """The answer of `samerun check`. `notes` are for people; they are part of the JSON too."""
 
-    verdict: str
+    verdict: Verdict
     command: tuple[str, ...]
     variations: tuple[Outcome, ...] = ()
     runs: tuple[RunRecord, ...] = ()

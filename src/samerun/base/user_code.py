@@ -33,7 +33,11 @@ _began: int | None = None
 def is_library_or_generated_file(file: str) -> bool:
     """True for files of Python, of installed packages, of samerun, and for code with no file, or generated code."""
     generated_by_torch_compile = "torchinductor_" in file
-    if file.startswith(("<", SAMERUN_FOLDER)) or generated_by_torch_compile or _is_recent_temporary_file(file):
+    if (
+        file.startswith(("<", SAMERUN_FOLDER))
+        or generated_by_torch_compile
+        or _is_temporary_file_newer_than_start(file)
+    ):
         return True
     user = max((len(folder) for folder in _user_folders if file.startswith(folder)), default=0)
     library = max((len(folder) for folder in _LIBRARIES if file.startswith(folder)), default=0)
@@ -52,7 +56,7 @@ def treat_temporary_files_as_generated_since(began_ns: int) -> None:
     _began = began_ns
 
 
-def _is_recent_temporary_file(file: str) -> bool:
+def _is_temporary_file_newer_than_start(file: str) -> bool:
     if _began is None or not file.startswith(_TEMPORARY):
         return False
     try:

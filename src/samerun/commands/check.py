@@ -98,7 +98,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
             _raise_if_options_conflict_with_double(ctx, options)
         code = run_check_and_report(ctx.meta[FORM], ctx.meta[WORDS], **options)
     except SamerunError as error:
-        _report_trouble_and_exit(error, options.get("json_to"), ctx.meta[WORDS])
+        _print_error_write_json_and_exit(error, options.get("json_to"), ctx.meta[WORDS])
     sys.exit(code)
 
 
@@ -257,7 +257,7 @@ def _open_trace_folder(save: Path | None, stack: ExitStack) -> Path:
     return folder
 
 
-def _report_trouble_and_exit(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:
+def _print_error_write_json_and_exit(error: SamerunError, json_to: str | None, words: list[str]) -> NoReturn:
     from samerun.base.records import TROUBLE, CheckReport
     from samerun.check.execution.runner import RunFailed
     from samerun.report.output import check_report_to_json

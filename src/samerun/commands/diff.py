@@ -47,12 +47,14 @@ def command(a: str, b: str, json_to: str | None, quiet: bool, ignore_output: tup
     sys.exit(EXIT_CODES[record["verdict"]])
 
 
-def compare_receipts_or_traces(a: str, b: str, ignore: tuple[str, ...], json_to: str | None) -> dict[str, Any]:
+def compare_receipts_or_traces(
+    a: str, b: str, ignored_output_globs: tuple[str, ...], json_to: str | None
+) -> dict[str, Any]:
     """The result of the comparison, as it is written with --json."""
     from samerun.record.receipt.diff import diff_runs, load_run
     from samerun.record.receipt.remote import download_if_remote
 
     require_output_writable("--json", json_to)
     with download_if_remote(a) as one, download_if_remote(b) as other:
-        found = diff_runs(load_run(one, a), load_run(other, b), ignore)
+        found = diff_runs(load_run(one, a), load_run(other, b), ignored_output_globs)
     return {"schema": 1, "samerun": __version__, **found}

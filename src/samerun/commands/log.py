@@ -18,7 +18,9 @@ from samerun.base.text import echo_escaped
 
 @click.command("log", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("folder", default=".")
-@click.option("--command", "text", default="", metavar="TEXT", help="Only receipts whose command contains this.")
+@click.option(
+    "--command", "command_filter", default="", metavar="TEXT", help="Only receipts whose command contains this."
+)
 @click.option("--limit", type=click.IntRange(0, (1 << 63) - 1), default=20, show_default=True, metavar="N",
               help="The newest N; 0: all.")  # fmt: skip
 @click.option("--last", is_flag=True, help="Print the path of the newest one, and nothing else.")
@@ -26,7 +28,9 @@ from samerun.base.text import echo_escaped
 @click.option("--json", "json_to", metavar="FILE", help="Write the list, or the comparison, as JSON; - for standard "
               "output.")  # fmt: skip
 @click.option("--quiet", is_flag=True, help="No human-readable report.")
-def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool) -> None:
+def command(
+    folder: str, command_filter: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool
+) -> None:
     """The receipts of a folder, the newest last.
 
     samerun run --receipt FOLDER/ puts a new one there. An index in the folder keeps the list fast; it can be
@@ -40,7 +44,7 @@ def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_
       samerun log --command train.py --diff runs/
     """
     try:
-        code = list_or_compare_receipts(folder, text, limit, last, compare, json_to, quiet)
+        code = list_or_compare_receipts(folder, command_filter, limit, last, compare, json_to, quiet)
     except SamerunError as error:
         echo_escaped(f"samerun: {error}", err=True)
         sys.exit(2)
@@ -48,7 +52,7 @@ def command(folder: str, text: str, limit: int, last: bool, compare: bool, json_
 
 
 def list_or_compare_receipts(
-    folder: str, text: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool
+    folder: str, command_filter: str, limit: int, last: bool, compare: bool, json_to: str | None, quiet: bool
 ) -> int:
     """List or compare the receipts of a folder; returns the exit code."""
     from samerun.record.receipt import remote
@@ -62,13 +66,13 @@ def list_or_compare_receipts(
         CountProgress("reading receipts", quiet) as progress,
     ):
         if remote.is_address(folder):
-            found = remote.list_remote_receipts(folder, text, wanted, progress)
+            found = remote.list_remote_receipts(folder, command_filter, wanted, progress)
         else:
-            found = list_receipts(Path(folder), text, wanted, progress, scan_progress)
+            found = list_receipts(Path(folder), command_filter, wanted, progress, scan_progress)
     if last or compare:
         found = [one for one in found if not one.problem]
         if len(found) < (wanted or 0):
-            of = f" of a command with {text!r}" if text else ""
+            of = f" of a command with {command_filter!r}" if command_filter else ""
             raise SamerunError(f"{folder} holds {len(found)} receipts{of}; {wanted} needed.", hint="See samerun log.")
     if last:
         path = remote.join_path(folder, found[-1].file)

@@ -22,7 +22,7 @@ from samerun.base.program_command import (
     raise_keyboard_interrupt_on_sigterm,
     resolve_target_of_context,
 )
-from samerun.base.target import Target
+from samerun.base.target import Target, TargetForm
 from samerun.base.text import echo_escaped
 from samerun.commands.deterministic_options import add_deterministic_options
 from samerun.control.determinism.survey import required_environment
@@ -104,11 +104,11 @@ def command(
     run_program_with_receipt_and_exit(target, ctx.meta[FORM], to, trace, key, environment, options, redact)
 
 
-def _describe_run_as_json(shown: tuple[str, ...], settings: dict[str, Any], environment: dict[str, str]) -> str:
+def _describe_run_as_json(user_words: tuple[str, ...], settings: dict[str, Any], environment: dict[str, str]) -> str:
     record = {
         "schema": 1,
         "samerun": __version__,
-        "command": list(shown),
+        "command": list(user_words),
         "held": settings,
         "environment": environment,
     }
@@ -141,7 +141,7 @@ def _require_loadable_key(key_file: str) -> None:
 
 
 def run_program_with_receipt_and_exit(
-    target: Target, form: str, destination: Path | str, trace: str, key: str | None, environment: dict[str, str],
+    target: Target, form: TargetForm, destination: Path | str, trace: str, key: str | None, environment: dict[str, str],
     held_settings: dict[str, Any], redact: tuple[str, ...] = (),
 ) -> NoReturn:  # fmt: skip
     """Run the program beside this process, write its receipt to a file or an address, and end as it ended."""

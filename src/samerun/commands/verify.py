@@ -143,7 +143,11 @@ def _ask_user_whether_to_run(command: str) -> bool:
 
 
 def rerun_and_compare(
-    path: Path, recorded: Any, target: Target, now: dict[str, Any], ignore: tuple[str, ...]
+    receipt_path: Path,
+    recorded: Any,
+    target: Target,
+    current_facts: dict[str, Any],
+    ignored_output_globs: tuple[str, ...],
 ) -> dict[str, Any]:
     """Run the program with the settings of the recorded run, and compare the two."""
     from samerun.control.determinism.survey import required_environment
@@ -165,7 +169,13 @@ def rerun_and_compare(
         if in_code:
             environment[FOLDER_VARIABLE] = str(folder)
         request = RunRequest(
-            target, receipt["command"]["form"], __version__, receipt["held"], environment, now, stdout=sys.stderr
+            target,
+            receipt["command"]["form"],
+            __version__,
+            receipt["held"],
+            environment,
+            current_facts,
+            stdout=sys.stderr,
         )
         ended, made = run_watched(request, None)
         expected = receipt["ended"]
@@ -176,11 +186,11 @@ def rerun_and_compare(
             raise SamerunError(f"The program ended with {how}; recorded is {_describe_ending(expected)}.",
                                hint="Does it run here by itself?")  # fmt: skip
         if in_code:
-            side = replace(load_run(_find_receipt_written_by_program(folder, path.name)), name="this run")
+            side = replace(load_run(_find_receipt_written_by_program(folder, receipt_path.name)), name="this run")
         else:
             # How the user spells the command is not a difference of the program.
             side = wrap_new_run("this run", replace(made, receipt={**made.receipt, "command": receipt["command"]}))
-        told = diff_runs(recorded, side, ignore)
+        told = diff_runs(recorded, side, ignored_output_globs)
     told.pop("a"), told.pop("b")
     tier = find_tested_tier([EnvironmentDifference(**each) for each in told["surroundings"]])
     return {**told, "tier": {"name": tier, "what": TIERS[tier]}}

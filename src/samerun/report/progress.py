@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
@@ -124,7 +124,7 @@ class RunProgress(_ProgressLine):
     def __enter__(self) -> RunProgress:
         return self
 
-    def __call__(self, label: str, seconds: float, state: str) -> None:
+    def __call__(self, label: str, seconds: float, state: Literal["running", "done"]) -> None:
         if state == "done":
             self._done += 1
         elif self._is_redraw_due():

@@ -71,12 +71,12 @@ class AttributedCause:
 class AttributionSearch(confirmation.ExperimentRunner, Protocol):
     """The part of `Search` that attribution uses."""
 
-    def record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
+    def measure_and_record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None: ...
     @property
     def skip_values(self) -> bool: ...
 
 
-def attribute_rerun_difference(
+def attribute_rerun_difference_by_experiments(
     search: AttributionSearch, situation: Situation, pinned_variation_names: set[str]
 ) -> AttributedCause | None:
     """The cause when the same command gives two results; None if the environment may be the cause.
@@ -311,7 +311,7 @@ def rerun_and_measure_difference(
             path.unlink(missing_ok=True)  # of another search of this check
             plan = plan.with_watch(capture=TensorCapture(difference.role, event.thread, ordinal, str(path)))
         kept.append(search.run_and_record(plan, name, ("values",), may_fork_from_same_process(plan_a, plan_b)))
-    search.record_growth(steps, kept[0], kept[1])
+    search.measure_and_record_growth(steps, kept[0], kept[1])
     if not same_operator or event is None:
         return None
     folder = situation.a.folder.parent

@@ -31,20 +31,20 @@ def with_native_draws_recorded(plan: Plan) -> Plan:
     return plan if preload is None else plan.with_environment(**preload_variables(preload, plan.environment, None))
 
 
-def find_native_entropy_suspect(followed: Run, parting: DifferingVariable | None) -> Suspect | None:
+def find_native_entropy_suspect(line_traced_run: Run, differing_variable: DifferingVariable | None) -> Suspect | None:
     """The last line that drew before the first variable differs; None if none of the user's lines drew."""
     drew: tuple[str, int] | None = None
-    trace = followed.traces.main
+    trace = line_traced_run.traces.main
     for event in select_events(trace, (f.LINE,)) if trace is not None else ():
         if event.name == NATIVE_DRAW:
             drew = (event.file, event.line)
-        elif parting is not None and (event.file, event.line, event.name) == (
-            parting.file, parting.line, parting.variable,
+        elif differing_variable is not None and (event.file, event.line, event.name) == (
+            differing_variable.file, differing_variable.line, differing_variable.variable,
         ):  # fmt: skip
             break
     if drew is None:
         return None
     why = [f"native code called at line {drew[1]} draws random bytes from the system, past Python"]
-    if parting is not None:
-        why.append(parting.evidence)
+    if differing_variable is not None:
+        why.append(differing_variable.evidence)
     return Suspect("os-entropy", *drew, tuple(why), 0, (pins.NATIVE_ENTROPY,))

@@ -72,7 +72,7 @@ def find_resume_difference(
         made = len(read_steps(stopped.traces[role])) if role in stopped.traces else len(one)
         if ended_early:
             found = _find_step_difference(
-                one, other, count_steps_before_checkpoint(stopped, resumed, role), ended_early
+                one, other, count_steps_before_loaded_checkpoint(stopped, resumed, role), ended_early
             )
             if found is not None:
                 return found
@@ -91,7 +91,7 @@ def find_resume_difference(
     return None
 
 
-def count_steps_before_checkpoint(stopped: RunTraces, resumed: RunTraces, role: str) -> int:
+def count_steps_before_loaded_checkpoint(stopped: RunTraces, resumed: RunTraces, role: str) -> int:
     """The number of steps before the loaded checkpoint; if unknown, all that the interrupted run made."""
     if role not in stopped.traces:
         return 0
@@ -123,7 +123,7 @@ def _find_step_difference(
         if not set(step.differing_leaves(resumed_step)) - SOFT_LEAVES:
             continue
         head = behind[0].differing_leaves(resumed_steps[0])
-        lost = tuple(name for name in head if name in RNG_LEAVES and _leaf_changes_in(name, behind))
+        lost = tuple(name for name in head if name in RNG_LEAVES and _leaf_varies_over_steps(name, behind))
         difference = _find_first_operator_difference(step, resumed_step) or _make_leaf_difference(step, resumed_step)
         own = _find_lost_own_draw(behind[0], resumed_steps[0])
         return ResumeDifference(
@@ -157,7 +157,7 @@ def _find_first_operator_difference(step: Step, resumed_step: Step) -> Differenc
     A resumed process sets up before its first step, so the steps are laid end to end: as far back as they do the
     same, they are compared. None where operators were not recorded.
     """
-    one, other = _select_torch_events(step), _select_torch_events(resumed_step)
+    one, other = _select_main_thread_torch_events(step), _select_main_thread_torch_events(resumed_step)
     count = 0
     for a, b in zip(reversed(one), reversed(other), strict=False):
         if (a.kind, a.name, a.file, a.line) != (b.kind, b.name, b.file, b.line):
@@ -171,7 +171,7 @@ def _find_first_operator_difference(step: Step, resumed_step: Step) -> Differenc
     return None
 
 
-def _select_torch_events(step: Step) -> list[Event]:
+def _select_main_thread_torch_events(step: Step) -> list[Event]:
     """Operators and draws from torch's generators in the main thread."""
     return [
         event for event in step.select_events(f.OPERATOR, f.DRAW)
@@ -203,5 +203,5 @@ def _find_lost_own_draw(step: Step, resumed_step: Step) -> Event | None:
     return min(lost, key=lambda event: event.index, default=None)
 
 
-def _leaf_changes_in(name: str, steps: list[Step]) -> bool:
+def _leaf_varies_over_steps(name: str, steps: list[Step]) -> bool:
     return len({step.leaves[name] for step in steps if name in step.leaves}) > 1

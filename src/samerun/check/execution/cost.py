@@ -19,7 +19,7 @@ from samerun.check.execution import processes
 from samerun.record.watching.cost_meter import VARIABLE
 
 PLAIN = "plain"
-Progress = Callable[[str, float, str], None]
+Progress = Callable[[str, float, Literal["running", "done"]], None]
 
 
 @dataclass(frozen=True)

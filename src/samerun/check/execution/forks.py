@@ -90,7 +90,7 @@ class ForkServer:
                 self._processes.pop(next(iter(self._processes))).close()
             blank = {**environment, **{name: "" for name in PER_RUN_VARIABLES if name in environment}}
             folder = self.folder / str(self._made)
-            made = PreloadedProcess.start_or_explain(plan.command, plan.prefix, blank, self._order, folder)
+            made = PreloadedProcess.start_or_return_reason(plan.command, plan.prefix, blank, self._order, folder)
             if isinstance(made, str):
                 self.disabled_reason = made
                 return None
@@ -182,7 +182,7 @@ class PreloadedProcess:
         self._process, self._server_socket, self._environ_marker = process, server_socket, environ_marker
 
     @classmethod
-    def start_or_explain(
+    def start_or_return_reason(
         cls, command: Sequence[str], prefix: Sequence[str], environment: Mapping[str, str],
         preloaded_modules: Sequence[str], folder: Path,
     ) -> PreloadedProcess | str:  # fmt: skip

@@ -127,7 +127,7 @@ BUSY_SHARE = 0.4
 """From such a share of the machine on that others have taken, seconds say little about a program."""
 
 
-def choose_passive_wait_variables(environment: Mapping[str, str]) -> dict[str, str]:
+def choose_openmp_passive_wait_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that let threads sleep while they wait; none where the user has chosen how they wait."""
     return {} if any(name in environment for name in OWN_CHOICES) else dict(PASSIVE_WAIT)
 
@@ -150,7 +150,7 @@ class MachineLoad:
     def take_load_sample(self) -> LoadSample:
         return LoadSample(time.monotonic(), read_machine_busy_cpu_seconds(), read_own_and_children_cpu_seconds())
 
-    def add_run_since(self, start_sample: LoadSample) -> None:
+    def add_others_cpu_time_since(self, start_sample: LoadSample) -> None:
         """After a run has ended and was waited for: its own processor time is then known."""
         began, busy, own = start_sample
         others = read_machine_busy_cpu_seconds() - busy - (read_own_and_children_cpu_seconds() - own)

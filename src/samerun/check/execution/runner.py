@@ -17,7 +17,7 @@ from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.check.execution import processes
 from samerun.check.execution.forks import ForkServer
 from samerun.check.execution.interruption import CHECKPOINTS
-from samerun.check.execution.processes import MachineLoad, choose_passive_wait_variables
+from samerun.check.execution.processes import MachineLoad, choose_openmp_passive_wait_variables
 from samerun.check.plan import Plan
 from samerun.check.variations.folder_copies import (
     copy_folder,
@@ -28,8 +28,8 @@ from samerun.check.variations.folder_copies import (
 from samerun.record.config import CONFIG_VARIABLE, ROLE_VARIABLE
 from samerun.record.trace.run import RunTraces, describe_skipped_operators
 
-Progress = Callable[[str, float, str], None]
-"""Called with the run's name, seconds so far and a state: "running" or "done"."""
+Progress = Callable[[str, float, Literal["running", "done"]], None]
+"""Called with the run's name, seconds so far and its state."""
 
 
 @dataclass
@@ -152,7 +152,7 @@ class Runner:
                 f"The folder for the traces cannot be written: {folder}: {error.strerror}.",
                 hint=make_recording_failure_hint(f"the trace could not be made: {error.strerror}"),
             ) from error
-        inherited = {**os.environ, **choose_passive_wait_variables(os.environ)}
+        inherited = {**os.environ, **choose_openmp_passive_wait_variables(os.environ)}
         environment = prepend_bootstrap_to_pythonpath(
             {**inherited, **plan.environment, **plan.held, CONFIG_VARIABLE: str(config)}
         )
@@ -187,7 +187,7 @@ class Runner:
                     shown.unlink(missing_ok=True)
         seconds = time.monotonic() - begin
         if not as_fork:  # the processor time of forks is known only when their parent has ended
-            self.load.add_run_since(begun)
+            self.load.add_others_cpu_time_since(begun)
         code = -9 if process.returncode is None else process.returncode  # what cannot be killed is waited for no longer
         if as_fork and self.forks.stop_forking_if_run_is_unusable(folder, timed_out or code != 0):
             return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from samerun.base.records import DIFFERENT, SAME, TROUBLE
+from samerun.base.records import DIFFERENT, SAME, TROUBLE, VariationOutcome
 from samerun.check.evidence.trace_signs import any_file_uses_id
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Variation
@@ -40,7 +40,7 @@ class VariationRunner(Protocol):
 
     def run_varied(self, control: Run, pinned: Sequence[Variation], group: Sequence[Variation]) -> VariedRun: ...
     def delete_traces_if_unsaved(self, run: Run) -> None: ...
-    def record_outcome(self, variation: Variation, outcome: str, detail: str = "") -> None: ...
+    def record_outcome(self, variation: Variation, outcome: VariationOutcome, detail: str = "") -> None: ...
 
 
 def retry_without_may_fail_variations(

@@ -19,6 +19,7 @@ from samerun.base.records import (
     FoundCause,
     Hazard,
     Outcome,
+    Verdict,
 )
 from samerun.base.user_code import format_source_location as source_location
 from samerun.check.attribution import attribution
@@ -113,18 +114,18 @@ def check_by_double_execution(search: Search, executions: int, ignore_rules: Seq
     counted = tuple(to_hazard_record(hazard, False) for hazard in hazards) + tuple(
         to_hazard_record(hazard, True) for hazard in left_out
     )
-    verdict = DIFFERENT if hazards else SAME
+    verdict: Verdict = DIFFERENT if hazards else SAME
     asked = make_double_execution_variation(executions)
     search.outcomes[asked.name] = Outcome(asked.name, verdict, asked.detail)
     search.notes += notes
     if not hazards:
-        return replace(search.make_report(SAME), causes=counted)
+        return replace(search.finish_and_make_report(SAME), causes=counted)
     first_hazard, rest = hazards[0], [hazard.to_suspect() for hazard in hazards[1:]]
     answer = replace(
         attribution.make_attributed_cause(first_hazard.to_suspect(), first_hazard.elements, rest),
         fix=first_hazard.make_fix(),
     )
-    report = search.make_report(DIFFERENT, found=answer)
+    report = search.finish_and_make_report(DIFFERENT, found=answer)
     certain_places = {
         (hazard.kind, relative_path_if_below_working_directory(hazard.file), hazard.line)
         for hazard in hazards
@@ -177,7 +178,7 @@ def read_hazards_and_notes(run: Run) -> tuple[list[OperatorHazard], list[str]]:
                 continue
             elif what == double_findings.OUTSIDE:
                 at = (*make_memory_key(trace, finding), event.file, event.line)
-                changed.setdefault(at, describe_outside_change(trace, event, finding))
+                changed.setdefault(at, describe_memory_change_outside_torch(trace, event, finding))
             else:
                 if what == double_findings.RACE:
                     raced.add(make_memory_key(trace, finding))
@@ -220,7 +221,9 @@ def add_finding_to_hazards(
     )
     hazard.certain = hazard.certain or certain
     hazard.evidence += [
-        text for text in describe_evidence(event, finding, made_at, written_at) if text not in hazard.evidence
+        text
+        for text in list_double_execution_evidence(event, finding, made_at, written_at)
+        if text not in hazard.evidence
     ]
 
 
@@ -229,7 +232,7 @@ def do_both_files_exist(paths: Sequence[Path]) -> bool:
     return all(path.exists() for path in paths)
 
 
-def describe_evidence(
+def list_double_execution_evidence(
     event: Event, finding: dict[str, Any], made_at: tuple[str, int], written_at: tuple[str, int]
 ) -> list[str]:
     """The evidence of a finding in words."""
@@ -254,11 +257,15 @@ def describe_evidence(
         )
         texts.append(f"that thread is {finding['thread']}" if finding.get("thread") else "")
     else:
-        texts.append("it was not an operator that wrote: " + describe_memory_source(finding, made_at, written_at))
+        texts.append(
+            "it was not an operator that wrote: " + describe_how_memory_became_shared(finding, made_at, written_at)
+        )
     return [text for text in texts if text]
 
 
-def describe_memory_source(finding: dict[str, Any], made_at: tuple[str, int], written_at: tuple[str, int]) -> str:
+def describe_how_memory_became_shared(
+    finding: dict[str, Any], made_at: tuple[str, int], written_at: tuple[str, int]
+) -> str:
     """How other threads got access to the memory, as far as that was recorded."""
     if finding.get("how"):
         return f"the memory was shared by {finding['how']} at {source_location(*written_at)}"
@@ -267,13 +274,13 @@ def describe_memory_source(finding: dict[str, Any], made_at: tuple[str, int], wr
     return "where the memory comes from was not seen"
 
 
-def describe_outside_change(trace: Trace, event: Event, finding: dict[str, Any]) -> str:
+def describe_memory_change_outside_torch(trace: Trace, event: Event, finding: dict[str, Any]) -> str:
     """A note about memory that the program changes outside torch, between operators."""
     made_at, written_at = (trace.location(finding.get(name, 0))[:2] for name in ("made", "written"))
     return (
         f"{source_location(event.file, event.line)} ({event.name}) reads memory that was changed since torch last used"
         " it, and"
-        f" not by torch: {describe_memory_source(finding, made_at, written_at)}. That is in"
+        f" not by torch: {describe_how_memory_became_shared(finding, made_at, written_at)}. That is in"
         " order where your program fills it between batches;"
         " no other thread was seen to write while an operator read."
     )

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from samerun.base.errors import SamerunError
-from samerun.base.records import DIFFERENT, SAME
+from samerun.base.records import DIFFERENT, SAME, VariationOutcome
 from samerun.check.evidence.resumption import (
     ResumeDifference,
-    count_steps_before_checkpoint,
+    count_steps_before_loaded_checkpoint,
     find_resume_difference,
     list_process_roles_with_steps,
 )
@@ -60,7 +60,7 @@ class ResumedProgram:
         if not self.is_limited_by_max_steps:
             return self.uninterrupted.steps - self.run.steps
         roles = [*list_process_roles_with_steps(self.run.traces), "main"]
-        return count_steps_before_checkpoint(self.stopped.traces, self.run.traces, roles[0])
+        return count_steps_before_loaded_checkpoint(self.stopped.traces, self.run.traces, roles[0])
 
     def find_first_difference(self) -> ResumeDifference | None:
         return find_resume_difference(
@@ -83,7 +83,7 @@ class ResumedProgram:
 class InterruptionResult:
     """The outcome of all interruptions. `situation`: the first difference that one of them makes."""
 
-    outcome: str
+    outcome: VariationOutcome
     detail: str
     situation: Situation | None = None
     resumed: ResumedProgram | None = None

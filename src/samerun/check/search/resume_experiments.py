@@ -37,8 +37,8 @@ RANK_AFTER_ALL_STATES = 1.5
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """The outcome of an experiment. made: whether it is conclusive. gone: no difference is left, except perhaps that
-    the resumed run makes `more` steps. later: the first difference comes later.
+    """The outcome of an experiment. `disappeared`: no difference is left, except perhaps that the resumed run makes
+    `extra_steps`. `came_later`: the first difference comes later.
     """
 
     conclusive: bool
@@ -113,7 +113,7 @@ class ResumeExperiments:
         """Interrupt and resume with these parts of the training's state kept and restored."""
         state_parts = tuple(part for part in states.PARTS if part in state_parts)
         if state_parts not in self.tried:
-            with self.make_scratch_folder() as folder:
+            with self.temporary_scratch_folder() as folder:
                 self.tried[state_parts] = self._try_restoring_state_parts_in(state_parts, folder)
         return self.tried[state_parts]
 
@@ -159,7 +159,7 @@ class ResumeExperiments:
     # --- data replayed ----------------------------------------------------------------------------
     def try_replaying_data(self, suspect: Suspect, replay_generators: bool) -> ExperimentResult:
         """Give the resumed run the data that the uninterrupted run gets after the interruption."""
-        with self.make_scratch_folder() as folder:
+        with self.temporary_scratch_folder() as folder:
             return self._try_replaying_data_in(suspect, replay_generators, folder)
 
     def _try_replaying_data_in(self, suspect: Suspect, replay_generators: bool, folder: Path) -> ExperimentResult:
@@ -192,7 +192,7 @@ class ResumeExperiments:
 
     # --- both ----------------------------------------------------------------------------------------
     @contextmanager
-    def make_scratch_folder(self) -> Iterator[Path]:
+    def temporary_scratch_folder(self) -> Iterator[Path]:
         """A new folder for states and data, deleted afterwards: they can be large."""
         self.folders += 1
         folder = self.search.runner.folder / "kept" / str(self.folders)

@@ -15,6 +15,8 @@ from samerun.base.records import (
     Outcome,
     RunRecord,
     Spread,
+    VariationOutcome,
+    Verdict,
 )
 from samerun.check.attribution import attribution
 from samerun.check.evidence.situation import Situation
@@ -137,7 +139,7 @@ class Search:
             if found is not None and found[1] is None:
                 return self.attribute_and_report_difference(found[0], pinned)
             if found is not None:
-                return self.make_report(DIFFERENT, *found)
+                return self.finish_and_make_report(DIFFERENT, *found)
         for variation in resuming:
             result = resume.try_interruptions_until_difference(self, first, self.interruptions)
             if result.situation is not None and "rerun" not in self.outcomes:
@@ -147,8 +149,8 @@ class Search:
             self.record_outcome(variation, result.outcome, result.detail)
             if result.situation is not None and result.resumed is not None:
                 cause = ResumeExperiments(self, result.situation, result.resumed).find_cause()
-                return self.make_report(DIFFERENT, result.situation, cause)
-        return self.make_report(SAME)
+                return self.finish_and_make_report(DIFFERENT, result.situation, cause)
+        return self.finish_and_make_report(SAME)
 
     def is_available_or_record_skip(self, variation: Variation) -> bool:
         """Whether it can be varied here; if not, records the reason for the report."""
@@ -273,16 +275,16 @@ class Search:
         self.outcomes["rerun"] = Outcome("rerun", DIFFERENT, detail + describe_failure(situation.b, "; "))
         for variation in skipped:
             self.record_outcome(variation, "skipped", ALREADY)
-        found = attribution.attribute_rerun_difference(self, situation, {v.name for v in skipped})
+        found = attribution.attribute_rerun_difference_by_experiments(self, situation, {v.name for v in skipped})
         if found is None:  # not the program: part of the environment that differs in every process and was not pinned
             hidden = self.search_unpinned_environment(situation, skipped)
             if hidden is not None:
-                return self.make_report(DIFFERENT, *hidden)
+                return self.finish_and_make_report(DIFFERENT, *hidden)
             plan = situation.a.plan
             found = attribution.attribute_by_line_trace(
                 self, situation, attribution.rerun_and_measure_difference(self, situation, plan, plan)
             )
-        return self.make_report(DIFFERENT, situation, found)
+        return self.finish_and_make_report(DIFFERENT, situation, found)
 
     def search_unpinned_environment(
         self, situation: Situation, pinned_so_far: Sequence[Variation]
@@ -320,7 +322,7 @@ class Search:
             found = Difference("process", "main", "main", None, None, 0, 0)
         return found
 
-    def record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None:
+    def measure_and_record_growth(self, steps: tuple[int, ...], a: Run, b: Run) -> None:
         """Compare the parameters that two more runs saved after some steps."""
         self.growth_points = measure_growth_points(a.folder, b.folder, steps)
         if steps and not self.growth_points:
@@ -352,13 +354,13 @@ class Search:
             return situation
         return Situation(situation.variation, a, b, replace(found, step=max(found.step, difference.step)))
 
-    def record_outcome(self, variation: Variation, outcome: str, detail: str = "") -> None:
+    def record_outcome(self, variation: Variation, outcome: VariationOutcome, detail: str = "") -> None:
         text = variation.detail + (f"; {detail}" if detail else "")
         self.outcomes[variation.name] = Outcome(variation.name, outcome, text)
 
     # --- the report ----------------------------------------------------------------------------------
-    def make_report(
-        self, verdict: str, situation: Situation | None = None, found: attribution.AttributedCause | None = None
+    def finish_and_make_report(
+        self, verdict: Verdict, situation: Situation | None = None, found: attribution.AttributedCause | None = None
     ) -> CheckReport:
         if verdict == SAME and self.runs and not self.runs[0].operators:
             self.notes.append("No torch operator ran where samerun could see it: only the exit codes were compared.")

@@ -240,4 +240,4 @@ def _wrap_imported_module(module: ModuleType) -> None:
 
 _import_hook = PostImportHooks()
 for _name in ("uuid", "numpy.random", "torch"):
-    _import_hook.add(_name, _wrap_imported_module)
+    _import_hook.call_now_or_after_import(_name, _wrap_imported_module)

@@ -131,8 +131,10 @@ def start() -> None:
         return  # the folder is gone: a child that has outlived the measurement
     folder = os.path.dirname(os.environ[VARIABLE])
     meter = Meter(os.path.join(folder, f"{os.getpid()}.cost"), request["operators"], request["max_steps"])
-    _later.add("torch", meter.on_torch_import)
-    _later.add("torch.optim.optimizer", lambda module: module.register_optimizer_step_post_hook(meter.count_step))
+    _later.call_now_or_after_import("torch", meter.on_torch_import)
+    _later.call_now_or_after_import(
+        "torch.optim.optimizer", lambda module: module.register_optimizer_step_post_hook(meter.count_step)
+    )
     _later.install()
     atexit.register(meter.write_cost_file)
     leave, hook = os._exit, sys.excepthook

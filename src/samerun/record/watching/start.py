@@ -54,7 +54,7 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
         stack_frames.treat_folder_as_user(os.path.realpath(config.user_folder))
     after = PostImportHooks()
     for interceptor in INTERCEPTORS:
-        after.add(interceptor.module, _make_installer(recorder, interceptor))
+        after.call_now_or_after_import(interceptor.module, _make_installer(recorder, interceptor))
     after.install()
     if config.check_imports:
         from samerun.record.watching.preloaded.imports import ImportOrderRecorder
