@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as nnf
 from memory import keep_memory
 
+from samerun.numerics.aten_handlers import losses
+from samerun.numerics.aten_handlers.linear_algebra import qr
 from samerun.numerics.kernels import (
     distributions,
     elementwise,
@@ -27,8 +29,6 @@ from samerun.numerics.kernels import (
     softmax,
     sums,
 )
-from samerun.numerics.operators import losses
-from samerun.numerics.operators.linear_algebra import qr
 
 TURNS, SECONDS = 5, 0.25
 GOAL = {

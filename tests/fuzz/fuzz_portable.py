@@ -38,8 +38,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
+from samerun.numerics.aten_handlers import checks
 from samerun.numerics.kernels import library
-from samerun.numerics.operators import checks
 from samerun.numerics.verification import calls
 from samerun.numerics.verification.calls import RecordedCall
 

@@ -21,10 +21,10 @@ from unittest import mock
 import pytest
 import torch
 
+from samerun.numerics.aten_handlers.table import resolve_runner
 from samerun.numerics.cuda import compiler, elementwise, launch, products, rows, sums
 from samerun.numerics.dispatch import mode
 from samerun.numerics.kernels import library
-from samerun.numerics.operators.table import resolve_runner
 
 HERE = Path(__file__).with_name("cuda")
 PROCESSORS = 4

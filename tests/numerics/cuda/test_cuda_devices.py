@@ -25,11 +25,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
 from samerun.base.errors import SamerunError
+from samerun.numerics.aten_handlers import declare
+from samerun.numerics.aten_handlers.table import resolve_runner
 from samerun.numerics.cuda import elementwise, launch, products, rows, sums
 from samerun.numerics.kernels import random as kernel_random
 from samerun.numerics.kernels.tensors import STORAGE_TYPES
-from samerun.numerics.operators import declare
-from samerun.numerics.operators.table import resolve_runner
 
 WAITS = {
     "aten._local_scalar_dense.default", "aten.nonzero.default", "aten.equal.default", "aten.index.Tensor",

@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.utils import _python_dispatch
 
 import samerun
+from samerun.numerics.aten_handlers.table import EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA
 from samerun.numerics.dispatch import mode
 from samerun.numerics.kernels import linear_algebra, norms, ordered_scatter, softmax, sums
-from samerun.numerics.operators.table import EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA
 from samerun.numerics.verification import conformance
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.operators import recurrent
-from samerun.numerics.operators.attention import attention
-from samerun.numerics.operators.checks import AcceptedSignatures, raise_torch_error
-from samerun.numerics.operators.norms import rms_norm
+from samerun.numerics.aten_handlers import recurrent
+from samerun.numerics.aten_handlers.attention import attention
+from samerun.numerics.aten_handlers.checks import AcceptedSignatures, raise_torch_error
+from samerun.numerics.aten_handlers.norms import rms_norm
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _aten = torch.ops.aten

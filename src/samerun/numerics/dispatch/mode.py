@@ -12,11 +12,11 @@ import torch
 from torch.utils import _python_dispatch
 
 from samerun.base.errors import NotPortableError, NotPortableWarning, SamerunError
+from samerun.numerics.aten_handlers.checks import raise_torch_error
+from samerun.numerics.aten_handlers.declare import NotInTable
+from samerun.numerics.aten_handlers.table import resolve_runner
 from samerun.numerics.dispatch import composites
 from samerun.numerics.dispatch.refusals import explain_refusal, find_user_line, refuse_unless_meta
-from samerun.numerics.operators.checks import raise_torch_error
-from samerun.numerics.operators.declare import NotInTable
-from samerun.numerics.operators.table import resolve_runner
 
 _Tensor = torch.Tensor
 _strided = torch.strided

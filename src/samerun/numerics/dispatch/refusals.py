@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from samerun.numerics.operators import table
-from samerun.numerics.operators.declare import NotInTable, split_names
+from samerun.numerics.aten_handlers import table
+from samerun.numerics.aten_handlers.declare import NotInTable, split_names
 
 ALTERNATIVES = {
     "aten::_fft_r2c": "A product with a matrix of cosines and sines (torch.mm) is portable.",

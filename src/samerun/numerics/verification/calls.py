@@ -22,10 +22,10 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from samerun.base.errors import NotPortableError
+from samerun.numerics.aten_handlers.exact import MOVES
 from samerun.numerics.dispatch.portable import portable
 from samerun.numerics.dispatch.refusals import find_user_line
 from samerun.numerics.kernels.tensors import copy_arguments
-from samerun.numerics.operators.exact import MOVES
 
 _MOVES = frozenset(f"aten::{name}" for name in MOVES)
 _NAMES = (torch.dtype, torch.layout, torch.device, torch.memory_format)

@@ -23,7 +23,7 @@ from torch.utils import _pytree
 
 from samerun.base.errors import NotPortableError, SamerunError
 from samerun.base.machine import OLDEST_INSTRUCTIONS
-from samerun.numerics.operators.declare import split_names
+from samerun.numerics.aten_handlers.declare import split_names
 from samerun.numerics.verification import calls
 from samerun.numerics.verification.calls import ERROR, NO_KERNEL, RecordedCall
 

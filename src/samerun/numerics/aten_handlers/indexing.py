@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import Members, NotInTable, Scalar, widen_half_inputs
 from samerun.numerics.kernels import library, ordered_scatter, sums
 from samerun.numerics.kernels.ordered_scatter import make_padding_backward
-from samerun.numerics.operators.declare import Members, NotInTable, Scalar, widen_half_inputs
 
 
 def embedding_backward(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from samerun.numerics.operators.declare import Members
+from samerun.numerics.aten_handlers.declare import Members
 
 
 def attention(

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import Members, NotInTable, widen_half_inputs
 from samerun.numerics.kernels import cubic_interpolation, ordered_scatter
-from samerun.numerics.operators.declare import Members, NotInTable, widen_half_inputs
 
 
 class _LinearCorners(NamedTuple):

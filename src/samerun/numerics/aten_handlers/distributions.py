@@ -9,11 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import distributions as kernels
-from samerun.numerics.kernels import random as draws
-from samerun.numerics.kernels import sums
-from samerun.numerics.kernels.functions import exp, log1p, tan
-from samerun.numerics.operators.declare import (
+from samerun.numerics.aten_handlers.declare import (
     Generator,
     Members,
     Scalar,
@@ -24,6 +20,10 @@ from samerun.numerics.operators.declare import (
     scale_uniform,
     widen_half_inputs,
 )
+from samerun.numerics.kernels import distributions as kernels
+from samerun.numerics.kernels import random as draws
+from samerun.numerics.kernels import sums
+from samerun.numerics.kernels.functions import exp, log1p, tan
 
 
 def _require_floating(operator: str, *tensors: Tensor) -> None:

@@ -17,8 +17,8 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from samerun.base.errors import SamerunError
+from samerun.numerics.aten_handlers.declare import NotInTable
 from samerun.numerics.kernels.tensors import copy_arguments
-from samerun.numerics.operators.declare import NotInTable
 
 Runner = Callable[[Any, Any, Any, Any], Any]
 """(mode, operator, args, kwargs) -> what the operator gives."""

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import Members, to_floating, widen_half_inputs
 from samerun.numerics.kernels import ordered_scatter, sums
-from samerun.numerics.operators.declare import Members, to_floating, widen_half_inputs
 
 CHUNK_VALUES = 1 << 18
 """Products that are held in memory together: what the cache holds."""

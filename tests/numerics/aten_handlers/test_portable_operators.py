@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
-from samerun.numerics.operators import random
-from samerun.numerics.operators.table import COMPOSED, MEMBERS
+from samerun.numerics.aten_handlers import random
+from samerun.numerics.aten_handlers.table import COMPOSED, MEMBERS
 
 SEEN: set[str] = set()
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch import distributions as D
 
 import samerun
-from samerun.numerics.operators.table import _refuse, resolve_runner
+from samerun.numerics.aten_handlers.table import _refuse, resolve_runner
 
 # --- none is missing ---------------------------------------------------------------------------------------------
 ATTENTION = "torch's attention takes it on some devices; inside portable() attention is products and softmax instead"

@@ -18,10 +18,10 @@ from repository_paths import SUPPORT
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samerun
+from samerun.numerics.aten_handlers.table import _refuse, portable_operator_names, resolve_runner
 from samerun.numerics.dispatch.portable import is_inside_portable
 from samerun.numerics.dispatch.refusals import GENERAL_ADVICE, nearest_operators
 from samerun.numerics.kernels import library
-from samerun.numerics.operators.table import _refuse, portable_operator_names, resolve_runner
 
 
 class Collecting(TorchDispatchMode):

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import Members, Scalar
 from samerun.numerics.kernels.sums import amax, amin
-from samerun.numerics.operators.declare import Members, Scalar
 
 
 def _equal_or_both_nan(x: Tensor, value: Tensor) -> Tensor:

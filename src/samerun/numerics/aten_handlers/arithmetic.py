@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import Members, Scalar, divide, widen_half_inputs
 from samerun.numerics.kernels.elementwise import try_update_in_place
 from samerun.numerics.kernels.sums import amax, amin
-from samerun.numerics.operators.declare import Members, Scalar, divide, widen_half_inputs
 
 
 def multiply_unless_one(x: Any, factor: Any) -> Any:

@@ -22,8 +22,8 @@ from repository_paths import SUPPORT
 from torch import Tensor
 
 import samerun
+from samerun.numerics.aten_handlers import linear_algebra, reductions
 from samerun.numerics.kernels import functions, library, sums
-from samerun.numerics.operators import linear_algebra, reductions
 
 INF = float("inf")
 aten = torch.ops.aten

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.operators.declare import NotInTable, split_names
+from samerun.numerics.aten_handlers.declare import NotInTable, split_names
 
 MOVES = frozenset(
     f"c10d::{name}"

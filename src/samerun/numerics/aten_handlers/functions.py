@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import Members, NotInTable, Scalar, divide, to_floating, widen_half_inputs
 from samerun.numerics.kernels import elementwise
 from samerun.numerics.kernels import functions as kernels
 from samerun.numerics.kernels.elementwise import sqrt
 from samerun.numerics.kernels.functions import NAMES, apply_rounded, exp, expm1, log, log1p, sigmoid, sin, tanh
 from samerun.numerics.kernels.tensors import normalize_dims
-from samerun.numerics.operators.declare import Members, NotInTable, Scalar, divide, to_floating, widen_half_inputs
 
 
 def _make_unary_handler(name: str) -> Callable[[Tensor], Tensor]:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from samerun.numerics.operators import (
+from samerun.numerics.aten_handlers import (
     arithmetic,
     attention,
     collectives,
@@ -31,10 +31,10 @@ from samerun.numerics.operators import (
     reductions,
     softmax,
 )
-from samerun.numerics.operators.checks import Runner, raise_torch_error, with_signature_check
-from samerun.numerics.operators.declare import Handler, Members, NotInTable
-from samerun.numerics.operators.exact import EXACT, EXACT_OVERLOADS
-from samerun.numerics.operators.exact import ON_CUDA as ONLY_ON_CUDA
+from samerun.numerics.aten_handlers.checks import Runner, raise_torch_error, with_signature_check
+from samerun.numerics.aten_handlers.declare import Handler, Members, NotInTable
+from samerun.numerics.aten_handlers.exact import EXACT, EXACT_OVERLOADS
+from samerun.numerics.aten_handlers.exact import ON_CUDA as ONLY_ON_CUDA
 
 FAMILIES = (
     arithmetic, functions, reductions, softmax, norms, losses, linear_algebra, convolution, pooling, indexing,

@@ -6,7 +6,7 @@ kernels as in the specification.
 
 from __future__ import annotations
 
-from samerun.numerics.operators.declare import split_names
+from samerun.numerics.aten_handlers.declare import split_names
 
 MOVES = split_names("""
     _conj _is_all_true _is_any_true _local_scalar_dense _neg_view _pack_padded_sequence _pad_packed_sequence

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import Members, Scalar, divide, widen_half_inputs
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.functions import exp, log, log1p, sigmoid
-from samerun.numerics.operators.declare import Members, Scalar, divide, widen_half_inputs
 
 MEAN, SUM = 1, 2
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import Members, NotInTable, Scalar, widen_half_inputs
 from samerun.numerics.kernels import functions, sums
 from samerun.numerics.kernels import linear_algebra as kernels
 from samerun.numerics.kernels.linear_algebra import matmul
-from samerun.numerics.operators.declare import Members, NotInTable, Scalar, widen_half_inputs
 
 
 def _require_one_float_type(name: str, *tensors: Tensor) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import HALF_TYPES, Handler, Members, NotInTable, divide, widen_half_inputs
 from samerun.numerics.kernels import library, norms, ordered_scatter
 from samerun.numerics.kernels.ordered_scatter import make_element_numbers, make_padding_backward, scatter_add_flat
-from samerun.numerics.operators.declare import HALF_TYPES, Handler, Members, NotInTable, divide, widen_half_inputs
 
 aten = torch.ops.aten
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import Members, widen_half_inputs
 from samerun.numerics.kernels import ordered_scatter
 from samerun.numerics.kernels.functions import exp, log
-from samerun.numerics.operators.declare import Members, widen_half_inputs
 
 
 class _StateLattice(NamedTuple):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import Members, to_floating
 from samerun.numerics.kernels import softmax as kernels
-from samerun.numerics.operators.declare import Members, to_floating
 
 
 def _widen_input(x: Tensor, half_to_float: bool) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import Members, NotInTable
 from samerun.numerics.kernels import sums
 from samerun.numerics.kernels.linear_algebra import (
     FORWARD,
@@ -14,7 +15,6 @@ from samerun.numerics.kernels.linear_algebra import (
     convolve,
     output_size,
 )
-from samerun.numerics.operators.declare import Members, NotInTable
 
 
 def _expand_per_dimension(values: Sequence[int], dims: int) -> list[int]:

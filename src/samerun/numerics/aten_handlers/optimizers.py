@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import Members, divide
 from samerun.numerics.kernels.elementwise import sqrt
-from samerun.numerics.operators.declare import Members, divide
 
 
 def _iterate_unless_inf(

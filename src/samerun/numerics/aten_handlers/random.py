@@ -8,10 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.kernels import library, sums
-from samerun.numerics.kernels import random as draws
-from samerun.numerics.kernels.functions import log1p
-from samerun.numerics.operators.declare import (
+from samerun.numerics.aten_handlers.declare import (
     Generator,
     Members,
     begin_draw,
@@ -21,6 +18,9 @@ from samerun.numerics.operators.declare import (
     scale_normal,
     scale_uniform,
 )
+from samerun.numerics.kernels import library, sums
+from samerun.numerics.kernels import random as draws
+from samerun.numerics.kernels.functions import log1p
 
 
 def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator = None) -> Tensor:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import Members, widen_half_inputs
 from samerun.numerics.kernels import cubic_interpolation, ordered_scatter, sums
 from samerun.numerics.kernels.elementwise import fmod, remainder
-from samerun.numerics.operators.declare import Members, widen_half_inputs
 
 LINEAR, NEAREST, CUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2

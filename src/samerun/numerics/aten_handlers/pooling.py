@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import Members
 from samerun.numerics.kernels import library, ordered_scatter
 from samerun.numerics.kernels import pooling as kernels
-from samerun.numerics.operators.declare import Members
 
 Sizes = Sequence[int]
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from samerun.numerics.aten_handlers.declare import HALF_TYPES, Members, widen_half_inputs
 from samerun.numerics.kernels import norms as kernels
 from samerun.numerics.kernels import sums
 from samerun.numerics.kernels.elementwise import sqrt
-from samerun.numerics.operators.declare import HALF_TYPES, Members, widen_half_inputs
 
 OptionalTensors = tuple[Tensor | None, ...]
 

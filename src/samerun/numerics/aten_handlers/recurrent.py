@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from samerun.numerics.operators.declare import Handler, Members
+from samerun.numerics.aten_handlers.declare import Handler, Members
 
 State = tuple[Tensor, ...]
 """(h, c) of an LSTM, (h,) of the others; each [batch, hidden]. The first is what the step gives."""
