@@ -31,7 +31,7 @@ if "--library" in sys.argv:  # before anything loads the usual one
     from samerun.base import native
 
     _library = ctypes.CDLL(sys.argv[sys.argv.index("--library") + 1])
-    native.load_built_library = lambda module, name, **options: _library
+    native.try_load_built_library = lambda module, name, **options: _library
 
 import portable_calls
 import torch

@@ -107,7 +107,7 @@ _after_import = PostImportHooks()
 
 def start() -> None:
     """Have this process enter `portable()` once torch is imported, for good."""
-    _after_import.add("torch", _enter_portable_or_exit)
+    _after_import.call_now_or_after_import("torch", _enter_portable_or_exit)
     _after_import.install()
 
 

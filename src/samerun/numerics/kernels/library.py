@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from samerun.base import native
 from samerun.base.errors import SamerunError
-from samerun.base.native import load_built_library
+from samerun.base.native import try_load_built_library
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -143,14 +143,14 @@ def set_thread_count_to_torchs() -> None:
         _pool_threads = threads
     # torch's OpenMP threads wait for the next operator without sleeping. Threads of our own would share the cores with
     # them, which cost a third of the speed, so jobs of the main thread run on torch's team (decision 0044).
-    if not _team_borrowed and torch is not None and native.may_use_torch_threads():
+    if not _team_borrowed and torch is not None and native.may_use_torch_openmp_threads():
         _library.samerun_use_openmp_team(native.gomp_parallel_address(), native.omp_get_thread_num_address())
         _team_borrowed, _count_torch_threads = True, torch.get_num_threads
 
 
 def load_library_or_none() -> Any:
     """The library, or None: not built, built for another machine, or numbers do not behave here."""
-    library = load_built_library(__file__, "_portable")
+    library = try_load_built_library(__file__, "_portable")
     try:
         if library is None or not library.samerun_arithmetic_is_ieee():
             return None
