@@ -93,7 +93,9 @@ class Cases:
     def judge(self, number: int, note_torch: Callable[[], object]) -> str | None:
         call = self[number]
         torch_kernel_may_crash = checks.torch_kernel_may_crash(call.operator.split(".")[1])
-        return compare(lambda inside: calls.rerun_call(call, inside), note_torch, ask_torch=not torch_kernel_may_crash)
+        return compare(
+            lambda inside: calls.rerun_call_from_seed_0(call, inside), note_torch, ask_torch=not torch_kernel_may_crash
+        )
 
     def show(self, number: int) -> str:
         return portable_calls.show(self[number])

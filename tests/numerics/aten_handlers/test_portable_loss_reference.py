@@ -48,23 +48,23 @@ P, Q = values(70, 61).sigmoid(), values(70, 61, seed=1).sigmoid()
 P[0, :3], Q[0, :2] = torch.tensor([0.0, 1.0, 1e-30]), torch.tensor([0.0, 1.0])
 W = values(70, 61, seed=2).abs()
 PLAIN: list[tuple[str, Tensor, Tensor, Case]] = [
-    ("mse", X, Y, (nnf.mse_loss, {}, reference.mse, reference.mse_backward)),
-    ("l1", X, Y, (nnf.l1_loss, {}, reference.l1, reference.l1_backward)),
+    ("mse", X, Y, (nnf.mse_loss, {}, reference.mse_terms, reference.mse_backward)),
+    ("l1", X, Y, (nnf.l1_loss, {}, reference.l1_terms, reference.l1_backward)),
     *(
         (f"smooth l1 {beta}", X, Y, (nnf.smooth_l1_loss, {"beta": beta},
-         lambda x, y, beta=beta: reference.smooth_l1(x, y, beta),
+         lambda x, y, beta=beta: reference.smooth_l1_terms(x, y, beta),
          lambda g, x, y, beta=beta: reference.smooth_l1_backward(g, x, y, beta)))
         for beta in (1.0, 0.3, 0.0)
     ),
     *(
         (f"huber {delta}", X, Y, (nnf.huber_loss, {"delta": delta},
-         lambda x, y, delta=delta: reference.huber(x, y, delta),
+         lambda x, y, delta=delta: reference.huber_terms(x, y, delta),
          lambda g, x, y, delta=delta: reference.huber_backward(g, x, y, delta)))
         for delta in (1.0, 0.3)
     ),
     *(
         (f"bce {weight is not None}", P, Q, (nnf.binary_cross_entropy, {"weight": weight},
-         lambda x, y, w=weight: reference.binary_cross_entropy(x, y, None if w is None else w.numpy()),
+         lambda x, y, w=weight: reference.binary_cross_entropy_terms(x, y, None if w is None else w.numpy()),
          lambda g, x, y, w=weight: reference.binary_cross_entropy_backward(g, x, y, None if w is None else w.numpy())))
         for weight in (None, W)
     ),
@@ -77,7 +77,7 @@ def test_losses_of_two_tensors(case: tuple[str, Tensor, Tensor, Case], reduction
     _, x, y, (loss, more, terms, backward) = case
     g = values(70, 61, seed=5)
     number = REDUCTIONS[reduction]
-    of_term = reference.gradient_of_each_term(g.numpy() if number == 0 else g.numpy()[0, 0], x.numel(), number)
+    of_term = reference.gradient_per_term(g.numpy() if number == 0 else g.numpy()[0, 0], x.numel(), number)
     check(
         forward_and_gradient(lambda leaf: loss(leaf, y, reduction=reduction, **more), x, g),
         reference.reduce_terms(terms(x.numpy(), y.numpy()), number),
@@ -90,13 +90,13 @@ def test_losses_whose_gradients_torch_composes(reduction: str) -> None:
     number = REDUCTIONS[reduction]
     for more in ({}, {"weight": W}, {"pos_weight": W[0]}):
         w, of_positives = (None if more.get(k) is None else more[k].numpy() for k in ("weight", "pos_weight"))
-        terms = reference.binary_cross_entropy_with_logits(X.numpy(), Q.numpy(), w, of_positives)
+        terms = reference.binary_cross_entropy_with_logits_terms(X.numpy(), Q.numpy(), w, of_positives)
         check(lambda: [nnf.binary_cross_entropy_with_logits(X, Q, reduction=reduction, **more)],  # noqa: B023
               reference.reduce_terms(terms, number))  # fmt: skip
     for log_target in (False, True):
         y = Q.log().clamp_min(-80) if log_target else Q
         check(lambda: [nnf.kl_div(X, y, reduction=reduction, log_target=log_target)],  # noqa: B023
-              reference.reduce_terms(reference.kl_div(X.numpy(), y.numpy(), log_target), number))  # fmt: skip
+              reference.reduce_terms(reference.kl_div_terms(X.numpy(), y.numpy(), log_target), number))  # fmt: skip
 
 
 ROWS = [(1, 5), (33, 11), (300, 7), (4100, 3)]
@@ -119,7 +119,7 @@ def test_nll_and_cross_entropy(rows: int, classes: int, weighted: bool, special:
     check(
         forward_and_gradient(lambda leaf: nnf.nll_loss(leaf, target, weight, reduction=reduction), x, g),
         loss,
-        reference.nll_backward(of_row, x.numpy(), *given, total),
+        reference.nll_loss_backward(of_row, x.numpy(), *given, total),
     )
     for smoothing in (0.0, 0.1):
         check(
@@ -135,7 +135,7 @@ def test_classes_before_positions() -> None:
     rows = x.movedim(1, -1).reshape(-1, 5).numpy()
     given = (target.reshape(-1).numpy(), None, reference.MEAN, 2)
     loss, total = reference.nll_loss_and_weight(rows, *given)
-    grad = reference.nll_backward(np.float32(3), rows, *given, total)
+    grad = reference.nll_loss_backward(np.float32(3), rows, *given, total)
     wanted = torch_of(grad).reshape(2, 6, 7, 5).movedim(-1, 1)
     check(
         forward_and_gradient(lambda leaf: nnf.nll_loss(leaf, target, ignore_index=2), x, torch.full((), 3.0)),

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, Scalar, divide, widen_half_inputs
-from samerun.numerics.kernels.elementwise import try_update_in_place
+from samerun.numerics.aten_handlers.declare import Members, Scalar, divide_correctly_rounded, widen_half_inputs
+from samerun.numerics.kernels.elementwise import try_fused_update_in_place
 from samerun.numerics.kernels.sums import amax, amin
 
 
@@ -71,11 +71,11 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
 
 
 def addcmul_(x: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
-    return x if try_update_in_place("addcmul", x, a, b, value) else x.copy_(addcmul(x, a, b, value=value))
+    return x if try_fused_update_in_place("addcmul", x, a, b, value) else x.copy_(addcmul(x, a, b, value=value))
 
 
 def addcdiv_(x: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
-    return x if try_update_in_place("addcdiv", x, a, b, value) else x.copy_(addcdiv(x, a, b, value=value))
+    return x if try_fused_update_in_place("addcdiv", x, a, b, value) else x.copy_(addcdiv(x, a, b, value=value))
 
 
 @widen_half_inputs
@@ -85,7 +85,7 @@ def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 
 def lerp_(start: Tensor, end: Tensor, weight: Any) -> Tensor:
-    if not isinstance(weight, Tensor) and try_update_in_place("lerp", start, end, end, weight):
+    if not isinstance(weight, Tensor) and try_fused_update_in_place("lerp", start, end, end, weight):
         return start
     return start.copy_(lerp(start, end, weight))
 
@@ -133,23 +133,23 @@ def tanh_backward(grad: Tensor, y: Tensor) -> Tensor:
 
 def hardswish(x: Tensor) -> Tensor:
     """(x * clamp(x + 3, 0, 6)) / 6."""
-    return divide(torch.mul(x, torch.clamp(torch.add(x, 3), 0, 6)), 6)
+    return divide_correctly_rounded(torch.mul(x, torch.clamp(torch.add(x, 3), 0, 6)), 6)
 
 
 def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
     """0 below -3, grad above 3, grad * (x / 3 + 0.5) between."""
-    between = torch.mul(grad, torch.add(divide(x, 3), 0.5))
+    between = torch.mul(grad, torch.add(divide_correctly_rounded(x, 3), 0.5))
     return torch.where(x < -3, torch.zeros_like(grad), torch.where(x <= 3, between, grad))
 
 
 def hardsigmoid(x: Tensor) -> Tensor:
     """clamp(x + 3, 0, 6) / 6."""
-    return divide(torch.clamp(torch.add(x, 3), 0, 6), 6)
+    return divide_correctly_rounded(torch.clamp(torch.add(x, 3), 0, 6), 6)
 
 
 def hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
     """grad / 6 between -3 and 3, else 0."""
-    return torch.where((x > -3) & (x < 3), divide(grad, 6), torch.zeros_like(grad))
+    return torch.where((x > -3) & (x < 3), divide_correctly_rounded(grad, 6), torch.zeros_like(grad))
 
 
 def softshrink(x: Tensor, lambd: Scalar = 0.5) -> Tensor:
@@ -218,14 +218,14 @@ def fmin(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(torch.isnan(a), b, torch.where(torch.isnan(b), a, minimum(a, b)))
 
 
-def _clamp_one_side(x: Tensor, bound: Any, lower: bool) -> Tensor:
+def _clamp_one_side(x: Tensor, bound: Any, is_lower_bound: bool) -> Tensor:
     if isinstance(bound, Tensor):
-        return maximum(x, bound) if lower else minimum(x, bound)
+        return maximum(x, bound) if is_lower_bound else minimum(x, bound)
     if not x.is_floating_point() or bound != 0:  # no zero can meet another
-        return torch.clamp_min(x, bound) if lower else torch.clamp_max(x, bound)
-    if lower and str(float(bound)) == "0.0":
+        return torch.clamp_min(x, bound) if is_lower_bound else torch.clamp_max(x, bound)
+    if is_lower_bound and str(float(bound)) == "0.0":
         return torch.threshold(x, 0, 0)
-    return (maximum if lower else minimum)(x, torch.full((), float(bound), dtype=x.dtype, device=x.device))
+    return (maximum if is_lower_bound else minimum)(x, torch.full((), float(bound), dtype=x.dtype, device=x.device))
 
 
 def clamp(x: Tensor, min: Any = None, max: Any = None) -> Tensor:

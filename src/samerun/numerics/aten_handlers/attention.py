@@ -11,7 +11,7 @@ from torch import Tensor
 from samerun.numerics.aten_handlers.declare import Members
 
 
-def attention(
+def scaled_dot_product_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -46,25 +46,25 @@ def _minus_infinity_like(scores: Tensor) -> Tensor:
     return torch.full((), -math.inf, dtype=scores.dtype, device=scores.device)
 
 
-def self_attention(
+def native_multi_head_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    width: int,
-    heads: int,
+    embed_dim: int,
+    num_heads: int,
     qkv_weight: Tensor,
     qkv_bias: Tensor | None,
     proj_weight: Tensor,
     proj_bias: Tensor | None,
     mask: Tensor | None = None,
     need_weights: bool = True,
-    average_weights: bool = True,
+    average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """What nn.MultiheadAttention calls where no gradient is asked for; the same steps as where one is."""
     parts = qkv_weight.chunk(3), (None, None, None) if qkv_bias is None else qkv_bias.chunk(3)
     q, k, v = (
-        torch.nn.functional.linear(x, w, b).view(*x.shape[:2], heads, width // heads).transpose(1, 2)
+        torch.nn.functional.linear(x, w, b).view(*x.shape[:2], num_heads, embed_dim // num_heads).transpose(1, 2)
         for x, w, b in zip((query, key, value), *parts, strict=True)
     )
     additive_mask = _to_additive_mask(mask, mask_type, q)
@@ -72,7 +72,7 @@ def self_attention(
     weights = torch.softmax(scores if additive_mask is None else scores + additive_mask, -1)
     y = torch.matmul(weights, v).transpose(1, 2).flatten(2)
     y = torch.nn.functional.linear(y, proj_weight, proj_bias)
-    returned_weights = y.new_empty(0) if not need_weights else weights.mean(1) if average_weights else weights
+    returned_weights = y.new_empty(0) if not need_weights else weights.mean(1) if average_attn_weights else weights
     return y, returned_weights
 
 
@@ -85,10 +85,10 @@ def _to_additive_mask(mask: Tensor | None, mask_type: int | None, q: Tensor) -> 
     return mask[:, None, None, :] if mask_type == 1 else mask
 
 
-def encoder_layer(
+def transformer_encoder_layer_fwd(
     x: Tensor,
-    width: int,
-    heads: int,
+    embed_dim: int,
+    num_heads: int,
     qkv_weight: Tensor,
     qkv_bias: Tensor,
     proj_weight: Tensor,
@@ -108,15 +108,15 @@ def encoder_layer(
     mask_type: int | None = None,
 ) -> Tensor:
     """What nn.TransformerEncoderLayer calls where no gradient is asked for."""
-    shape: Sequence[int] = (width,)
+    shape: Sequence[int] = (embed_dim,)
     functional = torch.nn.functional
 
-    def attend(y: Tensor) -> Tensor:
-        return self_attention(
-            y, y, y, width, heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type
+    def attend_to_self(y: Tensor) -> Tensor:
+        return native_multi_head_attention(
+            y, y, y, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type
         )[0]
 
-    def feed(y: Tensor) -> Tensor:
+    def feed_forward(y: Tensor) -> Tensor:
         y = functional.linear(y, ffn_weight_1, ffn_bias_1)
         return functional.linear(functional.gelu(y) if use_gelu else functional.relu(y), ffn_weight_2, ffn_bias_2)
 
@@ -127,14 +127,14 @@ def encoder_layer(
         return functional.layer_norm(y, shape, norm_weight_2, norm_bias_2, eps)
 
     if norm_first:
-        x = x + attend(norm_1(x))
-        return x + feed(norm_2(x))
-    x = norm_1(x + attend(x))
-    return norm_2(x + feed(x))
+        x = x + attend_to_self(norm_1(x))
+        return x + feed_forward(norm_2(x))
+    x = norm_1(x + attend_to_self(x))
+    return norm_2(x + feed_forward(x))
 
 
 COMPOSED: Members = {
-    "aten::scaled_dot_product_attention": attention,
-    "aten::_native_multi_head_attention": self_attention,
-    "aten::_transformer_encoder_layer_fwd": encoder_layer,
+    "aten::scaled_dot_product_attention": scaled_dot_product_attention,
+    "aten::_native_multi_head_attention": native_multi_head_attention,
+    "aten::_transformer_encoder_layer_fwd": transformer_encoder_layer_fwd,
 }

@@ -17,8 +17,8 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from samerun.base.errors import SamerunError
-from samerun.numerics.aten_handlers.declare import NotInTable
-from samerun.numerics.kernels.tensors import copy_arguments
+from samerun.numerics.aten_handlers.declare import NoPortableKernel
+from samerun.numerics.kernels.tensors import copy_tensors_in_pytree
 
 Runner = Callable[[Any, Any, Any, Any], Any]
 """(mode, operator, args, kwargs) -> what the operator gives."""
@@ -35,7 +35,7 @@ do too: torch calls them itself, with what the forward pass left. None of these 
 """
 
 
-def call_signature(values: Iterable[Any]) -> tuple[Any, ...]:
+def make_signature_key(values: Iterable[Any]) -> tuple[Any, ...]:
     """All that a meta function looks at, but for strides."""
     key: list[Any] = []
     for value in values:
@@ -43,7 +43,7 @@ def call_signature(values: Iterable[Any]) -> tuple[Any, ...]:
             key.append(value.shape)
             key.append(value.dtype)
         elif type(value) is list or type(value) is tuple:
-            key.append(call_signature(value))
+            key.append(make_signature_key(value))
         else:
             key.append(value)
     return tuple(key)
@@ -57,12 +57,12 @@ class AcceptedSignatures:
 
     def require_accepted(self, func: Any, args: Any, kwargs: Any) -> None:
         """Raise torch's error if it refuses these arguments; ask it only for a signature that is new."""
-        key = call_signature(args)
+        key = make_signature_key(args)
         if kwargs:
-            key = (*key, *kwargs, call_signature(kwargs.values()))
+            key = (*key, *kwargs, make_signature_key(kwargs.values()))
         if key not in self._keys:
             with _disable_current_modes():  # none of them must see what is only asked
-                require_accepted_by_torch(func, args, kwargs)
+                raise_if_torch_refuses(func, args, kwargs)
             if len(self._keys) >= MOST_SIGNATURES:
                 self._keys.clear()
             self._keys.add(key)
@@ -79,20 +79,20 @@ def with_signature_check(run: Runner) -> Runner:
     return run_checked
 
 
-def require_accepted_by_torch(func: Any, args: Any, kwargs: Any) -> None:
+def raise_if_torch_refuses(func: Any, args: Any, kwargs: Any) -> None:
     """Raise torch's error where its meta function refuses these shapes and types, and its kernel too."""
     try:
         func(*_to_meta(args), **_to_meta({**kwargs, "device": "meta"} if "device" in kwargs else kwargs))
     except NotImplementedError:
         return  # it has none, or it needs values
     except TypeError as error:
-        if not _was_raised_before_entering(error):
-            raise_torch_error(func, args, kwargs, error)
+        if not _meta_function_was_not_entered(error):
+            raise_torch_error_unless_accepted(func, args, kwargs, error)
     except Exception as error:
-        raise_torch_error(func, args, kwargs, error)
+        raise_torch_error_unless_accepted(func, args, kwargs, error)
 
 
-def _was_raised_before_entering(error: TypeError) -> bool:
+def _meta_function_was_not_entered(error: TypeError) -> bool:
     """Whether a meta function was never entered: some of torch's do not take all that their operators take."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -100,40 +100,40 @@ def _was_raised_before_entering(error: TypeError) -> bool:
     return trace is not None and trace.tb_frame.f_code.co_filename == torch._ops.__file__
 
 
-def raise_torch_error(func: Any, args: Any, kwargs: Any, error: Exception) -> None:
-    """Raise what torch's own kernel raises, in place of an `error` that a check or a handler raised.
+def raise_torch_error_unless_accepted(func: Any, args: Any, kwargs: Any, fallback_error: Exception) -> None:
+    """Raise what torch's own kernel raises, in place of the error that a check or a handler raised.
 
     Returns where torch accepts the arguments. The program's tensors and generators stay as they are.
     """
-    if isinstance(error, (SamerunError, NotInTable, Warning, MemoryError, torch.OutOfMemoryError)):
-        raise error
+    if isinstance(fallback_error, (SamerunError, NoPortableKernel, Warning, MemoryError, torch.OutOfMemoryError)):
+        raise fallback_error
     name = func._schema.name
     if not name.startswith("aten::") or torch_kernel_may_crash(name.removeprefix("aten::")):
-        raise error
-    args, kwargs = copy_arguments((args, kwargs)) if func._schema.is_mutable else (args, kwargs)
-    with _disable_current_modes(), _preserve_generators(func, args, kwargs) as (args, kwargs), torch.no_grad():
+        raise fallback_error
+    args, kwargs = copy_tensors_in_pytree((args, kwargs)) if func._schema.is_mutable else (args, kwargs)
+    with _disable_current_modes(), _without_advancing_generators(func, args, kwargs) as (args, kwargs), torch.no_grad():
         try:
             func(*args, **kwargs)
         except Exception as torch_error:
             raise torch_error from None
 
 
-def torch_kernel_may_crash(name: str) -> bool:
+def torch_kernel_may_crash(operator_name: str) -> bool:
     """Whether torch's own kernel may read wild memory where it should refuse."""
-    return name.startswith(CRASHING_PREFIXES) or "_backward" in name
+    return operator_name.startswith(CRASHING_PREFIXES) or "_backward" in operator_name
 
 
 def _to_meta(values: Any) -> Any:
-    def one(value: Any) -> Any:
+    def tensor_to_meta(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
 
-    return _pytree.tree_map(one, values)
+    return _pytree.tree_map(tensor_to_meta, values)
 
 
 @contextmanager
-def _preserve_generators(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+def _without_advancing_generators(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
     """The arguments with generators copied; torch's own generators stand afterwards where they stood."""
     if torch.Tag.nondeterministic_seeded not in func.tags:
         yield args, kwargs

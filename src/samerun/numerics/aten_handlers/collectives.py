@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import NotInTable, split_names
+from samerun.numerics.aten_handlers.declare import NoPortableKernel, split_names
 
 MOVES = frozenset(
     f"c10d::{name}"
@@ -35,7 +35,7 @@ def allreduce(
     if kind in (ReduceOp.MAX, ReduceOp.MIN) or whole or (kind == ReduceOp.SUM and size <= 2):
         return func(tensors, group, op, sparse, is_async, timeout)
     if kind != ReduceOp.SUM:
-        raise NotInTable(f"{kind}.", "Sum, then divide or multiply.")
+        raise NoPortableKernel(f"{kind}.", "Sum, then divide or multiply.")
     for tensor in tensors:
         parts = [torch.empty_like(tensor) for _ in range(size)]
         processes.allgather([parts], [tensor]).wait()

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, NotInTable
+from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel
 from samerun.numerics.kernels import sums
 from samerun.numerics.kernels.linear_algebra import (
     FORWARD,
     GRADIENT_OF_INPUT,
     GRADIENT_OF_WEIGHT,
+    convolution_output_size,
     convolve,
-    output_size,
 )
 
 
-def _expand_per_dimension(values: Sequence[int], dims: int) -> list[int]:
-    return list(values) * dims if len(values) == 1 else list(values)
+def _expand_per_dimension(values: Sequence[int], num_dims: int) -> list[int]:
+    return list(values) * num_dims if len(values) == 1 else list(values)
 
 
 def convolution(
@@ -32,7 +32,7 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Tensor:
-    _require_floating(x)
+    _require_floating_input(x)
     dims = x.dim() - 2
     stride, padding, dilation = (
         _expand_per_dimension(stride, dims),
@@ -40,22 +40,22 @@ def convolution(
         _expand_per_dimension(dilation, dims),
     )
     more = _expand_per_dimension(output_padding, dims)
-    _require_fitting_shapes(x, weight, transposed, groups)
+    _require_fitting_weight_shape(x, weight, transposed, groups)
     if min(*stride, *dilation) <= 0 or min(*padding, *more) < 0:
         raise RuntimeError("convolution: a stride, dilation, padding or output padding is negative or zero")
     if any(m >= max(s, d) for m, s, d in zip(more, stride, dilation, strict=True)) and transposed:
         raise RuntimeError("convolution: output padding must be smaller than either stride or dilation")
     size, taps = list(x.shape[2:]), list(weight.shape[2:])
     if not transposed:
-        out = output_size(size, taps, stride, padding, dilation)
-        _require_output(out, size, taps)
+        out = convolution_output_size(size, taps, stride, padding, dilation)
+        _require_positive_output_size(out, size, taps)
         shape = [x.shape[0], weight.shape[0], *out]
         return convolve(FORWARD, x, weight, shape, bias, stride, padding, dilation, groups)
     out = [
         (i - 1) * s - 2 * p + d * (t - 1) + m + 1
         for i, s, p, d, t, m in zip(size, stride, padding, dilation, taps, more, strict=True)
     ]
-    _require_output(out, size, taps)
+    _require_positive_output_size(out, size, taps)
     shape = [x.shape[0], weight.shape[1] * groups, *out]
     return convolve(GRADIENT_OF_INPUT, shape, weight, x, bias, stride, padding, dilation, groups)
 
@@ -94,12 +94,12 @@ def convolution_backward(
     return of_input, of_weight, of_bias
 
 
-def _require_floating(x: Tensor) -> None:
+def _require_floating_input(x: Tensor) -> None:
     if not x.is_floating_point():
-        raise NotInTable(f"{x.dtype}.", "Convert it to float32 first: tensor.float().")
+        raise NoPortableKernel(f"{x.dtype}.", "Convert it to float32 first: tensor.float().")
 
 
-def _require_fitting_shapes(x: Tensor, weight: Tensor, transposed: bool, groups: int) -> None:
+def _require_fitting_weight_shape(x: Tensor, weight: Tensor, transposed: bool, groups: int) -> None:
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
     expected = weight.shape[0] if transposed else weight.shape[1] * groups
@@ -111,9 +111,11 @@ def _require_fitting_shapes(x: Tensor, weight: Tensor, transposed: bool, groups:
         )
 
 
-def _require_output(out: list[int], size: list[int], taps: list[int]) -> None:
-    if min(out) <= 0:
-        raise RuntimeError(f"convolution: input of size {size} is too small for {taps} taps; the output would be {out}")
+def _require_positive_output_size(out_size: list[int], in_size: list[int], kernel_size: list[int]) -> None:
+    if min(out_size) <= 0:
+        raise RuntimeError(
+            f"convolution: input of size {in_size} is too small for {kernel_size} taps; the output would be {out_size}"
+        )
 
 
 MEMBERS: Members = {

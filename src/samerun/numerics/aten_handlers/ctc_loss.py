@@ -31,19 +31,21 @@ class _StateLattice(NamedTuple):
     """[n]: the length of the input."""
 
 
-def _to_int64(lengths: Any, device: torch.device) -> Tensor:
+def _lengths_to_int64(lengths: Any, device: torch.device) -> Tensor:
     return torch.as_tensor(lengths, dtype=torch.int64, device=device)
 
 
-def _targets_fit_input(x: Tensor, targets: Tensor, input_sizes: Tensor, target_sizes: Tensor, blank: int) -> bool:
-    if x.dim() != 3 or targets.dim() not in (1, 2) or targets.dtype not in (torch.int32, torch.int64):
+def _targets_fit_input(
+    log_probs: Tensor, targets: Tensor, input_sizes: Tensor, target_sizes: Tensor, blank: int
+) -> bool:
+    if log_probs.dim() != 3 or targets.dim() not in (1, 2) or targets.dtype not in (torch.int32, torch.int64):
         return False
-    n, classes = x.shape[1:]
-    if not x.is_floating_point() or not 0 <= blank < classes or n == 0:
+    n, classes = log_probs.shape[1:]
+    if not log_probs.is_floating_point() or not 0 <= blank < classes or n == 0:
         return False
     if input_sizes.shape != (n,) or target_sizes.shape != (n,):
         return False
-    inside = ((input_sizes >= 0) & (input_sizes <= x.shape[0]) & (target_sizes >= 0)).all()
+    inside = ((input_sizes >= 0) & (input_sizes <= log_probs.shape[0]) & (target_sizes >= 0)).all()
     if targets.dim() == 1:
         inside = inside & (target_sizes.sum() <= targets.numel())
     elif targets.shape[0] == n:
@@ -53,8 +55,10 @@ def _targets_fit_input(x: Tensor, targets: Tensor, input_sizes: Tensor, target_s
     return bool(inside)
 
 
-def _build_lattice(x: Tensor, targets: Tensor, input_sizes: Tensor, target_sizes: Tensor, blank: int) -> _StateLattice:
-    n, device = x.shape[1], x.device
+def _build_lattice(
+    log_probs: Tensor, targets: Tensor, input_sizes: Tensor, target_sizes: Tensor, blank: int
+) -> _StateLattice:
+    n, device = log_probs.shape[1], log_probs.device
     longest = int(target_sizes.max())
     position = torch.arange(longest, device=device).expand(n, longest)
     is_label = position < target_sizes[:, None]
@@ -65,8 +69,8 @@ def _build_lattice(x: Tensor, targets: Tensor, input_sizes: Tensor, target_sizes
     else:
         labels = targets[:, :longest].to(torch.int64)
     labels = torch.where(is_label, labels, blank)
-    if labels.numel() and not bool(((labels >= 0) & (labels < x.shape[2])).all()):
-        raise RuntimeError(f"ctc_loss: a target is not between 0 and {x.shape[2] - 1}")
+    if labels.numel() and not bool(((labels >= 0) & (labels < log_probs.shape[2])).all()):
+        raise RuntimeError(f"ctc_loss: a target is not between 0 and {log_probs.shape[2] - 1}")
     states = torch.full((n, 2 * longest + 1), blank, dtype=torch.int64, device=device)
     states[:, 1::2] = labels
     exists = torch.arange(2 * longest + 1, device=device) <= 2 * target_sizes[:, None]
@@ -88,38 +92,46 @@ def _logsumexp(*terms: Tensor) -> Tensor:
     return torch.add(log(total), m)
 
 
-def _shift_states(x: Tensor, by: int) -> Tensor:
+def _shift_states(x: Tensor, offset: int) -> Tensor:
     """x [n, s] moved by some states up (down if negative); -inf comes in."""
     out = torch.full_like(x, -torch.inf)
-    if abs(by) < x.shape[1]:
-        if by > 0:
-            out[:, by:] = x[:, :-by]
+    if abs(offset) < x.shape[1]:
+        if offset > 0:
+            out[:, offset:] = x[:, :-offset]
         else:
-            out[:, :by] = x[:, -by:]
+            out[:, :offset] = x[:, -offset:]
     return out
 
 
-def _gather_emissions(x: Tensor, lattice: _StateLattice) -> Tensor:
+def _gather_label_log_probs(log_probs: Tensor, lattice: _StateLattice) -> Tensor:
     """[t, n, s]: the logarithm of the probability of each state's class."""
-    return x.gather(2, lattice.states.expand(x.shape[0], -1, -1))
+    return log_probs.gather(2, lattice.states.expand(log_probs.shape[0], -1, -1))
 
 
 @widen_half_inputs
 def ctc_loss(
-    x: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, zero_infinity: bool = False
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    zero_infinity: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """x [t, n, classes]. alpha[t, s] = (alpha[t-1, s] + alpha[t-1, s-1] + alpha[t-1, s-2], the last where it may
-    skip) + x[t, class of s]; the loss is minus the sum of the last two states at the last time. Also alpha [n, t, s].
+    """x = log_probs [t, n, classes]. alpha[t, s] = (alpha[t-1, s] + alpha[t-1, s-1] + alpha[t-1, s-2], the last where
+    it may skip) + x[t, class of s]; the loss is minus the sum of the last two states at the last time. Also alpha
+    [n, t, s].
     """
-    input_sizes, target_sizes = (_to_int64(lengths, x.device) for lengths in (input_lengths, target_lengths))
-    if not _targets_fit_input(x, targets, input_sizes, target_sizes, blank):
-        torch._ctc_loss(x, targets, input_lengths, target_lengths, blank, zero_infinity)  # torch's own words
+    input_sizes, target_sizes = (
+        _lengths_to_int64(lengths, log_probs.device) for lengths in (input_lengths, target_lengths)
+    )
+    if not _targets_fit_input(log_probs, targets, input_sizes, target_sizes, blank):
+        torch._ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity)  # torch's own words
         raise RuntimeError("ctc_loss: lengths and targets do not fit the input")
-    lattice = _build_lattice(x, targets, input_sizes, target_sizes, blank)
-    log_zero = torch.full(lattice.states.shape, -torch.inf, dtype=x.dtype, device=x.device)
-    first = torch.arange(lattice.states.shape[1], device=x.device) < 2
+    lattice = _build_lattice(log_probs, targets, input_sizes, target_sizes, blank)
+    log_zero = torch.full(lattice.states.shape, -torch.inf, dtype=log_probs.dtype, device=log_probs.device)
+    first = torch.arange(lattice.states.shape[1], device=log_probs.device) < 2
     alpha, steps = log_zero, []
-    for t, step in enumerate(_gather_emissions(x, lattice).unbind(0)):
+    for t, step in enumerate(_gather_label_log_probs(log_probs, lattice).unbind(0)):
         if t == 0:
             alpha = torch.where(first & lattice.exists, step, log_zero)
         else:
@@ -127,7 +139,7 @@ def ctc_loss(
             alpha = torch.add(_logsumexp(alpha, _shift_states(alpha, 1), skipped), step)
             alpha = torch.where(lattice.exists, alpha, log_zero)
         steps.append(alpha)
-    all_alpha = torch.stack(steps, 1) if steps else x.new_empty(x.shape[1], 0, lattice.states.shape[1])
+    all_alpha = torch.stack(steps, 1) if steps else log_probs.new_empty(log_probs.shape[1], 0, lattice.states.shape[1])
     return _loss_from_alpha(all_alpha, lattice), all_alpha
 
 
@@ -146,23 +158,26 @@ def _loss_from_alpha(alpha: Tensor, lattice: _StateLattice) -> Tensor:
 
 @widen_half_inputs
 def ctc_loss_backward(
-    grad: Tensor, x: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, loss: Tensor, alpha: Tensor,
-    blank: int, zero_infinity: bool = False,
+    grad: Tensor, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, loss: Tensor,
+    alpha: Tensor, blank: int, zero_infinity: bool = False,
 ) -> Tensor:  # fmt: skip
-    """(exp(x) - exp((q + loss) - x)) * grad, q the sum in logarithms over the states of a class, in ascending order, of
-    alpha + beta; beta as alpha, backwards. 0 behind the end of an input, and for an infinite loss if so asked.
+    """(exp(x) - exp((q + loss) - x)) * grad, x = log_probs, q the sum in logarithms over the states of a class, in
+    ascending order, of alpha + beta; beta as alpha, backwards. 0 behind the end of an input, and for an infinite loss
+    if so asked.
     """
-    input_sizes, target_sizes = (_to_int64(lengths, x.device) for lengths in (input_lengths, target_lengths))
-    lattice = _build_lattice(x, targets, input_sizes, target_sizes, blank)
-    if x.shape[0] == 0:
-        return torch.zeros_like(x)
-    log_zero = torch.full(lattice.states.shape, -torch.inf, dtype=x.dtype, device=x.device)
-    state = torch.arange(lattice.states.shape[1], device=x.device)
+    input_sizes, target_sizes = (
+        _lengths_to_int64(lengths, log_probs.device) for lengths in (input_lengths, target_lengths)
+    )
+    lattice = _build_lattice(log_probs, targets, input_sizes, target_sizes, blank)
+    if log_probs.shape[0] == 0:
+        return torch.zeros_like(log_probs)
+    log_zero = torch.full(lattice.states.shape, -torch.inf, dtype=log_probs.dtype, device=log_probs.device)
+    state = torch.arange(lattice.states.shape[1], device=log_probs.device)
     ends = (state == lattice.last_state[:, None]) | (state == lattice.last_state[:, None] - 1)
     skips = torch.zeros_like(lattice.may_skip)
     skips[:, :-2] = lattice.may_skip[:, 2:]
     beta, steps = log_zero, []
-    for t, step in reversed(list(enumerate(_gather_emissions(x, lattice).unbind(0)))):
+    for t, step in reversed(list(enumerate(_gather_label_log_probs(log_probs, lattice).unbind(0)))):
         skipped = torch.where(skips, _shift_states(beta, -2), log_zero)
         continued = torch.add(_logsumexp(beta, _shift_states(beta, -1), skipped), step)
         last_time = (input_sizes - 1)[:, None]
@@ -172,28 +187,28 @@ def ctc_loss_backward(
         beta = torch.where(lattice.exists, beta, log_zero)
         steps.append(beta)
     alpha_beta = torch.add(alpha.transpose(0, 1), torch.stack(steps[::-1]))
-    q = _sum_states_by_class(alpha_beta, lattice.states, x)
-    gradient = torch.sub(exp(x), exp(torch.sub(torch.add(q, loss[:, None]), x)))
+    q = _logsumexp_states_by_class(alpha_beta, lattice.states, log_probs)
+    gradient = torch.sub(exp(log_probs), exp(torch.sub(torch.add(q, loss[:, None]), log_probs)))
     gradient = torch.mul(gradient, grad[:, None])
-    is_zero = torch.arange(x.shape[0], device=x.device)[:, None] >= input_sizes
+    is_zero = torch.arange(log_probs.shape[0], device=log_probs.device)[:, None] >= input_sizes
     is_zero = is_zero | (torch.isinf(loss) & (loss > 0)) if zero_infinity else is_zero
     return torch.where(is_zero[..., None], torch.zeros_like(gradient), gradient)
 
 
 # A plain scatter on CUDA adds the states of a class with atomics, whose order changes from run to run. Here they are
 # added in ascending order of the states.
-def _sum_states_by_class(alpha_beta: Tensor, states: Tensor, x: Tensor) -> Tensor:
+def _logsumexp_states_by_class(alpha_beta: Tensor, states: Tensor, log_probs: Tensor) -> Tensor:
     """[t, n, s] -> [t, n, classes]: for each class its states together, in ascending order."""
     class_of_state = states.expand(alpha_beta.shape).contiguous()
-    m = torch.full(x.shape, -torch.inf, dtype=x.dtype, device=x.device)
+    m = torch.full(log_probs.shape, -torch.inf, dtype=log_probs.dtype, device=log_probs.device)
     m = torch.scatter_reduce(m, 2, class_of_state, alpha_beta, "amax")
     m = torch.where(m == -torch.inf, torch.zeros_like(m), m)
     terms = exp(torch.sub(alpha_beta, m.gather(2, class_of_state)))
-    total = torch.zeros(x.numel(), dtype=x.dtype, device=x.device)
+    total = torch.zeros(log_probs.numel(), dtype=log_probs.dtype, device=log_probs.device)
     total = ordered_scatter.index_add_(
-        total, 0, ordered_scatter.flat_indices(x, 2, class_of_state).reshape(-1), terms.reshape(-1)
+        total, 0, ordered_scatter.flat_scatter_indices(log_probs, 2, class_of_state).reshape(-1), terms.reshape(-1)
     )
-    return torch.add(log(total.reshape(x.shape)), m)
+    return torch.add(log(total.reshape(log_probs.shape)), m)
 
 
 MEMBERS: Members = {

@@ -13,16 +13,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import HALF_TYPES, Handler, Members, NotInTable, divide, widen_half_inputs
+from samerun.numerics.aten_handlers.declare import (
+    HALF_TYPES,
+    Handler,
+    Members,
+    NoPortableKernel,
+    divide_correctly_rounded,
+    widen_half_inputs,
+)
 from samerun.numerics.kernels import library, norms, ordered_scatter
-from samerun.numerics.kernels.ordered_scatter import make_element_numbers, make_padding_backward, scatter_add_flat
+from samerun.numerics.kernels.ordered_scatter import (
+    make_flat_positions_as_float64,
+    make_padding_backward,
+    scatter_add_into_zeros,
+)
 
 aten = torch.ops.aten
 
 
 @widen_half_inputs
 def _divide_by_tensor(x: Tensor, divisor: Any) -> Tensor:
-    return divide(x, divisor)
+    return divide_correctly_rounded(x, divisor)
 
 
 def div(x: Any, divisor: Any, *, rounding_mode: str | None = None) -> Tensor:
@@ -50,8 +61,8 @@ def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
         return torch.scatter(x, dim, index, source)
     source = source[tuple(slice(size) for size in index.shape)]
     out = x.contiguous().clone().reshape(-1)
-    return ordered_scatter.put_last_value_(
-        out, ordered_scatter.flat_indices(x, dim, index).reshape(-1), source
+    return ordered_scatter.put_last_value_on_cuda_(
+        out, ordered_scatter.flat_scatter_indices(x, dim, index).reshape(-1), source
     ).reshape(x.shape)
 
 
@@ -63,26 +74,27 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return scatter(x, dim, lines, source)
 
 
-def _make_max_pool_backward_handler(n: int) -> Handler:
-    """The gradient of maximum pooling over the last n dimensions; indices are places in such a volume."""
+def _make_max_pool_backward_handler(num_dims: int) -> Handler:
+    """The gradient of maximum pooling over the last num_dims dimensions; indices are places in such a volume."""
 
     def backward(grad: Tensor, x: Tensor, *settings: Any) -> Tensor:
         indices: Tensor = settings[-1]
-        volume = x[(0,) * (x.dim() - n)].numel() if x.numel() else 0
+        volume = x[(0,) * (x.dim() - num_dims)].numel() if x.numel() else 0
         planes = torch.arange(
-            grad.numel() // max(1, grad[(0,) * (grad.dim() - n)].numel()) if grad.numel() else 0, device=grad.device
+            grad.numel() // max(1, grad[(0,) * (grad.dim() - num_dims)].numel()) if grad.numel() else 0,
+            device=grad.device,
         )
-        first = (planes * volume).reshape(*grad.shape[: grad.dim() - n], *[1] * n)
-        return scatter_add_flat(grad, indices + first, x.shape)
+        first = (planes * volume).reshape(*grad.shape[: grad.dim() - num_dims], *[1] * num_dims)
+        return scatter_add_into_zeros(grad, indices + first, x.shape)
 
     return backward
 
 
 def _make_nearest_backward_handler(forward: Callable[..., Tensor]) -> Handler:
     def backward(grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], *scales: float | None) -> Tensor:
-        return scatter_add_flat(
+        return scatter_add_into_zeros(
             grad,
-            forward(make_element_numbers(input_size, grad.device), output_size, *scales).to(torch.int64),
+            forward(make_flat_positions_as_float64(input_size, grad.device), output_size, *scales).to(torch.int64),
             input_size,
         )
 
@@ -93,7 +105,7 @@ def _make_fractional_max_pool_handler(forward: Callable[..., Any]) -> Handler:
     def pool(x: Tensor, *settings: Any) -> Any:
         """torch places the windows in the type of x on the CPU, in float32 on CUDA."""
         if x.dtype in HALF_TYPES:
-            raise NotInTable(f"{x.dtype} on CUDA.", "Convert it to float32 first: tensor.float().")
+            raise NoPortableKernel(f"{x.dtype} on CUDA.", "Convert it to float32 first: tensor.float().")
         return forward(x, *settings)
 
     return pool

@@ -27,7 +27,7 @@ def split_names(text: str) -> list[str]:
     return text.split()
 
 
-class NotInTable(Exception):
+class NoPortableKernel(Exception):
     """Raised where an operator has no portable kernel for what it got. `reason`: a sentence; `hint`: what to do."""
 
     def __init__(self, reason: str, hint: str | None = None) -> None:
@@ -36,7 +36,7 @@ class NotInTable(Exception):
         self.hint = hint
 
 
-def divide(x: Tensor, divisor: Any) -> Tensor:
+def divide_correctly_rounded(x: Tensor, divisor: Any) -> Tensor:
     """x / divisor, rounded once.
 
     torch's CUDA kernels multiply by the reciprocal of a number; by a tensor they divide.
@@ -58,29 +58,29 @@ def widen_half_inputs(handler: Handler) -> Handler:
     """bfloat16 and float16 are storage types: the handler sees float32, and its results are rounded once."""
 
     def widened_handler(*args: Any, **kwargs: Any) -> Any:
-        half_type = None
+        output_dtype = None
         for value in args:
             if isinstance(value, Tensor) and value.dtype in HALF_TYPES:
-                half_type = value.dtype
+                output_dtype = value.dtype
                 break
-        if half_type is None:
+        if output_dtype is None:
             return handler(*args, **kwargs)
         if any(isinstance(value, Tensor) and value.dtype in (torch.float32, torch.float64) for value in args):
-            half_type = torch.float32  # torch promotes
-        out = handler(*map(_widen_tensor, args), **{name: _widen_tensor(value) for name, value in kwargs.items()})
+            output_dtype = torch.float32  # torch promotes
+        out = handler(*map(_half_to_float32, args), **{name: _half_to_float32(value) for name, value in kwargs.items()})
         if isinstance(out, Tensor):
-            return _round_tensor(out, half_type)
-        return tuple(_round_tensor(item, half_type) for item in out)
+            return _round_float32_to(out, output_dtype)
+        return tuple(_round_float32_to(item, output_dtype) for item in out)
 
     return widened_handler
 
 
-def _widen_tensor(value: Any) -> Any:
+def _half_to_float32(value: Any) -> Any:
     return value.float() if isinstance(value, Tensor) and value.dtype in HALF_TYPES else value
 
 
-def _round_tensor(out: Any, half_type: torch.dtype) -> Any:
-    return out.to(half_type) if isinstance(out, Tensor) and out.dtype is torch.float32 else out
+def _round_float32_to(out: Any, target_dtype: torch.dtype) -> Any:
+    return out.to(target_dtype) if isinstance(out, Tensor) and out.dtype is torch.float32 else out
 
 
 Generator = torch.Generator | None
@@ -90,33 +90,35 @@ class Draw(NamedTuple):
     """What the makers of numbers take behind a shape."""
 
     seed: int
-    position: int
+    draw_number: int
     device: torch.device
 
 
-def begin_draw(generator: Generator, device_name: torch.device | str | None) -> Draw:
+def take_next_draw(generator: Generator, device_name: torch.device | str | None) -> Draw:
     """Move the generator on by one draw; returns where that draw lies in its stream."""
     device = torch.device(device_name or "cpu")
     if generator is not None and generator.device.type not in ("cpu", "cuda"):
-        raise NotInTable(f"a generator on {generator.device}.", "Use a CPU generator.")
+        raise NoPortableKernel(f"a generator on {generator.device}.", "Use a CPU generator.")
     if device.type == "cuda" and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        raise NotInTable("a CUDA graph: its draws would all be the same.", "Draw outside, and copy into the graph.")
+        raise NoPortableKernel(
+            "a CUDA graph: its draws would all be the same.", "Draw outside, and copy into the graph."
+        )
     return Draw(*advance_generator(generator), device)
 
 
-def copy_rounded_(x: Tensor, values: Tensor) -> Tensor:
+def copy_reshaped_and_cast_(x: Tensor, values: Tensor) -> Tensor:
     """x with these values, which are rounded to its type."""
     return x.copy_(values.reshape(x.shape))
 
 
-def requested_dtype(kwargs: dict[str, Any]) -> torch.dtype:
-    """The type that is asked for. Raises NotInTable for complex ones and for devices without kernels."""
+def require_supported_dtype_and_device(kwargs: dict[str, Any]) -> torch.dtype:
+    """The type that is asked for. Raises NoPortableKernel for complex ones and for devices without kernels."""
     device = torch.device(kwargs.get("device") or "cpu")
     if device.type not in ("cpu", "cuda"):
-        raise NotInTable(f"device={device}.", "Portable kernels run on the CPU and on CUDA devices.")
+        raise NoPortableKernel(f"device={device}.", "Portable kernels run on the CPU and on CUDA devices.")
     dtype: torch.dtype = kwargs.get("dtype") or torch.get_default_dtype()
     if dtype.is_complex:
-        raise NotInTable(f"{dtype}.", "Draw real and imaginary parts.")
+        raise NoPortableKernel(f"{dtype}.", "Draw real and imaginary parts.")
     return dtype
 
 

@@ -13,11 +13,11 @@ from samerun.numerics.aten_handlers.declare import (
     Generator,
     Members,
     Scalar,
-    begin_draw,
-    copy_rounded_,
-    divide,
+    copy_reshaped_and_cast_,
+    divide_correctly_rounded,
     scale_normal,
     scale_uniform,
+    take_next_draw,
     widen_half_inputs,
 )
 from samerun.numerics.kernels import distributions as kernels
@@ -26,7 +26,7 @@ from samerun.numerics.kernels import sums
 from samerun.numerics.kernels.functions import exp, log1p, tan
 
 
-def _require_floating(operator: str, *tensors: Tensor) -> None:
+def _require_same_floating_dtype(operator: str, *tensors: Tensor) -> None:
     """torch's own checks."""
     for x in tensors:
         if not x.is_floating_point():
@@ -39,17 +39,17 @@ def _to_float64(x: Tensor) -> Tensor:
     return x.detach().reshape(-1).to(torch.float64)
 
 
-def _next_random_stream(generator: Generator, x: Tensor) -> kernels.RandomStream:
-    return kernels.RandomStream(*begin_draw(generator, x.device)[:2])
+def _take_next_random_draw(generator: Generator, x: Tensor) -> kernels.RandomDraw:
+    return kernels.RandomDraw(*take_next_draw(generator, x.device)[:2])
 
 
 def poisson(rate: Tensor, generator: Generator = None) -> Tensor:
-    _require_floating("poisson", rate)
+    _require_same_floating_dtype("poisson", rate)
     if not bool((rate >= 0).all()):
         raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
-    return copy_rounded_(
+    return copy_reshaped_and_cast_(
         torch.empty_like(rate),
-        kernels.sample_poisson(_to_float64(rate), _next_random_stream(generator, rate)),
+        kernels.sample_poisson(_to_float64(rate), _take_next_random_draw(generator, rate)),
     )
 
 
@@ -58,48 +58,48 @@ def binomial(count: Tensor, probability: Tensor, generator: Generator = None) ->
     for name, x in (("count", count), ("prob", probability)):
         if not x.is_floating_point():
             raise ValueError(f"binomial only supports floating-point dtypes for {name}, got: {x.dtype}")
-    _require_floating("binomial", count, probability)
+    _require_same_floating_dtype("binomial", count, probability)
     n, p = torch.broadcast_tensors(count, probability)  # type: ignore[no-untyped-call]
     out = torch.empty(n.shape, dtype=count.dtype, device=count.device)
-    return copy_rounded_(
-        out, kernels.sample_binomial(_to_float64(n), _to_float64(p), _next_random_stream(generator, count))
+    return copy_reshaped_and_cast_(
+        out, kernels.sample_binomial(_to_float64(n), _to_float64(p), _take_next_random_draw(generator, count))
     )
 
 
-def standard_gamma(shape: Tensor, generator: Generator = None) -> Tensor:
+def standard_gamma(shape_parameter: Tensor, generator: Generator = None) -> Tensor:
     """At least the smallest normal number of the type, as torch's."""
-    _require_floating("standard_gamma", shape)
-    found = copy_rounded_(
-        torch.empty_like(shape),
-        kernels.sample_gamma(_to_float64(shape), _next_random_stream(generator, shape)),
+    _require_same_floating_dtype("standard_gamma", shape_parameter)
+    found = copy_reshaped_and_cast_(
+        torch.empty_like(shape_parameter),
+        kernels.sample_gamma(_to_float64(shape_parameter), _take_next_random_draw(generator, shape_parameter)),
     )
-    return found.clamp_(min=torch.finfo(shape.dtype).tiny)
+    return found.clamp_(min=torch.finfo(shape_parameter.dtype).tiny)
 
 
 def dirichlet(concentration: Tensor, generator: Generator = None) -> Tensor:
     """Gamma numbers g (float64, at least 2^-1022) of the last dimension: g / sum(g), from the smallest normal number
     of the type to the largest below 1.
     """
-    _require_floating("dirichlet", concentration)
-    g = kernels.sample_gamma(_to_float64(concentration), _next_random_stream(generator, concentration)).clamp_(
+    _require_same_floating_dtype("dirichlet", concentration)
+    g = kernels.sample_gamma(_to_float64(concentration), _take_next_random_draw(generator, concentration)).clamp_(
         min=2.0**-1022
     )
     rows = g.reshape(-1, concentration.shape[-1] if concentration.dim() else 1)
     limits = torch.finfo(concentration.dtype)
-    found = copy_rounded_(torch.empty_like(concentration), torch.div(rows, sums.sum(rows, 1, keepdim=True)))
+    found = copy_reshaped_and_cast_(torch.empty_like(concentration), torch.div(rows, sums.sum(rows, 1, keepdim=True)))
     return found.clamp_(limits.tiny, 1 - limits.eps / 2)
 
 
-def standard_gamma_grad(shape: Tensor, sample: Tensor) -> Tensor:
+def standard_gamma_grad(shape_parameter: Tensor, sample: Tensor) -> Tensor:
     """In float64, rounded once; see `implicit`."""
-    _require_floating("standard_gamma_grad", shape, sample)
-    a, x = torch.broadcast_tensors(shape, sample)  # type: ignore[no-untyped-call]
-    return kernels.gamma_gradient(_to_float64(a), _to_float64(x)).reshape(a.shape).to(shape.dtype)
+    _require_same_floating_dtype("standard_gamma_grad", shape_parameter, sample)
+    a, x = torch.broadcast_tensors(shape_parameter, sample)  # type: ignore[no-untyped-call]
+    return kernels.gamma_gradient(_to_float64(a), _to_float64(x)).reshape(a.shape).to(shape_parameter.dtype)
 
 
 def dirichlet_grad(sample: Tensor, concentration: Tensor, total: Tensor) -> Tensor:
     """In float64, rounded once; see `implicit`."""
-    _require_floating("dirichlet_grad", sample, concentration, total)
+    _require_same_floating_dtype("dirichlet_grad", sample, concentration, total)
     given = torch.broadcast_tensors(sample, concentration, total)  # type: ignore[no-untyped-call]
     return kernels.beta_gradient(*map(_to_float64, given)).reshape(given[0].shape).to(sample.dtype)
 
@@ -110,26 +110,30 @@ def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Ge
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
     if not x.is_floating_point():
         raise RuntimeError(f"Cauchy numbers are continuous: expected a floating point type, got {x.dtype}")
-    u = draws.uniform((x.numel(),), *begin_draw(generator, x.device))
+    u = draws.uniform((x.numel(),), *take_next_draw(generator, x.device))
     angle = torch.mul(torch.add(torch.sub(u, 0.5), 2.0**-25), math.pi)
-    return copy_rounded_(x, scale_normal(tan(angle), median, sigma))
+    return copy_reshaped_and_cast_(x, scale_normal(tan(angle), median, sigma))
 
 
 def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator = None) -> Tensor:
     """exp(mean + z * std)."""
     if not std > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std:g}")
-    _require_floating("log_normal", x)
-    return copy_rounded_(x, exp(scale_normal(draws.normal((x.numel(),), *begin_draw(generator, x.device)), mean, std)))
+    _require_same_floating_dtype("log_normal", x)
+    return copy_reshaped_and_cast_(
+        x, exp(scale_normal(draws.normal((x.numel(),), *take_next_draw(generator, x.device)), mean, std))
+    )
 
 
 def geometric_(x: Tensor, p: float, *, generator: Generator = None) -> Tensor:
     """log(1 - u) / log1p(-p), rounded up; at least 1."""
     if not 0 < p < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
-    u = draws.uniform((x.numel(),), *begin_draw(generator, x.device))
+    u = draws.uniform((x.numel(),), *take_next_draw(generator, x.device))
     below = log1p(torch.full((), -p, dtype=torch.float32, device=x.device))
-    return copy_rounded_(x, torch.clamp(torch.ceil(divide(log1p(torch.neg(u)), below)), min=1))
+    return copy_reshaped_and_cast_(
+        x, torch.clamp(torch.ceil(divide_correctly_rounded(log1p(torch.neg(u)), below)), min=1)
+    )
 
 
 def _make_out_of_place(fill_: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -152,7 +156,7 @@ def rrelu_with_noise(
         raise RuntimeError("Lower bound should be less than or equal to the upper bound")
     if not training:
         return torch.nn.functional.leaky_relu(x, _mean_slope(lower, upper))
-    u = draws.uniform((x.numel(),), *begin_draw(generator, x.device))
+    u = draws.uniform((x.numel(),), *take_next_draw(generator, x.device))
     factors = scale_uniform(u, float(lower), float(upper)).reshape(x.shape).to(x.dtype)
     noise.copy_(torch.where(x <= 0, factors, torch.ones_like(x)))
     return torch.where(x <= 0, torch.mul(x, factors), x)

@@ -13,16 +13,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, NotInTable, Scalar, divide, to_floating, widen_half_inputs
+from samerun.numerics.aten_handlers.declare import (
+    Members,
+    NoPortableKernel,
+    Scalar,
+    divide_correctly_rounded,
+    to_floating,
+    widen_half_inputs,
+)
 from samerun.numerics.kernels import elementwise
 from samerun.numerics.kernels import functions as kernels
 from samerun.numerics.kernels.elementwise import sqrt
-from samerun.numerics.kernels.functions import NAMES, apply_rounded, exp, expm1, log, log1p, sigmoid, sin, tanh
-from samerun.numerics.kernels.tensors import normalize_dims
+from samerun.numerics.kernels.functions import (
+    NAMES,
+    apply_correctly_rounded,
+    exp,
+    expm1,
+    log,
+    log1p,
+    sigmoid,
+    sin,
+    tanh,
+)
+from samerun.numerics.kernels.tensors import normalize_reduction_dims
 
 
 def _make_unary_handler(name: str) -> Callable[[Tensor], Tensor]:
-    return lambda x: apply_rounded(name, to_floating(x))
+    return lambda x: apply_correctly_rounded(name, to_floating(x))
 
 
 def _try_exact_power(x: Tensor, exponent: Any) -> Tensor | None:
@@ -44,10 +61,10 @@ def _try_exact_power(x: Tensor, exponent: Any) -> Tensor | None:
     return None
 
 
-def _refuse_float64(*values: Any) -> None:
+def _raise_if_float64(*values: Any) -> None:
     for x in values:
         if isinstance(x, Tensor) and x.dtype is torch.float64:
-            raise NotInTable("torch.float64.", "It has one for float32: tensor.float().")
+            raise NoPortableKernel("torch.float64.", "It has one for float32: tensor.float().")
 
 
 @widen_half_inputs
@@ -62,13 +79,13 @@ def pow(x: Any, exponent: Any) -> Tensor:
         return torch.pow(x, exponent)
     device = next(each.device for each in (x, exponent) if isinstance(each, Tensor))
     a, b = (torch.as_tensor(each, dtype=dtype, device=device) for each in (x, exponent))
-    _refuse_float64(a)
+    _raise_if_float64(a)
     return kernels.pow(a, b)
 
 
 @widen_half_inputs
 def atan2(y: Tensor, x: Tensor) -> Tensor:
-    _refuse_float64(y, x)
+    _raise_if_float64(y, x)
     return kernels.atan2(y, x)
 
 
@@ -92,7 +109,7 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
 def softplus(x: Tensor, beta: Scalar = 1, threshold: Scalar = 20) -> Tensor:
     """log1p(exp(x * beta)) / beta; x where x * beta > threshold."""
     scaled = torch.mul(x, beta)
-    return torch.where(scaled > threshold, x, divide(log1p(exp(scaled)), beta))
+    return torch.where(scaled > threshold, x, divide_correctly_rounded(log1p(exp(scaled)), beta))
 
 
 @widen_half_inputs
@@ -185,7 +202,7 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     """
     if not x.is_floating_point():
         return torch.logcumsumexp(x, dim)  # torch's own error
-    over = (normalize_dims(dim, x.dim()) or [0])[0]
+    over = (normalize_reduction_dims(dim, x.dim()) or [0])[0]
     line = x.reshape(1) if x.dim() == 0 else x
     n, d = line.shape[over], 1
     while d < n:
@@ -227,10 +244,10 @@ def deg2rad(x: Tensor) -> Tensor:
     return torch.mul(to_floating(x), math.pi / 180)
 
 
-def _require_float32(kwargs: dict[str, Any]) -> torch.dtype:
+def _require_float32_or_half_dtype(kwargs: dict[str, Any]) -> torch.dtype:
     dtype: torch.dtype = kwargs.get("dtype") or torch.get_default_dtype()
     if dtype not in (torch.float32, torch.bfloat16, torch.float16):
-        raise NotInTable(f"{dtype}.", "It has one for float32: dtype=torch.float32.")
+        raise NoPortableKernel(f"{dtype}.", "It has one for float32: dtype=torch.float32.")
     return dtype
 
 
@@ -242,7 +259,7 @@ def _make_window_handler(
     def window(n: int, periodic: bool = True, *settings: float, **kwargs: Any) -> Tensor:
         if n < 0 or not (kwargs.get("dtype") or torch.get_default_dtype()).is_floating_point:
             return torch_operator(n, periodic, *settings, **kwargs)  # torch's own error
-        dtype, device = _require_float32(kwargs), kwargs.get("device")
+        dtype, device = _require_float32_or_half_dtype(kwargs), kwargs.get("device")
         if n <= 1:
             return torch.ones(n, dtype=dtype, device=device)
         steps = n + periodic
@@ -251,32 +268,36 @@ def _make_window_handler(
     return window
 
 
-def _cosine_of_angle(k: Tensor, turns: float, n: int) -> Tensor:
-    """cos(k * (2 pi turns / (n - 1))): the angle is rounded to float32."""
-    return kernels.cos(torch.mul(k, turns * 2 * math.pi / (n - 1)).float())
+def _cosine_of_turns(k: Tensor, turns: float, window_length: int) -> Tensor:
+    """cos(k * (2 pi turns / (window_length - 1))): the angle is rounded to float32."""
+    return kernels.cos(torch.mul(k, turns * 2 * math.pi / (window_length - 1)).float())
 
 
-def _hamming(k: Tensor, n: int, alpha: float = 0.54, beta: float = 0.46) -> Tensor:
+def _hamming_window(k: Tensor, window_length: int, alpha: float = 0.54, beta: float = 0.46) -> Tensor:
     """cos * -beta + alpha."""
-    return torch.add(torch.mul(_cosine_of_angle(k, 1, n), -beta), alpha)
+    return torch.add(torch.mul(_cosine_of_turns(k, 1, window_length), -beta), alpha)
 
 
-def _blackman(k: Tensor, n: int) -> Tensor:
+def _blackman_window(k: Tensor, window_length: int) -> Tensor:
     """(cos of twice the angle * 0.08 - cos * 0.5) + 0.42."""
     return torch.add(
-        torch.sub(torch.mul(_cosine_of_angle(k, 2, n), 0.08), torch.mul(_cosine_of_angle(k, 1, n), 0.5)), 0.42
+        torch.sub(
+            torch.mul(_cosine_of_turns(k, 2, window_length), 0.08),
+            torch.mul(_cosine_of_turns(k, 1, window_length), 0.5),
+        ),
+        0.42,
     )
 
 
-def _bartlett(k: Tensor, n: int) -> Tensor:
-    """2k / (n - 1) up to the middle, then 2 minus that."""
-    rising = torch.mul(k, 2 / (n - 1)).float()
-    return torch.where(k <= (n - 1) // 2, rising, torch.rsub(rising, 2))
+def _bartlett_window(k: Tensor, window_length: int) -> Tensor:
+    """2k / (window_length - 1) up to the middle, then 2 minus that."""
+    rising = torch.mul(k, 2 / (window_length - 1)).float()
+    return torch.where(k <= (window_length - 1) // 2, rising, torch.rsub(rising, 2))
 
 
 def logspace(start: Scalar, end: Scalar, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
     """base to the power of start + i * step, of which the last is `end`; the exponent is rounded to float32."""
-    dtype, device = _require_float32(kwargs), kwargs.get("device")
+    dtype, device = _require_float32_or_half_dtype(kwargs), kwargs.get("device")
     if steps < 0:
         return torch.logspace(start, end, steps, base)  # torch's own error
     first, last = float(start), float(end)
@@ -319,9 +340,9 @@ MEMBERS: Members = {
     "aten::logit": widen_half_inputs(logit),
     "aten::logit_backward": logit_backward,
     "aten::deg2rad": deg2rad,
-    "aten::hann_window": _make_window_handler(torch.hann_window, lambda k, n: _hamming(k, n, 0.5, 0.5)),
-    "aten::hamming_window": _make_window_handler(torch.hamming_window, _hamming),
-    "aten::blackman_window": _make_window_handler(torch.blackman_window, _blackman),
-    "aten::bartlett_window": _make_window_handler(torch.bartlett_window, _bartlett),
+    "aten::hann_window": _make_window_handler(torch.hann_window, lambda k, n: _hamming_window(k, n, 0.5, 0.5)),
+    "aten::hamming_window": _make_window_handler(torch.hamming_window, _hamming_window),
+    "aten::blackman_window": _make_window_handler(torch.blackman_window, _blackman_window),
+    "aten::bartlett_window": _make_window_handler(torch.bartlett_window, _bartlett_window),
     "aten::logspace": logspace,
 }

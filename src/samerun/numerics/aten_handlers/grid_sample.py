@@ -40,7 +40,7 @@ def _unnormalize(x: Tensor, size: int, padding_mode: int, align_corners: bool) -
     return torch.clamp(found, -_LARGEST_COORDINATE, _LARGEST_COORDINATE)
 
 
-def _reflect(x: Tensor, size: int, align_corners: bool) -> tuple[Tensor, Tensor]:
+def _reflect_with_slope(x: Tensor, size: int, align_corners: bool) -> tuple[Tensor, Tensor]:
     """x thrown back at 0 and size - 1 (at -0.5 and size - 0.5 without align), and its derivative, 1 or -1.
 
     y = |x - low|, e = y mod span, e + low after an even number of spans, else (span - e) + low.
@@ -56,23 +56,25 @@ def _reflect(x: Tensor, size: int, align_corners: bool) -> tuple[Tensor, Tensor]
     return torch.add(torch.where(odd, torch.rsub(e, span), e), low), sign
 
 
-def _pad_coordinate(x: Tensor, size: int, padding_mode: int, align_corners: bool) -> tuple[Tensor, Tensor | None]:
+def _pad_coordinate_with_slope(
+    x: Tensor, size: int, padding_mode: int, align_corners: bool
+) -> tuple[Tensor, Tensor | None]:
     """The coordinate after padding, and the factor of its gradient: 1 inside, 0 at and beyond the border."""
     if padding_mode == ZEROS:
         return x, None
     sign: Tensor | None = None
     if padding_mode == REFLECTION:
-        x, sign = _reflect(x, size, align_corners)
+        x, sign = _reflect_with_slope(x, size, align_corners)
     within = ((x > 0) & (x < size - 1)).to(x.dtype)
     return torch.clamp(x, 0, max(size - 1, 0)), within if sign is None else torch.mul(sign, within)
 
 
-def _clamp_index(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
+def _clamp_index_with_inside_mask(x: Tensor, size: int) -> tuple[Tensor, Tensor]:
     inside = (x >= 0) & (x <= size - 1)
     return torch.clamp(x, 0, max(size - 1, 0)).to(torch.int64), inside
 
 
-def _neighbours(
+def _neighbours_with_slope(
     x: Tensor, size: int, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> tuple[list[_Neighbour], Tensor | None]:
     """The neighbours of normalised places [n, places], and the factor of the gradient of the coordinate."""
@@ -88,27 +90,27 @@ def _neighbours(
         )
         return [
             _Neighbour(
-                *_clamp_index(
-                    _pad_coordinate(torch.add(first, at), size, padding_mode, align_corners)[0].round(), size
+                *_clamp_index_with_inside_mask(
+                    _pad_coordinate_with_slope(torch.add(first, at), size, padding_mode, align_corners)[0].round(), size
                 ),
                 weight,
                 slope,
             )
             for at, weight, slope in given
         ], None
-    x, factor = _pad_coordinate(x, size, padding_mode, align_corners)
+    x, factor = _pad_coordinate_with_slope(x, size, padding_mode, align_corners)
     if interpolation_mode == NEAREST:
-        return [_Neighbour(*_clamp_index(torch.round(x), size), None, None)], factor
+        return [_Neighbour(*_clamp_index_with_inside_mask(torch.round(x), size), None, None)], factor
     first = torch.floor(x)
     upper = torch.sub(x, first)
     one = torch.ones_like(upper)
     return [
-        _Neighbour(*_clamp_index(first, size), torch.rsub(upper, 1), torch.neg(one)),
-        _Neighbour(*_clamp_index(torch.add(first, 1), size), upper, one),
+        _Neighbour(*_clamp_index_with_inside_mask(first, size), torch.rsub(upper, 1), torch.neg(one)),
+        _Neighbour(*_clamp_index_with_inside_mask(torch.add(first, 1), size), upper, one),
     ], factor
 
 
-def _multiply_present(factors: Sequence[Tensor | None]) -> Tensor | None:
+def _multiply_not_none(factors: Sequence[Tensor | None]) -> Tensor | None:
     out: Tensor | None = None
     for factor in factors:
         out = factor if out is None or factor is None else torch.mul(out, factor)
@@ -129,7 +131,9 @@ class _GridSampler:
         dims = len(self.sizes)
         flat = grid.reshape(grid.shape[0], math.prod(self.shape), dims)
         found = [
-            _neighbours(flat[..., dims - 1 - d], self.sizes[d], interpolation_mode, padding_mode, align_corners)
+            _neighbours_with_slope(
+                flat[..., dims - 1 - d], self.sizes[d], interpolation_mode, padding_mode, align_corners
+            )
             for d in range(dims)
         ]
         self.taps, self.factors = [each[0] for each in found], [each[1] for each in found]
@@ -173,7 +177,7 @@ def grid_sample(x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: 
     _require_fitting_grid(x, grid, interpolation_mode, padding_mode, align_corners)
     sampling, out = _GridSampler(x, grid, interpolation_mode, padding_mode, align_corners), None
     for corner, index in sampling:
-        term, weight = sampling.gather_values(index), _multiply_present([tap.weight for tap in corner])
+        term, weight = sampling.gather_values(index), _multiply_not_none([tap.weight for tap in corner])
         term = term if weight is None else torch.mul(term, weight[:, None])
         out = term if out is None else torch.add(out, term)
     assert out is not None
@@ -204,14 +208,14 @@ def grid_sample_backward(
     slopes: list[Tensor | None] = [None] * dims
     for corner, index in sampling:
         if of_x is not None:
-            weight = _multiply_present([tap.weight for tap in corner])
+            weight = _multiply_not_none([tap.weight for tap in corner])
             term = grad if weight is None else torch.mul(grad, weight[:, None])
             ordered_scatter.index_add_(of_x, 0, torch.add(index[:, None], planes).reshape(-1), term.reshape(-1))
         if not output_mask[1] or interpolation_mode == NEAREST:
             continue
         q = sums.sum(torch.mul(grad, sampling.gather_values(index)), [1])
         for d, before in enumerate(slopes):
-            weight = _multiply_present([tap.slope if d == at else tap.weight for at, tap in enumerate(corner)])
+            weight = _multiply_not_none([tap.slope if d == at else tap.weight for at, tap in enumerate(corner)])
             assert weight is not None
             term = torch.mul(q, weight)
             slopes[d] = term if before is None else torch.add(before, term)

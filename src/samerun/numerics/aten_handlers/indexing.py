@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, NotInTable, Scalar, widen_half_inputs
+from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, Scalar, widen_half_inputs
 from samerun.numerics.kernels import library, ordered_scatter, sums
 from samerun.numerics.kernels.ordered_scatter import make_padding_backward
 
 
-def embedding_backward(
+def embedding_dense_backward(
     grad: Tensor, index: Tensor, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
 ) -> Tensor:
     """Class S over the occurrences of each row of the table; then, by frequency, divided by their number."""
@@ -36,7 +36,7 @@ def embedding_backward(
     if scale_grad_by_freq:
         out = torch.div(
             out,
-            ordered_scatter.count_occurrences_at_least_one(flat, num_weights + 1)[:num_weights].to(out.dtype)[:, None],
+            ordered_scatter.bincount_clamped_to_one(flat, num_weights + 1)[:num_weights].to(out.dtype)[:, None],
         )
     if 0 <= padding_idx < num_weights:
         out[padding_idx] = 0
@@ -53,14 +53,14 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Sequential in ascending source index."""
     if x.dim() == 0 or index.numel() == 0:
         return torch.scatter_add(x, dim, index, source)
-    return _flat_index_add(x, dim, index, source)
+    return _scatter_add_in_order(x, dim, index, source)
 
 
-def _flat_index_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+def _scatter_add_in_order(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """One after the other: a flat index_add."""
     source = source[tuple(slice(size) for size in index.shape)]
     out = x.contiguous().clone().reshape(-1)
-    flat = ordered_scatter.flat_indices(x, dim, index).reshape(-1)
+    flat = ordered_scatter.flat_scatter_indices(x, dim, index).reshape(-1)
     return ordered_scatter.index_add_(out, 0, flat, source.reshape(-1).to(x.dtype)).reshape(x.shape)
 
 
@@ -70,7 +70,7 @@ def scatter_reduce(
     if reduce in ("amax", "amin"):
         return torch.scatter_reduce(x, dim, index, source, reduce, include_self=include_self)
     if reduce not in ("sum", "mean"):
-        raise NotInTable(f"reduce={reduce!r}.", "sum, mean, amax and amin have one.")
+        raise NoPortableKernel(f"reduce={reduce!r}.", "sum, mean, amax and amin have one.")
     start = x if include_self else x.scatter(dim, index, 0)
     total = scatter_add(start, dim, index, source)
     if reduce == "sum":
@@ -80,9 +80,9 @@ def scatter_reduce(
     return torch.div(total, torch.clamp(count, min=1))
 
 
-def scatter_reduce_in_place(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) -> Tensor:
+def scatter_with_add_reduce(x: Tensor, dim: int, index: Tensor, source: Any, *, reduce: str) -> Tensor:
     if reduce != "add":
-        raise NotInTable(f"reduce={reduce!r}.", "add has one.")
+        raise NoPortableKernel(f"reduce={reduce!r}.", "add has one.")
     given = source if isinstance(source, Tensor) else torch.full(index.shape, source, dtype=x.dtype, device=x.device)
     return scatter_add(x, dim, index, given)
 
@@ -98,7 +98,7 @@ def index_put(
     if accumulate:
         return ordered_scatter.index_add_(out, 0, flat, given).reshape(x.shape)
     if library.is_off_cpu(x):
-        return ordered_scatter.put_last_value_(out, flat, given).reshape(x.shape)
+        return ordered_scatter.put_last_value_on_cuda_(out, flat, given).reshape(x.shape)
     order = torch.argsort(flat, stable=True)
     key = flat[order]
     last = torch.ones_like(key, dtype=torch.bool)
@@ -136,13 +136,13 @@ def col2im(
     return out if x.dim() == 3 else out[0]
 
 
-def unfold_backward(grad: Tensor, size: Sequence[int], dim: int, width: int, step: int) -> Tensor:
+def unfold_backward(grad: Tensor, input_size: Sequence[int], dim: int, window_size: int, step: int) -> Tensor:
     """Each value adds the gradients of its windows, in ascending order of its place in them."""
-    out = grad.new_zeros(size)
-    dim = dim % max(len(size), 1)
+    out = grad.new_zeros(input_size)
+    dim = dim % max(len(input_size), 1)
     steps = grad.shape[dim]
-    for i in range(width):
-        where: list[Any] = [slice(None)] * len(size)
+    for i in range(window_size):
+        where: list[Any] = [slice(None)] * len(input_size)
         where[dim] = slice(i, i + step * (steps - 1) + 1, step)
         out[tuple(where)] += grad[..., i]
     return out
@@ -152,7 +152,7 @@ SUM, MEAN, MAX = 0, 1, 2
 Bags = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def _are_valid_inputs(
+def _are_valid_embedding_bag_inputs(
     table: Tensor, indices: Tensor, offsets: Tensor, mode: int, weights: Tensor | None, include_last_offset: bool
 ) -> bool:
     if (table.dim(), indices.dim(), offsets.dim()) != (2, 1, 1) or indices.dtype is not offsets.dtype:
@@ -171,7 +171,7 @@ def _are_valid_inputs(
     return bool(inside)
 
 
-def _bag_per_index(offsets: Tensor, n: int, num_bags: int) -> Tensor:
+def _bag_of_each_index(offsets: Tensor, n: int, num_bags: int) -> Tensor:
     """The bag of each of n indices; `num_bags` for those behind an offset that closes the last bag. int64."""
     starts = torch.zeros(n + 1, dtype=torch.int64, device=offsets.device)
     starts.index_add_(0, offsets, torch.ones_like(offsets, dtype=torch.int64))
@@ -197,18 +197,18 @@ def embedding_bag(
     Also: the bag of each index (`bags` for the absent), how many rows each bag has, and for max the row of each value
     (-1 where there is none).
     """
-    if not _are_valid_inputs(table, indices, offsets, mode, weights, include_last_offset):
+    if not _are_valid_embedding_bag_inputs(table, indices, offsets, mode, weights, include_last_offset):
         torch._embedding_bag(
             table, indices, offsets, scale_grad_by_freq, mode, False, weights, include_last_offset, padding_idx
         )
         raise RuntimeError("embedding_bag: indices or offsets are out of range")
     n, bags = indices.numel(), max(offsets.numel() - include_last_offset, 0)
-    bag = _bag_per_index(offsets, n, bags)
+    bag = _bag_of_each_index(offsets, n, bags)
     bag = torch.where(indices == padding_idx, bags, bag) if padding_idx >= 0 else bag
     sizes = torch.zeros(bags + 1, dtype=torch.int64, device=bag.device)
     sizes = sizes.index_add_(0, bag, torch.ones_like(bag))[:bags]
     if mode == MAX:
-        out, chosen = _max_per_bag(table.index_select(0, indices), indices, bag, bags)
+        out, chosen = _max_and_argmax_per_bag(table.index_select(0, indices), indices, bag, bags)
     else:
         out, chosen = ordered_scatter.segment_sum(table, bag, bags + 1, indices, weights)[:bags], sizes
         if mode == MEAN:
@@ -216,7 +216,7 @@ def embedding_bag(
     return out, bag.to(indices.dtype), sizes.to(indices.dtype), chosen.to(indices.dtype)
 
 
-def _max_per_bag(rows: Tensor, indices: Tensor, bag: Tensor, num_bags: int) -> tuple[Tensor, Tensor]:
+def _max_and_argmax_per_bag(rows: Tensor, indices: Tensor, bag: Tensor, num_bags: int) -> tuple[Tensor, Tensor]:
     """The value and the row of the table, of each bag and column. Maxima of many have no order, once zeros have one
     sign; then the first place that has it.
     """
@@ -236,7 +236,7 @@ def _max_per_bag(rows: Tensor, indices: Tensor, bag: Tensor, num_bags: int) -> t
     return out, torch.where(there, indices[place], -1)
 
 
-def _is_ignored_index(bag: Tensor, num_bags: int, indices: Tensor, padding_idx: int) -> Tensor:
+def _ignored_index_mask(bag: Tensor, num_bags: int, indices: Tensor, padding_idx: int) -> Tensor:
     """Which indices count nowhere: those behind the last bag, and padding."""
     return (bag >= num_bags) | (indices == padding_idx) if padding_idx >= 0 else bag >= num_bags
 
@@ -267,10 +267,10 @@ def embedding_bag_dense_backward(
     if mode == MEAN:
         grad = torch.div(grad, torch.clamp(sizes, min=1).to(grad.dtype)[:, None])
     terms = torch.cat([grad, grad.new_zeros(1, width)])
-    places = torch.where(_is_ignored_index(bag, bags, indices, padding_idx), num_weights, indices)
+    places = torch.where(_ignored_index_mask(bag, bags, indices, padding_idx), num_weights, indices)
     out = ordered_scatter.segment_sum(terms, places, num_weights + 1, bag, weights)[:num_weights]
     return (
-        torch.div(out, ordered_scatter.count_occurrences_at_least_one(indices, num_weights).to(out.dtype)[:, None])
+        torch.div(out, ordered_scatter.bincount_clamped_to_one(indices, num_weights).to(out.dtype)[:, None])
         if scale_grad_by_freq
         else out
     )
@@ -291,9 +291,9 @@ def embedding_bag_backward(
     padding_idx: int = -1,
 ) -> Tensor:
     if sparse:
-        raise NotInTable("sparse=True.", "Leave out sparse=True: the gradient is then dense.")
+        raise NoPortableKernel("sparse=True.", "Leave out sparse=True: the gradient is then dense.")
     if bag.numel() == 0:  # torch's own forward pass leaves it out
-        bag = _bag_per_index(offsets, indices.numel(), grad.shape[0])
+        bag = _bag_of_each_index(offsets, indices.numel(), grad.shape[0])
     out: Tensor = embedding_bag_dense_backward(
         grad, indices, bag, sizes, max_indices, num_weights, scale_grad_by_freq, mode, weights, padding_idx
     )
@@ -301,23 +301,23 @@ def embedding_bag_backward(
 
 
 @widen_half_inputs
-def embedding_bag_weights_backward(
+def embedding_bag_per_sample_weights_backward(
     grad: Tensor, table: Tensor, indices: Tensor, offsets: Tensor, bag: Tensor, mode: int, padding_idx: int = -1
 ) -> Tensor:
     """Class S over the columns of grad * row; 0 for what is absent."""
-    bag = bag if bag.numel() else _bag_per_index(offsets, indices.numel(), grad.shape[0])
+    bag = bag if bag.numel() else _bag_of_each_index(offsets, indices.numel(), grad.shape[0])
     terms = torch.cat([grad, grad.new_zeros(1, grad.shape[1])]).index_select(0, bag)
     found = sums.sum(torch.mul(terms, table.index_select(0, indices)), [1])
-    return torch.where(_is_ignored_index(bag, grad.shape[0], indices, padding_idx), torch.zeros_like(found), found)
+    return torch.where(_ignored_index_mask(bag, grad.shape[0], indices, padding_idx), torch.zeros_like(found), found)
 
 
 MEMBERS: Members = {
-    "aten::embedding_dense_backward": embedding_backward,
+    "aten::embedding_dense_backward": embedding_dense_backward,
     "aten::index_add": index_add,
     "aten::scatter_add": scatter_add,
     "aten::scatter_reduce.two": scatter_reduce,
-    "aten::scatter.reduce": scatter_reduce_in_place,
-    "aten::scatter.value_reduce": scatter_reduce_in_place,
+    "aten::scatter.reduce": scatter_with_add_reduce,
+    "aten::scatter.value_reduce": scatter_with_add_reduce,
     "aten::index_put": index_put,
     "aten::_index_put_impl": index_put,
     "aten::_unsafe_index_put": index_put,
@@ -335,5 +335,5 @@ MEMBERS: Members = {
     "aten::_embedding_bag_forward_only": embedding_bag,
     "aten::_embedding_bag_backward": embedding_bag_backward,
     "aten::_embedding_bag_dense_backward": embedding_bag_dense_backward,
-    "aten::_embedding_bag_per_sample_weights_backward": embedding_bag_weights_backward,
+    "aten::_embedding_bag_per_sample_weights_backward": embedding_bag_per_sample_weights_backward,
 }

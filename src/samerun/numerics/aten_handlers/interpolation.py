@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, NotInTable, widen_half_inputs
+from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, widen_half_inputs
 from samerun.numerics.kernels import cubic_interpolation, ordered_scatter
 
 
@@ -41,18 +41,18 @@ def _linear_corners(
     return _LinearCorners(low, high, torch.rsub(upper, 1), upper)
 
 
-def _scale_at(scales: Sequence[float | None], at: int) -> float | None:
-    return scales[at] if at < len(scales) else None
+def _scale_or_none(scales: Sequence[float | None], index: int) -> float | None:
+    return scales[index] if index < len(scales) else None
 
 
 @widen_half_inputs
-def bilinear(x: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Tensor:
+def upsample_bilinear2d(x: Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None) -> Tensor:
     """Along width then height: (a * left + b * right) of the upper and the lower row, then the same of the two."""
     top, bottom, above, below = _linear_corners(
-        x.shape[2], output_size[0], align_corners, _scale_at(scales, 0), x.device
+        x.shape[2], output_size[0], align_corners, _scale_or_none(scales, 0), x.device
     )
     left, right, before, after = _linear_corners(
-        x.shape[3], output_size[1], align_corners, _scale_at(scales, 1), x.device
+        x.shape[3], output_size[1], align_corners, _scale_or_none(scales, 1), x.device
     )
     rows = torch.add(torch.mul(x[..., left], before), torch.mul(x[..., right], after))
     return torch.add(
@@ -61,15 +61,15 @@ def bilinear(x: Tensor, output_size: Sequence[int], align_corners: bool, *scales
 
 
 @widen_half_inputs
-def bilinear_backward(
+def upsample_bilinear2d_backward(
     grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
 ) -> Tensor:
     """The transposed steps: rows first, then columns; the upper (left) terms are added before the lower (right)."""
     top, bottom, above, below = _linear_corners(
-        input_size[2], output_size[0], align_corners, _scale_at(scales, 0), grad.device
+        input_size[2], output_size[0], align_corners, _scale_or_none(scales, 0), grad.device
     )
     left, right, before, after = _linear_corners(
-        input_size[3], output_size[1], align_corners, _scale_at(scales, 1), grad.device
+        input_size[3], output_size[1], align_corners, _scale_or_none(scales, 1), grad.device
     )
     rows = torch.zeros(
         input_size[0], input_size[1], input_size[2], output_size[1], dtype=grad.dtype, device=grad.device
@@ -82,14 +82,14 @@ def bilinear_backward(
 
 
 @widen_half_inputs
-def linear(x: Tensor, output_size: Sequence[int], align_corners: bool, scale: float | None = None) -> Tensor:
+def upsample_linear1d(x: Tensor, output_size: Sequence[int], align_corners: bool, scale: float | None = None) -> Tensor:
     """a * left + b * right."""
     left, right, before, after = _linear_corners(x.shape[2], output_size[0], align_corners, scale, x.device)
     return torch.add(torch.mul(x[..., left], before), torch.mul(x[..., right], after))
 
 
 @widen_half_inputs
-def linear_backward(
+def upsample_linear1d_backward(
     grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, scale: float | None = None
 ) -> Tensor:
     left, right, before, after = _linear_corners(input_size[2], output_size[0], align_corners, scale, grad.device)
@@ -111,7 +111,7 @@ class _TapTable(NamedTuple):
 TapFunction = Callable[[int, int, bool, float | None, torch.device], _TapTable]
 
 
-def _aligned_step(in_size: int, out_size: int) -> float:
+def _align_corners_step(in_size: int, out_size: int) -> float:
     """How far apart outputs are whose first and last stand on the first and last input."""
     return (in_size - 1) / (out_size - 1) if out_size > 1 else 0.0
 
@@ -122,7 +122,7 @@ def _cubic_taps(
     """i * ((size - 1) / (out - 1)), or (i + 0.5) * (size / out) - 0.5; neighbours beyond the border are the border."""
     i = torch.arange(out_size, dtype=torch.float64, device=device)
     source = (
-        i * _aligned_step(in_size, out_size)
+        i * _align_corners_step(in_size, out_size)
         if align_corners
         else (i + 0.5) * (1.0 / scale if scale else in_size / out_size) - 0.5
     )
@@ -156,7 +156,7 @@ def _antialias_taps(
     """s = size / out, r = reach * max(s, 1), c = s * (i + 0.5): the places from floor(c - r + 0.5) up to
     floor(c + r + 0.5), inside, of weight shape(|(j - c) + 0.5| / max(s, 1)), divided by their sum in ascending order.
     """
-    step = _aligned_step(in_size, out_size) if align_corners else 1.0 / scale if scale else in_size / out_size
+    step = _align_corners_step(in_size, out_size) if align_corners else 1.0 / scale if scale else in_size / out_size
     wide = max(step, 1.0)
     center = step * (torch.arange(out_size, dtype=torch.float64, device=device) + 0.5)
     low = torch.clamp(torch.floor(center - filter_radius * wide + 0.5), 0, in_size - 1).to(torch.int64)
@@ -173,7 +173,7 @@ def _antialias_taps(
     return _TapTable(torch.clamp(index, max=in_size - 1), weight, there)
 
 
-def _resample(x: Tensor, dim: int, taps: _TapTable) -> Tensor:
+def _resample_along_dim(x: Tensor, dim: int, taps: _TapTable) -> Tensor:
     """x resized along dim, which is -1 or -2."""
     out: Tensor | None = None
     for tap, weight in enumerate(taps.weight.to(x.dtype).unbind(1)):
@@ -189,8 +189,8 @@ def _resample(x: Tensor, dim: int, taps: _TapTable) -> Tensor:
     return out
 
 
-def _resample_backward(grad: Tensor, dim: int, in_size: int, taps: _TapTable) -> Tensor:
-    """The transpose of `_resample`: the first taps of all outputs in ascending order, then the second ones, ..."""
+def _resample_along_dim_backward(grad: Tensor, dim: int, in_size: int, taps: _TapTable) -> Tensor:
+    """The transpose: the first taps of all outputs in ascending order, then the second ones, ..."""
     first = grad.movedim(dim, 0)
     shape = first.shape[1:]
     flat = first.reshape(grad.shape[dim], math.prod(shape))
@@ -212,10 +212,12 @@ def _make_resize_handlers(
         if x.dim() != 4 or len(output_size) != 2 or min(*x.shape[1:], *output_size) <= 0:
             return torch_operator(x, output_size, align_corners, *scales)  # torch's own words
         if not x.is_floating_point():
-            raise NotInTable(f"{x.dtype}.", "Convert it to float32 first: tensor.float().")
-        rows = _resample(x, -1, make_taps(x.shape[3], output_size[1], align_corners, _scale_at(scales, 1), x.device))
-        return _resample(
-            rows, -2, make_taps(x.shape[2], output_size[0], align_corners, _scale_at(scales, 0), x.device)
+            raise NoPortableKernel(f"{x.dtype}.", "Convert it to float32 first: tensor.float().")
+        rows = _resample_along_dim(
+            x, -1, make_taps(x.shape[3], output_size[1], align_corners, _scale_or_none(scales, 1), x.device)
+        )
+        return _resample_along_dim(
+            rows, -2, make_taps(x.shape[2], output_size[0], align_corners, _scale_or_none(scales, 0), x.device)
         ).contiguous()
 
     @widen_half_inputs
@@ -223,40 +225,40 @@ def _make_resize_handlers(
         grad: Tensor, output_size: Sequence[int], input_size: Sequence[int], align_corners: bool, *scales: float | None
     ) -> Tensor:
         """Height first, then width."""
-        rows = _resample_backward(
+        rows = _resample_along_dim_backward(
             grad,
             2,
             input_size[2],
-            make_taps(input_size[2], output_size[0], align_corners, _scale_at(scales, 0), grad.device),
+            make_taps(input_size[2], output_size[0], align_corners, _scale_or_none(scales, 0), grad.device),
         )
-        return _resample_backward(
+        return _resample_along_dim_backward(
             rows,
             3,
             input_size[3],
-            make_taps(input_size[3], output_size[1], align_corners, _scale_at(scales, 1), grad.device),
+            make_taps(input_size[3], output_size[1], align_corners, _scale_or_none(scales, 1), grad.device),
         )
 
     return resize, backward
 
 
 _NN = torch._C._nn
-bicubic, bicubic_backward = _make_resize_handlers(_NN.upsample_bicubic2d, _cubic_taps)
-antialias_bilinear, antialias_bilinear_backward = _make_resize_handlers(
+upsample_bicubic2d, upsample_bicubic2d_backward = _make_resize_handlers(_NN.upsample_bicubic2d, _cubic_taps)
+upsample_bilinear2d_aa, upsample_bilinear2d_aa_backward = _make_resize_handlers(
     _NN._upsample_bilinear2d_aa, partial(_antialias_taps, _triangle_filter, 1)
 )
-antialias_bicubic, antialias_bicubic_backward = _make_resize_handlers(
+upsample_bicubic2d_aa, upsample_bicubic2d_aa_backward = _make_resize_handlers(
     _NN._upsample_bicubic2d_aa, partial(_antialias_taps, _cubic_filter, 2)
 )
 
 MEMBERS: Members = {
-    "aten::upsample_bilinear2d": bilinear,
-    "aten::upsample_bilinear2d_backward": bilinear_backward,
-    "aten::upsample_linear1d": linear,
-    "aten::upsample_linear1d_backward": linear_backward,
-    "aten::upsample_bicubic2d": bicubic,
-    "aten::upsample_bicubic2d_backward": bicubic_backward,
-    "aten::_upsample_bilinear2d_aa": antialias_bilinear,
-    "aten::_upsample_bilinear2d_aa_backward": antialias_bilinear_backward,
-    "aten::_upsample_bicubic2d_aa": antialias_bicubic,
-    "aten::_upsample_bicubic2d_aa_backward": antialias_bicubic_backward,
+    "aten::upsample_bilinear2d": upsample_bilinear2d,
+    "aten::upsample_bilinear2d_backward": upsample_bilinear2d_backward,
+    "aten::upsample_linear1d": upsample_linear1d,
+    "aten::upsample_linear1d_backward": upsample_linear1d_backward,
+    "aten::upsample_bicubic2d": upsample_bicubic2d,
+    "aten::upsample_bicubic2d_backward": upsample_bicubic2d_backward,
+    "aten::_upsample_bilinear2d_aa": upsample_bilinear2d_aa,
+    "aten::_upsample_bilinear2d_aa_backward": upsample_bilinear2d_aa_backward,
+    "aten::_upsample_bicubic2d_aa": upsample_bicubic2d_aa,
+    "aten::_upsample_bicubic2d_aa_backward": upsample_bicubic2d_aa_backward,
 }

@@ -8,49 +8,51 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, NotInTable, Scalar, widen_half_inputs
+from samerun.numerics.aten_handlers.declare import Members, NoPortableKernel, Scalar, widen_half_inputs
 from samerun.numerics.kernels import functions, sums
 from samerun.numerics.kernels import linear_algebra as kernels
 from samerun.numerics.kernels.linear_algebra import matmul
 
 
-def _require_one_float_type(name: str, *tensors: Tensor) -> None:
+def _require_same_floating_dtype(operator: str, *tensors: Tensor) -> None:
     for tensor in tensors:
         if not tensor.is_floating_point():
-            raise NotInTable(f"{tensor.dtype}.", "Convert it to float32 first: tensor.float().")
+            raise NoPortableKernel(f"{tensor.dtype}.", "Convert it to float32 first: tensor.float().")
         if tensor.dtype is not tensors[0].dtype:
-            raise RuntimeError(f"{name}: expected one type, got {tensors[0].dtype} and {tensor.dtype}")
+            raise RuntimeError(f"{operator}: expected one type, got {tensors[0].dtype} and {tensor.dtype}")
 
 
-def _require_fitting_shapes(name: str, a: Tensor, b: Tensor, dims: int) -> None:
+def _require_matmul_shapes(operator: str, a: Tensor, b: Tensor, ndim: int) -> None:
     """torch's own checks, before any memory is read."""
-    if a.dim() != dims or b.dim() != dims:
-        raise RuntimeError(f"{name}: expected {dims}-D tensors, got {tuple(a.shape)} and {tuple(b.shape)}")
+    if a.dim() != ndim or b.dim() != ndim:
+        raise RuntimeError(f"{operator}: expected {ndim}-D tensors, got {tuple(a.shape)} and {tuple(b.shape)}")
     if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
-        raise RuntimeError(f"{name}: shapes cannot be multiplied ({tuple(a.shape)} and {tuple(b.shape)})")
+        raise RuntimeError(f"{operator}: shapes cannot be multiplied ({tuple(a.shape)} and {tuple(b.shape)})")
 
 
 def mm(a: Tensor, b: Tensor) -> Tensor:
-    _require_one_float_type("mm", a, b)
-    _require_fitting_shapes("mm", a, b, 2)
+    _require_same_floating_dtype("mm", a, b)
+    _require_matmul_shapes("mm", a, b, 2)
     return matmul(a, b)
 
 
 def bmm(a: Tensor, b: Tensor) -> Tensor:
-    _require_one_float_type("bmm", a, b)
-    _require_fitting_shapes("bmm", a, b, 3)
+    _require_same_floating_dtype("bmm", a, b)
+    _require_matmul_shapes("bmm", a, b, 3)
     return matmul(a, b)
 
 
-def _add_product(name: str, dims: int, x: Tensor, a: Tensor, b: Tensor, beta: Scalar, alpha: Scalar) -> Tensor:
+def _alpha_product_plus_beta_x(
+    operator: str, ndim: int, x: Tensor, a: Tensor, b: Tensor, beta: Scalar, alpha: Scalar
+) -> Tensor:
     """alpha * (a @ b) + beta * x."""
-    _require_one_float_type(name, a, b, x)
-    _require_fitting_shapes(name, a, b, dims)
+    _require_same_floating_dtype(operator, a, b, x)
+    _require_matmul_shapes(operator, a, b, ndim)
     if alpha == 1 and beta == 1:
         shape = (*a.shape[:-1], b.shape[-1])
         return matmul(a, b, x.expand(shape))
     if x.dtype in (torch.bfloat16, torch.float16):
-        wide = _add_product(name, dims, x.float(), a.float(), b.float(), beta, alpha)
+        wide = _alpha_product_plus_beta_x(operator, ndim, x.float(), a.float(), b.float(), beta, alpha)
         return wide.to(x.dtype)
     product = matmul(a, b)
     if alpha != 1:
@@ -61,49 +63,49 @@ def _add_product(name: str, dims: int, x: Tensor, a: Tensor, b: Tensor, beta: Sc
 
 
 def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
-    return _add_product("addmm", 2, x, a, b, beta, alpha)
+    return _alpha_product_plus_beta_x("addmm", 2, x, a, b, beta, alpha)
 
 
 def baddbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
-    return _add_product("baddbmm", 3, x, a, b, beta, alpha)
+    return _alpha_product_plus_beta_x("baddbmm", 3, x, a, b, beta, alpha)
 
 
 def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
     """The batch is part of k: k runs over (batch, k)."""
-    _require_fitting_shapes("addbmm", a, b, 3)
+    _require_matmul_shapes("addbmm", a, b, 3)
     rows = a.permute(1, 0, 2).reshape(a.shape[1], -1)
-    return _add_product("addbmm", 2, x, rows, b.reshape(-1, b.shape[2]), beta, alpha)
+    return _alpha_product_plus_beta_x("addbmm", 2, x, rows, b.reshape(-1, b.shape[2]), beta, alpha)
 
 
 def addmm_activation(
     x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1, use_gelu: bool = False
 ) -> Tensor:
     if use_gelu:
-        raise NotInTable("use_gelu=True.", "Call torch.addmm, then F.gelu.")
+        raise NoPortableKernel("use_gelu=True.", "Call torch.addmm, then F.gelu.")
     return torch.threshold(addmm(x, a, b, beta=beta, alpha=alpha), 0, 0)  # as `relu`: every zero is +0.0
 
 
 def mv(a: Tensor, x: Tensor) -> Tensor:
-    _require_one_float_type("mv", a, x)
-    _require_fitting_shapes("mv", a, x[:, None] if x.dim() == 1 else x, 2)
+    _require_same_floating_dtype("mv", a, x)
+    _require_matmul_shapes("mv", a, x[:, None] if x.dim() == 1 else x, 2)
     return matmul(a, x[:, None])[:, 0]
 
 
 def addmv(x: Tensor, a: Tensor, b: Tensor, *, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
-    return _add_product("addmv", 2, x.reshape(-1, 1), a, b[:, None], beta, alpha)[:, 0]
+    return _alpha_product_plus_beta_x("addmv", 2, x.reshape(-1, 1), a, b[:, None], beta, alpha)[:, 0]
 
 
 def dot(a: Tensor, b: Tensor) -> Tensor:
-    _require_one_float_type("dot", a, b)
+    _require_same_floating_dtype("dot", a, b)
     if a.dim() != 1 or a.shape != b.shape:
         raise RuntimeError(f"dot: expected two 1-D tensors of one size, got {tuple(a.shape)} and {tuple(b.shape)}")
     return matmul(a[None, :], b[:, None]).reshape(())
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    _require_one_float_type("linear", x, weight, *([] if bias is None else [bias]))
+    _require_same_floating_dtype("linear", x, weight, *([] if bias is None else [bias]))
     rows = x.reshape(-1, x.shape[-1])
-    _require_fitting_shapes("linear", rows, weight.t(), 2)
+    _require_matmul_shapes("linear", rows, weight.t(), 2)
     plus = None if bias is None else bias.expand(rows.shape[0], -1)
     return matmul(rows, weight.t(), plus).reshape(*x.shape[:-1], weight.shape[0])
 
@@ -123,7 +125,7 @@ PRODUCTS: Members = {
 }
 
 
-def _flatten_batches(operator: str, name: str, a: Tensor) -> Tensor:
+def _require_and_flatten_matrix_batches(operator: str, name: str, a: Tensor) -> Tensor:
     """[batch, m, n]. torch's own checks."""
     if a.dim() < 2:
         raise RuntimeError(f"{operator}: The input tensor {name} must have at least 2 dimensions.")
@@ -136,7 +138,7 @@ def _flatten_batches(operator: str, name: str, a: Tensor) -> Tensor:
 
 def qr(a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     """Householder's reflections, with LAPACK's signs: the diagonal of R has the sign opposite to what it replaces."""
-    rows = _flatten_batches("linalg.qr", "A", a)
+    rows = _require_and_flatten_matrix_batches("linalg.qr", "A", a)
     if mode not in ("reduced", "complete", "r"):
         raise RuntimeError(
             f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
@@ -151,12 +153,12 @@ def qr(a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
 
 
 def geqrf(a: Tensor) -> tuple[Tensor, Tensor]:
-    packed, tau = kernels.householder_qr(_flatten_batches("torch.geqrf", "A", a))
+    packed, tau = kernels.householder_qr(_require_and_flatten_matrix_batches("torch.geqrf", "A", a))
     return packed.reshape(a.shape), tau.reshape(*a.shape[:-2], tau.shape[1])
 
 
 def householder_product(v: Tensor, tau: Tensor) -> Tensor:
-    rows = _flatten_batches("torch.linalg.householder_product", "input", v)
+    rows = _require_and_flatten_matrix_batches("torch.linalg.householder_product", "input", v)
     m, n, k = *v.shape[-2:], tau.shape[-1]
     if m < n or n < k or tau.shape[:-1] != v.shape[:-2] or tau.dtype is not v.dtype:
         raise RuntimeError(f"torch.linalg.householder_product: got input {tuple(v.shape)} and tau {tuple(tau.shape)}")
@@ -167,14 +169,14 @@ def solve_triangular(a: Tensor, b: Tensor, *, upper: bool, left: bool = True, un
     if not left:
         found: Tensor = solve_triangular(a.mT, b.mT, upper=not upper, unitriangular=unitriangular)
         return found.mT
-    _flatten_batches("linalg.solve_triangular", "A", a)
-    _flatten_batches("linalg.solve_triangular", "B", b)
+    _require_and_flatten_matrix_batches("linalg.solve_triangular", "A", a)
+    _require_and_flatten_matrix_batches("linalg.solve_triangular", "B", b)
     n = a.shape[-1]
     if a.shape[-2] != n or b.shape[-2] != n or a.dtype is not b.dtype:
         raise RuntimeError(f"linalg.solve_triangular: Incompatible A {tuple(a.shape)} and B {tuple(b.shape)}")
     shape: Any = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
-    wide_a = _flatten_batches("", "", a.expand(*shape, n, n))
-    wide_b = _flatten_batches("", "", b.expand(*shape, *b.shape[-2:]))
+    wide_a = _require_and_flatten_matrix_batches("", "", a.expand(*shape, n, n))
+    wide_b = _require_and_flatten_matrix_batches("", "", b.expand(*shape, *b.shape[-2:]))
     return kernels.solve_triangular(wide_a, wide_b, upper, unitriangular).reshape(*shape, *b.shape[-2:])
 
 
@@ -212,7 +214,7 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: int | None = None)
     step = _rows_per_chunk(a, b)
     for at in range(0, a.shape[-2], step):
         part = slice(at, at + step)
-        out[..., part, :] = sums.norm(_pairwise_differences(a[..., part, :], b), p, [a.dim()])
+        out[..., part, :] = sums.vector_norm(_pairwise_differences(a[..., part, :], b), p, [a.dim()])
     return out
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, Scalar, divide, widen_half_inputs
+from samerun.numerics.aten_handlers.declare import Members, Scalar, divide_correctly_rounded, widen_half_inputs
 from samerun.numerics.kernels import library, sums
 from samerun.numerics.kernels.functions import exp, log, log1p, sigmoid
 
@@ -22,7 +22,7 @@ def reduce_terms(terms: Tensor, reduction: int) -> Tensor:
     return sums.sum(terms) if reduction == SUM else terms
 
 
-def spread_gradient(grad: Tensor, terms: Tensor, reduction: int) -> Tensor:
+def expand_gradient_to_terms(grad: Tensor, terms: Tensor, reduction: int) -> Tensor:
     """The gradient of each term: grad / n for the mean, else grad."""
     if reduction == MEAN:
         return torch.div(grad, torch.full((), float(terms.numel()), dtype=grad.dtype, device=grad.device))
@@ -43,12 +43,16 @@ class _ClassesAndWeights(NamedTuple):
 
 
 def _find_classes_and_weights(
-    target: Tensor, w: Tensor | None, ignore_index: int, dtype: torch.dtype
+    target: Tensor, class_weight: Tensor | None, ignore_index: int, dtype: torch.dtype
 ) -> _ClassesAndWeights:
     flat = target.reshape(-1)
     kept = flat != ignore_index
     place = torch.where(kept, flat, torch.zeros_like(flat))
-    weight = torch.ones(flat.shape, dtype=dtype, device=flat.device) if w is None else w.index_select(0, place)
+    weight = (
+        torch.ones(flat.shape, dtype=dtype, device=flat.device)
+        if class_weight is None
+        else class_weight.index_select(0, place)
+    )
     return _ClassesAndWeights(kept, place, torch.where(kept, weight, torch.zeros_like(weight)))
 
 
@@ -62,15 +66,17 @@ def _require_targets_in_bounds(target: Tensor, ignore_index: int, classes: int) 
 
 
 @widen_half_inputs
-def nll_loss(x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """-(w * x) at the target's class; the mean divides by the sum of the weights. Also that sum."""
+def nll_loss(
+    x: Tensor, target: Tensor, class_weight: Tensor | None, reduction: int, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """-(class_weight * x) at the target's class; the mean divides by the sum of the weights. Also that sum."""
     rows = _reshape_classes_last(x)
     if target.shape != (x.shape[:1] + x.shape[2:] if x.dim() > 1 else ()) and (x.dim() > 1 or target.numel() != 1):
         raise RuntimeError(f"size mismatch (got input: {list(x.shape)} , target: {list(target.shape)}")
     _require_targets_in_bounds(target, ignore_index, rows.shape[1])
-    kept, place, weight = _find_classes_and_weights(target, w, ignore_index, x.dtype)
+    kept, place, weight = _find_classes_and_weights(target, class_weight, ignore_index, x.dtype)
     value = rows.gather(1, place[:, None])[:, 0]
-    terms = torch.neg(torch.mul(value, weight) if w is not None else value)
+    terms = torch.neg(torch.mul(value, weight) if class_weight is not None else value)
     terms = torch.where(kept, terms, torch.zeros_like(terms))
     total = sums.sum(weight)
     if reduction == MEAN:
@@ -82,12 +88,18 @@ def nll_loss(x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore
 
 @widen_half_inputs
 def nll_loss_backward(
-    grad: Tensor, x: Tensor, target: Tensor, w: Tensor | None, reduction: int, ignore_index: int, total: Tensor
+    grad: Tensor,
+    x: Tensor,
+    target: Tensor,
+    class_weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Tensor,
 ) -> Tensor:
-    """-(grad * w) at the target's class, or -((grad / total) * w) for the mean; else 0."""
-    kept, place, weight = _find_classes_and_weights(target, w, ignore_index, x.dtype)
+    """-(grad * class_weight) at the target's class, or -((grad / total_weight) * class_weight) for the mean; else 0."""
+    kept, place, weight = _find_classes_and_weights(target, class_weight, ignore_index, x.dtype)
     if reduction == MEAN:
-        grad = torch.div(grad, total)
+        grad = torch.div(grad, total_weight)
     value = torch.neg(torch.mul(grad.reshape(-1) if grad.dim() else grad, weight))
     value = torch.where(kept, value, torch.zeros_like(value))
     rows = x.new_zeros(place.shape[0], _reshape_classes_last(x).shape[1]).scatter_(1, place[:, None], value[:, None])
@@ -106,30 +118,40 @@ def mse_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
 @widen_half_inputs
 def mse_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
     """(2 * (x - target)) * grad, grad / n for the mean."""
-    return torch.mul(torch.mul(torch.sub(x, target), 2), spread_gradient(grad, x, reduction))
+    return torch.mul(torch.mul(torch.sub(x, target), 2), expand_gradient_to_terms(grad, x, reduction))
 
 
 def _make_smooth_l1_handlers(is_huber: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     """smooth_l1 divides by beta inside; huber multiplies by delta outside."""
 
     @widen_half_inputs
-    def loss(x: Tensor, target: Tensor, reduction: int = MEAN, limit: float = 1.0) -> Tensor:
+    def loss(x: Tensor, target: Tensor, reduction: int = MEAN, beta_or_delta: float = 1.0) -> Tensor:
         d = torch.sub(x, target).abs()
         half = torch.mul(torch.mul(d, d), 0.5)
         if is_huber:
-            terms = torch.where(d <= limit, half, torch.mul(torch.sub(d, 0.5 * limit), limit))
+            terms = torch.where(d <= beta_or_delta, half, torch.mul(torch.sub(d, 0.5 * beta_or_delta), beta_or_delta))
         else:
-            terms = d if limit == 0 else torch.where(d < limit, divide(half, limit), torch.sub(d, 0.5 * limit))
+            terms = (
+                d
+                if beta_or_delta == 0
+                else torch.where(
+                    d < beta_or_delta, divide_correctly_rounded(half, beta_or_delta), torch.sub(d, 0.5 * beta_or_delta)
+                )
+            )
         return reduce_terms(terms, reduction)
 
     @widen_half_inputs
-    def backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, limit: float) -> Tensor:
+    def backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, beta_or_delta: float) -> Tensor:
         d = torch.sub(x, target)
         if is_huber:
-            slope = torch.clamp(d, -limit, limit)
+            slope = torch.clamp(d, -beta_or_delta, beta_or_delta)
         else:
-            slope = torch.sign(d) if limit == 0 else torch.where(d.abs() < limit, divide(d, limit), torch.sign(d))
-        return torch.mul(slope, spread_gradient(grad, x, reduction))
+            slope = (
+                torch.sign(d)
+                if beta_or_delta == 0
+                else torch.where(d.abs() < beta_or_delta, divide_correctly_rounded(d, beta_or_delta), torch.sign(d))
+            )
+        return torch.mul(slope, expand_gradient_to_terms(grad, x, reduction))
 
     return loss, backward
 
@@ -155,7 +177,7 @@ def binary_cross_entropy_backward(
     grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """(grad * (x - target)) / max(x * (1 - x), 1e-12), times weight."""
-    grad = spread_gradient(grad, x, reduction)
+    grad = expand_gradient_to_terms(grad, x, reduction)
     below = torch.clamp(torch.mul(x, torch.rsub(x, 1)), min=1e-12)
     found = torch.div(torch.mul(grad, torch.sub(x, target)), below)
     return found if weight is None else torch.mul(found, weight)
@@ -178,19 +200,19 @@ huber, huber_backward = _make_smooth_l1_handlers(True)
 
 
 @widen_half_inputs
-def soft_margin(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
     """log1p(exp(-(target * x)))."""
     return reduce_terms(log1p(exp(torch.neg(torch.mul(target, x)))), reduction)
 
 
 @widen_half_inputs
-def soft_margin_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
+def soft_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
     """(-target * sigmoid(-(target * x))) * grad, grad / n for the mean."""
     slope = torch.mul(torch.neg(target), sigmoid(torch.neg(torch.mul(target, x))))
-    return torch.mul(slope, spread_gradient(grad, slope, reduction))
+    return torch.mul(slope, expand_gradient_to_terms(grad, slope, reduction))
 
 
-def _check_and_flatten_classes(
+def _require_multi_margin_inputs_and_flatten(
     x: Tensor, target: Tensor, p: Any, margin: Scalar, weight: Tensor | None, reduction: int
 ) -> tuple[Tensor, Tensor]:
     """Rows [n, c] and their class [n]."""
@@ -214,29 +236,29 @@ def _margin_violations(rows: Tensor, label: Tensor, margin: Scalar) -> tuple[Ten
 
 
 @widen_half_inputs
-def multi_margin(
+def multi_margin_loss(
     x: Tensor, target: Tensor, p: Any = 1, margin: Scalar = 1, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """Class S over the classes but target of max(0, z)^p * weight[target], z = (margin - x[target]) + x; / classes."""
-    rows, label = _check_and_flatten_classes(x, target, p, margin, weight, reduction)
+    rows, label = _require_multi_margin_inputs_and_flatten(x, target, p, margin, weight, reduction)
     z, counts = _margin_violations(rows, label, margin)
     terms = z if p == 1 else torch.mul(z, z)
     terms = terms if weight is None else torch.mul(terms, weight.index_select(0, label)[:, None])
-    found = divide(sums.sum(torch.where(counts, terms, torch.zeros_like(terms)), [1]), rows.shape[1])
+    found = divide_correctly_rounded(sums.sum(torch.where(counts, terms, torch.zeros_like(terms)), [1]), rows.shape[1])
     return reduce_terms(found.reshape(x.shape[:-1]), reduction)
 
 
 @widen_half_inputs
-def multi_margin_backward(
+def multi_margin_loss_backward(
     grad: Tensor, x: Tensor, target: Tensor, p: Any, margin: Scalar, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """u = grad / classes (grad / n first for the mean), times weight[target].
 
     Where z counts: u, or (2z) * u for p = 2. At the target minus the class S sum of those.
     """
-    rows, label = _check_and_flatten_classes(x, target, p, margin, weight, reduction)
+    rows, label = _require_multi_margin_inputs_and_flatten(x, target, p, margin, weight, reduction)
     z, counts = _margin_violations(rows, label, margin)
-    unit = divide(spread_gradient(grad, label, reduction), rows.shape[1]).reshape(-1, 1)
+    unit = divide_correctly_rounded(expand_gradient_to_terms(grad, label, reduction), rows.shape[1]).reshape(-1, 1)
     unit = unit if weight is None else torch.mul(unit, weight.index_select(0, label)[:, None])
     terms = unit.expand(rows.shape) if p == 1 else torch.mul(torch.mul(z, 2), unit)
     terms = torch.where(counts, terms, torch.zeros_like(rows))
@@ -244,7 +266,7 @@ def multi_margin_backward(
     return terms.scatter_(1, label[:, None], is_target[:, None]).reshape(x.shape)
 
 
-def _check_and_flatten_labels(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor, Tensor]:
+def _require_multilabel_inputs_and_flatten(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor, Tensor]:
     """Rows [n, c], their labels [n, c] (0 behind the first negative one), and which of these count."""
     if x.dim() > 2 or target.shape != x.shape or target.dtype is not torch.int64 or not x.is_floating_point():
         torch.ops.aten.multilabel_margin_loss_forward(x, target, reduction)  # torch's own words
@@ -261,12 +283,12 @@ def _max_labels_per_row(kept: Tensor) -> int:
 
 
 @widen_half_inputs
-def multilabel_margin(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     """Label after label y: class S over the classes that are no label of max(0, (1 - x[y]) + x).
 
     Their sum one after the other, / classes. Also which classes are labels, as 1.
     """
-    rows, labels, kept = _check_and_flatten_labels(x, target, reduction)
+    rows, labels, kept = _require_multilabel_inputs_and_flatten(x, target, reduction)
     marked = torch.zeros(rows.shape, dtype=torch.int64, device=x.device)
     marked = marked.scatter_add_(1, labels, kept.to(torch.int64)) > 0
     total = rows.new_zeros(rows.shape[0])
@@ -274,26 +296,30 @@ def multilabel_margin(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor
         z = torch.add(torch.rsub(rows.gather(1, labels[:, k : k + 1]), 1), rows)
         counts = (z > 0) & ~marked & kept[:, k : k + 1]
         total = torch.add(total, sums.sum(torch.where(counts, z, torch.zeros_like(z)), [1]))
-    found = divide(total, max(rows.shape[1], 1))
+    found = divide_correctly_rounded(total, max(rows.shape[1], 1))
     return reduce_terms(found.reshape(x.shape[:-1]), reduction), marked.to(rows.dtype).reshape(target.shape)
 
 
 @widen_half_inputs
-def multilabel_margin_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, marked: Tensor) -> Tensor:
+def multilabel_margin_loss_backward(
+    grad: Tensor, x: Tensor, target: Tensor, reduction: int, is_target: Tensor
+) -> Tensor:
     """u = grad / classes (grad / n first for the mean), times the number of terms above 0 in which a class stands.
 
     That number is negative for a label.
     """
-    rows, labels, kept = _check_and_flatten_labels(x, target, reduction)
+    rows, labels, kept = _require_multilabel_inputs_and_flatten(x, target, reduction)
     times = torch.zeros(rows.shape, dtype=torch.int64, device=x.device)
-    is_label = marked.reshape(rows.shape) > 0
+    is_label = is_target.reshape(rows.shape) > 0
     for k in range(_max_labels_per_row(kept)):
         z = torch.add(torch.rsub(rows.gather(1, labels[:, k : k + 1]), 1), rows)
         counts = ((z > 0) & ~is_label & kept[:, k : k + 1]).to(torch.int64)
         times = torch.add(times, counts)
         times.scatter_add_(1, labels[:, k : k + 1], torch.neg(counts.sum(1, True)))
     each = torch.zeros(rows.shape[0], dtype=torch.bool, device=x.device)
-    unit = divide(spread_gradient(grad, each, reduction), max(rows.shape[1], 1)).reshape(-1, 1)
+    unit = divide_correctly_rounded(expand_gradient_to_terms(grad, each, reduction), max(rows.shape[1], 1)).reshape(
+        -1, 1
+    )
     return torch.mul(times.to(rows.dtype), unit).reshape(x.shape)
 
 
@@ -311,10 +337,10 @@ MEMBERS: Members = {
     "aten::binary_cross_entropy": binary_cross_entropy,
     "aten::binary_cross_entropy_backward": binary_cross_entropy_backward,
     "aten::binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
-    "aten::soft_margin_loss": soft_margin,
-    "aten::soft_margin_loss_backward": soft_margin_backward,
-    "aten::multi_margin_loss": multi_margin,
-    "aten::multi_margin_loss_backward": multi_margin_backward,
-    "aten::multilabel_margin_loss_forward": multilabel_margin,
-    "aten::multilabel_margin_loss_backward": multilabel_margin_backward,
+    "aten::soft_margin_loss": soft_margin_loss,
+    "aten::soft_margin_loss_backward": soft_margin_loss_backward,
+    "aten::multi_margin_loss": multi_margin_loss,
+    "aten::multi_margin_loss_backward": multi_margin_loss_backward,
+    "aten::multilabel_margin_loss_forward": multilabel_margin_loss,
+    "aten::multilabel_margin_loss_backward": multilabel_margin_loss_backward,
 }

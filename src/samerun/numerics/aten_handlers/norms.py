@@ -16,7 +16,7 @@ from samerun.numerics.kernels.elementwise import sqrt
 OptionalTensors = tuple[Tensor | None, ...]
 
 
-def _keep_requested_gradients(gradients: Sequence[Tensor], output_mask: Sequence[bool]) -> OptionalTensors:
+def _none_for_unrequested_gradients(gradients: Sequence[Tensor], output_mask: Sequence[bool]) -> OptionalTensors:
     return tuple(each if wanted else None for each, wanted in zip(gradients, output_mask, strict=True))
 
 
@@ -30,7 +30,7 @@ def layer_norm_backward(
     bias: Tensor | None,
     output_mask: Sequence[bool],
 ) -> OptionalTensors:
-    return _keep_requested_gradients(
+    return _none_for_unrequested_gradients(
         kernels.layer_norm_backward(grad, x, normalized_shape, mean, rstd, weight), output_mask
     )
 
@@ -41,7 +41,7 @@ def group_norm(
     bias: Tensor | None,
     batch_size: int,
     channels: int,
-    pixels: int,
+    spatial_numel: int,
     groups: int,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -56,11 +56,13 @@ def group_norm_backward(
     weight: Tensor | None,
     batch_size: int,
     channels: int,
-    pixels: int,
+    spatial_numel: int,
     groups: int,
     output_mask: Sequence[bool],
 ) -> OptionalTensors:
-    return _keep_requested_gradients(kernels.group_norm_backward(grad, x, groups, mean, rstd, weight), output_mask)
+    return _none_for_unrequested_gradients(
+        kernels.group_norm_backward(grad, x, groups, mean, rstd, weight), output_mask
+    )
 
 
 def batch_norm_backward(
@@ -76,10 +78,12 @@ def batch_norm_backward(
     output_mask: Sequence[bool],
 ) -> OptionalTensors:
     """m and r are what the forward pass used: of the batch in training, else of the running values."""
-    return _keep_requested_gradients(kernels.batch_norm_backward(grad, x, mean, rstd, weight, training), output_mask)
+    return _none_for_unrequested_gradients(
+        kernels.batch_norm_backward(grad, x, mean, rstd, weight, training), output_mask
+    )
 
 
-def batch_norm_without_running(
+def batch_norm_without_running_stats(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
 ) -> Any:
     return kernels.batch_norm(x, weight, bias, None, None, training, momentum, eps)
@@ -121,16 +125,16 @@ def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
 
 
 @widen_half_inputs
-def weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, n: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """s = sum(grad * v); of v: (g / n) * (grad - v * (s / (n * n))); of g: s / n."""
-    for lengths in (g, n):
+def weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """s = sum(grad * v); of v: (g / norms) * (grad - v * (s / (norms * norms))); of g: s / norms."""
+    for lengths in (g, norms):
         _require_length_per_slice(v, lengths, dim)
     if grad.shape != v.shape:
         raise RuntimeError(f"weight_norm: got a gradient of {list(grad.shape)} for {list(v.shape)}")
     s, shape = _sum_all_dims_but(torch.mul(grad, v), dim), g.shape
-    g, n = g.reshape(s.shape), n.reshape(s.shape)
-    straight = torch.mul(v, torch.div(s, torch.mul(n, n)))
-    return torch.mul(torch.div(g, n), torch.sub(grad, straight)), torch.div(s, n).reshape(shape)
+    g, norms = g.reshape(s.shape), norms.reshape(s.shape)
+    straight = torch.mul(v, torch.div(s, torch.mul(norms, norms)))
+    return torch.mul(torch.div(g, norms), torch.sub(grad, straight)), torch.div(s, norms).reshape(shape)
 
 
 MEMBERS: Members = {
@@ -140,7 +144,7 @@ MEMBERS: Members = {
     "aten::native_group_norm_backward": group_norm_backward,
     "aten::native_batch_norm": kernels.batch_norm,
     "aten::_native_batch_norm_legit": kernels.batch_norm,
-    "aten::_native_batch_norm_legit.no_stats": batch_norm_without_running,
+    "aten::_native_batch_norm_legit.no_stats": batch_norm_without_running_stats,
     "aten::native_batch_norm_backward": batch_norm_backward,
     "aten::_weight_norm_interface": weight_norm,
     "aten::_weight_norm_interface_backward": weight_norm_backward,

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samerun.numerics.aten_handlers.declare import Members, divide
+from samerun.numerics.aten_handlers.declare import Members, divide_correctly_rounded
 from samerun.numerics.kernels.elementwise import sqrt
 
 
-def _iterate_unless_inf(
+def _unscale_and_iterate_unless_inf(
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
     grad_scale: Tensor | None,
@@ -31,7 +31,7 @@ def _iterate_unless_inf(
             if states and (len(states) != len(params) or states[at].shape != p.shape):
                 raise RuntimeError(f"{name} must have one tensor for each parameter, with its shape: "
                                    f"parameter {at} has {list(p.shape)}")  # fmt: skip
-        g = grads[at] if grad_scale is None else grads[at].copy_(divide(grads[at], grad_scale))
+        g = grads[at] if grad_scale is None else grads[at].copy_(divide_correctly_rounded(grads[at], grad_scale))
         yield at, p, torch.neg(g) if maximize else g
 
 
@@ -49,8 +49,8 @@ def integer_power(base: float, exponent: float) -> float:
     return result
 
 
-def _make_adam_handler(decoupled_weight_decay: bool) -> Any:
-    def step(
+def _make_fused_adam_handler(decoupled_weight_decay: bool) -> Any:
+    def fused_adam_(
         params: Sequence[Tensor],
         grads: Sequence[Tensor],
         exp_avgs: Sequence[Tensor],
@@ -69,7 +69,7 @@ def _make_adam_handler(decoupled_weight_decay: bool) -> Any:
         found_inf: Tensor | None = None,
     ) -> None:
         rate = float(lr)
-        for at, p, gradient in _iterate_unless_inf(
+        for at, p, gradient in _unscale_and_iterate_unless_inf(
             params, grads, grad_scale, found_inf, maximize,
             exp_avgs=exp_avgs, exp_avg_sqs=exp_avg_sqs, max_exp_avg_sqs=max_exp_avg_sqs if amsgrad else (),
         ):  # fmt: skip
@@ -85,13 +85,13 @@ def _make_adam_handler(decoupled_weight_decay: bool) -> Any:
             if amsgrad:
                 torch.maximum(max_exp_avg_sqs[at], v, out=max_exp_avg_sqs[at])
                 v = max_exp_avg_sqs[at]
-            below = divide(sqrt(v), root).add_(eps)
+            below = divide_correctly_rounded(sqrt(v), root).add_(eps)
             p.add_(torch.div(torch.mul(m, -size), below))
 
-    return step
+    return fused_adam_
 
 
-def sgd(
+def fused_sgd_(
     params: Sequence[Tensor],
     grads: Sequence[Tensor],
     momentum_buffers: Sequence[Tensor],
@@ -107,7 +107,7 @@ def sgd(
     found_inf: Tensor | None = None,
 ) -> None:
     rate = float(lr)
-    for at, p, gradient in _iterate_unless_inf(
+    for at, p, gradient in _unscale_and_iterate_unless_inf(
         params, grads, grad_scale, found_inf, maximize, momentum_buffer_list=momentum_buffers if momentum != 0 else ()
     ):
         g = _add_weight_decay(gradient, p, weight_decay)
@@ -122,7 +122,7 @@ def sgd(
 
 
 MEMBERS: Members = {
-    "aten::_fused_adam_": _make_adam_handler(False),
-    "aten::_fused_adamw_": _make_adam_handler(True),
-    "aten::_fused_sgd_": sgd,
+    "aten::_fused_adam_": _make_fused_adam_handler(False),
+    "aten::_fused_adamw_": _make_fused_adam_handler(True),
+    "aten::_fused_sgd_": fused_sgd_,
 }

@@ -29,9 +29,11 @@ def _at_least_1d(x: Tensor, dim: int) -> tuple[Tensor, int]:
     return (x.reshape(1), 0) if x.dim() == 0 else (x, dim % x.dim())
 
 
-def _restore_0d(found: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+def _restore_0d(values_and_indices: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
     """As they were, for a tensor of no dimension."""
-    return (found[0].reshape(()), found[1].reshape(())) if x.dim() == 0 else found
+    return (
+        (values_and_indices[0].reshape(()), values_and_indices[1].reshape(())) if x.dim() == 0 else values_and_indices
+    )
 
 
 def _make_median_handler(ignore_nan: bool, torch_operator: Any) -> Any:

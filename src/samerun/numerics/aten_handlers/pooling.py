@@ -16,7 +16,7 @@ from samerun.numerics.kernels import pooling as kernels
 Sizes = Sequence[int]
 
 
-def _expand_per_dimension(num_dims: int, values: Sizes) -> list[int]:
+def _expand_per_dimension(values: Sizes, num_dims: int) -> list[int]:
     """One number may stand for all dimensions."""
     return list(values) * num_dims if len(values) == 1 else list(values)
 
@@ -31,7 +31,7 @@ def _make_avg_pool_handler(num_dims: int) -> Callable[..., Tensor]:
         include_padding: bool = True,
         divisor: int | None = None,
     ) -> Tensor:
-        sizes, steps, margins = (_expand_per_dimension(num_dims, given) for given in (kernel, stride, padding))
+        sizes, steps, margins = (_expand_per_dimension(given, num_dims) for given in (kernel, stride, padding))
         return kernels.avg_pool(x, sizes, steps, margins, ceil_mode, include_padding, divisor)
 
     return pool
@@ -48,14 +48,14 @@ def _make_avg_pool_backward_handler(num_dims: int) -> Callable[..., Tensor]:
         include_padding: bool,
         divisor: int | None,
     ) -> Tensor:
-        sizes, steps, margins = (_expand_per_dimension(num_dims, given) for given in (kernel, stride, padding))
+        sizes, steps, margins = (_expand_per_dimension(given, num_dims) for given in (kernel, stride, padding))
         return kernels.avg_pool_backward(grad, x, sizes, steps, margins, include_padding, divisor)
 
     return backward
 
 
 def _make_adaptive_avg_pool_handler(num_dims: int) -> Callable[[Tensor, Sizes], Tensor]:
-    return lambda x, outs: kernels.adaptive_avg_pool(x, _expand_per_dimension(num_dims, outs))
+    return lambda x, outs: kernels.adaptive_avg_pool(x, _expand_per_dimension(outs, num_dims))
 
 
 def _make_adaptive_avg_pool_backward_handler(num_dims: int) -> Callable[[Tensor, Tensor], Tensor]:
@@ -84,7 +84,7 @@ def _make_max_unpool_handler(torch_operator: Callable[..., Tensor], num_dims: in
         places, values = (indices + first).reshape(-1), x.reshape(-1)
         out = torch.zeros(math.prod(shape) * volume, dtype=x.dtype, device=x.device)
         out = (
-            ordered_scatter.put_last_value_(out, places, values)
+            ordered_scatter.put_last_value_on_cuda_(out, places, values)
             if library.is_off_cpu(x)
             else out.scatter_(0, places, values)
         )

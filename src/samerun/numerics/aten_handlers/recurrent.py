@@ -41,13 +41,13 @@ def _relu_step(input_gates: Tensor, hidden_gates: Tensor, state: State) -> State
     return (torch.relu(hidden_gates + input_gates),)
 
 
-def _run_direction(
+def _run_one_direction(
     step: Step,
     input_gates: Sequence[Tensor],
     state: State,
     weights: Sequence[Tensor],
     has_biases: bool,
-    backwards: bool,
+    is_reversed: bool,
 ) -> tuple[list[Tensor], State]:
     """All time steps of one layer in one direction: the outputs in order of time, and the last state.
 
@@ -60,10 +60,10 @@ def _run_direction(
     projection = weights[-1] if len(weights) > (4 if has_biases else 2) else None
     first = state
     ended_states: list[State] = []
-    size = input_gates[-1 if backwards else 0].shape[0]
+    size = input_gates[-1 if is_reversed else 0].shape[0]
     state = tuple(part[:size] for part in first)
     outputs = []
-    for gates in reversed(input_gates) if backwards else input_gates:
+    for gates in reversed(input_gates) if is_reversed else input_gates:
         size, before = gates.shape[0], state[0].shape[0]
         if size < before:  # sequences that end here
             ended_states.append(tuple(part[size:] for part in state))
@@ -76,7 +76,7 @@ def _run_direction(
         outputs.append(state[0])
     if ended_states:
         state = tuple(torch.cat(parts) for parts in zip(state, *reversed(ended_states), strict=True))
-    return outputs[::-1] if backwards else outputs, state
+    return outputs[::-1] if is_reversed else outputs, state
 
 
 def _run_layers(
@@ -86,7 +86,7 @@ def _run_layers(
     states: Sequence[Tensor],
     weights: Sequence[Tensor],
     has_biases: bool,
-    layers: int,
+    num_layers: int,
     dropout: float,
     train: bool,
     bidirectional: bool,
@@ -96,9 +96,9 @@ def _run_layers(
     x: [time, batch, features], or [steps of all sequences, features] with the batch `batch_sizes` of each time.
     """
     directions = 2 if bidirectional else 1
-    weights_per_direction = len(weights) // (layers * directions)
+    weights_per_direction = len(weights) // (num_layers * directions)
     last: list[State] = []
-    for layer in range(layers):
+    for layer in range(num_layers):
         found = []
         for direction in range(directions):
             at = layer * directions + direction
@@ -110,35 +110,37 @@ def _run_layers(
                 else torch.split_with_sizes(input_gates, list(batch_sizes), 0)
             )
             begin = tuple(kind[at] for kind in states)
-            y, end = _run_direction(step, steps, begin, direction_weights, has_biases, direction == 1)
+            y, end = _run_one_direction(step, steps, begin, direction_weights, has_biases, direction == 1)
             found.append(torch.stack(y) if batch_sizes is None else torch.cat(y))
             last.append(end)
         x = torch.cat(found, -1) if bidirectional else found[0]
-        if dropout and train and layer < layers - 1:
+        if dropout and train and layer < num_layers - 1:
             x = torch.dropout(x, dropout, True)
     return (x, *(torch.stack(kind) for kind in zip(*last, strict=True)))
 
 
-def _as_states(state: Any) -> Sequence[Tensor]:
+def _as_state_tuple(state: Any) -> Sequence[Tensor]:
     return (state,) if isinstance(state, Tensor) else state
 
 
-def _make_sequence_handler(step: Step) -> Handler:
+def _make_padded_sequence_handler(step: Step) -> Handler:
     def run(x: Tensor, state: Any, weights: Sequence[Tensor], *settings: Any) -> tuple[Tensor, ...]:
         """What torch.lstm and its kin compute for a tensor of whole sequences. The last setting is `batch_first`."""
         *rest, batch_first = settings
-        y, *last = _run_layers(step, x.transpose(0, 1) if batch_first else x, None, _as_states(state), weights, *rest)
+        y, *last = _run_layers(
+            step, x.transpose(0, 1) if batch_first else x, None, _as_state_tuple(state), weights, *rest
+        )
         return (y.transpose(0, 1) if batch_first else y, *last)
 
     return run
 
 
-def _make_packed_handler(step: Step) -> Handler:
+def _make_packed_sequence_handler(step: Step) -> Handler:
     def run(
         x: Tensor, batch_sizes: Tensor, state: Any, weights: Sequence[Tensor], *settings: Any
     ) -> tuple[Tensor, ...]:
         """What torch.lstm and its kin compute for a packed sequence."""
-        return _run_layers(step, x, batch_sizes.tolist(), _as_states(state), weights, *settings)
+        return _run_layers(step, x, batch_sizes.tolist(), _as_state_tuple(state), weights, *settings)
 
     return run
 
@@ -148,7 +150,7 @@ def _make_cell_handler(step: Step) -> Handler:
         x: Tensor, state: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
     ) -> Any:
         """What torch.lstm_cell and its kin compute: one step. Raises RuntimeError with torch's words on shapes."""
-        states = _as_states(state)
+        states = _as_state_tuple(state)
         for number, part in enumerate(states):
             if part.shape[0] != x.shape[0]:
                 raise RuntimeError(
@@ -169,8 +171,8 @@ COMPOSED: Members = {
     name: handler
     for kind, step in _STEPS.items()
     for name, handler in {
-        f"aten::{kind}.input": _make_sequence_handler(step),
-        f"aten::{kind}.data": _make_packed_handler(step),
+        f"aten::{kind}.input": _make_padded_sequence_handler(step),
+        f"aten::{kind}.data": _make_packed_sequence_handler(step),
         f"aten::{kind}_cell": _make_cell_handler(step),
     }.items()
 }

@@ -20,12 +20,12 @@ def _to_dtype(x: Tensor, dtype: torch.dtype | None) -> Tensor:
     return x if dtype is None or x.dtype is dtype else x.to(dtype)
 
 
-def _is_integer_sum(x: Tensor, dtype: torch.dtype | None) -> bool:
+def _accumulates_in_non_float(x: Tensor, dtype: torch.dtype | None) -> bool:
     return not (x.is_floating_point() if dtype is None else dtype.is_floating_point)
 
 
 def sum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    if _is_integer_sum(x, dtype):
+    if _accumulates_in_non_float(x, dtype):
         return torch.sum(x, dim, keepdim, dtype=dtype) if dim else torch.sum(x, dtype=dtype)
     return sums.sum(_to_dtype(x, dtype), dim or None, keepdim)
 
@@ -35,7 +35,7 @@ def sum_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    if _is_integer_sum(x, dtype):
+    if _accumulates_in_non_float(x, dtype):
         raise RuntimeError(f"mean(): expected a floating point type, got {x.dtype}; pass dtype=torch.float32")
     return sums.mean(_to_dtype(x, dtype), dim or None, keepdim)
 
@@ -48,36 +48,46 @@ def _correction_or_one(correction: Any) -> float:
     return 1 if correction is None else float(correction)
 
 
-def _make_variance_handler(compute: Callable[..., Any]) -> Callable[..., Any]:
+def _make_correction_handler(compute: Callable[..., Any]) -> Callable[..., Any]:
     def corrected(x: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
         return compute(x, dim or None, _correction_or_one(correction), keepdim)
 
     return corrected
 
 
-def norm(
+def vector_norm(
     x: Tensor, order: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     dims = [dim] if isinstance(dim, int) else dim
-    return sums.norm(_to_dtype(to_floating(x), dtype), 2 if order is None else float(order), dims or None, keepdim)
+    return sums.vector_norm(
+        _to_dtype(to_floating(x), dtype), 2 if order is None else float(order), dims or None, keepdim
+    )
 
 
-def prod(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.prod(x, dtype=dtype) if _is_integer_sum(x, dtype) else sums.prod(_to_dtype(x, dtype))
+def prod_of_all(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    return torch.prod(x, dtype=dtype) if _accumulates_in_non_float(x, dtype) else sums.prod(_to_dtype(x, dtype))
 
 
-def prod_along(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    if _is_integer_sum(x, dtype):
+def prod_along_dim(x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    if _accumulates_in_non_float(x, dtype):
         return torch.prod(x, dim, keepdim, dtype=dtype)
     return sums.prod(_to_dtype(x, dtype), dim, keepdim)
 
 
 def cumsum(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.cumsum(x, dim, dtype=dtype) if _is_integer_sum(x, dtype) else sums.cumsum(_to_dtype(x, dtype), dim)
+    return (
+        torch.cumsum(x, dim, dtype=dtype)
+        if _accumulates_in_non_float(x, dtype)
+        else sums.cumsum(_to_dtype(x, dtype), dim)
+    )
 
 
 def cumprod(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.cumprod(x, dim, dtype=dtype) if _is_integer_sum(x, dtype) else sums.cumprod(_to_dtype(x, dtype), dim)
+    return (
+        torch.cumprod(x, dim, dtype=dtype)
+        if _accumulates_in_non_float(x, dtype)
+        else sums.cumprod(_to_dtype(x, dtype), dim)
+    )
 
 
 def trace(x: Tensor) -> Tensor:
@@ -147,14 +157,14 @@ MEMBERS: Members = {
     "aten::sum.dim_IntList": sum,
     "aten::mean": mean_of_all,
     "aten::mean.dim": mean,
-    "aten::var.correction": _make_variance_handler(sums.var),
-    "aten::std.correction": _make_variance_handler(sums.std),
-    "aten::var_mean.correction": _make_variance_handler(sums.var_mean),
-    "aten::linalg_vector_norm": norm,
-    "aten::norm.Scalar": lambda x, p=2: norm(x, p),
-    "aten::norm.ScalarOpt_dim": norm,
-    "aten::prod": prod,
-    "aten::prod.dim_int": prod_along,
+    "aten::var.correction": _make_correction_handler(sums.var),
+    "aten::std.correction": _make_correction_handler(sums.std),
+    "aten::var_mean.correction": _make_correction_handler(sums.var_mean),
+    "aten::linalg_vector_norm": vector_norm,
+    "aten::norm.Scalar": lambda x, p=2: vector_norm(x, p),
+    "aten::norm.ScalarOpt_dim": vector_norm,
+    "aten::prod": prod_of_all,
+    "aten::prod.dim_int": prod_along_dim,
     "aten::cumsum": cumsum,
     "aten::cumprod": cumprod,
     "aten::trace": trace,

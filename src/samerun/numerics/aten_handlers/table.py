@@ -31,8 +31,8 @@ from samerun.numerics.aten_handlers import (
     reductions,
     softmax,
 )
-from samerun.numerics.aten_handlers.checks import Runner, raise_torch_error, with_signature_check
-from samerun.numerics.aten_handlers.declare import Handler, Members, NotInTable
+from samerun.numerics.aten_handlers.checks import Runner, raise_torch_error_unless_accepted, with_signature_check
+from samerun.numerics.aten_handlers.declare import Handler, Members, NoPortableKernel
 from samerun.numerics.aten_handlers.exact import EXACT, EXACT_OVERLOADS
 from samerun.numerics.aten_handlers.exact import ON_CUDA as ONLY_ON_CUDA
 
@@ -67,7 +67,7 @@ def portable_operator_names() -> set[str]:
     return {name.removeprefix("aten::").split(".")[0].rstrip("_") for name in every}
 
 
-def resolve_runner(func: Any, on_cuda: bool = False) -> Runner | None:
+def resolve_runner_unless_exact(func: Any, on_cuda: bool = False) -> Runner | None:
     """How to run an operator; None where torch's own kernel is exact. What is not in the table refuses when run.
 
     `on_cuda`: some of its tensors are on a CUDA device.
@@ -75,7 +75,7 @@ def resolve_runner(func: Any, on_cuda: bool = False) -> Runner | None:
     members = ON_CUDA if on_cuda else MEMBERS
     exact, exact_overloads = (EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA) if on_cuda else (EXACT, EXACT_OVERLOADS)
     if getattr(func, "_schema", None) is None:
-        return _refuse
+        return _raise_no_portable_kernel
     name = func._schema.name
     overload = f"{name}.{func._schema.overload_name or 'default'}"
     if not name.startswith("aten::"):
@@ -112,13 +112,13 @@ def _make_decomposing_runner(func: Any) -> Runner:
     """Decompose an operator that torch itself writes in other operators, and look those up."""
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
     if not composite:
-        return _refuse
+        return _raise_no_portable_kernel
     return lambda mode, func, args, kwargs: _call_inside_mode(mode, func.decompose, args, kwargs)
 
 
-def _refuse(mode: Any, func: Any, args: Any, kwargs: Any) -> NoReturn:
+def _raise_no_portable_kernel(mode: Any, func: Any, args: Any, kwargs: Any) -> NoReturn:
     kinds = {str(given.dtype).removeprefix("torch.") for given in args if isinstance(given, Tensor)}
-    raise NotInTable(f"{', '.join(sorted(kinds))}." if kinds else "")
+    raise NoPortableKernel(f"{', '.join(sorted(kinds))}." if kinds else "")
 
 
 def _run_allreduce(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -134,7 +134,7 @@ def _call_inside_mode(mode: Any, call: Callable[..., Any], args: Any, kwargs: An
         return call(*args, **kwargs)
 
 
-def _require_cast(result: Tensor, out: Tensor) -> None:
+def _require_castable(result: Tensor, out: Tensor) -> None:
     if not torch.can_cast(result.dtype, out.dtype):
         raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {out.dtype}")
 
@@ -142,7 +142,7 @@ def _require_cast(result: Tensor, out: Tensor) -> None:
 def _make_in_place_runner(handler: Handler) -> Runner:
     def run(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
         found = handler(*args, **kwargs)
-        _require_cast(found, args[0])
+        _require_castable(found, args[0])
         if found.shape != args[0].shape:
             raise RuntimeError(
                 f"output with shape {list(args[0].shape)} doesn't match the broadcast shape {list(found.shape)}"
@@ -161,7 +161,9 @@ def _make_out_runner(handler: Handler, outs: list[str]) -> Runner:
             out = kwargs[name]
             if result.dtype is not out.dtype or any(out is argument for argument in args):
                 # some kernels of torch convert, or write where they read; others refuse
-                raise_torch_error(func, args, kwargs, RuntimeError(f"{func}: {name} does not fit what it is to hold"))
+                raise_torch_error_unless_accepted(
+                    func, args, kwargs, RuntimeError(f"{func}: {name} does not fit what it is to hold")
+                )
         for name, result in zip(outs, results, strict=True):
             kwargs[name].resize_(result.shape).copy_(result)
         written = tuple(kwargs[name] for name in outs)
@@ -182,7 +184,7 @@ def _make_foreach_runner(func: Any, name: str) -> Runner:
     packet = getattr(torch.ops.aten, alone, None)
     in_place = getattr(torch.ops.aten, alone + "_", None)
     if packet is None:
-        return _refuse
+        return _raise_no_portable_kernel
     schema = func._schema
     lists = [
         argument.name
