@@ -18,8 +18,8 @@ from samerun.numerics.kernels.linear_algebra import (
     FORWARD,
     GRADIENT_OF_INPUT,
     GRADIENT_OF_WEIGHT,
-    convolve,
     convolution_output_size,
+    convolve,
 )
 from samerun.numerics.reference import linear_algebra as reference
 
