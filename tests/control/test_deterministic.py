@@ -31,6 +31,7 @@ C: Any = torch._C
 def _hash_seed_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the tests had been started with PYTHONHASHSEED=0; fresh processes show what happens without."""
     monkeypatch.setattr(variables, "read_environment_at_start", lambda: {"PYTHONHASHSEED": "0"})
+    monkeypatch.setattr(variables, "python_hashes_with_seed", lambda seed: True)
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
 

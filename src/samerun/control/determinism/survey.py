@@ -48,12 +48,22 @@ class VariableProblem:
         name = self.variable.name
         if not self.late:
             return f"{name}={self.found} in the environment will not do: valid is {self.variable.valid_values}"
-        found = "was not set" if self.found is None else f"was {self.found!r}"
+        started_with = self.value_not_obeyed
+        found = f"was {(self.found or started_with)!r}" if self.found is not None or started_with else "was not set"
+        if started_with not in (None, "random"):
+            found += " but overridden (by python -R)"
         text = f"{name} {found} when {_MOMENT[self.switch.when]} started, and has to be {self.variable.valid_values}"
         now = os.environ.get(name)
-        if now is not None and now != self.found:
+        if now is not None and now not in (self.found, started_with):
             text += f" ({name}={now}, set later, changes nothing)"
         return text
+
+    @property
+    def value_not_obeyed(self) -> str | None:
+        """What the process was started with, where that is not in force: PYTHONHASHSEED=random, or overridden by -R."""
+        if not self.late or self.found is not None or sys.flags.ignore_environment:
+            return None
+        return read_environment_at_start().get(self.variable.name) or None
 
     @property
     def shell_remedy(self) -> str:
@@ -98,7 +108,7 @@ def check_environment(policy: Policy) -> None:
 
 
 def _is_unset_hash_seed(problem: VariableProblem) -> bool:
-    return problem.switch.name == "hash_seed" and problem.found is None
+    return problem.switch.name == "hash_seed" and problem.found is None and problem.value_not_obeyed is None
 
 
 def _warn_hash_seed_once() -> None:

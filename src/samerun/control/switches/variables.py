@@ -7,17 +7,22 @@ import sys
 from collections.abc import Callable
 
 from samerun.base.launch import read_environment_at_start
+from samerun.control.switches.hash_seed import python_hashes_with_seed
 from samerun.control.switches.switch import Policy, Switch, Variable, always_true, make_variables_reader
 
 HASH_SEED_VARIABLE = "PYTHONHASHSEED"
 LARGEST_HASH_SEED = 2**32 - 1
 
 
-def _read_hash_seed_in_force() -> str | None:
+def _read_effective_hash_seed() -> str | None:
     """The seed this interpreter hashes with; None when it drew one. `os.environ` may say anything by now."""
     if not sys.flags.hash_randomization:
         return "0"
-    return None if sys.flags.ignore_environment else read_environment_at_start().get(HASH_SEED_VARIABLE)
+    seed = "" if sys.flags.ignore_environment else read_environment_at_start().get(HASH_SEED_VARIABLE, "")
+    try:
+        return seed if python_hashes_with_seed(int(seed)) else None  # `python -R` draws one, whatever the variable says
+    except ValueError:  # "random", or unset
+        return None
 
 
 def _accept_hash_seed(value: str, policy: Policy) -> bool:
@@ -34,7 +39,7 @@ HASH_SEED = Switch(
     "Read once, as the interpreter starts. Setting it inside a running program changes nothing there, and makes"
     " child processes hash otherwise than their parent: samerun never does.",
     "before interpreter",
-    _read_hash_seed_in_force,
+    _read_effective_hash_seed,
     variables=(
         Variable(
             HASH_SEED_VARIABLE,
@@ -42,7 +47,7 @@ HASH_SEED = Switch(
             _accept_hash_seed,
             f"a whole number from 0 to {LARGEST_HASH_SEED}",
             always_true,
-            _read_hash_seed_in_force,
+            _read_effective_hash_seed,
             settable_inside=False,
         ),
     ),
