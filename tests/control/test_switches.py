@@ -16,7 +16,7 @@ import torch._inductor.config as inductor
 
 import samerun
 from samerun.control.determinism import mode
-from samerun.control.operators import install
+from samerun.control.deterministic_kernels import install
 from samerun.control.rng.state import get_rng_state
 from samerun.control.switches import fp32_precision, variables
 from samerun.control.switches.switch import Policy, Switch

@@ -73,7 +73,7 @@ class VariableProblem:
 
 def find_variable_problem(switch: Switch, variable: Variable, policy: Policy) -> VariableProblem | None:
     """What is wrong with one variable; None if nothing is, or if it can still be set."""
-    wanted, found, already_read = variable.wanted(policy), variable.read_effective(), variable.already_read()
+    wanted, found, already_read = variable.wanted(policy), variable.read_effective_value(), variable.already_read()
     # An unset variable is wrong only once it was read: before that, `deterministic()` sets it itself.
     wrong = not variable.is_valid(found, policy) if found is not None else already_read and wanted is not None
     if not wrong or not variable.required:
@@ -90,7 +90,7 @@ def find_environment_problems(policy: Policy) -> Iterator[VariableProblem]:
                 yield found
 
 
-def check_environment(policy: Policy) -> None:
+def raise_or_log_environment_problems(policy: Policy) -> None:
     """Raise TooLateError or SwitchError for wrong variables; with level "warn", log them and go on."""
     found = list(find_environment_problems(policy))
     if policy.unset_hash_seed == "warn" and policy.level == "error":
@@ -264,7 +264,7 @@ def _get_wanted_value(switch: Switch, policy: Policy) -> Value:
 
 def _is_wanted_but_unset(variable: Variable, policy: Policy) -> bool:
     """Whether a variable is to have a value and has none."""
-    return variable.wanted(policy) is not None and variable.read_effective() is None
+    return variable.wanted(policy) is not None and variable.read_effective_value() is None
 
 
 def _is_imported(module_name: str) -> bool:
@@ -316,7 +316,7 @@ def collect_process_facts(read_at: str) -> dict[str, Any]:
         "machine": collect_machine_facts(),
         "packages": read_installed_versions(),
         "variables": select_relevant_variables(read_environment_at_start()),
-        "seed": process_seed.current_seed(),
+        "seed": process_seed.current_streams_seed(),
         "streams": sorted({name for name, _, _ in process_streams}),
         "sources": digest_loaded_user_files(),
     }
