@@ -1,10 +1,10 @@
 """Seed the global generators from keys, one sample after the other: by writing states in C, or by library calls.
 
 Seeding a Mersenne Twister is a chain of 624 dependent steps (Python's: 1871); four chains interleaved take hardly
-longer than one. So C (native/states.c) writes the states of many samples at once, and each sample then only copies
-its state into place. The states equal those that seeding gives, bit for bit; that is verified before the first use
-(docs/decisions/0022). Where it does not hold, or the C library was not built, `seed_before_each_sample_by_library` seeds
-the generators one by one.
+longer than one. So C (native/states.c) writes the states of many samples at once, and each sample then only copies its
+state into place. The states equal those that seeding gives, bit for bit; that is verified before the first use
+(docs/decisions/0022). Where it does not hold, or the C library was not built, `seed_before_each_sample_by_library`
+seeds the generators one by one.
 
 States lie in memory, and are copied there where possible: `random.getstate` and `numpy.random.get_state` convert 624
 words one by one, a memory copy takes 0.1 us. NumPy publishes the address of its words; neither library promises where

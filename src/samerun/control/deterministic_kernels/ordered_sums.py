@@ -1,13 +1,13 @@
 """Sums in an order that never changes: of rows that share a key, and back through a linear map of one dimension.
 
 By key (`sum_rows_by_key`; or multiply, or take the last row): rows are sorted by key, stably, and reduced eight at a
-time by gathers and sums of whole tensors. No memory cell has two writers, so nothing depends on the order in which threads
-arrive. The order depends on the rows of one key alone: one pass adds rows 1 to 8, 9 to 16, and so on, from left to
-right, the next pass those sums.
+time by gathers and sums of whole tensors. No memory cell has two writers, so nothing depends on the order in which
+threads arrive. The order depends on the rows of one key alone: one pass adds rows 1 to 8, 9 to 16, and so on, from left
+to right, the next pass those sums.
 
 Back through a map (`transpose_output_to_input_map`): forward, each output reads a few inputs, each with a weight, as in
-pooling and interpolation. Back, torch's kernels let each output add into what it read, so the order of the sums is that of the
-threads. Here each input gathers the outputs that read it, in ascending order.
+pooling and interpolation. Back, torch's kernels let each output add into what it read, so the order of the sums is that
+of the threads. Here each input gathers the outputs that read it, in ascending order.
 """
 
 from __future__ import annotations
