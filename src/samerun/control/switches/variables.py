@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Literal
 
-from samerun.base.launch import read_environment_at_start
+from samerun.base.launch import read_environ_at_process_start
 from samerun.control.switches.hash_seed import python_hashes_with_seed
 from samerun.control.switches.switch import Policy, Switch, Variable, always_true, make_environment_reader
 
@@ -19,7 +19,7 @@ def _read_effective_hash_seed() -> str | None:
     """The seed this interpreter hashes with; None when it drew one. `os.environ` may say anything by now."""
     if not sys.flags.hash_randomization:
         return "0"
-    seed = "" if sys.flags.ignore_environment else read_environment_at_start().get(HASH_SEED_VARIABLE, "")
+    seed = "" if sys.flags.ignore_environment else read_environ_at_process_start().get(HASH_SEED_VARIABLE, "")
     try:
         return seed if python_hashes_with_seed(int(seed)) else None  # `python -R` draws one, whatever the variable says
     except ValueError:  # "random", or unset
