@@ -228,7 +228,7 @@ SWITCH = '''"""THE SETTING, in one line."""
 
 from __future__ import annotations
 
-from samerun.control.switches.switch import want_true, make_torch_flag_switch
+from samerun.control.switches.switch import make_torch_flag_switch, want_true
 
 # A flag of torch's C module. Anything else fills in a `Switch` of its own (switch.py).
 SWITCH = make_torch_flag_switch(

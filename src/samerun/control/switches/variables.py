@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from samerun.base.launch import read_environ_at_process_start
-from samerun.control.switches.hash_seed import python_hashes_with_seed
+from samerun.control.hash_seed import python_hashes_with_seed
 from samerun.control.switches.switch import Policy, Switch, Variable, always_true, make_environment_reader
 
 HASH_SEED_VARIABLE = "PYTHONHASHSEED"
