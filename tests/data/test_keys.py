@@ -151,8 +151,8 @@ def test_a_layout_that_is_not_as_expected_is_left_alone(monkeypatch: pytest.Monk
     random.gauss(0, 1), np.random.standard_normal()
     before = str(get_rng_state())
     for module in (generator_seeding, seeded_section):
-        monkeypatch.setattr(module, "map_python_state", lambda: None)
-        monkeypatch.setattr(module, "map_numpy_state", lambda: None)
+        monkeypatch.setattr(module, "view_python_generator_memory", lambda: None)
+        monkeypatch.setattr(module, "view_numpy_generator_memory", lambda: None)
     assert not generator_seeding.can_write_states(GENERATOR_KINDS) and states_of_samples([1, 2]) == expected
     assert str(get_rng_state()) == before
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from samerun.control.operators.declare import DeterministicOperator, Kernel, widen_half
-from samerun.control.operators.ordered_sums import Combine, group_rows, reduce_groups, sum_by_key, take_last_rows
+from samerun.control.deterministic_kernels.declare import DeterministicOperator, Kernel, upcast_half_to_float32
+from samerun.control.deterministic_kernels.ordered_sums import (
+    Combine,
+    group_rows_by_key,
+    reduce_rows_of_each_group,
+    sum_rows_by_key,
+    take_last_row_of_each_group,
+)
 
 
 def put_(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
@@ -19,18 +25,22 @@ def put_(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
         )
     if not index.numel():
         return self
-    groups = group_rows(torch.where(index < 0, index + cells, index).reshape(-1))
+    groups = group_rows_by_key(torch.where(index < 0, index + cells, index).reshape(-1))
     if int(groups.keys[0]) < 0 or int(groups.keys[-1]) >= cells:
         raise IndexError(f"put_(): an index lies outside of a tensor with {cells} elements.")
     where = torch.unravel_index(groups.keys, self.shape) if self.dim() else (groups.keys,)
     target = self if self.dim() else self.view(1)
     values = source.reshape(-1)
-    rows = widen_half(target[where]) + reduce_groups(values, groups) if accumulate else take_last_rows(values, groups)
+    rows = (
+        upcast_half_to_float32(target[where]) + reduce_rows_of_each_group(values, groups)
+        if accumulate
+        else take_last_row_of_each_group(values, groups)
+    )
     target.index_put_(where, rows.to(self.dtype))
     return self
 
 
-def _overwrites(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> bool:
+def _is_put_without_accumulate(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> bool:
     return not accumulate  # torch adds one after the other on the CPU in deterministic mode
 
 
@@ -41,7 +51,7 @@ PUT = DeterministicOperator(
     "Values are sorted by the cell they go to, stably; the last one of each cell is written, or their sum, added in"
     " the order of the values.",
     "A sort of as many 64-bit numbers as there are indices; the device is waited for.",
-    (Kernel(put_, ("put_",)), Kernel(put_, ("put_",), ("CPU",), _overwrites)),
+    (Kernel(put_, ("put_",)), Kernel(put_, ("put_",), ("CPU",), _is_put_without_accumulate)),
 )
 
 
@@ -59,7 +69,7 @@ def bincount_weighted(self: Tensor, weights: Tensor | None = None, minlength: in
     if int(low) < 0:
         raise RuntimeError(f"bincount(): the input has the negative number {int(low)}.")
     float_weights = weights if weights.dtype is torch.float32 else weights.to(torch.float64)
-    return sum_by_key(self.to(torch.int64), float_weights, max(int(high) + 1, minlength))
+    return sum_rows_by_key(self.to(torch.int64), float_weights, max(int(high) + 1, minlength))
 
 
 def _has_weights(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> bool:
@@ -89,17 +99,17 @@ def scatter_reduce_prod(
         raise RuntimeError(
             f"scatter_reduce(): index holds {int(low)} to {int(high)}, dimension {dim} has {size} cells."
         )
-    groups = group_rows(_flat_target_positions(out, dim, index).flatten())
+    groups = group_rows_by_key(_scatter_flat_indices(out, dim, index).flatten())
     values = src[tuple(slice(0, length) for length in index.shape)].reshape(-1)
-    rows = reduce_groups(values, groups, torch.mul)
+    rows = reduce_rows_of_each_group(values, groups, torch.mul)
     flat = out.view(-1)
     if include_self:
-        rows = widen_half(flat.index_select(0, groups.keys)) * rows
+        rows = upcast_half_to_float32(flat.index_select(0, groups.keys)) * rows
     flat.index_put_((groups.keys,), rows.to(self.dtype))
     return out
 
 
-def _flat_target_positions(out: Tensor, dim: int, index: Tensor) -> Tensor:
+def _scatter_flat_indices(out: Tensor, dim: int, index: Tensor) -> Tensor:
     """The position in `out`, flattened, to which each value goes: int64 of the shape of `index`."""
     cells = torch.zeros_like(index)
     for axis, (length, stride) in enumerate(zip(index.shape, out.stride(), strict=True)):
@@ -111,7 +121,9 @@ def _flat_target_positions(out: Tensor, dim: int, index: Tensor) -> Tensor:
     return cells
 
 
-def _is_product(self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> bool:
+def _is_scatter_reduce_prod(
+    self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> bool:
     return reduce == "prod" and index.dim() == self.dim() == src.dim()
 
 
@@ -125,7 +137,7 @@ SCATTER_REDUCE_PROD = DeterministicOperator(
         Kernel(
             scatter_reduce_prod,
             ("scatter_reduce.two", "scatter_reduce_.two", "scatter_reduce.two_out"),
-            applies=_is_product,
+            applies=_is_scatter_reduce_prod,
         ),
     ),
 )
@@ -148,12 +160,12 @@ def index_reduce(
         raise IndexError(
             f"index_reduce(): index holds {int(low)} to {int(high)}, the tensor has {self.shape[dim]} rows."
         )
-    groups = group_rows(index.reshape(-1).to(torch.int64))
-    rows = reduce_groups(source.movedim(dim, 0), groups, COMBINE[reduce])
+    groups = group_rows_by_key(index.reshape(-1).to(torch.int64))
+    rows = reduce_rows_of_each_group(source.movedim(dim, 0), groups, COMBINE[reduce])
     target = out.movedim(dim, 0)
     counts = groups.counts
     if include_self:
-        rows = COMBINE[reduce](widen_half(target.index_select(0, groups.keys)), rows)
+        rows = COMBINE[reduce](upcast_half_to_float32(target.index_select(0, groups.keys)), rows)
         counts = counts + 1
     if reduce == "mean":
         counts = counts.view(-1, *(1,) * (rows.dim() - 1))
@@ -193,10 +205,10 @@ def embedding_bag_max_backward(
     cells = maximum_indices.to(torch.int64) * features + torch.arange(features, device=grad.device)
     rows = taken.reshape(-1).nonzero().flatten()
     keys, values = cells.reshape(-1).index_select(0, rows), grad.reshape(-1).index_select(0, rows)
-    return sum_by_key(keys, values, num_weights * features).view(num_weights, features)
+    return sum_rows_by_key(keys, values, num_weights * features).view(num_weights, features)
 
 
-def _is_max_mode(
+def _is_max_mode_embedding_bag(
     grad: Tensor, indices: Tensor, offset2bag: Tensor, bag_size: Tensor, maximum_indices: Tensor, num_weights: int,
     scale_grad_by_freq: bool, mode: int, *others: object, **named: object,
 ) -> bool:  # fmt: skip
@@ -210,5 +222,5 @@ EMBEDDING_BAG_MAX = DeterministicOperator(
     "Gradients are sorted by the weight that they belong to, stably, and those of one weight are added in the order"
     " of the bags.",
     "A sort of as many 64-bit numbers as there are outputs; the device is waited for.",
-    (Kernel(embedding_bag_max_backward, ("_embedding_bag_dense_backward",), applies=_is_max_mode),),
+    (Kernel(embedding_bag_max_backward, ("_embedding_bag_dense_backward",), applies=_is_max_mode_embedding_bag),),
 )

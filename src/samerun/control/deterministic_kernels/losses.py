@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from samerun.control.operators.declare import DeterministicOperator, Kernel, widen_half
-from samerun.control.operators.ordered_sums import sum_by_key
+from samerun.control.deterministic_kernels.declare import DeterministicOperator, Kernel, upcast_half_to_float32
+from samerun.control.deterministic_kernels.ordered_sums import sum_rows_by_key
 
 NONE, MEAN = 0, 1
 Lengths = Tensor | list[int]
@@ -20,11 +20,11 @@ def nll_loss2d(
     """self: [batch, classes, height, width]; target: int[batch, height, width]. Returns loss and weight sum."""
     counted = target != ignore_index
     classes = torch.where(counted, target, 0).to(torch.int64)
-    picked = -widen_half(self).gather(1, classes.unsqueeze(1)).squeeze(1)
+    picked = -upcast_half_to_float32(self).gather(1, classes.unsqueeze(1)).squeeze(1)
     if weight is None:
         weights = counted.to(picked.dtype)
     else:
-        weights = widen_half(weight).index_select(0, classes.reshape(-1)).view(classes.shape)
+        weights = upcast_half_to_float32(weight).index_select(0, classes.reshape(-1)).view(classes.shape)
         weights = torch.where(counted, weights, 0)
     losses = torch.where(counted, picked * weights, 0)
     if reduction == NONE:
@@ -62,7 +62,7 @@ def ctc_loss_backward(
     states = torch.full((batch, log_alpha.shape[2]), blank, dtype=torch.int64, device=device)
     states[:, 1::2] = labels
     emissions = log_probs.gather(2, states.expand(steps, -1, -1))
-    beta = _backward_log_probs(emissions, states, input_sizes, target_sizes, blank)
+    beta = _ctc_log_beta(emissions, states, input_sizes, target_sizes, blank)
     in_input = torch.arange(steps, device=device).unsqueeze(1) < input_sizes
     in_target = torch.arange(states.shape[1], device=device) < (2 * target_sizes + 1).unsqueeze(1)
     # The probability of being in each state at each time, given the target.
@@ -94,9 +94,7 @@ def _pad_targets(targets: Tensor, target_sizes: Tensor, max_target_size: int, bl
     return torch.where(is_label, flat[torch.where(is_label, first + position, 0)], blank)
 
 
-def _backward_log_probs(
-    emissions: Tensor, states: Tensor, input_sizes: Tensor, target_sizes: Tensor, blank: int
-) -> Tensor:
+def _ctc_log_beta(emissions: Tensor, states: Tensor, input_sizes: Tensor, target_sizes: Tensor, blank: int) -> Tensor:
     """The beta of the forward-backward algorithm: [time, batch, states].
 
     The log of the probability of all paths from each state to the end.
@@ -126,7 +124,7 @@ def _sum_states_by_class(occupancy: Tensor, labels: Tensor, classes: int) -> Ten
     steps, batch, max_target_size = occupancy.shape
     keys = (labels + torch.arange(batch, device=labels.device).unsqueeze(1) * classes).flatten()
     rows = occupancy.permute(1, 2, 0).reshape(batch * max_target_size, steps)
-    return sum_by_key(keys, rows, batch * classes).view(batch, classes, steps).permute(2, 0, 1).contiguous()
+    return sum_rows_by_key(keys, rows, batch * classes).view(batch, classes, steps).permute(2, 0, 1).contiguous()
 
 
 CTC_LOSS = DeterministicOperator(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from samerun.control.operators.declare import HALF_TYPES, DeterministicOperator, Kernel
+from samerun.control.deterministic_kernels.declare import HALF_TYPES, DeterministicOperator, Kernel
 
 BLOCK = 16
 
@@ -32,7 +32,7 @@ def _cumsum_last_dim(values: Tensor) -> Tensor:
     return padded[..., :size]
 
 
-def _sums_floats(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> bool:
+def _is_float_or_complex_cumsum(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> bool:
     result_dtype = dtype or (self.dtype if self.is_floating_point() or self.is_complex() else torch.int64)
     return result_dtype.is_floating_point or result_dtype.is_complex
 
@@ -45,5 +45,5 @@ OPERATOR = DeterministicOperator(
     " block gets the sum of those before it.",
     f"About two passes over the input, in {BLOCK} strided steps for each factor of {BLOCK} of its length; its size"
     " again in memory.",
-    (Kernel(cumsum, ("cumsum", "cumsum_", "cumsum.out"), applies=_sums_floats),),
+    (Kernel(cumsum, ("cumsum", "cumsum_", "cumsum.out"), applies=_is_float_or_complex_cumsum),),
 )

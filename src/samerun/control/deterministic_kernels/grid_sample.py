@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from samerun.control.operators.declare import DeterministicOperator, Kernel, widen_half
-from samerun.control.operators.ordered_sums import sum_by_key
+from samerun.control.deterministic_kernels.declare import DeterministicOperator, Kernel, upcast_half_to_float32
+from samerun.control.deterministic_kernels.ordered_sums import sum_rows_by_key
 
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 LINEAR, NEAREST, CUBIC = 0, 1, 2
@@ -27,25 +27,27 @@ class AxisTap(NamedTuple):
     """How the weight changes with the point."""
 
 
-def _unnormalize_with_slope(points: Tensor, size: int, align_corners: bool) -> tuple[Tensor, float]:
+def _unnormalize_with_derivative(points: Tensor, size: int, align_corners: bool) -> tuple[Tensor, float]:
     """Turn -1 ... 1 into positions in `size` cells; also returns by how much they change with the point."""
     if align_corners:
         return (points + 1) / 2 * (size - 1), (size - 1) / 2
     return ((points + 1) * size - 1) / 2, size / 2
 
 
-def _pad_with_slope(position: Tensor, size: int, padding_mode: int, align_corners: bool) -> tuple[Tensor, Tensor]:
+def _apply_padding_mode_with_derivative(
+    position: Tensor, size: int, padding_mode: int, align_corners: bool
+) -> tuple[Tensor, Tensor]:
     """Move positions into the input as the padding mode wants; returns too how much they change with the position."""
     slope = torch.ones_like(position)
     if padding_mode == REFLECTION:
-        position, slope = _reflect_with_slope(position, size, align_corners)
+        position, slope = _reflect_with_derivative(position, size, align_corners)
     if padding_mode != ZEROS:
         slope = torch.where((position <= 0) | (position >= size - 1), 0, slope)
         position = position.clamp(0, size - 1)
     return position, slope
 
 
-def _reflect_with_slope(position: Tensor, size: int, align_corners: bool) -> tuple[Tensor, Tensor]:
+def _reflect_with_derivative(position: Tensor, size: int, align_corners: bool) -> tuple[Tensor, Tensor]:
     """Mirror positions at both ends of the input until they lie inside; also returns the slope, 1 or -1."""
     low, span = (0.0, float(size - 1)) if align_corners else (-0.5, float(size))
     if span == 0:
@@ -65,18 +67,18 @@ def grid_sampler_backward(
 ) -> tuple[Tensor | None, Tensor]:  # fmt: skip
     """input: [batch, channels, ...]; grid: [batch, ..., 2 or 3], x first. Returns the gradients of both."""
     batch, channels, sizes = input.shape[0], input.shape[1], input.shape[2:]
-    points = grid.to(widen_half(input).dtype).flatten(1, -2)  # [batch, points, dims]
+    points = grid.to(upcast_half_to_float32(input).dtype).flatten(1, -2)  # [batch, points, dims]
     taps = [
         _axis_taps(points[..., -1 - axis], size, interpolation_mode, padding_mode, align_corners)
         for axis, size in enumerate(sizes)
     ]  # in the order of the input's dimensions; the grid names the last one first
-    output_gradients = widen_half(grad_output).flatten(2).transpose(1, 2)  # [batch, points, channels]
-    cells = widen_half(input).flatten(2).transpose(1, 2).reshape(-1, channels)
+    output_gradients = upcast_half_to_float32(grad_output).flatten(2).transpose(1, 2)  # [batch, points, channels]
+    cells = upcast_half_to_float32(input).flatten(2).transpose(1, 2).reshape(-1, channels)
     first = (torch.arange(batch, device=input.device) * sizes.numel()).unsqueeze(1)
     keys, values = [], []
     slopes = [torch.zeros_like(points[..., 0]) for _ in sizes]
     for corner in itertools.product(*taps):
-        is_inside, cell = _corner_inside_and_cell(corner, sizes)
+        is_inside, cell = _corner_in_bounds_and_flat_index(corner, sizes)
         weights = [tap.weight for tap in corner]
         keys.append(torch.where(is_inside, cell + first, -1).flatten())
         if output_mask[0]:
@@ -91,7 +93,7 @@ def grid_sampler_backward(
     if not output_mask[0]:
         return None, grid_gradient
     rows = (torch.cat(keys) >= 0).nonzero().flatten()
-    out = sum_by_key(torch.cat(keys).index_select(0, rows), torch.cat(values).index_select(0, rows), len(cells))
+    out = sum_rows_by_key(torch.cat(keys).index_select(0, rows), torch.cat(values).index_select(0, rows), len(cells))
     return out.view(batch, -1, channels).transpose(1, 2).reshape(input.shape).to(input.dtype), grid_gradient
 
 
@@ -99,18 +101,18 @@ def _axis_taps(
     points: Tensor, size: int, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> list[AxisTap]:
     """What each point reads along one dimension, of `size` inputs."""
-    position, factor = _unnormalize_with_slope(points, size, align_corners)
+    position, factor = _unnormalize_with_derivative(points, size, align_corners)
     if interpolation_mode == CUBIC:
         low = position.floor()
         fraction = position - low
         out: list[AxisTap] = []
         for step, (weight, slope) in enumerate(
-            zip(_cubic_weights(fraction), _cubic_weight_slopes(fraction), strict=True), start=-1
+            zip(_cubic_weights(fraction), _cubic_weight_derivatives(fraction), strict=True), start=-1
         ):
-            padded = _pad_with_slope(low + step, size, padding_mode, align_corners)[0]
+            padded = _apply_padding_mode_with_derivative(low + step, size, padding_mode, align_corners)[0]
             out.append(AxisTap(padded, weight, slope * factor))
         return out
-    position, change = _pad_with_slope(position, size, padding_mode, align_corners)
+    position, change = _apply_padding_mode_with_derivative(position, size, padding_mode, align_corners)
     change = change * factor
     if interpolation_mode == NEAREST:
         return [AxisTap(position.round(), torch.ones_like(position), torch.zeros_like(position))]
@@ -128,7 +130,7 @@ def _cubic_weights(fraction: Tensor) -> list[Tensor]:
     return [outer(fraction + 1), inner(fraction), inner(1 - fraction), outer(2 - fraction)]
 
 
-def _cubic_weight_slopes(fraction: Tensor) -> list[Tensor]:
+def _cubic_weight_derivatives(fraction: Tensor) -> list[Tensor]:
     def outer(x: Tensor) -> Tensor:
         return (3 * CUBIC_A * x - 10 * CUBIC_A) * x + 8 * CUBIC_A
 
@@ -138,7 +140,7 @@ def _cubic_weight_slopes(fraction: Tensor) -> list[Tensor]:
     return [outer(fraction + 1), inner(fraction), -inner(1 - fraction), -outer(2 - fraction)]
 
 
-def _corner_inside_and_cell(corner: tuple[AxisTap, ...], sizes: torch.Size) -> tuple[Tensor, Tensor]:
+def _corner_in_bounds_and_flat_index(corner: tuple[AxisTap, ...], sizes: torch.Size) -> tuple[Tensor, Tensor]:
     """Whether all positions lie inside, and the cell of a plane that they name (0 where they do not)."""
     is_inside = torch.ones_like(corner[0][0], dtype=torch.bool)
     for tap, size in zip(corner, sizes, strict=True):

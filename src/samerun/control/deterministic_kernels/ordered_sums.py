@@ -1,13 +1,13 @@
 """Sums in an order that never changes: of rows that share a key, and back through a linear map of one dimension.
 
-By key (`sum_by_key`; or multiply, or take the last row): rows are sorted by key, stably, and reduced eight at a time
-by gathers and sums of whole tensors. No memory cell has two writers, so nothing depends on the order in which threads
-arrive. The order depends on the rows of one key alone: one pass adds rows 1 to 8, 9 to 16, and so on, from left to
-right, the next pass those sums.
+By key (`sum_rows_by_key`; or multiply, or take the last row): rows are sorted by key, stably, and reduced eight at a
+time by gathers and sums of whole tensors. No memory cell has two writers, so nothing depends on the order in which
+threads arrive. The order depends on the rows of one key alone: one pass adds rows 1 to 8, 9 to 16, and so on, from left
+to right, the next pass those sums.
 
-Back through a map (`transpose_map`): forward, each output reads a few inputs, each with a weight, as in pooling and
-interpolation. Back, torch's kernels let each output add into what it read, so the order of the sums is that of the
-threads. Here each input gathers the outputs that read it, in ascending order.
+Back through a map (`transpose_output_to_input_map`): forward, each output reads a few inputs, each with a weight, as in
+pooling and interpolation. Back, torch's kernels let each output add into what it read, so the order of the sums is that
+of the threads. Here each input gathers the outputs that read it, in ascending order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from samerun.control.operators.declare import widen_half
+from samerun.control.deterministic_kernels.declare import upcast_half_to_float32
 
 FAN = 8
 Combine = Callable[[Tensor, Tensor], Tensor]
@@ -34,7 +34,7 @@ class RowGroups:
     counts: Tensor
 
 
-def group_rows(keys: Tensor) -> RowGroups:
+def group_rows_by_key(keys: Tensor) -> RowGroups:
     """Group rows by `keys`, int64[rows]; rows of one key keep their order. Waits for the device once."""
     ordered, order = torch.sort(keys, stable=True)
     is_first = torch.ones_like(ordered, dtype=torch.bool)
@@ -44,14 +44,14 @@ def group_rows(keys: Tensor) -> RowGroups:
     return RowGroups(order, ordered.index_select(0, starts), starts, torch.diff(starts, append=end))
 
 
-def take_last_rows(values: Tensor, groups: RowGroups) -> Tensor:
+def take_last_row_of_each_group(values: Tensor, groups: RowGroups) -> Tensor:
     """The last row of each group."""
     return values.index_select(0, groups.order.index_select(0, groups.starts + groups.counts - 1))
 
 
-def reduce_groups(values: Tensor, groups: RowGroups, combine: Combine = torch.add) -> Tensor:
+def reduce_rows_of_each_group(values: Tensor, groups: RowGroups, combine: Combine = torch.add) -> Tensor:
     """One row for each group: its rows combined; 16-bit types are combined in float32, and stay there."""
-    rows = widen_half(values).index_select(0, groups.order)
+    rows = upcast_half_to_float32(values).index_select(0, groups.order)
     starts, counts = groups.starts, groups.counts
     longest = int(counts.max()) if counts.numel() else 0
     while longest > 1:
@@ -82,19 +82,19 @@ def _reduce_groups_once(
     return out, new_ends - new_counts, new_counts
 
 
-def sum_by_key(keys: Tensor, values: Tensor, num_keys: int) -> Tensor:
+def sum_rows_by_key(keys: Tensor, values: Tensor, num_keys: int) -> Tensor:
     """The sum of the values of each key.
 
     keys: int64[rows], from 0 to num_keys-1. values: [rows, ...]. Returns [num_keys, ...] of the values' type.
     """
     out = torch.zeros((num_keys, *values.shape[1:]), dtype=values.dtype, device=values.device)
     if keys.numel():
-        groups = group_rows(keys)
-        out.index_put_((groups.keys,), reduce_groups(values, groups).to(values.dtype))
+        groups = group_rows_by_key(keys)
+        out.index_put_((groups.keys,), reduce_rows_of_each_group(values, groups).to(values.dtype))
     return out
 
 
-def flatten_plane_indices(indices: Tensor, planes: int, plane_size: int) -> Tensor:
+def plane_to_flat_indices(indices: Tensor, planes: int, plane_size: int) -> Tensor:
     """Turn positions inside each plane into positions in all planes, one after the other: int64[planes * n]."""
     first = torch.arange(planes, device=indices.device).unsqueeze(1) * plane_size
     return (indices.reshape(planes, -1 if indices.numel() else 0).to(torch.int64) + first).flatten()
@@ -119,7 +119,9 @@ class TransposedMap:
     """How many (output, input) pairs there are."""
 
 
-def transpose_map(sources: Tensor, weights: Tensor | None, num_inputs: int, device: torch.device) -> TransposedMap:
+def transpose_output_to_input_map(
+    sources: Tensor, weights: Tensor | None, num_inputs: int, device: torch.device
+) -> TransposedMap:
     """Turn a map from outputs to the inputs they read into one from inputs to the outputs that read them.
 
     sources: int64[outputs, taps] on the CPU, the inputs that each output reads, -1 for none. weights: floats of the

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from samerun.control.operators.declare import DeterministicOperator, Kernel, widen_half
+from samerun.control.deterministic_kernels.declare import DeterministicOperator, Kernel, upcast_half_to_float32
 
 
 def _crop_padding(gradient: Tensor, dim: int, num_inputs: int, before: int, after: int) -> Tensor:
@@ -24,7 +24,7 @@ def _crop_padding(gradient: Tensor, dim: int, num_inputs: int, before: int, afte
     return out
 
 
-def _make_backward_kernels(
+def _make_pad_backward_kernels(
     layer: str, fold_edges: Callable[[Tensor, Tensor, int, int, int], None]
 ) -> tuple[Kernel, ...]:
     """The gradients of a padding layer of one to three dimensions, one dimension after the other.
@@ -34,7 +34,7 @@ def _make_backward_kernels(
     """
 
     def pad_backward(grad_output: Tensor, self: Tensor, padding: list[int]) -> Tensor:
-        out = widen_half(grad_output)
+        out = upcast_half_to_float32(grad_output)
         for dim, (before, after) in enumerate(zip(padding[::2], padding[1::2], strict=True), start=1):
             inner = _crop_padding(out, -dim, self.shape[-dim], before, after)
             fold_edges(inner, out, -dim, before, after)
@@ -45,7 +45,7 @@ def _make_backward_kernels(
     return tuple(Kernel(pad_backward, (name, f"{name}.grad_input")) for name in names)
 
 
-def _fold_reflected_edges(inner: Tensor, gradient: Tensor, dim: int, before: int, after: int) -> None:
+def _add_reflected_edges_in_place(inner: Tensor, gradient: Tensor, dim: int, before: int, after: int) -> None:
     """Add the edges of `gradient` to the cells of `inner` that they mirror."""
     if before > 0:  # position before - k mirrors input k
         inner.narrow(dim, 1, before).add_(gradient.narrow(dim, 0, before).flip(dim))
@@ -61,11 +61,11 @@ REFLECTION_PAD = DeterministicOperator(
     "One dimension after the other, the middle is copied, then the mirrored edge before it is added, then the one"
     " after it.",
     "For each dimension a copy of the gradient and two sums over its edges.",
-    _make_backward_kernels("reflection_pad", _fold_reflected_edges),
+    _make_pad_backward_kernels("reflection_pad", _add_reflected_edges_in_place),
 )
 
 
-def _fold_replicated_edges(inner: Tensor, gradient: Tensor, dim: int, before: int, after: int) -> None:
+def _add_replicated_edges_in_place(inner: Tensor, gradient: Tensor, dim: int, before: int, after: int) -> None:
     """Add the sum of each edge of `gradient` to the end of `inner` that it repeats."""
     if before > 0:
         inner.narrow(dim, 0, 1).add_(gradient.narrow(dim, 0, before).sum(dim, keepdim=True))
@@ -81,5 +81,5 @@ REPLICATION_PAD = DeterministicOperator(
     " them otherwise in deterministic mode).",
     "One dimension after the other, the middle is copied, and the sums over both edges are added to its ends.",
     "For each dimension a copy of the gradient and two sums over its edges.",
-    _make_backward_kernels("replication_pad", _fold_replicated_edges),
+    _make_pad_backward_kernels("replication_pad", _add_replicated_edges_in_place),
 )

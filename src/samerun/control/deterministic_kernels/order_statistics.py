@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from samerun.control.operators.declare import DeterministicOperator, Kernel
+from samerun.control.deterministic_kernels.declare import DeterministicOperator, Kernel
 
 
 def kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:

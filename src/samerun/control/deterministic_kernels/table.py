@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from samerun.control.operators import (
+from samerun.control.deterministic_kernels import (
     cumsum,
     grid_sample,
     interpolation,
@@ -13,7 +13,7 @@ from samerun.control.operators import (
     resize_quantized,
     scatter,
 )
-from samerun.control.operators.declare import DeterministicOperator
+from samerun.control.deterministic_kernels.declare import DeterministicOperator
 
 OPERATORS: tuple[DeterministicOperator, ...] = (
     pooling.AVG_POOL3D,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from samerun.control.operators.declare import DeterministicOperator, Kernel
+from samerun.control.deterministic_kernels.declare import DeterministicOperator, Kernel
 
 
 def resize_(self: Tensor, size: list[int], *, memory_format: torch.memory_format | None = None) -> Tensor:
@@ -19,7 +19,9 @@ def resize_(self: Tensor, size: list[int], *, memory_format: torch.memory_format
     return self.set_(storage, self.storage_offset(), size, stride)
 
 
-def _has_no_memory_format(self: Tensor, size: list[int], *, memory_format: torch.memory_format | None = None) -> bool:
+def _is_resize_without_memory_format(
+    self: Tensor, size: list[int], *, memory_format: torch.memory_format | None = None
+) -> bool:
     return memory_format is None  # torch refuses all others
 
 
@@ -29,5 +31,5 @@ OPERATOR = DeterministicOperator(
     "Tensor.resize_ of a quantized tensor.",
     "The integers of new cells are set to 0.",
     "One pass over the new cells.",
-    (Kernel(resize_, ("resize_",), ("QuantizedCPU",), _has_no_memory_format),),
+    (Kernel(resize_, ("resize_",), ("QuantizedCPU",), _is_resize_without_memory_format),),
 )

@@ -9,8 +9,12 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from samerun.control.operators.declare import DeterministicOperator, Kernel, widen_half
-from samerun.control.operators.ordered_sums import TransposedMap, gather_input_gradient, transpose_map
+from samerun.control.deterministic_kernels.declare import DeterministicOperator, Kernel, upcast_half_to_float32
+from samerun.control.deterministic_kernels.ordered_sums import (
+    TransposedMap,
+    gather_input_gradient,
+    transpose_output_to_input_map,
+)
 
 TapMode = Literal["linear", "cubic", "linear smooth", "cubic smooth"]
 """smooth: with antialias."""
@@ -27,7 +31,7 @@ class InputTaps(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _transpose_taps(
+def _make_transposed_interpolation_map(
     mode: TapMode,
     num_inputs: int,
     num_outputs: int,
@@ -44,13 +48,15 @@ def _transpose_taps(
     step = _input_step_per_output(num_inputs, num_outputs, align_corners, scale_factor, dtype)
     out = torch.arange(num_outputs, dtype=dtype, device="cpu")
     if num_inputs == num_outputs and step == 1 and not mode.endswith("smooth"):  # as it is, and no NaN beside a NaN
-        return transpose_map(torch.arange(num_inputs, device="cpu").unsqueeze(1), None, num_inputs, device)
+        return transpose_output_to_input_map(
+            torch.arange(num_inputs, device="cpu").unsqueeze(1), None, num_inputs, device
+        )
     if mode.endswith("smooth"):
         taps = _antialias_taps(mode, out, step, num_inputs)
     else:
         positions = out * step if align_corners else (out + 0.5) * step - 0.5
         taps = (_linear_taps if mode == "linear" else _cubic_taps)(positions, num_inputs)
-    return transpose_map(taps.inputs, taps.weights, num_inputs, device)
+    return transpose_output_to_input_map(taps.inputs, taps.weights, num_inputs, device)
 
 
 def _input_step_per_output(
@@ -118,9 +124,9 @@ def _upsample_backward(
     scale_factors: tuple[float | None, ...],
 ) -> Tensor:
     """scale_factors: for each dimension, from the last, the scale that the user gave, or None."""
-    out = widen_half(grad_output)
+    out = upcast_half_to_float32(grad_output)
     for dim, scale_factor in zip((-1, -2, -3), scale_factors, strict=False):
-        readers = _transpose_taps(
+        readers = _make_transposed_interpolation_map(
             mode, input_size[dim], out.shape[dim], align_corners, scale_factor, out.dtype, out.device
         )
         out = gather_input_gradient(out, dim, readers)
@@ -172,7 +178,7 @@ def _has_float_gradient(grad_output: Tensor, *others: object, **named: object) -
     return grad_output.is_floating_point()
 
 
-def _make_backward_kernel(compute: Callable[..., Tensor], overload: str) -> Kernel:
+def _make_upsample_backward_kernel(compute: Callable[..., Tensor], overload: str) -> Kernel:
     return Kernel(compute, (overload, f"{overload}.grad_input"), applies=_has_float_gradient)
 
 
@@ -185,11 +191,11 @@ INTERPOLATE = DeterministicOperator(
     "For each dimension a gather, a product and a sum for each output that reads an input (about twice the factor"
     " for linear, four times for cubic); tables of weights are kept for the last sizes.",
     (
-        _make_backward_kernel(upsample_linear1d_backward, "upsample_linear1d_backward"),
-        _make_backward_kernel(upsample_bilinear2d_backward, "upsample_bilinear2d_backward"),
-        _make_backward_kernel(upsample_bilinear2d_aa_backward, "_upsample_bilinear2d_aa_backward"),
-        _make_backward_kernel(upsample_bicubic2d_backward, "upsample_bicubic2d_backward"),
-        _make_backward_kernel(upsample_bicubic2d_aa_backward, "_upsample_bicubic2d_aa_backward"),
-        _make_backward_kernel(upsample_trilinear3d_backward, "upsample_trilinear3d_backward"),
+        _make_upsample_backward_kernel(upsample_linear1d_backward, "upsample_linear1d_backward"),
+        _make_upsample_backward_kernel(upsample_bilinear2d_backward, "upsample_bilinear2d_backward"),
+        _make_upsample_backward_kernel(upsample_bilinear2d_aa_backward, "_upsample_bilinear2d_aa_backward"),
+        _make_upsample_backward_kernel(upsample_bicubic2d_backward, "upsample_bicubic2d_backward"),
+        _make_upsample_backward_kernel(upsample_bicubic2d_aa_backward, "_upsample_bicubic2d_aa_backward"),
+        _make_upsample_backward_kernel(upsample_trilinear3d_backward, "upsample_trilinear3d_backward"),
     ),
 )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 HALF_TYPES = (torch.bfloat16, torch.float16)
-"""Types that are widen_half to float32 before they are added up, and rounded once at the end."""
+"""Types that are upcast to float32 before they are added up, and rounded once at the end."""
 
 
-def accept_any_arguments(*args: Any, **kwargs: Any) -> bool:
+def accept_any_arguments(*args: Any, **kwargs: Any) -> Literal[True]:
     return True
 
 
@@ -52,6 +52,6 @@ class DeterministicOperator:
     kernels: tuple[Kernel, ...]
 
 
-def widen_half(values: Tensor) -> Tensor:
+def upcast_half_to_float32(values: Tensor) -> Tensor:
     """`values`, or those of a 16-bit type in float32."""
     return values.float() if values.dtype in HALF_TYPES else values

@@ -9,15 +9,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from samerun.control.operators.declare import DeterministicOperator, Kernel, widen_half
-from samerun.control.operators.ordered_sums import (
+from samerun.control.deterministic_kernels.declare import DeterministicOperator, Kernel, upcast_half_to_float32
+from samerun.control.deterministic_kernels.ordered_sums import (
     TransposedMap,
-    flatten_plane_indices,
     gather_input_gradient,
-    group_rows,
-    sum_by_key,
-    take_last_rows,
-    transpose_map,
+    group_rows_by_key,
+    plane_to_flat_indices,
+    sum_rows_by_key,
+    take_last_row_of_each_group,
+    transpose_output_to_input_map,
 )
 
 
@@ -28,26 +28,26 @@ class _AdaptiveWindows(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _adaptive_windows(num_inputs: int, num_outputs: int, device: torch.device) -> _AdaptiveWindows:
+def _adaptive_windows_of_each_input(num_inputs: int, num_outputs: int, device: torch.device) -> _AdaptiveWindows:
     """Which outputs of adaptive pooling read each input, along one dimension."""
     out = torch.arange(num_outputs, device="cpu")
     starts = torch.div(out * num_inputs, num_outputs, rounding_mode="floor")
     ends = -torch.div(-(out + 1) * num_inputs, num_outputs, rounding_mode="floor")
-    readers = transpose_map(_list_window_inputs(starts, ends), None, num_inputs, device)
+    readers = transpose_output_to_input_map(_padded_window_indices(starts, ends), None, num_inputs, device)
     return _AdaptiveWindows(readers, (ends - starts).to(device))
 
 
 @lru_cache(maxsize=256)
-def _sliding_windows(
+def _sliding_windows_of_each_input(
     num_inputs: int, num_outputs: int, kernel_size: int, stride: int, padding: int, device: torch.device
 ) -> TransposedMap:
     """Which windows of `kernel_size` inputs, `stride` apart, read each input, with `padding` more on either side."""
     starts = torch.arange(num_outputs, device="cpu") * stride - padding
-    inputs = _list_window_inputs(starts.clamp(min=0), (starts + kernel_size).clamp(max=num_inputs))
-    return transpose_map(inputs, None, num_inputs, device)
+    inputs = _padded_window_indices(starts.clamp(min=0), (starts + kernel_size).clamp(max=num_inputs))
+    return transpose_output_to_input_map(inputs, None, num_inputs, device)
 
 
-def _list_window_inputs(starts: Tensor, ends: Tensor) -> Tensor:
+def _padded_window_indices(starts: Tensor, ends: Tensor) -> Tensor:
     """int64[outputs, taps]: start, start + 1, ... up to before the end of each window; then -1."""
     most = max(int((ends - starts).max()), 1) if starts.numel() else 1
     taps = starts.unsqueeze(1) + torch.arange(most, device="cpu")
@@ -55,9 +55,9 @@ def _list_window_inputs(starts: Tensor, ends: Tensor) -> Tensor:
 
 
 def _adaptive_avg_pool_backward(grad_output: Tensor, self: Tensor, dims: int) -> Tensor:
-    out = widen_half(grad_output)
+    out = upcast_half_to_float32(grad_output)
     for dim in range(-1, -1 - dims, -1):
-        readers, window_sizes = _adaptive_windows(self.shape[dim], out.shape[dim], self.device)
+        readers, window_sizes = _adaptive_windows_of_each_input(self.shape[dim], out.shape[dim], self.device)
         out = gather_input_gradient(out / window_sizes.view(-1, *(1,) * (-1 - dim)), dim, readers)
     return out.to(grad_output.dtype)
 
@@ -90,7 +90,7 @@ def avg_pool3d_backward(
     ceil_mode: bool, count_include_pad: bool, divisor_override: int | None,
 ) -> Tensor:  # fmt: skip
     sizes, steps, pads = _expand_to_3d(kernel_size), _expand_to_3d(stride or kernel_size), _expand_to_3d(padding)
-    out = widen_half(grad_output)
+    out = upcast_half_to_float32(grad_output)
     if divisor_override:
         out = out / divisor_override
     for dim in (-1, -2, -3):
@@ -98,7 +98,9 @@ def avg_pool3d_backward(
         if not divisor_override:
             counts = _divisor_per_output(out.shape[dim], inputs, size, step, pad, count_include_pad, out.device)
             out = out / counts.view(-1, *(1,) * (-1 - dim))
-        out = gather_input_gradient(out, dim, _sliding_windows(inputs, out.shape[dim], size, step, pad, out.device))
+        out = gather_input_gradient(
+            out, dim, _sliding_windows_of_each_input(inputs, out.shape[dim], size, step, pad, out.device)
+        )
     return out.to(grad_output.dtype)
 
 
@@ -135,8 +137,8 @@ def _max_pool_backward(grad_output: Tensor, self: Tensor, indices: Tensor, dims:
     """indices: the position, in its plane, of the input that each output took."""
     plane = self.shape[-dims:].numel()
     planes = self.shape[:-dims].numel()
-    keys = flatten_plane_indices(indices, planes, plane)
-    return sum_by_key(keys, grad_output.reshape(-1), planes * plane).view(self.shape)
+    keys = plane_to_flat_indices(indices, planes, plane)
+    return sum_rows_by_key(keys, grad_output.reshape(-1), planes * plane).view(self.shape)
 
 
 def adaptive_max_pool2d_backward(grad_output: Tensor, self: Tensor, indices: Tensor) -> Tensor:
@@ -172,7 +174,7 @@ def max_pool3d_backward(
     return _max_pool_backward(grad_output, self, indices, 3)
 
 
-def _make_backward_kernel(compute: Callable[..., Tensor], overload: str) -> Kernel:
+def _make_pool_backward_kernel(compute: Callable[..., Tensor], overload: str) -> Kernel:
     return Kernel(compute, (overload, f"{overload}.grad_input"))
 
 
@@ -187,11 +189,11 @@ MAX_POOL = DeterministicOperator(
     " in the order of the outputs.",
     "A sort of as many 64-bit numbers as there are outputs; the device is waited for.",
     (
-        _make_backward_kernel(adaptive_max_pool2d_backward, "adaptive_max_pool2d_backward"),
-        _make_backward_kernel(adaptive_max_pool3d_backward, "adaptive_max_pool3d_backward"),
-        _make_backward_kernel(fractional_max_pool2d_backward, "fractional_max_pool2d_backward"),
-        _make_backward_kernel(fractional_max_pool3d_backward, "fractional_max_pool3d_backward"),
-        _make_backward_kernel(max_pool3d_backward, "max_pool3d_with_indices_backward"),
+        _make_pool_backward_kernel(adaptive_max_pool2d_backward, "adaptive_max_pool2d_backward"),
+        _make_pool_backward_kernel(adaptive_max_pool3d_backward, "adaptive_max_pool3d_backward"),
+        _make_pool_backward_kernel(fractional_max_pool2d_backward, "fractional_max_pool2d_backward"),
+        _make_pool_backward_kernel(fractional_max_pool3d_backward, "fractional_max_pool3d_backward"),
+        _make_pool_backward_kernel(max_pool3d_backward, "max_pool3d_with_indices_backward"),
     ),
 )  # fmt: skip
 
@@ -211,8 +213,8 @@ def _max_unpool(self: Tensor, indices: Tensor, output_size: list[int], dims: int
     low, high = torch.aminmax(indices)
     if int(low) < 0 or int(high) >= size:
         raise RuntimeError(f"{name}(): found an invalid max index: output_size={list(output_size)} has {size} cells.")
-    groups = group_rows(flatten_plane_indices(indices, self.shape[:-dims].numel(), size))
-    out.view(-1).index_put_((groups.keys,), take_last_rows(self.reshape(-1), groups))
+    groups = group_rows_by_key(plane_to_flat_indices(indices, self.shape[:-dims].numel(), size))
+    out.view(-1).index_put_((groups.keys,), take_last_row_of_each_group(self.reshape(-1), groups))
     return out
 
 
