@@ -135,7 +135,7 @@ def states_of_samples(numbers: list[int], kinds: frozenset[str] = GENERATOR_KIND
 
 
 def test_states_written_in_c_are_those_of_seeding(monkeypatch: pytest.MonkeyPatch) -> None:
-    if generator_seeding._load_library() is None:
+    if generator_seeding._load_states_library() is None:
         pytest.skip("the C library was not built")
     can_write = generator_seeding.can_write_states(GENERATOR_KINDS)
     assert can_write, "the states of this Python, NumPy or torch are not as expected"
