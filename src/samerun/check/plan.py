@@ -44,10 +44,10 @@ class Plan:
     def with_watch(self, **settings: Any) -> Plan:
         return replace(self, watch=replace(self.watch, **settings))
 
-    def with_comparison_scope(self, *names: str) -> Plan:
-        return replace(self, scope=tuple(dict.fromkeys((*self.scope, *names))))
+    def with_comparison_limits(self, *limit_names: str) -> Plan:
+        return replace(self, scope=tuple(dict.fromkeys((*self.scope, *limit_names))))
 
-    def with_pins(self, *pin_names: str) -> Plan:
+    def with_added_pins(self, *pin_names: str) -> Plan:
         return self.with_watch(pins=tuple(dict.fromkeys((*self.watch.pins, *pin_names))))
 
 

@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.utils import _python_dispatch
 
 import samerun
+from samerun.numerics.aten_handlers.table import EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA
 from samerun.numerics.dispatch import mode
 from samerun.numerics.kernels import linear_algebra, norms, ordered_scatter, softmax, sums
-from samerun.numerics.operators.table import EXACT_ON_CUDA, EXACT_OVERLOADS_ON_CUDA
 from samerun.numerics.verification import conformance
 
 
@@ -35,7 +35,7 @@ def folder(pytestconfig: pytest.Config) -> Path:
 @pytest.mark.parametrize("n", [0, 1, 31, 33, 257])
 def test_the_conformance_vectors(n: int, folder: Path) -> None:
     with emulated(folder) as emulator:
-        wrong = conformance.find_differences(conformance.read_expected_vectors(), sizes=(n,))
+        wrong = conformance.find_differing_rows(conformance.read_expected_vectors_text(), sizes=(n,))
     assert not wrong
     assert len(emulator.launched) > 40 or n == 0
 
@@ -44,7 +44,7 @@ def test_the_conformance_vectors(n: int, folder: Path) -> None:
 @pytest.mark.parametrize("n", [n for n in conformance.SIZES if n not in (0, 1, 31, 33, 257)])
 def test_the_longer_conformance_vectors(n: int, folder: Path) -> None:
     with emulated(folder):
-        assert not conformance.find_differences(conformance.read_expected_vectors(), sizes=(n,))
+        assert not conformance.find_differing_rows(conformance.read_expected_vectors_text(), sizes=(n,))
 
 
 def both(folder: Path, function: Callable[[], Any]) -> Emulator:
@@ -60,8 +60,8 @@ def both(folder: Path, function: Callable[[], Any]) -> Emulator:
 
 @pytest.mark.parametrize(
     ("m", "k", "n", "kernel"),
-    [(150, 70, 141, "product_large32"), (129, 300, 130, "product_large32"), (33, 513, 65, "product_small32"),
-     (40, 256, 200, "product_small32"), (1, 1100, 9, "sum_product_parts32"), (5, 0, 3, "sum_product_parts32")],
+    [(150, 70, 141, "gemm_large32"), (129, 300, 130, "gemm_large32"), (33, 513, 65, "gemm_small32"),
+     (40, 256, 200, "gemm_small32"), (1, 1100, 9, "sum_split_k_parts32"), (5, 0, 3, "sum_split_k_parts32")],
 )  # fmt: skip
 @pytest.mark.parametrize("turned", [False, True])
 def test_products_of_every_tile(m: int, k: int, n: int, kernel: str, turned: bool, folder: Path) -> None:
@@ -74,7 +74,7 @@ def test_products_of_every_tile(m: int, k: int, n: int, kernel: str, turned: boo
 
 def test_products_of_float64_and_of_batches(folder: Path) -> None:
     wide = [values(*shape, seed=7, dtype=torch.float64) for shape in ((130, 300), (300, 70))]
-    assert "product_large64" in both(folder, lambda: linear_algebra.matmul(*wide)).launched
+    assert "gemm_large64" in both(folder, lambda: linear_algebra.matmul(*wide)).launched
     batch = values(5, 33, 40), values(5, 40, 35, seed=1), values(33, 1, seed=2)
     both(folder, lambda: linear_algebra.matmul(*batch))
     both(folder, lambda: linear_algebra.matmul(batch[0].transpose(1, 2), batch[0]))
@@ -92,7 +92,7 @@ def test_rows(shape: tuple[int, int], folder: Path) -> None:
     x, g = values(*shape, seed=1), values(*shape, seed=2)
     for name in softmax.NAMES:
         grad = g if "backward" in name else None
-        both(folder, lambda name=name, grad=grad: softmax.compute_softmax_rows(name, x, grad))
+        both(folder, lambda name=name, grad=grad: softmax.compute_softmax_family_rows(name, x, grad))
     w, b = values(shape[1], seed=3), values(shape[1], seed=4)
     _, mean, r = norms.layer_norm(x, [shape[1]], w, b)
     both(folder, lambda: norms.layer_norm(x, [shape[1]], w, b))

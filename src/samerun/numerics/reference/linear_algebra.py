@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from samerun.numerics.reference import Array
-from samerun.numerics.reference.sums import reduce_rows
+from samerun.numerics.reference.sums import tree_sum_rows
 
 BLOCK = 256
 
@@ -75,19 +75,21 @@ def _index_all_channels(position: Sequence[int]) -> tuple[Any, ...]:
     return (slice(None), slice(None), *position)
 
 
-def unfold_taps(
+def im2col(
     x: Array,
-    taps: Sequence[int],
+    kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
-    out: Sequence[int],
+    output_size: Sequence[int],
 ) -> Array:
-    """[n, c, *in] -> [n, c, *taps, *out]: the value under each tap of each output; zeros outside the image."""
+    """[n, c, *in] -> [n, c, *kernel_size, *output_size]: the value under each tap;
+    zeros outside the image.
+    """
     n, c, *size = x.shape
-    shape = (n, c, *taps, *out)
+    shape = (n, c, *kernel_size, *output_size)
     found = np.zeros(shape, x.dtype)
-    for at in np.ndindex(*taps, *out):
+    for at in np.ndindex(*kernel_size, *output_size):
         tap, place = at[: len(size)], at[len(size) :]
         where = [p * s + t * d - pad for p, s, t, d, pad in zip(place, stride, tap, dilation, padding, strict=True)]
         if all(0 <= w < extent for w, extent in zip(where, size, strict=True)):
@@ -97,66 +99,68 @@ def unfold_taps(
 
 def convolution(
     x: Array,
-    w: Array,
+    weight: Array,
     bias: Array,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    out: Sequence[int],
+    output_size: Sequence[int],
 ) -> Array:
-    """x [n, c, *in], w [c', c / groups, *taps] -> [n, c', *out]; k runs over (c, taps)."""
-    taps, n, c = w.shape[2:], x.shape[0], x.shape[1] // groups
-    columns = unfold_taps(x, taps, stride, padding, dilation, out)
+    """x [n, c, *in], weight [c', c / groups, *taps] -> [n, c', *output_size]; k runs over (c, taps)."""
+    taps, n, c = weight.shape[2:], x.shape[0], x.shape[1] // groups
+    columns = im2col(x, taps, stride, padding, dilation, output_size)
     columns = columns.reshape(n, groups, c * int(np.prod(taps)), -1)
-    rows = w.reshape(1, groups, w.shape[0] // groups, -1)
-    y = matmul(np.broadcast_to(rows, (n, *rows.shape[1:])), columns).reshape(n, w.shape[0], *out)
-    return y if bias is None else y + bias.reshape(1, -1, *[1] * len(out))
+    rows = weight.reshape(1, groups, weight.shape[0] // groups, -1)
+    y = matmul(np.broadcast_to(rows, (n, *rows.shape[1:])), columns).reshape(n, weight.shape[0], *output_size)
+    return y if bias is None else y + bias.reshape(1, -1, *[1] * len(output_size))
 
 
 def convolution_input_gradient(
-    g: Array,
-    w: Array,
+    grad: Array,
+    weight: Array,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    size: Sequence[int],
+    input_size: Sequence[int],
 ) -> Array:
-    """g [n, c', *out], w [c', c / groups, *taps] -> [n, c, *size]; k runs over (c', taps).
+    """grad [n, c', *out], weight [c', c / groups, *taps] -> [n, c, *input_size]; k runs over (c', taps).
 
-    Also the transposed convolution of g.
+    Also the transposed convolution of grad.
     """
-    n, out_channels, *out = g.shape
-    taps, c = w.shape[2:], w.shape[1]
-    columns = np.zeros((n, out_channels, *taps, *size), g.dtype)
+    n, out_channels, *out = grad.shape
+    taps, c = weight.shape[2:], weight.shape[1]
+    columns = np.zeros((n, out_channels, *taps, *input_size), grad.dtype)
     for at in np.ndindex(*taps, *out):
         tap, place = at[: len(out)], at[len(out) :]
         where = [p * s + t * d - pad for p, s, t, d, pad in zip(place, stride, tap, dilation, padding, strict=True)]
-        if all(0 <= i < extent for i, extent in zip(where, size, strict=True)):
-            columns[_index_all_channels((*tap, *where))] = g[_index_all_channels(place)]
-    rows = w.reshape(groups, out_channels // groups, c, -1).transpose(0, 2, 1, 3).reshape(1, groups, c, -1)
+        if all(0 <= i < extent for i, extent in zip(where, input_size, strict=True)):
+            columns[_index_all_channels((*tap, *where))] = grad[_index_all_channels(place)]
+    rows = weight.reshape(groups, out_channels // groups, c, -1).transpose(0, 2, 1, 3).reshape(1, groups, c, -1)
     columns = columns.reshape(n, groups, rows.shape[-1], -1)
-    return matmul(np.broadcast_to(rows, (n, *rows.shape[1:])), columns).reshape(n, groups * c, *size)
+    return matmul(np.broadcast_to(rows, (n, *rows.shape[1:])), columns).reshape(n, groups * c, *input_size)
 
 
 def convolution_weight_gradient(
-    g: Array,
+    grad: Array,
     x: Array,
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-    taps: Sequence[int],
+    kernel_size: Sequence[int],
 ) -> Array:
-    """g [n, c', *out], x [n, c, *in] -> [c', c / groups, *taps]; k runs over (n, out)."""
-    n, out_channels, *out = g.shape
+    """grad [n, c', *out], x [n, c, *in] -> [c', c / groups, *kernel_size]; k runs over (n, out)."""
+    n, out_channels, *out = grad.shape
     c = x.shape[1] // groups
-    columns = unfold_taps(x, taps, stride, padding, dilation, out).reshape(n, groups, c * int(np.prod(taps)), -1)
+    columns = im2col(x, kernel_size, stride, padding, dilation, out).reshape(
+        n, groups, c * int(np.prod(kernel_size)), -1
+    )
     columns = columns.transpose(1, 0, 3, 2).reshape(groups, -1, columns.shape[2])
-    rows = g.reshape(n, groups, out_channels // groups, -1).transpose(1, 2, 0, 3)
+    rows = grad.reshape(n, groups, out_channels // groups, -1).transpose(1, 2, 0, 3)
     rows = rows.reshape(groups, out_channels // groups, -1)
-    return matmul(rows, columns).reshape(out_channels, c, *taps)
+    return matmul(rows, columns).reshape(out_channels, c, *kernel_size)
 
 
 def column_scale_exponents(a: Array) -> Array:
@@ -168,9 +172,9 @@ def column_scale_exponents(a: Array) -> Array:
     return np.clip(np.where(usable, np.frexp(np.where(usable, largest, 1.0))[1], 0), -1000, 1000).astype(np.int64)
 
 
-def scale_columns_by_power_of_two(a: Array, e: Array) -> Array:
-    """Each column times 2^e; rounded once, where it is not exact."""
-    return (a.astype(np.float64) * np.ldexp(1.0, e)).astype(a.dtype)
+def scale_columns_by_power_of_two(a: Array, exponents: Array) -> Array:
+    """Each column times 2^exponents; rounded once, where it is not exact."""
+    return (a.astype(np.float64) * np.ldexp(1.0, exponents)).astype(a.dtype)
 
 
 def householder_qr(a: Array) -> tuple[Array, Array]:
@@ -183,7 +187,7 @@ def householder_qr(a: Array) -> tuple[Array, Array]:
     with np.errstate(all="ignore"):
         for j in range(min(m, n)):
             first, below = r[j, j], r[j + 1 :, j].copy()
-            squares = reduce_rows("square", below[None])[0]
+            squares = tree_sum_rows("square", below[None])[0]
             v, last = np.concatenate([np.ones(1, a.dtype), below]), first
             if squares != 0:
                 last = -np.copysign(np.sqrt(first * first + squares), first)
@@ -201,10 +205,10 @@ def apply_reflection(a: Array, v: Array, tau: Array) -> Array:
     return a - v[:, None] * row
 
 
-def multiply_reflectors(v: Array, tau: Array, columns: int) -> Array:
-    """The first columns of the product of the reflections, the last one applied first."""
+def multiply_reflectors(v: Array, tau: Array, num_columns: int) -> Array:
+    """The first num_columns of the product of the reflections, the last one applied first."""
     m = v.shape[0]
-    q = np.eye(m, columns, dtype=v.dtype)
+    q = np.eye(m, num_columns, dtype=v.dtype)
     with np.errstate(all="ignore"):
         for j in reversed(range(len(tau))):
             one = np.concatenate([np.ones(1, v.dtype), v[j + 1 :, j]])
@@ -212,7 +216,7 @@ def multiply_reflectors(v: Array, tau: Array, columns: int) -> Array:
     return q
 
 
-def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
+def solve_triangular(a: Array, b: Array, upper: bool, unit_diagonal: bool) -> Array:
     """x of a x = b, a triangular [n, n], b [n, k]: each row (b - (its row of a) x) / (its diagonal)."""
     n = a.shape[0]
     x = np.zeros_like(b)
@@ -220,6 +224,6 @@ def solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
         for i in reversed(range(n)) if upper else range(n):
             known = slice(i + 1, n) if upper else slice(0, i)
             x[i] = b[i] - matmul(a[None, i, known], x[known])[0]
-            if not unit:
+            if not unit_diagonal:
                 x[i] = x[i] / a[i, i]
     return x

@@ -11,7 +11,7 @@ from xxhash import xxh3_128_digest
 
 from samerun.record.digests.digest import digest_dense_tensor
 from samerun.record.digests.state_digests import make_numpy_state_reader, make_python_state_reader, named_buffers
-from samerun.record.watching.quick_mode import fastest_digest_function, fastest_join_digests_function
+from samerun.record.watching.quick_mode import choose_digest_function, choose_join_digests_function
 from samerun.record.watching.recorder import NOTHING, Recorder
 
 Leaf = tuple[str, bytes]
@@ -25,8 +25,8 @@ class StepDigester:
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        self.digest = fastest_digest_function()
-        self.join_digests = fastest_join_digests_function()
+        self.digest = choose_digest_function()
+        self.join_digests = choose_join_digests_function()
         self.scalar_digests: dict[tuple[type, Any], bytes] = {}
         self.python_state: tuple[Any, Callable[[], bytes]] = None, bytes
         self.numpy_state: tuple[Any, Callable[[], bytes]] = None, bytes

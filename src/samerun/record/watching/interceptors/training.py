@@ -137,7 +137,7 @@ def install_optimizer_steps(recorder: Recorder, optimizer_module: Any) -> None:
 def install_loss_recording(recorder: Recorder, torch: Any) -> None:
     """Record the tensor on which `backward` is called as the loss of the step."""
     from samerun.record.digests.torch_guards import HiddenFromProgram, no_torch_function
-    from samerun.record.watching.quick_mode import fastest_digest_function
+    from samerun.record.watching.quick_mode import choose_digest_function
 
     digest: Callable[[Any], bytes] | None = None
 
@@ -148,7 +148,7 @@ def install_loss_recording(recorder: Recorder, torch: Any) -> None:
             return
         state.inside_samerun += 1
         try:
-            digest = digest or fastest_digest_function()  # torch must be whole before it is asked for
+            digest = digest or choose_digest_function()  # torch must be whole before it is asked for
             with no_torch_function():
                 recorder.last_loss = digest(tensor)
             if recorder.config.snapshot_steps:
