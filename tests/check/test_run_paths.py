@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from forked_runs import held_plan, runner
 
+from samerun.base.target import resolve_target
+from samerun.check.execution.runner import Runner
+from samerun.check.plan import Plan
 from samerun.check.variations.memory import why_aslr_cannot_be_disabled
+from samerun.check.variations.table import parse_vary_option
+from samerun.record.config import WatchConfig
 
 PROGRAM = """
 import os
@@ -17,6 +23,27 @@ bags = [type("Bag", (), {})() for _ in range(200)]
 print([bags.index(bag) for bag in set(bags)])
 torch.ones(2).sum()
 """
+
+
+HELD = "hash_seed,listing_order,memory,clock,locale,address_layout"
+
+
+def held_plan(script: Path, *arguments: str, **watch: object) -> Plan:
+    """The control plan of a check of this script."""
+    target = resolve_target("script", [str(script), *arguments])
+    plan = Plan(target.command, target.shown, WatchConfig(folder="", user_folder=target.user_folder))
+    for variation in parse_vary_option(HELD):
+        plan = variation.apply(plan, False)
+    return plan.with_watch(**watch)
+
+
+@contextmanager
+def runner(folder: Path, time_limit: float | None = 300) -> Iterator[Runner]:
+    made = Runner(folder, time_limit, lambda name, seconds, state: None)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 @pytest.mark.skipif(bool(why_aslr_cannot_be_disabled()), reason=why_aslr_cannot_be_disabled())

@@ -106,9 +106,6 @@ class WatchConfig:
     receipt: bool = False
     """The run gets a receipt: digest the files that the program wrote at its end, and flush steps immediately."""
 
-    check_imports: bool = False
-    """Record whether numpy and torch could have been imported at process start without changing the run."""
-
     @property
     def has_isolated_draws(self) -> bool:
         """True if a pin keeps the draws of some lines from changing the generator's state."""

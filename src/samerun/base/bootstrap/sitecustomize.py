@@ -5,7 +5,6 @@ import os
 import sys
 
 _SAMERUN_STARTS = (
-    ("SAMERUN_PRELOAD", "samerun.record.watching.preloaded.serve"),
     ("SAMERUN_WATCH", "samerun.record.watching.start"),
     ("SAMERUN_HOLD", "samerun.control.startup.deterministic_start"),
     ("SAMERUN_SURVEY", "samerun.control.startup.survey_probe"),

@@ -310,7 +310,7 @@ def rerun_and_measure_difference(
             path = situation.a.folder.parent / f"{name}.bin"
             path.unlink(missing_ok=True)  # of another search of this check
             plan = plan.with_watch(capture=TensorCapture(difference.role, event.thread, ordinal, str(path)))
-        kept.append(search.run_and_record(plan, name, ("values",), may_fork_from_same_process(plan_a, plan_b)))
+        kept.append(search.run_and_record(plan, name, ("values",)))
     search.measure_and_record_growth(steps, kept[0], kept[1])
     if not same_operator or event is None:
         return None
@@ -318,26 +318,12 @@ def rerun_and_measure_difference(
     return compare_saved_tensors(folder / "kept-a.bin", folder / "kept-b.bin", event.line)
 
 
-def may_fork_from_same_process(plan_a: Plan, plan_b: Plan) -> bool:
-    """Whether two plans can run as forks of one process: what a fork inherits must be the same in both."""
-    a, b = (
-        (plan.environment, plan.prefix, plan.watch.fresh_memory, plan.watch.start_method, plan.copied, plan.other_home)
-        for plan in (plan_a, plan_b)
-    )
-    return a == b
-
-
 def rerun_and_find_differing_variable(
     search: AttributionSearch, plan_a: Plan, plan_b: Plan, run_name: str
 ) -> tuple[DifferingVariable | None, Run]:
     """Run both plans again with every line traced: where they part, and the second run."""
     run_a, run_b = (
-        search.run_and_record(
-            plan.with_watch(trace_lines=True, depth="steps"),
-            f"{run_name}-{letter}",
-            ("lines",),
-            may_fork_from_same_process(plan_a, plan_b),
-        )
+        search.run_and_record(plan.with_watch(trace_lines=True, depth="steps"), f"{run_name}-{letter}", ("lines",))
         for letter, plan in (("a", plan_a), ("b", plan_b))
     )
     return find_first_differing_variable(run_a, run_b), run_b

@@ -16,7 +16,6 @@ from typing import Protocol
 from samerun.check.attribution import native_entropy
 from samerun.check.evidence.situation import Situation, Suspect
 from samerun.check.evidence.trace_signs import has_no_sign_of_race
-from samerun.check.execution.forks import was_forked
 from samerun.check.execution.runner import Run
 from samerun.check.plan import Plan
 from samerun.check.variations.memory import command_prefix_without_aslr, vary_or_pin_memory
@@ -42,7 +41,7 @@ READINGS: dict[tuple[str, ...], float] = {(pins.CLOCK,): 5.0, (pins.ENTROPY,): 2
 class ExperimentRunner(Protocol):
     """The part of `Search` that experiments use: runs and comparisons."""
 
-    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = (), allow_fork: bool = False) -> Run: ...
+    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Run: ...
     def compare_runs(self, a: Run, b: Run) -> Difference | None: ...
 
     @property
@@ -60,47 +59,37 @@ def confirm_by_experiment(
     pin_names: tuple[str, ...],
 ) -> bool:
     """Whether the difference disappears (or moves later) with these pins, returns without, and follows their values."""
-    # Forks first: they are cheaper, and a suspect that they confirm is confirmed, for they differ in more than fresh
-    # processes do (their addresses are not pinned). For the same reason a difference may stay among forks that fresh
-    # processes would lose, so a suspect that forks do not confirm is tried again in fresh ones (decision 34).
-    for allow_fork in (True, False):
-        experiment = Experiment(search, situation, plan, suspect, run_name, pin_names, allow_fork)
-        # In this order: the first test costs least and refutes most suspects; the other two only guard against chance.
-        if (
-            experiment.difference_disappears_when_pinned()
-            and experiment.difference_returns_when_unpinned()
-            and experiment.results_follow_pin_values()
-        ):
-            return True
-        if not experiment.forked:
-            return False
-    return False
+    experiment = Experiment(search, situation, plan, suspect, run_name, pin_names)
+    # In this order: the first test costs least and refutes most suspects; the other two only guard against chance.
+    return (
+        experiment.difference_disappears_when_pinned()
+        and experiment.difference_returns_when_unpinned()
+        and experiment.results_follow_pin_values()
+    )
 
 
 class Experiment:
-    """One suspect's source pinned, unpinned and pinned at other values, in runs of one kind: forks or fresh."""
+    """One suspect's source pinned, unpinned and pinned at other values."""
 
     def __init__(
         self, search: ExperimentRunner, situation: Situation, plan: Plan, suspect: Suspect, run_name: str,
-        pin_names: tuple[str, ...], allow_fork: bool,
+        pin_names: tuple[str, ...],
     ) -> None:  # fmt: skip
         self.search, self.situation, self.plan, self.suspect = search, situation, plan, suspect
-        self.name, self.names, self.allow_fork = run_name, pin_names, allow_fork
+        self.name, self.names = run_name, pin_names
         self.pinned_plan = with_suspect_sources_pinned(plan, suspect, pin_names)
         self.label = (f"pin:{suspect.kind}",)
         self.trials = compute_required_trials(search, suspect, has_no_sign_of_race(situation.a.traces))
-        self.forked = False
         self.first: Run | None = None
         self.later: Difference | None = None
         """With the source pinned: a difference that comes later than the one at hand."""
 
     def run(self, plan: Plan, name_suffix: str) -> Run:
-        return self.search.run_and_record(plan, f"{self.name}{name_suffix}", self.label, self.allow_fork)
+        return self.search.run_and_record(plan, f"{self.name}{name_suffix}", self.label)
 
     def difference_disappears_when_pinned(self) -> bool:
         """Whether several pinned runs are the same up to where the difference was."""
         first = self.first = self.run(self.pinned_plan, "a")
-        self.forked = was_forked(first.folder)
         if first.exit_code != self.situation.a.exit_code:
             return False
         for number in range(self.trials):
@@ -116,7 +105,7 @@ class Experiment:
 
     def difference_returns_when_unpinned(self) -> bool:
         """Whether the unpinned program, run again after the pinned runs, still differs where it did."""
-        unpinned: list[Run | None] = [] if self.forked else [self.situation.b]
+        unpinned: list[Run | None] = [self.situation.b]
         if pins.FOLDER in self.names:  # a file that the first run left is there for every later one
             unpinned = [self.first]
         for number in range(self.trials + 1):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, NamedTuple
 
 from samerun.base.errors import SamerunError
 from samerun.record.config import CONFIG_VARIABLE
@@ -46,19 +46,8 @@ def read_file_tail(path: Path) -> str:
         return file.read().decode("utf-8", "replace")
 
 
-class StartedProcess(Protocol):
-    """What is asked of a started program: of one forked from a preloaded process too."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def returncode(self) -> int | Any: ...
-    def poll(self) -> int | None: ...
-    def wait(self, timeout: float | None = None) -> int: ...
-
-
 def wait_and_return_whether_timed_out(
-    process: StartedProcess, time_limit: float | None, on_tick: Callable[[float], None]
+    process: subprocess.Popen[bytes], time_limit: float | None, on_tick: Callable[[float], None]
 ) -> bool:
     """Wait for the end, calling `on_tick` with the seconds so far; True if the time limit was reached first."""
     begin, pause = time.monotonic(), 0.005
@@ -72,7 +61,9 @@ def wait_and_return_whether_timed_out(
     return False
 
 
-def kill_process_tree(process: StartedProcess, marker_value: str, marker_variable: str = CONFIG_VARIABLE) -> None:
+def kill_process_tree(
+    process: subprocess.Popen[bytes], marker_value: str, marker_variable: str = CONFIG_VARIABLE
+) -> None:
     """End a program, its process group, and whatever carries the run's mark in its environment."""
     if process.poll() is None:
         _signal_group(process.pid, signal.SIGTERM)

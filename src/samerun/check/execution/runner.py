@@ -8,14 +8,12 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from samerun.base.errors import SamerunError
 from samerun.base.launch import prepend_bootstrap_to_pythonpath
 from samerun.check.execution import processes
-from samerun.check.execution.forks import ForkServer
 from samerun.check.execution.interruption import CHECKPOINTS
 from samerun.check.execution.processes import MachineLoad, choose_openmp_passive_wait_variables
 from samerun.check.plan import Plan
@@ -88,13 +86,11 @@ class Runner:
         self.folder = folder
         self.time_limit = time_limit
         self.progress = progress
-        self.forks = ForkServer(folder)
         self.load = MachineLoad()
         self._made = 0
 
     def close(self) -> None:
-        """End the processes that runs were forked from."""
-        self.forks.close()
+        """Delete the links to the runs' folders."""
         shutil.rmtree(self.folder / "now", ignore_errors=True)
 
     def _make_fixed_length_symlink(self, folder: Path) -> Path:
@@ -112,31 +108,15 @@ class Runner:
             return folder
         return link
 
-    def run(self, plan: Plan, name: str, labels: tuple[str, ...] = (), allow_fork: bool = False) -> Run:
-        """Run to the end, to the time limit or to Ctrl-C; leaves no process of the run behind in any case.
-
-        allow_fork: the run is compared only with others for which this is set, so that it may be forked from a
-        preloaded process. If it cannot be forked, it runs as a fresh process.
-        """
-        if allow_fork and self.forks.may_fork(plan):
-            run = self._try_run_once(plan, name, labels, True)
-            if run is not None:
-                return run
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-        run = self._try_run_once(plan, name, labels, False)
-        assert run is not None
-        return run
-
-    def _try_run_once(self, plan: Plan, name: str, labels: tuple[str, ...], as_fork: bool) -> Run | None:
-        """Returns None if it was to be forked and cannot be."""
+    def run(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Run:
+        """Run to the end, to the time limit or to Ctrl-C; leaves no process of the run behind in any case."""
         folder, here = self.folder / name, Path.cwd()
         try:
             folder.mkdir(parents=True)
             shown = self._make_fixed_length_symlink(folder)
             where = path_of_copy_below(here, folder / "copy") if plan.copied else here
             moved = (str(where), str(here)) if plan.copied else None
-            check_imports = not as_fork and self.forks.should_record_imports(plan)
-            plan = plan.with_watch(folder=str(shown), copied_folder=moved, check_imports=check_imports)
+            plan = plan.with_watch(folder=str(shown), copied_folder=moved)
             if plan.copied:
                 copy_folder(here, where, (*plan.without, str(self.folder)))
                 symlink_siblings_of_folder_and_parents(here, where)
@@ -164,35 +144,22 @@ class Runner:
         begin, begun = time.monotonic(), self.load.take_load_sample()
         timed_out = False
         with open(folder / "stdout", "wb") as stdout, open(folder / "stderr", "wb") as stderr:
-            process: processes.StartedProcess
-            if as_fork:
-                forked = self.forks.try_start_fork(plan, environment, stdout, stderr)
-                if forked is None:
-                    return None
-                process, kill_all = forked[1], partial(forked[0].kill_child_tree, forked[1])
-            else:
-                process = processes.start_in_new_session(
-                    plan.command, environment, stdout, stderr, str(where), plan.umask, plan.prefix
-                )
-                kill_all = partial(processes.kill_process_tree, process)
+            process = processes.start_in_new_session(
+                plan.command, environment, stdout, stderr, str(where), plan.umask, plan.prefix
+            )
             try:
                 timed_out = processes.wait_and_return_whether_timed_out(
                     process, self.time_limit, lambda now: self.progress(label, now, "running")
                 )
             finally:
-                kill_all(str(config))
+                processes.kill_process_tree(process, str(config))
                 for made in ("copy", "home"):
                     shutil.rmtree(folder / made, ignore_errors=True)
                 if shown != folder:
                     shown.unlink(missing_ok=True)
         seconds = time.monotonic() - begin
-        if not as_fork:  # the processor time of forks is known only when their parent has ended
-            self.load.add_others_cpu_time_since(begun)
+        self.load.add_others_cpu_time_since(begun)
         code = -9 if process.returncode is None else process.returncode  # what cannot be killed is waited for no longer
-        if as_fork and self.forks.stop_forking_if_run_is_unusable(folder, timed_out or code != 0):
-            return None
-        if plan.watch.check_imports:
-            self.forks.load_recorded_imports(folder)
         self.progress(label, seconds, "done")
         return Run(name, labels, code, seconds, folder, plan, timed_out)
 

@@ -81,11 +81,11 @@ class Search:
     """The difference that was reported, and its cause."""
 
     # --- runs ----------------------------------------------------------------------------------------
-    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = (), allow_fork: bool = False) -> Run:
+    def run_and_record(self, plan: Plan, name: str, labels: tuple[str, ...] = ()) -> Run:
         name = self.prefix + name
         taken = sum(run.name == name or run.name.startswith(f"{name}~") for run in self.runs)
         runner = with_experiment_time_limit(self.runner, self.runs[0].seconds, labels) if self.runs else self.runner
-        run = runner.run(plan, f"{name}~{taken + 1}" if taken else name, labels, allow_fork)
+        run = runner.run(plan, f"{name}~{taken + 1}" if taken else name, labels)
         self.runs.append(run)
         return run
 

@@ -56,10 +56,6 @@ def start(config: WatchConfig | None = None) -> Recorder | None:
     for interceptor in INTERCEPTORS:
         after.call_now_or_after_import(interceptor.module, _make_installer(recorder, interceptor))
     after.install()
-    if config.check_imports:
-        from samerun.record.watching.preloaded.imports import ImportOrderRecorder
-
-        ImportOrderRecorder(config.folder).install()
     if config.trace_lines:
         LineFollower(recorder).start_tracing()
     return recorder

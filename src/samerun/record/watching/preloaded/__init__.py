@@ -1,1 +1,0 @@
-"""Processes that have imported torch already and are then forked: each fork becomes a run of the program."""
